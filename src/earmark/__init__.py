@@ -1,0 +1,81 @@
+"""Find the labels that a large multi-label sound dataset is missing, and train unhurt by them.
+
+The package follows Fonseca et al. 2020 and reads like it. In this order, each module importing
+only those above it:
+
+- ``errors``: the one family of users' mistakes
+- ``params``: frozen parameter records, recipe files, digests
+- ``artefacts``: files that are either whole or not there
+- ``progress``: how far a long job is
+- ``engine``: where work runs
+- ``ontology``: the class tree
+- ``labels``: explicit labels in three states, kept sparse
+- ``workspace``: the folder of one dataset
+- ``hiding``: hide known labels the way nomination does, and keep the truth
+- ``datasets``: source files into clips, classes and labels
+- ``audio``: decode, mix down, resample
+- ``features``: waveform to log-mel frames to patches
+- ``frames``: the store of frames on disk
+- ``models``: MobileNetV1 and ResNet-50
+- ``metrics``: lwlrap, AUC, d', average precision
+- ``losses``: binary cross-entropy that ignores flagged labels
+- ``train``: one resumable loop for teacher and students
+- ``scoring``: frames to clip scores; folds and cross-fitting
+- ``counting``: how many labels of a class are missing
+- ``flagging``: thresholds, flags, policies
+- ``evaluation``: scores and labels to results with intervals
+- ``sweep``: students at all operating points
+- ``figures``, ``report``: what people look at
+- ``recipe``: all stages of one run
+- ``cli``: one verb per stage
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from earmark import losses, metrics
+    from earmark.errors import EarmarkError, EarmarkWarning
+    from earmark.evaluation import evaluate
+    from earmark.flagging import Thresholds, flag, ignored, thresholds
+    from earmark.labels import LabelSet
+    from earmark.params import PAPER_DISCARD_PERCENTS
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "PAPER_DISCARD_PERCENTS",
+    "EarmarkError",
+    "EarmarkWarning",
+    "LabelSet",
+    "Thresholds",
+    "evaluate",
+    "flag",
+    "ignored",
+    "losses",
+    "metrics",
+    "thresholds",
+]
+
+_HOMES = {
+    "PAPER_DISCARD_PERCENTS": "params",
+    "EarmarkError": "errors",
+    "EarmarkWarning": "errors",
+    "LabelSet": "labels",
+    "Thresholds": "flagging",
+    "evaluate": "evaluation",
+    "flag": "flagging",
+    "ignored": "flagging",
+    "thresholds": "flagging",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first asked for, so that importing earmark is instant."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"earmark.{_HOMES[name]}"), name)
+    if name in ("losses", "metrics"):
+        return importlib.import_module(f"earmark.{name}")
+    raise AttributeError(f"module 'earmark' has no attribute {name!r}")

@@ -1,0 +1,89 @@
+"""Files that are either whole or not there.
+
+An artefact is written to a temporary name beside its place, flushed to disk and renamed, so that a
+full disk, a crash or an interrupt never leaves half a file under a good name. A folder artefact
+is finished when its ``meta.json`` is there, and current when the digest in it is the one expected.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from earmark.errors import EarmarkError
+
+
+@contextmanager
+def write_aside(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path; rename it to ``path`` on success, remove it on any failure."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield aside
+        _flush(aside)
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    with write_aside(path) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | Path, value: object) -> None:
+    """Write JSON whole or not at all."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_json(path: str | Path) -> Any:
+    """Read JSON; say which file is damaged."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise EarmarkError(f"{path}: not valid JSON ({error}); delete it and run again") from None
+
+
+def write_table(path: str | Path, table: pl.DataFrame) -> None:
+    """Write a Parquet or CSV table (chosen by the name's ending), whole or not at all."""
+    path = Path(path)
+    with write_aside(path) as aside:
+        if path.suffix == ".csv":
+            table.write_csv(aside)
+        else:
+            table.write_parquet(aside)
+
+
+def read_table(path: str | Path) -> pl.DataFrame:
+    """Read a Parquet or CSV table; say which file is missing or damaged."""
+    path = Path(path)
+    try:
+        if path.suffix == ".csv":
+            return pl.read_csv(path, infer_schema_length=None)
+        return pl.read_parquet(path)
+    except FileNotFoundError:
+        raise EarmarkError(f"{path}: no such file") from None
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise EarmarkError(f"{path}: cannot be read as a table: {error}") from None
+
+
+def is_current(folder: str | Path, digest: str) -> bool:
+    """Tell whether a folder artefact is finished and was made from what ``digest`` stands for."""
+    meta = Path(folder) / "meta.json"
+    return meta.exists() and read_json(meta).get("digest") == digest
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

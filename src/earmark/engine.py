@@ -1,0 +1,140 @@
+"""Where work runs: a list of independent tasks on the cores of this machine.
+
+A task is a function that can be sent to another process, its arguments, and the number of units
+that its progress counts. Several tasks run in processes of one thread each: on a few cores that is
+faster than threads inside one task, and OpenMP's spinning barriers cannot stall the machine.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from earmark.progress import SILENT, Meter, Progress
+
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "POLARS_MAX_THREADS": "1",
+    "OMP_WAIT_POLICY": "passive",
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One independent piece of work: ``function(**arguments, meter=...)``.
+
+    The function lives at the top of a module, is idempotent, and advances the meter by ``n_units``
+    in all.
+    """
+
+    label: str
+    function: Callable[..., Any]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    n_units: int = 1
+    unit: str = "steps"
+
+
+def default_workers() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_tasks(
+    tasks: Sequence[Task], n_workers: int | None = None, progress: Progress = SILENT
+) -> list[Any]:
+    """Run tasks and return their results in order; the first failure stops the rest."""
+    n_workers = min(n_workers or default_workers(), len(tasks))
+    if n_workers <= 1:
+        return [_run_here(task, progress) for task in tasks]
+    context = multiprocessing.get_context("spawn")
+    reports: Any = context.Queue()
+    with _environment(ONE_THREAD):
+        pool = ProcessPoolExecutor(n_workers, context, initializer=_adopt, initargs=(reports,))
+        try:
+            futures = [pool.submit(_run_there, i, task) for i, task in enumerate(tasks)]
+            _follow(futures, tasks, reports, progress)
+            return [future.result() for future in futures]
+        except BaseException:
+            _stop(pool)
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _run_here(task: Task, progress: Progress) -> Any:
+    return task.function(**task.arguments, meter=progress.job(task.label, task.n_units, task.unit))
+
+
+def _follow(
+    futures: list[Future[Any]], tasks: Sequence[Task], reports: Any, progress: Progress
+) -> None:
+    """Pass the workers' reports on until all are done; raise the first failure."""
+    meters: dict[int, Meter] = {}
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
+        for index, n_done, note in _drain(reports):
+            if index not in meters:
+                task = tasks[index]
+                meters[index] = progress.job(task.label, task.n_units, task.unit)
+            meters[index].advance(n_done, note)
+        for future in done:
+            future.result()
+
+
+def _drain(reports: Any) -> Iterator[tuple[int, int, str]]:
+    while True:
+        try:
+            yield reports.get_nowait()
+        except queue.Empty:
+            return
+
+
+def _stop(pool: ProcessPoolExecutor) -> None:
+    """End the workers at once: every stage can be resumed."""
+    for process in list((pool._processes or {}).values()):
+        process.terminate()
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for the processes that start meanwhile."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+_reports: Any = None
+
+
+def _adopt(reports: Any) -> None:
+    """Keep the queue in which a worker reports its progress."""
+    global _reports
+    _reports = reports
+
+
+@dataclass(frozen=True)
+class _QueueMeter:
+    index: int
+
+    def advance(self, n_done: int, note: str = "") -> None:
+        _reports.put((self.index, n_done, note))
+
+
+def _run_there(index: int, task: Task) -> Any:
+    return task.function(**task.arguments, meter=_QueueMeter(index))

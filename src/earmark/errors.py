@@ -1,0 +1,33 @@
+"""The one family of users' mistakes.
+
+Raise :class:`EarmarkError` where a person can put things right: say what was expected, what came
+(value, shape, path, line), the likely cause and the next step. The command line prints the message
+without a traceback and exits with 2. A number that is computed but doubtful is announced with
+:class:`EarmarkWarning`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class EarmarkError(Exception):
+    """Something in the user's files, options or data has to change before the work can go on."""
+
+
+class EarmarkWarning(UserWarning):
+    """A result was computed, but there is a reason to doubt it."""
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """Return a hint such as ``; did you mean 'epochs'?`` or the list of choices.
+
+    >>> nearest("epoch", ["epochs", "seed"])
+    "; did you mean 'epochs'?"
+    """
+    choices = list(choices)
+    close = difflib.get_close_matches(word, choices, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; the choices are {', '.join(choices)}"

@@ -1,0 +1,67 @@
+"""Binary cross-entropy that ignores flagged labels.
+
+Equation (1) of the paper sums binary cross-entropy over classes; equation (2)'s mask M multiplies
+its negative term. Every loss here works on a (target, weight) pair per label, so that what becomes
+of a flagged label is data: masking is target 0 with weight 0.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from earmark.errors import EarmarkError
+
+Reduction = Literal["sum", "mean_kept"]
+
+
+def masked_bce(
+    logits: Tensor, states: Tensor, ignored: Tensor | None = None, reduction: Reduction = "sum"
+) -> Tensor:
+    """Return binary cross-entropy in which ignored negatives have no part; a scalar.
+
+    ``logits`` [example, class] are the student's; ``states`` [example, class] are +1, -1 or 0
+    (implicit, taken as negative); ``ignored`` [example, class] is true where an implicit label was
+    flagged. The mask acts on the negative term only: a positive is never ignored.
+
+    >>> masked_bce(torch.zeros(1, 2), torch.tensor([[1, 0]]), torch.tensor([[False, True]]))
+    tensor(0.6931)
+    """
+    target, weight = masked(states, ignored, logits.dtype)
+    return weighted_bce(logits, target, weight, reduction)
+
+
+def masked(
+    states: Tensor, ignored: Tensor | None, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
+    """Return target and weight of each label: 1 or 0, and weight 0 where a negative is ignored."""
+    is_positive = states > 0
+    if ignored is None:
+        return is_positive.to(dtype), torch.ones_like(states, dtype=dtype)
+    return is_positive.to(dtype), (is_positive | ~ignored).to(dtype)
+
+
+def weighted_bce(
+    logits: Tensor, target: Tensor, weight: Tensor, reduction: Reduction = "sum"
+) -> Tensor:
+    """Return weighted binary cross-entropy.
+
+    ``sum`` adds up classes and averages over examples (equation 1); ``mean_kept`` divides by the
+    sum of the weights. With every weight at zero the loss is 0 and so is its gradient.
+    """
+    _check_shapes(logits, target, weight)
+    losses = functional.binary_cross_entropy_with_logits(logits, target, weight, reduction="none")
+    if reduction == "sum":
+        return losses.sum() / max(len(logits), 1)
+    return losses.sum() / weight.sum().clamp(min=1e-12)
+
+
+def _check_shapes(logits: Tensor, target: Tensor, weight: Tensor) -> None:
+    if not logits.shape == target.shape == weight.shape:
+        raise EarmarkError(
+            f"logits, labels and mask must have one shape [example, class], got "
+            f"{tuple(logits.shape)}, {tuple(target.shape)} and {tuple(weight.shape)}"
+        )

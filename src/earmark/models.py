@@ -1,0 +1,240 @@
+"""The paper's two networks, written as tables of rows.
+
+Both take log-mel patches [patch, 96, 64] and return one logit per class. MobileNetV1 is YAMNet's
+(Howard et al. 2017, normalisation without a scale); ResNet-50 is Hershey et al. 2017's: He's
+first version with the stride in the first 1x1 convolution, and a 7x7 stem of stride 1. The
+``width`` of :class:`~earmark.params.ModelParams` narrows either for small machines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from earmark.errors import EarmarkError
+from earmark.params import FrontEndParams, ModelParams
+
+MOBILENET_V1_STEM = (3, 2, 32)
+"""Kernel, stride and channels of the first convolution."""
+
+MOBILENET_V1_ROWS = (  # channels, stride of each depthwise-separable pair
+    (64, 1),
+    (128, 2),
+    (128, 1),
+    (256, 2),
+    (256, 1),
+    (512, 2),
+    (512, 1),
+    (512, 1),
+    (512, 1),
+    (512, 1),
+    (512, 1),
+    (1024, 2),
+    (1024, 1),
+)
+
+RESNET50_STEM = (7, 1, 64)
+"""Kernel, stride and channels of the first convolution."""
+
+RESNET50_ROWS = (  # blocks, inner channels, outer channels, stride of each stage
+    (3, 64, 256, 1),
+    (4, 128, 512, 2),
+    (6, 256, 1024, 2),
+    (3, 512, 2048, 2),
+)
+
+SWALLOWED_SHARE = 1 / 3
+"""Below this share of epsilon a layer's initial variance is lost in batch normalisation."""
+
+
+class Network(nn.Module):
+    """A stack of convolutions, a mean over what is left of time and frequency, and a linear head.
+
+    ``forward`` takes patches [patch, frame, band] and returns logits [patch, class].
+    """
+
+    def __init__(self, body: nn.Sequential, n_features: int, n_classes: int) -> None:
+        super().__init__()
+        self.body = body
+        self.head = nn.Linear(n_features, n_classes)
+
+    def embed(self, patches: Tensor) -> Tensor:
+        """Return the features [patch, feature] that the head sees."""
+        image = patches.unsqueeze(1)  # [patch, 1, frame, band]
+        image = image.contiguous(memory_format=torch.channels_last)
+        features: Tensor = self.body(image).mean(dim=(2, 3))
+        return features
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """Return logits [patch, class]."""
+        logits: Tensor = self.head(self.embed(patches))
+        return logits
+
+
+class SameConv(nn.Conv2d):
+    """A convolution without bias, padded as TensorFlow's "same": odd padding goes at the end.
+
+    Only a strided kernel on even sizes needs an explicit pad; elsewhere the padding is symmetric
+    and left to the convolution, which trains faster.
+    """
+
+    def __init__(self, n_in: int, n_out: int, kernel: int, stride: int, groups: int = 1) -> None:
+        is_symmetric = stride == 1 or kernel == 1
+        padding = kernel // 2 if is_symmetric else 0
+        super().__init__(n_in, n_out, kernel, stride, padding, groups=groups, bias=False)
+        self._pad = 0 if is_symmetric else kernel - stride
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Convolve [patch, channel, frame, band]."""
+        if self._pad:
+            before = self._pad // 2
+            after = self._pad - before
+            image = functional.pad(image, (before, after, before, after))
+        return super().forward(image)
+
+
+class Bottleneck(nn.Module):
+    """ResNet's block of 1x1, 3x3 and 1x1 convolutions around a shortcut."""
+
+    def __init__(self, n_in: int, n_inner: int, n_out: int, stride: int, epsilon: float) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            *_normalised(SameConv(n_in, n_inner, 1, stride), epsilon),
+            *_normalised(SameConv(n_inner, n_inner, 3, 1), epsilon),
+            SameConv(n_inner, n_out, 1, 1),
+            nn.BatchNorm2d(n_out, eps=epsilon),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if n_in != n_out or stride != 1:
+            self.shortcut = nn.Sequential(
+                SameConv(n_in, n_out, 1, stride), nn.BatchNorm2d(n_out, eps=epsilon)
+            )
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Add the residual to the shortcut."""
+        return functional.relu(self.residual(image) + self.shortcut(image), inplace=True)
+
+
+def build_model(params: ModelParams, n_classes: int, seed: int = 0) -> Network:
+    """Build a network with initial weights that depend on the parameters and the seed alone."""
+    check_initialisation(params)
+    network = _BUILDERS[params.architecture](params, n_classes)
+    _initialise(network, params.init_sd, seed)
+    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def check_initialisation(params: ModelParams) -> None:
+    """Refuse weights so small that batch normalisation's epsilon would swallow the signal.
+
+    The smallest fan-in of both networks is a 3x3 kernel's 9; a layer's output variance begins at
+    about sd^2 * fan_in. With the paper's sd of 0.001, epsilon 1e-5 trains and 1e-4 does not.
+    """
+    if params.init_sd is None:
+        return
+    variance = params.init_sd**2 * 9
+    if variance < SWALLOWED_SHARE * params.norm_epsilon:
+        raise EarmarkError(
+            f"init_sd = {params.init_sd:g} leaves a variance of {variance:.1e} after a 3x3 kernel, "
+            f"far below norm_epsilon = {params.norm_epsilon:g}: the network would not learn. "
+            f"Set norm_epsilon to {variance:.0e} or less, or leave init_sd out"
+        )
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The size of a network: trainable parameters, and multiply-adds for one patch."""
+
+    n_parameters: int
+    n_multiply_adds: int
+
+
+def cost(params: ModelParams, n_classes: int, front_end: FrontEndParams | None = None) -> Cost:
+    """Count trainable parameters and the multiply-adds of convolutions and head for one patch."""
+    front_end = front_end or FrontEndParams()
+    n_multiply_adds = 0
+
+    def count(module: nn.Module, _inputs: object, output: Tensor) -> None:
+        nonlocal n_multiply_adds
+        if isinstance(module, nn.Conv2d):
+            per_output = module.weight[0].numel()
+        elif isinstance(module, nn.Linear):
+            per_output = module.in_features
+        else:
+            return
+        n_multiply_adds += per_output * output.numel()
+
+    with torch.device("meta"):
+        network = _BUILDERS[params.architecture](params, n_classes).eval()
+        for module in network.modules():
+            module.register_forward_hook(count)
+        network(torch.empty(1, front_end.patch_frames, front_end.n_bands))
+    n_parameters = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    return Cost(n_parameters, n_multiply_adds)
+
+
+def _mobilenet_v1(params: ModelParams, n_classes: int) -> Network:
+    kernel, stride, channels = MOBILENET_V1_STEM
+    n_in = _narrowed(channels, params)
+    layers = _shifted(SameConv(1, n_in, kernel, stride), params.norm_epsilon)
+    for channels, stride in MOBILENET_V1_ROWS:
+        n_out = _narrowed(channels, params)
+        layers += _shifted(SameConv(n_in, n_in, 3, stride, groups=n_in), params.norm_epsilon)
+        layers += _shifted(SameConv(n_in, n_out, 1, 1), params.norm_epsilon)
+        n_in = n_out
+    return Network(nn.Sequential(*layers), n_in, n_classes)
+
+
+def _resnet50(params: ModelParams, n_classes: int) -> Network:
+    kernel, stride, channels = RESNET50_STEM
+    n_in = _narrowed(channels, params)
+    layers = _normalised(SameConv(1, n_in, kernel, stride), params.norm_epsilon)
+    layers.append(nn.MaxPool2d(3, 2, ceil_mode=True))  # "same": the odd row goes at the end
+    for n_blocks, inner, outer, first_stride in RESNET50_ROWS:
+        n_inner, n_out = _narrowed(inner, params), _narrowed(outer, params)
+        for block in range(n_blocks):
+            stride = first_stride if block == 0 else 1
+            layers.append(Bottleneck(n_in, n_inner, n_out, stride, params.norm_epsilon))
+            n_in = n_out
+    return Network(nn.Sequential(*layers), n_in, n_classes)
+
+
+_BUILDERS: dict[str, Callable[[ModelParams, int], Network]] = {
+    "mobilenet_v1": _mobilenet_v1,
+    "resnet50": _resnet50,
+}
+
+
+def _narrowed(channels: int, params: ModelParams) -> int:
+    """Scale a channel count, to a multiple of 8 (vector units), never below 8."""
+    return max(8, 8 * round(channels * params.width / 8))
+
+
+def _normalised(convolution: SameConv, epsilon: float) -> list[nn.Module]:
+    norm = nn.BatchNorm2d(convolution.out_channels, eps=epsilon)
+    return [convolution, norm, nn.ReLU(inplace=True)]
+
+
+def _shifted(convolution: SameConv, epsilon: float) -> list[nn.Module]:
+    """Normalise with a learnt shift and no scale, as MobileNetV1 does."""
+    layers = _normalised(convolution, epsilon)
+    layers[1].weight.requires_grad_(False)
+    return layers
+
+
+def _initialise(network: Network, sd: float | None, seed: int) -> None:
+    """Draw weights from a normal truncated at two standard deviations; biases begin at zero."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            gain = 1.0 if isinstance(module, nn.Linear) else 2.0  # 2: half is lost in a ReLU
+            layer_sd = sd or math.sqrt(gain / module.weight[0].numel())
+            nn.init.trunc_normal_(
+                module.weight, 0.0, layer_sd, -2 * layer_sd, 2 * layer_sd, generator
+            )
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)

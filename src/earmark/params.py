@@ -1,0 +1,272 @@
+"""Frozen parameter records, recipe files and digests.
+
+Every number that changes a result lives in one of these records. A record is frozen, refuses keys
+that it does not know, and has a digest; a run is a function of its parameters, its data and its
+seed, so equal digests mean equal results and nothing needs to be computed twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from earmark.errors import EarmarkError, nearest
+
+PAPER_DISCARD_PERCENTS: tuple[float, ...] = (
+    0, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 20,
+)  # fmt: skip
+"""The paper's 18 operating points: per cent of each class's implicit labels that are ignored."""
+
+
+class Params(BaseModel):
+    """A frozen record of parameters that refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def digest(self) -> str:
+        """Return 16 hexadecimal digits that change with any parameter."""
+        return digest(self)
+
+
+class FrontEndParams(Params):
+    """Waveform to log-mel frames to patches, as YAMNet does it (see docs/file-formats.md)."""
+
+    sample_rate_hz: int = 16_000
+    window_seconds: float = 0.025
+    hop_seconds: float = 0.010
+    n_bands: int = 64
+    low_hz: float = 125.0
+    high_hz: float = 7_500.0
+    log_offset: float = 0.001
+    patch_frames: int = 96
+    patch_hop_frames: int = 48
+
+    @property
+    def window_samples(self) -> int:
+        """Samples in one analysis window (400)."""
+        return round(self.window_seconds * self.sample_rate_hz)
+
+    @property
+    def hop_samples(self) -> int:
+        """Samples from one frame to the next (160)."""
+        return round(self.hop_seconds * self.sample_rate_hz)
+
+    @property
+    def fft_samples(self) -> int:
+        """Length of the FFT: the next power of two (512)."""
+        return 1 << (self.window_samples - 1).bit_length()
+
+    @property
+    def patch_samples(self) -> int:
+        """Samples under one patch, its last window included (15,600)."""
+        return (self.patch_frames - 1) * self.hop_samples + self.window_samples
+
+    @property
+    def patch_hop_samples(self) -> int:
+        """Samples from one patch to the next (7,680)."""
+        return self.patch_hop_frames * self.hop_samples
+
+    @model_validator(mode="after")
+    def _bands_fit_below_nyquist(self) -> Self:
+        if not 0 < self.low_hz < self.high_hz <= self.sample_rate_hz / 2:
+            raise ValueError(
+                f"the mel bands run from {self.low_hz} to {self.high_hz} Hz, which does not fit "
+                f"below half the sample rate ({self.sample_rate_hz / 2} Hz)"
+            )
+        return self
+
+
+class ModelParams(Params):
+    """Which network, how wide, and how its weights begin."""
+
+    architecture: Literal["mobilenet_v1", "resnet50"] = "mobilenet_v1"
+    width: float = Field(1.0, gt=0, le=4)
+    """Multiplies every channel count; 1 is the paper's network."""
+    init_sd: float | None = Field(None, gt=0)
+    """Standard deviation of the truncated-normal start; None scales it by each layer's fan-in."""
+    norm_epsilon: float = Field(1e-5, gt=0)
+    """Batch normalisation's epsilon; must not exceed the variance that ``init_sd`` leaves."""
+
+
+class TrainParams(Params):
+    """How a teacher or a student is trained; the same record serves both."""
+
+    epochs: int = Field(10, ge=1)
+    batch_patches: int = Field(128, ge=1)
+    patches_per_clip: int | None = Field(None, ge=1)
+    """Patches drawn at random from each clip in an epoch; None takes all of them."""
+    learning_rate: float = Field(1e-3, gt=0)
+    schedule: Literal["constant", "cosine"] = "cosine"
+    """``cosine`` warms up over the first twentieth of the steps, then decays to zero."""
+    loss: Literal["sum", "mean_kept"] = "sum"
+    """``sum`` over classes as in equation (1), or the mean over labels that are not ignored."""
+    seed: int = 0
+    checkpoint_seconds: float = Field(60.0, ge=0)
+
+
+class CrossFitParams(Params):
+    """How the teacher scores the clips that it was trained on."""
+
+    n_folds: int = Field(3, ge=2)
+    in_sample: bool = False
+    """Score with a teacher trained on the very same clips, as the paper did."""
+
+
+class NetworkParams(Params):
+    """A network and its training, under the name that files and figures use."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
+    model: ModelParams = ModelParams()
+    train: TrainParams = TrainParams()
+
+
+class SweepParams(Params):
+    """Operating points, train sets and seeds; every student is one of their combinations."""
+
+    discard_percents: tuple[float, ...] = PAPER_DISCARD_PERCENTS
+    train_sets: dict[str, float] = {"train": 1.0}
+    """Name and share of the train split; smaller sets are nested in larger ones."""
+    seeds: tuple[int, ...] = (0,)
+    random_control_percents: tuple[float, ...] = ()
+    """Points at which a control student ignores as many labels, chosen at random."""
+    n_resamples: int = Field(1_000, ge=100)
+    """Bootstrap resamples (of clips) behind every interval."""
+
+    @model_validator(mode="after")
+    def _points_make_sense(self) -> Self:
+        points = (*self.discard_percents, *self.random_control_percents)
+        for percent in points:
+            if not 0 <= percent <= 100:
+                raise ValueError(f"a discard of {percent} percent is not between 0 and 100")
+        if 0 not in self.discard_percents:
+            raise ValueError("discard_percents needs 0: the baseline that the others are held to")
+        if list(self.discard_percents) != sorted(set(self.discard_percents)):
+            raise ValueError("discard_percents must rise and not repeat")
+        for name, share in self.train_sets.items():
+            if not 0 < share <= 1:
+                raise ValueError(f"train set {name!r} has share {share}; expected 0 < share <= 1")
+        return self
+
+
+class ReportParams(Params):
+    """What the report shows beyond the figures and tables."""
+
+    listen_classes: tuple[str, ...] = ()
+    """Classes whose top flags can be heard; empty takes the four with most flags per positive."""
+    listen_flags: int = Field(10, ge=0, le=100)
+    flag_percent: float = Field(1.0, ge=0, le=100)
+    """The operating point of the flags that are listed, heard and judged against the truth."""
+
+
+class SceneParams(Params):
+    """Synthetic sound scenes with known truth."""
+
+    n_train: int = Field(1_800, ge=1)
+    n_tune: int = Field(400, ge=1)
+    n_eval: int = Field(800, ge=1)
+    clip_seconds: float = Field(4.0, ge=1.0)
+    max_events: int = Field(4, ge=1)
+    level_range_db: tuple[float, float] = (-6.0, 18.0)
+    """Event level above the background noise, drawn uniformly."""
+    prior_exponent: float = Field(1.0, ge=0)
+    """Class priors fall as rank ** -exponent: 0 is flat, 1 is Zipf's law."""
+    seed: int = 0
+
+
+class HidingParams(Params):
+    """The nominator that decides which labels a person is asked about."""
+
+    max_candidates: int = Field(10, ge=1)
+    recall_range: tuple[float, float] = (0.3, 0.95)
+    """Lowest and highest chance, over classes, that a present sound is nominated."""
+    false_candidates: float = Field(2.0, ge=0)
+    """Mean number of absent classes nominated per clip: they become explicit negatives."""
+    sibling_bias: float = Field(4.0, ge=1)
+    """How much likelier a sibling of a present class is nominated wrongly than another class."""
+    seed: int = 0
+
+
+class Recipe(Params):
+    """All the parameters of one run, from the data to the report."""
+
+    name: str = "earmark"
+    scenes: SceneParams | None = None
+    """Make these scenes if the workspace has no clips yet; None expects an imported dataset."""
+    hiding: HidingParams = HidingParams()
+    front_end: FrontEndParams = FrontEndParams()
+    teacher: NetworkParams = NetworkParams(name="teacher")
+    students: tuple[NetworkParams, ...] = (NetworkParams(name="student"),)
+    cross_fit: CrossFitParams = CrossFitParams()
+    sweep: SweepParams = SweepParams()
+    report: ReportParams = ReportParams()
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [self.teacher.name, *(student.name for student in self.students)]
+        if len(set(names)) < len(names):
+            raise ValueError(f"teacher and students need names of their own, got {names}")
+        return self
+
+
+def read_recipe(path: str | Path) -> Recipe:
+    """Read a recipe from a TOML file; a misspelt key is named with the nearest valid one."""
+    path = Path(path)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise EarmarkError(f"{path}: no such recipe file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise EarmarkError(f"{path}: not a TOML file: {error}") from None
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        details = "\n".join(f"  {_explain(problem)}" for problem in error.errors())
+        raise EarmarkError(f"{path}: the recipe cannot be used:\n{details}") from None
+
+
+def digest(*values: object) -> str:
+    """Return 16 hexadecimal digits identifying parameters, texts, numbers and nested containers.
+
+    >>> digest(TrainParams()) == digest(TrainParams(seed=0))
+    True
+    >>> digest(TrainParams()) == digest(TrainParams(seed=1))
+    False
+    """
+    text = json.dumps(values, sort_keys=True, default=_plain, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, BaseModel):
+        return {"record": type(value).__name__, **value.model_dump(mode="json")}
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"cannot take the digest of a {type(value).__name__}")
+
+
+def _explain(problem: Any) -> str:
+    """Turn one of pydantic's error records into a sentence that names the key."""
+    location = [str(part) for part in problem["loc"]]
+    key = ".".join(location)
+    if problem["type"] == "extra_forbidden":
+        return f"{key}: no such key{nearest(location[-1], _fields_at(location[:-1]))}"
+    if problem["type"] == "value_error":
+        return f"{key or 'recipe'}: {problem['ctx']['error']}"
+    return f"{key}: {problem['msg'].lower()}, got {problem['input']!r}"
+
+
+def _fields_at(location: list[str]) -> list[str]:
+    """Return the valid keys of the record that a dotted place in a recipe leads to."""
+    record: type[BaseModel] = Recipe
+    for part in location:
+        if part.isdigit():
+            continue
+        annotation: Any = record.model_fields[part].annotation
+        choices = [annotation, *getattr(annotation, "__args__", ())]
+        record = next(c for c in choices if isinstance(c, type) and issubclass(c, BaseModel))
+    return list(record.model_fields)

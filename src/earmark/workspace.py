@@ -1,0 +1,179 @@
+"""A workspace: one folder with the clips, classes and labels of a dataset and all that follows.
+
+The paths of every stage are named here and nowhere else. Rows of ``clips.parquet`` give clips
+their order; every matrix [clip, class] in the workspace refers to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.artefacts import read_table, write_table
+from earmark.errors import EarmarkError
+from earmark.labels import LabelSet
+from earmark.ontology import Ontology
+from earmark.params import digest
+
+CLIP_SCHEMA = pl.Schema(
+    {
+        "clip_id": pl.String,
+        "audio": pl.String,
+        "start_seconds": pl.Float64,
+        "end_seconds": pl.Float64,
+        "split": pl.String,
+        "source": pl.String,
+    }
+)
+Split = Literal["train", "tune", "eval"]
+SPLITS: tuple[Split, ...] = ("train", "tune", "eval")
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The folder of one dataset."""
+
+    root: Path
+
+    @classmethod
+    def open(cls, root: str | Path) -> Workspace:
+        """Open a workspace that already holds a dataset."""
+        workspace = cls(Path(root))
+        if not workspace.has_dataset():
+            raise EarmarkError(
+                f"{root}: not a workspace (clips.parquet, classes.parquet and labels.parquet are "
+                "not all there); make one with `earmark import`"
+            )
+        return workspace
+
+    def has_dataset(self) -> bool:
+        """Tell whether clips, classes and labels are there."""
+        names = ("clips.parquet", "classes.parquet", "labels.parquet")
+        return all((self.root / name).exists() for name in names)
+
+    @property
+    def frames_folder(self) -> Path:
+        """The frame store."""
+        return self.root / "frames"
+
+    @property
+    def quarantine_path(self) -> Path:
+        """Clips that could not be read, with reasons."""
+        return self.root / "quarantine.parquet"
+
+    @property
+    def truth_path(self) -> Path:
+        """All labels of a simulated dataset: used to judge, never to train."""
+        return self.root / "truth.parquet"
+
+    @property
+    def flags_folder(self) -> Path:
+        """Thresholds and flags."""
+        return self.root / "flags"
+
+    @property
+    def sweep_folder(self) -> Path:
+        """Results of the students of a sweep."""
+        return self.root / "sweep"
+
+    @property
+    def report_folder(self) -> Path:
+        """The page, figures and tables."""
+        return self.root / "report"
+
+    def model_folder(self, name: str) -> Path:
+        """A trained network: parameters, weights, history."""
+        return self.root / "models" / name
+
+    def scores_folder(self, name: str) -> Path:
+        """Scores [clip, class] of one network."""
+        return self.root / "scores" / name
+
+    @cached_property
+    def clips(self) -> pl.DataFrame:
+        """The clips, one row each, in the order that all matrices follow."""
+        path = self.root / "clips.parquet"
+        clips = read_table(path)
+        missing = [name for name in CLIP_SCHEMA if name not in clips.columns]
+        if missing:
+            raise EarmarkError(f"{path}: columns missing: {', '.join(missing)}")
+        odd = clips.filter(~pl.col("split").is_in(SPLITS))
+        if len(odd):
+            raise EarmarkError(
+                f"{path}: clip {odd['clip_id'][0]!r} has split {odd['split'][0]!r}; "
+                f"expected one of {', '.join(SPLITS)}"
+            )
+        return clips
+
+    @cached_property
+    def ontology(self) -> Ontology:
+        """The classes."""
+        return Ontology.from_table(read_table(self.root / "classes.parquet"))
+
+    @cached_property
+    def labels(self) -> LabelSet:
+        """The explicit labels of all clips, as given."""
+        return self._read_labels(self.root / "labels.parquet")
+
+    @cached_property
+    def truth(self) -> LabelSet | None:
+        """The complete labels of a simulated dataset, where every implicit label is a true one."""
+        return self._read_labels(self.truth_path) if self.truth_path.exists() else None
+
+    def _read_labels(self, path: Path) -> LabelSet:
+        return LabelSet.read(path, self.clips["clip_id"], self.ontology.class_ids)
+
+    def rows(self, split: Split) -> NDArray[np.int64]:
+        """Return the rows of ``clips`` that belong to a split."""
+        return np.flatnonzero((self.clips["split"] == split).to_numpy())
+
+    @cached_property
+    def audio_digest(self) -> str:
+        """Identifies the list of clips: their names, files and places."""
+        columns = self.clips.select("clip_id", "audio", "start_seconds", "end_seconds")
+        text = columns.write_csv()
+        return digest(hashlib.sha256(text.encode()).hexdigest())
+
+    def audio_path(self, audio: str) -> Path:
+        """Return the place of a clip's file; relative paths start at the workspace."""
+        return self.root / audio
+
+
+def write_dataset(
+    root: str | Path,
+    clips: pl.DataFrame,
+    ontology: Ontology,
+    labels: LabelSet,
+    truth: LabelSet | None = None,
+) -> Workspace:
+    """Write a dataset into a workspace folder; ``labels.parquet`` comes last, as its seal."""
+    root = Path(root)
+    write_table(root / "clips.parquet", clips.select(CLIP_SCHEMA.names()).cast(CLIP_SCHEMA))
+    write_table(root / "classes.parquet", ontology.to_table())
+    workspace = Workspace(root)
+    if truth is not None:
+        truth.write(workspace.truth_path)
+    labels.write(root / "labels.parquet")
+    return workspace
+
+
+def nested_subset(sources: pl.Series, share: float, seed: int = 0) -> NDArray[np.bool_]:
+    """Choose about ``share`` of the clips, whole recordings at a time.
+
+    Each source draws one number from its name and the seed, so a smaller share is always nested
+    in a larger one, whatever other clips there are.
+    """
+    if share >= 1:
+        return np.ones(len(sources), bool)
+    draws = {
+        source: int.from_bytes(hashlib.sha256(f"{seed}:{source}".encode()).digest()[:8]) / 2**64
+        for source in sources.unique().to_list()
+    }
+    return np.array([draws[source] < share for source in sources.to_list()])

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from earmark.artefacts import (
+    is_current,
+    read_json,
+    read_table,
+    write_aside,
+    write_json,
+    write_table,
+    write_text,
+)
+from earmark.errors import EarmarkError
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    write_text(path, "old")
+
+    def write_half() -> None:
+        with write_aside(path) as aside:
+            aside.write_text("half of the new")
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_half()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["table.parquet", "table.csv"])
+def test_tables_come_back_as_written(tmp_path: Path, name: str) -> None:
+    table = pl.DataFrame({"clip_id": ["a", "b, c", 'd"e'], "n": [1, 2, 3]})
+    write_table(tmp_path / name, table)
+    assert read_table(tmp_path / name).equals(table)
+
+
+@pytest.mark.parametrize("name", ["broken.parquet", "missing.parquet", "missing.csv"])
+def test_a_table_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 but not really")
+    with pytest.raises(EarmarkError, match=name):
+        read_table(tmp_path / name)
+
+
+def test_damaged_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "meta.json").write_text('{"digest": ')
+    with pytest.raises(EarmarkError, match=r"meta\.json: not valid JSON"):
+        read_json(tmp_path / "meta.json")
+
+
+def test_a_folder_is_current_only_with_the_expected_digest(tmp_path: Path) -> None:
+    assert not is_current(tmp_path, "abc")
+    write_json(tmp_path / "meta.json", {"digest": "abc"})
+    assert is_current(tmp_path, "abc")
+    assert not is_current(tmp_path, "def")

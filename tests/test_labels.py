@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from earmark.errors import EarmarkError
+from earmark.labels import LabelSet, lint
+
+STATES = arrays.arrays(
+    np.int8, st.tuples(st.integers(0, 8), st.integers(1, 6)), elements=st.sampled_from([-1, 0, 1])
+)
+
+
+def rows(*lines: tuple[str, str, object]) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "clip_id": [line[0] for line in lines],
+            "class_id": [line[1] for line in lines],
+            "present": [line[2] for line in lines],
+        }
+    )
+
+
+@given(STATES)
+def test_dense_states_come_back(states: np.ndarray) -> None:
+    labels = LabelSet.from_dense(states)
+    assert np.array_equal(labels.states(), states)
+    assert np.array_equal(labels.n_positives, (states == 1).sum(axis=0))
+    assert np.array_equal(labels.n_negatives, (states == -1).sum(axis=0))
+    assert np.array_equal(labels.n_implicit, (states == 0).sum(axis=0))
+
+
+@given(STATES, st.data())
+def test_any_choice_of_clips_matches_the_dense_matrix(
+    states: np.ndarray, data: st.DataObject
+) -> None:
+    labels = LabelSet.from_dense(states)
+    some = st.lists(st.integers(0, max(len(states) - 1, 0)), unique=True)
+    chosen = np.array(data.draw(some) if len(states) else [], dtype=np.int64)
+    assert np.array_equal(labels.states(chosen), states[chosen])
+    assert np.array_equal(labels.select(chosen).states(), states[chosen])
+
+
+@given(STATES)
+def test_rows_and_dense_states_are_the_same_labels(states: np.ndarray) -> None:
+    labels = LabelSet.from_dense(states)
+    again = LabelSet.from_rows(labels.rows(), labels.clip_ids, labels.class_ids)
+    assert np.array_equal(again.states(), states)
+    assert again.digest == labels.digest
+
+
+@pytest.mark.parametrize("name", ["labels.parquet", "labels.csv"])
+def test_labels_are_written_and_read(tmp_path: Path, name: str) -> None:
+    states = np.array([[1, 0, -1], [0, 0, 0], [0, 1, 0]], np.int8)
+    labels = LabelSet.from_dense(states, ["a", "b", "c"], ["Speech", "Siren", "Car, passing"])
+    labels.write(tmp_path / name)
+    again = LabelSet.read(tmp_path / name, labels.clip_ids, labels.class_ids)
+    assert np.array_equal(again.states(), states)
+
+
+def test_without_a_list_of_clips_those_that_occur_are_taken() -> None:
+    labels = LabelSet.from_rows(rows(("b", "Siren", True), ("a", "Speech", False)))
+    assert labels.clip_ids.to_list() == ["b", "a"]
+    assert labels.class_ids == ("Siren", "Speech")
+    assert labels.states().tolist() == [[1, 0], [0, -1]]
+
+
+@pytest.mark.parametrize("words", [("1", "0"), ("1", "-1"), ("Present", "not present"), (1, -1)])
+def test_present_may_be_written_in_several_ways(words: tuple[object, object]) -> None:
+    labels = LabelSet.from_rows(rows(("a", "x", words[0]), ("b", "x", words[1])))
+    assert labels.states().tolist() == [[1], [-1]]
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        (rows(("a", "x", "maybe")), ["line 2", "'maybe'", "true or false"]),
+        (rows(("a", "x", True)).rename({"clip_id": "clip"}), ["'clip_id'", "'clip'"]),
+        (rows(("a", "x", True), ("a", None, True)), ["line 3", "class_id is empty"]),
+        (rows(("a", "x", True), ("z", "x", True)), ["line 3", "'z'", "not in the list"]),
+        (rows(("a", "sirenn", True)), ["line 2", "'sirenn'", "did you mean 'siren'"]),
+        (rows(("a", "x", True), ("a", "x", False)), ["line 3", "contradicts line 2"]),
+        (rows(("a", "x", True), ("a", "x", True)), ["line 3", "repeats line 2"]),
+    ],
+)
+def test_bad_rows_are_refused_with_their_line(table: pl.DataFrame, told: list[str]) -> None:
+    with pytest.raises(EarmarkError) as error:
+        LabelSet.from_rows(table, ["a", "b"], ["x", "siren"], origin="labels.csv")
+    for words in ("labels.csv", *told):
+        assert words in str(error.value)
+
+
+def test_scores_in_place_of_states_are_noticed() -> None:
+    with pytest.raises(EarmarkError, match=r"0\.5.*clip 1, class 0.*in place of labels"):
+        LabelSet.from_dense(np.array([[1.0, 0.0], [0.5, -1.0]]))
+
+
+def test_identifiers_must_be_unique_and_as_many_as_rows() -> None:
+    with pytest.raises(EarmarkError, match="'a' is listed twice"):
+        LabelSet.from_dense(np.zeros((2, 1)), ["a", "a"])
+    with pytest.raises(EarmarkError, match="3 clip identifiers given for 2"):
+        LabelSet.from_dense(np.zeros((2, 1)), ["a", "b", "c"])
+
+
+def test_lint_names_everything_with_its_line() -> None:
+    table = rows(
+        ("a", "x", True),
+        ("nobody", "x", True),
+        ("a", "z", True),
+        ("a", "x", True),
+        ("b", "x", True),
+        ("b", "x", False),
+    )
+    findings = lint(table, ["a", "b"], ["x", "y"])
+    assert [(finding.kind, finding.line) for finding in findings] == [
+        ("unknown clip", 3),
+        ("unknown class", 4),
+        ("duplicate row", 5),
+        ("contradictory rows", 7),
+        ("class without positives", None),
+    ]
+    assert "'y'" in findings[-1].message
+    assert [finding.is_error for finding in findings] == [True, True, False, True, False]
+
+
+def test_lint_says_when_nobody_ever_answered_no() -> None:
+    findings = lint(rows(("a", "x", True)), ["a"], ["x"])
+    assert [finding.kind for finding in findings] == ["no explicit negatives"]
+
+
+def test_lint_finds_nothing_in_good_labels() -> None:
+    assert lint(rows(("a", "x", True), ("b", "x", False)), ["a", "b"], ["x"]) == []

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from earmark.errors import EarmarkError
+from earmark.losses import masked_bce
+
+
+def slow_masked_bce(logits: np.ndarray, states: np.ndarray, ignored: np.ndarray) -> float:
+    """Equations (1) and (2) with loops: the mask multiplies the negative term."""
+    total = 0.0
+    for z_row, y_row, ignored_row in zip(logits, states, ignored, strict=True):
+        for z, y, is_ignored in zip(z_row, y_row, ignored_row, strict=True):
+            p = 1 / (1 + math.exp(-z))
+            mask = 0 if is_ignored else 1
+            total -= math.log(p) if y > 0 else mask * math.log(1 - p)
+    return total / len(logits)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_it_is_the_papers_equation(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(0, 2, (5, 4))
+    states = generator.integers(-1, 2, (5, 4))
+    ignored = generator.random((5, 4)) < 0.4
+    loss = masked_bce(torch.tensor(logits), torch.tensor(states), torch.tensor(ignored))
+    assert loss.item() == pytest.approx(slow_masked_bce(logits, states, ignored), rel=1e-9)
+
+
+def test_a_hand_worked_case() -> None:
+    logits = torch.tensor([[0.0, math.log(3.0), 0.0]])  # p = 1/2, 3/4, 1/2
+    states = torch.tensor([[1, 0, -1]])
+    nothing = torch.zeros(1, 3, dtype=torch.bool)
+    second = torch.tensor([[False, True, False]])
+    assert masked_bce(logits, states, nothing).item() == pytest.approx(math.log(2 * 4 * 2))
+    assert masked_bce(logits, states, second).item() == pytest.approx(math.log(2 * 2))
+    mean = masked_bce(logits, states, second, reduction="mean_kept")
+    assert mean.item() == pytest.approx(math.log(2))
+
+
+def test_a_positive_is_never_ignored() -> None:
+    everything = torch.ones(1, 1, dtype=torch.bool)
+    loss = masked_bce(torch.zeros(1, 1), torch.ones(1, 1), everything)
+    assert loss.item() == pytest.approx(math.log(2))
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean_kept"])
+def test_a_batch_with_everything_ignored_teaches_nothing(reduction: str) -> None:
+    logits = torch.randn(4, 3, requires_grad=True)
+    loss = masked_bce(logits, torch.zeros(4, 3), torch.ones(4, 3, dtype=torch.bool), reduction)
+    loss.backward()
+    assert loss.item() == 0
+    assert logits.grad is not None
+    assert torch.equal(logits.grad, torch.zeros(4, 3))
+
+
+def test_an_ignored_label_has_no_gradient_and_the_others_keep_theirs() -> None:
+    states = torch.zeros(1, 2)
+    ignored = torch.tensor([[True, False]])
+    logits = torch.tensor([[5.0, 5.0]], requires_grad=True)
+    masked_bce(logits, states, ignored).backward()
+    assert logits.grad is not None
+    assert logits.grad[0, 0] == 0
+    assert logits.grad[0, 1].item() == pytest.approx(1 / (1 + math.exp(-5)))
+
+
+def test_shapes_that_do_not_fit_are_named() -> None:
+    with pytest.raises(EarmarkError, match=r"\(2, 3\).*\(2, 4\)"):
+        masked_bce(torch.zeros(2, 3), torch.zeros(2, 4))
