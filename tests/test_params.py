@@ -74,7 +74,9 @@ def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
 
 
 def test_every_shipped_recipe_can_be_read() -> None:
-    recipes = [p for p in resources.files("earmark.recipes").iterdir() if p.name.endswith(".toml")]
+    recipes = [
+        p for p in (resources.files("earmark") / "recipes").iterdir() if p.name.endswith(".toml")
+    ]
     assert {"demo.toml", "paper.toml"} <= {path.name for path in recipes}
     for path in recipes:
         with resources.as_file(path) as file:

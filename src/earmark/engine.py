@@ -77,17 +77,39 @@ def _follow(
     futures: list[Future[Any]], tasks: Sequence[Task], reports: Any, progress: Progress
 ) -> None:
     """Pass the workers' reports on until all are done; raise the first failure."""
-    meters: dict[int, Meter] = {}
+    meters = {index: _TaskMeter(task, progress) for index, task in enumerate(tasks)}
+    index_of = {future: index for index, future in enumerate(futures)}
     pending = set(futures)
     while pending:
         done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
         for index, n_done, note in _drain(reports):
-            if index not in meters:
-                task = tasks[index]
-                meters[index] = progress.job(task.label, task.n_units, task.unit)
             meters[index].advance(n_done, note)
         for future in done:
             future.result()
+            meters[index_of[future]].finish()
+
+
+class _TaskMeter:
+    """The meter of a task elsewhere: begins with its first report, ends with the task.
+
+    Reports travel on their own and may come after the result; those are dropped.
+    """
+
+    def __init__(self, task: Task, progress: Progress) -> None:
+        self._task, self._progress = task, progress
+        self._meter: Meter | None = None
+        self._n_left = task.n_units
+
+    def advance(self, n_done: int, note: str = "") -> None:
+        if self._meter is None:
+            self._meter = self._progress.job(self._task.label, self._task.n_units, self._task.unit)
+        n_done = min(n_done, self._n_left)
+        self._n_left -= n_done
+        if n_done:
+            self._meter.advance(n_done, note)
+
+    def finish(self) -> None:
+        self.advance(self._n_left)
 
 
 def _drain(reports: Any) -> Iterator[tuple[int, int, str]]:

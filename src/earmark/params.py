@@ -230,7 +230,7 @@ def read_recipe(path: str | Path) -> Recipe:
 
 
 def digest(*values: object) -> str:
-    """Return 16 hexadecimal digits identifying parameters, texts, numbers and nested containers.
+    """Return 16 hexadecimal digits identifying parameters, texts, numbers, bytes and containers.
 
     >>> digest(TrainParams()) == digest(TrainParams(seed=0))
     True
@@ -246,6 +246,8 @@ def _plain(value: object) -> object:
         return {"record": type(value).__name__, **value.model_dump(mode="json")}
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, bytes):
+        return {"bytes": hashlib.sha256(value).hexdigest()}
     raise TypeError(f"cannot take the digest of a {type(value).__name__}")
 
 

@@ -138,8 +138,7 @@ class Workspace:
     def audio_digest(self) -> str:
         """Identifies the list of clips: their names, files and places."""
         columns = self.clips.select("clip_id", "audio", "start_seconds", "end_seconds")
-        text = columns.write_csv()
-        return digest(hashlib.sha256(text.encode()).hexdigest())
+        return digest(columns.write_csv())
 
     def audio_path(self, audio: str) -> Path:
         """Return the place of a clip's file; relative paths start at the workspace."""

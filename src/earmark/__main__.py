@@ -1,0 +1,8 @@
+"""Run the command line: ``python -m earmark``."""
+
+from __future__ import annotations
+
+from earmark.cli import main
+
+if __name__ == "__main__":
+    main()

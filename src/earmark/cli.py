@@ -1,0 +1,396 @@
+"""The command line: one verb per stage.
+
+Every verb prints what it wrote and the next command. A user's mistake exits with 2 and one
+readable message; an interrupt exits with 130 and leaves a state from which the same command goes
+on. Stages are imported inside the verbs, because torch takes seconds to load and most verbs do
+without it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from earmark.errors import EarmarkError
+from earmark.params import Recipe
+
+app = typer.Typer(
+    help="Find the labels your sound dataset is missing, and train as if they had been there.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+import_app = typer.Typer(help="Bring a dataset into a workspace.", no_args_is_help=True)
+app.add_typer(import_app, name="import")
+
+Work = Annotated[Path, typer.Argument(help="The workspace folder.", metavar="WORK")]
+RecipeOption = Annotated[
+    str | None,
+    typer.Option("--recipe", help="A shipped recipe's name or a TOML file; the last one used."),
+]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; all cores.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
+
+
+def main() -> None:
+    """Run a verb; turn mistakes, interrupts and full disks into a message and an exit code."""
+    try:
+        app(standalone_mode=True)
+    except EarmarkError as error:
+        _fail(f"earmark: {error}", 2)
+    except KeyboardInterrupt:
+        _fail("earmark: interrupted; run the same command again to go on from here", 130)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _fail(f"earmark: {error}; make room and run the same command again to go on", 2)
+
+
+@app.command()
+def demo(
+    work: Annotated[Path, typer.Option(help="Where to put it.")] = Path("demo-work"),
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """See the paper's idea work: make scenes, hide labels, find them, train, report."""
+    run("demo", work, workers, as_json)
+
+
+@app.command()
+def run(
+    recipe: Annotated[str, typer.Argument(help="A shipped recipe's name or a TOML file.")],
+    work: Annotated[Path, typer.Option(help="The workspace folder.")] = Path("work"),
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run all stages of a recipe, from the data to the report."""
+    from earmark import pipeline
+    from earmark.progress import Display
+
+    chosen = pipeline.find_recipe(recipe)
+    _keep_recipe(work, chosen)
+    with Display() as progress:
+        outcome = pipeline.run(chosen, work, n_workers=workers, progress=progress)
+    if as_json:
+        _tell(as_json, report=outcome.report, n_flags=outcome.n_flags)
+    else:
+        _print_outcome(outcome, chosen)
+
+
+@import_app.command("scenes")
+def import_scenes(
+    work: Work, recipe: RecipeOption = "demo", workers: Workers = None, as_json: AsJson = False
+) -> None:
+    """Make synthetic sound scenes with known truth, and hide labels as nomination does."""
+    from earmark import pipeline
+    from earmark.progress import Display
+
+    chosen = _recipe(work, recipe)
+    _keep_recipe(work, chosen)
+    with Display() as progress:
+        workspace = pipeline.make_dataset(chosen, work, n_workers=workers, progress=progress)
+    labels = workspace.labels
+    summary = {
+        "clips": labels.n_clips,
+        "classes": labels.n_classes,
+        "explicit": len(labels.present),
+    }
+    _tell(as_json, next_command=f"earmark features {work}", wrote=work, **summary)
+
+
+@import_app.command("table")
+def import_table(
+    clips: Annotated[Path, typer.Argument(help="CSV or Parquet: clip_id, audio, ...")],
+    labels: Annotated[Path, typer.Argument(help="CSV or Parquet: clip_id, class_id, present.")],
+    work: Annotated[Path, typer.Option(help="The workspace folder.")],
+    as_json: AsJson = False,
+) -> None:
+    """Bring in any dataset given as a table of clips and a table of labels."""
+    from earmark.datasets.table import import_tables
+
+    workspace = import_tables(clips, labels, work)
+    summary = {"clips": workspace.labels.n_clips, "classes": workspace.labels.n_classes}
+    _tell(as_json, next_command=f"earmark lint {work}", wrote=work, **summary)
+
+
+@app.command()
+def lint(work: Work, as_json: AsJson = False) -> None:
+    """Check the labels: unknown names, repeated and contradictory rows, empty classes."""
+    from earmark.artefacts import read_table
+    from earmark.labels import lint as find_problems
+    from earmark.workspace import Workspace
+
+    workspace = Workspace.open(work)
+    path = work / "labels.parquet"
+    findings = find_problems(
+        read_table(path), workspace.clips["clip_id"], workspace.ontology.class_ids, str(path)
+    )
+    rows = [{"kind": f.kind, "line": f.line, "message": f.message} for f in findings]
+    if as_json:
+        print(json.dumps(rows))
+    else:
+        for finding in findings:
+            print(f"{'error' if finding.is_error else 'note'}: {finding.message}")
+        print(f"{len(findings)} findings in {path}")
+    if any(finding.is_error for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def models(
+    classes: Annotated[int, typer.Option(min=1, help="Outputs of the networks.")] = 527,
+    width: Annotated[float, typer.Option(help="Share of the paper's channels.")] = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Print the networks' parameters and multiply-adds."""
+    from earmark.models import cost
+    from earmark.params import ModelParams
+
+    sizes = {
+        params.architecture: cost(params, classes)
+        for params in (
+            ModelParams(architecture="resnet50", width=width),
+            ModelParams(architecture="mobilenet_v1", width=width),
+        )
+    }
+    if as_json:
+        print(json.dumps({name: vars(size) for name, size in sizes.items()}))
+        return
+    table = Table("network", "parameters", "multiply-adds per patch")
+    for name, size in sizes.items():
+        table.add_row(name, f"{size.n_parameters:,}", f"{size.n_multiply_adds:,}")
+    Console().print(table)
+
+
+@app.command()
+def features(
+    work: Work, recipe: RecipeOption = None, workers: Workers = None, as_json: AsJson = False
+) -> None:
+    """Decode the audio and store log-mel frames; what cannot be read is quarantined."""
+    from earmark.artefacts import read_table
+    from earmark.frames import extract_frames
+    from earmark.progress import Display
+    from earmark.workspace import Workspace
+
+    workspace, chosen = Workspace.open(work), _recipe(work, recipe)
+    with Display() as progress:
+        store = extract_frames(workspace, chosen.front_end, n_workers=workers, progress=progress)
+    n_quarantined = len(read_table(workspace.quarantine_path))
+    _tell(
+        as_json,
+        next_command=f"earmark score {work}",
+        wrote=store.folder,
+        clips=len(workspace.clips),
+        read=len(store.clip_ids),
+        quarantined=n_quarantined,
+    )
+
+
+@app.command()
+def train(work: Work, recipe: RecipeOption = None, as_json: AsJson = False) -> None:
+    """Train the recipe's teacher on the whole train split, labels as they are."""
+    from earmark.frames import FrameStore
+    from earmark.progress import Display
+    from earmark.scoring import readable_clips
+    from earmark.train import AsLabelled, TrainingSet, n_patches_in_all
+    from earmark.train import train as train_network
+    from earmark.workspace import Workspace
+
+    workspace, chosen = Workspace.open(work), _recipe(work, recipe)
+    store = FrameStore.open(workspace.frames_folder)
+    clips = readable_clips(workspace, store, "train")
+    data = TrainingSet(store.folder, clips.store_rows, AsLabelled(clips.labels))
+    folder = workspace.model_folder(chosen.teacher.name)
+    n_patches = n_patches_in_all(store.n_patches[clips.store_rows], chosen.teacher.train)
+    with Display() as progress:
+        meter = progress.job(chosen.teacher.name, n_patches, "patches")
+        train_network(chosen.teacher, data, folder, meter)
+    _tell(as_json, next_command=f"earmark score {work}", wrote=folder)
+
+
+@app.command()
+def score(
+    work: Work,
+    recipe: RecipeOption = None,
+    in_sample: Annotated[
+        bool,
+        typer.Option("--in-sample", help="Score clips that the teacher saw, as the paper did."),
+    ] = False,
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score the train split with a teacher, out of fold by default."""
+    from earmark.progress import Display
+    from earmark.scoring import cross_fit
+    from earmark.workspace import Workspace
+
+    workspace, chosen = Workspace.open(work), _recipe(work, recipe)
+    params = chosen.cross_fit.model_copy(
+        update={"in_sample": in_sample or chosen.cross_fit.in_sample}
+    )
+    with Display() as progress:
+        scores = cross_fit(workspace, chosen.teacher, params, n_workers=workers, progress=progress)
+    how = "out of fold" if scores.out_of_fold else "in-sample"
+    _tell(
+        as_json,
+        next_command=f"earmark flag {work}",
+        wrote=scores.folder,
+        clips=len(scores.clip_ids),
+        scored=how,
+    )
+
+
+@app.command()
+def flag(
+    work: Work,
+    discard_percent: Annotated[
+        float, typer.Option(min=0, max=100, help="Per cent of each class's implicit labels.")
+    ] = 1.0,
+    recipe: RecipeOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Flag the top-scored implicit labels of each class, and write all 18 thresholds."""
+    from earmark import pipeline
+    from earmark.scoring import Scores
+    from earmark.workspace import Workspace
+
+    workspace, chosen = Workspace.open(work), _recipe(work, recipe)
+    scores = Scores.open(workspace.scores_folder(chosen.teacher.name))
+    flags = pipeline.write_flags(workspace, scores, discard_percent)
+    _tell(
+        as_json,
+        next_command=f"earmark sweep {work}",
+        wrote=workspace.flags_folder / "flags.parquet",
+        flags=len(flags),
+        discard_percent=discard_percent,
+    )
+
+
+@app.command()
+def sweep(
+    work: Work, recipe: RecipeOption = None, workers: Workers = None, as_json: AsJson = False
+) -> None:
+    """Train a student at every operating point, and evaluate them all."""
+    from earmark.progress import Display
+    from earmark.scoring import Scores
+    from earmark.sweep import run_sweep
+    from earmark.workspace import Workspace
+
+    workspace, chosen = Workspace.open(work), _recipe(work, recipe)
+    scores = Scores.open(workspace.scores_folder(chosen.teacher.name))
+    with Display() as progress:
+        run_sweep(
+            workspace, chosen.students, chosen.sweep, scores, n_workers=workers, progress=progress
+        )
+    path = workspace.sweep_folder / "results.parquet"
+    _tell(as_json, next_command=f"earmark report {work}", wrote=path)
+
+
+@app.command()
+def evaluate(
+    labels: Annotated[Path, typer.Argument(help="Labels: Parquet or CSV rows.")],
+    scores: Annotated[Path, typer.Argument(help="A folder of scores with its clips and classes.")],
+    as_json: AsJson = False,
+) -> None:
+    """Measure d', lwlrap and average precision of a folder of scores against labels."""
+    from earmark.evaluation import evaluate as measure
+    from earmark.labels import LabelSet
+    from earmark.scoring import Scores
+
+    opened = Scores.open(scores)
+    known = LabelSet.read(labels, class_ids=opened.class_ids)
+    everywhere = LabelSet.from_rows(
+        known.rows().filter(known.rows()["clip_id"].is_in(opened.clip_ids.implode())),
+        opened.clip_ids,
+        opened.class_ids,
+        str(labels),
+    )
+    result = measure(everywhere, opened.logits, opened.class_ids)
+    if as_json:
+        print(json.dumps(result.overall))
+        return
+    table = Table("metric", "value")
+    for name, value in result.overall.items():
+        table.add_row(name, f"{value:.4f}")
+    Console().print(table)
+
+
+@app.command()
+def report(work: Work, recipe: RecipeOption = None, as_json: AsJson = False) -> None:
+    """Draw the figures and tables, and write the page with flags to hear."""
+    from earmark import pipeline
+    from earmark.workspace import Workspace
+
+    path = pipeline.make_report(Workspace.open(work), _recipe(work, recipe))
+    _tell(as_json, next_command=f"open {path} in a browser", wrote=path)
+
+
+@app.command()
+def export(
+    work: Work,
+    to: Annotated[Path, typer.Argument(help="CSV or Parquet file to write.", metavar="FILE")],
+    discard_percent: Annotated[float, typer.Option(min=0, max=100, help="Operating point.")] = 1.0,
+    recipe: RecipeOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the enhanced label set of one operating point: explicit labels and ignored ones."""
+    from earmark import pipeline
+    from earmark.scoring import Scores
+    from earmark.workspace import Workspace
+
+    workspace, chosen = Workspace.open(work), _recipe(work, recipe)
+    scores = Scores.open(workspace.scores_folder(chosen.teacher.name))
+    n_rows = pipeline.export_labels(workspace, scores, discard_percent, to)
+    _tell(as_json, wrote=to, rows=n_rows)
+
+
+def _recipe(work: Path, recipe: str | None) -> Recipe:
+    """Return the recipe asked for, or the one that the workspace was last run with."""
+    from earmark.artefacts import read_json
+    from earmark.pipeline import find_recipe
+
+    if recipe is not None:
+        chosen = find_recipe(recipe)
+        _keep_recipe(work, chosen)
+        return chosen
+    kept = work / "recipe.json"
+    return Recipe.model_validate(read_json(kept)) if kept.exists() else Recipe()
+
+
+def _keep_recipe(work: Path, recipe: Recipe) -> None:
+    from earmark.artefacts import write_json
+
+    write_json(work / "recipe.json", recipe.model_dump(mode="json"))
+
+
+def _tell(as_json: bool, next_command: str | None = None, **facts: Any) -> None:
+    """Print what was written, in words or as JSON, and the next command."""
+    if as_json:
+        print(json.dumps({**facts, "next": next_command}, default=str))
+        return
+    for name, value in facts.items():
+        print(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
+    if next_command:
+        print(f"next: {next_command}")
+
+
+def _print_outcome(outcome: Any, recipe: Recipe) -> None:
+    """Print what a newcomer wants to see at the end of a run."""
+    from earmark.report import summary_lines
+
+    print()
+    for line in summary_lines(outcome.sweep.results, outcome.judged, recipe.report.flag_percent):
+        print(line)
+    print(f"\nreport: {outcome.report}")
+
+
+def _fail(message: str, code: int) -> None:
+    Console(stderr=True, soft_wrap=True).print(message, style="red", markup=False, highlight=False)
+    sys.exit(code)

@@ -1,0 +1,1 @@
+"""Source files, or no files at all, into clips, classes and labels."""

@@ -1,0 +1,349 @@
+"""Synthetic sound scenes whose truth is known.
+
+A scene is background noise with a few events at random times and levels. Each event is a sound of
+one class (see :mod:`earmark.datasets.sources`), drawn by long-tailed priors. The classes form a
+small ontology: siblings resemble one another, and a parent is present where a child is. Scenes are
+complete in their truth; :mod:`earmark.hiding` makes labels of it as AudioSet was labelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.artefacts import read_json, write_aside, write_json
+from earmark.datasets import sources
+from earmark.engine import Task, default_workers, run_tasks
+from earmark.errors import EarmarkError
+from earmark.hiding import hide
+from earmark.labels import NOT_PRESENT, PRESENT, LabelSet
+from earmark.ontology import Ontology
+from earmark.params import HidingParams, SceneParams
+from earmark.progress import SILENT, Meter, Progress
+from earmark.workspace import CLIP_SCHEMA, Workspace, write_dataset
+
+SAMPLE_RATE_HZ = 16_000
+SHORTEST_EVENT_SECONDS = 0.3
+LOUDEST_PEAK = 0.95
+BACKGROUND_DB = (-52.0, -28.0)
+"""Level of the background noise below full scale, drawn uniformly."""
+NOISE_SLOPES = (0.0, 1.0, 2.0)
+"""White, pink and brown: the power of the background falls as frequency ** -slope."""
+
+_LEVEL_SAMPLES = SAMPLE_RATE_HZ // 10
+_SHAPING_FIELDS = ("clip_seconds", "max_events", "level_range_db", "prior_exponent", "seed")
+
+
+@dataclass(frozen=True)
+class SceneClass:
+    """One row of the class table; a class without a source is a parent of others."""
+
+    class_id: str
+    name: str
+    definition: str
+    parent: str | None = None
+    rank: int | None = None
+    """Place in the order of frequency, 1 the most frequent; it mixes the families."""
+    source: sources.Source | None = None
+
+
+# fmt: off
+CLASSES: tuple[SceneClass, ...] = (
+    SceneClass("human", "Human sounds", "Sounds made by people's voices, hands and feet."),
+    SceneClass("speech", "Speech", "A person speaking, in words or in babble.", "human"),
+    SceneClass("male_speech", "Male speech", "A low voice speaking.",
+               "speech", 1, sources.male_speech),
+    SceneClass("female_speech", "Female speech", "A higher voice speaking.",
+               "speech", 8, sources.female_speech),
+    SceneClass("child_speech", "Child speech", "A child's high voice speaking.",
+               "speech", 22, sources.child_speech),
+    SceneClass("laughter", "Laughter", "Rhythmic breathy calls of amusement.",
+               "human", 29, sources.laughter),
+    SceneClass("applause", "Applause", "Several hands clapping.",
+               "human", 16, sources.applause),
+    SceneClass("footsteps", "Footsteps", "Feet falling on a floor, walking or running.",
+               "human", 12, sources.footsteps),
+    SceneClass("whistling", "Whistling", "A melody whistled with the lips.",
+               "human", 24, sources.whistling),
+    SceneClass("animal", "Animal", "Sounds made by animals."),
+    SceneClass("songbird", "Songbird", "Quick high chirps in phrases.",
+               "animal", 3, sources.songbird),
+    SceneClass("crow", "Crow", "Harsh caws.",
+               "animal", 31, sources.crow),
+    SceneClass("dog_bark", "Dog bark", "Short sharp barks.",
+               "animal", 9, sources.dog_bark),
+    SceneClass("cat_meow", "Cat meow", "Long calls with an opening and closing mouth.",
+               "animal", 25, sources.cat_meow),
+    SceneClass("cricket", "Cricket", "A high tone in pulses, rubbed by an insect.",
+               "animal", 18, sources.cricket),
+    SceneClass("vehicle", "Vehicle", "Sounds of machines that carry people and goods."),
+    SceneClass("car_engine", "Car engine", "A car's engine, idling or cruising.",
+               "vehicle", 2, sources.car_engine),
+    SceneClass("motorcycle", "Motorcycle", "A buzzing engine that is revved.",
+               "vehicle", 15, sources.motorcycle),
+    SceneClass("helicopter", "Helicopter", "Beating rotor blades under a turbine's whine.",
+               "vehicle", 28, sources.helicopter),
+    SceneClass("alarm", "Alarm", "Signals made to catch attention."),
+    SceneClass("siren", "Siren", "The wailing, yelping or two-tone horn of a vehicle.",
+               "alarm", 7, sources.siren),
+    SceneClass("beep", "Beep", "Even bursts of one electronic tone.",
+               "alarm", 20, sources.beep),
+    SceneClass("telephone", "Telephone", "A warbling ring with pauses.",
+               "alarm", 14, sources.telephone),
+    SceneClass("buzzer", "Buzzer", "A harsh, steady electric buzz.",
+               "alarm", 30, sources.buzzer),
+    SceneClass("mechanism", "Mechanism", "Tools and clockwork."),
+    SceneClass("drill", "Drill", "A motor's whine that sags and grinds under load.",
+               "mechanism", 6, sources.drill),
+    SceneClass("saw", "Saw", "Rasping strokes of a hand saw.",
+               "mechanism", 21, sources.saw),
+    SceneClass("hammer", "Hammer", "Blows on metal.",
+               "mechanism", 26, sources.hammer),
+    SceneClass("clock_tick", "Clock tick", "The strict small clicks of a clock.",
+               "mechanism", 13, sources.clock_tick),
+    SceneClass("music", "Musical instrument", "Instruments, played."),
+    SceneClass("bell", "Bell", "Strokes of a bell that ring for long.",
+               "music", 23, sources.bell),
+    SceneClass("drum", "Drum", "Beats on a skin, with or without snares.",
+               "music", 11, sources.drum),
+    SceneClass("plucked_string", "Plucked string", "Notes of a guitar or harp.",
+               "music", 5, sources.plucked_string),
+    SceneClass("flute", "Flute", "Held notes of a wind instrument.",
+               "music", 17, sources.flute),
+    SceneClass("nature", "Water and weather", "Sounds of water, air and storms."),
+    SceneClass("rain", "Rain", "A steady hiss of many drops.",
+               "nature", 4, sources.rain),
+    SceneClass("wind", "Wind", "Gusts of moving air.",
+               "nature", 10, sources.wind),
+    SceneClass("drip", "Drip", "Single drops falling into water.",
+               "nature", 19, sources.drip),
+    SceneClass("thunder", "Thunder", "A crack and a rolling rumble.",
+               "nature", 27, sources.thunder),
+)
+# fmt: on
+
+
+@dataclass(frozen=True)
+class _Event:
+    column: int
+    start: int
+    n_samples: int
+    fade_samples: int
+    level_db: float
+
+
+@cache
+def ontology() -> Ontology:
+    """Return the classes of all scenes: 31 sounds and their 8 parents."""
+    return Ontology(
+        class_ids=tuple(row.class_id for row in CLASSES),
+        parents={row.class_id: (row.parent,) for row in CLASSES if row.parent},
+        names={row.class_id: row.name for row in CLASSES},
+        definitions={row.class_id: row.definition for row in CLASSES},
+    )
+
+
+def priors(params: SceneParams) -> NDArray[np.float64]:
+    """Return the chance [class] of each class at every event: rank ** -exponent, 0 for parents."""
+    weights = np.array([row.rank**-params.prior_exponent if row.rank else 0.0 for row in CLASSES])
+    return np.asarray(weights / weights.sum(), np.float64)
+
+
+def scene(
+    params: SceneParams, index: int
+) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.float32]]:
+    """Return a scene's waveform [sample] in [-1, 1], and what :func:`scene_truth` says of it.
+
+    The scene is a function of the parameters that shape it and of its index (0 or more) alone;
+    the sizes of the splits do not change it.
+    """
+    rng, events = _begin(params, index)
+    waveform = _background(rng, round(params.clip_seconds * SAMPLE_RATE_HZ))
+    background_rms = np.sqrt(np.mean(waveform**2))
+    for event in events:
+        place = slice(event.start, event.start + event.n_samples)
+        waveform[place] += background_rms * _render(event, rng)
+    waveform /= max(1.0, float(np.abs(waveform).max()) / LOUDEST_PEAK)  # quiet scenes stay quiet
+    return waveform.astype(np.float32), *_truth(events)
+
+
+def scene_truth(params: SceneParams, index: int) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+    """Return which classes are present [class] and at what level [class], without the sound.
+
+    A level is the loudest tenth of a second of an event against the background's mean, in
+    decibels; a class with several events, and a parent, has the loudest one's; an absent class
+    has -inf.
+    """
+    return _truth(_begin(params, index)[1])
+
+
+def write_scenes(
+    root: Path,
+    params: SceneParams,
+    hiding: HidingParams,
+    *,
+    n_workers: int | None = None,
+    progress: Progress = SILENT,
+) -> Workspace:
+    """Write a dataset of scenes, its truth and its hidden labels into a workspace folder.
+
+    Audio is 16 kHz, 16-bit FLAC under ``root/audio``; files that are there already are kept, so
+    an interrupted run continues. The truth has an explicit label for every clip and class. Train
+    clips come first, then tune, then eval.
+    """
+    root = Path(root)
+    n_clips = params.n_train + params.n_tune + params.n_eval
+    _claim(root / "audio", params)
+    run_tasks(_audio_tasks(root, params, n_clips, n_workers), n_workers, progress)
+    clips = _clip_table(params, n_clips)
+    is_present = np.array([scene_truth(params, index)[0] for index in range(n_clips)])
+    states = np.where(is_present, np.int8(PRESENT), np.int8(NOT_PRESENT))
+    truth = LabelSet.from_dense(states, clips["clip_id"], ontology().class_ids)
+    labels = hide(truth, ontology(), hiding)
+    return write_dataset(root, clips, ontology(), labels, truth)
+
+
+def _begin(params: SceneParams, index: int) -> tuple[np.random.Generator, list[_Event]]:
+    """Return the scene's generator after it has drawn the events; the sounds come from the rest."""
+    rng = np.random.default_rng([params.seed, index])
+    columns = rng.choice(len(CLASSES), rng.integers(1, params.max_events + 1), p=priors(params))
+    return rng, [_draw_event(rng, int(column), params) for column in columns]
+
+
+def _draw_event(rng: np.random.Generator, column: int, params: SceneParams) -> _Event:
+    longest = params.clip_seconds
+    seconds = np.exp(rng.uniform(np.log(SHORTEST_EVENT_SECONDS), np.log(longest)))
+    n_samples = int(seconds * SAMPLE_RATE_HZ)
+    return _Event(
+        column=column,
+        start=int(rng.uniform(0, longest - seconds) * SAMPLE_RATE_HZ),
+        n_samples=n_samples,
+        fade_samples=min(int(rng.uniform(0.01, 0.1) * SAMPLE_RATE_HZ), n_samples // 4),
+        level_db=rng.uniform(*params.level_range_db),
+    )
+
+
+def _background(rng: np.random.Generator, n_samples: int) -> NDArray[np.float64]:
+    """Return noise of a random colour and level."""
+    waveform = sources.noise(rng, n_samples, SAMPLE_RATE_HZ, power_slope=rng.choice(NOISE_SLOPES))
+    rms: float = 10 ** (rng.uniform(*BACKGROUND_DB) / 20)
+    return waveform * (rms / float(np.sqrt(np.mean(waveform**2))))
+
+
+def _render(event: _Event, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return an event's sound, faded in and out, at its level above a background of RMS 1."""
+    source = CLASSES[event.column].source
+    if source is None:
+        raise ValueError(f"{CLASSES[event.column].class_id} is a parent and has no sound")
+    waveform = source(rng, event.n_samples, SAMPLE_RATE_HZ)
+    ramp = np.sin(np.linspace(0, np.pi / 2, event.fade_samples)) ** 2
+    waveform[: len(ramp)] *= ramp
+    waveform[event.n_samples - len(ramp) :] *= ramp[::-1]
+    gain: float = 10 ** (event.level_db / 20)
+    return waveform * (gain / _loudest_rms(waveform))
+
+
+def _loudest_rms(waveform: NDArray[np.float64]) -> float:
+    """Return the RMS of the loudest tenth of a second, so that sparse clicks are not blown up."""
+    starts = np.arange(0, len(waveform), _LEVEL_SAMPLES)
+    energies = np.add.reduceat(waveform**2, starts)
+    return float(np.sqrt(energies.max() / _LEVEL_SAMPLES)) + 1e-12
+
+
+def _truth(events: Sequence[_Event]) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+    level_db = np.full(len(CLASSES), -np.inf, np.float32)
+    for event in events:
+        for column in _with_ancestors()[event.column]:
+            level_db[column] = max(level_db[column], event.level_db)
+    return level_db > -np.inf, level_db
+
+
+@cache
+def _with_ancestors() -> tuple[tuple[int, ...], ...]:
+    """Return, for each class, its own column and those of its ancestors."""
+    tree = ontology()
+    return tuple(
+        (column, *(tree.index[ancestor] for ancestor in sorted(tree.ancestors(class_id))))
+        for class_id, column in tree.index.items()
+    )
+
+
+def _claim(folder: Path, params: SceneParams) -> None:
+    """Note which scenes a folder holds; refuse to mix them with scenes of other parameters."""
+    note = folder / "scenes.json"
+    shape = params.model_dump(mode="json", include=set(_SHAPING_FIELDS))
+    if not note.exists():
+        write_json(note, shape)
+        return
+    before = read_json(note)
+    changed = [name for name in _SHAPING_FIELDS if before.get(name) != shape[name]]
+    if changed:
+        details = ", ".join(f"{name} {before.get(name)} -> {shape[name]}" for name in changed)
+        raise EarmarkError(
+            f"{folder}: holds scenes of other parameters ({details}); give another workspace "
+            "folder, or delete this one"
+        )
+
+
+def _audio_tasks(
+    root: Path, params: SceneParams, n_clips: int, n_workers: int | None
+) -> list[Task]:
+    """Deal the scenes that are still to be written to one task per worker."""
+    waiting = [index for index in range(n_clips) if not (root / _audio_name(index)).exists()]
+    n_tasks = min(n_workers or default_workers(), len(waiting))
+    hands = [waiting[first::n_tasks] for first in range(n_tasks)]
+    return [
+        Task(
+            label=f"scenes {i + 1}/{n_tasks}",
+            function=_write_audio,
+            arguments={"root": root, "params": params, "indices": hand},
+            n_units=len(hand),
+            unit="clips",
+        )
+        for i, hand in enumerate(hands)
+    ]
+
+
+def _write_audio(root: Path, params: SceneParams, indices: Sequence[int], meter: Meter) -> None:
+    """Write the sound of some scenes, each file whole or not at all."""
+    for index in indices:
+        _write_flac(root / _audio_name(index), scene(params, index)[0])
+        meter.advance(1)
+
+
+def _write_flac(path: Path, waveform: NDArray[np.float32]) -> None:
+    try:
+        import soundfile  # a heavy optional dependency: reading and hiding labels does without
+    except ImportError:
+        message = "writing scenes needs soundfile: pip install 'earmark[audio]'"
+        raise EarmarkError(message) from None
+    with write_aside(path) as aside:
+        soundfile.write(aside, waveform, SAMPLE_RATE_HZ, format="FLAC", subtype="PCM_16")
+
+
+def _clip_table(params: SceneParams, n_clips: int) -> pl.DataFrame:
+    sizes = {"train": params.n_train, "tune": params.n_tune, "eval": params.n_eval}
+    clip_ids = [_clip_id(index) for index in range(n_clips)]
+    columns = {
+        "clip_id": clip_ids,
+        "audio": [_audio_name(index) for index in range(n_clips)],
+        "start_seconds": np.zeros(n_clips),
+        "end_seconds": np.full(n_clips, params.clip_seconds),
+        "split": np.repeat(list(sizes), list(sizes.values())),
+        "source": clip_ids,
+    }
+    return pl.DataFrame(columns, schema=CLIP_SCHEMA)
+
+
+def _clip_id(index: int) -> str:
+    return f"scene-{index:06d}"
+
+
+def _audio_name(index: int) -> str:
+    return f"audio/{_clip_id(index)}.flac"

@@ -1,0 +1,279 @@
+"""All stages of one run, from a recipe and a folder to the report.
+
+Each stage is a function of the workspace and the recipe that finds its finished work again, so a
+run that was interrupted, or whose recipe changed in one place, repeats only what has to be.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata, resources
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.artefacts import write_json, write_table
+from earmark.audio import read_clip
+from earmark.datasets import synthetic
+from earmark.errors import EarmarkError, nearest
+from earmark.flagging import Thresholds, flag, ignored, thresholds
+from earmark.frames import FrameStore, extract_frames
+from earmark.labels import LabelSet
+from earmark.params import PAPER_DISCARD_PERCENTS, Recipe, digest, read_recipe
+from earmark.progress import SILENT, Progress
+from earmark.report import HeardFlag, ReportContents, class_summary, write_report
+from earmark.scoring import Scores, cross_fit, readable_clips
+from earmark.sweep import SweepResults, read_sweep, run_sweep
+from earmark.workspace import Workspace
+
+N_HEARD_CLASSES = 4
+"""Classes whose flags can be heard where the recipe names none."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run found, for those who print it."""
+
+    workspace: Workspace
+    n_flags: int
+    judged: pl.DataFrame | None
+    sweep: SweepResults
+    report: Path
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """Return the recipes that come with earmark, by name."""
+    folder = Path(str(resources.files("earmark"))) / "recipes"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def find_recipe(name_or_path: str) -> Recipe:
+    """Read a recipe given by the name of a shipped one or by the path of a TOML file."""
+    shipped = shipped_recipes()
+    if name_or_path in shipped:
+        return read_recipe(shipped[name_or_path])
+    if not name_or_path.endswith(".toml"):
+        raise EarmarkError(f"no recipe is called {name_or_path!r}{nearest(name_or_path, shipped)}")
+    return read_recipe(name_or_path)
+
+
+def run(
+    recipe: Recipe, root: str | Path, *, n_workers: int | None = None, progress: Progress = SILENT
+) -> Outcome:
+    """Run every stage of a recipe in a workspace."""
+    workspace = make_dataset(recipe, root, n_workers=n_workers, progress=progress)
+    extract_frames(workspace, recipe.front_end, n_workers=n_workers, progress=progress)
+    scores = cross_fit(
+        workspace, recipe.teacher, recipe.cross_fit, n_workers=n_workers, progress=progress
+    )
+    flags = write_flags(workspace, scores, recipe.report.flag_percent)
+    sweep = run_sweep(
+        workspace, recipe.students, recipe.sweep, scores, n_workers=n_workers, progress=progress
+    )
+    report = make_report(workspace, recipe)
+    return Outcome(workspace, len(flags), judged_flags(workspace, scores), sweep, report)
+
+
+def make_dataset(
+    recipe: Recipe, root: str | Path, *, n_workers: int | None = None, progress: Progress = SILENT
+) -> Workspace:
+    """Open the workspace, or make the recipe's scenes in it if it is empty."""
+    workspace = Workspace(Path(root))
+    if recipe.scenes is not None:
+        return synthetic.write_scenes(
+            workspace.root, recipe.scenes, recipe.hiding, n_workers=n_workers, progress=progress
+        )
+    return Workspace.open(root)
+
+
+def write_flags(workspace: Workspace, scores: Scores, discard_percent: float) -> pl.DataFrame:
+    """Write the thresholds of the paper's 18 points, and the flags of one point."""
+    labels = scored_labels(workspace, scores)
+    table = thresholds_table(_all_thresholds(labels, scores), labels)
+    flags = flag(labels, scores.logits, discard_percent=discard_percent)
+    write_table(workspace.flags_folder / "thresholds.parquet", table)
+    write_table(workspace.flags_folder / "flags.parquet", flags)
+    meta = {"digest": digest(labels.digest, scores.digest), "discard_percent": discard_percent}
+    write_json(workspace.flags_folder / "meta.json", {**meta, "scores": scores.folder.name})
+    return flags
+
+
+def scored_labels(workspace: Workspace, scores: Scores, labels: LabelSet | None = None) -> LabelSet:
+    """Return the labels of the scored clips, in the order of the scores."""
+    if scores.class_ids != workspace.labels.class_ids:
+        raise EarmarkError(
+            f"{scores.folder}: the scores are of {len(scores.class_ids)} classes in another order "
+            f"than the workspace's {len(workspace.labels.class_ids)}; run `earmark score` again"
+        )
+    places = workspace.clips.select("clip_id").with_row_index("row")
+    wanted = pl.DataFrame({"clip_id": scores.clip_ids})
+    rows = wanted.join(places, on="clip_id", how="left", maintain_order="left")["row"]
+    if rows.null_count():
+        raise EarmarkError(
+            f"{scores.folder}: {rows.null_count()} scored clips are not in the workspace; "
+            "run `earmark score` again"
+        )
+    return (labels or workspace.labels).select(rows.to_numpy())
+
+
+def judged_flags(workspace: Workspace, scores: Scores) -> pl.DataFrame | None:
+    """Hold the flags of all 18 points against the truth, where it is known."""
+    if workspace.truth is None:
+        return None
+    labels = scored_labels(workspace, scores)
+    truth = scored_labels(workspace, scores, workspace.truth)
+    return judge_flags(labels, truth, scores.logits, _all_thresholds(labels, scores))
+
+
+def make_report(workspace: Workspace, recipe: Recipe) -> Path:
+    """Write figures, tables and the page from what the other stages left in the workspace."""
+    scores = Scores.open(workspace.scores_folder(recipe.teacher.name))
+    sweep = read_sweep(workspace)
+    labels = scored_labels(workspace, scores)
+    flags = flag(labels, scores.logits, discard_percent=recipe.report.flag_percent)
+    contents = ReportContents(
+        title=f"earmark: {recipe.name}",
+        results=sweep.results,
+        per_class=sweep.per_class,
+        thresholds=thresholds_table(_all_thresholds(labels, scores), labels),
+        classes=class_summary(labels, workspace.ontology),
+        judged=judged_flags(workspace, scores),
+        heard=_heard(workspace, recipe, scores, labels, flags),
+        provenance=_provenance(workspace, recipe, scores),
+        flag_percent=recipe.report.flag_percent,
+        sample_rate_hz=recipe.front_end.sample_rate_hz,
+    )
+    return write_report(workspace.report_folder, contents)
+
+
+def thresholds_table(found: Thresholds, labels: LabelSet) -> pl.DataFrame:
+    """Return thresholds as stored: discard_percent, class_id, n_implicit, n_ignored, threshold."""
+    n_points, n_classes = found.values.shape
+    return pl.DataFrame(
+        {
+            "discard_percent": np.repeat(np.array(found.discard_percents, float), n_classes),
+            "class_id": list(labels.class_ids) * n_points,
+            "n_implicit": np.tile(found.n_implicit, n_points),
+            "n_ignored": found.n_ignored.ravel(),
+            "threshold": found.values.ravel(),
+        }
+    )
+
+
+def judge_flags(
+    labels: LabelSet, truth: LabelSet, logits: NDArray[np.float32], found: Thresholds
+) -> pl.DataFrame:
+    """Count the flags of each point that are missing labels: n_flags, n_right, n_missing."""
+    states = labels.states()
+    is_missing = (states == 0) & (truth.states() > 0)
+    rows = []
+    for percent, row in zip(found.discard_percents, found.values, strict=True):
+        is_flagged = ignored(states, logits, row)
+        rows.append(
+            {
+                "discard_percent": float(percent),
+                "n_flags": int(is_flagged.sum()),
+                "n_right": int((is_flagged & is_missing).sum()),
+                "n_missing": int(is_missing.sum()),
+            }
+        )
+    return pl.DataFrame(rows)
+
+
+def export_labels(workspace: Workspace, scores: Scores, discard_percent: float, path: Path) -> int:
+    """Write one operating point's label set: clip_id, class_id, state; return the rows written.
+
+    The state is present, not_present or ignored; labels that are not listed are negatives.
+    """
+    labels = scored_labels(workspace, scores)
+    flags = flag(labels, scores.logits, discard_percent=discard_percent)
+    state = pl.when("present").then(pl.lit("present")).otherwise(pl.lit("not_present"))
+    explicit = labels.rows().select("clip_id", "class_id", state=state)
+    flagged = flags.select("clip_id", "class_id", state=pl.lit("ignored"))
+    table = pl.concat([explicit, flagged]).sort("clip_id", "class_id")
+    write_table(path, table)
+    return len(table)
+
+
+def _all_thresholds(labels: LabelSet, scores: Scores) -> Thresholds:
+    return thresholds(labels, scores.logits, PAPER_DISCARD_PERCENTS)
+
+
+def _heard(
+    workspace: Workspace, recipe: Recipe, scores: Scores, labels: LabelSet, flags: pl.DataFrame
+) -> dict[str, Sequence[HeardFlag]]:
+    """Return the top flags of the chosen classes with their sound, by class name."""
+    ontology = workspace.ontology
+    chosen = [ontology.find(name) for name in recipe.report.listen_classes]
+    store = FrameStore.open(workspace.frames_folder)
+    heard = {}
+    for class_id in chosen or _most_flagged(labels, flags):
+        top = flags.filter(pl.col("class_id") == class_id).sort("rank")
+        rows = top.head(recipe.report.listen_flags).to_dicts()
+        heard[ontology.name(class_id)] = [
+            _heard_flag(workspace, recipe, scores, store, row) for row in rows
+        ]
+    return heard
+
+
+def _most_flagged(labels: LabelSet, flags: pl.DataFrame) -> list[str]:
+    """Return the classes with most flags for each positive: the worst labelled, it seems."""
+    positives = dict(zip(labels.class_ids, labels.n_positives.tolist(), strict=True))
+    counts = flags.group_by("class_id").len().sort("class_id")
+    ranked = sorted(counts.iter_rows(), key=lambda row: -row[1] / max(positives[row[0]], 1))
+    return [class_id for class_id, _ in ranked[:N_HEARD_CLASSES]]
+
+
+def _heard_flag(
+    workspace: Workspace,
+    recipe: Recipe,
+    scores: Scores,
+    store: FrameStore,
+    row: Mapping[str, str | int | float | None],
+) -> HeardFlag:
+    clip = workspace.clips.row(by_predicate=pl.col("clip_id") == row["clip_id"], named=True)
+    column = workspace.ontology.index[str(row["class_id"])]
+    place = int(scores.clip_ids.index_of(row["clip_id"]) or 0)
+    first_frame = int(scores.best_patches[place, column]) * store.patch_hop_frames
+    waveform = None
+    if clip["audio"] is not None:
+        path = workspace.audio_path(clip["audio"])
+        rate = recipe.front_end.sample_rate_hz
+        waveform = read_clip(path, rate, clip["start_seconds"], clip["end_seconds"])
+    truth = workspace.truth
+    is_missing = None
+    if truth is not None:
+        in_workspace = int(workspace.clips["clip_id"].index_of(row["clip_id"]) or 0)
+        is_missing = bool(truth.states([in_workspace])[0, column] > 0)
+    return HeardFlag(
+        rank=int(row["rank"] or 0),
+        clip_id=str(row["clip_id"]),
+        score=float(row["logit"] or 0),
+        chance=None if row["chance"] is None else float(row["chance"]),
+        is_missing=is_missing,
+        waveform=waveform,
+        frames=np.asarray(store.frames(int(store.rows_of([clip["clip_id"]])[0]))),
+        best_patch=(first_frame, first_frame + store.patch_frames),
+    )
+
+
+def _provenance(workspace: Workspace, recipe: Recipe, scores: Scores) -> dict[str, str]:
+    store = FrameStore.open(workspace.frames_folder)
+    counts = {s: len(readable_clips(workspace, store, s).labels) for s in ("train", "tune", "eval")}
+    versions = {name: metadata.version(name) for name in ("earmark", "torch", "numpy", "polars")}
+    return {
+        "clips": ", ".join(f"{n:,} {split}" for split, n in counts.items()),
+        "classes": str(workspace.labels.n_classes),
+        "recipe": f"{recipe.name} ({recipe.digest()})",
+        "seeds": ", ".join(map(str, recipe.sweep.seeds)),
+        "teacher's scores": "out of fold" if scores.out_of_fold else "in-sample",
+        "labels digest": workspace.labels.digest,
+        "frames digest": store.digest,
+        "scores digest": scores.digest,
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,55 @@
+"""Small stores of frames with known truth: each class lights up a band of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from earmark.frames import FrameStore, write_store
+from earmark.labels import LabelSet
+from earmark.ontology import Ontology
+from earmark.workspace import Workspace, write_dataset
+
+CLASS_IDS = ("low", "middle", "high")
+
+
+def band_workspace(root: Path, n_clips: int = 60, n_frames: int = 144, seed: int = 0) -> Workspace:
+    """Write clips whose classes are loud bands; a third of the positives are hidden."""
+    rng = np.random.default_rng(seed)
+    present = rng.random((n_clips, len(CLASS_IDS))) < 0.4
+    was_asked = rng.random(present.shape) < 0.67
+    clip_ids = [f"clip{i:03}" for i in range(n_clips)]
+    write_store(
+        root / "frames",
+        ((clip_id, _frames(rng, row, n_frames)) for clip_id, row in zip(clip_ids, present)),
+        patch_frames=96,
+        patch_hop_frames=48,
+    )
+    states = np.where(present, 1, -1).astype(np.int8)
+    splits = ["train" if i % 3 else ("tune" if i % 2 else "eval") for i in range(n_clips)]
+    clips = pl.DataFrame(
+        {
+            "clip_id": clip_ids,
+            "audio": pl.Series([None] * n_clips, dtype=pl.String),
+            "start_seconds": pl.Series([None] * n_clips, dtype=pl.Float64),
+            "end_seconds": pl.Series([None] * n_clips, dtype=pl.Float64),
+            "split": splits,
+            "source": [f"recording{i // 2}" for i in range(n_clips)],
+        }
+    )
+    labels = LabelSet.from_dense(np.where(was_asked, states, 0), clip_ids, CLASS_IDS)
+    truth = LabelSet.from_dense(states, clip_ids, CLASS_IDS)
+    return write_dataset(root, clips, Ontology(CLASS_IDS), labels, truth)
+
+
+def _frames(rng: np.random.Generator, present: np.ndarray, n_frames: int) -> np.ndarray:
+    frames = rng.normal(-4.0, 0.5, (n_frames, 64))
+    for column in np.flatnonzero(present):
+        frames[:, 10 + 20 * column : 16 + 20 * column] += 4.0
+    return frames.astype(np.float16)
+
+
+def open_store(workspace: Workspace) -> FrameStore:
+    return FrameStore.open(workspace.frames_folder)

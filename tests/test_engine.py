@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from earmark.engine import Task, run_tasks
+from earmark.errors import EarmarkError
+from earmark.progress import Meter
+
+
+def square(number: int, meter: Meter) -> tuple[int, str]:
+    meter.advance(1, "done")
+    return number**2, os.environ.get("OMP_NUM_THREADS", "")
+
+
+def fail(number: int, meter: Meter) -> None:
+    raise EarmarkError(f"task {number} cannot go on")
+
+
+class Counter:
+    """A display that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.done: dict[str, int] = {}
+
+    def job(self, label: str, n_total: int, unit: str) -> Meter:
+        counter = self
+
+        class Meter_:
+            def advance(self, n_done: int, note: str = "") -> None:
+                counter.done[label] = counter.done.get(label, 0) + n_done
+
+        return Meter_()
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_results_come_in_order_and_progress_is_told(n_workers: int) -> None:
+    tasks = [Task(f"task {i}", square, {"number": i}) for i in range(4)]
+    counter = Counter()
+    results = run_tasks(tasks, n_workers, counter)
+    assert [value for value, _ in results] == [0, 1, 4, 9]
+    assert counter.done == {f"task {i}": 1 for i in range(4)}
+
+
+def test_workers_have_one_thread_each_and_the_parent_keeps_its_environment() -> None:
+    before = dict(os.environ)
+    results = run_tasks([Task(str(i), square, {"number": i}) for i in range(2)], 2)
+    assert [threads for _, threads in results] == ["1", "1"]
+    assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_a_users_mistake_in_a_worker_reaches_the_caller(n_workers: int) -> None:
+    tasks = [Task("bad", fail, {"number": i}) for i in range(2)]
+    with pytest.raises(EarmarkError, match="cannot go on"):
+        run_tasks(tasks, n_workers)
+
+
+def test_no_tasks_no_work() -> None:
+    assert run_tasks([]) == []

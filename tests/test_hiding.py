@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from earmark import hiding
+from earmark.errors import EarmarkError
+from earmark.hiding import hide, missing_labels, n_missing, recalls
+from earmark.labels import LabelSet
+from earmark.ontology import Ontology
+from earmark.params import HidingParams
+
+FLAT = Ontology(())
+
+
+def random_truth(n_clips: int, n_classes: int, share: float = 0.2, seed: int = 0) -> LabelSet:
+    draws = np.random.default_rng(seed).random((n_clips, n_classes))
+    return LabelSet.from_dense(np.where(draws < share, 1, -1))
+
+
+@given(
+    present=hnp.arrays(bool, st.tuples(st.integers(0, 12), st.integers(1, 8))),
+    max_candidates=st.integers(1, 9),
+    false_candidates=st.floats(0, 6),
+    seed=st.integers(0, 5),
+)
+def test_explicit_labels_are_true_and_few(present, max_candidates, false_candidates, seed):
+    states = np.where(present, 1, -1)
+    truth = LabelSet.from_dense(states)
+    params = HidingParams(
+        max_candidates=max_candidates, false_candidates=false_candidates, seed=seed
+    )
+    hidden = hide(truth, FLAT, params).states()
+    is_explicit = hidden != 0
+    assert hidden.shape == states.shape
+    assert (hidden[is_explicit] == states[is_explicit]).all()
+    assert (is_explicit.sum(axis=1) <= max_candidates).all()
+
+
+def test_certain_nominator_without_errors_finds_all_that_is_present():
+    states = np.array([[1, -1, 1], [-1, -1, -1], [1, 1, 1]])
+    params = HidingParams(recall_range=(1, 1), false_candidates=0)
+    hidden = hide(LabelSet.from_dense(states), FLAT, params)
+    assert hidden.states().tolist() == [[1, 0, 1], [0, 0, 0], [1, 1, 1]]
+
+
+def test_blind_nominator_leaves_every_present_label_missing():
+    truth = random_truth(50, 6)
+    hidden = hide(truth, FLAT, HidingParams(recall_range=(0, 0), false_candidates=2))
+    assert hidden.n_positives.sum() == 0
+    assert hidden.n_negatives.sum() > 0
+    assert n_missing(truth, hidden).tolist() == truth.n_positives.tolist()
+
+
+def test_measured_recall_follows_recalls():
+    truth = random_truth(20_000, 12, share=0.1)
+    params = HidingParams(seed=3)
+    hidden = hide(truth, FLAT, params)
+    measured = hidden.n_positives / truth.n_positives
+    expected = recalls(truth.class_ids, params)
+    standard_error = np.sqrt(expected * (1 - expected) / truth.n_positives)
+    assert (np.abs(measured - expected) < 4.5 * standard_error).all()
+    assert np.ptp(measured) > 0.3
+
+
+def test_recall_of_a_class_does_not_depend_on_the_others():
+    params = HidingParams()
+    few, many = recalls(["siren", "bell"], params), recalls(["rain", "bell", "siren"], params)
+    assert few.tolist() == [many[2], many[1]]
+    assert recalls(["siren"], HidingParams(seed=1)) != few[0]
+    assert recalls([], params).shape == (0,)
+
+
+def test_recalls_are_spread_over_their_range():
+    values = recalls(map(str, range(500)), HidingParams(recall_range=(0.3, 0.9)))
+    assert values.min() >= 0.3
+    assert values.max() <= 0.9
+    assert np.histogram(values, bins=4, range=(0.3, 0.9))[0].min() > 80
+
+
+@pytest.mark.parametrize("range_", [(0.9, 0.3), (-0.1, 0.5), (0.5, 1.5)])
+def test_impossible_recall_range_is_refused(range_):
+    with pytest.raises(EarmarkError, match="recall_range must be"):
+        recalls(["a"], HidingParams(recall_range=range_))
+
+
+def test_false_candidates_have_their_mean():
+    truth = random_truth(5_000, 40, share=0.05)
+    hidden = hide(truth, FLAT, HidingParams(false_candidates=3, max_candidates=40))
+    assert hidden.n_negatives.sum() / truth.n_clips == pytest.approx(3, abs=0.1)
+
+
+def test_siblings_of_present_classes_are_the_likelier_decoys():
+    states = np.full((20_000, 6), -1)
+    states[:, 0] = 1
+    truth = LabelSet.from_dense(states)
+    parents = {"0": ("a",), "1": ("a",), "2": ("a",), "3": ("b",), "4": ("b",)}
+    hidden = hide(truth, Ontology(truth.class_ids, parents), HidingParams(sibling_bias=4))
+    siblings, others = hidden.n_negatives[1:3].mean(), hidden.n_negatives[3:].mean()
+    assert siblings / others == pytest.approx(4, rel=0.1)
+
+
+def test_crowded_clips_keep_the_present_classes_rather_than_decoys():
+    states = np.full((3_000, 200), -1)
+    states[:, :4] = 1
+    truth = LabelSet.from_dense(states)
+    params = HidingParams(recall_range=(0.8, 0.8), false_candidates=10, max_candidates=5)
+    hidden = hide(truth, FLAT, params)
+    is_crowded = np.diff(hidden.starts) == 5
+    kept_recall = hidden.n_positives[:4].sum() / (4 * truth.n_clips)
+    random_recall = 0.8 * 5 / (4 * 0.8 + 10)  # five at random among all that were nominated
+    assert is_crowded.mean() > 0.9
+    assert 1.5 * random_recall < kept_recall < 0.8
+
+
+def test_same_seed_same_labels_however_chunked(monkeypatch):
+    truth = random_truth(300, 20)
+    params = HidingParams(max_candidates=3)
+    whole = hide(truth, FLAT, params)
+    monkeypatch.setattr(hiding, "_CHUNK_CLIPS", 7)
+    assert hide(truth, FLAT, params).digest == whole.digest
+    assert hide(truth, FLAT, HidingParams(max_candidates=3, seed=1)).digest != whole.digest
+    assert missing_labels(truth, whole).height == n_missing(truth, whole).sum() > 0
+
+
+def test_implicit_labels_of_the_truth_count_as_absent():
+    params = HidingParams(false_candidates=4)
+    sparse = LabelSet.from_dense([[1, 0, 0, 0, 0, 0]] * 50)
+    full = LabelSet.from_dense([[1, -1, -1, -1, -1, -1]] * 50)
+    assert hide(sparse, FLAT, params).digest == hide(full, FLAT, params).digest
+
+
+def test_missing_labels_by_hand():
+    truth = LabelSet.from_dense([[1, 1, -1], [-1, 1, 1]], ["x", "y"], ["a", "b", "c"])
+    labels = LabelSet.from_dense([[1, 0, 0], [-1, 0, 0]], ["x", "y"], ["a", "b", "c"])
+    expected = pl.DataFrame({"clip_id": ["x", "y", "y"], "class_id": ["b", "b", "c"]})
+    assert missing_labels(truth, labels).equals(expected)
+    assert n_missing(truth, labels).tolist() == [0, 2, 1]
+
+
+def test_missing_labels_are_what_a_slow_loop_finds():
+    truth = random_truth(60, 7, share=0.4)
+    labels = hide(truth, FLAT, HidingParams())
+    states, hidden = truth.states(), labels.states()
+    slow = [
+        (str(clip), str(column))
+        for clip in range(60)
+        for column in range(7)
+        if states[clip, column] == 1 and hidden[clip, column] == 0
+    ]
+    assert missing_labels(truth, labels).rows() == slow
+
+
+def test_label_sets_of_different_clips_are_refused():
+    truth, labels = LabelSet.from_dense([[1]], ["x"]), LabelSet.from_dense([[1]], ["y"])
+    with pytest.raises(EarmarkError, match="same clips and classes"):
+        missing_labels(truth, labels)
+
+
+def test_no_clips_give_no_labels():
+    truth = LabelSet.from_dense(np.zeros((0, 3)))
+    hidden = hide(truth, FLAT, HidingParams())
+    assert hidden.states().shape == (0, 3)
+    assert missing_labels(truth, hidden).rows() == []
+    assert n_missing(truth, hidden).tolist() == [0, 0, 0]
+
+
+def test_faint_sounds_are_nominated_less():
+    truth = LabelSet.from_dense(np.ones((20_000, 1)))
+    level_db = np.where(np.arange(20_000) % 2, 10.0, -10.0)[:, None]
+    params = HidingParams(recall_range=(0.5, 0.5), false_candidates=0)
+    hidden = hide(truth, FLAT, params, level_db=level_db, faint_slope_per_db=0.1)
+    is_found = hidden.states()[:, 0] == 1
+    assert is_found[1::2].mean() == pytest.approx(1 / (1 + np.exp(-1)), abs=0.02)  # loud
+    assert is_found[0::2].mean() == pytest.approx(1 / (1 + np.exp(1)), abs=0.02)  # faint
+
+
+def test_levels_without_a_slope_change_nothing():
+    truth = random_truth(100, 5)
+    level_db = np.where(truth.states() == 1, 3.0, -np.inf)
+    plain = hide(truth, FLAT, HidingParams())
+    assert hide(truth, FLAT, HidingParams(), level_db=level_db).digest == plain.digest
+
+
+def test_unusable_levels_are_refused():
+    truth = LabelSet.from_dense([[1, -1]], ["x"], ["a", "b"])
+    with pytest.raises(EarmarkError, match="needs level_db"):
+        hide(truth, FLAT, HidingParams(), faint_slope_per_db=0.1)
+    with pytest.raises(EarmarkError, match=r"\(1, 2\), got \(2, 1\)"):
+        hide(truth, FLAT, HidingParams(), level_db=np.zeros((2, 1)))
+    with pytest.raises(EarmarkError, match="got nan for clip 'x', class 'a'"):
+        hide(truth, FLAT, HidingParams(), level_db=np.array([[np.nan, 0]]))

@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import scipy.signal
+import soundfile
+
+from earmark.datasets import sources, synthetic
+from earmark.datasets.synthetic import CLASSES, ontology, priors, scene, scene_truth, write_scenes
+from earmark.errors import EarmarkError
+from earmark.params import HidingParams, SceneParams
+from earmark.workspace import Workspace
+
+RATE_HZ = synthetic.SAMPLE_RATE_HZ
+SOUNDS = [row for row in CLASSES if row.source is not None]
+PARENTS = [row for row in CLASSES if row.source is None]
+SMALL = SceneParams(n_train=5, n_tune=2, n_eval=3, clip_seconds=1.0, seed=7)
+
+
+def sound(class_id: str, seed: int = 0, seconds: float = 2.0) -> np.ndarray:
+    source = CLASSES[ontology().index[class_id]].source
+    return source(np.random.default_rng(seed), int(seconds * RATE_HZ), RATE_HZ)
+
+
+def spectrogram(waveform: np.ndarray) -> np.ndarray:
+    """Power [band, frame] in 24 bands of even width on a logarithmic axis."""
+    frequency_hz, _, power = scipy.signal.spectrogram(waveform, RATE_HZ, nperseg=400, noverlap=240)
+    edges_hz = np.geomspace(100, 8_000, 25)
+    bands = np.digitize(frequency_hz, edges_hz)
+    return np.array([power[bands == band].sum(axis=0) for band in range(25)])
+
+
+def fingerprint(waveform: np.ndarray) -> np.ndarray:
+    """What a listener without a memory hears: timbre, its spread in time, rhythm, tonality."""
+    power_db = 10 * np.log10(spectrogram(waveform / waveform.std()) + 1e-6)
+    loudness = power_db.max(axis=0)
+    rhythm = np.abs(np.fft.rfft(loudness - loudness.mean(), 512))[1:200]
+    rhythm = np.log([part.sum() + 1 for part in np.array_split(rhythm, 12)])
+    spectrum = np.abs(np.fft.rfft(waveform)) + 1e-9
+    flatness = np.log(spectrum).mean() - np.log(spectrum.mean())
+    return np.concatenate(
+        [power_db.mean(axis=1), power_db.std(axis=1), 10 * rhythm, [10 * flatness]]
+    )
+
+
+@pytest.fixture(scope="module")
+def fingerprints() -> np.ndarray:
+    """[class, event, feature]"""
+    return np.array(
+        [[fingerprint(sound(row.class_id, seed)) for seed in range(8)] for row in SOUNDS]
+    )
+
+
+def centroid_hz(waveform: np.ndarray) -> float:
+    spectrum = np.abs(np.fft.rfft(waveform))
+    return float((spectrum * np.fft.rfftfreq(len(waveform), 1 / RATE_HZ)).sum() / spectrum.sum())
+
+
+def crest(waveform: np.ndarray) -> float:
+    """Loudest twentieth of a second over the mean: 1 is steady, large is impulsive."""
+    energies = np.square(waveform).reshape(-1, RATE_HZ // 20).mean(axis=1)
+    return float(energies.max() / energies.mean())
+
+
+def peak_share(waveform: np.ndarray) -> float:
+    """Share of the energy in the strongest one per cent of frequencies: 1 is a pure tone."""
+    power = np.sort(np.abs(np.fft.rfft(waveform)) ** 2)
+    return float(power[-len(power) // 100 :].sum() / power.sum())
+
+
+def median(measure, class_id: str) -> float:
+    return float(np.median([measure(sound(class_id, seed)) for seed in range(9)]))
+
+
+def test_table_has_many_sounds_and_each_family_has_frequent_and_rare_ones():
+    assert len(SOUNDS) >= 24
+    assert sorted(row.rank for row in SOUNDS) == list(range(1, len(SOUNDS) + 1))
+    for parent in PARENTS:
+        below = [r for r in SOUNDS if parent.class_id in ontology().ancestors(r.class_id)]
+        assert len(below) >= 3
+        assert min(r.rank for r in below) <= len(SOUNDS) // 2 < max(r.rank for r in below)
+
+
+def test_ontology_is_complete():
+    tree = ontology()
+    assert len(set(tree.class_ids)) == len(CLASSES)
+    assert all(tree.definitions[class_id].endswith(".") for class_id in tree.class_ids)
+    assert tree.ancestors("male_speech") == {"speech", "human"}
+    assert tree.siblings("siren") == {"beep", "telephone", "buzzer"}
+    assert all(tree.ancestors(row.class_id) for row in SOUNDS)
+
+
+@pytest.mark.parametrize("row", SOUNDS, ids=lambda row: row.class_id)
+def test_source_is_a_sane_family_of_sounds(row):
+    for n_samples in (100, 4_800, 32_000):
+        waveform = row.source(np.random.default_rng(0), n_samples, RATE_HZ)
+        again = row.source(np.random.default_rng(0), n_samples, RATE_HZ)
+        assert waveform.shape == (n_samples,)
+        assert np.isfinite(waveform).all()
+        assert waveform.std() > 0
+        assert np.array_equal(waveform, again)
+    first, second = sound(row.class_id, 0), sound(row.class_id, 1)
+    assert np.abs(fingerprint(first) - fingerprint(second)).max() > 1
+
+
+def test_sources_can_be_told_apart(fingerprints):
+    n_classes, n_events, _ = fingerprints.shape
+    flat = fingerprints.reshape(n_classes * n_events, -1)
+    distances = np.linalg.norm(flat[:, None] - flat[None], axis=2)
+    np.fill_diagonal(distances, np.inf)
+    classes = np.repeat(np.arange(n_classes), n_events)
+    is_right = classes[distances.argmin(axis=1)] == classes
+    assert is_right.mean() > 0.75  # chance is 0.03
+    assert is_right.reshape(n_classes, n_events).mean(axis=1).min() > 0.2
+
+
+def test_siblings_resemble_one_another_more_than_strangers(fingerprints):
+    centres = fingerprints.mean(axis=1)
+    distances = np.linalg.norm(centres[:, None] - centres[None], axis=2)
+    ids = [row.class_id for row in SOUNDS]
+    is_sibling = np.array([[b in ontology().siblings(a) for b in ids] for a in ids])
+    is_stranger = ~is_sibling & ~np.eye(len(ids), dtype=bool)
+    assert distances[is_sibling].mean() < distances[is_stranger].mean()
+
+
+def test_sounds_have_the_character_of_their_names():
+    assert median(centroid_hz, "car_engine") < median(centroid_hz, "motorcycle")
+    assert median(centroid_hz, "wind") < median(centroid_hz, "rain")
+    assert median(centroid_hz, "dog_bark") < median(centroid_hz, "songbird")
+    for steady in ("rain", "car_engine", "siren"):
+        for impulsive in ("footsteps", "clock_tick", "hammer", "drip"):
+            assert 2 * median(crest, steady) < median(crest, impulsive)
+    for noisy in ("rain", "applause", "saw"):
+        for tonal in ("beep", "buzzer", "bell", "telephone"):
+            assert 2 * median(peak_share, noisy) < median(peak_share, tonal)
+
+
+@pytest.mark.parametrize(
+    ("class_id", "low_hz", "high_hz"),
+    [("male_speech", 60, 180), ("female_speech", 120, 300), ("child_speech", 200, 500)],
+)
+def test_voices_have_their_pitch(class_id, low_hz, high_hz):
+    waveform = sound(class_id, seconds=4.0)
+    correlation = scipy.signal.fftconvolve(waveform, waveform[::-1])[len(waveform) - 1 :]
+    first, last = RATE_HZ // 600, RATE_HZ // 60
+    lag = first + int(correlation[first:last].argmax())
+    assert low_hz < RATE_HZ / lag < high_hz
+
+
+@pytest.mark.parametrize(("power_slope", "db_per_octave"), [(0, 0.0), (1, -3.01), (2, -6.02)])
+def test_noise_has_its_colour(power_slope, db_per_octave):
+    rng = np.random.default_rng(0)
+    waveform = sources.noise(rng, 8 * RATE_HZ, RATE_HZ, high_hz=1e6, power_slope=power_slope)
+    frequency_hz, power = scipy.signal.welch(waveform, RATE_HZ, nperseg=2048)
+    is_inside = (frequency_hz > 200) & (frequency_hz < 6_000)
+    slope, _ = np.polyfit(np.log2(frequency_hz[is_inside]), 10 * np.log10(power[is_inside]), 1)
+    assert slope == pytest.approx(db_per_octave, abs=0.25)
+
+
+def test_scenes_are_sound_and_reproducible():
+    peaks = []
+    for index in range(40):
+        waveform, _, _ = scene(SMALL, index)
+        assert waveform.shape == (RATE_HZ,)
+        assert waveform.dtype == np.float32
+        assert np.isfinite(waveform).all()
+        assert np.array_equal(waveform, scene(SMALL, index)[0])
+        peaks.append(np.abs(waveform).max())
+    assert max(peaks) <= 1
+    assert max(peaks) > 5 * min(peaks)  # loud and quiet scenes
+
+
+def test_scene_depends_on_seed_and_index_but_not_on_the_splits():
+    base = scene(SMALL, 3)[0]
+    assert not np.array_equal(base, scene(SMALL, 4)[0])
+    assert not np.array_equal(base, scene(SMALL.model_copy(update={"seed": 8}), 3)[0])
+    assert np.array_equal(base, scene(SMALL.model_copy(update={"n_train": 99}), 3)[0])
+
+
+def test_truth_holds_parents_and_counts_events():
+    params = SceneParams(max_events=3)
+    n_sounds = Counter()
+    for index in range(200):
+        is_present, level_db = scene_truth(params, index)
+        present = {ontology().class_ids[column] for column in np.flatnonzero(is_present)}
+        leaves = {row.class_id for row in SOUNDS} & present
+        n_sounds[len(leaves)] += 1
+        assert present == leaves.union(*(ontology().ancestors(leaf) for leaf in leaves))
+        assert (np.isfinite(level_db) == is_present).all()
+        for class_id in present - leaves:
+            children = [ontology().index[child] for child in ontology().children(class_id)]
+            assert level_db[ontology().index[class_id]] == level_db[children].max()
+    assert set(n_sounds) == {1, 2, 3}
+
+
+def test_scene_says_what_scene_truth_says():
+    _, is_present, level_db = scene(SMALL, 5)
+    assert np.array_equal(is_present, scene_truth(SMALL, 5)[0])
+    assert np.array_equal(level_db, scene_truth(SMALL, 5)[1])
+
+
+def test_events_stand_above_the_background_by_their_level():
+    params = SceneParams(max_events=1, level_range_db=(25, 25))
+    rises_db = []
+    for index in range(40):
+        waveform, _, level_db = scene(params, index)
+        energies = np.square(waveform).reshape(-1, RATE_HZ // 10).mean(axis=1)
+        rises_db.append(10 * np.log10(energies.max() / energies.min()))
+        assert level_db.max() == 25
+    assert np.median(rises_db) == pytest.approx(25, abs=2)
+
+
+def test_priors_are_long_tailed_and_followed():
+    params = SceneParams(max_events=1)
+    chances = priors(params)
+    assert chances.sum() == pytest.approx(1)
+    assert chances[ontology().index["male_speech"]] == pytest.approx(
+        31 * chances[chances > 0].min()
+    )
+    counts = sum(scene_truth(params, index)[0].astype(int) for index in range(2_000))
+    leaves = [ontology().index[row.class_id] for row in SOUNDS]
+    deviation = (counts - 2_000 * chances)[leaves] / np.sqrt(2_000 * chances[leaves])
+    assert np.abs(deviation).max() < 4
+
+
+def test_exponent_zero_makes_all_sounds_equally_frequent():
+    chances = priors(SceneParams(prior_exponent=0))
+    assert set(chances.tolist()) == {0.0, 1 / len(SOUNDS)}
+
+
+def test_written_scenes_make_a_workspace(tmp_path):
+    written = write_scenes(tmp_path, SMALL, HidingParams(), n_workers=1)
+    workspace = Workspace.open(written.root)
+    assert workspace.clips["split"].to_list() == ["train"] * 5 + ["tune"] * 2 + ["eval"] * 3
+    assert workspace.clips["clip_id"][3] == "scene-000003"
+    assert workspace.clips["source"].equals(workspace.clips["clip_id"], check_names=False)
+    assert (np.abs(workspace.truth.states()) == 1).all()
+    assert np.array_equal(workspace.truth.states()[4] == 1, scene_truth(SMALL, 4)[0])
+    hidden = workspace.labels.states()
+    assert (hidden[hidden != 0] == workspace.truth.states()[hidden != 0]).all()
+    assert workspace.ontology.to_table().equals(ontology().to_table())
+
+
+def test_audio_is_16_bit_flac_of_the_scene(tmp_path):
+    workspace = write_scenes(tmp_path, SMALL, HidingParams(), n_workers=1)
+    for index, name in enumerate(workspace.clips["audio"]):
+        path = workspace.audio_path(name)
+        waveform, sample_rate_hz = soundfile.read(path, dtype="float32")
+        assert (soundfile.info(path).format, soundfile.info(path).subtype) == ("FLAC", "PCM_16")
+        assert sample_rate_hz == RATE_HZ
+        assert np.abs(waveform - scene(SMALL, index)[0]).max() <= 2**-15
+
+
+def test_interrupted_run_continues_and_keeps_what_is_there(tmp_path):
+    workspace = write_scenes(tmp_path, SMALL, HidingParams(), n_workers=1)
+    lost = workspace.audio_path("audio/scene-000002.flac")
+    content = lost.read_bytes()
+    kept = sorted(path for path in (tmp_path / "audio").glob("*.flac") if path != lost)
+    times = [path.stat().st_mtime_ns for path in kept]
+    lost.unlink()
+    again = write_scenes(tmp_path, SMALL, HidingParams(), n_workers=1)
+    assert lost.read_bytes() == content
+    assert [path.stat().st_mtime_ns for path in kept] == times
+    assert again.labels.digest == workspace.labels.digest
+
+
+def test_two_workers_write_what_one_writes(tmp_path):
+    one = write_scenes(tmp_path / "one", SMALL, HidingParams(), n_workers=1)
+    two = write_scenes(tmp_path / "two", SMALL, HidingParams(), n_workers=2)
+    assert two.labels.digest == one.labels.digest
+    for name in one.clips["audio"]:
+        assert two.audio_path(name).read_bytes() == one.audio_path(name).read_bytes()
+
+
+def test_scenes_of_other_parameters_are_not_mixed_in(tmp_path):
+    write_scenes(tmp_path, SMALL, HidingParams(), n_workers=1)
+    larger = SMALL.model_copy(update={"n_eval": 4})
+    assert len(write_scenes(tmp_path, larger, HidingParams(), n_workers=1).clips) == 11
+    with pytest.raises(EarmarkError, match=r"other parameters \(seed 7 -> 8\)"):
+        write_scenes(tmp_path, SMALL.model_copy(update={"seed": 8}), HidingParams(), n_workers=1)

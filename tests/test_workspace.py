@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from earmark.errors import EarmarkError
+from earmark.labels import LabelSet
+from earmark.ontology import Ontology
+from earmark.workspace import Workspace, nested_subset, write_dataset
+
+
+def small_dataset(root: Path, splits: tuple[str, ...] = ("train", "tune", "eval")) -> Workspace:
+    clip_ids = [f"clip{i}" for i in range(len(splits))]
+    clips = pl.DataFrame(
+        {
+            "clip_id": clip_ids,
+            "audio": [f"audio/{clip_id}.wav" for clip_id in clip_ids],
+            "start_seconds": [None] * len(splits),
+            "end_seconds": [None] * len(splits),
+            "split": list(splits),
+            "source": clip_ids,
+        }
+    )
+    states = np.zeros((len(splits), 2), np.int8)
+    states[0] = [1, -1]
+    labels = LabelSet.from_dense(states, clip_ids, ["speech", "siren"])
+    return write_dataset(root, clips, Ontology(("speech", "siren")), labels)
+
+
+def test_a_dataset_comes_back_as_written(tmp_path: Path) -> None:
+    small_dataset(tmp_path)
+    workspace = Workspace.open(tmp_path)
+    assert workspace.labels.states().tolist() == [[1, -1], [0, 0], [0, 0]]
+    assert workspace.rows("tune").tolist() == [1]
+    assert workspace.ontology.class_ids == ("speech", "siren")
+    assert workspace.truth is None
+
+
+def test_a_folder_that_is_no_workspace_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EarmarkError, match="not a workspace"):
+        Workspace.open(tmp_path)
+
+
+def test_an_unknown_split_names_the_clip(tmp_path: Path) -> None:
+    workspace = small_dataset(tmp_path, ("train", "validation"))
+    with pytest.raises(EarmarkError, match=r"'clip1' has split 'validation'.*train, tune, eval"):
+        _ = workspace.clips
+
+
+def test_subsets_are_nested_whole_recordings_of_about_the_share() -> None:
+    sources = pl.Series([f"recording{i // 2}" for i in range(4_000)])
+    fifth, half = nested_subset(sources, 0.2), nested_subset(sources, 0.5)
+    assert not (fifth & ~half).any()
+    assert fifth.mean() == pytest.approx(0.2, abs=0.03)
+    assert np.array_equal(fifth[::2], fifth[1::2])
+    assert nested_subset(sources, 1.0).all()
