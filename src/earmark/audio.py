@@ -1,0 +1,230 @@
+"""Decode a sound file, mix it down to one channel and resample it.
+
+libsndfile (through soundfile) is the fastest reader of wav, flac, ogg and mp3, and goes by what a
+file holds, not by its name; FFmpeg (through PyAV) reads what it does not know: m4a, webm, video.
+Sound passes through in blocks, so the memory that a clip takes is that of its result. A file that
+ends early is read as far as it goes. What cannot be read raises :class:`UnreadableAudio`, whose
+reason goes to the quarantine.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from earmark.errors import EarmarkError
+
+BLOCK_SAMPLES = 1 << 19
+"""Samples (of all channels together) that are decoded at once."""
+
+LOUDEST_SAMPLE = 100.0
+"""Floats may overshoot full scale (1.0), but not by this much: then they are integers."""
+
+WARM_UP_SECONDS = 1.0
+"""Decoded and dropped before a segment in FFmpeg, whose codecs need some sound to settle."""
+
+
+class UnreadableAudio(EarmarkError):  # noqa: N818 - named for what it is, like the quarantine
+    """A sound file, or the asked part of it, cannot be used; ``reason`` says why."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """The part of a file that is asked for, in seconds; the end may be infinite."""
+
+    start_seconds: float
+    end_seconds: float
+
+    def samples(self, rate_hz: int) -> tuple[int, float]:
+        end = self.end_seconds * rate_hz
+        return round(self.start_seconds * rate_hz), round(end) if math.isfinite(end) else end
+
+    def __str__(self) -> str:
+        end = "on" if math.isinf(self.end_seconds) else f"to {self.end_seconds:g} s"
+        return f"from {self.start_seconds:g} s {end}"
+
+
+def read_clip(
+    path: str | Path,
+    sample_rate_hz: int,
+    start_seconds: float | None = None,
+    end_seconds: float | None = None,
+) -> NDArray[np.float32]:
+    """Read a file, or a segment of it, as one mono waveform [sample] float32.
+
+    Integers are scaled to [-1, 1], channels are averaged, and the rate is converted by soxr (HQ).
+    Only the segment is decoded; where the file ends before the segment does, the waveform is
+    shorter. A file that is missing, empty or damaged, or that holds NaN, raises
+    :class:`UnreadableAudio`.
+    """
+    path = Path(path)
+    segment = _checked_segment(path, start_seconds, end_seconds)
+    _check_file(path)
+    rate_hz, blocks = _decode(path, segment)
+    pieces = list(_resample(_checked_blocks(path, blocks), rate_hz, sample_rate_hz))
+    waveform = np.concatenate(pieces) if pieces else np.empty(0, np.float32)
+    if len(waveform) == 0:
+        raise UnreadableAudio(path, f"there are no samples {segment}")
+    return waveform
+
+
+def _checked_segment(path: Path, start: float | None, end: float | None) -> _Segment:
+    segment = _Segment(0.0 if start is None else start, math.inf if end is None else end)
+    if not 0 <= segment.start_seconds < segment.end_seconds:
+        raise UnreadableAudio(
+            path, f"the clip is said to run {segment}, which is no stretch of time"
+        )
+    return segment
+
+
+def _check_file(path: Path) -> None:
+    """Name the troubles that decoders describe badly."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise UnreadableAudio(path, (error.strerror or str(error)).lower()) from None
+    if not stat.S_ISREG(status.st_mode):
+        raise UnreadableAudio(path, "not a file but a folder or a device")
+    if status.st_size == 0:
+        raise UnreadableAudio(path, "the file is empty (0 bytes)")
+
+
+def _decode(path: Path, segment: _Segment) -> tuple[int, Iterator[NDArray[np.float32]]]:
+    """Return the sample rate and the mono blocks of a segment."""
+    soundfile = _library("soundfile")
+    try:
+        sound = soundfile.SoundFile(path)
+    except (soundfile.LibsndfileError, TypeError):  # TypeError: named .raw, so a rate is expected
+        return _decode_by_ffmpeg(path, segment)
+    return sound.samplerate, _soundfile_blocks(path, sound, segment)
+
+
+def _soundfile_blocks(path: Path, sound: Any, segment: _Segment) -> Iterator[NDArray[np.float32]]:
+    start, end = segment.samples(sound.samplerate)
+    n_block = max(BLOCK_SAMPLES // sound.channels, 1)
+    with sound:
+        try:
+            position = sound.seek(min(start, sound.frames))
+            while position < end:
+                n_wanted = int(min(n_block, end - position))
+                block = sound.read(n_wanted, dtype="float32", always_2d=True)  # [sample, channel]
+                if len(block) == 0:
+                    return
+                position += len(block)
+                yield _mix_down(block)
+        except _library("soundfile").LibsndfileError as error:
+            raise UnreadableAudio(path, f"the file is damaged ({error})") from None
+
+
+def _decode_by_ffmpeg(path: Path, segment: _Segment) -> tuple[int, Iterator[NDArray[np.float32]]]:
+    av = _library("av")
+    try:
+        # Without "file:" a colon in a name would be taken for the end of a protocol.
+        container = av.open(f"file:{path}", metadata_errors="ignore")
+    except (av.FFmpegError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UnreadableAudio(path, f"not a sound file that can be read ({reason})") from None
+    if not container.streams.audio or not container.streams.audio[0].rate:
+        container.close()
+        raise UnreadableAudio(path, "there is no sound in the file")
+    stream = container.streams.audio[0]
+    return stream.rate, _ffmpeg_blocks(path, container, stream, segment)
+
+
+def _ffmpeg_blocks(
+    path: Path, container: Any, stream: Any, segment: _Segment
+) -> Iterator[NDArray[np.float32]]:
+    av = _library("av")
+    start, end = segment.samples(stream.rate)
+    with container:
+        try:
+            if segment.start_seconds > WARM_UP_SECONDS:
+                container.seek(int((segment.start_seconds - WARM_UP_SECONDS) * av.time_base))
+            for position, block in _ffmpeg_frames(container, stream):
+                if position >= end:
+                    return
+                skip = max(start - position, 0)
+                keep = int(min(end - position, len(block)))
+                if skip < keep:
+                    yield block[skip:keep]
+        except (av.FFmpegError, ValueError) as error:
+            raise UnreadableAudio(path, f"the file is damaged ({error})") from None
+
+
+def _ffmpeg_frames(container: Any, stream: Any) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """Yield decoded mono blocks, each with the number of its first sample."""
+    av = _library("av")
+    to_planes = av.AudioResampler(format="fltp", rate=stream.rate)
+    # Some containers begin to count time at an arbitrary moment; codecs' priming is before 0.
+    origin_seconds = max(float((stream.start_time or 0) * stream.time_base), 0.0)
+    position: int | None = None
+    for coded in container.decode(stream):
+        if position is None:
+            position = round(((coded.time or 0.0) - origin_seconds) * stream.rate)
+        for frame in to_planes.resample(coded):
+            block = _mix_down(frame.to_ndarray().T)  # [sample, channel] -> [sample]
+            yield position, block
+            position += len(block)
+
+
+def _mix_down(block: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Average the channels of a block [sample, channel]."""
+    n_channels = block.shape[1]
+    if n_channels == 1:
+        return block[:, 0]
+    with np.errstate(all="ignore"):  # NaN and infinity are reported later, with the file's name
+        # Many times faster than mean(axis=1), whose inner loop is over two numbers.
+        mono: NDArray[np.float32] = block @ np.full(n_channels, 1 / n_channels, np.float32)
+    return mono
+
+
+def _checked_blocks(
+    path: Path, blocks: Iterator[NDArray[np.float32]]
+) -> Iterator[NDArray[np.float32]]:
+    for block in blocks:
+        peak = np.abs(block).max(initial=0)
+        if not np.isfinite(peak):
+            raise UnreadableAudio(path, "the file holds NaN or infinite samples")
+        if peak > LOUDEST_SAMPLE:
+            raise UnreadableAudio(
+                path, f"samples reach {peak:,.0f} where 1 is full scale: integers stored as floats?"
+            )
+        yield block
+
+
+def _resample(
+    blocks: Iterator[NDArray[np.float32]], from_hz: int, to_hz: int
+) -> Iterator[NDArray[np.float32]]:
+    if from_hz == to_hz:
+        yield from blocks
+        return
+    stream = _library("soxr").ResampleStream(from_hz, to_hz, 1, dtype="float32", quality="HQ")
+    for block in blocks:
+        yield stream.resample_chunk(np.ascontiguousarray(block))
+    yield stream.resample_chunk(np.empty(0, np.float32), last=True)
+
+
+def _library(name: str) -> Any:
+    """Import one of the optional audio libraries: labels and scores are of use without them."""
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError) as error:
+        raise EarmarkError(
+            f"reading audio needs the library {name!r}, which cannot be loaded ({error}); "
+            "install it with: pip install 'earmark[audio]'"
+        ) from None
