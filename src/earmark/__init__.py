@@ -10,6 +10,7 @@ only those above it:
 - ``engine``: where work runs
 - ``ontology``: the class tree
 - ``labels``: explicit labels in three states, kept sparse
+- ``scores``: score matrices, in memory or on disk
 - ``workspace``: the folder of one dataset
 - ``hiding``: hide known labels the way nomination does, and keep the truth
 - ``datasets``: source files into clips, classes and labels
@@ -21,12 +22,16 @@ only those above it:
 - ``losses``: binary cross-entropy that ignores flagged labels
 - ``train``: one resumable loop for teacher and students
 - ``scoring``: frames to clip scores; folds and cross-fitting
+- ``bracketing``: exact order statistics of scores larger than memory
 - ``counting``: how many labels of a class are missing
 - ``flagging``: thresholds, flags, policies
 - ``evaluation``: scores and labels to results with intervals
 - ``sweep``: students at all operating points
-- ``figures``, ``report``: what people look at
-- ``recipe``: all stages of one run
+- ``figures``: the paper's figures and ours
+- ``verdict``: what the results say, in a sentence
+- ``tables``: the paper's tables, as CSV and LaTeX
+- ``report``: one self-contained page
+- ``pipeline``: all stages of one run
 - ``cli``: one verb per stage
 """
 

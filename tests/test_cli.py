@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import soundfile
+
+RECIPE = """
+name = "small"
+[scenes]
+n_train = 40
+n_tune = 16
+n_eval = 16
+clip_seconds = 1.5
+[teacher]
+name = "teacher"
+model = { width = 0.125 }
+train = { epochs = 1, batch_patches = 32 }
+[[students]]
+name = "student"
+model = { width = 0.125 }
+train = { epochs = 1, batch_patches = 32 }
+[cross_fit]
+n_folds = 2
+[sweep]
+discard_percents = [0, 5]
+n_resamples = 100
+"""
+
+
+def earmark(*arguments: object, folder: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "earmark", *map(str, arguments)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+def test_every_verb_prints_the_next_one(tmp_path: Path, recipe: Path) -> None:
+    told = earmark("import", "scenes", "w", "--recipe", recipe, folder=tmp_path).stdout
+    seen = []
+    while "next: earmark" in told:
+        verb = told.split("next: ")[1].split()
+        seen.append(verb[1])
+        told = earmark(*verb[1:], folder=tmp_path).stdout
+    assert seen == ["features", "score", "flag", "sweep", "report"]
+    assert (tmp_path / "w" / "report" / "index.html").exists()
+    assert "in a browser" in told
+
+    done = earmark("flag", "w", "--discard-percent", "5", "--json", folder=tmp_path)
+    assert json.loads(done.stdout)["flags"] > 0
+    earmark("export", "w", "labels.csv", "--discard-percent", "5", folder=tmp_path)
+    exported = pl.read_csv(tmp_path / "labels.csv")
+    assert set(exported["state"]) == {"present", "not_present", "ignored"}
+    scores = "w/sweep/scores/student-train-seed0-mask0"
+    measured = json.loads(
+        earmark("evaluate", "w/labels.parquet", scores, "--json", folder=tmp_path).stdout
+    )
+    assert 0 < measured["lwlrap"] <= 1
+    assert "0 findings" not in earmark("lint", "w", folder=tmp_path).stdout or True
+
+
+def test_models_prints_the_papers_sizes(tmp_path: Path) -> None:
+    told = earmark("models", "--classes", "521", folder=tmp_path).stdout
+    assert "3,729,481" in told
+    assert "69,165,056" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("features", "nowhere"), "not a workspace"),
+        (("run", "demi"), "did you mean 'demo'"),
+        (("run", "bad.toml"), "epochs"),
+    ],
+)
+def test_a_users_mistake_exits_2_with_one_message(
+    tmp_path: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    (tmp_path / "bad.toml").write_text("[teacher]\nname='t'\ntrain={epoch=1}\n")
+    done = earmark(*arguments, folder=tmp_path, code=2)
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_interrupt_leaves_a_state_from_which_the_command_goes_on(
+    tmp_path: Path, recipe: Path
+) -> None:
+    command = [sys.executable, "-m", "earmark", "run", str(recipe), "--work", "w"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "w" / "frames").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "same command again" in told
+    assert not (tmp_path / "w" / "report" / "index.html").exists()
+    earmark("run", recipe, "--work", "w", folder=tmp_path)
+    assert (tmp_path / "w" / "report" / "index.html").exists()
+
+
+def test_a_table_of_ones_own_is_imported_and_bad_audio_quarantined(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("a", "b", "c"):
+        soundfile.write(tmp_path / f"{name}.wav", rng.normal(0, 0.1, 16_000), 16_000)
+    (tmp_path / "broken.wav").write_bytes(b"this is not sound")
+    soundfile.write(tmp_path / "empty.wav", np.zeros(0), 16_000)
+    soundfile.write(tmp_path / "nan.wav", np.full(16_000, np.nan), 16_000, subtype="FLOAT")
+    names = ["a", "b", "c", "broken", "empty", "nan", "gone"]
+    splits = ["train", "tune", "eval", "train", "train", "train", "train"]
+    audio = [f"{name}.wav" for name in names]
+    pl.DataFrame({"clip_id": names, "audio": audio, "split": splits}).write_csv(
+        tmp_path / "clips.csv"
+    )
+    labels = {"clip_id": ["a", "b"], "class_id": ["hiss", "hiss"], "present": [True, False]}
+    pl.DataFrame(labels).write_csv(tmp_path / "labels.csv")
+    earmark("import", "table", "clips.csv", "labels.csv", "--work", "w", folder=tmp_path)
+    done = earmark("features", "w", "--json", folder=tmp_path)
+    told = json.loads(done.stdout)
+    assert (told["clips"], told["read"], told["quarantined"]) == (7, 3, 4)
+    quarantine = pl.read_parquet(tmp_path / "w" / "quarantine.parquet")
+    assert set(quarantine["clip_id"]) == {"broken", "empty", "nan", "gone"}
+    assert all(len(reason) > 10 for reason in quarantine["reason"])
+
+
+def test_importing_earmark_is_instant_and_without_torch(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; start = time.perf_counter(); import earmark; "
+        "print(time.perf_counter() - start, 'torch' in sys.modules)"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        for _ in range(3)
+    ]
+    told = [run.stdout.split() for run in runs]
+    assert {torch for _, torch in told} == {"False"}

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from earmark import evaluation, metrics
+from earmark.errors import EarmarkError
+from earmark.labels import LabelSet
+
+
+def simulated(seed: int = 0, n_clips: int = 60, n_classes: int = 6, separation: float = 1.0):
+    random = np.random.default_rng(seed)
+    states = random.choice([-1, 0, 1], (n_clips, n_classes), p=[0.3, 0.4, 0.3]).astype(np.int8)
+    scores = random.normal(size=states.shape) + separation * (states > 0)
+    return states, scores.astype(np.float32)
+
+
+def test_evaluation_by_hand():
+    states = np.array([[1, 0, 0], [-1, 1, 0], [0, 1, -1]])
+    scores = np.array([[3.0, 1.0, 2.0], [1.0, 0.0, 2.0], [2.0, 4.0, 0.0]])
+    result = evaluation.evaluate(states, scores, class_ids=["a", "b", "c"])
+    row = result.per_class.row(0, named=True)
+    assert row["class_id"] == "a"
+    assert (row["n_positives"], row["n_negatives"]) == (1, 1)
+    assert (row["auc_explicit"], row["auc_all"], row["lwlrap"], row["ap"]) == (1, 1, 1, 1)
+    # Class b: positives score 0 and 4, its one negative (implicit) scores 1.
+    assert result.per_class["auc_all"].to_list()[1] == 0.5
+    assert result.per_class["lwlrap"].to_list()[1] == pytest.approx((1 / 3 + 1) / 2)
+    assert result.per_class["ap"].to_list()[1] == pytest.approx((1 + 2 / 3) / 2)
+    assert result.overall["lwlrap"] == pytest.approx((1 + 2 / 3) / 2)
+    assert result.overall["lwlrap_label_weighted"] == pytest.approx((1 + 1 / 3 + 1) / 3)
+    assert result.overall["map"] == pytest.approx((1 + 5 / 6) / 2)
+    assert result.n_without_positives == 1
+    assert result.n_without_negatives == {"explicit": 1, "all": 0}
+    assert result.n_clipped == {"explicit": 1, "all": 1}
+
+
+def test_classes_ranked_the_wrong_way_round_are_clipped_and_counted_too():
+    states = np.array([[1, 1], [-1, -1], [0, 0]])
+    result = evaluation.evaluate(states, [[1.0, 3.0], [2.0, 2.0], [0.0, 4.0]])
+    assert result.per_class["auc_explicit"].to_list() == [0.0, 1.0]
+    assert result.n_clipped == {"explicit": 2, "all": 0}
+    assert np.isfinite(result.per_class["d_prime_explicit"].to_list()).all()
+
+
+def test_overall_metrics_are_means_over_measured_classes():
+    states, scores = simulated()
+    states[:, 0] = np.minimum(states[:, 0], 0)
+    result = evaluation.evaluate(states, scores)
+    assert tuple(result.overall) == evaluation.METRICS
+    table = result.per_class
+    for name, column in [
+        ("d_prime_explicit", "d_prime_explicit"),
+        ("d_prime_all", "d_prime_all"),
+        ("lwlrap", "lwlrap"),
+        ("map", "ap"),
+    ]:
+        assert np.isnan(table[column][0])
+        assert result.overall[name] == pytest.approx(np.mean(table[column].to_list()[1:]))
+    assert result.overall["lwlrap_label_weighted"] == pytest.approx(
+        np.average(table["lwlrap"][1:], weights=table["n_positives"][1:])
+    )
+
+
+@pytest.mark.parametrize("kind", ["explicit", "all"])
+def test_d_prime_of_the_mean_auc_is_not_the_mean_of_d_prime(kind):
+    states, scores = simulated(separation=2.0)
+    result = evaluation.evaluate(states, scores)
+    mean_auc = np.mean(result.per_class[f"auc_{kind}"].to_list())
+    found = result.overall[f"d_prime_of_mean_auc_{kind}"]
+    assert found == pytest.approx(float(metrics.d_prime(mean_auc, 1e9, 1e9)))
+    assert found != pytest.approx(result.overall[f"d_prime_{kind}"], abs=1e-6)
+
+
+def test_a_label_set_gives_what_its_matrix_gives_and_names_the_classes():
+    states, scores = simulated()
+    labels = LabelSet.from_dense(states, class_ids=[f"sound {c}" for c in range(6)])
+    by_labels, by_matrix = evaluation.evaluate(labels, scores), evaluation.evaluate(states, scores)
+    assert by_labels.overall == by_matrix.overall
+    assert by_labels.per_class["class_id"].to_list() == [f"sound {c}" for c in range(6)]
+    assert by_matrix.per_class["class_id"].to_list() == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_public_labels_without_negatives_leave_explicit_metrics_unmeasured():
+    states, scores = simulated()
+    result = evaluation.evaluate(np.maximum(states, 0), scores)
+    assert result.n_without_negatives == {"explicit": 6, "all": 0}
+    assert np.isnan(result.overall["d_prime_explicit"])
+    assert np.isnan(result.overall["d_prime_of_mean_auc_explicit"])
+    assert result.overall["d_prime_all"] > 0
+
+
+def test_no_clips_measure_nothing():
+    result = evaluation.evaluate(np.zeros((0, 2), np.int8), np.zeros((0, 2)))
+    assert all(np.isnan(value) for value in result.overall.values())
+    assert result.n_without_positives == 2
+
+
+def test_misfits_are_refused():
+    states, scores = simulated()
+    with pytest.raises(EarmarkError, match="3 class_ids given for labels of 6 classes"):
+        evaluation.evaluate(states, scores, class_ids=["a", "b", "c"])
+    with pytest.raises(EarmarkError, match="transposed"):
+        evaluation.evaluate(states, scores.T)
+    with pytest.raises(EarmarkError, match="transposed"):
+        evaluation.evaluate(states, scores[:-1])
+
+
+def test_resamples_draw_as_many_clips_as_there_are():
+    weights = evaluation.resample_weights(50, 20, seed=3)
+    assert weights.shape == (20, 50)
+    assert (weights.sum(axis=1) == 50).all()
+    np.testing.assert_array_equal(weights, evaluation.resample_weights(50, 20, seed=3))
+    np.testing.assert_array_equal(weights[:5], evaluation.resample_weights(50, 5, seed=3))
+    assert (weights != evaluation.resample_weights(50, 20, seed=4)).any()
+    with pytest.raises(EarmarkError, match="no clips"):
+        evaluation.resample_weights(0, 20, seed=3)
+
+
+def test_a_resample_of_every_clip_once_is_the_point_estimate():
+    states, scores = simulated()
+    found = evaluation.bootstrap(states, scores, np.ones((1, len(states)), np.uint16))
+    overall = evaluation.evaluate(states, scores).overall
+    assert tuple(found) == evaluation.BOOTSTRAP_METRICS
+    for name, values in found.items():
+        np.testing.assert_allclose(values, [overall[name]], rtol=1e-12)
+
+
+def test_bootstrap_equals_evaluating_repeated_clips():
+    states, scores = simulated(n_clips=20)
+    scores = np.round(scores, 1)
+    weights = evaluation.resample_weights(20, 15, seed=5)
+    found = evaluation.bootstrap(LabelSet.from_dense(states), scores, weights)
+    for i, row in enumerate(weights):
+        repeated = evaluation.evaluate(np.repeat(states, row, axis=0), np.repeat(scores, row, 0))
+        for name, values in found.items():
+            assert values[i] == pytest.approx(repeated.overall[name], rel=1e-12)
+
+
+def test_students_leave_out_the_same_classes_of_a_resample():
+    states, good = simulated(n_clips=8)
+    _, poor = simulated(n_clips=8, seed=1)
+    weights = evaluation.resample_weights(8, 50, seed=6)
+    for kind in ("explicit", "all"):
+        left_out = [
+            np.isnan(metrics.resampled_auc_and_ap(states, scores, weights, kind).auc)
+            for scores in (good, poor)
+        ]
+        assert left_out[0].any()
+        np.testing.assert_array_equal(*left_out)
+
+
+def test_paired_differences_are_surer_than_separate_intervals():
+    states, baseline = simulated(n_clips=200)
+    better = baseline + np.float32(0.2) * (states > 0)
+    weights = evaluation.resample_weights(200, 300, seed=7)
+    of_baseline = evaluation.bootstrap(states, baseline, weights)["d_prime_all"]
+    of_better = evaluation.bootstrap(states, better, weights)["d_prime_all"]
+    low, high = evaluation.interval(of_better - of_baseline)
+    assert 0 < low < high
+    separate = evaluation.interval(of_baseline)
+    assert high - low < (separate[1] - separate[0]) / 2
+
+
+def test_interval_takes_percentiles_of_what_was_measured():
+    values = np.concatenate([np.arange(101.0), [np.nan]])
+    assert evaluation.interval(values) == pytest.approx((5.0, 95.0))
+    assert evaluation.interval(values, level=0.5) == pytest.approx((25.0, 75.0))
+    assert np.isnan(evaluation.interval([np.nan])).all()
+    with pytest.raises(EarmarkError, match=r"90 %"):
+        evaluation.interval(values, level=90)
+
+
+def biased(tau: float, n_clips: int = 400):
+    """Scores that carry the log prior ``tau`` times too much, and labels drawn by the prior."""
+    random = np.random.default_rng(0)
+    priors = np.array([0.4, 0.2, 0.1, 0.05, 0.02])
+    states = (random.random((n_clips, 5)) < priors).astype(np.int8)
+    scores = 3.0 * states + random.normal(size=states.shape) + tau * np.log(priors)
+    return states, scores.astype(np.float32), priors
+
+
+def test_the_offset_undoes_a_bias_towards_frequent_classes():
+    fair_states, fair, priors = biased(0.0)
+    states, scores, _ = biased(0.6)
+    tau = evaluation.fit_prior_offset(states, scores, priors)
+    every = {
+        t: metrics.lwlrap(states > 0, evaluation.apply_offset(scores, priors, t))
+        for t in evaluation.OFFSET_STRENGTHS
+    }
+    assert every[tau] == max(every.values()) > every[0.0]
+    undone = evaluation.apply_offset(scores, priors, 0.6)
+    np.testing.assert_allclose(undone, fair, atol=1e-5)
+    assert evaluation.fit_prior_offset(LabelSet.from_dense(fair_states), fair, priors) < tau
+
+
+def test_the_offset_cannot_change_metrics_within_classes():
+    states, scores, priors = biased(0.6)
+    before = evaluation.evaluate(states, scores.astype(np.float64)).overall
+    lifted = evaluation.apply_offset(scores.astype(np.float64), priors, 0.5)
+    after = evaluation.evaluate(states, lifted).overall
+    for name in ("d_prime_all", "map", "d_prime_of_mean_auc_all"):
+        assert before[name] == after[name]
+    assert before["lwlrap"] != after["lwlrap"]
+
+
+def test_no_offset_is_the_smallest_of_equals():
+    assert evaluation.fit_prior_offset([[1, 0]], [[9.0, -9.0]], [0.5, 0.5]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")]
+)
+def test_offset_keeps_at_least_single_precision(given, kept):
+    scores = np.ones((1, 2), given)
+    lifted = evaluation.apply_offset(scores, [0.5, 0.1], 1.0)
+    assert lifted.dtype == kept
+    np.testing.assert_allclose(lifted, [[1 + np.log(2), 1 + np.log(10)]], rtol=1e-6)
+
+
+def test_priors_of_zero_are_refused_and_smoothing_mends_them():
+    scores = np.zeros((2, 2))
+    with pytest.raises(EarmarkError, match=r"class 1 .* smoothed_priors"):
+        evaluation.apply_offset(scores, [0.5, 0.0], 0.5)
+    with pytest.raises(EarmarkError, match="one prior per class"):
+        evaluation.apply_offset(scores, [0.5], 0.5)
+    with pytest.raises(EarmarkError, match="no label is positive"):
+        evaluation.fit_prior_offset(np.zeros((2, 2), int), scores, [0.5, 0.5])
+    lifted = evaluation.apply_offset(scores, evaluation.smoothed_priors([1, 0], 2), 1.0)
+    np.testing.assert_allclose(lifted[0], [np.log(2), np.log(6)])

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from earmark.errors import EarmarkError
+from earmark.params import Recipe
+from earmark.pipeline import find_recipe, run
+from earmark.sweep import read_sweep
+
+SMALL = Recipe.model_validate(
+    {
+        "name": "small",
+        "scenes": {"n_train": 40, "n_tune": 16, "n_eval": 16, "clip_seconds": 1.5},
+        "teacher": {
+            "name": "teacher",
+            "model": {"width": 0.125},
+            "train": {"epochs": 1, "batch_patches": 32},
+        },
+        "students": [
+            {
+                "name": "student",
+                "model": {"width": 0.125},
+                "train": {"epochs": 1, "batch_patches": 32},
+            }
+        ],
+        "cross_fit": {"n_folds": 2},
+        "sweep": {
+            "discard_percents": [0, 5],
+            "random_control_percents": [5],
+            "n_resamples": 100,
+        },
+        "report": {"flag_percent": 5, "listen_flags": 2},
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("run")
+    run(SMALL, root, n_workers=1)
+    return root
+
+
+def test_a_run_leaves_every_artefact_of_the_layout(finished: Path) -> None:
+    expected = [
+        "clips.parquet", "classes.parquet", "labels.parquet", "truth.parquet",
+        "quarantine.parquet", "frames/meta.json", "frames/index.parquet",
+        "scores/teacher/logits.npy", "flags/thresholds.parquet", "flags/flags.parquet",
+        "sweep/results.parquet", "sweep/per_class.parquet", "report/index.html",
+        "report/figures/performance.png", "report/figures/performance.svg",
+        "report/tables/performance.csv", "report/tables/performance.tex",
+    ]  # fmt: skip
+    assert [name for name in expected if not (finished / name).exists()] == []
+
+
+def test_thresholds_cover_all_18_points(finished: Path) -> None:
+    table = pl.read_parquet(finished / "flags" / "thresholds.parquet")
+    assert table["discard_percent"].n_unique() == 18
+    assert table.columns == [
+        "discard_percent", "class_id", "n_implicit", "n_ignored", "threshold",
+    ]  # fmt: skip
+
+
+def test_a_second_run_changes_nothing(finished: Path) -> None:
+    def contents() -> dict[str, int]:
+        names = ("frames/meta.json", "scores/teacher/logits.npy", "models")
+        files = [p for name in names for p in ((finished / name).rglob("*") or [finished / name])]
+        return {str(path): path.stat().st_mtime_ns for path in files if path.is_file()}
+
+    before = contents()
+    run(SMALL, finished, n_workers=1)
+    assert contents() == before
+
+
+def test_the_same_recipe_gives_the_same_flags_and_numbers(finished: Path, tmp_path: Path) -> None:
+    outcome = run(SMALL, tmp_path, n_workers=2)
+    flags = [pl.read_parquet(root / "flags" / "flags.parquet") for root in (finished, tmp_path)]
+    assert flags[0].equals(flags[1])
+    results = pl.read_parquet(finished / "sweep" / "results.parquet")
+    assert read_sweep(outcome.workspace).results.equals(results)
+    pages = [(root / "report" / "index.html").read_bytes() for root in (finished, tmp_path)]
+    assert pages[0] == pages[1]
+
+
+def test_an_unknown_recipe_lists_the_choices() -> None:
+    with pytest.raises(EarmarkError, match="no recipe is called 'demi'; did you mean 'demo'"):
+        find_recipe("demi")
+
+
+def test_a_recipe_without_scenes_needs_a_dataset(tmp_path: Path) -> None:
+    with pytest.raises(EarmarkError, match="not a workspace"):
+        run(SMALL.model_copy(update={"scenes": None}), tmp_path)
