@@ -5,6 +5,8 @@ import pytest
 
 from earmark import evaluation, metrics
 from earmark.errors import EarmarkError
+from earmark.evaluation import judge_flags
+from earmark.flagging import thresholds
 from earmark.labels import LabelSet
 
 
@@ -228,3 +230,14 @@ def test_priors_of_zero_are_refused_and_smoothing_mends_them():
         evaluation.fit_prior_offset(np.zeros((2, 2), int), scores, [0.5, 0.5])
     lifted = evaluation.apply_offset(scores, evaluation.smoothed_priors([1, 0], 2), 1.0)
     np.testing.assert_allclose(lifted[0], [np.log(2), np.log(6)])
+
+
+def test_flags_are_judged_by_the_truth() -> None:
+    labels = LabelSet.from_dense([[0, 1], [0, 0], [0, 0], [-1, 0]])
+    truth = LabelSet.from_dense([[1, 1], [-1, -1], [1, -1], [-1, 1]])
+    logits = np.array([[3.0, 9.0], [2.0, 1.0], [1.0, 0.0], [9.0, 2.0]], np.float32)
+    found = thresholds(labels, logits, [0, 34, 67])  # one, then two flags in each class
+    judged = judge_flags(labels, truth, logits, found)
+    assert judged["n_missing"].to_list() == [3, 3, 3]
+    assert judged["n_flags"].to_list() == [0, 2, 4]
+    assert judged["n_right"].to_list() == [0, 2, 2]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,13 +40,18 @@ Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 
 
+class _Interrupted(BaseException):
+    """Ctrl-C, under a name that Typer does not turn into an exit of its own."""
+
+
 def main() -> None:
     """Run a verb; turn mistakes, interrupts and full disks into a message and an exit code."""
+    signal.signal(signal.SIGINT, _interrupt)
     try:
-        app(standalone_mode=True)
+        app()
     except EarmarkError as error:
         _fail(f"earmark: {error}", 2)
-    except KeyboardInterrupt:
+    except _Interrupted:
         _fail("earmark: interrupted; run the same command again to go on from here", 130)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -389,6 +395,11 @@ def _print_outcome(outcome: Any, recipe: Recipe) -> None:
     for line in summary_lines(outcome.sweep.results, outcome.judged, recipe.report.flag_percent):
         print(line)
     print(f"\nreport: {outcome.report}")
+
+
+def _interrupt(signal_number: int, frame: object) -> None:
+    del signal_number, frame
+    raise _Interrupted
 
 
 def _fail(message: str, code: int) -> None:

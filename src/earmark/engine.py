@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import queue
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
@@ -145,9 +146,10 @@ _reports: Any = None
 
 
 def _adopt(reports: Any) -> None:
-    """Keep the queue in which a worker reports its progress."""
+    """Keep the queue in which a worker reports; leave an interrupt to the parent."""
     global _reports
     _reports = reports
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from earmark import metrics
 from earmark.errors import EarmarkError
+from earmark.flagging import Thresholds, ignored
 from earmark.labels import LabelSet
 from earmark.metrics import Floats, Negatives, mean_over_classes
 
@@ -179,6 +180,30 @@ def fit_prior_offset(states: ArrayLike | LabelSet, scores: ArrayLike, priors: Ar
         metrics.lwlrap(is_positive, apply_offset(scores, priors, tau)) for tau in OFFSET_STRENGTHS
     ]
     return OFFSET_STRENGTHS[int(np.argmax(values))]
+
+
+def judge_flags(
+    labels: LabelSet, truth: LabelSet, logits: NDArray[np.float32], found: Thresholds
+) -> pl.DataFrame:
+    """Count the flags of each operating point that are missing labels, by the known truth.
+
+    ``logits`` [clip, class] are the teacher's. Returns discard_percent, n_flags, n_right (missing
+    labels) and n_missing (all of them); the other flags are decoys.
+    """
+    states = labels.states()
+    is_missing = (states == 0) & (truth.states() > 0)
+    rows = []
+    for percent, row in zip(found.discard_percents, found.values, strict=True):
+        is_flagged = ignored(states, logits, row)
+        rows.append(
+            {
+                "discard_percent": float(percent),
+                "n_flags": int(is_flagged.sum()),
+                "n_right": int((is_flagged & is_missing).sum()),
+                "n_missing": int(is_missing.sum()),
+            }
+        )
+    return pl.DataFrame(rows)
 
 
 def _per_class(states: NDArray[Any], scores: ArrayLike, class_ids: list[str]) -> pl.DataFrame:

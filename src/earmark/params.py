@@ -171,11 +171,22 @@ class SceneParams(Params):
     n_eval: int = Field(800, ge=1)
     clip_seconds: float = Field(4.0, ge=1.0)
     max_events: int = Field(4, ge=1)
+    shortest_event_seconds: float = Field(0.3, gt=0)
+    """Events last from this to the whole clip, evenly on a logarithmic scale."""
     level_range_db: tuple[float, float] = (-6.0, 18.0)
     """Event level above the background noise, drawn uniformly."""
     prior_exponent: float = Field(1.0, ge=0)
     """Class priors fall as rank ** -exponent: 0 is flat, 1 is Zipf's law."""
     seed: int = 0
+
+    @model_validator(mode="after")
+    def _events_fit_into_a_clip(self) -> Self:
+        if self.shortest_event_seconds > self.clip_seconds:
+            raise ValueError(
+                f"events of at least {self.shortest_event_seconds} s do not fit into clips of "
+                f"{self.clip_seconds} s"
+            )
+        return self
 
 
 class HidingParams(Params):

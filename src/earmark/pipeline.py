@@ -14,20 +14,21 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from earmark.artefacts import write_json, write_table
 from earmark.audio import read_clip
 from earmark.datasets import synthetic
 from earmark.errors import EarmarkError, nearest
-from earmark.flagging import Thresholds, flag, ignored, thresholds
+from earmark.evaluation import judge_flags
+from earmark.flagging import Thresholds, flag, thresholds
 from earmark.frames import FrameStore, extract_frames
 from earmark.labels import LabelSet
 from earmark.params import PAPER_DISCARD_PERCENTS, Recipe, digest, read_recipe
 from earmark.progress import SILENT, Progress
-from earmark.report import HeardFlag, ReportContents, class_summary, write_report
+from earmark.report import HeardFlag, ReportContents, write_report
 from earmark.scoring import Scores, cross_fit, readable_clips
 from earmark.sweep import SweepResults, read_sweep, run_sweep
+from earmark.tables import class_summary
 from earmark.workspace import Workspace
 
 N_HEARD_CLASSES = 4
@@ -164,26 +165,6 @@ def thresholds_table(found: Thresholds, labels: LabelSet) -> pl.DataFrame:
     )
 
 
-def judge_flags(
-    labels: LabelSet, truth: LabelSet, logits: NDArray[np.float32], found: Thresholds
-) -> pl.DataFrame:
-    """Count the flags of each point that are missing labels: n_flags, n_right, n_missing."""
-    states = labels.states()
-    is_missing = (states == 0) & (truth.states() > 0)
-    rows = []
-    for percent, row in zip(found.discard_percents, found.values, strict=True):
-        is_flagged = ignored(states, logits, row)
-        rows.append(
-            {
-                "discard_percent": float(percent),
-                "n_flags": int(is_flagged.sum()),
-                "n_right": int((is_flagged & is_missing).sum()),
-                "n_missing": int(is_missing.sum()),
-            }
-        )
-    return pl.DataFrame(rows)
-
-
 def export_labels(workspace: Workspace, scores: Scores, discard_percent: float, path: Path) -> int:
     """Write one operating point's label set: clip_id, class_id, state; return the rows written.
 
@@ -210,7 +191,7 @@ def _heard(
     ontology = workspace.ontology
     chosen = [ontology.find(name) for name in recipe.report.listen_classes]
     store = FrameStore.open(workspace.frames_folder)
-    heard = {}
+    heard: dict[str, Sequence[HeardFlag]] = {}
     for class_id in chosen or _most_flagged(labels, flags):
         top = flags.filter(pl.col("class_id") == class_id).sort("rank")
         rows = top.head(recipe.report.listen_flags).to_dicts()

@@ -393,7 +393,7 @@ def _logits_of(scores: Scores, clip_ids: pl.Series) -> NDArray[np.float32]:
     rows = pl.DataFrame({"clip_id": clip_ids}).join(
         places, on="clip_id", how="left", maintain_order="left"
     )
-    return scores.logits[rows["row"].to_numpy()]
+    return np.asarray(scores.logits[rows["row"].to_numpy()])
 
 
 def _result_rows(

@@ -29,7 +29,6 @@ from earmark.progress import SILENT, Meter, Progress
 from earmark.workspace import CLIP_SCHEMA, Workspace, write_dataset
 
 SAMPLE_RATE_HZ = 16_000
-SHORTEST_EVENT_SECONDS = 0.3
 LOUDEST_PEAK = 0.95
 BACKGROUND_DB = (-52.0, -28.0)
 """Level of the background noise below full scale, drawn uniformly."""
@@ -218,7 +217,7 @@ def _begin(params: SceneParams, index: int) -> tuple[np.random.Generator, list[_
 
 def _draw_event(rng: np.random.Generator, column: int, params: SceneParams) -> _Event:
     longest = params.clip_seconds
-    seconds = np.exp(rng.uniform(np.log(SHORTEST_EVENT_SECONDS), np.log(longest)))
+    seconds = np.exp(rng.uniform(np.log(params.shortest_event_seconds), np.log(longest)))
     n_samples = int(seconds * SAMPLE_RATE_HZ)
     return _Event(
         column=column,
