@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -12,6 +13,10 @@ import numpy as np
 import polars as pl
 import pytest
 import soundfile
+
+from earmark import artefacts, cli
+from earmark.scoring import write_scores
+from scenes import band_workspace
 
 RECIPE = """
 name = "small"
@@ -71,7 +76,7 @@ def test_every_verb_prints_the_next_one(tmp_path: Path, recipe: Path) -> None:
         earmark("evaluate", "w/labels.parquet", scores, "--json", folder=tmp_path).stdout
     )
     assert 0 < measured["lwlrap"] <= 1
-    assert "0 findings" not in earmark("lint", "w", folder=tmp_path).stdout or True
+    assert "findings in w/labels.parquet" in earmark("lint", "w", folder=tmp_path).stdout
 
 
 def test_models_prints_the_papers_sizes(tmp_path: Path) -> None:
@@ -151,3 +156,46 @@ def test_importing_earmark_is_instant_and_without_torch(tmp_path: Path) -> None:
     ]
     told = [run.stdout.split() for run in runs]
     assert {torch for _, torch in told} == {"False"}
+
+
+def test_lint_lists_every_bad_line_of_a_file(tmp_path: Path) -> None:
+    rows = "clip_id,class_id,present\na,hiss,true\nb,hiss,false\na,hiss,false\nz,hiss,1\n"
+    (tmp_path / "labels.csv").write_text(rows)
+    (tmp_path / "clips.csv").write_text("clip_id,audio\na,a.wav\nb,b.wav\n")
+    done = earmark("lint", "labels.csv", "--clips", "clips.csv", folder=tmp_path, code=1)
+    assert "line 4: contradicts line 2" in done.stdout
+    assert "line 5: clip 'z' is not in the list" in done.stdout
+    found = earmark("lint", "labels.csv", "--json", folder=tmp_path, code=1)
+    assert [finding["line"] for finding in json.loads(found.stdout)] == [4]
+
+
+def test_a_full_disk_loses_nothing_and_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    workspace = band_workspace(tmp_path / "w")
+    monkeypatch.setattr(sys, "argv", ["earmark", "export", str(workspace.root), "x.csv"])
+    logits = np.zeros((len(workspace.rows("train")), 3), np.float32)
+    write_scores(
+        workspace.scores_folder("teacher"),
+        workspace.clips["clip_id"].gather(workspace.rows("train")),
+        workspace.ontology.class_ids,
+        logits,
+        np.zeros(logits.shape, np.uint16),
+        out_of_fold=True,
+        digest="",
+    )
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(artefacts, "_flush", full)
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+    assert stopped.value.code == 2
+    assert "make room and run the same command again" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["w"]
+    with pytest.raises(SystemExit) as finished:
+        cli.main()
+    assert finished.value.code == 0
+    assert (tmp_path / "x.csv").exists()

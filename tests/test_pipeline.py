@@ -81,6 +81,10 @@ def test_the_same_recipe_gives_the_same_flags_and_numbers(finished: Path, tmp_pa
     assert flags[0].equals(flags[1])
     results = pl.read_parquet(finished / "sweep" / "results.parquet")
     assert read_sweep(outcome.workspace).results.equals(results)
+    weights = [(root / "models").rglob("*.safetensors") for root in (finished, tmp_path)]
+    contents = [{path.parent.name: path.read_bytes() for path in paths} for paths in weights]
+    assert contents[0] == contents[1]
+    assert len(contents[0]) == 2 + 3  # folds of the teacher, students
     pages = [(root / "report" / "index.html").read_bytes() for root in (finished, tmp_path)]
     assert pages[0] == pages[1]
 

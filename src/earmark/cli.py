@@ -127,20 +127,34 @@ def import_table(
 
 
 @app.command()
-def lint(work: Work, as_json: AsJson = False) -> None:
-    """Check the labels: unknown names, repeated and contradictory rows, empty classes."""
+def lint(
+    target: Annotated[
+        Path,
+        typer.Argument(help="A workspace, or a CSV or Parquet file of labels.", metavar="TARGET"),
+    ],
+    clips: Annotated[
+        Path | None, typer.Option(help="With a label file: the table that lists all clips.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check labels: unknown names, repeated and contradictory rows, empty classes."""
     from earmark.artefacts import read_table
+    from earmark.labels import checked_rows
     from earmark.labels import lint as find_problems
     from earmark.workspace import Workspace
 
-    workspace = Workspace.open(work)
-    path = work / "labels.parquet"
-    findings = find_problems(
-        read_table(path), workspace.clips["clip_id"], workspace.ontology.class_ids, str(path)
-    )
-    rows = [{"kind": f.kind, "line": f.line, "message": f.message} for f in findings]
+    path = target
+    if target.is_dir():
+        workspace, path = Workspace.open(target), target / "labels.parquet"
+        clip_ids, class_ids = workspace.clips["clip_id"], list(workspace.ontology.class_ids)
+    rows = checked_rows(read_table(path), str(path))
+    if not target.is_dir():
+        listed = rows if clips is None else read_table(clips)
+        clip_ids = listed["clip_id"].cast(str).unique(maintain_order=True)
+        class_ids = rows["class_id"].unique(maintain_order=True).to_list()
+    findings = find_problems(rows, clip_ids, class_ids, str(path))
     if as_json:
-        print(json.dumps(rows))
+        print(json.dumps([vars(finding) for finding in findings]))
     else:
         for finding in findings:
             print(f"{'error' if finding.is_error else 'note'}: {finding.message}")

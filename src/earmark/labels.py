@@ -96,7 +96,7 @@ class LabelSet:
         contradict or repeat one another, are refused with their line (counted from 2, after the
         header); ``lint`` lists them all.
         """
-        rows = _checked_columns(rows, origin)
+        rows = checked_rows(rows, origin)
         clips = rows["clip_id"].unique(maintain_order=True) if clip_ids is None else clip_ids
         classes = rows["class_id"].unique(maintain_order=True) if class_ids is None else class_ids
         clip_series, class_tuple = _clip_series(clips), _class_tuple(classes)
@@ -257,7 +257,7 @@ def lint(
     Finds unknown clips and classes, repeated and contradictory rows, classes without positives,
     and a label set without a single explicit negative.
     """
-    rows = _checked_columns(rows, origin)
+    rows = checked_rows(rows, origin)
     clips, classes = _clip_series(clip_ids), _class_tuple(class_ids)
     placed = _place(rows, clips, classes)
     findings = [*_unknown(placed, classes), *_repeated(placed)]
@@ -273,8 +273,11 @@ def lint(
     return sorted(findings, key=lambda finding: (finding.line is None, finding.line or 0))
 
 
-def _checked_columns(rows: pl.DataFrame, origin: str) -> pl.DataFrame:
-    """Return the three columns with their types, or say which is missing or malformed."""
+def checked_rows(rows: pl.DataFrame, origin: str) -> pl.DataFrame:
+    """Return the columns clip_id, class_id and present with their types.
+
+    Names the column that is missing, or the line of a value that is empty or malformed.
+    """
     for column in ROW_SCHEMA:
         if column not in rows.columns:
             hint = nearest(column, rows.columns)

@@ -197,7 +197,8 @@ def _loop(
     meter: Meter,
 ) -> None:
     n_patches = store.n_patches[data.store_rows]
-    last_checkpoint = time.monotonic()
+    begun = last_checkpoint = time.monotonic()
+    n_seen = 0
     run.network.train()
     while run.epoch < params.epochs:
         clips, patches = epoch_order(n_patches, params, run.epoch)
@@ -208,7 +209,9 @@ def _loop(
             loss = _step(run, params, data, store, clips[batch], patches[batch], rate)
             run.loss_sum += loss
             run.step = step + 1
-            note = f"loss {loss:.3f}, epoch {run.epoch + 1}/{params.epochs}"
+            n_seen += len(clips[batch])
+            speed = n_seen / len(clips) * len(n_patches) / (time.monotonic() - begun)
+            note = f"loss {loss:.3f}, epoch {run.epoch + 1}/{params.epochs}, {speed:,.0f} clips/s"
             meter.advance(len(clips[batch]), note)
             if time.monotonic() - last_checkpoint >= params.checkpoint_seconds:
                 _write_checkpoint(run, folder, run_digest)

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import re
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from earmark.errors import EarmarkError
+from earmark.verdict import Interval, Verdict, best_point, headline, verdicts
+from made_up import CURVE, RESULTS, make_results
+
+
+def test_best_point_is_the_best_mean_over_seeds_on_tune():
+    assert best_point(RESULTS, "lwlrap") == 2.0
+    assert best_point(RESULTS, "lwlrap", split="eval") == 1.0
+
+
+def test_best_point_prefers_the_smaller_of_a_tie_and_skips_undefined_values():
+    tied = make_results({0.0: 0.4, 2.0: 0.5, 1.0: 0.5, 5.0: float("nan")}, CURVE)
+    assert best_point(tied, "lwlrap") == 1.0
+
+
+def test_best_point_ignores_the_random_control():
+    results = make_results(CURVE, CURVE, random={2.0: 0.9})
+    assert best_point(results, "lwlrap", split="eval") == 1.0
+
+
+def test_best_point_without_tune_clips_says_so():
+    with pytest.raises(EarmarkError, match="'tune'"):
+        best_point(RESULTS.filter(split="eval"), "lwlrap")
+
+
+def headline_of(gain: float, half_width: float = 0.005, **controls) -> str:
+    curve = {0.0: 0.40, 2.0: 0.40 + gain}
+    return headline(make_results({0.0: 0.1, 2.0: 0.2}, curve, half_width=half_width, **controls))
+
+
+def test_headline_says_no_when_the_interval_includes_zero():
+    sentence = headline_of(0.004, half_width=0.005)
+    assert sentence.startswith("No:")
+    assert "from 0.400 to 0.404 (+0.004, 90 % interval −0.001 to +0.009)" in sentence
+    assert "includes zero" in sentence
+    assert "raised" not in sentence
+
+
+def test_headline_says_no_when_performance_fell():
+    assert re.match("No: .* lowered lwlrap", headline_of(-0.02))
+
+
+def test_headline_says_no_when_the_baseline_is_best_on_tune():
+    results = make_results({0.0: 0.5, 2.0: 0.2}, CURVE)
+    assert headline(results).startswith("No: on the tune clips no operating point beat")
+
+
+def test_headline_says_yes_when_most_of_the_gain_survives_both_controls():
+    sentence = headline_of(0.04, random={2.0: 0.404}, calibrated={0.0: 0.41, 2.0: 0.44})
+    assert sentence.startswith("Yes: ignoring the top-scored 2 % of implicit labels raised")
+    assert "90 % of it is left after the random control" in sentence
+    assert "75 % of it is left after the calibration control" in sentence
+
+
+@pytest.mark.parametrize(
+    ("controls", "told"),
+    [
+        (
+            {"random": {2.0: 0.404}, "calibrated": {0.0: 0.41, 2.0: 0.412}},
+            "5 % of it is left after the cal",
+        ),
+        (
+            {"random": {2.0: 0.404}, "calibrated": {0.0: 0.41, 2.0: 0.40}},
+            "nothing of it is left after the cal",
+        ),
+        (
+            {"random": {2.0: 0.45}, "calibrated": {0.0: 0.41, 2.0: 0.45}},
+            "nothing of it is left after the random",
+        ),
+        (
+            {"random": {2.0: 0.39}, "calibrated": {0.0: 0.41, 2.0: 0.42}},
+            "all of it is left after the random",
+        ),
+        ({"random": {2.0: 0.404}}, "the calibration control was not run"),
+        ({"calibrated": {0.0: 0.41, 2.0: 0.45}}, "the random control was not run"),
+    ],
+)
+def test_headline_is_reserved_when_a_control_explains_the_gain_or_is_missing(controls, told):
+    sentence = headline_of(0.04, **controls)
+    assert sentence.startswith("Only in part:")
+    assert told in sentence
+
+
+def test_headline_counts_several_students():
+    controls = {"random": {2.0: 0.40}, "calibrated": {0.0: 0.41, 2.0: 0.44}}
+    tune = {0.0: 0.1, 2.0: 0.2}
+    good = make_results(tune, {0.0: 0.40, 2.0: 0.44}, **controls)
+    flat = make_results(tune, {0.0: 0.40, 2.0: 0.401}, student="flat", **controls)
+    sentence = headline(pl.concat([good, flat]))
+    assert sentence.startswith("Only in part:")
+    assert "for 1 of the 2 pairs of student and train set, by +0.040 on average" in sentence
+    assert "all of that is left after the random control and 75 % after" in sentence
+    worse = make_results(tune, {0.0: 0.40, 2.0: 0.30}, student="worse")
+    sentence = headline(pl.concat([flat, worse]))
+    assert sentence.startswith("No:")
+    assert "for none of the 2 pairs of student and train set and lowered it for 1." in sentence
+
+
+@given(st.floats(-0.1, 0.1), st.floats(0, 0.1), st.floats(-0.1, 0.1), st.floats(-0.1, 0.1))
+def test_yes_is_never_said_of_a_gain_within_chance(gain, width, random_gain, calibrated_gain):
+    verdict = Verdict(
+        "net", "train", 1.0, Interval(0.4, 0.3, 0.5), Interval(0.4 + gain, 0.3, 0.5),
+        gain=Interval(gain, gain - width, gain + width),
+        calibrated_gain=Interval(calibrated_gain, calibrated_gain - width, calibrated_gain + width),
+        random_gain=Interval(random_gain, random_gain, random_gain),
+    )  # fmt: skip
+    if verdict.answer == "Yes":
+        assert gain > width
+        assert calibrated_gain > width
+        assert random_gain < gain - width
+    assert (verdict.answer == "No") == (gain - width <= 0)
+
+
+def test_the_random_control_is_read_at_the_nearest_point():
+    results = make_results({0.0: 0.1, 2.0: 0.2}, CURVE, random={1.0: 0.41, 5.0: 0.3})
+    verdict = verdicts(results)[0]
+    assert verdict.random_percent == 1.0
+    assert verdict.random_gain.value == pytest.approx(0.01)
