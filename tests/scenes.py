@@ -23,7 +23,10 @@ def band_workspace(root: Path, n_clips: int = 60, n_frames: int = 144, seed: int
     clip_ids = [f"clip{i:03}" for i in range(n_clips)]
     write_store(
         root / "frames",
-        ((clip_id, _frames(rng, row, n_frames)) for clip_id, row in zip(clip_ids, present)),
+        (
+            (clip_id, _frames(rng, row, n_frames))
+            for clip_id, row in zip(clip_ids, present, strict=True)
+        ),
         patch_frames=96,
         patch_hop_frames=48,
     )

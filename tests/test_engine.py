@@ -27,11 +27,11 @@ class Counter:
     def job(self, label: str, n_total: int, unit: str) -> Meter:
         counter = self
 
-        class Meter_:
+        class CountingMeter:
             def advance(self, n_done: int, note: str = "") -> None:
                 counter.done[label] = counter.done.get(label, 0) + n_done
 
-        return Meter_()
+        return CountingMeter()
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])

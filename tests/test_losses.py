@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.losses import masked_bce
+from earmark.losses import masked_bce, weighted_bce
 
 
 def slow_masked_bce(logits: np.ndarray, states: np.ndarray, ignored: np.ndarray) -> float:
@@ -73,3 +73,17 @@ def test_an_ignored_label_has_no_gradient_and_the_others_keep_theirs() -> None:
 def test_shapes_that_do_not_fit_are_named() -> None:
     with pytest.raises(EarmarkError, match=r"\(2, 3\).*\(2, 4\)"):
         masked_bce(torch.zeros(2, 3), torch.zeros(2, 4))
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean_kept"])
+def test_students_in_a_stack_have_the_gradients_that_they_have_alone(reduction: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 4, 5, generator=generator)
+    target = (torch.rand(4, 5, generator=generator) < 0.3).float()
+    weight = (torch.rand(3, 4, 5, generator=generator) < 0.7).float()
+    stack = logits.clone().requires_grad_()
+    weighted_bce(stack, target.expand_as(stack), weight, reduction).backward()
+    for student in range(3):
+        alone = logits[student].clone().requires_grad_()
+        weighted_bce(alone, target, weight[student], reduction).backward()
+        assert torch.allclose(stack.grad[student], alone.grad, atol=1e-7)

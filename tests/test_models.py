@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from earmark.errors import EarmarkError
-from earmark.models import build_model, cost
+from earmark.models import build_model, build_probe, cost
 from earmark.params import ModelParams
 
 MOBILENET = ModelParams(architecture="mobilenet_v1")
@@ -70,3 +70,36 @@ def test_the_papers_initialisation_carries_the_signal_through() -> None:
     network = build_model(ModelParams(init_sd=0.001, norm_epsilon=1e-5), 4).train()
     features = network.embed(torch.randn(4, 96, 64))
     assert features.std(dim=0).mean() > 1e-3
+
+
+def test_a_stack_of_probes_is_the_same_as_each_alone() -> None:
+    params = ModelParams(architecture="mlp_probe", n_hidden=8, dropout=0.5)
+    stack, alone = build_probe(params, 5, 3, n_students=2), build_probe(params, 5, 3)
+    frames, n_frames = torch.randn(4, 6, 5), torch.tensor([6, 1, 3, 6])
+    logits = []
+    for probe in (stack, alone):
+        probe.reseed(7, 0, 1)
+        logits.append(probe.train()(frames, n_frames))
+    assert logits[0].shape == (2, 4, 3)
+    for student in logits[0]:
+        assert torch.allclose(student, logits[1][0], atol=1e-6)
+
+
+def test_padding_does_not_change_what_a_probe_sees() -> None:
+    probe = build_probe(ModelParams(architecture="linear_probe"), 5, 3).eval()
+    frames = torch.randn(1, 4, 5)
+    padded = torch.cat([frames, torch.full((1, 3, 5), 99.0)], dim=1)
+    n_frames = torch.tensor([4])
+    assert torch.allclose(probe(frames, n_frames), probe(padded, n_frames), atol=1e-6)
+
+
+def test_a_probe_drops_nothing_when_it_scores_and_repeats_its_masks_when_reseeded() -> None:
+    probe = build_probe(ModelParams(architecture="linear_probe", dropout=0.5), 5, 3)
+    inputs = torch.randn(2, 4, 5), torch.tensor([4, 4])
+    assert torch.equal(probe.eval()(*inputs), probe(*inputs))
+    outputs = []
+    for keys in ((1, 2), (1, 2), (1, 3)):
+        probe.train().reseed(*keys)
+        outputs.append(probe(*inputs))
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])

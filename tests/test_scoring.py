@@ -5,20 +5,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from scenes import band_workspace, open_store
 
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet
 from earmark.models import build_model
 from earmark.params import CrossFitParams, ModelParams, NetworkParams, TrainParams
-from earmark.scoring import Scores, cross_fit, folds, readable_clips, score_clips
+from earmark.scoring import Scores, cross_fit, readable_clips, score_clips
+from earmark.train import Examples
+from scenes import band_workspace, open_store
 
 TINY = NetworkParams(
     name="teacher",
     model=ModelParams(width=0.125),
-    train=TrainParams(epochs=16, batch_patches=8, learning_rate=3e-3),
+    train=TrainParams(epochs=24, batch_patches=8, learning_rate=3e-3),
 )
 
 
@@ -26,7 +24,7 @@ def test_a_clips_score_is_the_logit_of_its_mean_output(tmp_path: Path) -> None:
     store = open_store(band_workspace(tmp_path, n_clips=9, n_frames=240))
     network = build_model(ModelParams(width=0.125), 3).eval()
     rows = np.array([4, 0, 7])
-    logits, best = score_clips(network, store, rows)
+    (logits,), best = score_clips(network, Examples(store, rows))
     for place, row in enumerate(rows):
         patches = store.patches(np.full(4, row), np.arange(4))
         with torch.inference_mode():
@@ -42,26 +40,8 @@ def test_tiny_outputs_keep_their_order(tmp_path: Path) -> None:
     with torch.no_grad():
         network.head.weight.zero_()
         network.head.bias.copy_(torch.tensor([-60.0, -61.0, 60.0]))
-    logits, _ = score_clips(network, store, np.array([0]))
+    (logits,), _ = score_clips(network, Examples(store, np.array([0])))
     assert logits[0] == pytest.approx([-60.0, -61.0, 60.0])
-
-
-@given(st.integers(0, 10_000), st.integers(2, 4))
-def test_folds_keep_recordings_whole_and_spread_rare_classes(seed: int, n_folds: int) -> None:
-    rng = np.random.default_rng(seed)
-    states = (rng.random((60, 4)) < [0.5, 0.2, 0.1, 0.05]).astype(np.int8)
-    sources = [f"recording{i // 2}" for i in range(60)]
-    fold_of = folds(LabelSet.from_dense(states), sources, n_folds, seed)
-    assert np.array_equal(fold_of[::2], fold_of[1::2])
-    assert set(fold_of) == set(range(n_folds))
-    counts = np.array([states[fold_of == fold].sum(axis=0) for fold in range(n_folds)])
-    rarest = int(states.sum(axis=0).argmin())
-    assert np.ptp(counts[:, rarest]) <= 2  # a recording of two clips is never cut
-
-
-def test_more_folds_than_recordings_are_refused() -> None:
-    with pytest.raises(EarmarkError, match="2 recordings cannot be cut into 3 folds"):
-        folds(LabelSet.from_dense(np.ones((4, 1))), ["a", "a", "b", "b"], 3)
 
 
 def test_cross_fitting_scores_every_train_clip_and_is_found_again(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from earmark.flagging import ignored
 from earmark.params import CrossFitParams, ModelParams, NetworkParams, SweepParams, TrainParams
 from earmark.scoring import Scores, cross_fit, readable_clips
-from earmark.sweep import Masked, Student, read_sweep, run_sweep, student_scores, students
+from earmark.sweep import Mask, Masked, Student, read_sweep, run_sweep, student_scores, students
 from earmark.workspace import Workspace
 from scenes import CLASS_IDS, band_workspace, open_store
 
@@ -90,10 +90,10 @@ def test_a_masked_batch_ignores_what_equation_2_says(tmp_path: Path) -> None:
     workspace, scores = scored_workspace(tmp_path)
     labels = readable_clips(workspace, open_store(workspace), "train").labels
     thresholds = np.median(scores.logits, axis=0)
-    rows_of = np.arange(len(labels))
-    masked = Masked(labels, scores.folder / "logits.npy", rows_of, thresholds, scores.digest)
+    mask = Mask(scores.folder / "logits.npy", scores.digest, thresholds)
+    masked = Masked(labels, np.arange(len(labels)), (mask,))
     rows = np.array([7, 2, 11])
-    target, weight = masked.targets(rows)
+    target, (weight,) = masked.targets(rows)
     states = labels.states(rows)
     assert np.array_equal(target, states > 0)
     assert np.array_equal(weight == 0, ignored(states, scores.logits[rows], thresholds))

@@ -9,7 +9,7 @@ import pytest
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
-from earmark.workspace import Workspace, nested_subset, write_dataset
+from earmark.workspace import Workspace, write_dataset
 
 
 def small_dataset(root: Path, splits: tuple[str, ...] = ("train", "tune", "eval")) -> Workspace:
@@ -48,12 +48,3 @@ def test_an_unknown_split_names_the_clip(tmp_path: Path) -> None:
     workspace = small_dataset(tmp_path, ("train", "validation"))
     with pytest.raises(EarmarkError, match=r"'clip1' has split 'validation'.*train, tune, eval"):
         _ = workspace.clips
-
-
-def test_subsets_are_nested_whole_recordings_of_about_the_share() -> None:
-    sources = pl.Series([f"recording{i // 2}" for i in range(4_000)])
-    fifth, half = nested_subset(sources, 0.2), nested_subset(sources, 0.5)
-    assert not (fifth & ~half).any()
-    assert fifth.mean() == pytest.approx(0.2, abs=0.03)
-    assert np.array_equal(fifth[::2], fifth[1::2])
-    assert nested_subset(sources, 1.0).all()

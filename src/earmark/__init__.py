@@ -12,12 +12,13 @@ only those above it:
 - ``labels``: explicit labels in three states, kept sparse
 - ``scores``: score matrices, in memory or on disk
 - ``workspace``: the folder of one dataset
+- ``splits``: recordings into splits, folds and nested subsets
 - ``hiding``: hide known labels the way nomination does, and keep the truth
-- ``datasets``: source files into clips, classes and labels
 - ``audio``: decode, mix down, resample
 - ``features``: waveform to log-mel frames to patches
 - ``frames``: the store of frames on disk
-- ``models``: MobileNetV1 and ResNet-50
+- ``datasets``: source files into clips, classes and labels
+- ``models``: MobileNetV1, ResNet-50 and probes over embeddings
 - ``metrics``: lwlrap, AUC, d', average precision
 - ``losses``: binary cross-entropy that ignores flagged labels
 - ``train``: one resumable loop for teacher and students

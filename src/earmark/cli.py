@@ -219,7 +219,7 @@ def train(work: Work, recipe: RecipeOption = None, as_json: AsJson = False) -> N
     from earmark.frames import FrameStore
     from earmark.progress import Display
     from earmark.scoring import readable_clips
-    from earmark.train import AsLabelled, TrainingSet, n_patches_in_all
+    from earmark.train import AsLabelled, TrainingSet, examples_of, n_examples_in_all
     from earmark.train import train as train_network
     from earmark.workspace import Workspace
 
@@ -228,9 +228,11 @@ def train(work: Work, recipe: RecipeOption = None, as_json: AsJson = False) -> N
     clips = readable_clips(workspace, store, "train")
     data = TrainingSet(store.folder, clips.store_rows, AsLabelled(clips.labels))
     folder = workspace.model_folder(chosen.teacher.name)
-    n_patches = n_patches_in_all(store.n_patches[clips.store_rows], chosen.teacher.train)
+    model = chosen.teacher.model
+    examples = examples_of(model, store, clips.store_rows)
+    n_examples = n_examples_in_all(examples.per_clip, chosen.teacher.train)
     with Display() as progress:
-        meter = progress.job(chosen.teacher.name, n_patches, "patches")
+        meter = progress.job(chosen.teacher.name, n_examples, model.example_unit)
         train_network(chosen.teacher, data, folder, meter)
     _tell(as_json, next_command=f"earmark score {work}", wrote=folder)
 

@@ -189,6 +189,20 @@ class FrameStore:
             batch[place] = self._shards[number][start : start + self.patch_frames]
         return batch
 
+    def clips(self, clips: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Gather whole clips [batch, frame, band] in the stored type, and their lengths [batch].
+
+        Shorter clips are padded with zeros at the end up to the longest of the batch.
+        """
+        clips = np.asarray(clips, np.int64)
+        self._check_rows(clips)
+        lengths = self.n_frames[clips]
+        shape = (len(clips), int(lengths.max(initial=0)), self.n_bands)
+        batch = np.zeros(shape, self.meta.dtype)
+        for place, clip in enumerate(clips.tolist()):
+            batch[place, : lengths[place]] = self.frames(clip)
+        return batch, lengths
+
     @cached_property
     def _first_frame(self) -> NDArray[np.int64]:
         return self.index["first_frame"].to_numpy()

@@ -4,12 +4,16 @@ AudioSet's raters were asked only about classes that automatic methods had nomin
 most ten of them. A sound that was not nominated is a missing label: present, but implicit. Given
 the truth, :func:`hide` nominates and returns the labels that would have come of it; comparing the
 two (:func:`missing_labels`, :func:`n_missing`) says which labels are missing.
+:func:`hidden_workspace` does so to a whole dataset, to measure what the method would find in it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -20,6 +24,7 @@ from earmark.errors import EarmarkError
 from earmark.labels import IMPLICIT, PRESENT, LabelSet
 from earmark.ontology import Ontology
 from earmark.params import HidingParams
+from earmark.workspace import Workspace, write_dataset
 
 _CHUNK_CLIPS = 4096
 
@@ -65,6 +70,38 @@ def hide(
         np.concatenate([np.empty(0, np.int32), *columns]).astype(np.int32),
         np.concatenate([np.empty(0, np.bool_), *present]),
     )
+
+
+def hidden_workspace(
+    workspace: Workspace,
+    out: str | Path,
+    params: HidingParams,
+    *,
+    assume_complete: bool = False,
+) -> Workspace:
+    """Write a copy of a fully labelled workspace in which labels are hidden and the truth is kept.
+
+    The truth goes to ``truth.parquet``, to judge by and never to train on; the other workspace's
+    audio is shared, its frames too (as hard links, or copies on another disk). Implicit labels
+    are refused, because nobody knows their truth, unless ``assume_complete`` takes them for
+    absent.
+    """
+    out, truth = Path(out), workspace.labels
+    if out.resolve() == workspace.root.resolve():
+        raise EarmarkError(f"{out}: the truth is in here; hide the labels in another folder")
+    n_implicit = int(truth.n_implicit.sum())
+    if n_implicit and not assume_complete:
+        raise EarmarkError(
+            f"{workspace.root}: {n_implicit:,} of {truth.n_clips * truth.n_classes:,} labels are "
+            "implicit, so the truth is not known; if they are all truly absent, say so with "
+            "--assume-complete"
+        )
+    clips = workspace.clips.with_columns(
+        pl.Series("audio", [_absolute(workspace, name) for name in workspace.clips["audio"]])
+    )
+    _share(workspace.frames_folder, out / "frames")
+    labels = hide(truth, workspace.ontology, params)
+    return write_dataset(out, clips.cast({"audio": pl.String}), workspace.ontology, labels, truth)
 
 
 def recalls(class_ids: Iterable[str], params: HidingParams) -> NDArray[np.float64]:
@@ -115,6 +152,24 @@ def _missing(truth: LabelSet, labels: LabelSet) -> Iterator[tuple[slice, NDArray
         )
     for rows in _chunks(truth.n_clips):
         yield rows, (truth.states(rows) == PRESENT) & (labels.states(rows) == IMPLICIT)
+
+
+def _absolute(workspace: Workspace, audio: str | None) -> str | None:
+    return None if audio is None else str(workspace.audio_path(audio).resolve())
+
+
+def _share(frames: Path, copy: Path) -> None:
+    """Link the files of a frame store; later stages replace files and never write into them."""
+    if copy.exists():
+        shutil.rmtree(copy)
+    if not (frames / "meta.json").exists():
+        return
+    copy.mkdir(parents=True)
+    for path in frames.iterdir():
+        try:
+            os.link(path, copy / path.name)
+        except OSError:  # another disk, or a file system without links
+            shutil.copy2(path, copy / path.name)
 
 
 def _chunks(n_clips: int) -> Iterator[slice]:

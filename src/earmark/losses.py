@@ -47,16 +47,19 @@ def masked(
 def weighted_bce(
     logits: Tensor, target: Tensor, weight: Tensor, reduction: Reduction = "sum"
 ) -> Tensor:
-    """Return weighted binary cross-entropy.
+    """Return weighted binary cross-entropy of [example, class], or of several students' at once.
 
     ``sum`` adds up classes and averages over examples (equation 1); ``mean_kept`` divides by the
-    sum of the weights. With every weight at zero the loss is 0 and so is its gradient.
+    sum of the weights. With every weight at zero the loss is 0 and so is its gradient. Students
+    stand before the examples, [student, example, class]; their losses are added up, so each has
+    the gradient that it would have alone.
     """
     _check_shapes(logits, target, weight)
     losses = functional.binary_cross_entropy_with_logits(logits, target, weight, reduction="none")
+    per_student = losses.sum(dim=(-2, -1))
     if reduction == "sum":
-        return losses.sum() / max(len(logits), 1)
-    return losses.sum() / weight.sum().clamp(min=1e-12)
+        return per_student.sum() / max(logits.shape[-2], 1)
+    return (per_student / weight.sum(dim=(-2, -1)).clamp(min=1e-12)).sum()
 
 
 def _check_shapes(logits: Tensor, target: Tensor, weight: Tensor) -> None:

@@ -1,9 +1,10 @@
-"""The paper's two networks, written as tables of rows.
+"""The paper's two networks, written as tables of rows, and probes over embeddings.
 
-Both take log-mel patches [patch, 96, 64] and return one logit per class. MobileNetV1 is YAMNet's
-(Howard et al. 2017, normalisation without a scale); ResNet-50 is Hershey et al. 2017's: He's
-first version with the stride in the first 1x1 convolution, and a 7x7 stem of stride 1. The
-``width`` of :class:`~earmark.params.ModelParams` narrows either for small machines.
+The networks take log-mel patches [patch, 96, 64] and return one logit per class. MobileNetV1 is
+YAMNet's (Howard et al. 2017, normalisation without a scale); ResNet-50 is Hershey et al. 2017's:
+He's first version with the stride in the first 1x1 convolution, and a 7x7 stem of stride 1. The
+``width`` of :class:`~earmark.params.ModelParams` narrows either for small machines. Probes take
+all frames of a clip, and train a whole sweep of students in one stack.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from earmark.errors import EarmarkError
-from earmark.params import FrontEndParams, ModelParams
+from earmark.params import FrontEndParams, ModelParams, digest
 
 MOBILENET_V1_STEM = (3, 2, 32)
 """Kernel, stride and channels of the first convolution."""
@@ -62,6 +64,11 @@ class Network(nn.Module):
         super().__init__()
         self.body = body
         self.head = nn.Linear(n_features, n_classes)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of outputs."""
+        return self.head.out_features
 
     def embed(self, patches: Tensor) -> Tensor:
         """Return the features [patch, feature] that the head sees."""
@@ -118,6 +125,80 @@ class Bottleneck(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         """Add the residual to the shortcut."""
         return functional.relu(self.residual(image) + self.shortcut(image), inplace=True)
+
+
+class Probe(nn.Module):
+    """Heads over the frames of a clip, for one student or a whole sweep of them side by side.
+
+    A clip is seen through mean, standard deviation and maximum over its frames. Every weight has a
+    leading student axis and all students are multiplied in one batched operation; they begin with
+    the same weights and share dropout masks, so they differ by their supervision alone.
+    ``forward`` takes frames [clip, frame, feature] with the number of frames of each clip, and
+    returns logits [student, clip, class].
+    """
+
+    def __init__(
+        self, n_inputs: int, n_hidden: int | None, n_classes: int, n_students: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.n_classes, self.n_students, self.dropout = n_classes, n_students, dropout
+        sizes = [N_STATISTICS * n_inputs, *([n_hidden] if n_hidden else []), n_classes]
+        shapes = list(pairwise(sizes))
+        self.weights = nn.ParameterList(torch.zeros(n_students, *shape) for shape in shapes)
+        self.biases = nn.ParameterList(torch.zeros(n_students, 1, n_out) for _, n_out in shapes)
+        self.generator = torch.Generator()
+
+    def reseed(self, *keys: int) -> None:
+        """Make the next dropout masks a function of some numbers alone (seed, epoch, step)."""
+        self.generator.manual_seed(int.from_bytes(digest(*keys).encode()[:8]) % 2**63)
+
+    def forward(self, frames: Tensor, n_frames: Tensor) -> Tensor:
+        """Return logits [student, clip, class]."""
+        hidden = _statistics(frames, n_frames).unsqueeze(0)  # [1, clip, feature]
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            if layer:
+                hidden = functional.relu(hidden)
+            hidden = self._dropped(hidden)
+            hidden = torch.baddbmm(bias, hidden.expand(self.n_students, -1, -1), weight)
+        return hidden
+
+    def _dropped(self, hidden: Tensor) -> Tensor:
+        if not self.training or not self.dropout:
+            return hidden
+        keep = torch.empty(hidden.shape[1:]).bernoulli_(1 - self.dropout, generator=self.generator)
+        return hidden * (keep / (1 - self.dropout)).to(hidden.device)
+
+
+N_STATISTICS = 3
+"""Mean, standard deviation and maximum: what a probe sees of each feature."""
+
+
+def _statistics(frames: Tensor, n_frames: Tensor) -> Tensor:
+    """Return mean, standard deviation and maximum over the valid frames [clip, 3 x feature]."""
+    is_valid = torch.arange(frames.shape[1], device=frames.device) < n_frames.unsqueeze(1)
+    is_valid = is_valid.unsqueeze(2)  # [clip, frame, 1]
+    n_valid = n_frames.view(-1, 1)
+    mean = (frames * is_valid).sum(dim=1) / n_valid
+    squares = ((frames - mean.unsqueeze(1)) ** 2 * is_valid).sum(dim=1) / n_valid
+    highest = frames.masked_fill(~is_valid, -torch.inf).amax(dim=1)
+    return torch.cat([mean, squares.sqrt(), highest], dim=1)
+
+
+def build_probe(
+    params: ModelParams, n_inputs: int, n_classes: int, n_students: int = 1, seed: int = 0
+) -> Probe:
+    """Build a stack of probes that begin with the same weights."""
+    n_hidden = params.n_hidden if params.architecture == "mlp_probe" else None
+    probe = Probe(n_inputs, n_hidden, n_classes, n_students, params.dropout)
+    generator = torch.Generator().manual_seed(seed)
+    for weight in probe.weights:
+        sd = params.init_sd or math.sqrt(1 / weight.shape[1])
+        first = nn.init.trunc_normal_(
+            torch.empty(weight.shape[1:]), 0.0, sd, -2 * sd, 2 * sd, generator
+        )
+        with torch.no_grad():
+            weight.copy_(first.expand_as(weight))
+    return probe
 
 
 def build_model(params: ModelParams, n_classes: int, seed: int = 0) -> Network:

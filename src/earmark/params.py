@@ -82,15 +82,33 @@ class FrontEndParams(Params):
 
 
 class ModelParams(Params):
-    """Which network, how wide, and how its weights begin."""
+    """Which network, how wide, and how its weights begin.
 
-    architecture: Literal["mobilenet_v1", "resnet50"] = "mobilenet_v1"
+    The convolutional networks see one patch of log-mel frames at a time; the probes see all
+    frames of a clip (embeddings from elsewhere) at once.
+    """
+
+    architecture: Literal["mobilenet_v1", "resnet50", "linear_probe", "mlp_probe"] = "mobilenet_v1"
     width: float = Field(1.0, gt=0, le=4)
     """Multiplies every channel count; 1 is the paper's network."""
     init_sd: float | None = Field(None, gt=0)
     """Standard deviation of the truncated-normal start; None scales it by each layer's fan-in."""
     norm_epsilon: float = Field(1e-5, gt=0)
     """Batch normalisation's epsilon; must not exceed the variance that ``init_sd`` leaves."""
+    n_hidden: int = Field(512, ge=1)
+    """Hidden units of ``mlp_probe``."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Share of a probe's inputs to each layer that is dropped in training."""
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether the network is a head over embeddings, many of which train at once."""
+        return self.architecture.endswith("_probe")
+
+    @property
+    def example_unit(self) -> str:
+        """What the network sees one at a time: patches or clips."""
+        return "clips" if self.is_probe else "patches"
 
 
 class TrainParams(Params):
@@ -105,6 +123,10 @@ class TrainParams(Params):
     """``cosine`` warms up over the first twentieth of the steps, then decays to zero."""
     loss: Literal["sum", "mean_kept"] = "sum"
     """``sum`` over classes as in equation (1), or the mean over labels that are not ignored."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Decoupled from the gradient, as in AdamW."""
+    average_share: float = Field(0.0, ge=0, le=1)
+    """Share of the last steps whose weights are averaged into the result; 0 takes the last."""
     seed: int = 0
     checkpoint_seconds: float = Field(60.0, ge=0)
 

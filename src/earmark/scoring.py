@@ -24,14 +24,22 @@ from earmark.engine import Task, run_tasks
 from earmark.errors import EarmarkError
 from earmark.frames import FrameStore
 from earmark.labels import LabelSet
-from earmark.models import Network
+from earmark.models import Network, Probe
 from earmark.params import CrossFitParams, NetworkParams, digest
 from earmark.progress import SILENT, Meter, Progress
-from earmark.train import AsLabelled, TrainingSet, n_patches_in_all, train
+from earmark.splits import folds
+from earmark.train import (
+    AsLabelled,
+    Examples,
+    TrainingSet,
+    examples_of,
+    n_examples_in_all,
+    train,
+)
 from earmark.workspace import Workspace
 
-BATCH_PATCHES = 256
-"""Patches scored at once: small enough to stay in a CPU's cache."""
+BATCH_EXAMPLES = 256
+"""Patches or clips scored at once: small enough to stay in a CPU's cache."""
 
 
 @dataclass(frozen=True)
@@ -96,57 +104,19 @@ def write_scores(
 
 
 def score_clips(
-    network: Network, store: FrameStore, rows: NDArray[np.int64]
+    network: Network | Probe, examples: Examples
 ) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
-    """Return logits float32 [clip, class] of some clips of a store, and their best patches.
+    """Return logits float32 [student, clip, class], and the best examples uint16 [clip, class].
 
-    The logit is that of the mean output over patches, exact also where all outputs are tiny.
+    The logit is that of the mean output over a clip's examples (patches), exact also where all
+    outputs are tiny. The best example is the first student's.
     """
-    n_classes = network.head.out_features
-    logits = np.empty((len(rows), n_classes), np.float32)
-    best = np.empty((len(rows), n_classes), np.uint16)
-    for group in _groups(store.n_patches[rows]):
-        logits[group], best[group] = _score_group(network, store, rows[group])
+    shape = (len(examples.rows), network.n_classes)
+    logits = np.empty((_n_students(network), *shape), np.float32)
+    best = np.empty(shape, np.uint16)
+    for group in _groups(examples.per_clip):
+        logits[:, group], best[group] = _score_group(network, examples, group)
     return logits, best
-
-
-def folds(
-    labels: LabelSet, sources: Sequence[str], n_folds: int, seed: int = 0
-) -> NDArray[np.int64]:
-    """Assign clips to folds 0..n-1: recordings stay whole and rare classes reach every fold.
-
-    Recordings are placed one by one, those with the rarest class first, each into the fold that
-    has fewest positives of that class (then fewest clips).
-    """
-    names, recording_of = np.unique(np.asarray(sources, dtype=str), return_inverse=True)
-    if len(names) < n_folds:
-        raise EarmarkError(f"{len(names)} recordings cannot be cut into {n_folds} folds")
-    columns_of = _positive_columns(labels, recording_of, len(names))
-    rarest = [c[labels.n_positives[c].argmin()] if len(c) else -1 for c in columns_of]
-    rarity = np.where(np.array(rarest) < 0, labels.n_clips, labels.n_positives[rarest])
-    sizes = np.bincount(recording_of)
-    shuffled = np.random.default_rng(seed).permutation(len(names))
-    n_positives = np.zeros((n_folds, labels.n_classes), np.int64)
-    n_clips = np.zeros(n_folds, np.int64)
-    fold_of = np.empty(len(names), np.int64)
-    for recording in shuffled[np.argsort(rarity[shuffled], kind="stable")]:
-        has_positives = rarest[recording] >= 0
-        n_rarest = n_positives[:, rarest[recording]] if has_positives else np.zeros_like(n_clips)
-        fold = np.lexsort((n_clips, n_rarest))[0]  # fewest of the rarest class, then fewest clips
-        fold_of[recording] = fold
-        n_positives[fold, columns_of[recording]] += 1
-        n_clips[fold] += sizes[recording]
-    return fold_of[recording_of]
-
-
-def _positive_columns(
-    labels: LabelSet, recording_of: NDArray[np.int64], n_recordings: int
-) -> list[NDArray[np.int32]]:
-    """Return the classes that are positive in each recording."""
-    recordings = recording_of[labels.clip_rows[labels.present]]
-    order = np.argsort(recordings, kind="stable")
-    cuts = np.searchsorted(recordings[order], np.arange(1, n_recordings))
-    return np.split(labels.columns[labels.present][order], cuts)
 
 
 def cross_fit(
@@ -190,7 +160,7 @@ def cross_fit(
     logits = np.empty((len(fold_of), clips.labels.n_classes), np.float32)
     best = np.empty(logits.shape, np.uint16)
     for fold, result in enumerate(run_tasks(tasks, n_workers, progress)):
-        logits[fold_of == fold], best[fold_of == fold] = result
+        (logits[fold_of == fold],), best[fold_of == fold] = result
     return write_scores(
         folder,
         clips.labels.clip_ids,
@@ -241,14 +211,15 @@ def scoring_task(
     store: FrameStore,
 ) -> Task:
     """Return the task of training a network and scoring other clips of the same store with it."""
-    n_patches = n_patches_in_all(store.n_patches[data.store_rows], network.train)
+    examples = examples_of(network.model, store, data.store_rows)
     arguments: dict[str, Any] = {
         "network": network,
         "data": data,
         "folder": folder,
         "score_rows": score_rows,
     }
-    return Task(label, train_and_score, arguments, n_patches, "patches")
+    n_units = n_examples_in_all(examples.per_clip, network.train)
+    return Task(label, train_and_score, arguments, n_units, network.model.example_unit)
 
 
 def train_and_score(
@@ -258,18 +229,23 @@ def train_and_score(
     score_rows: NDArray[np.int64],
     meter: Meter,
 ) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
-    """Train a network, or find it again, and score clips with it."""
+    """Train a network, or find it again, and score clips with it (see :func:`score_clips`)."""
     trained = train(network, data, folder, meter)
-    return score_clips(trained, FrameStore.open(data.frames_folder), score_rows)
+    store = FrameStore.open(data.frames_folder)
+    return score_clips(trained, examples_of(network.model, store, score_rows))
 
 
-def _groups(n_patches: NDArray[np.int64]) -> list[slice]:
-    """Cut clips into runs of about BATCH_PATCHES patches."""
-    ends = np.cumsum(n_patches)
+def _n_students(network: Network | Probe) -> int:
+    return network.n_students if isinstance(network, Probe) else 1
+
+
+def _groups(per_clip: NDArray[np.int64]) -> list[slice]:
+    """Cut clips into runs of about BATCH_EXAMPLES examples."""
+    ends = np.cumsum(per_clip)
     groups, first = [], 0
     while first < len(ends):
         used = ends[first - 1] if first else 0
-        after = int(np.searchsorted(ends, used + BATCH_PATCHES, side="right"))
+        after = int(np.searchsorted(ends, used + BATCH_EXAMPLES, side="right"))
         after = max(after, first + 1)
         groups.append(slice(first, after))
         first = after
@@ -278,16 +254,16 @@ def _groups(n_patches: NDArray[np.int64]) -> list[slice]:
 
 @torch.inference_mode()
 def _score_group(
-    network: Network, store: FrameStore, rows: NDArray[np.int64]
+    network: Network | Probe, examples: Examples, group: slice
 ) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
-    lengths = store.n_patches[rows]
+    lengths = examples.per_clip[group]
     firsts = np.cumsum(lengths) - lengths
-    clips = np.repeat(rows, lengths)
+    clips = np.repeat(np.arange(group.start, group.stop), lengths)
     which = np.arange(len(clips)) - np.repeat(firsts, lengths)
-    device = next(network.parameters()).device
-    patches = torch.from_numpy(store.patches(clips, which)).to(device, torch.float32)
-    z = network(patches).double().cpu().numpy()  # [patch, class]
-    present = np.add.reduceat(1 / (1 + np.exp(-z)), firsts)  # [clip, class], times n patches
-    absent = np.add.reduceat(1 / (1 + np.exp(z)), firsts)
-    best = [z[first : first + n].argmax(axis=0) for first, n in zip(firsts, lengths, strict=True)]
+    z = network(*examples.inputs(clips, which)).double().cpu().numpy()
+    z = z.reshape(-1, len(clips), network.n_classes)  # [student, example, class]
+    present = np.add.reduceat(1 / (1 + np.exp(-z)), firsts, axis=1)  # sums over a clip's examples
+    absent = np.add.reduceat(1 / (1 + np.exp(z)), firsts, axis=1)
+    places = zip(firsts, lengths, strict=True)
+    best = [z[0, first : first + n].argmax(axis=0) for first, n in places]
     return (np.log(present) - np.log(absent)).astype(np.float32), np.array(best, np.uint16)

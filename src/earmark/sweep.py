@@ -30,15 +30,16 @@ from earmark.evaluation import (
     resample_weights,
     smoothed_priors,
 )
-from earmark.flagging import Thresholds, ignored, thresholds
+from earmark.flagging import ignored, thresholds
 from earmark.frames import FrameStore
 from earmark.labels import LabelSet
 from earmark.metrics import mean_over_classes, resampled_lwlrap_per_class
 from earmark.params import NetworkParams, SweepParams, digest
 from earmark.progress import SILENT, Meter, Progress
 from earmark.scoring import ReadableClips, Scores, readable_clips, train_and_score, write_scores
-from earmark.train import TrainingSet, n_patches_in_all
-from earmark.workspace import Split, Workspace, nested_subset
+from earmark.splits import subset
+from earmark.train import TrainingSet, examples_of, n_examples_in_all
+from earmark.workspace import Split, Workspace
 
 Kind = Literal["mask", "random"]
 METRICS = ("d_prime_explicit", "d_prime_all", "lwlrap", "map")
@@ -58,8 +59,12 @@ class Student:
     @property
     def name(self) -> str:
         """The name of the student's folders."""
-        point = f"{self.kind}{self.discard_percent:g}"
-        return f"{self.network.name}-{self.train_set}-seed{self.seed}-{point}"
+        return f"{self.stack_name}-{self.kind}{self.discard_percent:g}"
+
+    @property
+    def stack_name(self) -> str:
+        """What the students have in common that may train at once."""
+        return f"{self.network.name}-{self.train_set}-seed{self.seed}"
 
     @property
     def seeded_network(self) -> NetworkParams:
@@ -85,18 +90,30 @@ class Student:
 
 
 @dataclass(frozen=True)
-class Masked:
-    """Labels of which those scored above a threshold per class are ignored: equation (2).
+class Mask:
+    """Which labels one student ignores: those scored above a threshold per class (equation 2)."""
 
-    The mask is derived batch by batch from the scores on disk; no label set is ever copied.
+    scores_path: Path
+    scores_digest: str
+    thresholds: NDArray[np.float32]
+
+    @property
+    def digest(self) -> str:
+        """Identifies scores and thresholds."""
+        return digest(self.scores_digest, self.thresholds.tobytes())
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Labels of which every student ignores its own part.
+
+    Masks are derived batch by batch from the scores on disk; no label set is ever copied.
     """
 
     labels: LabelSet
-    scores_path: Path
     score_rows: NDArray[np.int64]
-    """The row of each clip in the score matrix."""
-    thresholds: NDArray[np.float32]
-    scores_digest: str
+    """The row of each clip in the score matrices."""
+    masks: tuple[Mask, ...]
 
     @property
     def class_ids(self) -> tuple[str, ...]:
@@ -104,19 +121,27 @@ class Masked:
         return self.labels.class_ids
 
     @property
+    def n_students(self) -> int:
+        """One student for each mask."""
+        return len(self.masks)
+
+    @property
     def digest(self) -> str:
-        """Identifies labels, scores and thresholds."""
-        return digest(self.labels.digest, self.scores_digest, self.thresholds.tobytes())
+        """Identifies labels and masks."""
+        return digest(self.labels.digest, [mask.digest for mask in self.masks])
 
     @cached_property
-    def _logits(self) -> NDArray[np.float32]:
-        return np.load(self.scores_path, mmap_mode="r")  # type: ignore[no-any-return]
+    def _logits(self) -> dict[Path, NDArray[np.float32]]:
+        return {mask.scores_path: np.load(mask.scores_path, mmap_mode="r") for mask in self.masks}
 
     def targets(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return targets, and weights that are 0 where an implicit label is ignored."""
+        """Return targets, and weights that are 0 where a student ignores an implicit label."""
         states = self.labels.states(rows)
-        is_ignored = ignored(states, self._logits[self.score_rows[rows]], self.thresholds)
-        return (states > 0).astype(np.float32), (~is_ignored).astype(np.float32)
+        logits = {path: all_[self.score_rows[rows]] for path, all_ in self._logits.items()}
+        weights = np.empty((self.n_students, *states.shape), np.float32)
+        for weight, mask in zip(weights, self.masks, strict=True):
+            weight[:] = ~ignored(states, logits[mask.scores_path], mask.thresholds)
+        return (states > 0).astype(np.float32), weights
 
 
 @dataclass(frozen=True)
@@ -182,15 +207,23 @@ def train_students(
         [readable_clips(workspace, store, split).store_rows for split in EVALUATED_SPLITS]
     )
     sets = {
-        (train_set, kind): _MaskedSet.make(workspace, store, share, kind, params, scores)
+        train_set: _TrainSet.make(workspace, store, share, params, scores)
         for train_set, share in params.train_sets.items()
-        for kind in {student.kind for student in wanted}
     }
-    tasks = []
-    for student in wanted:
-        data = sets[student.train_set, student.kind].at(student.discard_percent, store)
-        tasks.append(_student_task(workspace, student, data, score_rows, store))
+    tasks = [
+        _stack_task(workspace, stack, sets[stack[0].train_set].of(stack, store), score_rows, store)
+        for stack in stacks(wanted)
+    ]
     run_tasks(tasks, n_workers, progress)
+
+
+def stacks(wanted: Sequence[Student]) -> list[tuple[Student, ...]]:
+    """Group students that train at once: probes of one network, train set and seed."""
+    groups: dict[object, list[Student]] = {}
+    for student in wanted:
+        stack = (student.network.name, student.train_set, student.seed)
+        groups.setdefault(stack if student.network.model.is_probe else student, []).append(student)
+    return [tuple(group) for group in groups.values()]
 
 
 def student_scores(workspace: Workspace, student: Student) -> Scores:
@@ -227,14 +260,12 @@ def evaluate_students(
 
 
 @dataclass(frozen=True)
-class _MaskedSet:
-    """A train set with its thresholds at all points, by the teacher's scores or at random."""
+class _TrainSet:
+    """A share of the train split with its masks at all points, by the teacher and at random."""
 
     clips: ReadableClips
     score_rows: NDArray[np.int64]
-    scores_path: Path
-    scores_digest: str
-    thresholds: Thresholds
+    masks: Mapping[tuple[Kind, float], Mask]
 
     @classmethod
     def make(
@@ -242,32 +273,41 @@ class _MaskedSet:
         workspace: Workspace,
         store: FrameStore,
         share: float,
-        kind: Kind,
         params: SweepParams,
         scores: Scores,
-    ) -> _MaskedSet:
+    ) -> _TrainSet:
         clips = readable_clips(workspace, store, "train")
-        rows = np.flatnonzero(nested_subset(pl.Series(clips.sources), share))
-        path, scores_digest = scores.folder / "logits.npy", scores.digest
-        if kind == "random":
-            path, scores_digest = _random_scores(workspace, scores)
-        logits = np.load(path, mmap_mode="r")
+        rows = np.flatnonzero(subset(clips.labels, clips.sources, share))
         clips = clips.select(rows)
-        points = params.discard_percents if kind == "mask" else params.random_control_percents
-        chosen = logits if len(rows) == len(logits) else logits[rows]
-        return cls(clips, rows, path, scores_digest, thresholds(clips.labels, chosen, points))
+        teacher = (scores.folder / "logits.npy", scores.digest)
+        masks = _masks(clips.labels, rows, "mask", params.discard_percents, *teacher)
+        if params.random_control_percents:
+            points, control = params.random_control_percents, _random_scores(workspace, scores)
+            masks |= _masks(clips.labels, rows, "random", points, *control)
+        return cls(clips, rows, masks)
 
-    def at(self, discard_percent: float, store: FrameStore) -> TrainingSet:
-        """Return the training set of one operating point."""
-        point = self.thresholds.discard_percents.index(discard_percent)
-        masked = Masked(
-            self.clips.labels,
-            self.scores_path,
-            self.score_rows,
-            self.thresholds.values[point],
-            self.scores_digest,
-        )
+    def of(self, stack: Sequence[Student], store: FrameStore) -> TrainingSet:
+        """Return the training set of some students."""
+        masks = tuple(self.masks[student.kind, student.discard_percent] for student in stack)
+        masked = Masked(self.clips.labels, self.score_rows, masks)
         return TrainingSet(store.folder, self.clips.store_rows, masked)
+
+
+def _masks(
+    labels: LabelSet,
+    rows: NDArray[np.int64],
+    kind: Kind,
+    percents: Sequence[float],
+    scores_path: Path,
+    scores_digest: str,
+) -> dict[tuple[Kind, float], Mask]:
+    logits = np.load(scores_path, mmap_mode="r")
+    chosen = logits if len(rows) == len(logits) else logits[rows]
+    found = thresholds(labels, chosen, percents)
+    return {
+        (kind, percent): Mask(scores_path, scores_digest, values)
+        for percent, values in zip(percents, found.values, strict=True)
+    }
 
 
 def _random_scores(workspace: Workspace, scores: Scores) -> tuple[Path, str]:
@@ -284,44 +324,46 @@ def _scores_folder(workspace: Workspace, student: Student) -> Path:
     return workspace.sweep_folder / "scores" / student.name
 
 
-def _student_task(
+def _stack_task(
     workspace: Workspace,
-    student: Student,
+    stack: Sequence[Student],
     data: TrainingSet,
     score_rows: NDArray[np.int64],
     store: FrameStore,
 ) -> Task:
+    network, first = stack[0].seeded_network, stack[0]
+    name = first.name if len(stack) == 1 else f"{first.stack_name}-{len(stack)}-students"
     arguments = {
-        "network": student.seeded_network,
+        "network": network,
         "data": data,
-        "model_folder": workspace.model_folder(student.name),
-        "scores_folder": _scores_folder(workspace, student),
+        "model_folder": workspace.model_folder(name),
+        "scores_folders": [_scores_folder(workspace, student) for student in stack],
         "score_rows": score_rows,
     }
-    n_patches = n_patches_in_all(store.n_patches[data.store_rows], student.network.train)
-    return Task(student.name, _train_and_write, arguments, n_patches, "patches")
+    examples = examples_of(network.model, store, data.store_rows)
+    n_units = n_examples_in_all(examples.per_clip, network.train)
+    return Task(name, _train_and_write, arguments, n_units, network.model.example_unit)
 
 
 def _train_and_write(
     network: NetworkParams,
     data: TrainingSet,
     model_folder: Path,
-    scores_folder: Path,
+    scores_folders: Sequence[Path],
     score_rows: NDArray[np.int64],
     meter: Meter,
 ) -> None:
-    """Train a student, score the held-out clips, and write the scores unless they are there."""
+    """Train students, score the held-out clips, and write the scores unless they are there."""
     store = FrameStore.open(data.frames_folder)
     run_digest = digest(data.digest(network), score_rows.tobytes())
-    if is_current(scores_folder, run_digest):
-        meter.advance(n_patches_in_all(store.n_patches[data.store_rows], network.train), "found")
+    if all(is_current(folder, run_digest) for folder in scores_folders):
+        examples = examples_of(network.model, store, data.store_rows)
+        meter.advance(n_examples_in_all(examples.per_clip, network.train), "found")
         return
     logits, best = train_and_score(network, data, model_folder, score_rows, meter)
-    clip_ids = store.clip_ids.gather(score_rows)
-    class_ids = data.supervision.class_ids
-    write_scores(
-        scores_folder, clip_ids, class_ids, logits, best, out_of_fold=True, digest=run_digest
-    )
+    clip_ids, class_ids = store.clip_ids.gather(score_rows), data.supervision.class_ids
+    for folder, own in zip(scores_folders, logits, strict=True):
+        write_scores(folder, clip_ids, class_ids, own, best, out_of_fold=True, digest=run_digest)
 
 
 @dataclass(frozen=True)

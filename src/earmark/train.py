@@ -1,9 +1,13 @@
-"""One resumable loop for the teacher and its students.
+"""One resumable loop for the teacher, its students, and a whole sweep of students.
 
 Teacher and student are the same :func:`train` on different supervision. A run is a function of its
-parameters, its data and its seed: which patches make up a batch depends on (seed, epoch, step)
-alone, so a run that was killed continues to the very weights that it would have reached, and
-students of one seed see the same patches in the same order from the same initial weights.
+parameters, its data and its seed: which examples make up a batch, and what dropout drops, depends
+on (seed, epoch, step) alone. So a run that was killed continues to the very weights that it would
+have reached, and students of one seed see the same examples in the same order from the same
+initial weights.
+
+An example is a patch of log-mel frames for the convolutional networks, and a whole clip for the
+probes, which train all students of a sweep in one stack.
 """
 
 from __future__ import annotations
@@ -19,14 +23,14 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from earmark.artefacts import is_current, read_json, write_aside, write_json, write_table
 from earmark.errors import EarmarkError
 from earmark.frames import FrameStore
 from earmark.labels import LabelSet
 from earmark.losses import weighted_bce
-from earmark.models import Network, build_model
+from earmark.models import Network, Probe, build_model, build_probe
 from earmark.params import ModelParams, NetworkParams, TrainParams, digest
 from earmark.progress import Meter
 
@@ -35,18 +39,22 @@ WARM_UP_SHARE = 0.05
 
 
 class Supervision(Protocol):
-    """What a network is told about its clips; rows are parallel to a :class:`TrainingSet`'s."""
+    """What students are told about their clips; rows are parallel to a :class:`TrainingSet`'s."""
 
     @property
     def class_ids(self) -> tuple[str, ...]:
         """The classes, in the order of the columns."""
 
     @property
+    def n_students(self) -> int:
+        """Students that are trained side by side."""
+
+    @property
     def digest(self) -> str:
         """Identifies labels and treatment."""
 
     def targets(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the target and the weight of every label, both float32 [len(rows), class]."""
+        """Return targets [len(rows), class] and weights [student, len(rows), class], float32."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,7 @@ class AsLabelled:
     """Labels as they are: an implicit label counts as a negative. The teacher's supervision."""
 
     labels: LabelSet
+    n_students: int = 1
 
     @property
     def class_ids(self) -> tuple[str, ...]:
@@ -68,7 +77,7 @@ class AsLabelled:
     def targets(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return 1 for explicit positives and 0 for all others, with weight 1."""
         target = (self.labels.states(rows) > 0).astype(np.float32)
-        return target, np.ones_like(target)
+        return target, np.ones((1, *target.shape), np.float32)
 
 
 @dataclass(frozen=True)
@@ -87,59 +96,111 @@ class TrainingSet:
         return digest(network.model, network.train, frames, rows, self.supervision.digest)
 
 
+@dataclass(frozen=True)
+class Examples:
+    """What a network sees of some clips of a store: here patches, each with its clip's labels."""
+
+    store: FrameStore
+    rows: NDArray[np.int64]
+
+    @property
+    def per_clip(self) -> NDArray[np.int64]:
+        """The number of examples of each clip."""
+        return self.store.n_patches[self.rows]
+
+    def inputs(self, clips: NDArray[np.int64], which: NDArray[np.int64]) -> tuple[Tensor, ...]:
+        """Return patches [example, frame, band], float32 on the training device."""
+        patches = self.store.patches(self.rows[clips], which)
+        return (torch.from_numpy(patches).to(_device(), torch.float32),)
+
+    def names(self, clips: NDArray[np.int64]) -> list[str]:
+        """Return the identifiers of the clips in a batch."""
+        names: list[str] = self.store.clip_ids.gather(self.rows[np.unique(clips)]).to_list()
+        return names
+
+
+@dataclass(frozen=True)
+class ClipExamples(Examples):
+    """Whole clips of embeddings, one example each: what a probe sees."""
+
+    @property
+    def per_clip(self) -> NDArray[np.int64]:
+        """One example for each clip."""
+        return np.ones(len(self.rows), np.int64)
+
+    def inputs(self, clips: NDArray[np.int64], which: NDArray[np.int64]) -> tuple[Tensor, ...]:
+        """Return frames [example, frame, feature], padded, and the number of frames of each."""
+        del which
+        frames, n_frames = self.store.clips(self.rows[clips])
+        values = torch.from_numpy(frames).to(_device(), torch.float32)
+        if frames.dtype == np.uint8:
+            values = values / UINT8_SCALE - 2.0
+        return values, torch.from_numpy(n_frames).to(_device())
+
+
+UINT8_SCALE = 255 / 4
+"""AudioSet's quantised embeddings spread -2..2 over 0..255."""
+
+
+def examples_of(params: ModelParams, store: FrameStore, rows: NDArray[np.int64]) -> Examples:
+    """Return the examples that a network sees of some clips of a store."""
+    return (ClipExamples if params.is_probe else Examples)(store, rows)
+
+
 @dataclass
 class _Run:
     """The state of a run: all that a checkpoint holds."""
 
-    network: Network
+    network: Network | Probe
     optimiser: torch.optim.Optimizer
+    average: list[Tensor]
+    n_averaged: int = 0
     epoch: int = 0
     step: int = 0
     loss_sum: float = 0.0
     history: list[dict[str, float]] = field(default_factory=list)
 
 
-def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter) -> Network:
+def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter) -> Network | Probe:
     """Train a network, or load it if ``folder`` already holds the result of the same run.
 
-    The meter counts patches. A checkpoint is kept every ``checkpoint_seconds`` and removed at the
+    The meter counts examples. A checkpoint is kept every ``checkpoint_seconds`` and removed at the
     end; the folder then holds ``weights.safetensors``, ``params.json``, ``history.csv`` and
     ``meta.json``.
     """
     run_digest = data.digest(network)
     store = FrameStore.open(data.frames_folder)
-    n_patches = store.n_patches[data.store_rows]
+    examples = examples_of(network.model, store, data.store_rows)
     if is_current(folder, run_digest):
-        meter.advance(n_patches_in_all(n_patches, network.train), "found")
+        meter.advance(n_examples_in_all(examples.per_clip, network.train), "found")
         return load_network(folder)
-    run = _begin(network, len(data.supervision.class_ids))
-    n_before = _resume(run, folder, run_digest, n_patches, network.train)
+    run = _begin(network, data.supervision, store.n_bands)
+    n_before = _resume(run, folder, run_digest, examples.per_clip, network.train)
     meter.advance(n_before, "resumed" if n_before else "")
-    _loop(run, network.train, data, store, folder, run_digest, meter)
-    _finish(run, network, data, folder, run_digest)
-    return run.network.eval()
+    _loop(run, network.train, data, examples, folder, run_digest, meter)
+    return _finish(run, network, data, store.n_bands, folder, run_digest)
 
 
-def n_patches_in_all(n_patches: NDArray[np.int64], params: TrainParams) -> int:
-    """Return the number of patches that a whole run sees, from the patches of each clip."""
-    return params.epochs * int(_drawn(n_patches, params).sum())
+def n_examples_in_all(per_clip: NDArray[np.int64], params: TrainParams) -> int:
+    """Return the number of examples that a whole run sees, from the examples of each clip."""
+    return params.epochs * int(_drawn(per_clip, params).sum())
 
 
 def epoch_order(
-    n_patches: NDArray[np.int64], params: TrainParams, epoch: int
+    per_clip: NDArray[np.int64], params: TrainParams, epoch: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the clips and patches of one epoch in training order.
+    """Return the clips and the examples within them of one epoch, in training order.
 
-    A pure function of the patches per clip, the seed and the epoch. With ``patches_per_clip`` the
+    A pure function of the examples per clip, the seed and the epoch. With ``patches_per_clip`` the
     patches of a clip are evenly spaced from a random start, so that none is drawn twice.
     """
     generator = np.random.default_rng([params.seed, epoch])
-    drawn = _drawn(n_patches, params)
-    clips = np.repeat(np.arange(len(n_patches)), drawn)
+    drawn = _drawn(per_clip, params)
+    clips = np.repeat(np.arange(len(per_clip)), drawn)
     which = np.arange(len(clips)) - np.repeat(np.cumsum(drawn) - drawn, drawn)
     if params.patches_per_clip is not None:
-        starts = (generator.random(len(n_patches)) * n_patches).astype(np.int64)
-        available = n_patches[clips]
+        starts = (generator.random(len(per_clip)) * per_clip).astype(np.int64)
+        available = per_clip[clips]
         which = (starts[clips] + which * available // drawn[clips]) % available
     order = generator.permutation(len(clips))
     return clips[order], which[order]
@@ -156,7 +217,7 @@ def learning_rate(params: TrainParams, step: int, n_steps: int) -> float:
     return params.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def load_network(folder: Path) -> Network:
+def load_network(folder: Path) -> Network | Probe:
     """Load a finished network, ready for scoring."""
     try:
         meta = read_json(folder / "meta.json")
@@ -167,50 +228,64 @@ def load_network(folder: Path) -> Network:
             f"{folder}: no finished network here ({error.filename} is missing); "
             "train it with `earmark train`"
         ) from None
-    network = build_model(params, len(meta["class_ids"]))
+    network = _build(params, meta["n_inputs"], len(meta["class_ids"]), meta["n_students"])
     network.load_state_dict(weights)
     return network.to(_device()).eval()
 
 
-def _drawn(n_patches: NDArray[np.int64], params: TrainParams) -> NDArray[np.int64]:
+def _drawn(per_clip: NDArray[np.int64], params: TrainParams) -> NDArray[np.int64]:
     limit = params.patches_per_clip
-    return n_patches if limit is None else np.minimum(n_patches, limit)
+    return per_clip if limit is None else np.minimum(per_clip, limit)
 
 
 def _device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _begin(network: NetworkParams, n_classes: int) -> _Run:
-    model = build_model(network.model, n_classes, network.train.seed).to(_device())
-    trainable = [p for p in model.parameters() if p.requires_grad]
-    return _Run(model, torch.optim.Adam(trainable, network.train.learning_rate, fused=True))
+def _build(
+    params: ModelParams, n_inputs: int, n_classes: int, n_students: int, seed: int = 0
+) -> Network | Probe:
+    if params.is_probe:
+        return build_probe(params, n_inputs, n_classes, n_students, seed)
+    if n_students > 1:
+        raise EarmarkError(f"{params.architecture} students are trained one by one, not in a stack")
+    return build_model(params, n_classes, seed)
+
+
+def _begin(network: NetworkParams, supervision: Supervision, n_inputs: int) -> _Run:
+    params = network.train
+    n_classes, n_students = len(supervision.class_ids), supervision.n_students
+    model = _build(network.model, n_inputs, n_classes, n_students, params.seed).to(_device())
+    trainable = _trainable(model)
+    optimiser = torch.optim.AdamW(
+        trainable, params.learning_rate, weight_decay=params.weight_decay, fused=True
+    )
+    average = [torch.zeros_like(p) for p in trainable] if params.average_share else []
+    return _Run(model, optimiser, average)
 
 
 def _loop(
     run: _Run,
     params: TrainParams,
     data: TrainingSet,
-    store: FrameStore,
+    examples: Examples,
     folder: Path,
     run_digest: str,
     meter: Meter,
 ) -> None:
-    n_patches = store.n_patches[data.store_rows]
     begun = last_checkpoint = time.monotonic()
     n_seen = 0
     run.network.train()
     while run.epoch < params.epochs:
-        clips, patches = epoch_order(n_patches, params, run.epoch)
+        clips, which = epoch_order(examples.per_clip, params, run.epoch)
         n_steps = math.ceil(len(clips) / params.batch_patches)
         for step in range(run.step, n_steps):
             batch = slice(step * params.batch_patches, (step + 1) * params.batch_patches)
-            rate = learning_rate(params, run.epoch * n_steps + step, params.epochs * n_steps)
-            loss = _step(run, params, data, store, clips[batch], patches[batch], rate)
+            loss = _step(run, params, data, examples, (clips[batch], which[batch]), n_steps)
             run.loss_sum += loss
             run.step = step + 1
             n_seen += len(clips[batch])
-            speed = n_seen / len(clips) * len(n_patches) / (time.monotonic() - begun)
+            speed = n_seen / len(clips) * len(examples.per_clip) / (time.monotonic() - begun)
             note = f"loss {loss:.3f}, epoch {run.epoch + 1}/{params.epochs}, {speed:,.0f} clips/s"
             meter.advance(len(clips[batch]), note)
             if time.monotonic() - last_checkpoint >= params.checkpoint_seconds:
@@ -224,29 +299,31 @@ def _step(
     run: _Run,
     params: TrainParams,
     data: TrainingSet,
-    store: FrameStore,
-    clips: NDArray[np.int64],
-    patches: NDArray[np.int64],
-    rate: float,
+    examples: Examples,
+    batch: tuple[NDArray[np.int64], NDArray[np.int64]],
+    n_steps: int,
 ) -> float:
-    device = _device()
-    frames = store.patches(data.store_rows[clips], patches)  # [patch, 96, 64]
-    target, weight = data.supervision.targets(clips)
+    """Take one step and return the loss, the mean over students."""
+    clips, which = batch
+    step, n_in_all = run.epoch * n_steps + run.step, params.epochs * n_steps
     for group in run.optimiser.param_groups:
-        group["lr"] = rate
-    logits: Tensor = run.network(torch.from_numpy(frames).to(device, torch.float32))
-    loss = weighted_bce(
-        logits,
-        torch.from_numpy(target).to(device),
-        torch.from_numpy(weight).to(device),
-        params.loss,
-    )
+        group["lr"] = learning_rate(params, step, n_in_all)
+    if isinstance(run.network, Probe):
+        run.network.reseed(params.seed, run.epoch, run.step)
+    logits: Tensor = run.network(*examples.inputs(clips, which))
+    target, weight = (torch.from_numpy(a).to(_device()) for a in data.supervision.targets(clips))
+    logits = logits if logits.ndim == 3 else logits.unsqueeze(0)  # [student, example, class]
+    loss = weighted_bce(logits, target.expand_as(logits), weight.expand_as(logits), params.loss)
     run.optimiser.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     run.optimiser.step()
-    value = float(loss.detach())
+    if step >= (1 - params.average_share) * n_in_all:
+        run.n_averaged += 1
+        for mean, parameter in zip(run.average, _trainable(run.network), strict=True):
+            mean.lerp_(parameter.detach(), 1 / run.n_averaged)
+    value = float(loss.detach()) / len(logits)
     if not math.isfinite(value):
-        names = store.clip_ids.gather(data.store_rows[np.unique(clips)]).to_list()
+        names = examples.names(clips)
         raise EarmarkError(
             f"the loss became {value} at epoch {run.epoch + 1}, step {run.step + 1}; lower the "
             f"learning rate, or look at the batch's clips: {', '.join(names)}"
@@ -254,11 +331,17 @@ def _step(
     return value
 
 
+def _trainable(network: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in network.parameters() if parameter.requires_grad]
+
+
 def _write_checkpoint(run: _Run, folder: Path, run_digest: str) -> None:
     state = {
         "digest": run_digest,
         "network": run.network.state_dict(),
         "optimiser": run.optimiser.state_dict(),
+        "average": run.average,
+        "n_averaged": run.n_averaged,
         "epoch": run.epoch,
         "step": run.step,
         "loss_sum": run.loss_sum,
@@ -269,17 +352,18 @@ def _write_checkpoint(run: _Run, folder: Path, run_digest: str) -> None:
 
 
 def _resume(
-    run: _Run, folder: Path, run_digest: str, n_patches: NDArray[np.int64], params: TrainParams
+    run: _Run, folder: Path, run_digest: str, per_clip: NDArray[np.int64], params: TrainParams
 ) -> int:
-    """Continue from a checkpoint of the same run; return how many patches it had seen."""
+    """Continue from a checkpoint of the same run; return how many examples it had seen."""
     state = _read_checkpoint(folder / "checkpoint.pt")
     if state is None or state["digest"] != run_digest:
         return 0
     run.network.load_state_dict(state["network"])
     run.optimiser.load_state_dict(state["optimiser"])
+    run.average, run.n_averaged = state["average"], state["n_averaged"]
     run.epoch, run.step = state["epoch"], state["step"]
     run.loss_sum, run.history = state["loss_sum"], state["history"]
-    per_epoch = int(_drawn(n_patches, params).sum())
+    per_epoch = int(_drawn(per_clip, params).sum())
     return run.epoch * per_epoch + min(run.step * params.batch_patches, per_epoch)
 
 
@@ -291,13 +375,28 @@ def _read_checkpoint(path: Path) -> dict[str, Any] | None:
 
 
 def _finish(
-    run: _Run, network: NetworkParams, data: TrainingSet, folder: Path, run_digest: str
-) -> None:
+    run: _Run,
+    network: NetworkParams,
+    data: TrainingSet,
+    n_inputs: int,
+    folder: Path,
+    run_digest: str,
+) -> Network | Probe:
+    """Write the result, averaged weights in place of the last ones where asked for."""
+    with torch.no_grad():
+        for parameter, mean in zip(_trainable(run.network), run.average, strict=False):
+            parameter.copy_(mean)
     weights = {name: value.contiguous() for name, value in run.network.state_dict().items()}
     with write_aside(folder / "weights.safetensors") as aside:
         save_file(weights, aside)
     write_json(folder / "params.json", network.model_dump(mode="json"))
     write_table(folder / "history.csv", pl.DataFrame(run.history))
-    class_ids = list(data.supervision.class_ids)
-    write_json(folder / "meta.json", {"digest": run_digest, "class_ids": class_ids})
+    meta = {
+        "digest": run_digest,
+        "class_ids": list(data.supervision.class_ids),
+        "n_inputs": n_inputs,
+        "n_students": data.supervision.n_students,
+    }
+    write_json(folder / "meta.json", meta)
     (folder / "checkpoint.pt").unlink(missing_ok=True)
+    return run.network.eval()

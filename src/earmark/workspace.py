@@ -6,7 +6,6 @@ their order; every matrix [clip, class] in the workspace refers to it.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -161,18 +160,3 @@ def write_dataset(
         truth.write(workspace.truth_path)
     labels.write(root / "labels.parquet")
     return workspace
-
-
-def nested_subset(sources: pl.Series, share: float, seed: int = 0) -> NDArray[np.bool_]:
-    """Choose about ``share`` of the clips, whole recordings at a time.
-
-    Each source draws one number from its name and the seed, so a smaller share is always nested
-    in a larger one, whatever other clips there are.
-    """
-    if share >= 1:
-        return np.ones(len(sources), bool)
-    draws = {
-        source: int.from_bytes(hashlib.sha256(f"{seed}:{source}".encode()).digest()[:8]) / 2**64
-        for source in sources.unique().to_list()
-    }
-    return np.array([draws[source] < share for source in sources.to_list()])

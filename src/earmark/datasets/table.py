@@ -1,80 +1,239 @@
-"""Any dataset given as a table of clips and a table of labels.
+"""Any dataset given as tables: CSV, TSV, Parquet, or Label Studio's JSON.
 
-Clips: ``clip_id`` and ``audio`` (path, relative to the table's folder), and where known
-``start_seconds``, ``end_seconds``, ``split`` (train, tune or eval) and ``source`` (the recording
-that a clip was cut from). Labels: ``clip_id, class_id, present``.
+One table of labels, or a table of clips beside it, in any of the forms of ``forms``. The summary
+says which column was taken for what. Only what somebody said becomes explicit: a multi-hot 0
+usually means that nobody said anything, so it is implicit unless ``zeros="absent"``.
 """
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 
-from earmark.artefacts import read_table
-from earmark.errors import EarmarkError, nearest
+from earmark.datasets.archives import AUDIO_SUFFIXES, find_audio
+from earmark.datasets.delimited import LINE, SourceTable, read_source
+from earmark.datasets.embeddings import write_embeddings
+from earmark.datasets.forms import (
+    CLIP_ROLES,
+    LABEL_ROLES,
+    FormedLabels,
+    Zeros,
+    check_given,
+    clip_ids,
+    column_note,
+    form_labels,
+    guess_columns,
+)
+from earmark.datasets.label_studio import read_label_studio
+from earmark.datasets.summary import ImportSummary
+from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
-from earmark.workspace import SPLITS, Workspace, write_dataset
+from earmark.progress import SILENT, Progress
+from earmark.splits import complete_splits
+from earmark.workspace import CLIP_SCHEMA, SPLITS, write_dataset
 
-SPLIT_SHARES = {"train": 0.8, "tune": 0.1, "eval": 0.1}
-"""Shares of recordings where the table of clips has no splits."""
-
-
-def import_tables(clips_path: Path, labels_path: Path, root: Path) -> Workspace:
-    """Read both tables, fill in what the clips leave out, and write a workspace."""
-    clips = _complete(read_table(clips_path), clips_path)
-    rows = read_table(labels_path)
-    if "class_id" not in rows.columns:
-        hint = nearest("class_id", rows.columns)
-        raise EarmarkError(f"{labels_path}: there is no column 'class_id'{hint}")
-    class_ids = rows["class_id"].cast(pl.String).drop_nulls().unique().sort().to_list()
-    labels = LabelSet.from_rows(rows, clips["clip_id"], class_ids, str(labels_path))
-    return write_dataset(root, clips, Ontology(tuple(class_ids)), labels)
+SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("tune", "val", "valid", "validation"), "tune"),
+    **dict.fromkeys(("eval", "evaluation", "test", "testing"), "eval"),
+}
+"""What other datasets call the splits. ``dev`` is train to some and tune to others: refused."""
 
 
-def _complete(clips: pl.DataFrame, path: Path) -> pl.DataFrame:
-    for column in ("clip_id", "audio"):
-        if column not in clips.columns:
-            hint = nearest(column, clips.columns)
-            raise EarmarkError(f"{path}: there is no column {column!r}{hint}")
-    clips = clips.with_columns(pl.col("clip_id", "audio").cast(pl.String))
-    if clips["clip_id"].is_duplicated().any():
-        twice = clips.filter(pl.col("clip_id").is_duplicated())["clip_id"][0]
-        raise EarmarkError(f"{path}: clip {twice!r} is listed twice")
-    for column in ("start_seconds", "end_seconds"):
-        if column not in clips.columns:
-            clips = clips.with_columns(pl.lit(None, pl.Float64).alias(column))
-    if "source" not in clips.columns:
-        clips = clips.with_columns(source="audio")
-    clips = clips.with_columns(pl.col("source").cast(pl.String).fill_null(pl.col("clip_id")))
-    if "split" not in clips.columns:
-        clips = clips.with_columns(pl.Series("split", map(_split_of, clips["source"].to_list())))
-    _check_splits(clips, path)
-    return clips.with_columns(_absolute(clips["audio"], path.parent))
+@dataclass(frozen=True)
+class _Told:
+    """What the file of labels holds: labels, and a table from which clips can be taken."""
+
+    table: SourceTable
+    labels: FormedLabels
+    parents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def _split_of(source: str) -> str:
-    """Place a recording by a number drawn from its name, so that it never changes split."""
-    draw = int.from_bytes(hashlib.sha256(source.encode()).digest()[:8]) / 2**64
-    for split, share in SPLIT_SHARES.items():
-        if draw < share:
-            return split
-        draw -= share
-    return "eval"
+def import_table(
+    clips: Path | None,
+    labels: Path,
+    work: Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    separator: str | None = None,
+    zeros: Zeros = "implicit",
+    audio: Path | None = None,
+    embeddings: Path | None = None,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> ImportSummary:
+    """Write a workspace from a table of labels and, unless that one names them too, one of clips.
+
+    ``columns`` names columns that are not guessed rightly, from our name to the table's, such as
+    ``{"class_id": "bird"}``. ``separator`` cuts a cell into classes. Paths of sound files start at
+    ``audio``, by default the folder of the table that names the clips; where ``audio`` is given,
+    files are also found by their names, in its folders and archives. ``embeddings`` become the
+    frames (see ``write_embeddings``). Without splits recordings are dealt out, drawn from ``seed``
+    (see ``splits.complete_splits``). Clips without a sound file have a null path.
+    """
+    told = _read_labels(labels, columns or {}, separator, zeros)
+    table = told.table if clips is None else read_source(clips)
+    check_given(columns or {}, told.table, table)
+    roles = guess_columns(table, columns or {})
+    listed = _read_clips(table, roles, may_repeat=clips is None)
+    label_set = _label_set(told, listed["clip_id"])
+    given = None if listed["split"].is_null().all() else listed["split"]
+    listed = listed.with_columns(complete_splits(label_set, listed["source"], given, seed))
+    listed, audio_notes = _with_audio(listed, table.path.parent, audio, work, progress)
+    ontology = Ontology(label_set.class_ids, told.parents)
+    workspace = write_dataset(work, listed, ontology, label_set)
+    n_found = listed["audio"].count()
+    if embeddings is not None:
+        n_found = len(write_embeddings(workspace, embeddings, progress).index)
+    notes = (column_note(table, roles, CLIP_ROLES), *told.labels.notes, *audio_notes)
+    return ImportSummary(workspace, len(listed), n_found, len(listed) - n_found, notes)
 
 
-def _check_splits(clips: pl.DataFrame, path: Path) -> None:
-    is_odd = ~clips["split"].is_in(SPLITS).fill_null(False)
-    if is_odd.any():
-        line = int(is_odd.arg_max() or 0)
+def _read_labels(
+    path: Path, given: Mapping[str, str], separator: str | None, zeros: Zeros
+) -> _Told:
+    if path.suffix.lower() == ".json":
+        export = read_label_studio(path)
+        names = frozenset(export.labels["class_id"].unique().to_list()) | export.parents.keys()
+        labels = FormedLabels(export.labels, names, export.notes)
+        return _Told(SourceTable(path, export.clips, "task"), labels, export.parents)
+    table = read_source(path)
+    roles = guess_columns(table, given)
+    labels = form_labels(table, roles, separator, zeros)
+    notes = (column_note(table, roles, LABEL_ROLES), *labels.notes)
+    return _Told(table, FormedLabels(labels.rows, labels.class_ids, notes))
+
+
+def _read_clips(table: SourceTable, roles: Mapping[str, str], *, may_repeat: bool) -> pl.DataFrame:
+    """Return the clips with LINE and all columns of CLIP_SCHEMA, null where the table has none.
+
+    Where clips ``may_repeat`` (a table of labels) their rows must say the same of them.
+    """
+    rows = pl.DataFrame([clip_ids(table, roles), table.rows[LINE].cast(pl.Int64)])
+    rows = rows.with_columns(
+        pl.lit(None, pl.String).alias(role)
+        if role not in roles
+        else table.rows[roles[role]].cast(pl.String).alias(role)
+        for role in CLIP_ROLES
+        if role != "clip_id"
+    )
+    if "audio" not in roles:
+        rows = rows.with_columns(audio=_if_sound_file("clip_id"))
+    if may_repeat:
+        rows = rows.unique(pl.exclude(LINE), keep="first", maintain_order=True)
+    _check_repeated(table, rows)
+    rows = rows.with_columns(_splits(table, rows))
+    for role in ("start_seconds", "end_seconds"):
+        rows = rows.with_columns(_seconds(table, rows, role))
+    default = "audio" if "start_seconds" in roles else "clip_id"
+    return rows.with_columns(pl.coalesce("source", default, "clip_id").alias("source"))
+
+
+def _check_repeated(table: SourceTable, rows: pl.DataFrame) -> None:
+    twice = rows.filter(~pl.col("clip_id").is_first_distinct())
+    if twice.is_empty():
+        return
+    clip_id = twice["clip_id"][0]
+    first = rows.filter(pl.col("clip_id") == clip_id)[LINE][0]
+    raise EarmarkError(
+        f"{table.at(twice[LINE][0])}: clip {clip_id!r} is listed before, in {table.unit} {first}; "
+        "every clip needs a name of its own, and one file, time, split and source"
+    )
+
+
+def _splits(table: SourceTable, rows: pl.DataFrame) -> pl.Series:
+    """Return the splits under our names; refuse unknown ones, and clips without where some have."""
+    given = rows["split"].str.to_lowercase()
+    split = given.replace_strict(SPLIT_NAMES, default=None, return_dtype=pl.String)
+    is_odd = split.is_null()
+    if is_odd.any() and given.count():
+        line, text = rows[LINE].filter(is_odd)[0], rows["split"].filter(is_odd)[0]
         raise EarmarkError(
-            f"{path}, line {line + 2}: split must be one of {', '.join(SPLITS)}, "
-            f"got {clips['split'][line]!r}"
+            f"{table.at(line)}: split must be one of {', '.join(SPLITS)} (or "
+            f"{', '.join(SPLIT_NAMES.keys() - set(SPLITS))}), got {text or 'nothing'!r}"
         )
+    return split
 
 
-def _absolute(audio: pl.Series, folder: Path) -> pl.Series:
-    paths = [None if name is None else str((folder / name).resolve()) for name in audio.to_list()]
-    return pl.Series("audio", paths, pl.String)
+def _seconds(table: SourceTable, rows: pl.DataFrame, role: str) -> pl.Series:
+    seconds = rows[role].cast(pl.Float64, strict=False)
+    is_odd = rows[role].is_not_null() & (seconds.is_null() | ~seconds.is_finite())
+    if is_odd.any():
+        line, text = rows[LINE].filter(is_odd)[0], rows[role].filter(is_odd)[0]
+        raise EarmarkError(f"{table.at(line)}: {role} must be a number, got {text!r}")
+    return seconds
+
+
+def _label_set(told: _Told, clips: pl.Series) -> LabelSet:
+    """Check the labels, with the lines of their table, and drop what is merely said twice."""
+    rows, place = told.labels.rows, told.table
+    strange = rows.filter(~pl.col("clip_id").is_in(clips.implode()))
+    if len(strange):
+        line, name = strange[LINE][0], strange["clip_id"][0]
+        raise EarmarkError(
+            f"{place.at(line)}: clip {name!r} is not in the table of clips ({len(strange):,} such "
+            "labels); do both tables name clips in the same way?"
+        )
+    rows = rows.unique(["clip_id", "class_id", "present"], keep="first", maintain_order=True)
+    again = rows.filter(~pl.struct("clip_id", "class_id").is_first_distinct())
+    if len(again):
+        clip_id, class_id, line = again.select("clip_id", "class_id", LINE).row(0)
+        is_same = (pl.col("clip_id") == clip_id) & (pl.col("class_id") == class_id)
+        raise EarmarkError(
+            f"{place.at(line)}: contradicts {place.unit} {rows.filter(is_same)[LINE][0]} (clip "
+            f"{clip_id!r}, class {class_id!r})"
+        )
+    if not told.labels.class_ids:
+        raise EarmarkError(f"{place.path}: there is not one label in it")
+    return LabelSet.from_rows(rows, clips, sorted(told.labels.class_ids), str(place.path))
+
+
+def _with_audio(
+    clips: pl.DataFrame, folder: Path, audio: Path | None, work: Path, progress: Progress
+) -> tuple[pl.DataFrame, list[str]]:
+    """Make the paths absolute, null where there is no file; look for files by name in ``audio``."""
+    base = audio if audio is not None and audio.is_dir() else folder
+    paths = [None if name is None else (base / name) for name in clips["audio"].to_list()]
+    places = [str(path.resolve()) if path and path.is_file() else None for path in paths]
+    clips = clips.with_columns(pl.Series("audio", places, pl.String), named=pl.col("audio"))
+    notes: list[str] = []
+    if audio is not None and clips["audio"].null_count():
+        clips, notes = _found_by_name(clips, audio, work, progress)
+    n_named = clips["named"].count()
+    n_missing = clips["audio"].null_count()
+    if n_missing and n_named:
+        first = clips.filter(pl.col("audio").is_null())["named"].drop_nulls()
+        hint = f", such as {base / first[0]}" if len(first) else ""
+        notes.append(f"{n_missing:,} clips have no sound file{hint}")
+    elif n_missing:
+        notes.append("no column names sound files: clips and labels only")
+    return clips.select(CLIP_SCHEMA.names()), notes
+
+
+def _found_by_name(
+    clips: pl.DataFrame, audio: Path, work: Path, progress: Progress
+) -> tuple[pl.DataFrame, list[str]]:
+    """Fill in null paths by files of the same name, without folder and ending."""
+    names = [Path(name).name for name in clips.select(pl.coalesce("named", "clip_id")).to_series()]
+    stems = [Path(name).stem if _is_sound_file(name) else name for name in names]
+    wanted = frozenset(stems)
+    meter = progress.job("find audio", len(clips), "files")
+    found = find_audio(audio, work, wanted.__contains__, meter)
+    files = found.files.unique("name", keep="first", maintain_order=True)
+    by_name = dict(files.select("name", "audio").iter_rows())
+    places = pl.Series([by_name.get(stem) for stem in stems], dtype=pl.String)
+    return clips.with_columns(pl.col("audio").fill_null(places)), list(found.notes)
+
+
+def _if_sound_file(column: str) -> pl.Expr:
+    """Return a column's names where they have the ending of a sound file, else null."""
+    endings = "|".join(suffix.removeprefix(".") for suffix in sorted(AUDIO_SUFFIXES))
+    return pl.when(pl.col(column).str.contains(rf"(?i)\.({endings})$")).then(pl.col(column))
+
+
+def _is_sound_file(name: str) -> bool:
+    return Path(name).suffix.lower() in AUDIO_SUFFIXES

@@ -1,0 +1,320 @@
+"""Audio as people really have it: folders, tars, Parquet files with embedded bytes.
+
+Later stages read plain files, so the wanted members of archives are unpacked once into the
+workspace's ``audio`` folder (the disk pays for them twice; nothing else is unpacked). A member
+that would land outside that folder, a link or a device is refused and counted. Folders may be
+links, even in circles.
+"""
+
+from __future__ import annotations
+
+import lzma
+import os
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+import polars as pl
+
+from earmark.errors import EarmarkError
+from earmark.progress import Meter
+
+AUDIO_SUFFIXES = frozenset(
+    (
+        ".wav", ".flac", ".mp3", ".ogg", ".oga", ".opus", ".m4a", ".aac", ".mp4", ".webm", ".mkv",
+        ".aif", ".aiff", ".wma", ".audio",
+    )
+)  # fmt: skip
+"""Endings of files that may hold sound, in any letter case; decoders go by content."""
+
+TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+
+ROWS_AT_ONCE = 256
+"""Rows of a Parquet file whose bytes are in memory at the same time: about 250 MB of wav."""
+
+ID_COLUMNS = ("clip_id", "video_id", "segment_id", "ytid", "youtube_id", "id", "name", "filename")
+"""Columns that name a Parquet file's rows where the embedded audio has no path, in this order."""
+
+_DAMAGE = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError)
+
+
+class DamagedArchive(EarmarkError):  # noqa: N818 - named for what it is, like UnreadableAudio
+    """An archive cannot be read to its end; ``offset`` is where its last readable member begins."""
+
+    def __init__(self, path: str | Path, offset: int, reason: str) -> None:
+        super().__init__(path, offset, reason)
+        self.path, self.offset = path, offset
+        self.reason = f"the archive is damaged from here on ({reason})"
+
+    def __str__(self) -> str:
+        return f"{self.path}, byte {self.offset:,}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class FoundAudio:
+    """The sound files of a dataset: a table ``name`` (without folder and ending), ``audio`` (path).
+
+    Paths of unpacked files are relative to the workspace, all others absolute. Files come in the
+    order of their paths. ``notes`` say what was unpacked, refused or damaged.
+    """
+
+    files: pl.DataFrame
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class _Tally:
+    """What the summary will say about archives."""
+
+    n_unpacked: int = 0
+    n_bytes: int = 0
+    n_misnamed: int = 0
+    refused: list[str] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
+
+    def notes(self, folder: Path) -> tuple[str, ...]:
+        notes = list(self.damaged)
+        if self.n_unpacked:
+            size = f"{self.n_bytes / 1e9:,.2f} GB"
+            notes.append(f"{self.n_unpacked:,} files ({size}) unpacked into {folder}")
+        if self.refused:
+            notes.append(
+                f"{len(self.refused):,} members of archives refused (a path that leads outside, "
+                f"a link or a device): {', '.join(self.refused[:3])}"
+            )
+        if self.n_misnamed:
+            notes.append(f"{self.n_misnamed:,} files passed over: their paths are not valid UTF-8")
+        return tuple(notes)
+
+
+def find_audio(
+    root: Path,
+    work: Path,
+    is_wanted: Callable[[str], bool],
+    meter: Meter | None = None,
+) -> FoundAudio:
+    """List the sound files under a folder, unpacking from archives those that are wanted.
+
+    ``root`` may also be one archive. ``is_wanted`` is asked about a file's name without folder and
+    ending, and decides about plain files and members alike. What lies in ``work`` is not searched.
+    """
+    if not root.exists():
+        raise EarmarkError(f"{root}: no such file or folder; where is the audio?")
+    tally = _Tally()
+    base = root if root.is_dir() else root.parent
+    names, paths = [], []
+    for path in walk_files(root, skip=work):
+        for name, audio in _sounds(path, base, work, is_wanted, tally):
+            if _is_text(audio):
+                names.append(name)
+                paths.append(audio)
+            else:
+                tally.n_misnamed += 1
+            if meter is not None:
+                meter.advance(1)
+    schema = {"name": pl.String, "audio": pl.String}
+    return FoundAudio(
+        pl.DataFrame({"name": names, "audio": paths}, schema), tally.notes(work / "audio")
+    )
+
+
+def walk_files(root: Path, skip: Path | None = None) -> Iterator[str]:
+    """Yield the path of every file under a folder in the order of names, or of ``root`` itself.
+
+    Links to folders are followed, each folder is entered once, and ``skip`` is not entered.
+    """
+    root = root.resolve()
+    if not root.is_dir():
+        yield str(root)
+        return
+    entered = {_identity(str(skip))} if skip is not None and skip.is_dir() else set()
+    waiting = [str(root)]
+    while waiting:
+        folder = waiting.pop()
+        if _identity(folder) in entered:
+            continue
+        entered.add(_identity(folder))
+        folders = []
+        for entry in _entries(folder):
+            if _is_kind(entry.is_dir):
+                folders.append(entry.path)
+            elif _is_kind(entry.is_file):
+                yield entry.path
+        waiting.extend(reversed(folders))
+
+
+def read_tar(
+    path: str | Path, is_wanted: Callable[[str], bool]
+) -> Iterator[tuple[str, bytes | None]]:
+    """Yield name and content of the wanted members in one pass; links and devices have None.
+
+    Nothing is unpacked to the disk. A damaged archive yields what it has, then raises
+    :class:`DamagedArchive`.
+    """
+    offset = 0
+    try:
+        with tarfile.open(path, "r|*") as tar:
+            while (member := tar.next()) is not None:
+                tar.members = []  # type: ignore[attr-defined] # or they all stay in memory
+                offset = member.offset
+                if member.isdir() or not is_wanted(member.name):
+                    continue
+                file = tar.extractfile(member) if member.isreg() else None
+                content = None if file is None else file.read()
+                if content is not None and len(content) < member.size:
+                    raise EOFError(f"it ends within {member.name}")
+                yield member.name, content
+    except _DAMAGE as error:
+        raise DamagedArchive(path, offset, str(error)) from None
+
+
+def duration_seconds(path: Path) -> float | None:
+    """Return the length of a sound file in seconds; None where its header does not tell."""
+    try:
+        import av  # optional, like soundfile: labels are of use without audio
+        import soundfile
+    except ImportError as error:
+        raise EarmarkError(
+            f"telling whole recordings from cut clips needs the audio libraries ({error}); "
+            "install them with: pip install 'earmark[audio]'"
+        ) from None
+    try:
+        return float(soundfile.info(path).duration)
+    except (soundfile.LibsndfileError, TypeError):
+        pass
+    try:
+        with av.open(f"file:{path}", metadata_errors="ignore") as container:
+            return None if container.duration is None else container.duration / av.time_base
+    except (av.FFmpegError, UnicodeError):
+        return None
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        raise EarmarkError(f"{folder}: the folder cannot be listed ({error.strerror})") from None
+
+
+def _is_kind(test: Callable[[], bool]) -> bool:
+    try:
+        return test()
+    except OSError:  # a link to itself, or to a place that may not be seen
+        return False
+
+
+def _identity(folder: str) -> tuple[int, int]:
+    status = os.stat(folder)
+    return status.st_dev, status.st_ino
+
+
+def _is_text(path: str) -> bool:
+    """Tell whether a path is text at all: tables cannot hold names in unknown encodings."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _sounds(
+    path: str, base: Path, work: Path, is_wanted: Callable[[str], bool], tally: _Tally
+) -> Iterator[tuple[str, str]]:
+    """Yield name and path of the wanted sounds in one file, be it a sound or an archive."""
+    lower = path.lower()
+    stem, suffix = os.path.splitext(os.path.basename(path))
+    if suffix.lower() in AUDIO_SUFFIXES:
+        if is_wanted(stem):
+            yield stem, path
+        return
+    if lower.endswith(TAR_SUFFIXES):
+        members = _tar_members(path, is_wanted, tally)
+    elif lower.endswith(".parquet"):
+        members = _parquet_members(path, is_wanted, tally)
+    else:
+        return
+    folder = Path("audio") / os.path.relpath(path, base.resolve())
+    for member, content in members:
+        _unpack(work / folder / member, content, tally)
+        yield member.stem, (folder / member).as_posix()
+
+
+def _unpack(target: Path, content: bytes, tally: _Tally) -> None:
+    """Write a member under its own name, whole or not at all; one that is there is kept."""
+    if target.exists() and target.stat().st_size == len(content):
+        return
+    aside = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_bytes(content)
+        # Not flushed to the disk one by one: what a power cut spoils is quarantined when read.
+        os.replace(aside, target)
+    except OSError as error:
+        raise EarmarkError(f"{target}: cannot be unpacked ({error.strerror})") from None
+    finally:
+        aside.unlink(missing_ok=True)
+    tally.n_unpacked += 1
+    tally.n_bytes += len(content)
+
+
+_Member = tuple[PurePosixPath, bytes]
+"""A member's path within its archive, and its content."""
+
+
+def _tar_members(path: str, is_wanted: Callable[[str], bool], tally: _Tally) -> Iterator[_Member]:
+    """Yield the wanted members; an archive that ends early yields what it has."""
+    try:
+        for name, content in read_tar(path, lambda name: _is_sound(name, is_wanted)):
+            member = PurePosixPath(name)
+            if content is None or member.is_absolute() or ".." in member.parts:
+                tally.refused.append(name)
+            else:
+                yield member, content
+    except DamagedArchive as error:
+        tally.damaged.append(str(error))
+
+
+def _is_sound(name: str, is_wanted: Callable[[str], bool]) -> bool:
+    member = PurePosixPath(name)
+    return member.suffix.lower() in AUDIO_SUFFIXES and is_wanted(member.stem)
+
+
+def _parquet_members(
+    path: str, is_wanted: Callable[[str], bool], tally: _Tally
+) -> Iterator[_Member]:
+    """Yield the wanted rows of a Parquet file with a column ``audio`` of bytes or {bytes, path}."""
+    try:
+        table = pl.scan_parquet(path, glob=False)
+        columns = _parquet_columns(table.collect_schema())
+        if columns is None:
+            return
+        for first in range(0, table.select(pl.len()).collect().item(), ROWS_AT_ONCE):
+            rows = table.slice(first, ROWS_AT_ONCE).select(*columns).collect()
+            for name, content in rows.drop_nulls().iter_rows():
+                member = PurePosixPath(PurePosixPath(name).name)
+                if member.suffix.lower() not in AUDIO_SUFFIXES:
+                    member = PurePosixPath(f"{member.name}.audio")
+                if is_wanted(member.stem):
+                    yield member, content
+    except (pl.exceptions.PolarsError, OSError) as error:
+        tally.damaged.append(f"{path}: passed over, it cannot be read as Parquet ({error})")
+
+
+def _parquet_columns(schema: pl.Schema) -> tuple[pl.Expr, pl.Expr] | None:
+    """Return expressions for names and bytes, or None for a table without embedded sound."""
+    audio = schema.get("audio")
+    names = [pl.col(column).cast(pl.String) for column in ID_COLUMNS if column in schema]
+    content = pl.col("audio")
+    if isinstance(audio, pl.Struct):
+        fields = {each.name: each.dtype for each in audio.fields}
+        if fields.get("bytes") != pl.Binary:
+            return None
+        if "path" in fields:
+            names.insert(0, content.struct.field("path"))
+        content = content.struct.field("bytes")
+    elif audio != pl.Binary:
+        return None
+    return (pl.coalesce(names).alias("name"), content.alias("content")) if names else None

@@ -1,0 +1,257 @@
+"""AudioSet's own label files: lists of segments, classes, ontology.
+
+A clip is named ``YTID_START`` with its start in milliseconds, as AudioSet's strong labels name
+segments; its source is the video. The lists name positives only: every other label is implicit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from earmark.artefacts import read_json, read_table
+from earmark.datasets.archives import walk_files
+from earmark.errors import EarmarkError
+from earmark.labels import LabelSet
+from earmark.ontology import Ontology
+from earmark.splits import assign
+from earmark.workspace import CLIP_SCHEMA, Split
+
+SEGMENT_FILES: dict[str, Split] = {
+    "eval_segments.csv": "eval",
+    "balanced_train_segments.csv": "train",
+    "unbalanced_train_segments.csv": "train",
+}
+"""Lists of segments and their splits; the first that lists a clip keeps it, so eval stays clean."""
+
+CLASSES_FILE, ONTOLOGY_FILE = "class_labels_indices.csv", "ontology.json"
+
+VIDEO_ID, NUMBER = "[A-Za-z0-9_-]{11}", r"[0-9]+(?:\.[0-9]*)?"
+"""Regular expressions of a video's id and of a time."""
+
+_LISTED = ("clip_id", "start_seconds", "end_seconds", "split", "source")
+_LINE = rf'^\s*"?({VIDEO_ID})"?\s*,\s*"?({NUMBER})"?\s*,\s*"?({NUMBER})"?\s*,(.*)$'
+_HEADER = r"(?i)^\s*(?:#\s|#[^,]*$|.*start)"
+
+
+@dataclass(frozen=True)
+class OfficialFiles:
+    """Where AudioSet's label files lie."""
+
+    segments: dict[str, Path]
+    classes: Path
+    ontology: Path | None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What the lists of segments say.
+
+    ``clips``: clip_id, start_seconds, end_seconds, split, source; ``positives``: clip_id, class_id.
+    """
+
+    clips: pl.DataFrame
+    positives: pl.DataFrame
+    notes: tuple[str, ...]
+
+
+def find_official(root: Path, skip: Path | None = None) -> OfficialFiles:
+    """Find the label files anywhere under a folder; the first in the order of paths counts."""
+    if not root.exists():
+        raise EarmarkError(f"{root}: no such folder")
+    wanted = {*SEGMENT_FILES, CLASSES_FILE, ONTOLOGY_FILE}
+    found: dict[str, Path] = {}
+    for path in map(Path, walk_files(root, skip)):
+        if path.name in wanted:
+            found.setdefault(path.name, path)
+    if CLASSES_FILE not in found:
+        raise EarmarkError(
+            f"{root}: {CLASSES_FILE} is not in it; it names AudioSet's classes and comes with the "
+            "segments at research.google.com/audioset/download.html"
+        )
+    segments = {name: found[name] for name in SEGMENT_FILES if name in found}
+    return OfficialFiles(segments, found[CLASSES_FILE], found.get(ONTOLOGY_FILE))
+
+
+def read_classes(path: Path) -> pl.DataFrame:
+    """Read class_labels_indices.csv: index, mid, display_name, in the order of the index."""
+    table = read_table(path)
+    for column in ("index", "mid", "display_name"):
+        if column not in table.columns:
+            raise EarmarkError(
+                f"{path}: expected the header index,mid,display_name, got "
+                f"{','.join(table.columns)!r}: is the header line missing?"
+            )
+    if not table["index"].dtype.is_integer():
+        raise EarmarkError(f"{path}: the column index must hold whole numbers")
+    return table.select("index", "mid", "display_name").sort("index")
+
+
+def read_ontology(classes: pl.DataFrame, path: Path | None) -> Ontology:
+    """Build the classes' names, definitions and parents; without ``path`` there are names only.
+
+    Parents may be nodes without a column of their own. Where such a node stands between two
+    classes ("Rock music", "Music genre", "Music"), the farther one is named as a parent as well,
+    so that no ancestor is lost.
+    """
+    mids = tuple(classes["mid"].to_list())
+    names = dict(zip(mids, classes["display_name"].to_list(), strict=True))
+    if path is None:
+        return Ontology(mids, names=names)
+    try:
+        nodes = {node["id"]: node for node in read_json(path)}
+        direct: dict[str, list[str]] = {mid: [] for mid in nodes}
+        for mid, node in nodes.items():
+            for child in node["child_ids"]:
+                direct.setdefault(child, []).append(mid)
+        definitions = {mid: nodes[mid].get("description", "") for mid in mids if mid in nodes}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise EarmarkError(
+            f"{path}: expected a list of nodes with id, child_ids and description ({error!r})"
+        ) from None
+    parents = {mid: _parents_with_columns(mid, direct, names.keys()) for mid in mids}
+    return Ontology(mids, parents, names, definitions)
+
+
+def ontology_notes(files: OfficialFiles) -> tuple[str, ...]:
+    """Say so where there is no ontology."""
+    if files.ontology is not None:
+        return ()
+    return (f"no {ONTOLOGY_FILE}: the classes have no parents and no definitions",)
+
+
+def read_segments(path: Path) -> pl.DataFrame:
+    """Read a list of segments: clip_id, source, start_seconds, end_seconds, class_ids (a list).
+
+    Comment lines or a header may stand above the first segment; a byte-order mark, CRLF, blank
+    lines and missing or doubled quotes are taken in stride. A line that is no segment is refused
+    with its number.
+    """
+    lines = pl.Series("text", [_read_text(path)]).str.split("\n").explode().to_frame()
+    lines = lines.with_row_index("line", offset=1).with_columns(
+        pl.col("text").str.extract_groups(_LINE).alias("parts")
+    )
+    _check_lines(lines, path)
+    part = pl.col("parts").struct
+    segments = lines.select(
+        "line",
+        "text",
+        source=part.field("1"),
+        start_seconds=part.field("2").cast(pl.Float64),
+        end_seconds=part.field("3").cast(pl.Float64),
+        class_ids=part.field("4").str.replace_all(r'["\s]', "").str.split(","),
+    ).drop_nulls("source")
+    _check_times(segments, path)
+    return segments.select(
+        segment_id().alias("clip_id"), "source", "start_seconds", "end_seconds", "class_ids"
+    )
+
+
+def segment_id() -> pl.Expr:
+    """Return the clip's name from the columns ``source`` and ``start_seconds``."""
+    milliseconds = (pl.col("start_seconds") * 1_000).round().cast(pl.Int64)
+    return pl.format("{}_{}", pl.col("source"), milliseconds)
+
+
+def read_listing(files: OfficialFiles, ontology: Ontology) -> Listing:
+    """Read all lists of segments; what is listed twice or names no class is left out and noted."""
+    if not files.segments:
+        clips = pl.DataFrame(schema={name: CLIP_SCHEMA[name] for name in _LISTED})
+        return Listing(clips, clips.select("clip_id", class_id="clip_id"), ())
+    segments = pl.concat(
+        read_segments(path).with_columns(split=pl.lit(SEGMENT_FILES[name]))
+        for name, path in files.segments.items()
+    )
+    unique = segments.unique("clip_id", keep="first", maintain_order=True)
+    notes = []
+    if len(unique) < len(segments):
+        notes.append(f"{len(segments) - len(unique):,} segments are listed twice: the first counts")
+    # One clip, one row per class; repetitions within a line are harmless.
+    named = unique.select("clip_id", class_id=pl.col("class_ids").list.unique(maintain_order=True))
+    named = named.explode("class_id").filter(pl.col("class_id") != "")
+    positives = named.filter(pl.col("class_id").is_in(ontology.class_ids))
+    unknown = named.filter(~pl.col("class_id").is_in(ontology.class_ids))["class_id"]
+    if len(positives) == 0:
+        raise EarmarkError(f"not one label in the segments is a class of {files.classes}")
+    notes += left_out("labels of the segments", unknown)
+    return Listing(unique.select(_LISTED), positives, tuple(notes))
+
+
+def take_tune(clips: pl.DataFrame, labels: LabelSet, tune_share: float) -> pl.DataFrame:
+    """Move a share of the training clips to the tune split, whole videos, classes alike."""
+    train = np.flatnonzero((clips["split"] == "train").to_numpy())
+    if tune_share == 0 or len(train) == 0:
+        return clips
+    shares = [1 - tune_share, tune_share]
+    part = assign(labels.select(train), clips["source"].gather(train), shares)
+    return clips.with_columns(clips["split"].clone().scatter(train[part == 1], "tune"))
+
+
+def left_out(what: str, unknown: pl.Series) -> list[str]:
+    """Return a note that names unknown classes, most frequent first; none where there are none."""
+    if len(unknown) == 0:
+        return []
+    names = unknown.value_counts(sort=True)[unknown.name].to_list()
+    return [
+        f"{len(unknown):,} {what} left out: {len(names):,} classes are not in {CLASSES_FILE} "
+        f"({', '.join(names[:3])})"
+    ]
+
+
+def _parents_with_columns(
+    mid: str, direct: dict[str, list[str]], has_column: Iterable[str]
+) -> tuple[str, ...]:
+    """Return the direct parents and the nearest classes behind those without a column."""
+    parents = list(direct.get(mid, ()))
+    seen, waiting = set(parents), [parent for parent in parents if parent not in has_column]
+    while waiting:
+        for parent in direct.get(waiting.pop(), ()):
+            if parent in seen:
+                continue
+            seen.add(parent)
+            if parent in has_column:
+                parents.append(parent)
+            else:
+                waiting.append(parent)
+    return tuple(parents)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise EarmarkError(f"{path}: not a text file in UTF-8 ({error})") from None
+
+
+def _check_lines(lines: pl.DataFrame, path: Path) -> None:
+    """Refuse lines that are no segments; above the first segment comments and a header may stand.
+
+    Spreadsheets turn ids that begin with a minus into ``#NAME?``: that is no comment.
+    """
+    is_segment = lines["parts"].struct.field("1").is_not_null()
+    first = is_segment.arg_max()
+    if first is None or not is_segment.any():
+        raise EarmarkError(f'{path}: no segments; lines must read YTID, 0.000, 10.000, "/m/09x0r"')
+    is_above = pl.col("line") < lines["line"][first]
+    is_blank = pl.col("text").str.strip_chars() == ""
+    odd = lines.filter(~is_segment)
+    odd = odd.filter(~(is_blank | (is_above & pl.col("text").str.contains(_HEADER))))
+    if len(odd):
+        more = f" ({len(odd) - 1:,} more such lines)" if len(odd) > 1 else ""
+        raise EarmarkError(
+            f"{path}, line {odd['line'][0]}: expected a video id of 11 characters, start and end "
+            f"in seconds and classes, as in 'YTID, 0.000, 10.000, \"/m/09x0r\"', "
+            f"got {odd['text'][0][:100]!r}{more}"
+        )
+
+
+def _check_times(segments: pl.DataFrame, path: Path) -> None:
+    odd = segments.filter(pl.col("end_seconds") <= pl.col("start_seconds"))
+    if len(odd):
+        raise EarmarkError(
+            f"{path}, line {odd['line'][0]}: the segment ends before it starts: {odd['text'][0]!r}"
+        )

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from audioset_files import write_sound
+from earmark.datasets.archives import (
+    DamagedArchive,
+    duration_seconds,
+    find_audio,
+    read_tar,
+    walk_files,
+)
+from earmark.errors import EarmarkError
+
+
+def everything(name: str) -> bool:
+    return True
+
+
+def write_tar(path: Path, members: dict[str, bytes], mode: str = "w") -> Path:
+    with tarfile.open(path, mode) as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def found(root: Path, work: Path, is_wanted=everything) -> dict[str, str]:
+    return dict(find_audio(root, work, is_wanted).files.iter_rows())
+
+
+def test_nested_folders_any_letter_case_and_odd_names(tmp_path: Path) -> None:
+    names = ["a.wav", "deep/er/b.FLAC", "with 'quotes' and\nnewline ü.mp3", "notes.txt"]
+    for name in names:
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).touch()
+    files = found(tmp_path / "in", tmp_path / "work")
+    assert set(files) == {"a", "b", "with 'quotes' and\nnewline ü"}
+    assert all(Path(path).is_absolute() and Path(path).exists() for path in files.values())
+
+
+def test_link_loops_end_and_links_to_folders_are_followed(tmp_path: Path) -> None:
+    root, elsewhere = tmp_path / "in", tmp_path / "elsewhere"
+    root.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "a.wav").touch()
+    (elsewhere / "back").symlink_to(root)
+    (root / "disk").symlink_to(elsewhere)
+    (root / "self").symlink_to(root / "self")
+    (root / "gone.wav").symlink_to(root / "nowhere.wav")
+    assert [Path(path).name for path in walk_files(root)] == ["a.wav"]
+
+
+def test_the_workspace_itself_is_not_searched(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / "audio").mkdir(parents=True)
+    (work / "audio" / "a.wav").touch()
+    (tmp_path / "b.wav").touch()
+    assert set(found(tmp_path, work)) == {"b"}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names are text there")
+def test_paths_that_are_not_text_are_counted(tmp_path: Path) -> None:
+    try:
+        Path(os.fsdecode(bytes(tmp_path) + b"/\xff.wav")).touch()
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    result = find_audio(tmp_path, tmp_path / "work", everything)
+    assert len(result.files) == 0
+    assert "1 files passed over" in result.notes[0]
+
+
+@pytest.mark.parametrize(("name", "mode"), [("x.tar", "w"), ("x.tar.gz", "w:gz")])
+def test_tars_are_unpacked_into_the_workspace_once(tmp_path: Path, name: str, mode: str) -> None:
+    work = tmp_path / "work"
+    root = tmp_path / "in"
+    root.mkdir()
+    members = {"./train/a.wav": b"sound a", "train/b.wav": b"unwanted", "readme.txt": b"text"}
+    write_tar(root / name, members, mode)
+    result = find_audio(root, work, lambda stem: stem == "a")
+    assert result.files.rows() == [("a", f"audio/{name}/train/a.wav")]
+    assert (work / result.files["audio"][0]).read_bytes() == b"sound a"
+    assert "1 files (0.00 GB) unpacked" in result.notes[0]
+    assert not list(work.rglob("b.wav"))
+    again = find_audio(root / name, work, everything)  # the archive itself as the root
+    assert dict(again.files.iter_rows())["a"] == f"audio/{name}/train/a.wav"
+    assert "1 files" in again.notes[0]  # b alone
+
+
+def test_members_that_lead_outside_and_links_are_refused(tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    root.mkdir()
+    path = write_tar(root / "x.tar", {"../evil.wav": b"x", "/abs.wav": b"x", "good.wav": b"x"})
+    with tarfile.open(path, "a") as tar:
+        link = tarfile.TarInfo("link.wav")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    result = find_audio(root, tmp_path / "work", everything)
+    assert result.files["name"].to_list() == ["good"]
+    assert any("3 members of archives refused" in note for note in result.notes)
+    assert sorted(path.name for path in tmp_path.rglob("*.wav")) == ["good.wav"]
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_a_truncated_tar_yields_what_it_has(tmp_path: Path, mode: str) -> None:
+    root = tmp_path / "in"
+    root.mkdir()
+    contents = {f"{name}.wav": os.urandom(30_000) for name in "abc"}
+    path = write_tar(root / "x.tar", contents, mode)
+    path.write_bytes(path.read_bytes()[:70_000])
+    result = find_audio(root, tmp_path / "work", everything)
+    assert result.files["name"].to_list() == ["a", "b"]
+    assert any("x.tar" in note and "damaged" in note for note in result.notes)
+    with pytest.raises(DamagedArchive, match="damaged from here on"):
+        list(read_tar(path, everything))
+
+
+@pytest.mark.parametrize(
+    ("columns", "file"),
+    [
+        ({"audio": [{"bytes": b"abc", "path": "some/dir/x1.flac"}]}, "x1.flac"),
+        ({"video_id": ["x1"], "audio": [{"bytes": b"abc", "path": None}]}, "x1.audio"),
+        ({"video_id": ["x1"], "audio": [b"abc"]}, "x1.audio"),
+        ({"video_id": ["x1"], "audio": [{"bytes": b"abc", "path": "../../x1.wav"}]}, "x1.wav"),
+    ],
+)
+def test_parquet_with_embedded_bytes(tmp_path: Path, columns: dict, file: str) -> None:
+    root, work = tmp_path / "in", tmp_path / "work"
+    root.mkdir()
+    schema = {"audio": pl.Struct({"bytes": pl.Binary, "path": pl.String})}
+    if isinstance(columns["audio"][0], bytes):
+        schema = {"audio": pl.Binary}
+    pl.DataFrame(columns, schema_overrides=schema).write_parquet(root / "00.parquet")
+    result = find_audio(root, work, everything)
+    assert result.files.rows() == [("x1", f"audio/00.parquet/{file}")]
+    assert (work / "audio/00.parquet" / file).read_bytes() == b"abc"
+
+
+def test_parquet_in_several_batches_and_without_sound(tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    root.mkdir()
+    ids = [f"x{i}" for i in range(600)]
+    sounds = pl.DataFrame({"video_id": ids, "audio": [name.encode() for name in ids]})
+    sounds.write_parquet(root / "sounds.parquet", row_group_size=100)
+    pl.DataFrame({"audio": ["a.wav"]}).write_parquet(root / "clips.parquet")
+    (root / "broken.parquet").write_bytes(b"PAR1")
+    result = find_audio(root, tmp_path / "work", everything)
+    assert result.files["name"].to_list() == ids
+    contents = [(tmp_path / "work" / path).read_text() for path in result.files["audio"]]
+    assert contents == ids
+    assert any("broken.parquet: passed over" in note for note in result.notes)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(EarmarkError, match="where is the audio"):
+        find_audio(tmp_path / "none", tmp_path, everything)
+
+
+def test_durations(tmp_path: Path) -> None:
+    assert duration_seconds(write_sound(tmp_path / "a.flac", 2.5)) == pytest.approx(2.5)
+    (tmp_path / "b.wav").write_bytes(b"no sound")
+    assert duration_seconds(tmp_path / "b.wav") is None

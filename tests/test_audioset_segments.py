@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from audioset_files import BALANCED, DOG, MUSIC, ROCK, SPEECH, segments_text, write_official
+from earmark.datasets.audioset_segments import (
+    find_official,
+    read_classes,
+    read_listing,
+    read_ontology,
+    read_segments,
+)
+from earmark.errors import EarmarkError
+
+
+def read(tmp_path: Path, text: str | bytes) -> pl.DataFrame:
+    path = tmp_path / "eval_segments.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_segments(path)
+
+
+def test_the_official_layout(tmp_path: Path) -> None:
+    segments = read(tmp_path, segments_text(BALANCED))
+    assert segments.rows() == [
+        ("--PJHxphWEs_30000", "--PJHxphWEs", 30.0, 40.0, [SPEECH, DOG]),
+        ("Yabcdefghij_0", "Yabcdefghij", 0.0, 10.0, [SPEECH]),
+        ("_abcdefghi__3327", "_abcdefghi_", 3.327, 10.0, [DOG]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeff" + segments_text(BALANCED),
+        segments_text(BALANCED).replace("\n", "\r\n"),
+        BALANCED,  # no comment lines
+        "YTID,start_seconds,end_seconds,positive_labels\n" + BALANCED,
+        segments_text(BALANCED).rstrip("\n"),
+        segments_text(BALANCED.replace("\n", "\n\n")),
+        segments_text(BALANCED.replace('"', "")),  # lists not quoted
+        segments_text(BALANCED.replace(' "', ' ""').replace('"\n', '""\n')),
+        segments_text(BALANCED.replace('"\n', "\n")),  # a quote that is never closed
+        segments_text(BALANCED.replace(", ", ",")),
+        "".join(f'"{line.replace(chr(34), chr(34) * 2)}"\n' for line in BALANCED.splitlines()),
+    ],
+    ids=[
+        "bom", "crlf", "no comments", "plain header", "no last newline", "blank lines",
+        "no quotes", "doubled quotes", "open quotes", "no spaces", "lines quoted whole",
+    ],
+)  # fmt: skip
+def test_spoilt_files_read_the_same(tmp_path: Path, text: str) -> None:
+    expected = read(tmp_path, segments_text(BALANCED))
+    assert read(tmp_path, text).equals(expected)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("too_short, 0.000, 10.000, /m/09x0r", "line 5: expected a video id of 11 characters"),
+        ("abcdefghijk, zero, 10.000, /m/09x0r", "line 5: expected a video id"),
+        ("abcdefghijk, 0.000", "line 5: expected a video id"),
+        ("#NAME?, 30.000, 40.000, /m/09x0r", "line 5: .*got '#NAME"),
+        ("abcdefghijk, 10.000, 10.000, /m/09x0r", "line 5: the segment ends before it starts"),
+    ],
+)
+def test_lines_that_are_no_segments_are_refused_by_number(
+    tmp_path: Path, line: str, message: str
+) -> None:
+    first, *others = BALANCED.splitlines()
+    with pytest.raises(EarmarkError, match=message):
+        read(tmp_path, segments_text("\n".join([first, line, *others])))
+
+
+def test_a_spreadsheets_first_line_is_no_comment(tmp_path: Path) -> None:
+    mangled = BALANCED.replace("--PJHxphWEs", "#NAME?")
+    with pytest.raises(EarmarkError, match=r"line 4: .*#NAME\?"):
+        read(tmp_path, segments_text(mangled))
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# a comment\n", "<html>404</html>\n"])
+def test_files_without_segments(tmp_path: Path, text: str) -> None:
+    with pytest.raises(EarmarkError, match=r"eval_segments\.csv"):
+        read(tmp_path, text)
+
+
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    with pytest.raises(EarmarkError, match="not a text file in UTF-8"):
+        read(tmp_path, b"\x1f\x8b\xff")
+
+
+def test_an_empty_list_of_classes_is_a_clip_without_positives(tmp_path: Path) -> None:
+    files = find_official(write_official(tmp_path, BALANCED + 'abcdefghijk, 0.000, 10.000, ""\n'))
+    listing = read_listing(files, read_ontology(read_classes(files.classes), files.ontology))
+    assert "abcdefghijk_0" in listing.clips["clip_id"].to_list()
+    assert "abcdefghijk_0" not in listing.positives["clip_id"].to_list()
+    assert listing.notes == ()
+
+
+def test_unknown_classes_and_repeated_segments_are_counted(tmp_path: Path) -> None:
+    lines = (
+        'abcdefghijk, 0.000, 10.000, "/m/09x0r,/m/none,/m/09x0r"\n'
+        'abcdefghijk, 0.000, 10.000, "/m/04rlf"\n'
+        'abcdefghijk, 20.000, 30.000, "/m/none,/m/nought"\n'
+    )
+    files = find_official(write_official(tmp_path, lines, evaluation=None))
+    listing = read_listing(files, read_ontology(read_classes(files.classes), files.ontology))
+    assert listing.clips["clip_id"].to_list() == ["abcdefghijk_0", "abcdefghijk_20000"]
+    assert listing.positives.rows() == [("abcdefghijk_0", SPEECH)]
+    twice, unknown = listing.notes
+    assert twice.startswith("1 segments are listed twice")
+    assert unknown.startswith("3 labels of the segments left out: 2 classes")
+    assert "(/m/none, /m/nought)" in unknown
+
+
+def test_a_clip_in_both_lists_stays_in_eval(tmp_path: Path) -> None:
+    line = 'abcdefghijk, 0.000, 10.000, "/m/09x0r"\n'
+    files = find_official(write_official(tmp_path, BALANCED + line, line))
+    listing = read_listing(files, read_ontology(read_classes(files.classes), files.ontology))
+    split = listing.clips.filter(pl.col("source") == "abcdefghijk")["split"]
+    assert split.to_list() == ["eval"]
+
+
+def test_no_known_class_at_all_is_an_error(tmp_path: Path) -> None:
+    files = find_official(write_official(tmp_path, BALANCED.replace("/m/", "/x/"), None))
+    ontology = read_ontology(read_classes(files.classes), files.ontology)
+    with pytest.raises(EarmarkError, match="not one label"):
+        read_listing(files, ontology)
+
+
+def test_ontology_keeps_ancestors_behind_nodes_without_a_column(tmp_path: Path) -> None:
+    files = find_official(write_official(tmp_path))
+    ontology = read_ontology(read_classes(files.classes), files.ontology)
+    assert ontology.class_ids == (SPEECH, MUSIC, ROCK, DOG)
+    assert ontology.names[ROCK] == "Rock music"
+    assert ontology.definitions[DOG] == f"The sound of {DOG}."
+    assert ontology.parents[ROCK] == ("/m/genre", MUSIC)
+    assert ontology.parents[SPEECH] == ("/m/human",)
+    assert MUSIC in ontology.from_table(ontology.to_table()).ancestors(ROCK)
+
+
+def test_files_are_found_in_nested_folders(tmp_path: Path) -> None:
+    write_official(tmp_path / "a" / "csv")
+    (tmp_path / "a" / "csv" / "ontology.json").rename(tmp_path / "ontology.json")
+    files = find_official(tmp_path)
+    assert list(files.segments) == ["eval_segments.csv", "balanced_train_segments.csv"]
+    assert files.ontology == (tmp_path / "ontology.json").resolve()
+
+
+def test_files_that_are_missing_or_malformed(tmp_path: Path) -> None:
+    with pytest.raises(EarmarkError, match="no such folder"):
+        find_official(tmp_path / "nowhere")
+    with pytest.raises(EarmarkError, match="class_labels_indices"):
+        find_official(tmp_path)
+    classes = tmp_path / "class_labels_indices.csv"
+    classes.write_text('0,/m/09x0r,"Speech"\n1,/m/04rlf,"Music"\n')
+    with pytest.raises(EarmarkError, match="is the header line missing"):
+        read_classes(classes)
+    classes.write_text('index,mid,display_name\nzero,/m/09x0r,"Speech"\n')
+    with pytest.raises(EarmarkError, match="whole numbers"):
+        read_classes(classes)
+    write_official(tmp_path)
+    (tmp_path / "ontology.json").write_text(json.dumps({"nodes": []}))
+    with pytest.raises(EarmarkError, match="expected a list of nodes"):
+        read_ontology(read_classes(classes), tmp_path / "ontology.json")
