@@ -136,7 +136,7 @@ def test_a_table_of_ones_own_is_imported_and_bad_audio_quarantined(tmp_path: Pat
     )
     labels = {"clip_id": ["a", "b"], "class_id": ["hiss", "hiss"], "present": [True, False]}
     pl.DataFrame(labels).write_csv(tmp_path / "labels.csv")
-    earmark("import", "table", "clips.csv", "labels.csv", "--work", "w", folder=tmp_path)
+    earmark("import", "table", "labels.csv", "--clips", "clips.csv", "--work", "w", folder=tmp_path)
     done = earmark("features", "w", "--json", folder=tmp_path)
     told = json.loads(done.stdout)
     assert (told["clips"], told["read"], told["quarantined"]) == (7, 3, 4)

@@ -239,7 +239,7 @@ def test_implicit_labels_are_refused_unless_they_are_said_to_be_absent(tmp_path)
     assert hidden.truth.n_positives.tolist() == incomplete.labels.n_positives.tolist()
 
 
-def test_the_complete_workspace_is_never_overwritten(tmp_path):
+def test_a_dataset_is_never_overwritten(tmp_path):
     complete = complete_workspace(tmp_path)
     with pytest.raises(EarmarkError, match="in another folder"):
-        hidden_workspace(complete, tmp_path / "models" / "..", HidingParams())
+        hidden_workspace(complete, tmp_path, HidingParams())

@@ -9,7 +9,8 @@ import pytest
 from earmark.flagging import ignored
 from earmark.params import CrossFitParams, ModelParams, NetworkParams, SweepParams, TrainParams
 from earmark.scoring import Scores, cross_fit, readable_clips
-from earmark.sweep import Mask, Masked, Student, read_sweep, run_sweep, student_scores, students
+from earmark.students import Mask, Masked, Student, student_scores, students
+from earmark.sweep import read_sweep, run_sweep
 from earmark.workspace import Workspace
 from scenes import CLASS_IDS, band_workspace, open_store
 

@@ -187,6 +187,13 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     assert summary.workspace.labels.class_ids == ("cat", "dog")
 
 
+def test_a_column_that_only_sounds_like_ours_can_be_left_out(tmp_path: Path) -> None:
+    labels = "clip_id,label,rating\na,dog,4\nb,cat,5\nc,cat,3\n"
+    with pytest.raises(EarmarkError, match=r"line 2: rating must say whether"):
+        imported(tmp_path, labels)
+    assert states(imported(tmp_path, labels, columns={"present": "-"})) == [[0, 1], [1, 0], [1, 0]]
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -196,7 +203,7 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
 )
 def test_misspelt_columns_are_named(tmp_path: Path, columns: dict[str, str], message: str) -> None:
     with pytest.raises(EarmarkError, match=message):
-        imported(tmp_path, "clip_id,bird,label\na,x,y\n", None, columns=columns)
+        imported(tmp_path, "clip_id,bird\na,x\n", None, columns=columns)
 
 
 @pytest.mark.parametrize(

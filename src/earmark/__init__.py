@@ -27,7 +27,8 @@ only those above it:
 - ``counting``: how many labels of a class are missing
 - ``flagging``: thresholds, flags, policies
 - ``evaluation``: scores and labels to results with intervals
-- ``sweep``: students at all operating points
+- ``students``: what each student of a sweep ignores, and their training
+- ``sweep``: students at all operating points, evaluated with controls
 - ``figures``: the paper's figures and ours
 - ``verdict``: what the results say, in a sentence
 - ``tables``: the paper's tables, as CSV and LaTeX

@@ -32,6 +32,8 @@ import_app = typer.Typer(help="Bring a dataset into a workspace.", no_args_is_he
 app.add_typer(import_app, name="import")
 
 Work = Annotated[Path, typer.Argument(help="The workspace folder.", metavar="WORK")]
+WorkOption = Annotated[Path, typer.Option("--work", help="The workspace folder to write.")]
+Root = Annotated[Path, typer.Argument(help="The dataset's folder.", metavar="ROOT")]
 RecipeOption = Annotated[
     str | None,
     typer.Option("--recipe", help="A shipped recipe's name or a TOML file; the last one used."),
@@ -113,17 +115,147 @@ def import_scenes(
 
 @import_app.command("table")
 def import_table(
-    clips: Annotated[Path, typer.Argument(help="CSV or Parquet: clip_id, audio, ...")],
-    labels: Annotated[Path, typer.Argument(help="CSV or Parquet: clip_id, class_id, present.")],
-    work: Annotated[Path, typer.Option(help="The workspace folder.")],
+    labels: Annotated[Path, typer.Argument(help="CSV, Parquet or Label Studio JSON.")],
+    work: WorkOption,
+    clips: Annotated[
+        Path | None, typer.Option(help="Table of clips, where labels do not say it all.")
+    ] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="ROLE=NAME where a guess would be wrong; repeatable.")
+    ] = None,
+    separator: Annotated[str | None, typer.Option(help="Between labels in one cell.")] = None,
+    zeros: Annotated[
+        str, typer.Option(help="What 0 means in a multi-hot table: implicit or absent.")
+    ] = "implicit",
+    audio: Annotated[Path | None, typer.Option(help="Folder that audio paths start at.")] = None,
+    embeddings: Annotated[
+        Path | None, typer.Option(help="Folder of CLIP.npy, or one .npy: frames from elsewhere.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring in any dataset given as a table of clips and a table of labels."""
-    from earmark.datasets.table import import_tables
+    """Bring in any dataset given as tables; guessed columns are shown."""
+    from typing import cast
 
-    workspace = import_tables(clips, labels, work)
-    summary = {"clips": workspace.labels.n_clips, "classes": workspace.labels.n_classes}
-    _tell(as_json, next_command=f"earmark lint {work}", wrote=work, **summary)
+    from earmark.datasets import table
+    from earmark.datasets.forms import Zeros
+    from earmark.progress import Display
+
+    pairs = (pair.partition("=") for pair in column or [])
+    if zeros not in ("implicit", "absent"):
+        raise EarmarkError(f"--zeros is implicit or absent, got {zeros!r}")
+    with Display() as progress:
+        summary = table.import_table(
+            clips,
+            labels,
+            work,
+            columns={role: name for role, _, name in pairs} or None,
+            separator=separator,
+            zeros=cast(Zeros, zeros),
+            audio=audio,
+            embeddings=embeddings,
+            progress=progress,
+        )
+    _tell_import(summary, as_json)
+
+
+@import_app.command("audioset")
+def import_audioset(
+    root: Root,
+    work: WorkOption,
+    audio: Annotated[Path | None, typer.Option(help="Where the audio is, if not in ROOT.")] = None,
+    ratings: Annotated[
+        Path | None, typer.Option(help="Table of human ratings: brings explicit negatives.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring in AudioSet's official lists, with whatever of the audio is there."""
+    from earmark.datasets import audioset
+    from earmark.progress import Display
+
+    with Display() as progress:
+        summary = audioset.import_audioset(
+            root, work, audio=audio, ratings=ratings, progress=progress
+        )
+    _tell_import(summary, as_json)
+
+
+@import_app.command("audioset-features")
+def import_audioset_features(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
+    """Bring in AudioSet's official VGGish embeddings, from the folder or the tar."""
+    from earmark.datasets import audioset_features
+    from earmark.progress import Display
+
+    with Display() as progress:
+        summary = audioset_features.import_audioset_features(root, work, progress=progress)
+    _tell_import(summary, as_json, has_frames=True)
+
+
+@import_app.command("fsd50k")
+def import_fsd50k(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
+    """Bring in FSD50K with its votes: agreed answers become explicit labels."""
+    from earmark.datasets import fsd50k
+    from earmark.progress import Display
+
+    with Display() as progress:
+        summary = fsd50k.import_fsd50k(root, work, progress=progress)
+    _tell_import(summary, as_json)
+
+
+@import_app.command("openmic")
+def import_openmic(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
+    """Bring in OpenMIC-2018: masked-in labels are explicit, its VGGish features the frames."""
+    from earmark.datasets import openmic
+    from earmark.progress import Display
+
+    with Display() as progress:
+        summary = openmic.import_openmic(root, work, progress=progress)
+    _tell_import(summary, as_json, has_frames=True)
+
+
+@app.command()
+def hide(
+    work: Work,
+    out: Annotated[Path, typer.Option(help="The workspace to write.")],
+    lowest_recall: Annotated[float, typer.Option(min=0, max=1)] = 0.3,
+    highest_recall: Annotated[float, typer.Option(min=0, max=1)] = 0.95,
+    assume_complete: Annotated[
+        bool, typer.Option("--assume-complete", help="Take implicit labels for absent ones.")
+    ] = False,
+    seed: int = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Hide labels of a fully labelled workspace as nomination does, and keep the truth."""
+    from earmark.hiding import hidden_workspace, n_missing
+    from earmark.params import HidingParams
+    from earmark.workspace import Workspace
+
+    params = HidingParams(recall_range=(lowest_recall, highest_recall), seed=seed)
+    hidden = hidden_workspace(Workspace.open(work), out, params, assume_complete=assume_complete)
+    assert hidden.truth is not None
+    hidden_labels = int(n_missing(hidden.truth, hidden.labels).sum())
+    _tell(as_json, next_command=f"earmark features {out}", wrote=out, hidden_labels=hidden_labels)
+
+
+@app.command()
+def subset(
+    work: Work,
+    out: Annotated[Path, typer.Option(help="The workspace to write.")],
+    share: Annotated[float, typer.Option(min=0.0001, max=1, help="Of the train split.")] = 0.2,
+    seed: int = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Make tr_small from tr_large: nested, whole recordings, class distribution kept."""
+    from earmark.splits import subset_workspace
+    from earmark.workspace import Workspace
+
+    smaller, deviation = subset_workspace(Workspace.open(work), out, share, seed)
+    _tell(
+        as_json,
+        next_command=f"earmark features {out}",
+        wrote=out,
+        train_clips=len(smaller.rows("train")),
+        largest_deviation=str(deviation),
+    )
 
 
 @app.command()
@@ -401,6 +533,18 @@ def _tell(as_json: bool, next_command: str | None = None, **facts: Any) -> None:
         print(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
     if next_command:
         print(f"next: {next_command}")
+
+
+def _tell_import(summary: Any, as_json: bool, has_frames: bool = False) -> None:
+    """Print what an import found; datasets with frames of their own need no features stage."""
+    work = summary.workspace.root
+    if not as_json:
+        for line in summary.lines():
+            print(line)
+    verb = "score" if has_frames else "features"
+    counts = {"listed": summary.n_listed, "found": summary.n_found, "missing": summary.n_missing}
+    facts = {**counts, "notes": list(summary.notes)} if as_json else {}
+    _tell(as_json, next_command=f"earmark {verb} {work}", wrote=work, **facts)
 
 
 def _print_outcome(outcome: Any, recipe: Recipe) -> None:

@@ -87,8 +87,8 @@ def hidden_workspace(
     absent.
     """
     out, truth = Path(out), workspace.labels
-    if out.resolve() == workspace.root.resolve():
-        raise EarmarkError(f"{out}: the truth is in here; hide the labels in another folder")
+    if Workspace(out).has_dataset():
+        raise EarmarkError(f"{out}: there is a dataset in it; hide the labels in another folder")
     n_implicit = int(truth.n_implicit.sum())
     if n_implicit and not assume_complete:
         raise EarmarkError(

@@ -42,10 +42,10 @@ def assign(
     """Deal clips out to parts 0..n-1 of given shares; return the part of each clip [clip].
 
     Recordings (clips of equal ``sources`` [clip]) stay whole. They are placed one by one, those
-    with the rarest class first and otherwise in an order drawn from ``seed``, each into the part
-    that needs its classes most: a part has had so much of what it is due of a class, and the sum
-    over the recording's positives is smallest there. Ties go to the part with fewest clips for
-    its share, then to the earlier one. No clips give an empty array.
+    with the rarest class first, then the longest, then in an order drawn from ``seed``. Each goes
+    to the part that needs its classes most: a part has had so much of what it is due of a class,
+    and the sum over the recording's positives is smallest there. Ties go to the part with fewest
+    clips for its share, then to the earlier one. No clips give an empty array.
     """
     if len(shares) == 0 or min(shares) <= 0:
         raise EarmarkError(f"shares must be positive numbers, got {list(shares)}")
@@ -109,8 +109,8 @@ def subset(
     """Choose ``share`` of the clips, whole recordings at a time; return who is chosen [clip].
 
     This makes the paper's tr_small from tr_large. The clips are dealt out to SLICES equal parts,
-    of which the first ones are taken; the part in which the share ends is cut in the same way,
-    down to single recordings. The cuts do not depend on the share, so a smaller subset lies
+    taken one after another; the part in which the share ends is cut in the same way, down to
+    single recordings. Neither cuts nor order depend on the share, so a smaller subset lies
     within every larger one of the same seed. The share is met to within half a recording, and at
     least one recording is chosen.
     """
@@ -121,8 +121,9 @@ def subset(
     names = pl.Series(sources, dtype=pl.String)
     is_chosen = np.zeros(labels.n_clips, bool)
     rows, n_wanted = np.arange(labels.n_clips), share * labels.n_clips
+    turn = np.random.default_rng(seed).permutation(SLICES)  # the first dealt have the longest
     while n_wanted > 0 and names.gather(rows).n_unique() > 1:
-        slices = assign(labels.select(rows), names.gather(rows), [1 / SLICES] * SLICES, seed)
+        slices = turn[assign(labels.select(rows), names.gather(rows), [1 / SLICES] * SLICES, seed)]
         ends = np.cumsum(np.bincount(slices, minlength=SLICES))
         n_whole = int(np.searchsorted(ends, n_wanted, side="right"))
         is_chosen[rows[slices < n_whole]] = True
@@ -189,11 +190,14 @@ class _Recordings:
         return cls(of_clip, n_clips, labels.n_positives[by_frequency].tolist(), starts, positives)
 
     def rarest_first(self, seed: int) -> Iterator[tuple[int, int, list[int]]]:
-        """Yield the number of a recording, its clips and its positives, those of rarest first."""
+        """Yield each recording's number, its clips and its positives: rarest classes first.
+
+        Long recordings come before short ones, which can then fill the gaps.
+        """
         rarest = np.append(self.positives, 0)[self.starts[:-1]]
         rarest[np.diff(self.starts) == 0] = len(self.n_positives)  # without positives: last
         shuffled = np.random.default_rng(seed).permutation(len(rarest))
-        order = shuffled[np.argsort(rarest[shuffled], kind="stable")]
+        order = shuffled[np.lexsort((-self.n_clips[shuffled], rarest[shuffled]))]
         # Plain lists: taking single numbers out of arrays would cost more than all the rest.
         positives, n_clips = self.positives.tolist(), self.n_clips[order].tolist()
         firsts, ends = self.starts[order].tolist(), self.starts[order + 1].tolist()

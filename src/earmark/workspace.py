@@ -52,6 +52,10 @@ class Workspace:
             )
         return workspace
 
+    def __reduce__(self) -> tuple[type[Workspace], tuple[Path]]:
+        """Send another process the folder's name, not the tables that were read from it."""
+        return Workspace, (self.root,)
+
     def has_dataset(self) -> bool:
         """Tell whether clips, classes and labels are there."""
         names = ("clips.parquet", "classes.parquet", "labels.parquet")

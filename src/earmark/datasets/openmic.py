@@ -140,8 +140,8 @@ def _read_keys(path: Path) -> list[str]:
         return [str(key) for key in np.load(content, allow_pickle=False)]
     texts = [
         argument
-        for opcode, argument, _ in pickletools.genops(content)
-        if isinstance(argument, str) and "UNICODE" in opcode.name and _is_key(argument)
+        for _, argument, _ in pickletools.genops(content)
+        if isinstance(argument, str) and _is_key(argument)
     ]
     if shape != (len(texts),) or len(set(texts)) < len(texts):
         raise ValueError(f"sample_key should hold {shape} different keys, got {len(set(texts))}")

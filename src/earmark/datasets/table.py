@@ -7,7 +7,8 @@ usually means that nobody said anything, so it is implicit unless ``zeros="absen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,16 +70,17 @@ def import_table(
     """Write a workspace from a table of labels and, unless that one names them too, one of clips.
 
     ``columns`` names columns that are not guessed rightly, from our name to the table's, such as
-    ``{"class_id": "bird"}``. ``separator`` cuts a cell into classes. Paths of sound files start at
-    ``audio``, by default the folder of the table that names the clips; where ``audio`` is given,
-    files are also found by their names, in its folders and archives. ``embeddings`` become the
-    frames (see ``write_embeddings``). Without splits recordings are dealt out, drawn from ``seed``
-    (see ``splits.complete_splits``). Clips without a sound file have a null path.
+    ``{"class_id": "bird"}``; ``-`` stands for none. ``separator`` cuts a cell into classes. Paths
+    of sound files start at ``audio``, by default the folder of the table that names the clips;
+    where ``audio`` is given, files are also found by their names, in its folders and archives.
+    ``embeddings`` become the frames (see ``write_embeddings``). Without splits recordings are
+    dealt out, drawn from ``seed`` (see ``splits.complete_splits``). Clips without a sound file
+    have a null path.
     """
-    told = _read_labels(labels, columns or {}, separator, zeros)
-    table = told.table if clips is None else read_source(clips)
-    check_given(columns or {}, told.table, table)
-    roles = guess_columns(table, columns or {})
+    named, clip_tables = columns or {}, [] if clips is None else [read_source(clips)]
+    told = _read_labels(labels, clip_tables, named, separator, zeros)
+    table = clip_tables[0] if clip_tables else told.table
+    roles = guess_columns(table, named)
     listed = _read_clips(table, roles, may_repeat=clips is None)
     label_set = _label_set(told, listed["clip_id"])
     given = None if listed["split"].is_null().all() else listed["split"]
@@ -94,14 +96,20 @@ def import_table(
 
 
 def _read_labels(
-    path: Path, given: Mapping[str, str], separator: str | None, zeros: Zeros
+    path: Path,
+    clip_tables: Sequence[SourceTable],
+    given: Mapping[str, str],
+    separator: str | None,
+    zeros: Zeros,
 ) -> _Told:
     if path.suffix.lower() == ".json":
         export = read_label_studio(path)
         names = frozenset(export.labels["class_id"].unique().to_list()) | export.parents.keys()
+        check_given(given, SourceTable(path, export.clips), *clip_tables)
         labels = FormedLabels(export.labels, names, export.notes)
         return _Told(SourceTable(path, export.clips, "task"), labels, export.parents)
     table = read_source(path)
+    check_given(given, table, *clip_tables)
     roles = guess_columns(table, given)
     labels = form_labels(table, roles, separator, zeros)
     notes = (column_note(table, roles, LABEL_ROLES), *labels.notes)
@@ -196,9 +204,9 @@ def _with_audio(
     clips: pl.DataFrame, folder: Path, audio: Path | None, work: Path, progress: Progress
 ) -> tuple[pl.DataFrame, list[str]]:
     """Make the paths absolute, null where there is no file; look for files by name in ``audio``."""
-    base = audio if audio is not None and audio.is_dir() else folder
-    paths = [None if name is None else (base / name) for name in clips["audio"].to_list()]
-    places = [str(path.resolve()) if path and path.is_file() else None for path in paths]
+    base = (audio if audio is not None and audio.is_dir() else folder).resolve()
+    paths = [os.path.join(base, name or "") for name in clips["audio"].to_list()]
+    places = [path if os.path.isfile(path) else None for path in paths]
     clips = clips.with_columns(pl.Series("audio", places, pl.String), named=pl.col("audio"))
     notes: list[str] = []
     if audio is not None and clips["audio"].null_count():
