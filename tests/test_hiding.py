@@ -241,5 +241,5 @@ def test_implicit_labels_are_refused_unless_they_are_said_to_be_absent(tmp_path)
 
 def test_a_dataset_is_never_overwritten(tmp_path):
     complete = complete_workspace(tmp_path)
-    with pytest.raises(EarmarkError, match="in another folder"):
+    with pytest.raises(EarmarkError, match="give another folder"):
         hidden_workspace(complete, tmp_path, HidingParams())

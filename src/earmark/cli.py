@@ -110,7 +110,7 @@ def import_scenes(
         "classes": labels.n_classes,
         "explicit": len(labels.present),
     }
-    _tell(as_json, next_command=f"earmark features {work}", wrote=work, **summary)
+    _tell(as_json, next_command=_after_import(work), wrote=work, **summary)
 
 
 @import_app.command("table")
@@ -187,7 +187,7 @@ def import_audioset_features(root: Root, work: WorkOption, as_json: AsJson = Fal
 
     with Display() as progress:
         summary = audioset_features.import_audioset_features(root, work, progress=progress)
-    _tell_import(summary, as_json, has_frames=True)
+    _tell_import(summary, as_json)
 
 
 @import_app.command("fsd50k")
@@ -209,7 +209,7 @@ def import_openmic(root: Root, work: WorkOption, as_json: AsJson = False) -> Non
 
     with Display() as progress:
         summary = openmic.import_openmic(root, work, progress=progress)
-    _tell_import(summary, as_json, has_frames=True)
+    _tell_import(summary, as_json)
 
 
 @app.command()
@@ -233,7 +233,7 @@ def hide(
     hidden = hidden_workspace(Workspace.open(work), out, params, assume_complete=assume_complete)
     assert hidden.truth is not None
     hidden_labels = int(n_missing(hidden.truth, hidden.labels).sum())
-    _tell(as_json, next_command=f"earmark features {out}", wrote=out, hidden_labels=hidden_labels)
+    _tell(as_json, next_command=_after_import(out), wrote=out, hidden_labels=hidden_labels)
 
 
 @app.command()
@@ -251,7 +251,7 @@ def subset(
     smaller, deviation = subset_workspace(Workspace.open(work), out, share, seed)
     _tell(
         as_json,
-        next_command=f"earmark features {out}",
+        next_command=_after_import(out),
         wrote=out,
         train_clips=len(smaller.rows("train")),
         largest_deviation=str(deviation),
@@ -535,16 +535,20 @@ def _tell(as_json: bool, next_command: str | None = None, **facts: Any) -> None:
         print(f"next: {next_command}")
 
 
-def _tell_import(summary: Any, as_json: bool, has_frames: bool = False) -> None:
-    """Print what an import found; datasets with frames of their own need no features stage."""
+def _tell_import(summary: Any, as_json: bool) -> None:
+    """Print what an import found."""
     work = summary.workspace.root
     if not as_json:
         for line in summary.lines():
             print(line)
-    verb = "score" if has_frames else "features"
     counts = {"listed": summary.n_listed, "found": summary.n_found, "missing": summary.n_missing}
     facts = {**counts, "notes": list(summary.notes)} if as_json else {}
-    _tell(as_json, next_command=f"earmark {verb} {work}", wrote=work, **facts)
+    _tell(as_json, next_command=_after_import(work), wrote=work, **facts)
+
+
+def _after_import(work: Path) -> str:
+    """Return the next command: datasets that bring frames of their own need no features stage."""
+    return f"earmark {'score' if (work / 'frames' / 'meta.json').exists() else 'features'} {work}"
 
 
 def _print_outcome(outcome: Any, recipe: Recipe) -> None:

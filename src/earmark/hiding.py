@@ -10,8 +10,6 @@ two (:func:`missing_labels`, :func:`n_missing`) says which labels are missing.
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -24,7 +22,7 @@ from earmark.errors import EarmarkError
 from earmark.labels import IMPLICIT, PRESENT, LabelSet
 from earmark.ontology import Ontology
 from earmark.params import HidingParams
-from earmark.workspace import Workspace, write_dataset
+from earmark.workspace import Workspace, derive_workspace
 
 _CHUNK_CLIPS = 4096
 
@@ -81,14 +79,11 @@ def hidden_workspace(
 ) -> Workspace:
     """Write a copy of a fully labelled workspace in which labels are hidden and the truth is kept.
 
-    The truth goes to ``truth.parquet``, to judge by and never to train on; the other workspace's
-    audio is shared, its frames too (as hard links, or copies on another disk). Implicit labels
-    are refused, because nobody knows their truth, unless ``assume_complete`` takes them for
-    absent.
+    The truth goes to ``truth.parquet``, to judge by and never to train on; audio and frames are
+    shared. Implicit labels are refused, because nobody knows their truth, unless
+    ``assume_complete`` takes them for absent.
     """
-    out, truth = Path(out), workspace.labels
-    if Workspace(out).has_dataset():
-        raise EarmarkError(f"{out}: there is a dataset in it; hide the labels in another folder")
+    truth = workspace.labels
     n_implicit = int(truth.n_implicit.sum())
     if n_implicit and not assume_complete:
         raise EarmarkError(
@@ -96,12 +91,8 @@ def hidden_workspace(
             "implicit, so the truth is not known; if they are all truly absent, say so with "
             "--assume-complete"
         )
-    clips = workspace.clips.with_columns(
-        pl.Series("audio", [_absolute(workspace, name) for name in workspace.clips["audio"]])
-    )
-    _share(workspace.frames_folder, out / "frames")
     labels = hide(truth, workspace.ontology, params)
-    return write_dataset(out, clips.cast({"audio": pl.String}), workspace.ontology, labels, truth)
+    return derive_workspace(workspace, out, labels, truth)
 
 
 def recalls(class_ids: Iterable[str], params: HidingParams) -> NDArray[np.float64]:
@@ -152,24 +143,6 @@ def _missing(truth: LabelSet, labels: LabelSet) -> Iterator[tuple[slice, NDArray
         )
     for rows in _chunks(truth.n_clips):
         yield rows, (truth.states(rows) == PRESENT) & (labels.states(rows) == IMPLICIT)
-
-
-def _absolute(workspace: Workspace, audio: str | None) -> str | None:
-    return None if audio is None else str(workspace.audio_path(audio).resolve())
-
-
-def _share(frames: Path, copy: Path) -> None:
-    """Link the files of a frame store; later stages replace files and never write into them."""
-    if copy.exists():
-        shutil.rmtree(copy)
-    if not (frames / "meta.json").exists():
-        return
-    copy.mkdir(parents=True)
-    for path in frames.iterdir():
-        try:
-            os.link(path, copy / path.name)
-        except OSError:  # another disk, or a file system without links
-            shutil.copy2(path, copy / path.name)
 
 
 def _chunks(n_clips: int) -> Iterator[slice]:

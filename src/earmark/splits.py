@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
+from earmark.workspace import Workspace, derive_workspace
 
 SPLIT_SHARES = {"train": 0.8, "tune": 0.1, "eval": 0.1}
 """Shares of the clips where a dataset has no splits of its own."""
@@ -34,6 +36,11 @@ class Deviation(NamedTuple):
 
     relative: float
     class_id: str | None
+
+    def __str__(self) -> str:
+        if self.class_id is None:
+            return "not measured: no class has enough positives"
+        return f"{self.relative:.2%} ({self.class_id})"
 
 
 def assign(
@@ -132,6 +139,24 @@ def subset(
     if n_wanted > len(rows) / 2 or not is_chosen.any():
         is_chosen[rows] = True
     return is_chosen
+
+
+def subset_workspace(
+    workspace: Workspace, out: str | Path, share: float, seed: int = 0
+) -> tuple[Workspace, Deviation]:
+    """Write a workspace with a share of the train split and all of the others.
+
+    Audio and frames are shared with the original. The deviation is the largest one of a class's
+    prior from that in the whole train split (see :func:`largest_deviation`).
+    """
+    train = workspace.rows("train")
+    labels = workspace.labels.select(train)
+    is_chosen = subset(labels, workspace.clips["source"].gather(train), share, seed)
+    is_kept = np.ones(workspace.labels.n_clips, bool)
+    is_kept[train] = is_chosen
+    truth = None if workspace.truth is None else workspace.truth.select(is_kept)
+    smaller = derive_workspace(workspace, out, workspace.labels.select(is_kept), truth)
+    return smaller, largest_deviation(labels, is_chosen)
 
 
 def largest_deviation(
