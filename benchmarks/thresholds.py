@@ -1,0 +1,185 @@
+"""Thresholds at 18 points and flags at 1 % from scores on disk: time and memory.
+
+Makes scores [clip, class] as float32 ``.npy`` in a temporary folder, then measures, in processes
+of their own: reading the file from the page cache into one buffer, ``numpy.load``, Earmark's
+``survey`` (thresholds and flags in one pass, with and without chances), and cleanlab's multi-label
+filter with one job at smaller sizes, from which its time at the full size is extrapolated by a
+straight line. Prints a table and writes ``results/thresholds_<clips>.json``.
+
+    python benchmarks/thresholds.py [--clips 506721] [--classes 527] [--rival-clips 10000 20000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from scipy.special import expit
+
+from earmark.labels import LabelSet
+
+POSITIVES_PER_CLIP = 2.5
+MISSING_SHARE = 0.3
+BUFFER_BYTES = 16 << 20
+
+
+def make_scores(folder: Path, n_clips: int, n_classes: int, seed: int = 0) -> None:
+    """Write ``logits.npy`` and the places of explicit positives, in classes of a long tail."""
+    rng = np.random.default_rng(seed)
+    priors = 1 / np.arange(3, n_classes + 3) ** 1.1
+    priors *= POSITIVES_PER_CLIP / priors.sum()
+    shape = (n_clips, n_classes)
+    logits = np.lib.format.open_memmap(folder / "logits.npy", "w+", np.float32, shape)
+    places = []
+    for start in range(0, n_clips, 8192):
+        chunk = rng.standard_normal(logits[start : start + 8192].shape, dtype=np.float32)
+        is_true = rng.random(chunk.shape, dtype=np.float32) < priors.astype(np.float32)
+        logits[start : start + 8192] = 2 * chunk + 6 * is_true + np.log(priors).astype(np.float32)
+        is_known = is_true & (rng.random(chunk.shape, dtype=np.float32) > MISSING_SHARE)
+        places.append(np.flatnonzero(is_known) + start * n_classes)
+    logits.flush()
+    np.save(folder / "positives.npy", np.concatenate(places))
+
+
+def make_aside(folder: Path, n_clips: int, n_classes: int) -> None:
+    """Make scores in a process of its own: a child's peak memory starts at its parent's."""
+    process = multiprocessing.get_context("spawn").Process(
+        target=make_scores, args=(folder, n_clips, n_classes)
+    )
+    process.start()
+    process.join()
+
+
+def read_through(folder: Path) -> float:
+    buffer = bytearray(BUFFER_BYTES)
+    start = time.perf_counter()
+    with (folder / "logits.npy").open("rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+    return time.perf_counter() - start
+
+
+def load_whole(folder: Path) -> float:
+    start = time.perf_counter()
+    np.load(folder / "logits.npy")
+    return time.perf_counter() - start
+
+
+def survey_scores(folder: Path, with_chance: bool) -> float:
+    from earmark.flagging import survey
+
+    labels = read_labels(folder)
+    start = time.perf_counter()
+    survey(labels, folder / "logits.npy", with_chance=with_chance)
+    return time.perf_counter() - start
+
+
+def read_labels(folder: Path) -> LabelSet:
+    """Build the label set without ever holding a dense matrix."""
+    n_clips, n_classes = np.load(folder / "logits.npy", mmap_mode="r").shape
+    rows, columns = np.divmod(np.load(folder / "positives.npy"), n_classes)
+    starts = np.searchsorted(rows, np.arange(n_clips + 1))
+    clip_ids = pl.Series("clip_id", np.arange(n_clips)).cast(pl.String)
+    class_ids = tuple(f"/m/{column:05d}" for column in range(n_classes))
+    return LabelSet(clip_ids, class_ids, starts, columns.astype(np.int32), np.ones(len(rows), bool))
+
+
+def filter_with_cleanlab(folder: Path) -> float:
+    from cleanlab.multilabel_classification.filter import find_label_issues
+
+    labels = read_labels(folder)
+    given = [part.tolist() for part in np.split(labels.columns, labels.starts[1:-1])]
+    probabilities = expit(np.load(folder / "logits.npy"))
+    start = time.perf_counter()
+    find_label_issues(given, probabilities, n_jobs=1)
+    return time.perf_counter() - start
+
+
+TASKS: dict[str, Callable[[Path], float]] = {
+    "read": read_through,
+    "numpy.load": load_whole,
+    "survey": lambda folder: survey_scores(folder, with_chance=False),
+    "survey with chances": lambda folder: survey_scores(folder, with_chance=True),
+    "cleanlab": filter_with_cleanlab,
+}
+
+
+def measure(task: str, folder: Path, n_repeats: int = 3) -> dict[str, float]:
+    """Run a task in fresh processes; return the least seconds and the most memory."""
+    runs = []
+    for _ in range(n_repeats):
+        command = [sys.executable, __file__, "--task", task, "--folder", str(folder)]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        runs.append(json.loads(output.splitlines()[-1]))
+    return {
+        "seconds": min(run["seconds"] for run in runs),
+        "peak_gb": max(run["peak_gb"] for run in runs),
+    }
+
+
+def measure_rival(sizes: list[int], n_classes: int, n_clips: int) -> dict[str, float]:
+    """Extrapolate cleanlab's time and memory by a straight line through smaller sizes."""
+    runs = []
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as name:
+            make_aside(Path(name), size, n_classes)
+            runs.append(measure("cleanlab", Path(name), n_repeats=1))
+            print(f"cleanlab at {size:,} clips: {runs[-1]['seconds']:.1f} s", flush=True)
+    return {
+        key: float(np.polyval(np.polyfit(sizes, [run[key] for run in runs], 1), n_clips))
+        for key in ("seconds", "peak_gb")
+    }
+
+
+def report(results: dict[str, dict[str, float]]) -> None:
+    read, survey = results["read"]["seconds"], results["survey"]["seconds"]
+    print(f"{'':24}{'seconds':>10}{'x read':>10}{'x survey':>10}{'peak GB':>10}")
+    for name, result in results.items():
+        seconds = result["seconds"]
+        print(
+            f"{name:24}{seconds:10.2f}{seconds / read:10.1f}{seconds / survey:10.1f}"
+            f"{result['peak_gb']:10.2f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clips", type=int, default=506_721)
+    parser.add_argument("--classes", type=int, default=527)
+    parser.add_argument("--rival-clips", type=int, nargs="*", default=[10_000, 20_000])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--task", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.task:
+        seconds = TASKS[arguments.task](arguments.folder)
+        peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+        print(json.dumps({"seconds": seconds, "peak_gb": peak_gb}))
+        return
+    with tempfile.TemporaryDirectory() as name:
+        make_aside(Path(name), arguments.clips, arguments.classes)
+        read_through(Path(name))
+        names = [task for task in TASKS if task != "cleanlab"]
+        results = {task: measure(task, Path(name), arguments.repeats) for task in names}
+    if arguments.rival_clips:
+        rival = measure_rival(arguments.rival_clips, arguments.classes, arguments.clips)
+        results["cleanlab (extrapolated)"] = rival
+    report(results)
+    path = Path(__file__).parent / "results" / f"thresholds_{arguments.clips}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"n_classes": arguments.classes, **results}, indent=1) + "\n")
+    print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
