@@ -53,6 +53,19 @@ class Thresholds:
     n_implicit: NDArray[np.int64]
     n_ignored: NDArray[np.int64]
 
+    def table(self, class_ids: Sequence[str]) -> pl.DataFrame:
+        """Return one row per point and class: discard_percent, class_id, n_implicit, ..."""
+        n_points, n_classes = self.values.shape
+        return pl.DataFrame(
+            {
+                "discard_percent": np.repeat(np.array(self.discard_percents, float), n_classes),
+                "class_id": list(class_ids) * n_points,
+                "n_implicit": np.tile(self.n_implicit, n_points),
+                "n_ignored": self.n_ignored.ravel(),
+                "threshold": self.values.ravel(),
+            }
+        )
+
 
 def thresholds(
     labels: LabelSet,

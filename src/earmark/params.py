@@ -191,7 +191,7 @@ class SceneParams(Params):
     n_train: int = Field(1_800, ge=1)
     n_tune: int = Field(400, ge=1)
     n_eval: int = Field(800, ge=1)
-    clip_seconds: float = Field(4.0, ge=1.0)
+    clip_seconds: float = Field(4.0, ge=0.5)
     max_events: int = Field(4, ge=1)
     shortest_event_seconds: float = Field(0.3, gt=0)
     """Events last from this to the whole clip, evenly on a logarithmic scale."""

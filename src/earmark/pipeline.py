@@ -94,7 +94,7 @@ def make_dataset(
 def write_flags(workspace: Workspace, scores: Scores, discard_percent: float) -> pl.DataFrame:
     """Write the thresholds of the paper's 18 points, and the flags of one point."""
     labels = scored_labels(workspace, scores)
-    table = thresholds_table(_all_thresholds(labels, scores), labels)
+    table = _all_thresholds(labels, scores).table(labels.class_ids)
     flags = flag(labels, scores.logits, discard_percent=discard_percent)
     write_table(workspace.flags_folder / "thresholds.parquet", table)
     write_table(workspace.flags_folder / "flags.parquet", flags)
@@ -140,7 +140,7 @@ def make_report(workspace: Workspace, recipe: Recipe) -> Path:
         title=f"earmark: {recipe.name}",
         results=sweep.results,
         per_class=sweep.per_class,
-        thresholds=thresholds_table(_all_thresholds(labels, scores), labels),
+        thresholds=_all_thresholds(labels, scores).table(labels.class_ids),
         classes=class_summary(labels, workspace.ontology),
         judged=judged_flags(workspace, scores),
         heard=_heard(workspace, recipe, scores, labels, flags),
@@ -149,20 +149,6 @@ def make_report(workspace: Workspace, recipe: Recipe) -> Path:
         sample_rate_hz=recipe.front_end.sample_rate_hz,
     )
     return write_report(workspace.report_folder, contents)
-
-
-def thresholds_table(found: Thresholds, labels: LabelSet) -> pl.DataFrame:
-    """Return thresholds as stored: discard_percent, class_id, n_implicit, n_ignored, threshold."""
-    n_points, n_classes = found.values.shape
-    return pl.DataFrame(
-        {
-            "discard_percent": np.repeat(np.array(found.discard_percents, float), n_classes),
-            "class_id": list(labels.class_ids) * n_points,
-            "n_implicit": np.tile(found.n_implicit, n_points),
-            "n_ignored": found.n_ignored.ravel(),
-            "threshold": found.values.ravel(),
-        }
-    )
 
 
 def export_labels(workspace: Workspace, scores: Scores, discard_percent: float, path: Path) -> int:
