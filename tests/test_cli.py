@@ -76,7 +76,9 @@ def test_every_verb_prints_the_next_one(tmp_path: Path, recipe: Path) -> None:
         earmark("evaluate", "w/labels.parquet", scores, "--json", folder=tmp_path).stdout
     )
     assert 0 < measured["lwlrap"] <= 1
-    assert "findings in w/labels.parquet" in earmark("lint", "w", folder=tmp_path).stdout
+    linted = earmark("lint", "w", folder=tmp_path).stdout
+    assert "findings in w/labels.parquet" in linted
+    assert "implicit labels are certain, because a child is present" in linted
 
 
 def test_models_prints_the_papers_sizes(tmp_path: Path) -> None:
@@ -166,7 +168,7 @@ def test_lint_lists_every_bad_line_of_a_file(tmp_path: Path) -> None:
     assert "line 4: contradicts line 2" in done.stdout
     assert "line 5: clip 'z' is not in the list" in done.stdout
     found = earmark("lint", "labels.csv", "--json", folder=tmp_path, code=1)
-    assert [finding["line"] for finding in json.loads(found.stdout)] == [4]
+    assert [finding["line"] for finding in json.loads(found.stdout)["findings"]] == [4]
 
 
 def test_a_full_disk_loses_nothing_and_says_what_to_do(

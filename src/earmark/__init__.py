@@ -34,7 +34,7 @@ only those above it:
 - ``tables``: the paper's tables, as CSV and LaTeX
 - ``report``: one self-contained page
 - ``pipeline``: all stages of one run
-- ``cli``: one verb per stage
+- ``console``, ``importing``, ``cli``: the command line, one verb per stage
 """
 
 from __future__ import annotations

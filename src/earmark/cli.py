@@ -19,8 +19,22 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from earmark.console import (
+    AsJson,
+    RecipeOption,
+    Work,
+    Workers,
+    after_import,
+    chosen_recipe,
+    keep_recipe,
+    tell,
+)
 from earmark.errors import EarmarkError
+from earmark.importing import import_app
 from earmark.params import Recipe
+
+N_IMPLIED_SHOWN = 20
+"""Implied labels that ``lint`` prints; ``--json`` lists all."""
 
 app = typer.Typer(
     help="Find the labels your sound dataset is missing, and train as if they had been there.",
@@ -28,18 +42,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-import_app = typer.Typer(help="Bring a dataset into a workspace.", no_args_is_help=True)
 app.add_typer(import_app, name="import")
-
-Work = Annotated[Path, typer.Argument(help="The workspace folder.", metavar="WORK")]
-WorkOption = Annotated[Path, typer.Option("--work", help="The workspace folder to write.")]
-Root = Annotated[Path, typer.Argument(help="The dataset's folder.", metavar="ROOT")]
-RecipeOption = Annotated[
-    str | None,
-    typer.Option("--recipe", help="A shipped recipe's name or a TOML file; the last one used."),
-]
-Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; all cores.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 
 
 class _Interrupted(BaseException):
@@ -83,133 +86,13 @@ def run(
     from earmark.progress import Display
 
     chosen = pipeline.find_recipe(recipe)
-    _keep_recipe(work, chosen)
+    keep_recipe(work, chosen)
     with Display() as progress:
         outcome = pipeline.run(chosen, work, n_workers=workers, progress=progress)
     if as_json:
-        _tell(as_json, report=outcome.report, n_flags=outcome.n_flags)
+        tell(as_json, report=outcome.report, n_flags=outcome.n_flags)
     else:
         _print_outcome(outcome, chosen)
-
-
-@import_app.command("scenes")
-def import_scenes(
-    work: Work, recipe: RecipeOption = "demo", workers: Workers = None, as_json: AsJson = False
-) -> None:
-    """Make synthetic sound scenes with known truth, and hide labels as nomination does."""
-    from earmark import pipeline
-    from earmark.progress import Display
-
-    chosen = _recipe(work, recipe)
-    _keep_recipe(work, chosen)
-    with Display() as progress:
-        workspace = pipeline.make_dataset(chosen, work, n_workers=workers, progress=progress)
-    labels = workspace.labels
-    summary = {
-        "clips": labels.n_clips,
-        "classes": labels.n_classes,
-        "explicit": len(labels.present),
-    }
-    _tell(as_json, next_command=_after_import(work), wrote=work, **summary)
-
-
-@import_app.command("table")
-def import_table(
-    labels: Annotated[Path, typer.Argument(help="CSV, Parquet or Label Studio JSON.")],
-    work: WorkOption,
-    clips: Annotated[
-        Path | None, typer.Option(help="Table of clips, where labels do not say it all.")
-    ] = None,
-    column: Annotated[
-        list[str] | None, typer.Option(help="ROLE=NAME where a guess would be wrong; repeatable.")
-    ] = None,
-    separator: Annotated[str | None, typer.Option(help="Between labels in one cell.")] = None,
-    zeros: Annotated[
-        str, typer.Option(help="What 0 means in a multi-hot table: implicit or absent.")
-    ] = "implicit",
-    audio: Annotated[Path | None, typer.Option(help="Folder that audio paths start at.")] = None,
-    embeddings: Annotated[
-        Path | None, typer.Option(help="Folder of CLIP.npy, or one .npy: frames from elsewhere.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Bring in any dataset given as tables; guessed columns are shown."""
-    from typing import cast
-
-    from earmark.datasets import table
-    from earmark.datasets.forms import Zeros
-    from earmark.progress import Display
-
-    pairs = (pair.partition("=") for pair in column or [])
-    if zeros not in ("implicit", "absent"):
-        raise EarmarkError(f"--zeros is implicit or absent, got {zeros!r}")
-    with Display() as progress:
-        summary = table.import_table(
-            clips,
-            labels,
-            work,
-            columns={role: name for role, _, name in pairs} or None,
-            separator=separator,
-            zeros=cast(Zeros, zeros),
-            audio=audio,
-            embeddings=embeddings,
-            progress=progress,
-        )
-    _tell_import(summary, as_json)
-
-
-@import_app.command("audioset")
-def import_audioset(
-    root: Root,
-    work: WorkOption,
-    audio: Annotated[Path | None, typer.Option(help="Where the audio is, if not in ROOT.")] = None,
-    ratings: Annotated[
-        Path | None, typer.Option(help="Table of human ratings: brings explicit negatives.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Bring in AudioSet's official lists, with whatever of the audio is there."""
-    from earmark.datasets import audioset
-    from earmark.progress import Display
-
-    with Display() as progress:
-        summary = audioset.import_audioset(
-            root, work, audio=audio, ratings=ratings, progress=progress
-        )
-    _tell_import(summary, as_json)
-
-
-@import_app.command("audioset-features")
-def import_audioset_features(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
-    """Bring in AudioSet's official VGGish embeddings, from the folder or the tar."""
-    from earmark.datasets import audioset_features
-    from earmark.progress import Display
-
-    with Display() as progress:
-        summary = audioset_features.import_audioset_features(root, work, progress=progress)
-    _tell_import(summary, as_json)
-
-
-@import_app.command("fsd50k")
-def import_fsd50k(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
-    """Bring in FSD50K with its votes: agreed answers become explicit labels."""
-    from earmark.datasets import fsd50k
-    from earmark.progress import Display
-
-    with Display() as progress:
-        summary = fsd50k.import_fsd50k(root, work, progress=progress)
-    _tell_import(summary, as_json)
-
-
-@import_app.command("openmic")
-def import_openmic(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
-    """Bring in OpenMIC-2018: masked-in labels are explicit, its VGGish features the frames."""
-    from earmark.datasets import openmic
-    from earmark.progress import Display
-
-    with Display() as progress:
-        summary = openmic.import_openmic(root, work, progress=progress)
-    _tell_import(summary, as_json)
 
 
 @app.command()
@@ -233,7 +116,7 @@ def hide(
     hidden = hidden_workspace(Workspace.open(work), out, params, assume_complete=assume_complete)
     assert hidden.truth is not None
     hidden_labels = int(n_missing(hidden.truth, hidden.labels).sum())
-    _tell(as_json, next_command=_after_import(out), wrote=out, hidden_labels=hidden_labels)
+    tell(as_json, next_command=after_import(out), wrote=out, hidden_labels=hidden_labels)
 
 
 @app.command()
@@ -249,9 +132,9 @@ def subset(
     from earmark.workspace import Workspace
 
     smaller, deviation = subset_workspace(Workspace.open(work), out, share, seed)
-    _tell(
+    tell(
         as_json,
-        next_command=_after_import(out),
+        next_command=after_import(out),
         wrote=out,
         train_clips=len(smaller.rows("train")),
         largest_deviation=str(deviation),
@@ -271,28 +154,88 @@ def lint(
 ) -> None:
     """Check labels: unknown names, repeated and contradictory rows, empty classes."""
     from earmark.artefacts import read_table
-    from earmark.labels import checked_rows
+    from earmark.hierarchy import find_implied
+    from earmark.labels import LabelSet, checked_rows
     from earmark.labels import lint as find_problems
     from earmark.workspace import Workspace
 
+    ontology = None
     path = target
     if target.is_dir():
         workspace, path = Workspace.open(target), target / "labels.parquet"
-        clip_ids, class_ids = workspace.clips["clip_id"], list(workspace.ontology.class_ids)
+        ontology, clip_ids = workspace.ontology, workspace.clips["clip_id"]
+        class_ids = list(ontology.class_ids)
     rows = checked_rows(read_table(path), str(path))
-    if not target.is_dir():
+    if ontology is None:
         listed = rows if clips is None else read_table(clips)
         clip_ids = listed["clip_id"].cast(str).unique(maintain_order=True)
         class_ids = rows["class_id"].unique(maintain_order=True).to_list()
     findings = find_problems(rows, clip_ids, class_ids, str(path))
+    has_errors = any(finding.is_error for finding in findings)
+    implied = None
+    if ontology is not None and ontology.parents and not has_errors:
+        implied = find_implied(LabelSet.from_rows(rows, clip_ids, class_ids, str(path)), ontology)
     if as_json:
-        print(json.dumps([vars(finding) for finding in findings]))
+        told = {"findings": [vars(finding) for finding in findings]}
+        print(
+            json.dumps(told | ({} if implied is None else {"implied": implied.table().to_dicts()}))
+        )
     else:
         for finding in findings:
             print(f"{'error' if finding.is_error else 'note'}: {finding.message}")
         print(f"{len(findings)} findings in {path}")
-    if any(finding.is_error for finding in findings):
+        if implied is not None:
+            _print_implied(implied)
+    if has_errors:
         raise typer.Exit(1)
+
+
+@app.command()
+def scan(
+    labels: Annotated[Path, typer.Option(help="Rows, AudioSet segments, dense states, or JSON.")],
+    scores: Annotated[Path, typer.Option(help=".npy, .npz, Parquet, Zarr or a folder of shards.")],
+    classes: Annotated[Path | None, typer.Option(help="Classes in the order of scores.")] = None,
+    clips: Annotated[Path | None, typer.Option(help="Clips in the order of scores.")] = None,
+    ontology: Annotated[Path | None, typer.Option(help="ontology.json, or a table.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("scan"),
+    scale: Annotated[str, typer.Option(help="auto, logits or probabilities.")] = "auto",
+    policy: Annotated[str, typer.Option(help="How flags are chosen.")] = "percentile",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE of the policy, such as discard_percent=1; repeatable."),
+    ] = None,
+    fill_ancestors: Annotated[
+        bool, typer.Option("--fill-ancestors", help="Take implied ancestors for positives.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find likely missing labels from labels and scores alone: no audio, no training."""
+    from typing import Literal, cast
+
+    from earmark.progress import Display
+    from earmark.scan import scan as run_scan
+
+    if scale not in ("auto", "logits", "probabilities"):
+        raise EarmarkError(f"--scale is auto, logits or probabilities, got {scale!r}")
+    with Display() as progress:
+        result = run_scan(
+            labels,
+            scores,
+            out=out,
+            classes=classes,
+            clips=clips,
+            ontology=ontology,
+            scale=cast(Literal["auto", "logits", "probabilities"], scale),
+            policy=policy,
+            fill_ancestors=fill_ancestors,
+            progress=progress,
+            **_policy_options(option or []),
+        )
+    if not as_json:
+        for line in result.lines():
+            print(line)
+    facts = {"flags": result.n_flags, "warnings": list(result.warnings)} if as_json else {}
+    tell(as_json, next_command=f"open {out}/index.html in a browser", wrote=out, **facts)
 
 
 @app.command()
@@ -331,11 +274,11 @@ def features(
     from earmark.progress import Display
     from earmark.workspace import Workspace
 
-    workspace, chosen = Workspace.open(work), _recipe(work, recipe)
+    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     with Display() as progress:
         store = extract_frames(workspace, chosen.front_end, n_workers=workers, progress=progress)
     n_quarantined = len(read_table(workspace.quarantine_path))
-    _tell(
+    tell(
         as_json,
         next_command=f"earmark score {work}",
         wrote=store.folder,
@@ -355,7 +298,7 @@ def train(work: Work, recipe: RecipeOption = None, as_json: AsJson = False) -> N
     from earmark.train import train as train_network
     from earmark.workspace import Workspace
 
-    workspace, chosen = Workspace.open(work), _recipe(work, recipe)
+    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     store = FrameStore.open(workspace.frames_folder)
     clips = readable_clips(workspace, store, "train")
     data = TrainingSet(store.folder, clips.store_rows, AsLabelled(clips.labels))
@@ -366,7 +309,7 @@ def train(work: Work, recipe: RecipeOption = None, as_json: AsJson = False) -> N
     with Display() as progress:
         meter = progress.job(chosen.teacher.name, n_examples, model.example_unit)
         train_network(chosen.teacher, data, folder, meter)
-    _tell(as_json, next_command=f"earmark score {work}", wrote=folder)
+    tell(as_json, next_command=f"earmark score {work}", wrote=folder)
 
 
 @app.command()
@@ -385,14 +328,14 @@ def score(
     from earmark.scoring import cross_fit
     from earmark.workspace import Workspace
 
-    workspace, chosen = Workspace.open(work), _recipe(work, recipe)
+    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     params = chosen.cross_fit.model_copy(
         update={"in_sample": in_sample or chosen.cross_fit.in_sample}
     )
     with Display() as progress:
         scores = cross_fit(workspace, chosen.teacher, params, n_workers=workers, progress=progress)
     how = "out of fold" if scores.out_of_fold else "in-sample"
-    _tell(
+    tell(
         as_json,
         next_command=f"earmark flag {work}",
         wrote=scores.folder,
@@ -415,10 +358,10 @@ def flag(
     from earmark.scoring import Scores
     from earmark.workspace import Workspace
 
-    workspace, chosen = Workspace.open(work), _recipe(work, recipe)
+    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     scores = Scores.open(workspace.scores_folder(chosen.teacher.name))
     flags = pipeline.write_flags(workspace, scores, discard_percent)
-    _tell(
+    tell(
         as_json,
         next_command=f"earmark sweep {work}",
         wrote=workspace.flags_folder / "flags.parquet",
@@ -437,14 +380,14 @@ def sweep(
     from earmark.sweep import run_sweep
     from earmark.workspace import Workspace
 
-    workspace, chosen = Workspace.open(work), _recipe(work, recipe)
+    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     scores = Scores.open(workspace.scores_folder(chosen.teacher.name))
     with Display() as progress:
         run_sweep(
             workspace, chosen.students, chosen.sweep, scores, n_workers=workers, progress=progress
         )
     path = workspace.sweep_folder / "results.parquet"
-    _tell(as_json, next_command=f"earmark report {work}", wrote=path)
+    tell(as_json, next_command=f"earmark report {work}", wrote=path)
 
 
 @app.command()
@@ -482,8 +425,8 @@ def report(work: Work, recipe: RecipeOption = None, as_json: AsJson = False) -> 
     from earmark import pipeline
     from earmark.workspace import Workspace
 
-    path = pipeline.make_report(Workspace.open(work), _recipe(work, recipe))
-    _tell(as_json, next_command=f"open {path} in a browser", wrote=path)
+    path = pipeline.make_report(Workspace.open(work), chosen_recipe(work, recipe))
+    tell(as_json, next_command=f"open {path} in a browser", wrote=path)
 
 
 @app.command()
@@ -499,56 +442,34 @@ def export(
     from earmark.scoring import Scores
     from earmark.workspace import Workspace
 
-    workspace, chosen = Workspace.open(work), _recipe(work, recipe)
+    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     scores = Scores.open(workspace.scores_folder(chosen.teacher.name))
     n_rows = pipeline.export_labels(workspace, scores, discard_percent, to)
-    _tell(as_json, wrote=to, rows=n_rows)
+    tell(as_json, wrote=to, rows=n_rows)
 
 
-def _recipe(work: Path, recipe: str | None) -> Recipe:
-    """Return the recipe asked for, or the one that the workspace was last run with."""
-    from earmark.artefacts import read_json
-    from earmark.pipeline import find_recipe
-
-    if recipe is not None:
-        chosen = find_recipe(recipe)
-        _keep_recipe(work, chosen)
-        return chosen
-    kept = work / "recipe.json"
-    return Recipe.model_validate(read_json(kept)) if kept.exists() else Recipe()
+def _print_implied(implied: Any) -> None:
+    """Count and list what positives say of their ancestors; the list is cut, --json has it all."""
+    print(
+        f"{implied.n_certain:,} implicit labels are certain, because a child is present; "
+        f"{implied.n_contradictions:,} ancestors are marked absent though a child is present"
+    )
+    for row in implied.table().sort("kind", descending=True).head(N_IMPLIED_SHOWN).to_dicts():
+        print(f"{row['kind']}: clip {row['clip_id']}, {row['class_id']} by {row['child_id']}")
 
 
-def _keep_recipe(work: Path, recipe: Recipe) -> None:
-    from earmark.artefacts import write_json
-
-    write_json(work / "recipe.json", recipe.model_dump(mode="json"))
-
-
-def _tell(as_json: bool, next_command: str | None = None, **facts: Any) -> None:
-    """Print what was written, in words or as JSON, and the next command."""
-    if as_json:
-        print(json.dumps({**facts, "next": next_command}, default=str))
-        return
-    for name, value in facts.items():
-        print(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
-    if next_command:
-        print(f"next: {next_command}")
-
-
-def _tell_import(summary: Any, as_json: bool) -> None:
-    """Print what an import found."""
-    work = summary.workspace.root
-    if not as_json:
-        for line in summary.lines():
-            print(line)
-    counts = {"listed": summary.n_listed, "found": summary.n_found, "missing": summary.n_missing}
-    facts = {**counts, "notes": list(summary.notes)} if as_json else {}
-    _tell(as_json, next_command=_after_import(work), wrote=work, **facts)
-
-
-def _after_import(work: Path) -> str:
-    """Return the next command: datasets that bring frames of their own need no features stage."""
-    return f"earmark {'score' if (work / 'frames' / 'meta.json').exists() else 'features'} {work}"
+def _policy_options(pairs: list[str]) -> dict[str, Any]:
+    """Read NAME=VALUE pairs; numbers and true or false are taken for what they are."""
+    options = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise EarmarkError(f"--option takes NAME=VALUE, got {pair!r}")
+        try:
+            options[name] = json.loads(value)
+        except json.JSONDecodeError:
+            options[name] = value
+    return options
 
 
 def _print_outcome(outcome: Any, recipe: Recipe) -> None:

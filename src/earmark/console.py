@@ -1,0 +1,57 @@
+"""How the command line speaks: shared options, what was written, what to do next."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from earmark.params import Recipe
+
+Work = Annotated[Path, typer.Argument(help="The workspace folder.", metavar="WORK")]
+WorkOption = Annotated[Path, typer.Option("--work", help="The workspace folder to write.")]
+Root = Annotated[Path, typer.Argument(help="The dataset's folder.", metavar="ROOT")]
+RecipeOption = Annotated[
+    str | None,
+    typer.Option("--recipe", help="A shipped recipe's name or a TOML file; the last one used."),
+]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; all cores.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
+
+
+def chosen_recipe(work: Path, recipe: str | None) -> Recipe:
+    """Return the recipe asked for, or the one that the workspace was last run with."""
+    from earmark.artefacts import read_json
+    from earmark.pipeline import find_recipe
+
+    if recipe is not None:
+        chosen = find_recipe(recipe)
+        keep_recipe(work, chosen)
+        return chosen
+    kept = work / "recipe.json"
+    return Recipe.model_validate(read_json(kept)) if kept.exists() else Recipe()
+
+
+def keep_recipe(work: Path, recipe: Recipe) -> None:
+    """Remember a recipe in the workspace, for the verbs that come after."""
+    from earmark.artefacts import write_json
+
+    write_json(work / "recipe.json", recipe.model_dump(mode="json"))
+
+
+def tell(as_json: bool, next_command: str | None = None, **facts: Any) -> None:
+    """Print what was written, in words or as JSON, and the next command."""
+    if as_json:
+        print(json.dumps({**facts, "next": next_command}, default=str))
+        return
+    for name, value in facts.items():
+        print(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
+    if next_command:
+        print(f"next: {next_command}")
+
+
+def after_import(work: Path) -> str:
+    """Return the next command: datasets that bring frames of their own need no features stage."""
+    return f"earmark {'score' if (work / 'frames' / 'meta.json').exists() else 'features'} {work}"

@@ -1,0 +1,155 @@
+"""The verbs of ``earmark import``: one for each kind of dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from earmark.console import (
+    AsJson,
+    RecipeOption,
+    Root,
+    Work,
+    Workers,
+    WorkOption,
+    after_import,
+    chosen_recipe,
+    keep_recipe,
+    tell,
+)
+from earmark.errors import EarmarkError
+
+import_app = typer.Typer(help="Bring a dataset into a workspace.", no_args_is_help=True)
+
+
+@import_app.command("scenes")
+def import_scenes(
+    work: Work, recipe: RecipeOption = "demo", workers: Workers = None, as_json: AsJson = False
+) -> None:
+    """Make synthetic sound scenes with known truth, and hide labels as nomination does."""
+    from earmark import pipeline
+    from earmark.progress import Display
+
+    chosen = chosen_recipe(work, recipe)
+    keep_recipe(work, chosen)
+    with Display() as progress:
+        workspace = pipeline.make_dataset(chosen, work, n_workers=workers, progress=progress)
+    labels = workspace.labels
+    summary = {
+        "clips": labels.n_clips,
+        "classes": labels.n_classes,
+        "explicit": len(labels.present),
+    }
+    tell(as_json, next_command=after_import(work), wrote=work, **summary)
+
+
+@import_app.command("table")
+def import_table(
+    labels: Annotated[Path, typer.Argument(help="CSV, Parquet or Label Studio JSON.")],
+    work: WorkOption,
+    clips: Annotated[
+        Path | None, typer.Option(help="Table of clips, where labels do not say it all.")
+    ] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="ROLE=NAME where a guess would be wrong; repeatable.")
+    ] = None,
+    separator: Annotated[str | None, typer.Option(help="Between labels in one cell.")] = None,
+    zeros: Annotated[
+        str, typer.Option(help="What 0 means in a multi-hot table: implicit or absent.")
+    ] = "implicit",
+    audio: Annotated[Path | None, typer.Option(help="Folder that audio paths start at.")] = None,
+    embeddings: Annotated[
+        Path | None, typer.Option(help="Folder of CLIP.npy, or one .npy: frames from elsewhere.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring in any dataset given as tables; guessed columns are shown."""
+    from typing import cast
+
+    from earmark.datasets import table
+    from earmark.datasets.forms import Zeros
+    from earmark.progress import Display
+
+    pairs = (pair.partition("=") for pair in column or [])
+    if zeros not in ("implicit", "absent"):
+        raise EarmarkError(f"--zeros is implicit or absent, got {zeros!r}")
+    with Display() as progress:
+        summary = table.import_table(
+            clips,
+            labels,
+            work,
+            columns={role: name for role, _, name in pairs} or None,
+            separator=separator,
+            zeros=cast(Zeros, zeros),
+            audio=audio,
+            embeddings=embeddings,
+            progress=progress,
+        )
+    _tell_import(summary, as_json)
+
+
+@import_app.command("audioset")
+def import_audioset(
+    root: Root,
+    work: WorkOption,
+    audio: Annotated[Path | None, typer.Option(help="Where the audio is, if not in ROOT.")] = None,
+    ratings: Annotated[
+        Path | None, typer.Option(help="Table of human ratings: brings explicit negatives.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring in AudioSet's official lists, with whatever of the audio is there."""
+    from earmark.datasets import audioset
+    from earmark.progress import Display
+
+    with Display() as progress:
+        summary = audioset.import_audioset(
+            root, work, audio=audio, ratings=ratings, progress=progress
+        )
+    _tell_import(summary, as_json)
+
+
+@import_app.command("audioset-features")
+def import_audioset_features(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
+    """Bring in AudioSet's official VGGish embeddings, from the folder or the tar."""
+    from earmark.datasets import audioset_features
+    from earmark.progress import Display
+
+    with Display() as progress:
+        summary = audioset_features.import_audioset_features(root, work, progress=progress)
+    _tell_import(summary, as_json)
+
+
+@import_app.command("fsd50k")
+def import_fsd50k(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
+    """Bring in FSD50K with its votes: agreed answers become explicit labels."""
+    from earmark.datasets import fsd50k
+    from earmark.progress import Display
+
+    with Display() as progress:
+        summary = fsd50k.import_fsd50k(root, work, progress=progress)
+    _tell_import(summary, as_json)
+
+
+@import_app.command("openmic")
+def import_openmic(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
+    """Bring in OpenMIC-2018: masked-in labels are explicit, its VGGish features the frames."""
+    from earmark.datasets import openmic
+    from earmark.progress import Display
+
+    with Display() as progress:
+        summary = openmic.import_openmic(root, work, progress=progress)
+    _tell_import(summary, as_json)
+
+
+def _tell_import(summary: Any, as_json: bool) -> None:
+    """Print what an import found."""
+    work = summary.workspace.root
+    if not as_json:
+        for line in summary.lines():
+            print(line)
+    counts = {"listed": summary.n_listed, "found": summary.n_found, "missing": summary.n_missing}
+    facts = {**counts, "notes": list(summary.notes)} if as_json else {}
+    tell(as_json, next_command=after_import(work), wrote=work, **facts)
