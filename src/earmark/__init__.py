@@ -10,9 +10,12 @@ only those above it:
 - ``engine``: where work runs
 - ``ontology``: the class tree
 - ``labels``: explicit labels in three states, kept sparse
+- ``hierarchy``: what a child's label says of its ancestors
 - ``scores``: score matrices, in memory or on disk
 - ``workspace``: the folder of one dataset
 - ``splits``: recordings into splits, folds and nested subsets
+- ``foreign_files``, ``label_files``, ``score_files``, ``probabilities``: labels and scores in the
+  formats that people have
 - ``hiding``: hide known labels the way nomination does, and keep the truth
 - ``audio``: decode, mix down, resample
 - ``features``: waveform to log-mel frames to patches
@@ -26,6 +29,7 @@ only those above it:
 - ``bracketing``: exact order statistics of scores larger than memory
 - ``counting``: how many labels of a class are missing
 - ``flagging``: thresholds, flags, policies
+- ``scan_inputs``, ``scan_page``, ``scan``: suspects and counts from labels and scores alone
 - ``evaluation``: scores and labels to results with intervals
 - ``students``: what each student of a sweep ignores, and their training
 - ``sweep``: students at all operating points, evaluated with controls

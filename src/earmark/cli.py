@@ -197,13 +197,21 @@ def scan(
     classes: Annotated[Path | None, typer.Option(help="Classes in the order of scores.")] = None,
     clips: Annotated[Path | None, typer.Option(help="Clips in the order of scores.")] = None,
     ontology: Annotated[Path | None, typer.Option(help="ontology.json, or a table.")] = None,
+    labels_key: Annotated[str | None, typer.Option(help="Array in a labels .npz.")] = None,
+    scores_key: Annotated[str | None, typer.Option(help="Array in a scores .npz.")] = None,
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("scan"),
     scale: Annotated[str, typer.Option(help="auto, logits or probabilities.")] = "auto",
     policy: Annotated[str, typer.Option(help="How flags are chosen.")] = "percentile",
-    option: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME=VALUE of the policy, such as discard_percent=1; repeatable."),
+    discard_percent: Annotated[float | None, typer.Option(help="percentile: of a class.")] = None,
+    target: Annotated[float | None, typer.Option(help="precision: lowest chance.")] = None,
+    n_flags: Annotated[int | None, typer.Option(help="budget: flags in all.")] = None,
+    quantile: Annotated[
+        str | None, typer.Option(help="positives_quantile: a share, or mean.")
     ] = None,
+    gate: Annotated[
+        bool, typer.Option("--gate", help="positives_quantile: a parent or child is labelled.")
+    ] = False,
+    probability: Annotated[float | None, typer.Option(help="global: lowest score.")] = None,
     fill_ancestors: Annotated[
         bool, typer.Option("--fill-ancestors", help="Take implied ancestors for positives.")
     ] = False,
@@ -217,6 +225,14 @@ def scan(
 
     if scale not in ("auto", "logits", "probabilities"):
         raise EarmarkError(f"--scale is auto, logits or probabilities, got {scale!r}")
+    options = {
+        "discard_percent": discard_percent,
+        "target": target,
+        "n_flags": n_flags,
+        "quantile": _share_or_mean(quantile),
+        "gate": gate or None,
+        "probability": probability,
+    }
     with Display() as progress:
         result = run_scan(
             labels,
@@ -228,8 +244,10 @@ def scan(
             scale=cast(Literal["auto", "logits", "probabilities"], scale),
             policy=policy,
             fill_ancestors=fill_ancestors,
+            labels_key=labels_key,
+            scores_key=scores_key,
             progress=progress,
-            **_policy_options(option or []),
+            **{name: value for name, value in options.items() if value is not None},
         )
     if not as_json:
         for line in result.lines():
@@ -458,18 +476,15 @@ def _print_implied(implied: Any) -> None:
         print(f"{row['kind']}: clip {row['clip_id']}, {row['class_id']} by {row['child_id']}")
 
 
-def _policy_options(pairs: list[str]) -> dict[str, Any]:
-    """Read NAME=VALUE pairs; numbers and true or false are taken for what they are."""
-    options = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise EarmarkError(f"--option takes NAME=VALUE, got {pair!r}")
-        try:
-            options[name] = json.loads(value)
-        except json.JSONDecodeError:
-            options[name] = value
-    return options
+def _share_or_mean(quantile: str | None) -> float | str | None:
+    if quantile is None or quantile == "mean":
+        return quantile
+    try:
+        return float(quantile)
+    except ValueError:
+        raise EarmarkError(
+            f"--quantile is a share such as 0.25, or mean; got {quantile!r}"
+        ) from None
 
 
 def _print_outcome(outcome: Any, recipe: Recipe) -> None:

@@ -1,0 +1,294 @@
+"""Labels in the formats that people have, brought into the order of their scores.
+
+- rows clip_id, class_id, present as Parquet, CSV or TSV; without the column ``present`` every row
+  is a positive
+- a dense matrix of states [clip, class] as ``.npy`` or ``.npz``: +1, -1 and 0; where there is no
+  -1 these are zeros and ones, and a zero is an implicit label. An ``.npz`` may name its clips and
+  classes in arrays ``clip_ids`` and ``class_ids``
+- cleanlab's list of lists as JSON: for each clip its classes, by number or by name
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.errors import EarmarkError, nearest
+from earmark.foreign_files import (
+    TABLE_ERRORS,
+    check_file,
+    check_unique,
+    choose_key,
+    first_few,
+    map_array,
+    names_in,
+    open_archive,
+    read_text_table,
+)
+from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
+from earmark.ontology import Ontology
+
+LABEL_KEYS = ("labels", "states", "y")
+MAX_CLASSES = 1_000_000
+ROWS_AT_ONCE = 1 << 14
+
+
+@dataclass(frozen=True)
+class LabelFile:
+    """Labels as a file has them, and what the file knows of clips and classes.
+
+    Without names, clips and classes are numbered. A file that does not list all clips (or classes)
+    mentions only those with an explicit label.
+    """
+
+    path: Path
+    labels: LabelSet
+    names_clips: bool
+    names_classes: bool
+    lists_clips: bool
+    lists_classes: bool
+
+    def named(self, classes: Ontology) -> LabelFile:
+        """Name numbered classes by a list; return a file that names its classes as it is."""
+        n_own, n_classes = self.labels.n_classes, len(classes.class_ids)
+        if self.names_classes:
+            return self
+        if n_own > n_classes or (self.lists_classes and n_own < n_classes):
+            raise EarmarkError(f"{self.path}: {n_own:,} classes, but {n_classes:,} are listed")
+        labels = replace(self.labels, class_ids=classes.class_ids[:n_own])
+        return replace(self, labels=labels, names_classes=True)
+
+
+def read_label_file(path: str | Path, key: str | None = None) -> LabelFile:
+    """Read labels; the name's ending tells the format. ``key`` names the array of an ``.npz``."""
+    path = Path(path)
+    check_file(path)
+    suffix = path.suffix.lower()
+    if suffix in (".parquet", ".pq", ".csv", ".tsv"):
+        return _read_rows(path)
+    if suffix in (".npy", ".npz"):
+        return _read_dense(path, key)
+    if suffix == ".json":
+        return _read_lists(path)
+    raise EarmarkError(
+        f"{path}: labels are expected as .parquet, .csv, .tsv (clip_id, class_id, present), .npy "
+        f"or .npz (states [clip, class]) or .json (a list of lists), got {suffix or 'no ending'!r}"
+    )
+
+
+def arrange(
+    file: LabelFile, n_clips: int, clip_ids: pl.Series | None, classes: Ontology
+) -> LabelSet:
+    """Return the labels in the order of the score rows and columns.
+
+    ``clip_ids`` [clip] names the rows where their names are known; labels without names of their
+    own are matched by number. Classes are matched by identifier or, failing that, by name. What
+    cannot be matched is an error that names the first few.
+    """
+    rows, clip_ids = _match_clips(file, n_clips, clip_ids)
+    columns = _match_classes(file, classes)
+    labels = file.labels
+    return sparse_labels(
+        clip_ids,
+        classes.class_ids,
+        rows[labels.clip_rows],
+        columns[labels.columns],
+        labels.present,
+    )
+
+
+def sparse_labels(
+    clip_ids: pl.Series,
+    class_ids: Sequence[str],
+    rows: NDArray[np.integer],
+    columns: NDArray[np.integer],
+    present: NDArray[np.bool_],
+) -> LabelSet:
+    """Build a label set from the numbers of clips and classes, in any order."""
+    order = np.lexsort((columns, rows))
+    starts = np.searchsorted(rows[order], np.arange(len(clip_ids) + 1))
+    return LabelSet(
+        clip_ids.alias("clip_id"),
+        tuple(class_ids),
+        starts.astype(np.int64),
+        columns[order].astype(np.int32),
+        present[order],
+    )
+
+
+def _read_rows(path: Path) -> LabelFile:
+    rows = read_text_table(path)
+    if "present" not in rows.columns:
+        rows = rows.with_columns(present=pl.lit(True))
+    try:
+        labels = LabelSet.from_rows(rows, origin=str(path))
+    except TABLE_ERRORS as error:  # columns that hold lists, bytes or the like
+        raise EarmarkError(f"{path}: identifiers must be texts or numbers: {error}") from None
+    return LabelFile(path, labels, True, True, False, False)
+
+
+def _read_dense(path: Path, key: str | None) -> LabelFile:
+    if path.suffix.lower() == ".npy":
+        return _dense(path, map_array(path), None, None)
+    with open_archive(path) as members:
+        shapes = {name: member.shape() for name, member in members.items()}
+        states = members[choose_key(path, shapes, key, LABEL_KEYS)].read()
+        return _dense(path, states, names_in(members, "clip_ids"), names_in(members, "class_ids"))
+
+
+def _dense(
+    path: Path, states: NDArray[Any], clips: pl.Series | None, classes: pl.Series | None
+) -> LabelFile:
+    if states.ndim != 2:
+        raise EarmarkError(f"{path}: expected a matrix [clip, class], got shape {states.shape}")
+    labels = sparse_labels(
+        _names_or_numbers(path, clips, states.shape[0], "clip"),
+        _names_or_numbers(path, classes, states.shape[1], "class").to_list(),
+        *_explicit(path, states),
+    )
+    return LabelFile(path, labels, clips is not None, classes is not None, True, True)
+
+
+def _explicit(
+    path: Path, states: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return clip, class and presence of the explicit labels, reading some rows at a time."""
+    if states.dtype.kind not in "biuf":
+        raise EarmarkError(f"{path}: states must be numbers, got {states.dtype}")
+    rows, columns, present = [], [], []
+    for start in range(0, len(states), ROWS_AT_ONCE):
+        block = states[start : start + ROWS_AT_ONCE]
+        is_odd = (block != PRESENT) & (block != NOT_PRESENT) & (block != IMPLICIT)
+        if is_odd.any():
+            row, column = np.argwhere(is_odd)[0]
+            raise EarmarkError(
+                f"{path}: states must be +1, -1 or 0, got {block[row, column]} in row "
+                f"{start + row}, column {column}; scores in place of labels?"
+            )
+        found = np.nonzero(block)
+        rows.append(found[0] + start)
+        columns.append(found[1])
+        present.append(block[found] == PRESENT)
+    empty = np.empty(0, np.int64)
+    return (
+        np.concatenate([empty, *rows]),
+        np.concatenate([empty, *columns]),
+        np.concatenate([empty.astype(bool), *present]),
+    )
+
+
+def _read_lists(path: Path) -> LabelFile:
+    lists = _read_json(path)
+    if not isinstance(lists, list) or not all(isinstance(one, list) for one in lists):
+        raise EarmarkError(f"{path}: expected a list of lists, one list of classes for each clip")
+    flat = list(itertools.chain.from_iterable(lists))
+    kinds = set(map(type, flat))
+    if kinds - {int} and kinds - {str}:
+        raise EarmarkError(
+            f"{path}: classes must all be numbers or all be names, got "
+            f"{', '.join(sorted(kind.__name__ for kind in kinds))}"
+        )
+    is_named = kinds == {str}
+    names = list(dict.fromkeys(flat)) if is_named else _numbers_up_to_largest(path, flat)
+    index = {name: column for column, name in enumerate(names)}
+    columns = np.array([index[name] for name in flat] if is_named else flat, np.int64)
+    rows = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
+    places = np.unique(rows * max(len(names), 1) + columns)  # twice in one list says it once
+    rows, columns = np.divmod(places, max(len(names), 1))
+    clips = pl.Series("clip_id", range(len(lists)), pl.Int64).cast(pl.String)
+    labels = sparse_labels(clips, names, rows, columns, np.ones(len(rows), bool))
+    return LabelFile(path, labels, False, is_named, True, False)
+
+
+def _numbers_up_to_largest(path: Path, numbers: list[int]) -> list[str]:
+    """Name the classes by their numbers; refuse what can only be the number of something else."""
+    lowest, largest = min(numbers, default=0), max(numbers, default=-1)
+    if lowest < 0 or largest >= MAX_CLASSES:
+        odd = lowest if lowest < 0 else largest
+        raise EarmarkError(f"{path}: classes are numbered from 0 to {MAX_CLASSES - 1:,}, got {odd}")
+    return [str(number) for number in range(largest + 1)]
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError, OSError) as error:
+        raise EarmarkError(f"{path}: cannot be read as JSON: {error}") from None
+
+
+def _names_or_numbers(path: Path, names: pl.Series | None, n: int, what: str) -> pl.Series:
+    if names is None:
+        return pl.Series(f"{what}_id", range(n), pl.Int64).cast(pl.String)
+    if len(names) != n:
+        raise EarmarkError(f"{path}: {len(names):,} {what}_ids for {n:,} in the matrix")
+    check_unique(names, f"{path}: {what}")
+    return names
+
+
+def _match_clips(
+    file: LabelFile, n_clips: int, clip_ids: pl.Series | None
+) -> tuple[NDArray[np.int64], pl.Series]:
+    """Return the score row of each of the labels' clips, and the names of all rows."""
+    own = file.labels.clip_ids
+    if clip_ids is None or not file.names_clips:
+        if len(own) != n_clips:
+            hint = "" if file.lists_clips else (
+                "; the label file mentions only clips with a label: list all clips in the order "
+                "of the scores (option `clips`)"
+            )  # fmt: skip
+            raise EarmarkError(
+                f"{file.path}: {len(own):,} clips, but the scores have {n_clips:,} rows{hint}"
+            )
+        return np.arange(n_clips), own if clip_ids is None else clip_ids
+    rows = pl.DataFrame({"clip_id": clip_ids}).with_row_index("row")
+    found = own.to_frame("clip_id").join(rows, on="clip_id", how="left", maintain_order="left")
+    unknown = found.filter(pl.col("row").is_null())["clip_id"]
+    if len(unknown):
+        raise EarmarkError(
+            f"{file.path}: the scores have no row for the clips {first_few(unknown)}; the scores' "
+            f"clips are called {first_few(clip_ids)}"
+        )
+    if file.lists_clips and len(own) < n_clips:
+        without = clip_ids.filter(~clip_ids.is_in(own.implode()))
+        raise EarmarkError(f"{file.path}: there are no labels for the clips {first_few(without)}")
+    return found["row"].cast(pl.Int64).to_numpy(), clip_ids
+
+
+def _match_classes(file: LabelFile, classes: Ontology) -> NDArray[np.int64]:
+    """Return the score column of each of the labels' classes."""
+    own, n_classes = file.labels.class_ids, len(classes.class_ids)
+    if not file.names_classes:
+        if len(own) > n_classes or (file.lists_classes and len(own) < n_classes):
+            raise EarmarkError(
+                f"{file.path}: {len(own):,} classes, but the scores have {n_classes:,} columns"
+            )
+        return np.arange(len(own))
+    columns = match_names(own, classes)
+    unknown = [name for name, column in zip(own, columns, strict=True) if column is None]
+    if unknown:
+        raise EarmarkError(
+            f"{file.path}: there is no score column for the classes {first_few(unknown)}"
+            f"{nearest(unknown[0], classes.class_ids) if n_classes < 10_000 else ''}"
+        )
+    if file.lists_classes and len(own) < n_classes:
+        without = set(classes.class_ids) - {classes.class_ids[c] for c in columns if c is not None}
+        raise EarmarkError(f"{file.path}: there are no labels for classes {first_few(without)}")
+    if len(set(columns)) < len(columns):
+        raise EarmarkError(f"{file.path}: a class occurs both by identifier and by name")
+    return np.array(columns, np.int64)
+
+
+def match_names(names: Sequence[str], classes: Ontology) -> list[int | None]:
+    """Return the column of each class given by identifier or by name; None where unknown."""
+    by_name: dict[str, int] = {}
+    for column, class_id in enumerate(classes.class_ids):
+        by_name.setdefault(classes.name(class_id), column)
+    return [classes.index.get(name, by_name.get(name)) for name in names]

@@ -1,0 +1,114 @@
+"""Probabilities into logits, on which all later stages work.
+
+Near 1, probabilities are coarse where logits are fine, and every rank and threshold of a teacher's
+best scores lies there. So scores are logits throughout; probabilities are converted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from earmark.errors import EarmarkError
+from earmark.labels import LabelSet
+from earmark.progress import SILENT, Progress
+from earmark.score_files import map_scores, row_blocks, write_blocks
+from earmark.scores import ScoreMatrix
+
+Scale = Literal["logits", "probabilities"]
+
+SAMPLE_CLIPS = 4096
+"""Clips, spread evenly over all, that tell probabilities from logits."""
+
+TIED_SHARE = 0.001
+"""Share of a class's probabilities that are exactly 1 from which ties are announced."""
+
+
+def detect_scale(npy: Path) -> Scale:
+    """Tell probabilities from logits: probabilities all lie between 0 and 1.
+
+    Looks at clips spread evenly over all. NaN says nothing; without a single number the scores
+    are taken for logits.
+    """
+    scores = ScoreMatrix(map_scores(npy), npy)
+    n_rows = min(SAMPLE_CLIPS, scores.n_clips)
+    sample = scores.sample(np.linspace(0, scores.n_clips, n_rows, endpoint=False, dtype=np.int64))
+    low = np.fmin.reduce(sample, axis=None, initial=np.inf)
+    high = np.fmax.reduce(sample, axis=None, initial=-np.inf)
+    return "probabilities" if 0 <= low <= high <= 1 else "logits"
+
+
+def write_logits(npy: Path, labels: LabelSet, path: Path, progress: Progress = SILENT) -> list[str]:
+    """Write the logits of probabilities as float32; return warnings about ties.
+
+    Exact zeros and ones lie one logit beyond the other scores of their class, so that order and
+    ties are kept and no score is infinite. NaN stays NaN. What is no probability is an error that
+    names clip and class.
+    """
+    scores = map_scores(npy)
+    extremes = np.full((2, labels.n_classes), np.nan, np.float32)  # lowest and highest inside
+    n_outside = np.zeros((2, labels.n_classes), np.int64)  # zeros and ones
+    meter = progress.job("probabilities to logits", len(scores), "clips")
+
+    def blocks() -> Iterator[NDArray[np.float32]]:
+        for start, block in row_blocks(npy):
+            _check_probabilities(labels, start, block)
+            logits = _logit(block)
+            n_outside[0] += np.isneginf(logits).sum(axis=0)
+            n_outside[1] += np.isposinf(logits).sum(axis=0)
+            inside = np.where(np.isinf(logits), np.float32(np.nan), logits)
+            extremes[0] = np.fmin(extremes[0], np.fmin.reduce(inside, axis=0))
+            extremes[1] = np.fmax(extremes[1], np.fmax.reduce(inside, axis=0))
+            yield logits
+            meter.advance(len(block))
+
+    write_blocks(path, np.dtype(np.float32), scores.shape, blocks())
+    if n_outside.any():
+        _move_infinite(path, np.nan_to_num(extremes))
+    return _tie_warnings(labels, scores.dtype, n_outside[1])
+
+
+def _logit(probabilities: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Return logits; infinite for 0 and 1. float16 is widened first, float64 used in full."""
+    values = probabilities.astype(np.result_type(probabilities, np.float32), copy=False)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(values) - np.log1p(-values), np.float32)
+
+
+def _check_probabilities(labels: LabelSet, start: int, block: NDArray[np.floating]) -> None:
+    is_odd = (block < 0) | (block > 1)
+    if is_odd.any():
+        row, column = (int(place) for place in np.argwhere(is_odd)[0])
+        raise EarmarkError(
+            f"clip {labels.clip_ids[start + row]!r} (row {start + row}), class "
+            f"{labels.class_ids[column]!r}: {block[row, column]} is no probability; if the scores "
+            "are logits, say so (scale logits)"
+        )
+
+
+def _move_infinite(path: Path, extremes: NDArray[np.float32]) -> None:
+    """Put infinite logits one beyond the finite extremes [2, class] of their class."""
+    for _, block in row_blocks(path, mode="r+"):
+        np.copyto(block, extremes[0] - 1, where=np.isneginf(block))
+        np.copyto(block, extremes[1] + 1, where=np.isposinf(block))
+
+
+def _tie_warnings(labels: LabelSet, dtype: np.dtype[Any], n_ones: NDArray[np.int64]) -> list[str]:
+    warnings = []
+    if dtype == np.float16:
+        warnings.append(
+            "the scores are float16 probabilities: near 1 they are so coarse that many labels tie; "
+            "store logits, or float32"
+        )
+    tied = np.flatnonzero(n_ones > TIED_SHARE * max(labels.n_clips, 1))
+    if len(tied):
+        worst = tied[np.argmax(n_ones[tied])]
+        warnings.append(
+            f"probabilities of exactly 1 tie at the top of {len(tied):,} classes (class "
+            f"{labels.class_ids[worst]!r}: {n_ones[worst]:,} clips); store logits instead"
+        )
+    return warnings

@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+
+from earmark.errors import EarmarkError
+from earmark.flagging import flag, suspicious_positives, thresholds
+from earmark.labels import LabelSet
+from earmark.metrics import auc_per_class
+from earmark.scan import scan
+from earmark.scan_page import headline, rounded
+from made_up import NASTY, Page
+
+N_CLIPS, N_MISSING = 3_000, 60
+IDS = ("dog", "animal", "siren", "rare")
+
+
+@pytest.fixture(scope="module")
+def case() -> tuple[np.ndarray, np.ndarray]:
+    """Labels and logits: the missing labels of a class score like its positives."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(-4, 1, (N_CLIPS, 4)).astype(np.float32)
+    states = np.zeros((N_CLIPS, 4), np.int8)
+    for column, n_positives in enumerate((300, 300, 300, 10)):
+        chosen = rng.choice(N_CLIPS, n_positives + N_MISSING, replace=False)
+        logits[chosen, column] += 5
+        states[chosen[:n_positives], column] = 1
+    return states, logits
+
+
+@pytest.fixture
+def files(case, tmp_path):
+    """A dense matrix, an .npy of logits and a list of classes."""
+    states, logits = case
+    np.save(tmp_path / "labels.npy", states)
+    np.save(tmp_path / "scores.npy", logits)
+    (tmp_path / "classes.txt").write_text("\n".join(IDS))
+    return {
+        "labels": tmp_path / "labels.npy",
+        "scores": tmp_path / "scores.npy",
+        "classes": tmp_path / "classes.txt",
+        "out": tmp_path / "out",
+    }
+
+
+def label_set(states):
+    return LabelSet.from_dense(states, class_ids=IDS)
+
+
+def untouched(tmp_path):
+    """Nothing was written, and no scratch was left behind."""
+    return not (tmp_path / "out").exists() and not list(tmp_path.glob(".out*"))
+
+
+def test_writes_what_the_functions_on_arrays_return(files, case):
+    states, logits = case
+    result = scan(**files)
+    labels = label_set(states)
+    flags = pl.read_parquet(files["out"] / "flags.parquet")
+    expected = flag(labels, logits)
+    columns = ["clip_id", "class_id", "logit", "rank"]
+    assert flags.select(columns).equals(expected.select(columns))
+    np.testing.assert_allclose(
+        flags["chance"].fill_null(-1), expected["chance"].fill_null(-1), atol=0.05
+    )
+    assert pl.read_csv(files["out"] / "flags.csv").height == len(flags) == result.n_flags == 110
+    points = pl.read_parquet(files["out"] / "thresholds.parquet")
+    np.testing.assert_array_equal(
+        points["threshold"].to_numpy(), thresholds(labels, logits).values.ravel()
+    )
+    assert points["discard_percent"].n_unique() == 18
+    wrong = pl.read_csv(files["out"] / "wrong_positives.csv", schema_overrides={"clip_id": str})
+    lowest = suspicious_positives(labels, logits, n_per_class=20)
+    assert wrong["clip_id"].to_list() == lowest["clip_id"].to_list()
+    assert not (files["out"] / "implied.csv").exists()
+    assert sorted(path.name for path in files["out"].parent.iterdir() if path.is_dir()) == ["out"]
+
+
+def test_the_class_table_counts_what_is_missing_or_says_why_not(files, case):
+    states, logits = case
+    scan(**files)
+    table = pl.read_parquet(files["out"] / "classes.parquet")
+    known = table.filter(pl.col("note") == "")
+    assert known["class_id"].to_list() == ["dog", "animal", "siren"]
+    for row in known.to_dicts():
+        assert 0.5 * N_MISSING < row["n_missing"] < 2 * N_MISSING
+        assert row["low"] <= row["n_missing"] <= row["high"]
+        assert row["threshold"] < row["lowest_flag"]
+    rare = table.row(3, named=True)
+    assert rare["note"] == "not estimable: fewer than 30 explicit positives"
+    assert rare["n_missing"] is None
+    assert table["n_positives"].to_list() == [300, 300, 300, 10]
+    np.testing.assert_allclose(
+        table["auc"].to_numpy(), auc_per_class(states, logits, negatives="all"), atol=0.01
+    )
+
+
+def test_probabilities_are_detected_and_give_the_same_flags(files, case):
+    logits = case[1].astype(np.float64)
+    by_logits = scan(**files).findings.flags
+    np.save(files["scores"], 1 / (1 + np.exp(-logits)))
+    result = scan(**files)
+    assert "the scores are probabilities (as detected)" in result.lines()[0]
+    columns = ["clip_id", "class_id", "rank"]
+    assert result.findings.flags.select(columns).equals(by_logits.select(columns))
+
+
+def test_scores_in_another_order_are_matched_by_name(files, case, tmp_path):
+    states, logits = case
+    plain = scan(**files).findings.flags.sort("class_id", "rank")
+    rng = np.random.default_rng(1)
+    rows, columns = rng.permutation(N_CLIPS), [2, 0, 3, 1]
+    table = pl.DataFrame(logits[np.ix_(rows, columns)], schema=[IDS[c] for c in columns])
+    table = table.with_columns(clip_id=pl.Series(rows).cast(pl.String))
+    table.write_parquet(tmp_path / "scores.parquet")
+    label_set(states).write(tmp_path / "labels.csv")
+    result = scan(tmp_path / "labels.csv", tmp_path / "scores.parquet", out=files["out"])
+    keys = ["clip_id", "class_id", "logit", "rank"]
+    assert result.findings.flags.sort("class_id", "rank").select(keys).equals(plain.select(keys))
+    assert "clips have no row in labels.csv" in result.warnings[0]
+
+
+def test_audioset_segments_and_ontology(case, tmp_path):
+    logits = case[1][:40]
+    names = [f"{number:011d}" for number in range(40)]
+    lines = [f'{name}, 30.000, 40.000, "/m/0dog"' for name in names]
+    (tmp_path / "segments.csv").write_text("# Segments\n" + "\n".join(lines))
+    (tmp_path / "classes.csv").write_text(
+        'index,mid,display_name\n0,/m/0dog,"Dog"\n1,/m/0animal,"Animal"\n'
+        '2,/m/0siren,"Siren"\n3,/m/0rare,"Rare"\n'
+    )
+    nodes = [
+        {"id": "/m/0animal", "name": "Animal", "child_ids": ["/m/0pets"]},
+        {"id": "/m/0pets", "name": "Pets", "child_ids": ["/m/0dog"]},
+        {"id": "/m/0dog", "name": "Dog", "child_ids": []},
+    ]
+    (tmp_path / "ontology.json").write_text(json.dumps(nodes))
+    np.save(tmp_path / "scores.npy", logits)
+    given = {
+        "labels": tmp_path / "segments.csv",
+        "scores": tmp_path / "scores.npy",
+        "classes": tmp_path / "classes.csv",
+        "ontology": tmp_path / "ontology.json",
+        "discard_percent": 10,
+    }
+    left = scan(**given, out=tmp_path / "left")
+    assert left.findings.implied["class_id"].unique().to_list() == ["/m/0animal"]
+    assert any("40 implicit labels are certain" in warning for warning in left.warnings)
+    assert set(left.findings.flags["class_id"]) == {"/m/0animal", "/m/0siren", "/m/0rare"}
+    filled = scan(**given, out=tmp_path / "filled", fill_ancestors=True)
+    assert set(filled.findings.flags["class_id"]) == {"/m/0siren", "/m/0rare"}
+    assert filled.findings.flags["clip_id"][0].endswith("_30000")
+    assert set(filled.findings.wrong_positives["class_id"]) == {"/m/0dog"}
+    assert any("no label is implicit" in warning for warning in filled.warnings)
+    table = pl.read_csv(tmp_path / "filled" / "implied.csv")
+    assert table.columns == ["clip_id", "class_id", "child_id", "kind"]
+
+
+def test_contradictions_with_the_class_tree_are_reported(files, case, tmp_path):
+    states = case[0].copy()
+    states[states[:, 0] == 1, 1] = -1
+    np.save(files["labels"], states)
+    (tmp_path / "tree.csv").write_text("class_id,name,parents\ndog,Dog,animal\n")
+    result = scan(**files, ontology=tmp_path / "tree.csv")
+    assert result.findings.implied["kind"].unique().to_list() == ["contradiction"]
+    assert any("300 labels contradict the class tree" in warning for warning in result.warnings)
+    assert "Dog" in result.findings.classes["name"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "options"),
+    [("count", {}), ("precision", {"target": 0.8}), ("budget", {"n_flags": 50}),
+     ("confident", {}), ("positives_quantile", {"quantile": 0.25}), ("global", {})],
+)  # fmt: skip
+def test_every_policy_can_be_asked_for(files, case, policy, options):
+    states, logits = case
+    result = scan(**files, policy=policy, **options)
+    assert result.findings.flags["clip_id"].to_list() == (
+        flag(label_set(states), logits, policy, **options)["clip_id"].to_list()
+    )
+    assert f"policy {policy.replace('_', ' ')}" in "\n".join(result.lines())
+
+
+def test_the_gate_is_the_given_ontology(files, tmp_path):
+    (tmp_path / "tree.csv").write_text("class_id,parents\ndog,animal\n")
+    asked = {**files, "policy": "positives_quantile", "ontology": tmp_path / "tree.csv"}
+    gated = scan(**asked, gate=True)
+    free = scan(**asked)
+    assert 0 < gated.n_flags < free.n_flags
+    assert set(gated.findings.flags["class_id"]) <= {"dog", "animal"}
+
+
+def test_odd_classes_are_named_in_warnings(files, case):
+    states, logits = case[0].copy(), case[1].copy()
+    states[states[:, 0] == 0, 0] = -1
+    logits[:, 1], logits[:, 3] = -2.0, np.nan
+    np.save(files["labels"], states)
+    np.save(files["scores"], logits)
+    result = scan(**files)
+    told = "\n".join(result.warnings)
+    assert "no label is implicit, so that none can be missing: 'dog'" in told
+    assert "all scores are equal, so that nothing can be flagged: 'animal'" in told
+    assert "there are no scores (NaN throughout): 'rare'" in told
+    notes = result.findings.classes["note"].to_list()
+    assert notes[1] == "not estimable: all scores are equal"
+    assert set(result.findings.flags["class_id"]) == {"siren"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scores": np.zeros((5, 4))}, "3,000 clips, but the scores have 5 rows"),
+        ({"scores": np.zeros((N_CLIPS, 3))}, "3 columns, but 4 classes are listed"),
+        ({"scores": np.zeros((N_CLIPS, 0))}, "no scores"),
+        ({"labels": np.zeros((N_CLIPS, 5))}, "5 classes, but 4 are listed"),
+        ({"scale": "probabilities"}, "is no probability"),
+        ({"policy": "percentil"}, "there is no policy 'percentil'"),
+        ({"target": 0.5}, "has no option 'target'"),
+        ({"policy": "count", "target": 0.5}, "has no option 'target'"),
+        ({"discard_percent": 101}, "between 0 and 100"),
+        ({"fill_ancestors": True}, "an ontology has to be given"),
+    ],
+)
+def test_what_cannot_work_is_refused_and_nothing_is_left(files, tmp_path, change, message):
+    for name in ("labels", "scores"):
+        if name in change:
+            np.save(files[name], change.pop(name))
+    with pytest.raises(EarmarkError, match=message):
+        scan(**{**files, **change})
+    assert untouched(tmp_path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_score_that_is_no_number_is_named(files, case, tmp_path, value):
+    logits = case[1].copy()
+    logits[2_500, 2] = value
+    np.save(files["scores"], logits)
+    with pytest.raises(EarmarkError, match=r"\(row 2500\), class 'siren'"):
+        scan(**files)
+    assert untouched(tmp_path)
+
+
+def test_a_truncated_score_file_is_refused(files, tmp_path):
+    content = files["scores"].read_bytes()
+    files["scores"].write_bytes(content[: len(content) // 2])
+    with pytest.raises(EarmarkError, match="cut short"):
+        scan(**files)
+    assert untouched(tmp_path)
+
+
+def test_labels_by_name_need_to_know_the_columns(files, case, tmp_path):
+    label_set(case[0]).write(tmp_path / "labels.csv")
+    with pytest.raises(EarmarkError, match="which column is which class"):
+        scan(tmp_path / "labels.csv", files["scores"], out=files["out"])
+    with pytest.raises(EarmarkError, match="mentions only clips with a label"):
+        scan(tmp_path / "labels.csv", files["scores"], out=files["out"], classes=files["classes"])
+    (tmp_path / "clips.txt").write_text("\n".join(map(str, range(N_CLIPS))))
+    by_list = scan(**{**files, "labels": tmp_path / "labels.csv"}, clips=tmp_path / "clips.txt")
+    assert by_list.findings.flags.equals(scan(**files).findings.flags)
+
+
+def test_class_names_that_differ_are_named(files, case, tmp_path):
+    names = ["dog", "animal", "sirens", "rare"]
+    np.savez(tmp_path / "scores.npz", scores=case[1], class_ids=names)
+    with pytest.raises(EarmarkError, match="not among the listed classes: 'sirens'"):
+        scan(**{**files, "scores": tmp_path / "scores.npz"})
+
+
+def test_an_earlier_scan_is_replaced_but_nothing_else(files, tmp_path):
+    scan(**files)
+    (files["out"] / "note.txt").write_text("mine")
+    scan(**files, discard_percent=2)
+    assert not (files["out"] / "note.txt").exists()
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.tex").write_text("mine")
+    with pytest.raises(EarmarkError, match="no scan wrote"):
+        scan(**{**files, "out": tmp_path / "precious"})
+    assert (tmp_path / "precious" / "thesis.tex").read_text() == "mine"
+
+
+def test_meta_says_what_the_result_was_made_from(files, case):
+    scan(**files, discard_percent=2.0)
+    meta = json.loads((files["out"] / "meta.json").read_text())
+    assert meta["labels_digest"] == label_set(case[0]).digest
+    assert meta["options"]["discard_percent"] == 2.0
+    assert meta["scores_are"] == "logits"
+    assert {"python", "earmark", "polars"} <= meta["versions"].keys()
+
+
+def test_the_page_is_whole_and_escapes_names(files):
+    files["classes"].write_text("\n".join([NASTY, *IDS[1:]]))
+    result = scan(**files)
+    text = (files["out"] / "index.html").read_text()
+    parsed = Page(text)
+    assert NASTY in parsed.text
+    assert headline(result.findings.classes) in parsed.text
+    assert "not estimable: fewer than 30 explicit positives" in parsed.text
+    assert parsed.addresses
+    assert all((files["out"] / address).is_file() for address in parsed.addresses)
+    for warning in result.warnings:
+        assert warning in parsed.text
+
+
+def test_the_headline_adds_up_the_classes():
+    classes = pl.DataFrame(
+        {"n_missing": [1_000.0, 234.4, None], "low": [500.0, 100.0, None],
+         "high": [2_000.0, 300.0, None], "n_positives": [70, 30, 5]}
+    )  # fmt: skip
+    assert headline(classes) == (
+        "About 1,230 labels are missing (90 % interval 600 to 2,300) beside 100 positives, in the "
+        "2 of 3 classes that can be estimated."
+    )
+    assert "cannot be estimated" in headline(classes[2:])
+    assert [rounded(n) for n in (0, 999.6, 123_456)] == ["0", "1,000", "123,000"]
+
+
+def test_scan_needs_neither_torch_nor_audio_nor_plots():
+    code = (
+        "import sys, earmark.scan; "
+        "print({'torch', 'soundfile', 'soxr', 'av', 'matplotlib', 'zarr'} & set(sys.modules))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
