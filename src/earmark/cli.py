@@ -225,7 +225,7 @@ def scan(
 
     if scale not in ("auto", "logits", "probabilities"):
         raise EarmarkError(f"--scale is auto, logits or probabilities, got {scale!r}")
-    options = {
+    options: dict[str, Any] = {
         "discard_percent": discard_percent,
         "target": target,
         "n_flags": n_flags,
