@@ -184,8 +184,8 @@ def percentile(world: World, n_flags: int) -> Places:
     return run_policy(world, "percentile", with_chance=False, discard_percent=low / 1e4)
 
 
-def budget(world: World, n_flags: int) -> Places:
-    return run_policy(world, "budget", n_flags=n_flags)
+def budget(world: World, n_flags: int, balance: float = 0.0) -> Places:
+    return run_policy(world, "budget", n_flags=n_flags, balance=balance)
 
 
 def precision(world: World, n_flags: int) -> Places:
@@ -258,6 +258,8 @@ POLICIES: dict[str, Callable[[World, int], Places]] = {
     "earmark percentile": percentile,
     "earmark precision": precision,
     "earmark budget": budget,
+    "earmark budget, balance 1": partial(budget, balance=1),
+    "earmark budget, balance 3": partial(budget, balance=3),
 }
 RANKINGS: dict[str, Callable[[World], Keys]] = {
     "earmark count, scaled": by_count,
@@ -317,6 +319,8 @@ def compare(world: World) -> list[dict[str, object]]:
         ours = timed(world, partial(budget, world, int(own["flags"])))
         rows += [{"at": policy, "policy": policy, **own}]
         rows += [{"at": policy, "policy": "earmark budget", **ours}]
+        even = timed(world, partial(budget, world, int(own["flags"]), balance=3))
+        rows += [{"at": policy, "policy": "earmark budget, balance 3", **even}]
     return rows
 
 

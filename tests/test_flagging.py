@@ -367,12 +367,16 @@ class TestChance:
             mean = flags.filter(band)["chance"].mean()
             assert is_missing[band].mean() == pytest.approx(mean, abs=0.12)
 
-    def test_chance_is_null_where_not_estimable(self) -> None:
+    def test_chance_is_null_only_without_positives(self) -> None:
         labels, scores, _ = planted_case()
-        flags = flag(labels, scores, discard_percent=1)
-        assert flags.filter(pl.col("class_id") == "2")["chance"].null_count() == 199
-        assert flags.filter(pl.col("class_id") != "2")["chance"].null_count() == 0
-        assert flag(labels, scores, with_chance=False)["chance"].null_count() == len(flags)
+        states = labels.states()
+        states[:, 2][states[:, 2] > 0] = 0
+        flags = flag(LabelSet.from_dense(states), scores, discard_percent=1)
+        is_without = flags["class_id"] == "2"
+        assert flags.filter(is_without)["chance"].null_count() == int(is_without.sum()) > 0
+        assert flags.filter(~is_without)["chance"].null_count() == 0
+        untold = flag(labels, scores, with_chance=False)
+        assert untold["chance"].null_count() == len(untold) > 0
 
     def test_count_flags_as_many_as_are_missing(self) -> None:
         labels, scores, truth = planted_case()

@@ -44,7 +44,7 @@ def make_workspace(root: Path, audio: list[str | None]) -> Workspace:
 def write_noise(path: Path, seconds: float, seed: int) -> np.ndarray:
     sound = np.random.default_rng(seed).uniform(-0.5, 0.5, int(seconds * RATE)).astype(np.float32)
     path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, sound, RATE, subtype="FLOAT")
+    soundfile.write(path, sound, RATE, subtype="PCM_16")
     return sound
 
 

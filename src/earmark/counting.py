@@ -41,6 +41,18 @@ MIN_NEGATIVES = 30
 KEPT_SHARE = 0.1
 """Share of the implicit scores that is counted exactly; the rest is estimated from a sample."""
 
+EXPECTED_PER_POSITIVE = 0.5
+"""Missing labels per positive, where no class is large enough to tell."""
+
+PRIOR_STRENGTH = 3.0
+"""Missing labels that the expectation weighs as much as, when a class's chances are fitted."""
+
+MOST_PER_POSITIVE = 3.0
+"""How many times the expected number of missing labels a class's chances may add up to."""
+
+TYPICAL_SEPARATION, TYPICAL_SPREAD = 2.5, 0.8
+"""How far positives score above implicit labels, in sds, and how that differs between classes."""
+
 N_BINS = 128
 N_ITERATIONS = 60
 N_RESAMPLES = 20
@@ -133,24 +145,37 @@ class Counts:
         below, above = self.chances[columns, left], self.chances[columns, left + 1]
         return np.asarray(below + (places - left) * (above - below))
 
-    def score_at(self, chance: float) -> NDArray[np.float32]:
-        """Return the score [class] from which on the chance is reached; +inf where it never is."""
-        is_reached = self.chances >= chance
+    @property
+    def n_expected(self) -> Matrix:
+        """The sum of the chances [class]: missing labels that can be expected; 0 where unknown."""
+        return np.asarray((np.nan_to_num(self.chances) * self.histograms.implicit).sum(axis=1))
+
+    def score_at(self, chance: float | Matrix) -> NDArray[np.float32]:
+        """Return the score [class] from which on a chance is reached; +inf where it never is.
+
+        ``chance`` is one number, or one for each class.
+        """
+        wanted = np.broadcast_to(chance, len(self.chances))
+        is_reached = self.chances >= wanted[:, None]
         right = is_reached.argmax(axis=1)
         rows, left = np.arange(len(right)), np.maximum(right - 1, 0)
         below, above = self.chances[rows, left], self.chances[rows, right]
-        step = (chance - below) / np.where(above > below, above - below, 1)
+        step = (wanted - below) / np.where(above > below, above - below, 1)
         places = np.where(right > 0, left + step, -np.inf)
         scores = self.histograms.low + (places + 0.5) * self.histograms.width
         return np.where(is_reached.any(axis=1), scores, np.inf).astype(np.float32)
 
-    def chance_of_best(self, n_labels: int) -> float:
-        """Return a chance, at least 1 %, that about half as many again as ``n_labels`` reach."""
-        chances = np.nan_to_num(self.chances).ravel()
-        order = np.argsort(-chances, kind="stable")
+    def chance_of_best(self, n_labels: int, weights: Matrix) -> Matrix:
+        """Return chances [class] that about half as many again as ``n_labels`` reach.
+
+        They are alike after weighting by class, and no lower than 0.1 % of the best weight.
+        """
+        worth = (np.nan_to_num(self.chances) * weights[:, None]).ravel()
+        order = np.argsort(-worth, kind="stable")
         n_reaching = np.cumsum(self.histograms.implicit.ravel()[order])
         place = int(np.searchsorted(n_reaching, 1.5 * n_labels))
-        return max(float(chances[order[place]]) if place < len(order) else 0.0, 0.01)
+        lowest = float(worth[order[place]]) if place < len(order) else 0.0
+        return np.asarray(np.maximum(lowest, 1e-3 * weights.max(initial=0)) / weights)
 
 
 def count_missing(
@@ -188,7 +213,12 @@ def estimate_missing(
     chosen = histograms.of(is_estimable)
     estimate = _estimate(chosen)
     numbers["n_missing"][is_estimable] = estimate.n_missing
-    chances[is_estimable] = estimate.chances
+    has_positive = is_scored & (np.minimum(labels.n_positives, labels.n_implicit) > 0)
+    ratios = estimate.n_missing / labels.n_positives[is_estimable]
+    per_positive = float(np.median(ratios)) if len(ratios) else EXPECTED_PER_POSITIVE
+    chances[has_positive] = _pooled_chances(histograms.of(has_positive), per_positive)
+    is_heard = np.flatnonzero(is_estimable)[estimate.is_by_negatives]
+    chances[is_heard] = estimate.chances[estimate.is_by_negatives]
     method[is_estimable] = np.where(estimate.is_by_negatives, "negatives", "shapes")
     if n_resamples:
         draws = _resampled_estimates(chosen, n_resamples, np.random.default_rng(seed))
@@ -320,11 +350,65 @@ def _quantile(counts: Matrix, q: float | Matrix) -> NDArray[np.int64]:
     return np.asarray((shares < np.reshape(q, (-1, 1))).sum(axis=1))
 
 
-def _fit_shapes(histograms: Histograms, shape: Matrix, tail_factor: float) -> tuple[Matrix, Matrix]:
+def _pooled_chances(histograms: Histograms, per_positive: float) -> Matrix:
+    """Return the chance [class, bin] of being missing, also in classes with a positive or two.
+
+    What a class's own positives leave open, the other classes tell: where positives score, how
+    widely, and how many labels are missing for each.
+    """
+    shape = _pooled_shape(histograms)
+    n_positives = histograms.positives.sum(axis=1)
+    expected = np.maximum(per_positive, 0.01) * n_positives
+    n_missing, chances = _fit_shapes(histograms, shape, 1.0, expected)
+    missing = n_missing[:, None] * shape
+    negatives = missing * (1 / np.maximum(chances, 1e-9) - 1)
+    n_most = MOST_PER_POSITIVE * np.maximum(per_positive, 0.01) * (n_positives + 1)
+    missing = np.minimum(n_missing, n_most)[:, None] * shape
+    # Look-alikes beyond the parabola: what is seen and not explained is no missing label.
+    rest = (histograms.implicit - missing - negatives) * (chances > 0)
+    unexplained = gaussian_filter1d(rest, 3, axis=1, mode="constant").clip(0)
+    chances = (chances > 0) * missing / (missing + negatives + unexplained).clip(1e-12)
+    return np.asarray(np.maximum.accumulate(chances, axis=1))
+
+
+def _pooled_shape(histograms: Histograms) -> Matrix:
+    """Return the positives' density [class, bin], drawn towards a normal one of pooled moments."""
+    bins = np.arange(N_BINS)
+    n = histograms.positives.sum(axis=1)
+    centre, variance = _moments(histograms.implicit)
+    mean, own_variance = _moments(histograms.positives)
+    separation, ratio = (mean - centre) / np.sqrt(variance), own_variance / variance
+    is_known = n >= 10  # positives from which a class tells others about its moments
+    pooled_ratio = (1.0 * 5 + ratio[is_known].sum()) / (5 + is_known.sum())
+    ratio = (n * ratio + 10 * pooled_ratio) / (n + 10)
+    pooled = (TYPICAL_SEPARATION * 5 + separation[is_known].sum()) / (5 + is_known.sum())
+    weight = n / (n + ratio / TYPICAL_SPREAD**2)
+    separation = weight * separation + (1 - weight) * pooled
+    spread = np.sqrt((ratio + (1 - weight) * TYPICAL_SPREAD**2) * variance)
+    z = (bins - (centre + separation * np.sqrt(variance))[:, None]) / spread[:, None]
+    normal = np.exp(-z * z / 2) + 1e-300
+    normal /= normal.sum(axis=1, keepdims=True)
+    own = _smoothed(histograms.positives)
+    return np.asarray((n[:, None] * own + 30 * normal) / (n[:, None] + 30))
+
+
+def _moments(counts: Matrix) -> tuple[Matrix, Matrix]:
+    """Return mean and variance [class] of counts, in bins."""
+    bins = np.arange(N_BINS)
+    n = counts.sum(axis=1)
+    mean = counts @ bins / n
+    variance = (counts * (bins - mean[:, None]) ** 2).sum(axis=1) / n
+    return mean, variance + 1 / 12  # the width of a bin
+
+
+def _fit_shapes(
+    histograms: Histograms, shape: Matrix, tail_factor: float, expected: Matrix | None = None
+) -> tuple[Matrix, Matrix]:
     """Fit implicit = n * shape + exp(parabola) in the tail by expectation-maximisation.
 
     The tail is the highest tenth, or five times the positives' share if that is more (at most
-    half): long enough to show the negatives' slope, short enough for a parabola.
+    half): long enough to show the negatives' slope, short enough for a parabola. The number is
+    drawn towards ``expected`` [class], if given. Below the tail the chance is 0.
     """
     counts = histograms.implicit
     prior = histograms.positives.sum(axis=1) / counts.sum(axis=1)
@@ -335,7 +419,10 @@ def _fit_shapes(histograms: Histograms, shape: Matrix, tail_factor: float) -> tu
     powers = np.stack([np.ones_like(x), x, x * x, x * x * x, x * x * x * x]) * is_tail
     tail = counts * is_tail
     n_tail = tail.sum(axis=1)
-    n_missing = 0.05 * n_tail
+    n_missing = 0.05 * n_tail if expected is None else expected
+    strength = 0.0 if expected is None else PRIOR_STRENGTH
+    doubt = 0.0 if expected is None else PRIOR_STRENGTH / expected
+    n_shape = (shape * is_tail).sum(axis=1).clip(1e-9)
     height = np.log(np.maximum(n_tail, 0.1) / length) + 1
     parabola = np.stack([height, np.full(len(x), -4.0), np.zeros(len(x))], axis=1)
     for _ in range(8):
@@ -343,10 +430,9 @@ def _fit_shapes(histograms: Histograms, shape: Matrix, tail_factor: float) -> tu
     chances = np.zeros(counts.shape)
     for _ in range(N_ITERATIONS):
         chances = _chances(n_missing, shape, _negatives(parabola, powers))
-        n_missing = (tail * chances).sum(axis=1) / (shape * is_tail).sum(axis=1).clip(1e-9)
+        n_missing = ((tail * chances).sum(axis=1) + strength) / (n_shape + doubt)
         parabola = _newton_step(tail * (1 - chances), parabola, powers)
-    negatives = np.where(is_tail, _negatives(parabola, powers), counts)
-    return n_missing, _chances(n_missing, shape, negatives)
+    return n_missing, chances * is_tail
 
 
 def _chances(n_missing: Matrix, shape: Matrix, negatives: Matrix) -> Matrix:

@@ -138,12 +138,14 @@ class Choice:
     """What a policy decides: how many labels of each class to flag, or above which score.
 
     Exactly one of ``n_flags`` int64 [class] and ``thresholds`` float32 [class] is given.
-    ``n_most`` keeps the best by chance; ``gate`` keeps clips where a parent or child is labelled.
+    ``n_most`` keeps the best by chance times ``weights`` float64 [class]; ``gate`` keeps
+    clips where a parent or child is labelled.
     """
 
     n_flags: NDArray[np.int64] | None = None
     thresholds: NDArray[np.float32] | None = None
     n_most: int | None = None
+    weights: NDArray[np.float64] | None = None
     gate: Ontology | None = None
     counts: Counts | None = None
 
@@ -166,7 +168,9 @@ def flag(
     - ``percentile`` (discard_percent=1.0): the highest per cent of each class; the paper's rule
     - ``count``: as many as are estimated to be missing
     - ``precision`` (target=0.5): those whose chance is at least the target
-    - ``budget`` (n_flags): the best overall by chance; what a team can listen to
+    - ``budget`` (n_flags, balance=0.0): the best overall by chance; what a team can listen to.
+      With balance 1, recall overall and the mean recall over classes count alike; with more, small
+      classes count more
     - ``positives_quantile`` (quantile="mean" or a number, gate=None): above a quantile of the
       class's own positives; with an ontology as gate, only where a parent or child is labelled
     - ``confident``: probable (p > 0.5) and above the positives' mean, as the confident joint has it
@@ -187,8 +191,7 @@ def flag(
     if choice.gate is not None:
         flags = flags.filter(_is_related(labels, choice.gate, flags))
     if choice.n_most is not None:
-        best = flags.with_row_index("place").sort("chance", "logit", descending=True)
-        flags = best.head(choice.n_most).sort("place").drop("place")
+        flags = _best(flags, choice.n_most, choice.weights)
     return _named(labels, flags)
 
 
@@ -221,12 +224,15 @@ def _precision(labels: LabelSet, scores: ScoreMatrix, target: float = 0.5) -> Ch
     return Choice(thresholds=counts.score_at(target), counts=counts)
 
 
-def _budget(labels: LabelSet, scores: ScoreMatrix, n_flags: int) -> Choice:
-    if n_flags < 0:
-        raise EarmarkError(f"n_flags must not be negative, got {n_flags}")
+def _budget(labels: LabelSet, scores: ScoreMatrix, n_flags: int, balance: float = 0.0) -> Choice:
+    if n_flags < 0 or balance < 0:
+        raise EarmarkError(f"n_flags and balance must not be negative, got {n_flags} and {balance}")
     counts = estimate_missing(labels, scores, n_resamples=0)
-    thresholds = counts.score_at(counts.chance_of_best(n_flags))
-    return Choice(thresholds=thresholds, n_most=n_flags, counts=counts)
+    n_expected = counts.n_expected
+    # A label found adds 1 / all missing to recall, and 1 / the class's to the mean over classes.
+    weights = 1 + balance * n_expected.mean() / np.maximum(n_expected, 1)
+    thresholds = counts.score_at(counts.chance_of_best(n_flags, weights))
+    return Choice(thresholds=thresholds, n_most=n_flags, weights=weights, counts=counts)
 
 
 def _positives_quantile(
@@ -324,6 +330,14 @@ def _listed(found: Summary, counts: Counts | None) -> pl.DataFrame:
     if counts is not None:
         chances = pl.Series(counts.chance(columns, logits)).fill_nan(None)
     return pl.DataFrame({"column": columns, "row": rows, "logit": logits, "chance": chances})
+
+
+def _best(flags: pl.DataFrame, n_most: int, weights: NDArray[np.float64] | None) -> pl.DataFrame:
+    """Keep the flags of the highest chance times weight, in their order."""
+    weight = 1.0 if weights is None else pl.Series(weights[flags["column"].to_numpy()])
+    worth = flags.with_columns(worth=flags["chance"] * weight).with_row_index("place")
+    best = worth.sort("worth", "logit", descending=True, nulls_last=True).head(n_most)
+    return best.sort("place").drop("place", "worth")
 
 
 def _is_related(labels: LabelSet, ontology: Ontology, flags: pl.DataFrame) -> pl.Series:
