@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.verdict import Interval, Verdict, best_point, headline, verdicts
+from earmark.verdict import Interval, Verdict, best_point, headline, noise_note, verdicts
 from made_up import CURVE, RESULTS, make_results
 
 
@@ -125,3 +125,15 @@ def test_the_random_control_is_read_at_the_nearest_point():
     verdict = verdicts(results)[0]
     assert verdict.random_percent == 1.0
     assert verdict.random_gain.value == pytest.approx(0.01)
+
+
+def test_the_random_control_tells_how_noisy_training_is():
+    results = make_results(
+        {0.0: 0.4, 2.0: 0.45}, {0.0: 0.40, 2.0: 0.45}, random={0.0: 0.4, 2.0: 0.43}
+    )
+    control = results.filter(kind="random").with_columns(metric=pl.lit("d_prime_explicit"))
+    told = noise_note(pl.concat([results, control]))
+    assert "2 seeds" in told
+    assert "lwlrap by +0.030" in told
+    assert "noise" in told
+    assert noise_note(results.filter(kind="mask")) == ""

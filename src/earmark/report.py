@@ -46,6 +46,7 @@ from earmark.verdict import (
     best_point,
     by_line,
     headline,
+    noise_note,
     number_text,
     signed_text,
     verdicts,
@@ -242,7 +243,9 @@ def _finding(results: pl.DataFrame) -> str:
         f"{_text(_numbers_told(verdict, true, d_prime))}</li>"
         for verdict, true in zip(found, by_truth, strict=True)
     )
-    return f'<p class="verdict">{_text(headline(results))}</p>\n<ul class="lines">\n{items}\n</ul>'
+    noise = f"<p>{_text(noise_note(results))}</p>"
+    verdict = f'<p class="verdict">{_text(headline(results))}</p>'
+    return f'{verdict}\n<ul class="lines">\n{items}\n</ul>\n{noise}'
 
 
 def _numbers_told(verdict: Verdict, true: Verdict | None, d_prime: str) -> str:
@@ -251,6 +254,7 @@ def _numbers_told(verdict: Verdict, true: Verdict | None, d_prime: str) -> str:
         f"random control (at {verdict.random_percent or 0:g} %)": verdict.random_gain,
         "calibrated": verdict.calibrated_gain,
         d_prime: verdict.d_prime_gain,
+        f"{d_prime} of the random control": verdict.random_d_prime_gain,
         "lwlrap by the complete labels": true.gain if true else None,
     }
     numbers = [f"{name} {_bracketed(gain)}" for name, gain in told.items() if gain]
@@ -423,4 +427,4 @@ def summary_lines(
                 f"{ranged_text(row, 'difference', signed_text)}"
             )
         lines.append("")
-    return [*lines, headline(results)]
+    return [*lines, headline(results), *filter(None, [noise_note(results)])]

@@ -43,6 +43,7 @@ class Verdict:
     d_prime_gain: Interval | None = None
     calibrated_gain: Interval | None = None
     random_gain: Interval | None = None
+    random_d_prime_gain: Interval | None = None
     random_percent: float | None = None
 
     @property
@@ -122,6 +123,29 @@ def headline(results: pl.DataFrame) -> str:
     return _sentence(found[0]) if len(found) == 1 else _summary_sentence(found)
 
 
+def noise_note(results: pl.DataFrame) -> str:
+    """Say how far training alone moves a student: what the random control did, beside the gain.
+
+    Labels ignored at random hold next to nothing, so whatever that student differs by is mostly
+    the chaos of training, which intervals over clips do not contain. Empty without the control.
+    """
+    told = [
+        f"{verdict.student}, {verdict.train_set}: lwlrap by "
+        f"{signed_text(verdict.random_gain.value)} and d' by "
+        f"{signed_text(verdict.random_d_prime_gain.value)}"
+        for verdict in verdicts(results)
+        if verdict.random_gain is not None and verdict.random_d_prime_gain is not None
+    ]
+    if not told:
+        return ""
+    n_seeds = results["seed"].n_unique()
+    return (
+        f"Intervals are over clips, not over training runs ({n_seeds} seed"
+        f"{'s' if n_seeds > 1 else ''}). Ignoring labels at random, which should change little, "
+        f"moved {'; '.join(told)}: take differences of that size for noise."
+    )
+
+
 def by_line(results: pl.DataFrame) -> list[pl.DataFrame]:
     """Part rows by student and train set: each is one line of figure 2."""
     if results.is_empty():
@@ -159,7 +183,8 @@ def _verdict(own: pl.DataFrame, labels: str) -> Verdict:
     means = mean_over_seeds(own.filter(split="eval", labels=labels))
     masked, lwlrap = means.filter(kind="mask"), means.filter(metric="lwlrap")
     curve, control = lwlrap.filter(kind="mask"), lwlrap.filter(kind="random")
-    d_prime = masked.filter(metric=within_class_metric(masked))
+    within = within_class_metric(masked)
+    d_prime = masked.filter(metric=within)
     calibrated = masked.filter(metric="lwlrap_calibrated")
     nearest = control.sort((pl.col("discard_percent") - percent).abs(), "discard_percent")
     random_percent = None if control.is_empty() else float(nearest["discard_percent"][0])
@@ -173,6 +198,7 @@ def _verdict(own: pl.DataFrame, labels: str) -> Verdict:
         d_prime_gain=_gain_at(d_prime, percent),
         calibrated_gain=_gain_at(calibrated, percent),
         random_gain=_gain_at(control, random_percent),
+        random_d_prime_gain=_gain_at(means.filter(kind="random", metric=within), random_percent),
         random_percent=random_percent,
     )
 
