@@ -355,3 +355,15 @@ def test_shards_suit_the_number_of_clips(tmp_path, n_clips, n_shards):
     plan = frames._plan(Workspace(tmp_path), PARAMS, frames.CLIPS_PER_SHARD)
     assert len(plan) == n_shards
     assert sum(len(shard.clips) for shard in plan) == n_clips
+
+
+def test_frames_from_elsewhere_are_never_replaced(tmp_path):
+    workspace = make_workspace(tmp_path, [None, None])
+    clip_ids = workspace.clips["clip_id"].to_list()
+    frames = np.arange(20, dtype=np.uint8).reshape(10, 2)
+    write_store(workspace.frames_folder, ((clip_id, frames) for clip_id in clip_ids))
+    before = content(workspace.frames_folder)
+    store = extract_frames(workspace, PARAMS, n_workers=1)
+    assert store.clip_ids.to_list() == clip_ids
+    assert content(workspace.frames_folder) == before
+    assert not workspace.quarantine_path.exists()

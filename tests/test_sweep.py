@@ -6,13 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from earmark.flagging import ignored
 from earmark.params import CrossFitParams, ModelParams, NetworkParams, SweepParams, TrainParams
-from earmark.scoring import Scores, cross_fit, readable_clips
-from earmark.students import Mask, Masked, Student, student_scores, students
+from earmark.scoring import Scores, cross_fit
+from earmark.students import Student, student_scores, students
 from earmark.sweep import read_sweep, run_sweep
 from earmark.workspace import Workspace
-from scenes import CLASS_IDS, band_workspace, open_store
+from scenes import CLASS_IDS, band_workspace
 
 TINY = NetworkParams(
     name="tiny",
@@ -85,17 +84,3 @@ def test_finished_students_are_found_again(swept: Workspace) -> None:
     written = path.stat().st_mtime_ns
     run_sweep(swept, [TINY], SWEEP, scores, n_workers=1)
     assert path.stat().st_mtime_ns == written
-
-
-def test_a_masked_batch_ignores_what_equation_2_says(tmp_path: Path) -> None:
-    workspace, scores = scored_workspace(tmp_path)
-    labels = readable_clips(workspace, open_store(workspace), "train").labels
-    thresholds = np.median(scores.logits, axis=0)
-    mask = Mask(scores.folder / "logits.npy", scores.digest, thresholds)
-    masked = Masked(labels, np.arange(len(labels)), (mask,))
-    rows = np.array([7, 2, 11])
-    target, (weight,) = masked.targets(rows)
-    states = labels.states(rows)
-    assert np.array_equal(target, states > 0)
-    assert np.array_equal(weight == 0, ignored(states, scores.logits[rows], thresholds))
-    assert (weight[states != 0] == 1).all()

@@ -258,9 +258,12 @@ def extract_frames(
     """Write the log-mel frames of a workspace's clips, and the quarantine of unreadable ones.
 
     Shards that are there already are kept, unless a file that could not be read has changed since;
-    a store that is complete is just opened. Raises EarmarkError where not one clip can be read.
+    a store that is complete is just opened, and so is one of frames from elsewhere (embeddings
+    that an import brought). Raises EarmarkError where not one clip can be read.
     """
     folder = workspace.frames_folder
+    if _is_from_elsewhere(folder):
+        return FrameStore.open(folder)
     shards = _plan(workspace, params, clips_per_shard)
     pending = [shard for shard in shards if not _is_done(shard)]
     if pending:
@@ -278,6 +281,12 @@ def extract_frames(
         _write_quarantine(workspace, parts)
         _seal(folder, parts, frame_format, store_digest)
     return FrameStore.open(folder)
+
+
+def _is_from_elsewhere(folder: Path) -> bool:
+    """Tell whether a finished store holds frames that were not made from audio here."""
+    meta = folder / "meta.json"
+    return meta.exists() and read_json(meta).get("front_end") is None
 
 
 def write_store(
