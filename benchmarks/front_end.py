@@ -189,7 +189,7 @@ def main() -> None:
             "machine": {"processor": platform.processor(), "numpy": np.__version__},
             "front_ends": compare_front_ends(options.turns),
             "patches": measure_patches(Path(folder) / "store", options.clips, 128, 300),
-            "extraction": measure_extraction(Path(folder), 600) if options.extraction else None,
+            "extraction": measure_extraction(Path(folder), 2_000) if options.extraction else None,
         }
     show(results)
     path = Path(__file__).parent / "results" / "front_end.json"
