@@ -246,3 +246,27 @@ def test_a_missing_library_is_named_with_the_way_to_install_it(tmp_path, monkeyp
 def test_the_error_survives_the_way_between_processes():
     error = pickle.loads(pickle.dumps(UnreadableAudio(Path("a.wav"), "the file is empty")))
     assert (str(error), error.reason) == ("a.wav: the file is empty", "the file is empty")
+
+
+def test_a_segment_of_an_hour_is_decoded_alone(tmp_path):
+    rate = 8_000
+    with soundfile.SoundFile(tmp_path / "hour.flac", "w", rate, 1, subtype="PCM_16") as file:
+        for minute in range(60):
+            file.write(np.full(60 * rate, minute / 100, np.float32))
+    tracemalloc.start()
+    clip = read_clip(tmp_path / "hour.flac", rate, 59 * 60 - 1, 59 * 60 + 9)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(clip) == 10 * rate
+    assert clip[100] == pytest.approx(0.58, abs=1e-4)
+    assert clip[-100] == pytest.approx(0.59, abs=1e-4)
+    assert peak < 10e6  # the hour would take 115 MB
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["two words.wav", 'it\'s "quoted".wav', "Größe 音.wav", "a\nb.wav", "-dash.wav", "100%.wav"],
+)
+def test_any_file_name_will_do(tmp_path, name):
+    soundfile.write(tmp_path / name, tone(), RATE)
+    assert loudest_hz(read_clip(tmp_path / name, RATE)) == pytest.approx(440, abs=3)
