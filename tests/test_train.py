@@ -34,6 +34,7 @@ TINY = NetworkParams(
     model=ModelParams(width=0.125),
     train=TrainParams(epochs=2, batch_patches=16, learning_rate=3e-3, checkpoint_seconds=0),
 )
+LONGER = TINY.model_copy(update={"train": TINY.train.model_copy(update={"epochs": 10})})
 METER = SILENT.job("", 0, "")
 
 
@@ -112,7 +113,7 @@ def test_a_killed_process_resumes_to_the_same_weights(workspace: Workspace, tmp_
     script = (
         "import sys, test_train as t; from pathlib import Path; from earmark.workspace import *\n"
         "data = t.training_set(Workspace.open(sys.argv[1]))\n"
-        "t.train(t.TINY, data, Path(sys.argv[2]), t.METER)"
+        "t.train(t.LONGER, data, Path(sys.argv[2]), t.METER)"
     )
     folder = tmp_path / "killed"
     command = [sys.executable, "-c", script, str(workspace.root), str(folder)]
