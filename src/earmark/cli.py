@@ -29,7 +29,7 @@ from earmark.console import (
     keep_recipe,
     tell,
 )
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, nearest
 from earmark.importing import import_app
 from earmark.params import Recipe
 
@@ -168,6 +168,9 @@ def lint(
     rows = checked_rows(read_table(path), str(path))
     if ontology is None:
         listed = rows if clips is None else read_table(clips)
+        if "clip_id" not in listed.columns:
+            hint = nearest("clip_id", listed.columns)
+            raise EarmarkError(f"{clips}: there is no column 'clip_id'{hint}")
         clip_ids = listed["clip_id"].cast(str).unique(maintain_order=True)
         class_ids = rows["class_id"].unique(maintain_order=True).to_list()
     findings = find_problems(rows, clip_ids, class_ids, str(path))
@@ -287,7 +290,6 @@ def features(
     work: Work, recipe: RecipeOption = None, workers: Workers = None, as_json: AsJson = False
 ) -> None:
     """Decode the audio and store log-mel frames; what cannot be read is quarantined."""
-    from earmark.artefacts import read_table
     from earmark.frames import extract_frames
     from earmark.progress import Display
     from earmark.workspace import Workspace
@@ -295,14 +297,13 @@ def features(
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     with Display() as progress:
         store = extract_frames(workspace, chosen.front_end, n_workers=workers, progress=progress)
-    n_quarantined = len(read_table(workspace.quarantine_path))
     tell(
         as_json,
         next_command=f"earmark score {work}",
         wrote=store.folder,
         clips=len(workspace.clips),
         read=len(store.clip_ids),
-        quarantined=n_quarantined,
+        quarantined=len(workspace.clips) - len(store.clip_ids),
     )
 
 

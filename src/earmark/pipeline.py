@@ -20,7 +20,7 @@ from earmark.audio import read_clip
 from earmark.datasets import synthetic
 from earmark.errors import EarmarkError, nearest
 from earmark.evaluation import judge_flags
-from earmark.flagging import Thresholds, flag, thresholds
+from earmark.flagging import Thresholds, flag, survey, thresholds
 from earmark.frames import FrameStore, extract_frames
 from earmark.labels import LabelSet
 from earmark.params import PAPER_DISCARD_PERCENTS, Recipe, digest, read_recipe
@@ -94,9 +94,8 @@ def make_dataset(
 def write_flags(workspace: Workspace, scores: Scores, discard_percent: float) -> pl.DataFrame:
     """Write the thresholds of the paper's 18 points, and the flags of one point."""
     labels = scored_labels(workspace, scores)
-    table = _all_thresholds(labels, scores).table(labels.class_ids)
-    flags = flag(labels, scores.logits, discard_percent=discard_percent)
-    write_table(workspace.flags_folder / "thresholds.parquet", table)
+    found, flags = survey(labels, scores.logits, PAPER_DISCARD_PERCENTS, discard_percent)
+    write_table(workspace.flags_folder / "thresholds.parquet", found.table(labels.class_ids))
     write_table(workspace.flags_folder / "flags.parquet", flags)
     meta = {"digest": digest(labels.digest, scores.digest), "discard_percent": discard_percent}
     write_json(workspace.flags_folder / "meta.json", {**meta, "scores": scores.folder.name})

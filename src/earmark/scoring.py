@@ -8,7 +8,7 @@ others. The paper scored in-sample; ``in_sample`` does as it did.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,13 +148,14 @@ def cross_fit(
         data = TrainingSet(store.folder, train_on.store_rows, AsLabelled(train_on.labels))
         suffix = "" if params.in_sample else f"-fold{fold}"
         tasks.append(
-            scoring_task(
+            training_task(
                 f"{network.name}{suffix}",
+                train_and_score,
                 network,
                 data,
-                workspace.model_folder(network.name + suffix),
-                clips.store_rows[is_held_out],
                 store,
+                folder=workspace.model_folder(network.name + suffix),
+                score_rows=clips.store_rows[is_held_out],
             )
         )
     logits = np.empty((len(fold_of), clips.labels.n_classes), np.float32)
@@ -202,24 +203,23 @@ def readable_clips(
     )
 
 
-def scoring_task(
+def training_task(
     label: str,
+    function: Callable[..., Any],
     network: NetworkParams,
     data: TrainingSet,
-    folder: Path,
-    score_rows: NDArray[np.int64],
     store: FrameStore,
+    **arguments: Any,
 ) -> Task:
-    """Return the task of training a network and scoring other clips of the same store with it."""
+    """Return a task that trains a network, such as :func:`train_and_score`.
+
+    Its progress counts the examples of the whole run; ``arguments`` go to the function beside the
+    network and the data.
+    """
     examples = examples_of(network.model, store, data.store_rows)
-    arguments: dict[str, Any] = {
-        "network": network,
-        "data": data,
-        "folder": folder,
-        "score_rows": score_rows,
-    }
     n_units = n_examples_in_all(examples.per_clip, network.train)
-    return Task(label, train_and_score, arguments, n_units, network.model.example_unit)
+    given = {"network": network, "data": data, **arguments}
+    return Task(label, function, given, n_units, network.model.example_unit)
 
 
 def train_and_score(

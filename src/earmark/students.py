@@ -24,7 +24,14 @@ from earmark.frames import FrameStore
 from earmark.labels import LabelSet
 from earmark.params import NetworkParams, SweepParams, digest
 from earmark.progress import SILENT, Meter, Progress
-from earmark.scoring import ReadableClips, Scores, readable_clips, train_and_score, write_scores
+from earmark.scoring import (
+    ReadableClips,
+    Scores,
+    readable_clips,
+    train_and_score,
+    training_task,
+    write_scores,
+)
 from earmark.splits import subset
 from earmark.train import TrainingSet, examples_of, n_examples_in_all
 from earmark.workspace import Split, Workspace
@@ -259,16 +266,16 @@ def _stack_task(
 ) -> Task:
     network, first = stack[0].seeded_network, stack[0]
     name = first.name if len(stack) == 1 else f"{first.stack_name}-{len(stack)}-students"
-    arguments = {
-        "network": network,
-        "data": data,
-        "model_folder": workspace.model_folder(name),
-        "scores_folders": [_scores_folder(workspace, student) for student in stack],
-        "score_rows": score_rows,
-    }
-    examples = examples_of(network.model, store, data.store_rows)
-    n_units = n_examples_in_all(examples.per_clip, network.train)
-    return Task(name, _train_and_write, arguments, n_units, network.model.example_unit)
+    return training_task(
+        name,
+        _train_and_write,
+        network,
+        data,
+        store,
+        model_folder=workspace.model_folder(name),
+        scores_folders=[_scores_folder(workspace, student) for student in stack],
+        score_rows=score_rows,
+    )
 
 
 def _train_and_write(
