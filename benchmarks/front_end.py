@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from earmark.artefacts import write_json
+from earmark.engine import LocalEngine
 from earmark.features import YAMNET, log_mel, mel_matrix
 from earmark.frames import FrameStore, extract_frames, write_store
 from earmark.workspace import Workspace
@@ -144,7 +145,7 @@ def measure_extraction(root: Path, n_clips: int) -> dict[str, object]:
         place.mkdir()
         workspace = write_flacs(place, n_clips)
         start = time.perf_counter()
-        store: FrameStore = extract_frames(workspace, YAMNET, n_workers=n_workers)
+        store: FrameStore = extract_frames(workspace, YAMNET, engine=LocalEngine(n_workers))
         seconds[n_workers] = time.perf_counter() - start
         assert len(store.clip_ids) == n_clips
     return {

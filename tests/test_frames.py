@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earmark import frames
+from earmark.engine import LocalEngine
 from earmark.errors import EarmarkError
 from earmark.features import log_mel, patches
 from earmark.frames import FrameStore, extract_frames, write_store
@@ -75,7 +76,7 @@ class CountingProgress:
 
 def test_stores_the_log_mel_frames_of_every_clip_in_half_precision(tmp_path):
     workspace = noisy_workspace(tmp_path)
-    store = extract_frames(workspace, PARAMS, clips_per_shard=2, n_workers=1)
+    store = extract_frames(workspace, PARAMS, clips_per_shard=2, engine=LocalEngine(1))
     assert store.clip_ids.to_list() == workspace.clips["clip_id"].to_list()
     for i in range(6):
         sound, _ = soundfile.read(tmp_path / "audio" / f"{i}.wav", dtype="float32")
@@ -92,13 +93,15 @@ def test_segments_of_one_long_file_are_clips_of_their_own(tmp_path):
     places = {"start_seconds": [0.5, 2.0], "end_seconds": [2.0, 3.0]}
     clips = workspace.clips.with_columns(**{k: pl.Series(v) for k, v in places.items()})
     clips.write_parquet(tmp_path / "clips.parquet")
-    store = extract_frames(Workspace(tmp_path), PARAMS, n_workers=1)
+    store = extract_frames(Workspace(tmp_path), PARAMS, engine=LocalEngine(1))
     np.testing.assert_allclose(store.frames(1), log_mel(sound[32_000:48_000]), atol=2e-3)
     assert store.n_patches.tolist() == [3, 2]
 
 
 def test_is_readable_with_numpy_and_polars_alone(tmp_path):
-    store = extract_frames(noisy_workspace(tmp_path), PARAMS, clips_per_shard=2, n_workers=1)
+    store = extract_frames(
+        noisy_workspace(tmp_path), PARAMS, clips_per_shard=2, engine=LocalEngine(1)
+    )
     index = pl.read_parquet(tmp_path / "frames" / "index.parquet")
     row = index.row(3, named=True)
     shard = np.load(tmp_path / "frames" / f"shard-{row['shard']:05d}.npy", mmap_mode="r")
@@ -108,7 +111,7 @@ def test_is_readable_with_numpy_and_polars_alone(tmp_path):
 
 
 def test_frames_are_views_and_cannot_be_overwritten(tmp_path):
-    store = extract_frames(noisy_workspace(tmp_path, 1), PARAMS, n_workers=1)
+    store = extract_frames(noisy_workspace(tmp_path, 1), PARAMS, engine=LocalEngine(1))
     assert not store.frames(0).flags.owndata
     with pytest.raises(ValueError, match="read-only"):
         store.frames(0)[0, 0] = 1
@@ -123,7 +126,7 @@ def test_bad_files_are_quarantined_and_the_rest_goes_on(tmp_path):
     soundfile.write(tmp_path / "nan.wav", np.full(9, np.nan), RATE, subtype="FLOAT")
     bad: list[str | None] = ["empty.wav", "text.wav", "no_samples.wav", "nan.wav", "gone.wav", None]
     workspace = make_workspace(tmp_path, ["good 1.wav", *bad, "good 2.wav"])
-    store = extract_frames(workspace, PARAMS, clips_per_shard=3, n_workers=1)
+    store = extract_frames(workspace, PARAMS, clips_per_shard=3, engine=LocalEngine(1))
     quarantine = pl.read_parquet(workspace.quarantine_path)
     assert store.clip_ids.to_list() == ["clip0", "clip7"]
     assert quarantine["audio"].to_list() == bad
@@ -137,9 +140,9 @@ def test_bad_files_are_quarantined_and_the_rest_goes_on(tmp_path):
 def test_a_file_that_was_put_right_is_read_at_the_next_call(tmp_path):
     workspace = noisy_workspace(tmp_path, 3)
     (tmp_path / "audio" / "1.wav").rename(tmp_path / "elsewhere.wav")
-    before = extract_frames(workspace, PARAMS, clips_per_shard=1, n_workers=1)
+    before = extract_frames(workspace, PARAMS, clips_per_shard=1, engine=LocalEngine(1))
     (tmp_path / "elsewhere.wav").rename(tmp_path / "audio" / "1.wav")
-    after = extract_frames(workspace, PARAMS, clips_per_shard=1, n_workers=1)
+    after = extract_frames(workspace, PARAMS, clips_per_shard=1, engine=LocalEngine(1))
     assert (len(before.clip_ids), len(after.clip_ids)) == (2, 3)
     assert before.digest != after.digest
     assert len(pl.read_parquet(workspace.quarantine_path)) == 0
@@ -148,7 +151,7 @@ def test_a_file_that_was_put_right_is_read_at_the_next_call(tmp_path):
 def test_not_one_readable_clip_is_an_error_that_names_the_reason(tmp_path):
     workspace = make_workspace(tmp_path, ["a.wav", "b.wav"])
     with pytest.raises(EarmarkError, match=r"none of the 2 clips.*a\.wav: no such file"):
-        extract_frames(workspace, PARAMS, n_workers=1)
+        extract_frames(workspace, PARAMS, engine=LocalEngine(1))
     with pytest.raises(EarmarkError, match="no finished frame store"):
         FrameStore.open(workspace.frames_folder)
 
@@ -156,7 +159,9 @@ def test_not_one_readable_clip_is_an_error_that_names_the_reason(tmp_path):
 def test_bytes_and_progress_do_not_depend_on_the_number_of_workers(tmp_path):
     for n_workers in (1, 2):
         workspace, progress = noisy_workspace(tmp_path / str(n_workers)), CountingProgress()
-        extract_frames(workspace, PARAMS, clips_per_shard=2, n_workers=n_workers, progress=progress)
+        extract_frames(
+            workspace, PARAMS, clips_per_shard=2, engine=LocalEngine(n_workers), progress=progress
+        )
         assert progress.jobs == [("features", 6, "clips")]
         assert progress.n_done == 6
     assert content(tmp_path / "1" / "frames") == content(tmp_path / "2" / "frames")
@@ -165,6 +170,7 @@ def test_bytes_and_progress_do_not_depend_on_the_number_of_workers(tmp_path):
 STALLING_EXTRACTION = """
 import sys, time
 from pathlib import Path
+from earmark.engine import LocalEngine
 from earmark.frames import extract_frames
 from earmark.params import FrontEndParams
 from earmark.workspace import Workspace
@@ -178,7 +184,8 @@ class Stall:
             time.sleep(1)
 
 workspace = Workspace.open(sys.argv[1])
-extract_frames(workspace, FrontEndParams(), clips_per_shard=2, n_workers=1, progress=Stall())
+one = LocalEngine(1)
+extract_frames(workspace, FrontEndParams(), clips_per_shard=2, engine=one, progress=Stall())
 """
 
 
@@ -197,7 +204,7 @@ def kill_extraction_after(path: Path, root: Path) -> None:
 
 def test_a_killed_extraction_goes_on_and_ends_with_the_same_bytes(tmp_path):
     whole = noisy_workspace(tmp_path / "whole", 12)
-    extract_frames(whole, PARAMS, clips_per_shard=2, n_workers=1)
+    extract_frames(whole, PARAMS, clips_per_shard=2, engine=LocalEngine(1))
     killed = noisy_workspace(tmp_path / "killed", 12)
     folder = killed.frames_folder
     for number in (1, 3):
@@ -207,7 +214,7 @@ def test_a_killed_extraction_goes_on_and_ends_with_the_same_bytes(tmp_path):
     finished = {path: path.stat().st_mtime_ns for path in folder.glob("shard-*.parquet")}
     assert len(finished) == 4
     progress = CountingProgress()
-    extract_frames(killed, PARAMS, clips_per_shard=2, n_workers=1, progress=progress)
+    extract_frames(killed, PARAMS, clips_per_shard=2, engine=LocalEngine(1), progress=progress)
     assert content(folder) == content(whole.frames_folder)
     assert killed.quarantine_path.read_bytes() == whole.quarantine_path.read_bytes()
     assert all(path.stat().st_mtime_ns == when for path, when in finished.items())
@@ -216,19 +223,19 @@ def test_a_killed_extraction_goes_on_and_ends_with_the_same_bytes(tmp_path):
 
 def test_a_current_store_is_opened_and_not_touched(tmp_path):
     workspace = noisy_workspace(tmp_path)
-    extract_frames(workspace, PARAMS, n_workers=1)
+    extract_frames(workspace, PARAMS, engine=LocalEngine(1))
     before = {path: path.stat().st_mtime_ns for path in workspace.frames_folder.iterdir()}
     progress = CountingProgress()
-    extract_frames(workspace, PARAMS, n_workers=1, progress=progress)
+    extract_frames(workspace, PARAMS, engine=LocalEngine(1), progress=progress)
     assert before == {path: path.stat().st_mtime_ns for path in workspace.frames_folder.iterdir()}
     assert progress.jobs == []
 
 
 def test_other_parameters_make_another_store_in_its_place(tmp_path):
     workspace = noisy_workspace(tmp_path)
-    first = extract_frames(workspace, PARAMS, clips_per_shard=1, n_workers=1)
+    first = extract_frames(workspace, PARAMS, clips_per_shard=1, engine=LocalEngine(1))
     params = FrontEndParams(n_bands=32)
-    second = extract_frames(workspace, params, clips_per_shard=2, n_workers=1)
+    second = extract_frames(workspace, params, clips_per_shard=2, engine=LocalEngine(1))
     assert second.frames(0).shape[1] == 32
     assert first.digest != second.digest
     assert len(list(workspace.frames_folder.glob("shard-*.npy"))) == 3
@@ -236,7 +243,7 @@ def test_other_parameters_make_another_store_in_its_place(tmp_path):
 
 def test_a_truncated_shard_is_named_with_its_sizes_and_made_again(tmp_path):
     workspace = noisy_workspace(tmp_path)
-    extract_frames(workspace, PARAMS, clips_per_shard=2, n_workers=1)
+    extract_frames(workspace, PARAMS, clips_per_shard=2, engine=LocalEngine(1))
     before = content(workspace.frames_folder)
     shard = workspace.frames_folder / "shard-00001.npy"
     n_bytes = shard.stat().st_size
@@ -244,7 +251,7 @@ def test_a_truncated_shard_is_named_with_its_sizes_and_made_again(tmp_path):
     message = rf"shard-00001\.npy.* {n_bytes - 100:,} bytes.*{n_bytes:,}.*`earmark features`"
     with pytest.raises(EarmarkError, match=message):
         FrameStore.open(workspace.frames_folder)
-    extract_frames(workspace, PARAMS, clips_per_shard=2, n_workers=1)
+    extract_frames(workspace, PARAMS, clips_per_shard=2, engine=LocalEngine(1))
     assert content(workspace.frames_folder) == before
 
 
@@ -363,7 +370,7 @@ def test_frames_from_elsewhere_are_never_replaced(tmp_path):
     frames = np.arange(20, dtype=np.uint8).reshape(10, 2)
     write_store(workspace.frames_folder, ((clip_id, frames) for clip_id in clip_ids))
     before = content(workspace.frames_folder)
-    store = extract_frames(workspace, PARAMS, n_workers=1)
+    store = extract_frames(workspace, PARAMS, engine=LocalEngine(1))
     assert store.clip_ids.to_list() == clip_ids
     assert content(workspace.frames_folder) == before
     assert not workspace.quarantine_path.exists()

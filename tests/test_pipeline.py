@@ -5,6 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from earmark.engine import LocalEngine
 from earmark.errors import EarmarkError
 from earmark.params import Recipe
 from earmark.pipeline import find_recipe, run
@@ -40,7 +41,7 @@ SMALL = Recipe.model_validate(
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("run")
-    run(SMALL, root, n_workers=1)
+    run(SMALL, root, engine=LocalEngine(1))
     return root
 
 
@@ -71,12 +72,12 @@ def test_a_second_run_changes_nothing(finished: Path) -> None:
         return {str(path): path.stat().st_mtime_ns for path in files if path.is_file()}
 
     before = contents()
-    run(SMALL, finished, n_workers=1)
+    run(SMALL, finished, engine=LocalEngine(1))
     assert contents() == before
 
 
 def test_the_same_recipe_gives_the_same_flags_and_numbers(finished: Path, tmp_path: Path) -> None:
-    outcome = run(SMALL, tmp_path, n_workers=2)
+    outcome = run(SMALL, tmp_path, engine=LocalEngine(2))
     flags = [pl.read_parquet(root / "flags" / "flags.parquet") for root in (finished, tmp_path)]
     assert flags[0].equals(flags[1])
     results = pl.read_parquet(finished / "sweep" / "results.parquet")

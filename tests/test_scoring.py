@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from earmark.engine import LocalEngine
 from earmark.errors import EarmarkError
 from earmark.models import build_model
 from earmark.params import CrossFitParams, ModelParams, NetworkParams, TrainParams
@@ -46,20 +47,25 @@ def test_tiny_outputs_keep_their_order(tmp_path: Path) -> None:
 
 def test_cross_fitting_scores_every_train_clip_and_is_found_again(tmp_path: Path) -> None:
     workspace = band_workspace(tmp_path)
-    scores = cross_fit(workspace, TINY, CrossFitParams(n_folds=2), n_workers=1)
+    scores = cross_fit(workspace, TINY, CrossFitParams(n_folds=2), engine=LocalEngine(1))
     train = readable_clips(workspace, open_store(workspace), "train")
     assert scores.clip_ids.to_list() == train.labels.clip_ids.to_list()
     assert scores.out_of_fold
     positive = train.labels.states() > 0
     assert scores.logits[positive].mean() > scores.logits[~positive].mean() + 0.5
     written = (scores.folder / "logits.npy").stat().st_mtime_ns
-    again = cross_fit(workspace, TINY, CrossFitParams(n_folds=2), n_workers=1)
+    again = cross_fit(workspace, TINY, CrossFitParams(n_folds=2), engine=LocalEngine(1))
     assert (again.folder / "logits.npy").stat().st_mtime_ns == written
 
 
 def test_processes_and_one_process_give_the_same_scores(tmp_path: Path) -> None:
     scores = [
-        cross_fit(band_workspace(tmp_path / str(n)), TINY, CrossFitParams(n_folds=2), n_workers=n)
+        cross_fit(
+            band_workspace(tmp_path / str(n)),
+            TINY,
+            CrossFitParams(n_folds=2),
+            engine=LocalEngine(n),
+        )
         for n in (1, 2)
     ]
     assert np.array_equal(scores[0].logits, scores[1].logits)
@@ -67,7 +73,7 @@ def test_processes_and_one_process_give_the_same_scores(tmp_path: Path) -> None:
 
 def test_in_sample_scores_say_so(tmp_path: Path) -> None:
     params = CrossFitParams(in_sample=True)
-    assert not cross_fit(band_workspace(tmp_path), TINY, params, n_workers=1).out_of_fold
+    assert not cross_fit(band_workspace(tmp_path), TINY, params, engine=LocalEngine(1)).out_of_fold
 
 
 def test_scores_that_are_not_there_say_what_to_do(tmp_path: Path) -> None:

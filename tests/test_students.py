@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from earmark.engine import LocalEngine
 from earmark.flagging import ignored, thresholds
 from earmark.params import CrossFitParams, ModelParams, NetworkParams, SweepParams, TrainParams
 from earmark.scoring import cross_fit, readable_clips
@@ -41,9 +42,9 @@ def test_a_student_in_a_stack_is_the_student_that_it_would_be_alone(tmp_path: Pa
     logits = {}
     for name, groups in (("stack", [wanted]), ("alone", [[student] for student in wanted])):
         workspace = band_workspace(tmp_path / name)
-        scores = cross_fit(workspace, TEACHER, TWO_FOLDS, n_workers=1)
+        scores = cross_fit(workspace, TEACHER, TWO_FOLDS, engine=LocalEngine(1))
         for group in groups:
-            train_students(workspace, group, params, scores, n_workers=1)
+            train_students(workspace, group, params, scores, engine=LocalEngine(1))
         logits[name] = [student_scores(workspace, student).logits for student in wanted]
     for together, alone in zip(logits["stack"], logits["alone"], strict=True):
         assert np.allclose(together, alone, atol=1e-4)
@@ -67,13 +68,14 @@ def test_the_baseline_of_a_control_is_the_student_that_ignores_nothing() -> None
 
 def test_a_masked_batch_ignores_what_equation_2_says(tmp_path: Path) -> None:
     workspace = band_workspace(tmp_path)
-    scores = cross_fit(workspace, TEACHER, TWO_FOLDS, n_workers=1)
+    scores = cross_fit(workspace, TEACHER, TWO_FOLDS, engine=LocalEngine(1))
     labels = readable_clips(workspace, open_store(workspace), "train").labels
     medians = np.median(scores.logits, axis=0)
     mask = Mask(scores.folder / "logits.npy", scores.digest, medians)
     masked = Masked(labels, np.arange(len(labels)), (mask,))
     rows = np.array([7, 2, 11])
-    target, (weight,) = masked.targets(rows)
+    told = masked.targets(rows)
+    target, weight = told.target[0].numpy(), told.weight[0].numpy()
     states = labels.states(rows)
     assert np.array_equal(target, states > 0)
     assert np.array_equal(weight == 0, ignored(states, scores.logits[rows], medians))

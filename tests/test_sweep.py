@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from earmark.engine import LocalEngine
 from earmark.params import CrossFitParams, ModelParams, NetworkParams, SweepParams, TrainParams
 from earmark.scoring import Scores, cross_fit
 from earmark.students import Student, student_scores, students
@@ -29,13 +30,15 @@ SWEEP = SweepParams(
 
 def scored_workspace(root: Path) -> tuple[Workspace, Scores]:
     workspace = band_workspace(root)
-    return workspace, cross_fit(workspace, TEACHER, CrossFitParams(n_folds=2), n_workers=1)
+    return workspace, cross_fit(
+        workspace, TEACHER, CrossFitParams(n_folds=2), engine=LocalEngine(1)
+    )
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     workspace, scores = scored_workspace(tmp_path_factory.mktemp("sweep"))
-    run_sweep(workspace, [TINY], SWEEP, scores, n_workers=1)
+    run_sweep(workspace, [TINY], SWEEP, scores, engine=LocalEngine(1))
     return workspace
 
 
@@ -74,7 +77,7 @@ def test_per_class_results_name_every_class(swept: Workspace) -> None:
 
 def test_the_same_sweep_gives_the_same_numbers(swept: Workspace, tmp_path: Path) -> None:
     workspace, scores = scored_workspace(tmp_path)
-    again = run_sweep(workspace, [TINY], SWEEP, scores, n_workers=2)
+    again = run_sweep(workspace, [TINY], SWEEP, scores, engine=LocalEngine(2))
     assert again.results.equals(read_sweep(swept).results, null_equal=True)
 
 
@@ -82,5 +85,5 @@ def test_finished_students_are_found_again(swept: Workspace) -> None:
     scores = Scores.open(swept.scores_folder("teacher"))
     path = student_scores(swept, students([TINY], SWEEP)[0]).folder / "logits.npy"
     written = path.stat().st_mtime_ns
-    run_sweep(swept, [TINY], SWEEP, scores, n_workers=1)
+    run_sweep(swept, [TINY], SWEEP, scores, engine=LocalEngine(1))
     assert path.stat().st_mtime_ns == written

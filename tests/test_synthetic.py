@@ -9,6 +9,7 @@ import soundfile
 
 from earmark.datasets import sources, synthetic
 from earmark.datasets.synthetic import CLASSES, ontology, priors, scene, scene_truth, write_scenes
+from earmark.engine import LocalEngine
 from earmark.errors import EarmarkError
 from earmark.params import HidingParams, SceneParams
 from earmark.workspace import Workspace
@@ -231,7 +232,7 @@ def test_exponent_zero_makes_all_sounds_equally_frequent():
 
 
 def test_written_scenes_make_a_workspace(tmp_path):
-    written = write_scenes(tmp_path, SMALL, HidingParams(), n_workers=1)
+    written = write_scenes(tmp_path, SMALL, HidingParams(), engine=LocalEngine(1))
     workspace = Workspace.open(written.root)
     assert workspace.clips["split"].to_list() == ["train"] * 5 + ["tune"] * 2 + ["eval"] * 3
     assert workspace.clips["clip_id"][3] == "scene-000003"
@@ -244,7 +245,7 @@ def test_written_scenes_make_a_workspace(tmp_path):
 
 
 def test_audio_is_16_bit_flac_of_the_scene(tmp_path):
-    workspace = write_scenes(tmp_path, SMALL, HidingParams(), n_workers=1)
+    workspace = write_scenes(tmp_path, SMALL, HidingParams(), engine=LocalEngine(1))
     for index, name in enumerate(workspace.clips["audio"]):
         path = workspace.audio_path(name)
         waveform, sample_rate_hz = soundfile.read(path, dtype="float32")
@@ -254,29 +255,31 @@ def test_audio_is_16_bit_flac_of_the_scene(tmp_path):
 
 
 def test_interrupted_run_continues_and_keeps_what_is_there(tmp_path):
-    workspace = write_scenes(tmp_path, SMALL, HidingParams(), n_workers=1)
+    workspace = write_scenes(tmp_path, SMALL, HidingParams(), engine=LocalEngine(1))
     lost = workspace.audio_path("audio/scene-000002.flac")
     content = lost.read_bytes()
     kept = sorted(path for path in (tmp_path / "audio").glob("*.flac") if path != lost)
     times = [path.stat().st_mtime_ns for path in kept]
     lost.unlink()
-    again = write_scenes(tmp_path, SMALL, HidingParams(), n_workers=1)
+    again = write_scenes(tmp_path, SMALL, HidingParams(), engine=LocalEngine(1))
     assert lost.read_bytes() == content
     assert [path.stat().st_mtime_ns for path in kept] == times
     assert again.labels.digest == workspace.labels.digest
 
 
 def test_two_workers_write_what_one_writes(tmp_path):
-    one = write_scenes(tmp_path / "one", SMALL, HidingParams(), n_workers=1)
-    two = write_scenes(tmp_path / "two", SMALL, HidingParams(), n_workers=2)
+    one = write_scenes(tmp_path / "one", SMALL, HidingParams(), engine=LocalEngine(1))
+    two = write_scenes(tmp_path / "two", SMALL, HidingParams(), engine=LocalEngine(2))
     assert two.labels.digest == one.labels.digest
     for name in one.clips["audio"]:
         assert two.audio_path(name).read_bytes() == one.audio_path(name).read_bytes()
 
 
 def test_scenes_of_other_parameters_are_not_mixed_in(tmp_path):
-    write_scenes(tmp_path, SMALL, HidingParams(), n_workers=1)
+    write_scenes(tmp_path, SMALL, HidingParams(), engine=LocalEngine(1))
     larger = SMALL.model_copy(update={"n_eval": 4})
-    assert len(write_scenes(tmp_path, larger, HidingParams(), n_workers=1).clips) == 11
+    assert len(write_scenes(tmp_path, larger, HidingParams(), engine=LocalEngine(1)).clips) == 11
     with pytest.raises(EarmarkError, match=r"other parameters \(seed 7 -> 8\)"):
-        write_scenes(tmp_path, SMALL.model_copy(update={"seed": 8}), HidingParams(), n_workers=1)
+        write_scenes(
+            tmp_path, SMALL.model_copy(update={"seed": 8}), HidingParams(), engine=LocalEngine(1)
+        )

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 
 from earmark.artefacts import read_table
 from earmark.errors import EarmarkError
+from earmark.losses import Targets
 from earmark.metrics import auc_per_class
 from earmark.params import ModelParams, NetworkParams, TrainParams
 from earmark.progress import SILENT
@@ -154,9 +156,9 @@ def test_a_network_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
 
 def test_a_loss_that_explodes_names_the_clips(workspace: Workspace, tmp_path: Path) -> None:
     class Poisoned(AsLabelled):
-        def targets(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            target, weight = super().targets(rows)
-            return target, weight * np.float32("nan")
+        def targets(self, rows: np.ndarray) -> Targets:
+            told = super().targets(rows)
+            return replace(told, weight=told.weight * float("nan"))
 
     data = training_set(workspace)
     poisoned = TrainingSet(data.frames_folder, data.store_rows, Poisoned(data.supervision.labels))

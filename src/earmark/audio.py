@@ -9,7 +9,6 @@ reason goes to the quarantine.
 
 from __future__ import annotations
 
-import importlib
 import math
 import stat
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, load_library
 
 BLOCK_SAMPLES = 1 << 19
 """Samples (of all channels together) that are decoded at once."""
@@ -72,15 +71,26 @@ def read_clip(
     shorter. A file that is missing, empty or damaged, or that holds NaN, raises
     :class:`UnreadableAudio`.
     """
+    return np.concatenate(list(stream_clip(path, sample_rate_hz, start_seconds, end_seconds)))
+
+
+def stream_clip(
+    path: str | Path,
+    sample_rate_hz: int,
+    start_seconds: float | None = None,
+    end_seconds: float | None = None,
+) -> Iterator[NDArray[np.float32]]:
+    """Yield the waveform of :func:`read_clip` block by block, for files longer than memory."""
     path = Path(path)
     segment = _checked_segment(path, start_seconds, end_seconds)
     _check_file(path)
     rate_hz, blocks = _decode(path, segment)
-    pieces = list(_resample(_checked_blocks(path, blocks), rate_hz, sample_rate_hz))
-    waveform = np.concatenate(pieces) if pieces else np.empty(0, np.float32)
-    if len(waveform) == 0:
+    is_empty = True
+    for block in _resample(_checked_blocks(path, blocks), rate_hz, sample_rate_hz):
+        is_empty = is_empty and not len(block)
+        yield block
+    if is_empty:
         raise UnreadableAudio(path, f"there are no samples {segment}")
-    return waveform
 
 
 def _checked_segment(path: Path, start: float | None, end: float | None) -> _Segment:
@@ -221,10 +231,4 @@ def _resample(
 
 def _library(name: str) -> Any:
     """Import one of the optional audio libraries: labels and scores are of use without them."""
-    try:
-        return importlib.import_module(name)
-    except (ImportError, OSError) as error:
-        raise EarmarkError(
-            f"reading audio needs the library {name!r}, which cannot be loaded ({error}); "
-            "install it with: pip install 'earmark[audio]'"
-        ) from None
+    return load_library(name, "reading audio", "audio")

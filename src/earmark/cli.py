@@ -25,6 +25,7 @@ from earmark.console import (
     Work,
     Workers,
     after_import,
+    chosen_engine,
     chosen_recipe,
     keep_recipe,
     tell,
@@ -88,7 +89,7 @@ def run(
     chosen = pipeline.find_recipe(recipe)
     keep_recipe(work, chosen)
     with Display() as progress:
-        outcome = pipeline.run(chosen, work, n_workers=workers, progress=progress)
+        outcome = pipeline.run(chosen, work, engine=chosen_engine(workers), progress=progress)
     if as_json:
         tell(as_json, report=outcome.report, n_flags=outcome.n_flags)
     else:
@@ -296,7 +297,9 @@ def features(
 
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     with Display() as progress:
-        store = extract_frames(workspace, chosen.front_end, n_workers=workers, progress=progress)
+        store = extract_frames(
+            workspace, chosen.front_end, engine=chosen_engine(workers), progress=progress
+        )
     tell(
         as_json,
         next_command=f"earmark score {work}",
@@ -352,7 +355,9 @@ def score(
         update={"in_sample": in_sample or chosen.cross_fit.in_sample}
     )
     with Display() as progress:
-        scores = cross_fit(workspace, chosen.teacher, params, n_workers=workers, progress=progress)
+        scores = cross_fit(
+            workspace, chosen.teacher, params, engine=chosen_engine(workers), progress=progress
+        )
     how = "out of fold" if scores.out_of_fold else "in-sample"
     tell(
         as_json,
@@ -403,7 +408,12 @@ def sweep(
     scores = Scores.open(workspace.scores_folder(chosen.teacher.name))
     with Display() as progress:
         run_sweep(
-            workspace, chosen.students, chosen.sweep, scores, n_workers=workers, progress=progress
+            workspace,
+            chosen.students,
+            chosen.sweep,
+            scores,
+            engine=chosen_engine(workers),
+            progress=progress,
         )
     path = workspace.sweep_folder / "results.parquet"
     tell(as_json, next_command=f"earmark report {work}", wrote=path)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from earmark.engine import LOCAL, Engine, LocalEngine
 from earmark.params import Recipe
 
 Work = Annotated[Path, typer.Argument(help="The workspace folder.", metavar="WORK")]
@@ -19,6 +20,11 @@ RecipeOption = Annotated[
 ]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; all cores.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
+
+
+def chosen_engine(workers: int | None) -> Engine:
+    """Return the engine asked for: processes on this machine, by default one for each core."""
+    return LOCAL if workers is None else LocalEngine(workers)
 
 
 def chosen_recipe(work: Path, recipe: str | None) -> Recipe:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from earmark.progress import SILENT, Meter, Progress
 
@@ -48,11 +48,34 @@ def default_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run_tasks(
-    tasks: Sequence[Task], n_workers: int | None = None, progress: Progress = SILENT
-) -> list[Any]:
-    """Run tasks and return their results in order; the first failure stops the rest."""
-    n_workers = min(n_workers or default_workers(), len(tasks))
+class Engine(Protocol):
+    """Where tasks run. Stages are handed one and do not know which."""
+
+    @property
+    def n_workers(self) -> int:
+        """Tasks that run at once."""
+
+    def map(self, tasks: Sequence[Task], progress: Progress = SILENT) -> list[Any]:
+        """Run tasks and return their results in order; the first failure stops the rest."""
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """Processes on this machine."""
+
+    n_workers: int = field(default_factory=default_workers)
+
+    def map(self, tasks: Sequence[Task], progress: Progress = SILENT) -> list[Any]:
+        """Run tasks and return their results in order; the first failure stops the rest."""
+        return _run_tasks(tasks, self.n_workers, progress)
+
+
+LOCAL = LocalEngine()
+"""All cores that this process may use."""
+
+
+def _run_tasks(tasks: Sequence[Task], n_workers: int, progress: Progress) -> list[Any]:
+    n_workers = min(n_workers, len(tasks))
     if n_workers <= 1:
         return [_run_here(task, progress) for task in tasks]
     context = multiprocessing.get_context("spawn")

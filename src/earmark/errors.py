@@ -9,7 +9,9 @@ without a traceback and exits with 2. A number that is computed but doubtful is 
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Iterable
+from typing import Any
 
 
 class EarmarkError(Exception):
@@ -31,3 +33,18 @@ def nearest(word: str, choices: Iterable[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; the choices are {', '.join(choices)}"
+
+
+def load_library(name: str, purpose: str, extra: str) -> Any:
+    """Import an optional library; where it is missing, say what for and how to install it.
+
+    ``purpose`` begins the message ("reading audio"), ``extra`` is the part of earmark that brings
+    the library.
+    """
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError) as error:
+        raise EarmarkError(
+            f"{purpose} needs the library {name!r}, which cannot be loaded ({error}); "
+            f"install it with: pip install 'earmark[{extra}]'"
+        ) from None

@@ -141,7 +141,8 @@ def log_mel_module(params: FrontEndParams = YAMNET) -> torch.nn.Module:
             n_samples = waveform.shape[-1]
             # sym_max, because max() would fix the length in an exported graph.
             n_after_first = torch.sym_max(n_samples - params.patch_samples, 0)  # type: ignore[no-untyped-call]
-            n_hops = -(-n_after_first // params.patch_hop_samples)
+            # Rounded up without negatives: an exported graph's division rounds towards zero.
+            n_hops = (n_after_first + params.patch_hop_samples - 1) // params.patch_hop_samples
             n_padded = params.patch_samples + n_hops * params.patch_hop_samples
             padded = torch.nn.functional.pad(waveform, (0, n_padded - n_samples))
             windows = padded.unfold(-1, params.window_samples, params.hop_samples)

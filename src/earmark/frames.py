@@ -35,7 +35,7 @@ from earmark.artefacts import (
     write_table,
 )
 from earmark.audio import UnreadableAudio, read_clip
-from earmark.engine import Task, run_tasks
+from earmark.engine import LOCAL, Engine, Task
 from earmark.errors import EarmarkError
 from earmark.features import YAMNET, log_mel, n_patches
 from earmark.params import FrontEndParams, digest
@@ -252,7 +252,7 @@ def extract_frames(
     params: FrontEndParams = YAMNET,
     *,
     clips_per_shard: int = CLIPS_PER_SHARD,
-    n_workers: int | None = None,
+    engine: Engine = LOCAL,
     progress: Progress = SILENT,
 ) -> FrameStore:
     """Write the log-mel frames of a workspace's clips, and the quarantine of unreadable ones.
@@ -274,7 +274,7 @@ def extract_frames(
             Task("features", _extract_shard, {"shard": shard}, len(shard.clips), "clips")
             for shard in pending
         ]
-        run_tasks(tasks, n_workers, _AsOneJob(meter))
+        engine.map(tasks, _AsOneJob(meter))
     parts, frame_format = _read_parts(folder, len(shards)), _log_mel_format(params)
     store_digest = _content_digest(parts, frame_format, workspace.audio_digest)
     if not is_current(folder, store_digest):

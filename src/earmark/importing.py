@@ -15,6 +15,7 @@ from earmark.console import (
     Workers,
     WorkOption,
     after_import,
+    chosen_engine,
     chosen_recipe,
     keep_recipe,
     tell,
@@ -35,7 +36,9 @@ def import_scenes(
     chosen = chosen_recipe(work, recipe)
     keep_recipe(work, chosen)
     with Display() as progress:
-        workspace = pipeline.make_dataset(chosen, work, n_workers=workers, progress=progress)
+        workspace = pipeline.make_dataset(
+            chosen, work, engine=chosen_engine(workers), progress=progress
+        )
     labels = workspace.labels
     summary = {
         "clips": labels.n_clips,

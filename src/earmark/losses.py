@@ -7,6 +7,7 @@ of a flagged label is data: masking is target 0 with weight 0.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -44,21 +45,62 @@ def masked(
     return is_positive.to(dtype), (is_positive | ~ignored).to(dtype)
 
 
+@dataclass(frozen=True)
+class Targets:
+    """What a batch of labels asks of the students.
+
+    ``target`` and ``weight`` are [student or 1, example, class]; ``implicit`` [example, class] is
+    true where nobody was asked.
+    """
+
+    target: Tensor
+    weight: Tensor
+    implicit: Tensor
+
+    def to(self, device: torch.device) -> Targets:
+        """Return the same on a device."""
+        return Targets(self.target.to(device), self.weight.to(device), self.implicit.to(device))
+
+
+@dataclass(frozen=True)
+class Moment:
+    """How far a run has come: epoch and step count from 0, ``n_steps`` is the steps of an epoch."""
+
+    epoch: int
+    step: int
+    n_steps: int
+
+
+def bce_entries(logits: Tensor, targets: Targets, moment: Moment | None = None) -> Tensor:
+    """Return weighted binary cross-entropy of every label [student, example, class]."""
+    del moment
+    target, weight = targets.target.expand_as(logits), targets.weight.expand_as(logits)
+    return functional.binary_cross_entropy_with_logits(logits, target, weight, reduction="none")
+
+
 def weighted_bce(
     logits: Tensor, target: Tensor, weight: Tensor, reduction: Reduction = "sum"
 ) -> Tensor:
     """Return weighted binary cross-entropy of [example, class], or of several students' at once.
+
+    See :func:`reduced` for what ``reduction`` does with classes, examples and students.
+    """
+    _check_shapes(logits, target, weight)
+    entries = bce_entries(logits, Targets(target, weight, torch.zeros_like(target)))
+    return reduced(entries, weight, reduction)
+
+
+def reduced(entries: Tensor, weight: Tensor, reduction: Reduction) -> Tensor:
+    """Add up the losses of [example, class], or of several students' at once; a scalar.
 
     ``sum`` adds up classes and averages over examples (equation 1); ``mean_kept`` divides by the
     sum of the weights. With every weight at zero the loss is 0 and so is its gradient. Students
     stand before the examples, [student, example, class]; their losses are added up, so each has
     the gradient that it would have alone.
     """
-    _check_shapes(logits, target, weight)
-    losses = functional.binary_cross_entropy_with_logits(logits, target, weight, reduction="none")
-    per_student = losses.sum(dim=(-2, -1))
+    per_student = entries.sum(dim=(-2, -1))
     if reduction == "sum":
-        return per_student.sum() / max(logits.shape[-2], 1)
+        return per_student.sum() / max(entries.shape[-2], 1)
     return (per_student / weight.sum(dim=(-2, -1)).clamp(min=1e-12)).sum()
 
 

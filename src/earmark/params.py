@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tomllib
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -183,6 +184,35 @@ class ReportParams(Params):
     listen_flags: int = Field(10, ge=0, le=100)
     flag_percent: float = Field(1.0, ge=0, le=100)
     """The operating point of the flags that are listed, heard and judged against the truth."""
+
+
+class ReviewParams(Params):
+    """Which flags are listened to, in what portions, and with how many controls."""
+
+    classes: tuple[str, ...] = ()
+    """Classes by name or identifier, in the order of listening; empty takes all with scores."""
+    discard_percents: tuple[float, ...] = PAPER_DISCARD_PERCENTS
+    """Operating points between which the bands lie; what is below the last is unflagged."""
+    flags_per_block: int = Field(25, ge=1)
+    """Labels of one class that are sampled for a block, controls not counted."""
+    blocks_per_class: int = Field(4, ge=1)
+    control_share: float = Field(0.1, ge=0, lt=1)
+    """Share of a block's items that are controls, rounded up."""
+    overlap: float = Field(0.2, ge=0, le=1)
+    """Share of the blocks that every rater judges; the others are dealt out."""
+    seed: int = 0
+
+    @property
+    def n_controls(self) -> int:
+        """Controls in a full block."""
+        return math.ceil(self.flags_per_block * self.control_share / (1 - self.control_share))
+
+    @model_validator(mode="after")
+    def _points_rise(self) -> Self:
+        points = [percent for percent in self.discard_percents if percent != 0]
+        if not points or points != sorted(set(points)) or points[0] < 0 or points[-1] > 100:
+            raise ValueError("discard_percents must rise, not repeat, and lie within 0 and 100")
+        return self
 
 
 class SceneParams(Params):

@@ -18,6 +18,7 @@ import polars as pl
 from earmark.artefacts import write_json, write_table
 from earmark.audio import read_clip
 from earmark.datasets import synthetic
+from earmark.engine import LOCAL, Engine
 from earmark.errors import EarmarkError, nearest
 from earmark.evaluation import judge_flags
 from earmark.flagging import Thresholds, flag, survey, thresholds
@@ -63,30 +64,30 @@ def find_recipe(name_or_path: str) -> Recipe:
 
 
 def run(
-    recipe: Recipe, root: str | Path, *, n_workers: int | None = None, progress: Progress = SILENT
+    recipe: Recipe, root: str | Path, *, engine: Engine = LOCAL, progress: Progress = SILENT
 ) -> Outcome:
     """Run every stage of a recipe in a workspace."""
-    workspace = make_dataset(recipe, root, n_workers=n_workers, progress=progress)
-    extract_frames(workspace, recipe.front_end, n_workers=n_workers, progress=progress)
+    workspace = make_dataset(recipe, root, engine=engine, progress=progress)
+    extract_frames(workspace, recipe.front_end, engine=engine, progress=progress)
     scores = cross_fit(
-        workspace, recipe.teacher, recipe.cross_fit, n_workers=n_workers, progress=progress
+        workspace, recipe.teacher, recipe.cross_fit, engine=engine, progress=progress
     )
     flags = write_flags(workspace, scores, recipe.report.flag_percent)
     sweep = run_sweep(
-        workspace, recipe.students, recipe.sweep, scores, n_workers=n_workers, progress=progress
+        workspace, recipe.students, recipe.sweep, scores, engine=engine, progress=progress
     )
     report = make_report(workspace, recipe)
     return Outcome(workspace, len(flags), judged_flags(workspace, scores), sweep, report)
 
 
 def make_dataset(
-    recipe: Recipe, root: str | Path, *, n_workers: int | None = None, progress: Progress = SILENT
+    recipe: Recipe, root: str | Path, *, engine: Engine = LOCAL, progress: Progress = SILENT
 ) -> Workspace:
     """Open the workspace, or make the recipe's scenes in it if it is empty."""
     workspace = Workspace(Path(root))
     if recipe.scenes is not None:
         return synthetic.write_scenes(
-            workspace.root, recipe.scenes, recipe.hiding, n_workers=n_workers, progress=progress
+            workspace.root, recipe.scenes, recipe.hiding, engine=engine, progress=progress
         )
     return Workspace.open(root)
 

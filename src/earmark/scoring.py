@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from earmark.artefacts import is_current, read_json, read_table, write_aside, write_json
 from earmark.artefacts import write_table as write_parquet
-from earmark.engine import Task, run_tasks
+from earmark.engine import LOCAL, Engine, Task
 from earmark.errors import EarmarkError
 from earmark.frames import FrameStore
 from earmark.labels import LabelSet
@@ -124,7 +124,7 @@ def cross_fit(
     network: NetworkParams,
     params: CrossFitParams,
     *,
-    n_workers: int | None = None,
+    engine: Engine = LOCAL,
     progress: Progress = SILENT,
 ) -> Scores:
     """Score the train split with a teacher, out of fold unless ``params.in_sample``.
@@ -160,7 +160,7 @@ def cross_fit(
         )
     logits = np.empty((len(fold_of), clips.labels.n_classes), np.float32)
     best = np.empty(logits.shape, np.uint16)
-    for fold, result in enumerate(run_tasks(tasks, n_workers, progress)):
+    for fold, result in enumerate(engine.map(tasks, progress)):
         (logits[fold_of == fold],), best[fold_of == fold] = result
     return write_scores(
         folder,

@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from earmark.artefacts import is_current, write_aside
-from earmark.engine import Task, run_tasks
+from earmark.engine import LOCAL, Engine, Task
 from earmark.flagging import ignored, thresholds
 from earmark.frames import FrameStore
 from earmark.labels import LabelSet
+from earmark.losses import Moment, Targets, bce_entries
 from earmark.params import NetworkParams, SweepParams, digest
 from earmark.progress import SILENT, Meter, Progress
 from earmark.scoring import (
@@ -130,14 +133,19 @@ class Masked:
     def _logits(self) -> dict[Path, NDArray[np.float32]]:
         return {mask.scores_path: np.load(mask.scores_path, mmap_mode="r") for mask in self.masks}
 
-    def targets(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def targets(self, rows: NDArray[np.int64]) -> Targets:
         """Return targets, and weights that are 0 where a student ignores an implicit label."""
         states = self.labels.states(rows)
         logits = {path: all_[self.score_rows[rows]] for path, all_ in self._logits.items()}
         weights = np.empty((self.n_students, *states.shape), np.float32)
         for weight, mask in zip(weights, self.masks, strict=True):
             weight[:] = ~ignored(states, logits[mask.scores_path], mask.thresholds)
-        return (states > 0).astype(np.float32), weights
+        given = torch.from_numpy(states)
+        return Targets((given > 0).float().unsqueeze(0), torch.from_numpy(weights), given == 0)
+
+    def entries(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return binary cross-entropy, which equation (2)'s mask multiplies."""
+        return bce_entries(logits, targets, moment)
 
 
 def students(networks: Sequence[NetworkParams], params: SweepParams) -> list[Student]:
@@ -159,7 +167,7 @@ def train_students(
     params: SweepParams,
     scores: Scores,
     *,
-    n_workers: int | None = None,
+    engine: Engine = LOCAL,
     progress: Progress = SILENT,
 ) -> None:
     """Train the students that are not there yet, and score the tune and eval splits with each."""
@@ -175,7 +183,7 @@ def train_students(
         _stack_task(workspace, stack, sets[stack[0].train_set].of(stack, store), score_rows, store)
         for stack in stacks(wanted)
     ]
-    run_tasks(tasks, n_workers, progress)
+    engine.map(tasks, progress)
 
 
 def stacks(wanted: Sequence[Student]) -> list[tuple[Student, ...]]:

@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.artefacts import read_table, write_table
-from earmark.engine import Task, run_tasks
+from earmark.engine import LOCAL, Engine, Task
 from earmark.evaluation import (
     apply_offset,
     bootstrap,
@@ -50,13 +50,13 @@ def run_sweep(
     params: SweepParams,
     scores: Scores,
     *,
-    n_workers: int | None = None,
+    engine: Engine = LOCAL,
     progress: Progress = SILENT,
 ) -> SweepResults:
     """Train and score every student, evaluate them, and write the result tables."""
     wanted = students(networks, params)
-    train_students(workspace, wanted, params, scores, n_workers=n_workers, progress=progress)
-    results = evaluate_students(workspace, wanted, params, n_workers=n_workers, progress=progress)
+    train_students(workspace, wanted, params, scores, engine=engine, progress=progress)
+    results = evaluate_students(workspace, wanted, params, engine=engine, progress=progress)
     write_table(workspace.sweep_folder / "results.parquet", results.results)
     write_table(workspace.sweep_folder / "per_class.parquet", results.per_class)
     return results
@@ -76,7 +76,7 @@ def evaluate_students(
     wanted: Sequence[Student],
     params: SweepParams,
     *,
-    n_workers: int | None = None,
+    engine: Engine = LOCAL,
     progress: Progress = SILENT,
 ) -> SweepResults:
     """Evaluate students on both splits, on the labels as given and on the truth where known."""
@@ -87,7 +87,7 @@ def evaluate_students(
             label = f"evaluate {group[0].stack_name}, {exam.split}, {exam.labels_name}"
             arguments = {"workspace": workspace, "exam": exam, "group": group}
             tasks.append(Task(label, _mark_group, arguments, len(group), "students"))
-    tables = run_tasks(tasks, n_workers, progress)
+    tables = engine.map(tasks, progress)
     return SweepResults(
         pl.concat(results for results, _ in tables), pl.concat(per_class for _, per_class in tables)
     )

@@ -29,7 +29,7 @@ from earmark.artefacts import is_current, read_json, write_aside, write_json, wr
 from earmark.errors import EarmarkError
 from earmark.frames import FrameStore
 from earmark.labels import LabelSet
-from earmark.losses import weighted_bce
+from earmark.losses import Moment, Targets, bce_entries, reduced
 from earmark.models import Network, Probe, build_model, build_probe
 from earmark.params import ModelParams, NetworkParams, TrainParams, digest
 from earmark.progress import Meter
@@ -53,8 +53,11 @@ class Supervision(Protocol):
     def digest(self) -> str:
         """Identifies labels and treatment."""
 
-    def targets(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return targets [len(rows), class] and weights [student, len(rows), class], float32."""
+    def targets(self, rows: NDArray[np.int64]) -> Targets:
+        """Return what the labels of some clips ask, on the CPU, float32."""
+
+    def entries(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return the loss of every label, as for ``logits`` [student, example, class]."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,15 @@ class AsLabelled:
         """Identifies the labels."""
         return self.labels.digest
 
-    def targets(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def targets(self, rows: NDArray[np.int64]) -> Targets:
         """Return 1 for explicit positives and 0 for all others, with weight 1."""
-        target = (self.labels.states(rows) > 0).astype(np.float32)
-        return target, np.ones((1, *target.shape), np.float32)
+        states = torch.from_numpy(self.labels.states(rows))
+        target = (states > 0).float().unsqueeze(0)
+        return Targets(target, torch.ones_like(target), states == 0)
+
+    def entries(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return binary cross-entropy."""
+        return bce_entries(logits, targets, moment)
 
 
 @dataclass(frozen=True)
@@ -311,9 +319,10 @@ def _step(
     if isinstance(run.network, Probe):
         run.network.reseed(params.seed, run.epoch, run.step)
     logits: Tensor = run.network(*examples.inputs(clips, which))
-    target, weight = (torch.from_numpy(a).to(_device()) for a in data.supervision.targets(clips))
     logits = logits if logits.ndim == 3 else logits.unsqueeze(0)  # [student, example, class]
-    loss = weighted_bce(logits, target.expand_as(logits), weight.expand_as(logits), params.loss)
+    targets = data.supervision.targets(clips).to(_device())
+    entries = data.supervision.entries(logits, targets, Moment(run.epoch, run.step, n_steps))
+    loss = reduced(entries, targets.weight.expand_as(logits), params.loss)
     run.optimiser.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     run.optimiser.step()

@@ -93,6 +93,15 @@ class Workspace:
         """The page, figures and tables."""
         return self.root / "report"
 
+    @property
+    def review_folder(self) -> Path:
+        """The queue of a review, and the raters' judgements."""
+        return self.root / "review"
+
+    def relabelled_folder(self, name: str) -> Path:
+        """A label set corrected by judgements."""
+        return self.root / "relabelled" / name
+
     def model_folder(self, name: str) -> Path:
         """A trained network: parameters, weights, history."""
         return self.root / "models" / name

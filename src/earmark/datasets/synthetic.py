@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from earmark.artefacts import read_json, write_aside, write_json
 from earmark.datasets import sources
-from earmark.engine import Task, default_workers, run_tasks
+from earmark.engine import LOCAL, Engine, Task
 from earmark.errors import EarmarkError
 from earmark.hiding import hide
 from earmark.labels import NOT_PRESENT, PRESENT, LabelSet
@@ -187,7 +187,7 @@ def write_scenes(
     params: SceneParams,
     hiding: HidingParams,
     *,
-    n_workers: int | None = None,
+    engine: Engine = LOCAL,
     progress: Progress = SILENT,
 ) -> Workspace:
     """Write a dataset of scenes, its truth and its hidden labels into a workspace folder.
@@ -199,7 +199,7 @@ def write_scenes(
     root = Path(root)
     n_clips = params.n_train + params.n_tune + params.n_eval
     _claim(root / "audio", params)
-    run_tasks(_audio_tasks(root, params, n_clips, n_workers), n_workers, progress)
+    engine.map(_audio_tasks(root, params, n_clips, engine.n_workers), progress)
     clips = _clip_table(params, n_clips)
     is_present = np.array([scene_truth(params, index)[0] for index in range(n_clips)])
     states = np.where(is_present, np.int8(PRESENT), np.int8(NOT_PRESENT))
@@ -290,12 +290,10 @@ def _claim(folder: Path, params: SceneParams) -> None:
         )
 
 
-def _audio_tasks(
-    root: Path, params: SceneParams, n_clips: int, n_workers: int | None
-) -> list[Task]:
+def _audio_tasks(root: Path, params: SceneParams, n_clips: int, n_workers: int) -> list[Task]:
     """Deal the scenes that are still to be written to one task per worker."""
     waiting = [index for index in range(n_clips) if not (root / _audio_name(index)).exists()]
-    n_tasks = min(n_workers or default_workers(), len(waiting))
+    n_tasks = min(n_workers, len(waiting))
     hands = [waiting[first::n_tasks] for first in range(n_tasks)]
     return [
         Task(

@@ -1,0 +1,149 @@
+/** Sounds: fetched and sought ahead, looped around a peak, and measured by what was really heard. */
+
+const LOOP_SECONDS = 2.4;
+const LEAD_SECONDS = 0.4;
+const WHOLE_SHARE = 0.97;
+export const SPEEDS = [1, 1.5, 2];
+
+/** One clip, ready to be heard from just before a peak. */
+export class Sound {
+  /** Set when the browser could not fetch or decode the clip. */
+  hasFailed = false;
+  isWhole = false;
+  #peak;
+
+  /**
+   * @param {string} address
+   * @param {number} peakSeconds where the interesting part begins
+   * @param {() => void} changed called when it becomes playable, or turns out not to be
+   */
+  constructor(address, peakSeconds, changed) {
+    this.#peak = peakSeconds;
+    this.audio = new Audio();
+    this.audio.preload = "auto";
+    this.audio.preservesPitch = true;
+    this.audio.addEventListener("loadedmetadata", () => {
+      this.seek();
+      changed();
+    });
+    this.audio.addEventListener("error", () => {
+      this.hasFailed = true;
+      changed();
+    });
+    this.audio.addEventListener("ended", () => this.#ended());
+    this.audio.src = address;
+  }
+
+  /** @returns {number} the clip's length in seconds; 0 until it is known */
+  get seconds() {
+    return Number.isFinite(this.audio.duration) ? this.audio.duration : 0;
+  }
+
+  /** @returns {[number, number]} the part that is played, in seconds */
+  get span() {
+    if (this.isWhole || this.seconds <= LOOP_SECONDS) return [0, this.seconds];
+    const latest = this.seconds - LOOP_SECONDS;
+    const start = Math.min(Math.max(this.#peak - LEAD_SECONDS, 0), latest);
+    return [start, start + LOOP_SECONDS];
+  }
+
+  /** @returns {number} seconds of the clip that have sounded, each counted once */
+  get heardSeconds() {
+    const { played } = this.audio;
+    let seconds = 0;
+    for (let i = 0; i < played.length; i++) seconds += played.end(i) - played.start(i);
+    return seconds;
+  }
+
+  /** @returns {boolean} */
+  get isHeardWhole() {
+    return this.seconds > 0 && this.heardSeconds >= WHOLE_SHARE * this.seconds;
+  }
+
+  /** Go to the start of the part that is played. */
+  seek() {
+    this.audio.currentTime = this.span[0];
+  }
+
+  /** Move to another peak and play there. @param {number} peakSeconds */
+  playPeak(peakSeconds) {
+    this.#peak = peakSeconds;
+    this.isWhole = false;
+    return this.replay();
+  }
+
+  playWhole() {
+    this.isWhole = true;
+    return this.replay();
+  }
+
+  replay() {
+    this.seek();
+    return this.audio.play();
+  }
+
+  /** Turn back at the end of the loop; call it for every picture drawn. */
+  keepLooping() {
+    const [start, end] = this.span;
+    if (!this.isWhole && !this.audio.paused && this.audio.currentTime >= end) {
+      this.audio.currentTime = start;
+    }
+  }
+
+  #ended() {
+    if (!this.isWhole) this.replay();
+  }
+
+  /** Let go of the browser's decoder, of which there are few. */
+  release() {
+    this.audio.pause();
+    this.audio.removeAttribute("src");
+    this.audio.load();
+  }
+}
+
+/** The sounds at hand, by address: what was asked for ahead is there when it is wanted. */
+export class Shelf {
+  /** @type {Map<string, Sound>} */
+  #sounds = new Map();
+  /** @type {Map<string, HTMLImageElement>} */
+  #pictures = new Map();
+  #changed;
+
+  /** @param {() => void} changed called when any sound becomes playable or fails */
+  constructor(changed) {
+    this.#changed = changed;
+  }
+
+  /**
+   * Keep exactly these clips, fetching those that are new.
+   * @param {{ id: string, peak: number }[]} clips
+   */
+  keep(clips) {
+    const wanted = new Set(clips.map(({ id }) => id));
+    for (const [id, sound] of this.#sounds) {
+      if (wanted.has(id)) continue;
+      sound.release();
+      this.#sounds.delete(id);
+      this.#pictures.delete(id);
+    }
+    for (const { id, peak } of clips) {
+      if (this.#sounds.has(id)) continue;
+      this.#sounds.set(id, new Sound(`/clips/${id}.wav`, peak, this.#changed));
+      const picture = new Image();
+      picture.src = `/pictures/${id}.png`;
+      this.#pictures.set(id, picture);
+    }
+  }
+
+  /** @param {string} id @returns {Sound | undefined} */
+  sound(id) {
+    return this.#sounds.get(id);
+  }
+
+  /** Forget one clip, so that it will be heard afresh. @param {string} id */
+  drop(id) {
+    this.#sounds.get(id)?.release();
+    this.#sounds.delete(id);
+  }
+}
