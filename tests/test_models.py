@@ -72,8 +72,12 @@ def test_the_papers_initialisation_carries_the_signal_through() -> None:
     assert features.std(dim=0).mean() > 1e-3
 
 
-def test_a_stack_of_probes_is_the_same_as_each_alone() -> None:
-    params = ModelParams(architecture="mlp_probe", n_hidden=8, dropout=0.5)
+PROBES = ("linear_probe", "mlp_probe", "attention_probe")
+
+
+@pytest.mark.parametrize("architecture", PROBES)
+def test_a_stack_of_probes_is_the_same_as_each_alone(architecture: str) -> None:
+    params = ModelParams(architecture=architecture, n_hidden=8, dropout=0.5)
     stack, alone = build_probe(params, 5, 3, n_students=2), build_probe(params, 5, 3)
     frames, n_frames = torch.randn(4, 6, 5), torch.tensor([6, 1, 3, 6])
     logits = []
@@ -85,8 +89,9 @@ def test_a_stack_of_probes_is_the_same_as_each_alone() -> None:
         assert torch.allclose(student, logits[1][0], atol=1e-6)
 
 
-def test_padding_does_not_change_what_a_probe_sees() -> None:
-    probe = build_probe(ModelParams(architecture="linear_probe"), 5, 3).eval()
+@pytest.mark.parametrize("architecture", PROBES)
+def test_padding_does_not_change_what_a_probe_sees(architecture: str) -> None:
+    probe = build_probe(ModelParams(architecture=architecture), 5, 3).eval()
     frames = torch.randn(1, 4, 5)
     padded = torch.cat([frames, torch.full((1, 3, 5), 99.0)], dim=1)
     n_frames = torch.tensor([4])
@@ -103,3 +108,18 @@ def test_a_probe_drops_nothing_when_it_scores_and_repeats_its_masks_when_reseede
         outputs.append(probe(*inputs))
     assert torch.equal(outputs[0], outputs[1])
     assert not torch.equal(outputs[0], outputs[2])
+
+
+def test_a_query_attends_to_the_frames_that_it_matches() -> None:
+    params = ModelParams(architecture="attention_probe", n_queries=2, n_hidden=1)
+    probe = build_probe(params, 2, 1).eval()
+    frames = torch.tensor([[[9.0, 0.0], [0.0, 9.0], [0.0, 0.0]]])
+    with torch.no_grad():
+        assert probe.queries is not None
+        probe.queries.copy_(torch.tensor([[[1e3, 0.0], [0.0, 1e3]]]))
+        for weight in probe.weights:
+            weight.zero_()
+        probe.weights[0][0, 6:, 0] = torch.tensor([1.0, 0.0, 0.0, 1.0])  # past the statistics
+        probe.weights[1].fill_(1.0)
+    # the first query finds 9 in the first feature, the second 9 in the second: relu(9 + 9)
+    assert probe(frames, torch.tensor([3])).item() == pytest.approx(18)

@@ -130,20 +130,30 @@ class Bottleneck(nn.Module):
 class Probe(nn.Module):
     """Heads over the frames of a clip, for one student or a whole sweep of them side by side.
 
-    A clip is seen through mean, standard deviation and maximum over its frames. Every weight has a
-    leading student axis and all students are multiplied in one batched operation; they begin with
-    the same weights and share dropout masks, so they differ by their supervision alone.
-    ``forward`` takes frames [clip, frame, feature] with the number of frames of each clip, and
-    returns logits [student, clip, class].
+    A clip is seen through mean, standard deviation and maximum over its frames, and through
+    ``n_queries`` averages whose weights are learnt: each query attends to the frames that it
+    matches best. Every weight has a leading student axis and all students are multiplied in one
+    batched operation; they begin with the same weights and share dropout masks, so they differ by
+    their supervision alone. ``forward`` takes frames [clip, frame, feature] with the number of
+    frames of each clip, and returns logits [student, clip, class].
     """
 
     def __init__(
-        self, n_inputs: int, n_hidden: int | None, n_classes: int, n_students: int, dropout: float
+        self,
+        n_inputs: int,
+        n_hidden: int | None,
+        n_classes: int,
+        *,
+        n_students: int = 1,
+        n_queries: int = 0,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.n_classes, self.n_students, self.dropout = n_classes, n_students, dropout
-        sizes = [N_STATISTICS * n_inputs, *([n_hidden] if n_hidden else []), n_classes]
-        shapes = list(pairwise(sizes))
+        n_features = (N_STATISTICS + n_queries) * n_inputs
+        shapes = list(pairwise([n_features, *([n_hidden] if n_hidden else []), n_classes]))
+        queries = torch.zeros(n_students, n_inputs, n_queries)
+        self.queries = nn.Parameter(queries) if n_queries else None
         self.weights = nn.ParameterList(torch.zeros(n_students, *shape) for shape in shapes)
         self.biases = nn.ParameterList(torch.zeros(n_students, 1, n_out) for _, n_out in shapes)
         self.generator = torch.Generator()
@@ -154,7 +164,11 @@ class Probe(nn.Module):
 
     def forward(self, frames: Tensor, n_frames: Tensor) -> Tensor:
         """Return logits [student, clip, class]."""
-        hidden = _statistics(frames, n_frames).unsqueeze(0)  # [1, clip, feature]
+        is_valid = torch.arange(frames.shape[1], device=frames.device) < n_frames.unsqueeze(1)
+        hidden = _statistics(frames, is_valid).unsqueeze(0)  # [1, clip, feature]
+        if self.queries is not None:
+            attended = _attended(frames, is_valid, self.queries)
+            hidden = torch.cat([hidden.expand(self.n_students, -1, -1), attended], dim=2)
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if layer:
                 hidden = functional.relu(hidden)
@@ -173,25 +187,38 @@ N_STATISTICS = 3
 """Mean, standard deviation and maximum: what a probe sees of each feature."""
 
 
-def _statistics(frames: Tensor, n_frames: Tensor) -> Tensor:
+def _statistics(frames: Tensor, is_valid: Tensor) -> Tensor:
     """Return mean, standard deviation and maximum over the valid frames [clip, 3 x feature]."""
-    is_valid = torch.arange(frames.shape[1], device=frames.device) < n_frames.unsqueeze(1)
+    n_valid = is_valid.sum(dim=1, keepdim=True)
     is_valid = is_valid.unsqueeze(2)  # [clip, frame, 1]
-    n_valid = n_frames.view(-1, 1)
     mean = (frames * is_valid).sum(dim=1) / n_valid
     squares = ((frames - mean.unsqueeze(1)) ** 2 * is_valid).sum(dim=1) / n_valid
     highest = frames.masked_fill(~is_valid, -torch.inf).amax(dim=1)
     return torch.cat([mean, squares.sqrt(), highest], dim=1)
 
 
+def _attended(frames: Tensor, is_valid: Tensor, queries: Tensor) -> Tensor:
+    """Return every query's average of the valid frames [student, clip, query x feature]."""
+    match = torch.einsum("ntf,sfq->sntq", frames, queries) / math.sqrt(frames.shape[2])
+    share = match.masked_fill(~is_valid.unsqueeze(2), -torch.inf).softmax(dim=2)
+    return torch.einsum("sntq,ntf->snqf", share, frames).flatten(2)
+
+
 def build_probe(
     params: ModelParams, n_inputs: int, n_classes: int, n_students: int = 1, seed: int = 0
 ) -> Probe:
     """Build a stack of probes that begin with the same weights."""
-    n_hidden = params.n_hidden if params.architecture == "mlp_probe" else None
-    probe = Probe(n_inputs, n_hidden, n_classes, n_students, params.dropout)
+    probe = Probe(
+        n_inputs,
+        None if params.architecture == "linear_probe" else params.n_hidden,
+        n_classes,
+        n_students=n_students,
+        n_queries=params.n_queries if params.architecture == "attention_probe" else 0,
+        dropout=params.dropout,
+    )
     generator = torch.Generator().manual_seed(seed)
-    for weight in probe.weights:
+    queries = [] if probe.queries is None else [probe.queries]
+    for weight in [*probe.weights, *queries]:
         sd = params.init_sd or math.sqrt(1 / weight.shape[1])
         first = nn.init.trunc_normal_(
             torch.empty(weight.shape[1:]), 0.0, sd, -2 * sd, 2 * sd, generator

@@ -89,7 +89,9 @@ class ModelParams(Params):
     frames of a clip (embeddings from elsewhere) at once.
     """
 
-    architecture: Literal["mobilenet_v1", "resnet50", "linear_probe", "mlp_probe"] = "mobilenet_v1"
+    architecture: Literal[
+        "mobilenet_v1", "resnet50", "linear_probe", "mlp_probe", "attention_probe"
+    ] = "mobilenet_v1"
     width: float = Field(1.0, gt=0, le=4)
     """Multiplies every channel count; 1 is the paper's network."""
     init_sd: float | None = Field(None, gt=0)
@@ -97,7 +99,9 @@ class ModelParams(Params):
     norm_epsilon: float = Field(1e-5, gt=0)
     """Batch normalisation's epsilon; must not exceed the variance that ``init_sd`` leaves."""
     n_hidden: int = Field(512, ge=1)
-    """Hidden units of ``mlp_probe``."""
+    """Hidden units of ``mlp_probe`` and ``attention_probe``."""
+    n_queries: int = Field(4, ge=1)
+    """Poolings over time that ``attention_probe`` learns."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Share of a probe's inputs to each layer that is dropped in training."""
 
@@ -112,13 +116,41 @@ class ModelParams(Params):
         return "clips" if self.is_probe else "patches"
 
 
-class TrainParams(Params):
-    """How a teacher or a student is trained; the same record serves both."""
+class SpecAugmentParams(Params):
+    """Stripes of a patch that are hidden from the network in training (Park et al. 2019).
 
-    epochs: int = Field(10, ge=1)
+    A stripe is up to so many frames or bands wide, and takes the patch's mean.
+    """
+
+    n_time_masks: int = Field(0, ge=0)
+    time_mask_frames: int = Field(16, ge=1)
+    n_band_masks: int = Field(0, ge=0)
+    band_mask_bands: int = Field(8, ge=1)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is hidden."""
+        return self.n_time_masks + self.n_band_masks > 0
+
+
+class TrainParams(Params):
+    """How a teacher or a student is trained; the same record serves both.
+
+    The run is as long as ``epochs`` or ``steps`` says, exactly one of which is given. Steps make
+    small and large train sets comparable.
+    """
+
+    epochs: int | None = Field(10, ge=1)
+    steps: int | None = Field(None, ge=1)
     batch_patches: int = Field(128, ge=1)
+    """Examples (patches, or clips for a probe) of one step, over all processes."""
     patches_per_clip: int | None = Field(None, ge=1)
     """Patches drawn at random from each clip in an epoch; None takes all of them."""
+    balanced_sampling: bool = False
+    """Draw clips, with replacement, by the inverse frequency of their classes."""
+    mixup: float = Field(0.0, ge=0)
+    """Beta(mixup, mixup) is how much of an example is its own, the rest another's; 0 is off."""
+    specaugment: SpecAugmentParams = SpecAugmentParams()
     learning_rate: float = Field(1e-3, gt=0)
     schedule: Literal["constant", "cosine"] = "cosine"
     """``cosine`` warms up over the first twentieth of the steps, then decays to zero."""
@@ -128,8 +160,37 @@ class TrainParams(Params):
     """Decoupled from the gradient, as in AdamW."""
     average_share: float = Field(0.0, ge=0, le=1)
     """Share of the last steps whose weights are averaged into the result; 0 takes the last."""
+    patience: int = Field(0, ge=0)
+    """Stop after so many epochs without a better result on the tune split, and keep the best
+    weights; 0 never stops."""
+    watch: Literal["lwlrap", "loss"] = "lwlrap"
+    """What a better result on the tune split is."""
+    precision: Literal["float32", "bfloat16", "float16", "auto", "float64"] = "float32"
+    """Of activations: ``auto`` mixes on a GPU that can and is float32 elsewhere; ``float16`` needs
+    a GPU; ``float64`` holds the weights too, and is there for checks."""
     seed: int = 0
     checkpoint_seconds: float = Field(60.0, ge=0)
+
+    @property
+    def length(self) -> str:
+        """How long the run is, in words."""
+        return f"{self.steps:,} steps" if self.epochs is None else f"{self.epochs:,} epochs"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _steps_replace_the_default_epochs(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("steps") is not None:
+            return {"epochs": None, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError(
+                f"exactly one of epochs and steps says how long a run is, got epochs = "
+                f"{self.epochs} and steps = {self.steps}"
+            )
+        return self
 
 
 class CrossFitParams(Params):
