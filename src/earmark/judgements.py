@@ -162,12 +162,10 @@ class JudgementStore:
         """Store judgements, all or none; return how many were new."""
         return self._insert([judgement.row() for judgement in judgements])
 
-    def retract(self, judgement: Judgement, *, id: UUID, at: datetime) -> bool:
-        """Take back a judgement, in its rater's name; ``id`` and ``at`` are the new row's."""
-        undo = judgement.model_copy(
-            update={"id": id, "at": at, "answer": None, "retracts": judgement.id}
-        )
-        return self.add(undo)
+    def retract(self, judgement: Judgement, new_id: UUID, at: datetime) -> bool:
+        """Take back a judgement, in its rater's name, by a row of its own id and time."""
+        taken_back = {"id": new_id, "at": at, "answer": None, "retracts": judgement.id}
+        return self.add(Judgement.model_validate(judgement.model_dump() | taken_back))
 
     def merge(self, other: str | Path) -> int:
         """Add the rows of another store that are not here yet; return their number."""
@@ -228,9 +226,10 @@ class JudgementStore:
         with self._lock:
             found = self._connection.execute(query.format(", ".join(JUDGEMENT_SCHEMA)), values)
             rows = found.fetchall()
-        names = [name for name, kind in JUDGEMENT_SCHEMA.items() if kind == pl.Boolean]
-        stored = {**JUDGEMENT_SCHEMA, **dict.fromkeys(names, pl.Int64)}
-        return pl.DataFrame(rows, stored, orient="row").cast(dict.fromkeys(names, pl.Boolean))
+        stored = pl.DataFrame(
+            rows, JUDGEMENT_SCHEMA.names(), orient="row", infer_schema_length=None
+        )
+        return stored.cast(JUDGEMENT_SCHEMA)
 
 
 def combine_votes(current: pl.DataFrame, by: str | list[str]) -> pl.DataFrame:
@@ -239,17 +238,21 @@ def combine_votes(current: pl.DataFrame, by: str | list[str]) -> pl.DataFrame:
     Every rater has one vote: the answer given, or ``unsure`` where a rater's own answers differ
     (an item and its silent repeat). ``answer`` is what more than half of the votes say, else
     ``unsure``. A sound that could not be played is no vote; ``cannot_play`` is left where nobody
-    could play it. Further columns: whole_clip (whether a rater of that answer heard it all), n_raters (votes),
-    raters (joined by commas), at (the last one's time).
+    could play it. Further columns: whole_clip (whether a rater of that answer heard it all),
+    n_raters, raters (joined by commas), at (the time of the last vote).
     """
     keys = [by] if isinstance(by, str) else by
     is_heard = pl.col("answer") != "cannot_play"
-    votes = current.filter(is_heard | ~is_heard.any().over(keys)).group_by(*keys, "rater").agg(
-        answer=pl.when(pl.col("answer").n_unique() == 1)
-        .then(pl.col("answer").first())
-        .otherwise(pl.lit("unsure")),
-        whole_clip=pl.col("whole_clip").any(),
-        at=pl.col("at").max(),
+    votes = (
+        current.filter(is_heard | ~is_heard.any().over(keys))
+        .group_by(*keys, "rater")
+        .agg(
+            answer=pl.when(pl.col("answer").n_unique() == 1)
+            .then(pl.col("answer").first())
+            .otherwise(pl.lit("unsure")),
+            whole_clip=pl.col("whole_clip").any(),
+            at=pl.col("at").max(),
+        )
     )
     return _majority(votes, keys)
 

@@ -45,16 +45,12 @@ class LabelStudioExport:
 
 def read_label_studio(path: Path) -> LabelStudioExport:
     """Read a JSON export (not JSON-MIN, which does not say who answered what)."""
-    if not path.exists():
-        raise EarmarkError(f"{path}: no such file")
-    tasks = read_json(path)
-    if not isinstance(tasks, list) or not tasks:
-        raise EarmarkError(f"{path}: expected a list of Label Studio's tasks, got {_kind(tasks)}")
+    tasks = read_tasks(path)
     clips, labels, parents, n_split = [], [], dict[str, set[str]](), 0
     for number, task in enumerate(tasks, start=1):
         try:
-            clip_id, audio = _sound(task)
             verdicts, n_undecided = _verdicts(task, parents)
+            clip_id, audio = _sound(task)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise EarmarkError(
                 f"{path}, task {number}: not a task of Label Studio's JSON export ({error}); "
@@ -80,10 +76,26 @@ def read_label_studio(path: Path) -> LabelStudioExport:
     )
 
 
-def _sound(task: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the clip's name, and its file's as far as it can be found on a disk."""
+def read_tasks(path: Path) -> list[dict[str, Any]]:
+    """Read the tasks of a JSON export, as they are."""
+    if not path.exists():
+        raise EarmarkError(f"{path}: no such file")
+    tasks = read_json(path)
+    if not isinstance(tasks, list) or not tasks:
+        raise EarmarkError(f"{path}: expected a list of Label Studio's tasks, got {_kind(tasks)}")
+    return tasks
+
+
+def annotations_of(task: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a task's annotations, skipped ones left out; ValueError if it cannot have any."""
     if "annotations" not in task and "completions" not in task:
         raise ValueError("no annotations: exported as JSON-MIN? export as JSON")
+    given = task.get("annotations", task.get("completions")) or []
+    return [one for one in given if not one.get("was_cancelled")]
+
+
+def _sound(task: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the clip's name, and its file's as far as it can be found on a disk."""
     texts = [text for text in task["data"].values() if isinstance(text, str)]
     for text in texts:
         audio = _file_name(text)
@@ -104,8 +116,7 @@ def _file_name(address: str) -> str:
 
 def _verdicts(task: Mapping[str, Any], parents: dict[str, set[str]]) -> tuple[dict[str, bool], int]:
     """Return what most annotators say of each class, and how many classes they are split on."""
-    given = task.get("annotations", task.get("completions")) or []
-    annotations = [one["result"] for one in given if not one.get("was_cancelled")]
+    annotations = [one["result"] for one in annotations_of(task)]
     votes: Counter[tuple[str, bool]] = Counter()
     for result in annotations:
         votes.update(set(_answers(result, parents)))

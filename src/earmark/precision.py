@@ -1,0 +1,329 @@
+"""What judgements say: precision of the flags, the raters' controls and their agreement.
+
+A rater's "unsure" is neither yes nor no, so every precision is a pair of bounds: unsure counted as
+not present, and as present. An interval covers both: its low end belongs to the low bound, its high
+end to the high one. Sums over cells are stratified: cells weigh by their sizes, not by how often
+they were listened to.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+from earmark.errors import EarmarkError
+from earmark.judgements import combine_votes
+from earmark.metrics import wilson_interval
+from earmark.sampling import CONTROLS, Queue
+
+LEVEL = 0.95
+"""Of every interval here, unless another is asked for."""
+
+BORROWED_JUDGEMENTS = 2.0
+"""How many judgements of the whole a cell's variance borrows: a few answers alike prove little."""
+
+DECIDED = ("present", "not_present", "unsure")
+"""Answers about the label, in the order of a confusion matrix's rows and columns."""
+
+CELL = ["class_id", "band_low", "band_high"]
+"""The columns that name a cell."""
+
+PRECISION_SCHEMA = pl.Schema(
+    {
+        "scope": pl.String(),
+        "class_id": pl.String(),
+        "band_low": pl.Float64(),
+        "band_high": pl.Float64(),
+        "n_labels": pl.Int64(),
+        "n_judged": pl.Int64(),
+        "n_present": pl.Int64(),
+        "n_not_present": pl.Int64(),
+        "n_unsure": pl.Int64(),
+        "n_cannot_play": pl.Int64(),
+        "precision_low": pl.Float64(),
+        "precision_high": pl.Float64(),
+        "low": pl.Float64(),
+        "high": pl.Float64(),
+        "coverage": pl.Float64(),
+    }
+)
+
+Floats = NDArray[np.float64]
+
+
+class Proportions(NamedTuple):
+    """Estimated shares with their intervals; all fields are float64 [group]."""
+
+    value: Floats
+    low: Floats
+    high: Floats
+
+
+def stratified(
+    n_present: ArrayLike,
+    n_judged: ArrayLike,
+    n_labels: ArrayLike,
+    groups: ArrayLike | None = None,
+    level: float = LEVEL,
+) -> Proportions:
+    """Estimate shares of labels present from simple random samples of several cells.
+
+    The first three arrays [cell] count present answers, judgements and labels of each cell;
+    ``groups`` int [cell] numbers, from 0, the sums that cells belong to (by default one sum). Cells
+    that nobody judged are left out: a group of nothing else is NaN with the interval (0, 1).
+
+    The estimate is the mean of the cells' shares p weighted by their sizes, W = N / sum(N). Its
+    variance is sum W^2 p (1 - p) / n (N - n) / (N - 1), where p borrows a few judgements from the
+    estimate. The interval is Wilson's for as many judgements as would give that variance in one
+    sample. A single large cell has Wilson's own; a cell heard in full adds no uncertainty.
+
+    >>> [round(float(ends[0]), 2) for ends in stratified([20], [25], [10**6])]
+    [0.8, 0.61, 0.91]
+    """
+    x, n, size = (np.asarray(values, np.float64) for values in (n_present, n_judged, n_labels))
+    own = np.zeros(len(n), np.int64) if groups is None else np.asarray(groups, np.int64)
+    n_groups = int(own.max(initial=0)) + 1
+    is_judged = n > 0
+    x, n, size = (values[is_judged] for values in (x, n, size))
+    own = own[is_judged]
+    weights = size / _total(own, size, n_groups)[own]
+    share = _total(own, weights * x / n, n_groups)
+    p = (x + BORROWED_JUDGEMENTS * share[own]) / (n + BORROWED_JUDGEMENTS)
+    whole = (share * (1 - share))[own]
+    # Relative to one judgement of the whole; answers all alike leave nothing to compare.
+    spread = np.where(whole > 0, p * (1 - p) / np.where(whole > 0, whole, 1), 1)
+    left = (size - n) / np.maximum(size - 1, 1)
+    variance = _total(own, weights**2 * spread * left / n, n_groups)
+    return _wilson(share, variance, np.bincount(own, minlength=n_groups) > 0, level)
+
+
+def _total(groups: NDArray[np.int64], values: Floats, n_groups: int) -> Floats:
+    return np.bincount(groups, values, n_groups).astype(np.float64)
+
+
+def _wilson(
+    share: Floats, variance: Floats, is_known: NDArray[np.bool_], level: float
+) -> Proportions:
+    """Return Wilson's interval for 1 / variance judgements; none of them leaves (0, 1)."""
+    share = share.clip(0, 1)  # a sum of weights may miss 1 by a rounding
+    n = np.divide(1, variance, out=np.zeros_like(variance), where=variance > 0)
+    low, high = wilson_interval(share * n, n, level)
+    is_census = is_known & (variance <= 0)
+    return Proportions(
+        np.where(is_known, share, np.nan),
+        np.where(is_census, share, low),
+        np.where(is_census, share, high),
+    )
+
+
+def tally(queue: Queue, judgements: pl.DataFrame) -> pl.DataFrame:
+    """Count the answers in each cell of a queue.
+
+    ``judgements`` are a store's current ones; several raters of an item vote, controls do not
+    count. Columns: class_id, band_low, band_high, is_flagged, n_labels, n_judged (all answers but
+    ``cannot_play``), n_present, n_not_present, n_unsure, n_cannot_play.
+    """
+    sampled = queue.items.filter(~pl.col("kind").is_in(CONTROLS)).select("item", *CELL)
+    answered = sampled.join(combine_votes(judgements, "item"), on="item")
+    answer = pl.col("answer")
+    counts = answered.group_by(CELL).agg(
+        n_judged=(answer != "cannot_play").sum(),
+        **{f"n_{name}": (answer == name).sum() for name in (*DECIDED, "cannot_play")},
+    )
+    cells = queue.sizes.join(counts, on=CELL, how="left", maintain_order="left")
+    return cells.with_columns(pl.col("^n_.*$").fill_null(0).cast(pl.Int64))
+
+
+def precision_table(
+    queue: Queue,
+    judgements: pl.DataFrame,
+    discard_percent: float | None = None,
+    level: float = LEVEL,
+) -> pl.DataFrame:
+    """Return the precision of each cell, of each class's flags, and of all flags.
+
+    ``judgements`` are a store's current ones (see :func:`tally`). Columns:
+
+    - scope: ``cell``; ``flags``, the cells up to ``discard_percent`` (by default all flagged ones);
+      ``all``, the unflagged cell too: precision times n_labels estimates the missing labels
+    - class_id (null: all classes), band_low, band_high (of the first and the last cell)
+    - n_labels, n_judged, n_present, n_not_present, n_unsure, n_cannot_play
+    - precision_low, precision_high: unsure as not present, and as present; null if nobody judged
+    - low, high: the interval around both; 0 and 1 if nobody judged
+    - coverage: share of the labels in cells with judgements, of which alone precision speaks
+    """
+    cells = tally(queue, judgements)
+    is_chosen = pl.col("is_flagged")
+    if discard_percent is not None:
+        is_chosen &= pl.col("band_high") <= discard_percent
+    flagged = cells.filter(is_chosen)
+    if flagged.is_empty() and len(cells):
+        raise EarmarkError(
+            f"no band of the queue ends at or before {discard_percent} %; the first ends at "
+            f"{min(cells['band_high'].to_list())} %"
+        )
+    parts = [_summed(cells, CELL, "cell", level)]
+    for scope, chosen in (("flags", flagged), ("all", cells)):
+        parts += [_summed(chosen, ["class_id"], scope, level), _summed(chosen, [], scope, level)]
+    return pl.concat(parts)
+
+
+def curve(
+    queue: Queue, judgements: pl.DataFrame, class_id: str | None = None, level: float = LEVEL
+) -> pl.DataFrame:
+    """Return precision against the discard: the flags up to each operating point.
+
+    Of one class, or of all classes together. Columns: discard_percent, then n_labels to coverage
+    as in :func:`precision_table`.
+    """
+    cells = tally(queue, judgements).filter("is_flagged")
+    if class_id is not None:
+        cells = cells.filter(pl.col("class_id") == class_id)
+        if cells.is_empty():
+            raise EarmarkError(f"class {class_id!r} is not in the queue; is it among --classes?")
+    points = cells["band_high"].unique().sort().to_list()
+    up_to = (cells.filter(pl.col("band_high") <= point) for point in points)
+    parts = [PRECISION_SCHEMA.to_frame(), *(_summed(part, [], "flags", level) for part in up_to)]
+    summed = pl.concat(parts).rename({"band_high": "discard_percent"})
+    return summed.drop("scope", "class_id", "band_low")
+
+
+def _summed(cells: pl.DataFrame, by: list[str], scope: str, level: float) -> pl.DataFrame:
+    """Sum cells up by some columns (one sum without any), with precision and interval."""
+    keyed = cells.with_columns(group=pl.struct(by).rle_id() if by else pl.lit(0))
+    sums = keyed.group_by("group").agg(
+        pl.col("class_id").first() if by else pl.lit(None, pl.String).alias("class_id"),
+        pl.col("band_low").min(),
+        pl.col("band_high").max(),
+        pl.col("^n_.*$").sum(),
+        n_covered=pl.col("n_labels").filter(pl.col("n_judged") > 0).sum(),
+    )
+    sums = sums.sort("group")
+    group = keyed["group"].to_numpy()
+    n_present, n_unsure, n_judged, n_labels = (
+        keyed[f"n_{name}"].to_numpy() for name in ("present", "unsure", "judged", "labels")
+    )
+    lowest = stratified(n_present, n_judged, n_labels, group, level)
+    highest = stratified(n_present + n_unsure, n_judged, n_labels, group, level)
+    bounds = {"precision_low": lowest.value, "precision_high": highest.value}
+    ends = {"low": lowest.low, "high": highest.high}
+    columns = [pl.Series(name, values[: len(sums)]) for name, values in (bounds | ends).items()]
+    coverage = pl.col("n_covered") / pl.col("n_labels").clip(1)
+    summed = sums.with_columns(*columns, scope=pl.lit(scope), coverage=coverage)
+    return summed.fill_nan(None).select(PRECISION_SCHEMA.names()).cast(PRECISION_SCHEMA)
+
+
+def controls(queue: Queue, judgements: pl.DataFrame) -> pl.DataFrame:
+    """Tell how each rater did on the controls of each block.
+
+    An explicit positive is passed by ``present`` and failed by ``not_present``, a negative the
+    other way round; a repeat is failed by the opposite of the rater's own first answer. Unsure
+    neither passes nor fails. Columns: rater, block, class_id, n_passed, n_failed, n_undecided,
+    is_failed (a control failed: the block is marked, its answers are kept). Blocks in which the
+    rater has answered no control have no row.
+    """
+    answers = judgements.filter(pl.col("answer") != "cannot_play").select("rater", "item", "answer")
+    items = queue.items.filter(pl.col("kind").is_in(CONTROLS))
+    answered = items.join(answers, on="item")
+    first = answers.rename({"item": "repeats", "answer": "first_answer"})
+    answered = answered.join(first, on=["rater", "repeats"], how="left")
+    expected = (
+        pl.when(pl.col("kind") == "positive")
+        .then(pl.lit("present"))
+        .when(pl.col("kind") == "negative")
+        .then(pl.lit("not_present"))
+        .otherwise("first_answer")
+    )
+    decided = pl.col("answer").is_in(DECIDED[:2]) & expected.is_in(DECIDED[:2])
+    outcome = pl.when(decided.fill_null(value=False)).then(pl.col("answer") == expected)
+    return (
+        answered.with_columns(passed=outcome)
+        .group_by("rater", "block", "class_id")
+        .agg(
+            n_passed=pl.col("passed").sum().cast(pl.Int64),
+            n_failed=(~pl.col("passed")).sum().cast(pl.Int64),
+            n_undecided=pl.col("passed").null_count().cast(pl.Int64),
+        )
+        .with_columns(is_failed=pl.col("n_failed") > 0)
+        .sort("rater", "block")
+    )
+
+
+def without_failed_blocks(queue: Queue, judgements: pl.DataFrame) -> pl.DataFrame:
+    """Leave out what raters said in blocks in which they failed a control."""
+    failed = controls(queue, judgements).filter("is_failed").select("rater", "block")
+    items = queue.items.select("item", "block").join(failed, on="block").select("rater", "item")
+    return judgements.join(items, on=["rater", "item"], how="anti", maintain_order="left")
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How often two series of answers to the same items agree.
+
+    ``confusion`` int64 [3, 3] counts the first series' answers (rows) against the second's, in the
+    order of DECIDED. ``kind`` is ``raters``, or ``repeats`` of one rater's own items.
+    """
+
+    kind: Literal["raters", "repeats"]
+    first: str
+    second: str
+    confusion: NDArray[np.int64]
+
+    @property
+    def n_items(self) -> int:
+        """Items that both series answered."""
+        return int(self.confusion.sum())
+
+    @property
+    def raw(self) -> float:
+        """The share of items answered alike; NaN without items."""
+        return float(np.trace(self.confusion) / self.n_items) if self.n_items else np.nan
+
+    @property
+    def kappa(self) -> float:
+        """Cohen's kappa: (raw - by chance) / (1 - by chance); NaN if chance explains it all."""
+        if not self.n_items:
+            return np.nan
+        shares = self.confusion / self.n_items
+        by_chance = float(shares.sum(axis=1) @ shares.sum(axis=0))
+        return (self.raw - by_chance) / (1 - by_chance) if by_chance < 1 else np.nan
+
+
+def agreement(queue: Queue, judgements: pl.DataFrame) -> list[Agreement]:
+    """Compare every two raters on the items that both answered, and raters with themselves.
+
+    Sounds that could not be played are left out; so are pairs without a common item.
+    """
+    answers = judgements.filter(pl.col("answer").is_in(DECIDED)).select("rater", "item", "answer")
+    original = queue.items.filter(pl.col("kind") != "repeat").select("item")
+    own = {
+        str(rater): part
+        for (rater,), part in answers.join(original, on="item", how="semi").group_by("rater")
+    }
+    found = [
+        Agreement("raters", first, second, _confusion(own[first], own[second]))
+        for first, second in itertools.combinations(sorted(own), 2)
+    ]
+    repeats = queue.items.filter(pl.col("kind") == "repeat").select("item", "repeats")
+    again = answers.join(repeats, on="item").select("rater", "answer", item="repeats")
+    for rater in sorted(again["rater"].unique()):
+        pair = (part.filter(pl.col("rater") == rater) for part in (answers, again))
+        found.append(Agreement("repeats", rater, rater, _confusion(*pair)))
+    return [one for one in found if one.n_items]
+
+
+def _confusion(first: pl.DataFrame, second: pl.DataFrame) -> NDArray[np.int64]:
+    both = first.join(second, on="item", suffix="_again")
+    places = {answer: place for place, answer in enumerate(DECIDED)}
+    confusion = np.zeros((len(DECIDED), len(DECIDED)), np.int64)
+    rows, columns = (
+        both[name].replace_strict(places, return_dtype=pl.Int64).to_numpy()
+        for name in ("answer", "answer_again")
+    )
+    np.add.at(confusion, (rows, columns), 1)
+    return confusion

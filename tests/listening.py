@@ -1,0 +1,104 @@
+"""A small workspace to listen to: tones in noise, with labels, scores and a known truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import soundfile
+
+from earmark.judgements import JudgementStore
+from earmark.labels import LabelSet
+from earmark.ontology import Ontology
+from earmark.params import Recipe, ReportParams, ReviewParams
+from earmark.pipeline import scored_labels
+from earmark.review.desk import Desk, open_desk
+from earmark.sampling import make_queue, write_queue
+from earmark.scoring import Scores, write_scores
+from earmark.workspace import Workspace, write_dataset
+
+RATE_HZ = 16_000
+TONES_HZ = {"hum": 220, "siren": 900, "whistle": 2500}
+CLASS_IDS = tuple(TONES_HZ)
+ONTOLOGY = Ontology(
+    (*CLASS_IDS, "alarm"),
+    parents={"siren": ("alarm",), "whistle": ("alarm",)},
+    names={"hum": "Hum", "siren": "Siren", "whistle": "Whistle", "alarm": "Alarm"},
+    definitions={"siren": "A tone that warns of <b>danger</b> & haste."},
+)
+RECIPE = Recipe(report=ReportParams(flag_percent=20))
+SHORT = ReviewParams(flags_per_block=12, blocks_per_class=1, overlap=1)
+TONE_AT_SECONDS = 2.88
+"""Where the tones begin: patch 6."""
+
+
+def tone_workspace(root: Path, n_clips: int = 90, seconds: float = 5.0, seed: int = 0) -> Workspace:
+    """Write clips with a tone for each class that is present; a third of the labels are hidden."""
+    rng = np.random.default_rng(seed)
+    present = rng.random((n_clips, len(CLASS_IDS))) < 0.4
+    present = np.column_stack([present, present[:, 1:].any(axis=1)])
+    was_asked = rng.random(present.shape) < 0.4
+    clip_ids = [f"clip{i:03}" for i in range(n_clips)]
+    for clip_id, row in zip(clip_ids, present, strict=True):
+        soundfile.write(_path(root, clip_id), _scene(rng, row, seconds), RATE_HZ)
+    clips = pl.DataFrame(
+        {
+            "clip_id": clip_ids,
+            "audio": [f"audio/{clip_id}.wav" for clip_id in clip_ids],
+            "start_seconds": pl.Series([None] * n_clips, dtype=pl.Float64),
+            "end_seconds": pl.Series([None] * n_clips, dtype=pl.Float64),
+            "split": ["train"] * n_clips,
+            "source": [f"recording{i // 2}" for i in range(n_clips)],
+        }
+    )
+    states = np.where(present, 1, -1).astype(np.int8)
+    labels = LabelSet.from_dense(np.where(was_asked, states, 0), clip_ids, ONTOLOGY.class_ids)
+    truth = LabelSet.from_dense(states, clip_ids, ONTOLOGY.class_ids)
+    workspace = write_dataset(root, clips, ONTOLOGY, labels, truth)
+    _write_scores(workspace, present, rng)
+    return workspace
+
+
+def open_tones(
+    root: Path,
+    raters: tuple[str, ...] = ("ann",),
+    params: ReviewParams = SHORT,
+    **options: object,
+) -> Desk:
+    """Make a workspace and open its review."""
+    workspace = tone_workspace(root, **options)  # type: ignore[arg-type]
+    scores = Scores.open(workspace.scores_folder("teacher"))
+    labels = scored_labels(workspace, scores)
+    queue = make_queue(labels, scores.logits, workspace.ontology, params)
+    write_queue(workspace, queue)
+    judgements = JudgementStore(workspace.review_folder / "judgements.sqlite")
+    return open_desk(workspace, RECIPE, queue, judgements, raters)
+
+
+def _path(root: Path, clip_id: str) -> Path:
+    path = root / "audio" / f"{clip_id}.wav"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _scene(rng: np.random.Generator, row: np.ndarray, seconds: float) -> np.ndarray:
+    time = np.arange(round(seconds * RATE_HZ)) / RATE_HZ
+    scene = 0.003 * rng.standard_normal(len(time))
+    is_on = (time >= TONE_AT_SECONDS) & (time < TONE_AT_SECONDS + 1)
+    for is_present, hz in zip(row, TONES_HZ.values(), strict=False):
+        scene += is_present * is_on * 0.1 * np.sin(2 * np.pi * hz * time)
+    return scene
+
+
+def _write_scores(workspace: Workspace, present: np.ndarray, rng: np.random.Generator) -> None:
+    logits = (3.0 * present - 2 + rng.standard_normal(present.shape)).astype(np.float32)
+    write_scores(
+        workspace.scores_folder("teacher"),
+        workspace.clips["clip_id"],
+        ONTOLOGY.class_ids,
+        logits,
+        np.where(present, 6, 1).astype(np.uint16),
+        out_of_fold=True,
+        digest="made up",
+    )

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import signal
+import sqlite3
+from datetime import timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from earmark.errors import EarmarkError
+from earmark.judgements import JUDGEMENT_SCHEMA, Judgement, JudgementStore, combine_votes
+from reviews import START, judgement, table, uuid
+
+N_JUDGEMENTS = 10_000
+
+
+def test_what_is_stored_is_read_again(tmp_path: Path) -> None:
+    given_in = [judgement(1), judgement(2, "unsure", whole_clip=True, shown_score=True)]
+    with JudgementStore(tmp_path / "j.sqlite") as store:
+        assert store.add_all(given_in) == 2
+        assert store.rows().schema == JUDGEMENT_SCHEMA
+        assert store.rows().rows() == [one.row() for one in given_in]
+    with JudgementStore(tmp_path / "j.sqlite", must_exist=True) as again:
+        assert again.current().rows() == [one.row() for one in given_in]
+        assert again.current("bob").is_empty()
+
+
+def test_sending_an_answer_twice_stores_it_once(tmp_path: Path) -> None:
+    with JudgementStore(tmp_path / "j.sqlite") as store:
+        assert store.add(judgement(1))
+        assert not store.add(judgement(1))
+        with pytest.raises(EarmarkError, match="other content"):
+            store.add(judgement(1, "not_present"))
+        assert len(store.rows()) == 1
+
+
+def test_a_batch_with_a_contradiction_stores_nothing(tmp_path: Path) -> None:
+    with JudgementStore(tmp_path / "j.sqlite") as store:
+        store.add(judgement(1))
+        with pytest.raises(EarmarkError):
+            store.add_all([judgement(2), judgement(1, "unsure")])
+        assert len(store.rows()) == 1
+        assert store.add(judgement(2))
+
+
+def test_an_undo_takes_back_and_the_row_stays(tmp_path: Path) -> None:
+    with JudgementStore(tmp_path / "j.sqlite") as store:
+        first, second = judgement(1, item="x"), judgement(2, "not_present", item="x")
+        store.add_all([first, second])
+        assert store.current()["answer"].to_list() == ["not_present"]
+        store.retract(second, uuid(3), START + timedelta(seconds=3))
+        assert store.current()["answer"].to_list() == ["present"]
+        store.retract(first, uuid(4), START + timedelta(seconds=4))
+        assert store.current().is_empty()
+        assert len(store.rows()) == 4
+
+
+def test_nobody_takes_back_anothers_answer(tmp_path: Path) -> None:
+    with JudgementStore(tmp_path / "j.sqlite") as store:
+        store.add(judgement(1))
+        store.add(judgement(2, None, rater="bob", item="item1", retracts=uuid(1)))
+        assert len(store.current()) == 1
+
+
+def test_rows_are_never_updated_or_deleted(tmp_path: Path) -> None:
+    with JudgementStore(tmp_path / "j.sqlite") as store:
+        store.add(judgement(1))
+    connection = sqlite3.connect(tmp_path / "j.sqlite")
+    for statement in ("UPDATE judgement SET answer = 'unsure'", "DELETE FROM judgement"):
+        with pytest.raises(sqlite3.IntegrityError, match="never"):
+            connection.execute(statement)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+def _write(path: Path, numbers: range) -> None:
+    with JudgementStore(path) as store:
+        for number in numbers:
+            store.add(judgement(number))
+
+
+def test_two_processes_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    overlap = 500  # both send these
+    ranges = (range(N_JUDGEMENTS // 2 + overlap), range(N_JUDGEMENTS // 2, N_JUDGEMENTS))
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_write, args=(path, numbers)) for numbers in ranges]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    with JudgementStore(path) as store:
+        rows = store.rows()
+        assert rows.rows() == [judgement(number).row() for number in range(N_JUDGEMENTS)]
+        assert len(store.current()) == N_JUDGEMENTS
+
+
+def _write_and_die(path: Path) -> None:
+    store = JudgementStore(path)
+    for number in range(3):
+        store.add(judgement(number))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_an_answer_survives_a_kill_right_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    victim = multiprocessing.get_context("spawn").Process(target=_write_and_die, args=(path,))
+    victim.start()
+    victim.join()
+    assert victim.exitcode == -signal.SIGKILL
+    with JudgementStore(path) as store:
+        assert store.current()["item"].to_list() == ["item0", "item1", "item2"]
+
+
+def _foreign(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE judgement (id TEXT)")
+    connection.commit()
+    connection.close()
+
+
+def _newer(path: Path) -> None:
+    JudgementStore(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (_foreign, "another program"),
+        (_newer, "version 99"),
+        (lambda path: path.write_bytes(b"not a database, but long enough to look" * 40), "damaged"),
+    ],
+)
+def test_other_files_are_refused_and_left_alone(tmp_path: Path, spoil, told: str) -> None:
+    path = tmp_path / "other.sqlite"
+    spoil(path)
+    before = path.read_bytes()
+    with pytest.raises(EarmarkError, match=told):
+        JudgementStore(path)
+    assert path.read_bytes() == before
+    with JudgementStore(tmp_path / "j.sqlite") as store, pytest.raises(EarmarkError, match=told):
+        store.merge(path)
+
+
+def test_a_missing_store_is_refused_where_it_has_to_exist(tmp_path: Path) -> None:
+    with pytest.raises(EarmarkError, match="earmark review"):
+        JudgementStore(tmp_path / "none.sqlite", must_exist=True)
+    assert not (tmp_path / "none.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"answer": "maybe"},
+        {"answer": None},
+        {"retracts": uuid(7)},
+        {"heard_seconds": -1},
+        {"heard_seconds": float("nan")},
+        {"at": "2026-03-01T12:00:00"},
+        {"rater": ""},
+        {"id": "not-a-uuid"},
+        {"score": 1},
+    ],
+)
+def test_a_malformed_judgement_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        judgement(1, **changes)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Judgement]:
+    """Answers of two raters to three items in any order, some of them taken back."""
+    made: list[Judgement] = []
+    for number in range(draw(st.integers(0, 8))):
+        rater, item = draw(st.sampled_from("ab")), draw(st.sampled_from("xyz"))
+        keys = {"rater": rater, "item": item, "clip_id": item}
+        undone = draw(st.sampled_from([None, *made]))
+        if undone is None or undone.answer is None:
+            made.append(judgement(number, draw(st.sampled_from(["present", "unsure"])), **keys))
+        else:
+            made.append(judgement(number, None, **keys, retracts=undone.id))
+    return draw(st.permutations(made))
+
+
+def _slow_current(rows: list[Judgement]) -> set[tuple[object, ...]]:
+    """The last answer by rater and item that none of the rater's rows retracts."""
+    retracted = {(row.rater, row.retracts) for row in rows}
+    last = {}
+    for row in sorted(rows, key=lambda row: (row.at, str(row.id))):
+        if row.answer is not None and (row.rater, row.id) not in retracted:
+            last[row.rater, row.item] = row.row()
+    return set(last.values())
+
+
+@settings(max_examples=40, deadline=None)
+@given(histories())
+def test_current_is_the_last_unretracted_answer(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Judgement]
+) -> None:
+    with JudgementStore(tmp_path_factory.mktemp("store") / "j.sqlite") as store:
+        store.add_all(rows)
+        assert set(store.current().rows()) == _slow_current(rows)
+
+
+@settings(max_examples=25, deadline=None)
+@given(histories(), st.integers(0, 8), st.integers(0, 8))
+def test_merging_is_commutative_and_idempotent(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Judgement], cut: int, from_: int
+) -> None:
+    folder = tmp_path_factory.mktemp("stores")
+    for name in ("a", "b", "c", "d"):
+        with JudgementStore(folder / f"{name}.sqlite") as store:
+            store.add_all(rows[:cut] if name in "ac" else rows[from_:])
+    merged = []
+    for one, other in (("a", "b"), ("d", "c")):
+        with JudgementStore(folder / f"{one}.sqlite") as store:
+            n_before = len(store.rows())
+            n_new = store.merge(folder / f"{other}.sqlite")
+            assert len(store.rows()) == n_before + n_new
+            assert store.merge(folder / f"{other}.sqlite") == 0
+            merged.append((store.rows(), store.current()))
+    assert merged[0][0].equals(merged[1][0])
+    assert merged[0][1].equals(merged[1][1])
+
+
+@pytest.mark.parametrize(
+    ("answers", "verdict"),
+    [
+        (("present",), "present"),
+        (("present", "present", "not_present"), "present"),
+        (("present", "not_present"), "unsure"),
+        (("present", "unsure"), "unsure"),
+        (("present", "not_present", "unsure"), "unsure"),
+        (("present", "cannot_play"), "present"),
+        (("cannot_play", "cannot_play"), "cannot_play"),
+    ],
+)
+def test_more_than_half_of_the_raters_decide(answers: tuple[str, ...], verdict: str) -> None:
+    for order in itertools.permutations(answers):
+        rows = [judgement(i, a, rater=f"r{i}", item="x") for i, a in enumerate(order)]
+        (row,) = combine_votes(table(*rows), "item").iter_rows(named=True)
+        assert row["answer"] == verdict
+        assert row["n_raters"] == len([a for a in answers if a != "cannot_play"]) or (
+            verdict == "cannot_play"
+        )
+
+
+def test_a_rater_who_contradicts_herself_is_unsure() -> None:
+    rows = [judgement(1, "present", clip_id="c"), judgement(2, "not_present", clip_id="c")]
+    verdict = combine_votes(table(*rows), ["clip_id", "class_id"])
+    assert verdict["answer"].to_list() == ["unsure"]
+    assert verdict["n_raters"].to_list() == [1]
+
+
+def test_no_judgements_give_no_verdicts() -> None:
+    assert combine_votes(pl.DataFrame(schema=JUDGEMENT_SCHEMA), "item").is_empty()

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from earmark import pipeline
+from earmark.errors import EarmarkError
+from earmark.judgements import JudgementStore
+from earmark.relabel import read_relabelled, relabel
+from earmark.reviewing import prepare_queue, review_app
+from earmark.sampling import read_queue
+from earmark.scoring import Scores, write_scores
+from earmark.workspace import Workspace
+from reviews import answer_all
+from scenes import band_workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    """Clips with a teacher's scores that know the truth, more or less."""
+    made = band_workspace(tmp_path / "w", n_clips=240)
+    assert made.truth is not None
+    rows = made.rows("train")
+    noise = np.random.default_rng(0).normal(0, 1, (len(rows), 3))
+    logits = (made.truth.states(rows) + noise).astype(np.float32)
+    write_scores(
+        made.scores_folder("teacher"),
+        made.clips["clip_id"].gather(rows),
+        made.ontology.class_ids,
+        logits,
+        np.zeros(logits.shape, np.uint16),
+        out_of_fold=True,
+        digest="scores",
+    )
+    return made
+
+
+def earmark(*arguments: object) -> dict:
+    """Run a verb and return what it prints as JSON."""
+    done = CliRunner().invoke(review_app, [*map(str, arguments), "--json"])
+    if done.exception is not None:
+        raise done.exception
+    return json.loads(done.stdout)
+
+
+def listen(workspace: Workspace, **kwargs: object) -> pl.DataFrame:
+    """Answer the whole queue from the truth, and store it."""
+    assert workspace.truth is not None
+    judgements = answer_all(read_queue(workspace).items, workspace.truth, **kwargs)
+    path = workspace.root.parent / "answers.parquet"
+    judgements.write_parquet(path)
+    earmark("judgements", "import", workspace.root, path)
+    return judgements
+
+
+def test_from_a_queue_to_corrected_labels(workspace: Workspace) -> None:
+    work = workspace.root
+    told = earmark("queue", work, "--flags-per-block", 20, "--classes", "low, high")
+    queue = read_queue(workspace)
+    assert told["items"] == len(queue.items)
+    assert told["next"] == f"earmark review {work}"
+    assert set(queue.items["class_id"]) == {"low", "high"}
+
+    judgements = listen(workspace, whole_clip=True)
+    assert earmark("judgements", "import", work, work.parent / "answers.parquet")["new"] == 0
+    told = earmark("precision", work)
+    assert told["failed_blocks"] == 0
+    assert told["n_judged"] > 20
+    assert 0 <= told["low"] <= told["precision_low"] <= told["high"] <= 1
+    table = pl.read_csv(work / "review" / "precision.csv")
+    assert set(table["scope"]) == {"cell", "flags", "all"}
+
+    told = earmark("relabel", work)
+    corrected = read_relabelled(workspace, "corrected")
+    expected = relabel(workspace.labels, judgements, queue)
+    assert corrected.labels.digest == expected.labels.digest
+    assert told["present"] == (expected.changes["after"] == "present").sum() > 0
+    assert told["conflicts"] == 0
+    assert told["next"] == f"earmark sweep {work} --labels corrected"
+
+
+def test_tables_for_people_name_classes_and_raters(workspace: Workspace) -> None:
+    prepare_queue(workspace)
+    listen(workspace)
+    done = CliRunner().invoke(review_app, ["precision", str(workspace.root)])
+    assert " all " in done.stdout
+    assert "middle" in done.stdout
+    assert "repeats, ann and ann: 1.00 alike" in done.stdout
+
+
+def test_answers_go_out_and_come_back(workspace: Workspace, tmp_path: Path) -> None:
+    prepare_queue(workspace)
+    judgements = listen(workspace)
+    told = earmark("judgements", "export", workspace.root, tmp_path / "out.csv")
+    assert told["rows"] == len(judgements)
+    other = Workspace(tmp_path / "other")
+    for path in ("clips.parquet", "classes.parquet", "labels.parquet"):
+        (other.root / path).parent.mkdir(exist_ok=True)
+        (other.root / path).write_bytes((workspace.root / path).read_bytes())
+    assert earmark("judgements", "import", other.root, tmp_path / "out.csv")["new"] == len(
+        judgements
+    )
+    merged = earmark("judgements", "import", other.root, workspace.judgements_path)
+    assert merged["new"] == 0
+    with JudgementStore(other.judgements_path) as store:
+        assert store.rows().equals(judgements.sort("at", "id"))
+
+
+def test_failed_blocks_can_be_left_out(workspace: Workspace) -> None:
+    prepare_queue(workspace)
+    listen(workspace, slip=lambda answer: "not_present")
+    everything = earmark("precision", workspace.root)
+    assert everything["failed_blocks"] > 0
+    passed = earmark("precision", workspace.root, "--drop-failed-blocks")
+    assert passed["n_judged"] < everything["n_judged"]
+    assert passed["failed_blocks"] == 0
+    n_changed = [
+        earmark("relabel", workspace.root, "--out", "x", *more)["cleared"]
+        for more in ((), ("--drop-failed-blocks",))
+    ]
+    assert n_changed[1] < n_changed[0]
+
+
+def test_a_queue_is_kept_until_other_parameters_are_asked_for(workspace: Workspace) -> None:
+    first = prepare_queue(workspace)
+    written = (workspace.review_folder / "queue.parquet").stat().st_mtime_ns
+    earmark("queue", workspace.root)
+    assert (workspace.review_folder / "queue.parquet").stat().st_mtime_ns == written
+    earmark("queue", workspace.root, "--seed", 1)
+    assert prepare_queue(workspace).digest != first.digest
+
+
+def test_verbs_say_what_has_to_come_first(workspace: Workspace) -> None:
+    with pytest.raises(EarmarkError, match="earmark queue"):
+        earmark("precision", workspace.root)
+    prepare_queue(workspace)
+    with pytest.raises(EarmarkError, match="earmark review"):
+        earmark("relabel", workspace.root)
+
+
+def test_flags_follow_the_judged_chance_and_leave_out_what_was_cleared(
+    workspace: Workspace,
+) -> None:
+    scores = Scores.open(workspace.scores_folder("teacher"))
+    estimated = pipeline.write_flags(workspace, scores, 5.0, target=0.3)
+    prepare_queue(workspace)
+    listen(workspace, slip=lambda answer: "not_present")
+    judged = pipeline.write_flags(workspace, scores, 5.0, target=0.3)
+    assert judged.is_empty()  # ears found nothing
+    assert not estimated.equals(judged)
+    earmark("relabel", workspace.root)
+    plain = pipeline.write_flags(workspace, scores, 20.0)
+    left = pipeline.write_flags(workspace, scores, 20.0, labels_name="corrected")
+    cleared = read_relabelled(workspace, "corrected").rulings.rows()
+    assert len(plain.join(cleared, on=["clip_id", "class_id"], how="semi"))
+    assert left.join(cleared, on=["clip_id", "class_id"], how="semi").is_empty()
+
+
+def test_exported_labels_are_the_corrected_ones(workspace: Workspace, tmp_path: Path) -> None:
+    scores = Scores.open(workspace.scores_folder("teacher"))
+    prepare_queue(workspace)
+    answers = iter(["present", "unsure", "not_present"] * 1_000)
+    judgements = listen(workspace, slip=lambda answer: next(answers))
+    earmark("relabel", workspace.root)
+    pipeline.export_labels(workspace, scores, 20.0, tmp_path / "x.csv", "corrected")
+    pairs = ["clip_id", "class_id"]
+    states = {(c, k): s for c, k, s in pl.read_csv(tmp_path / "x.csv").iter_rows()}
+    changes = relabel(workspace.labels, judgements).changes
+    expected = {"present": "present", "ignored": "ignored", "cleared": None}
+    for clip_id, class_id, after in changes.select(*pairs, "after").iter_rows():
+        assert states.get((clip_id, class_id)) == expected[after]
+    assert len(changes["after"].unique()) == 3
