@@ -30,8 +30,9 @@ from rich.table import Table
 
 from earmark.artefacts import write_json
 from earmark.engine import LocalEngine
+from earmark.extraction import extract_frames
 from earmark.features import YAMNET, log_mel, mel_matrix
-from earmark.frames import FrameStore, extract_frames, write_store
+from earmark.frames import FrameStore, write_store
 from earmark.workspace import Workspace
 
 GOAL_AGAINST_LIBROSA = 2.2

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from earmark import evaluation, metrics
+from earmark import evaluation, intervals, metrics
 from earmark.artefacts import write_json
 
 Metric = Callable[[], NDArray[np.float64]]
@@ -203,7 +203,7 @@ def time_bootstrap(arguments: argparse.Namespace) -> BootstrapTiming:
     """Bootstrap some students after one another in this process."""
     n_clips, n_students = arguments.bootstrap_clips, arguments.students
     states, scores = simulate(n_clips, arguments.classes, arguments.labels_per_clip, seed=1)
-    weights = evaluation.resample_weights(n_clips, arguments.resamples, seed=2)
+    weights = intervals.resample_weights(n_clips, arguments.resamples, seed=2)
     start = time.perf_counter()
     for _ in range(n_students):
         evaluation.bootstrap(states, scores, weights)

@@ -1,10 +1,12 @@
 """Thresholds at 18 points and flags at 1 % from scores on disk: time and memory.
 
 Makes scores [clip, class] as float32 ``.npy`` in a temporary folder, then measures, in processes
-of their own: reading the file from the page cache into one buffer, ``numpy.load``, Earmark's
-``survey`` (thresholds and flags in one pass, with and without chances), and cleanlab's multi-label
-filter with one job at smaller sizes, from which its time at the full size is extrapolated by a
-straight line. Prints a table and writes ``results/thresholds_<clips>.json``.
+of their own and in turn, so that whatever else the machine does befalls all alike: reading the file
+from the page cache into one buffer, ``numpy.load``, Earmark's ``survey`` (thresholds and flags
+together) with compiled loops and with numpy's, with chances, and of a file in Fortran order; and
+cleanlab's multi-label filter with one job at smaller sizes, from which its time at the full size is
+extrapolated by a straight line. The first survey in a process loads the compiled loops and is told
+apart (``first_seconds``). Prints a table and writes ``results/thresholds_<clips>.json``.
 
     python benchmarks/thresholds.py [--clips 506721] [--classes 527] [--rival-clips 10000 20000]
 """
@@ -51,37 +53,55 @@ def make_scores(folder: Path, n_clips: int, n_classes: int, seed: int = 0) -> No
     np.save(folder / "positives.npy", np.concatenate(places))
 
 
-def make_aside(folder: Path, n_clips: int, n_classes: int) -> None:
-    """Make scores in a process of its own: a child's peak memory starts at its parent's."""
-    process = multiprocessing.get_context("spawn").Process(
-        target=make_scores, args=(folder, n_clips, n_classes)
-    )
+def run_aside(function: Callable[..., None], *arguments: object) -> None:
+    """Run a function in a process of its own: a child's peak memory starts at its parent's."""
+    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
     process.start()
     process.join()
 
 
-def read_through(folder: Path) -> float:
+def read_through(folder: Path) -> dict[str, float]:
     buffer = bytearray(BUFFER_BYTES)
     start = time.perf_counter()
     with (folder / "logits.npy").open("rb", buffering=0) as file:
         while file.readinto(buffer):
             pass
-    return time.perf_counter() - start
+    return {"seconds": time.perf_counter() - start}
 
 
-def load_whole(folder: Path) -> float:
+def load_whole(folder: Path) -> dict[str, float]:
     start = time.perf_counter()
     np.load(folder / "logits.npy")
-    return time.perf_counter() - start
+    return {"seconds": time.perf_counter() - start}
 
 
-def survey_scores(folder: Path, with_chance: bool) -> float:
+def survey_scores(folder: Path, name: str = "logits.npy", **options: bool) -> dict[str, float]:
     from earmark.flagging import survey
 
-    labels = read_labels(folder)
-    start = time.perf_counter()
-    survey(labels, folder / "logits.npy", with_chance=with_chance)
-    return time.perf_counter() - start
+    labels, seconds = read_labels(folder), []
+    for _ in range(2):
+        start = time.perf_counter()
+        found = survey(labels, folder / name, **options)
+        seconds.append(time.perf_counter() - start)
+        flags_gb = found.flags.estimated_size() / 1e9
+        del found
+    return {"seconds": seconds[1], "first_seconds": seconds[0], "flags_gb": flags_gb}
+
+
+def survey_with_numpy(folder: Path) -> dict[str, float]:
+    sys.modules["numba"] = None  # type: ignore[assignment]  # as if it were not installed
+    return survey_scores(folder, with_chance=False)
+
+
+def write_by_columns(folder: Path) -> None:
+    """Write the scores once more, in Fortran order."""
+    scores = np.load(folder / "logits.npy", mmap_mode="r")
+    header = {"descr": "<f4", "fortran_order": True, "shape": scores.shape}
+    with (folder / "columns.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for start in range(0, scores.shape[1], 32):
+            columns = np.load(folder / "logits.npy", mmap_mode="r")[:, start : start + 32]
+            file.write(np.ascontiguousarray(columns.T).data)
 
 
 def read_labels(folder: Path) -> LabelSet:
@@ -94,7 +114,7 @@ def read_labels(folder: Path) -> LabelSet:
     return LabelSet(clip_ids, class_ids, starts, columns.astype(np.int32), np.ones(len(rows), bool))
 
 
-def filter_with_cleanlab(folder: Path) -> float:
+def filter_with_cleanlab(folder: Path) -> dict[str, float]:
     from cleanlab.multilabel_classification.filter import find_label_issues
 
     labels = read_labels(folder)
@@ -102,29 +122,42 @@ def filter_with_cleanlab(folder: Path) -> float:
     probabilities = expit(np.load(folder / "logits.npy"))
     start = time.perf_counter()
     find_label_issues(given, probabilities, n_jobs=1)
-    return time.perf_counter() - start
+    return {"seconds": time.perf_counter() - start}
 
 
-TASKS: dict[str, Callable[[Path], float]] = {
+TASKS: dict[str, Callable[[Path], dict[str, float]]] = {
     "read": read_through,
     "numpy.load": load_whole,
     "survey": lambda folder: survey_scores(folder, with_chance=False),
-    "survey with chances": lambda folder: survey_scores(folder, with_chance=True),
+    "survey with chances": survey_scores,
+    "survey without numba": survey_with_numpy,
+    "survey, Fortran order": lambda folder: survey_scores(folder, "columns.npy", with_chance=False),
     "cleanlab": filter_with_cleanlab,
 }
 
 
-def measure(task: str, folder: Path, n_repeats: int = 3) -> dict[str, float]:
-    """Run a task in fresh processes; return the least seconds and the most memory."""
-    runs = []
+def measure(task: str, folder: Path) -> dict[str, float]:
+    """Run a task in a fresh process; return what it measured, and its peak memory."""
+    command = [sys.executable, __file__, "--task", task, "--folder", str(folder)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return dict(json.loads(output.splitlines()[-1]))
+
+
+def measure_in_turn(tasks: list[str], folder: Path, n_repeats: int) -> dict[str, dict[str, float]]:
+    """Run tasks one after the other, several times; return the least times and the most memory."""
+    runs: dict[str, list[dict[str, float]]] = {task: [] for task in tasks}
     for _ in range(n_repeats):
-        command = [sys.executable, __file__, "--task", task, "--folder", str(folder)]
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        runs.append(json.loads(output.splitlines()[-1]))
-    return {
-        "seconds": min(run["seconds"] for run in runs),
-        "peak_gb": max(run["peak_gb"] for run in runs),
-    }
+        for task in tasks:
+            runs[task].append(measure(task, folder))
+    best = {}
+    for task, results in runs.items():
+        keys = results[0].keys()
+        best[task] = {
+            key: (max if key == "peak_gb" else min)(result[key] for result in results)
+            for key in keys
+        }
+        best[task]["median_seconds"] = float(np.median([one["seconds"] for one in results]))
+    return best
 
 
 def measure_rival(sizes: list[int], n_classes: int, n_clips: int) -> dict[str, float]:
@@ -132,8 +165,8 @@ def measure_rival(sizes: list[int], n_classes: int, n_clips: int) -> dict[str, f
     runs = []
     for size in sizes:
         with tempfile.TemporaryDirectory() as name:
-            make_aside(Path(name), size, n_classes)
-            runs.append(measure("cleanlab", Path(name), n_repeats=1))
+            run_aside(make_scores, Path(name), size, n_classes)
+            runs.append(measure("cleanlab", Path(name)))
             print(f"cleanlab at {size:,} clips: {runs[-1]['seconds']:.1f} s", flush=True)
     return {
         key: float(np.polyval(np.polyfit(sizes, [run[key] for run in runs], 1), n_clips))
@@ -142,14 +175,17 @@ def measure_rival(sizes: list[int], n_classes: int, n_clips: int) -> dict[str, f
 
 
 def report(results: dict[str, dict[str, float]]) -> None:
-    read, survey = results["read"]["seconds"], results["survey"]["seconds"]
-    print(f"{'':24}{'seconds':>10}{'x read':>10}{'x survey':>10}{'peak GB':>10}")
+    read, survey = results["read"], results["survey"]
+    print(f"{'':24}{'seconds':>10}{'x read':>10}{'x survey':>10}{'peak GB':>10}{'first s':>10}")
     for name, result in results.items():
         seconds = result["seconds"]
         print(
-            f"{name:24}{seconds:10.2f}{seconds / read:10.1f}{seconds / survey:10.1f}"
-            f"{result['peak_gb']:10.2f}"
+            f"{name:24}{seconds:10.2f}{seconds / read['seconds']:10.1f}"
+            f"{seconds / survey['seconds']:10.1f}{result['peak_gb']:10.2f}"
+            f"{result.get('first_seconds', seconds):10.2f}"
         )
+    ratio = survey["median_seconds"] / read["median_seconds"]
+    print(f"survey against read, medians: {ratio:.1f}; flags take {survey['flags_gb']:.2f} GB")
 
 
 def main() -> None:
@@ -157,20 +193,21 @@ def main() -> None:
     parser.add_argument("--clips", type=int, default=506_721)
     parser.add_argument("--classes", type=int, default=527)
     parser.add_argument("--rival-clips", type=int, nargs="*", default=[10_000, 20_000])
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--task", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.task:
-        seconds = TASKS[arguments.task](arguments.folder)
+        found = TASKS[arguments.task](arguments.folder)
         peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-        print(json.dumps({"seconds": seconds, "peak_gb": peak_gb}))
+        print(json.dumps({**found, "peak_gb": peak_gb}))
         return
     with tempfile.TemporaryDirectory() as name:
-        make_aside(Path(name), arguments.clips, arguments.classes)
-        read_through(Path(name))
+        folder = Path(name)
+        run_aside(make_scores, folder, arguments.clips, arguments.classes)
+        run_aside(write_by_columns, folder)
         names = [task for task in TASKS if task != "cleanlab"]
-        results = {task: measure(task, Path(name), arguments.repeats) for task in names}
+        results = measure_in_turn(names, folder, arguments.repeats)
     if arguments.rival_clips:
         rival = measure_rival(arguments.rival_clips, arguments.classes, arguments.clips)
         results["cleanlab (extrapolated)"] = rival

@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 from earmark import audio
-from earmark.audio import UnreadableAudio, read_clip
+from earmark.audio import UnreadableAudio, read_clip, stream_clip
 from earmark.errors import EarmarkError
 
 RATE = 16_000
@@ -270,3 +270,18 @@ def test_a_segment_of_an_hour_is_decoded_alone(tmp_path):
 def test_any_file_name_will_do(tmp_path, name):
     soundfile.write(tmp_path / name, tone(), RATE)
     assert loudest_hz(read_clip(tmp_path / name, RATE)) == pytest.approx(440, abs=3)
+
+
+def test_a_stream_is_the_clip_in_blocks(tmp_path, monkeypatch):
+    soundfile.write(tmp_path / "a.wav", tone(rate=44_100), 44_100)
+    whole = read_clip(tmp_path / "a.wav", RATE)
+    monkeypatch.setattr(audio, "BLOCK_SAMPLES", 1_000)
+    blocks = list(stream_clip(tmp_path / "a.wav", RATE))
+    assert len(blocks) > 10
+    assert np.concatenate(blocks) == pytest.approx(whole, abs=1e-6)
+
+
+def test_a_stream_without_samples_is_refused(tmp_path):
+    soundfile.write(tmp_path / "a.wav", np.zeros(0), RATE)
+    with pytest.raises(UnreadableAudio, match="no samples"):
+        list(stream_clip(tmp_path / "a.wav", RATE))

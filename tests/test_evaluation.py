@@ -7,6 +7,7 @@ from earmark import evaluation, metrics
 from earmark.errors import EarmarkError
 from earmark.evaluation import judge_flags
 from earmark.flagging import thresholds
+from earmark.intervals import interval, resample_weights
 from earmark.labels import LabelSet
 
 
@@ -108,17 +109,6 @@ def test_misfits_are_refused():
         evaluation.evaluate(states, scores[:-1])
 
 
-def test_resamples_draw_as_many_clips_as_there_are():
-    weights = evaluation.resample_weights(50, 20, seed=3)
-    assert weights.shape == (20, 50)
-    assert (weights.sum(axis=1) == 50).all()
-    np.testing.assert_array_equal(weights, evaluation.resample_weights(50, 20, seed=3))
-    np.testing.assert_array_equal(weights[:5], evaluation.resample_weights(50, 5, seed=3))
-    assert (weights != evaluation.resample_weights(50, 20, seed=4)).any()
-    with pytest.raises(EarmarkError, match="no clips"):
-        evaluation.resample_weights(0, 20, seed=3)
-
-
 def test_a_resample_of_every_clip_once_is_the_point_estimate():
     states, scores = simulated()
     found = evaluation.bootstrap(states, scores, np.ones((1, len(states)), np.uint16))
@@ -131,7 +121,7 @@ def test_a_resample_of_every_clip_once_is_the_point_estimate():
 def test_bootstrap_equals_evaluating_repeated_clips():
     states, scores = simulated(n_clips=20)
     scores = np.round(scores, 1)
-    weights = evaluation.resample_weights(20, 15, seed=5)
+    weights = resample_weights(20, 15, seed=5)
     found = evaluation.bootstrap(LabelSet.from_dense(states), scores, weights)
     for i, row in enumerate(weights):
         repeated = evaluation.evaluate(np.repeat(states, row, axis=0), np.repeat(scores, row, 0))
@@ -142,7 +132,7 @@ def test_bootstrap_equals_evaluating_repeated_clips():
 def test_students_leave_out_the_same_classes_of_a_resample():
     states, good = simulated(n_clips=8)
     _, poor = simulated(n_clips=8, seed=1)
-    weights = evaluation.resample_weights(8, 50, seed=6)
+    weights = resample_weights(8, 50, seed=6)
     for kind in ("explicit", "all"):
         left_out = [
             np.isnan(metrics.resampled_auc_and_ap(states, scores, weights, kind).auc)
@@ -155,81 +145,51 @@ def test_students_leave_out_the_same_classes_of_a_resample():
 def test_paired_differences_are_surer_than_separate_intervals():
     states, baseline = simulated(n_clips=200)
     better = baseline + np.float32(0.2) * (states > 0)
-    weights = evaluation.resample_weights(200, 300, seed=7)
+    weights = resample_weights(200, 300, seed=7)
     of_baseline = evaluation.bootstrap(states, baseline, weights)["d_prime_all"]
     of_better = evaluation.bootstrap(states, better, weights)["d_prime_all"]
-    low, high = evaluation.interval(of_better - of_baseline)
+    values = [evaluation.evaluate(states, s).overall["d_prime_all"] for s in (baseline, better)]
+    low, high = interval(values[1] - values[0], of_better - of_baseline)
     assert 0 < low < high
-    separate = evaluation.interval(of_baseline)
+    separate = interval(values[0], of_baseline)
     assert high - low < (separate[1] - separate[0]) / 2
 
 
-def test_interval_takes_percentiles_of_what_was_measured():
-    values = np.concatenate([np.arange(101.0), [np.nan]])
-    assert evaluation.interval(values) == pytest.approx((5.0, 95.0))
-    assert evaluation.interval(values, level=0.5) == pytest.approx((25.0, 75.0))
-    assert np.isnan(evaluation.interval([np.nan])).all()
-    with pytest.raises(EarmarkError, match=r"90 %"):
-        evaluation.interval(values, level=90)
+def test_what_is_left_out_takes_no_part_by_hand():
+    states = np.array([[1, 0], [0, 1], [0, 1]])
+    scores = np.array([[1.0, 2.0], [3.0, 1.0], [0.0, 4.0]])
+    left_out = np.array([[False, True], [True, False], [False, False]])
+    result = evaluation.evaluate(states, scores, left_out=left_out)
+    # Class 0: the negative that outscored its positive is gone; clip 0's rival is gone too.
+    assert result.per_class["auc_all"].to_list() == [1.0, pytest.approx(np.nan, nan_ok=True)]
+    assert result.per_class["lwlrap"].to_list() == [1.0, 1.0]
+    assert result.n_without_negatives["all"] == 1
+    plain = evaluation.evaluate(states, scores)
+    assert plain.per_class["auc_all"][0] == 0.5
+    assert plain.per_class["lwlrap"].to_list() == [0.5, 0.75]
 
 
-def biased(tau: float, n_clips: int = 400):
-    """Scores that carry the log prior ``tau`` times too much, and labels drawn by the prior."""
-    random = np.random.default_rng(0)
-    priors = np.array([0.4, 0.2, 0.1, 0.05, 0.02])
-    states = (random.random((n_clips, 5)) < priors).astype(np.int8)
-    scores = 3.0 * states + random.normal(size=states.shape) + tau * np.log(priors)
-    return states, scores.astype(np.float32), priors
+def test_explicit_labels_cannot_be_left_out():
+    states, scores = simulated()
+    states[states == 0] = -1
+    everything = np.ones(states.shape, bool)
+    plain = evaluation.evaluate(states, scores).overall
+    assert evaluation.evaluate(states, scores, left_out=everything).overall == plain
 
 
-def test_the_offset_undoes_a_bias_towards_frequent_classes():
-    fair_states, fair, priors = biased(0.0)
-    states, scores, _ = biased(0.6)
-    tau = evaluation.fit_prior_offset(states, scores, priors)
-    every = {
-        t: metrics.lwlrap(states > 0, evaluation.apply_offset(scores, priors, t))
-        for t in evaluation.OFFSET_STRENGTHS
-    }
-    assert every[tau] == max(every.values()) > every[0.0]
-    undone = evaluation.apply_offset(scores, priors, 0.6)
-    np.testing.assert_allclose(undone, fair, atol=1e-5)
-    assert evaluation.fit_prior_offset(LabelSet.from_dense(fair_states), fair, priors) < tau
-
-
-def test_the_offset_cannot_change_metrics_within_classes():
-    states, scores, priors = biased(0.6)
-    before = evaluation.evaluate(states, scores.astype(np.float64)).overall
-    lifted = evaluation.apply_offset(scores.astype(np.float64), priors, 0.5)
-    after = evaluation.evaluate(states, lifted).overall
-    for name in ("d_prime_all", "map", "d_prime_of_mean_auc_all"):
-        assert before[name] == after[name]
-    assert before["lwlrap"] != after["lwlrap"]
-
-
-def test_no_offset_is_the_smallest_of_equals():
-    assert evaluation.fit_prior_offset([[1, 0]], [[9.0, -9.0]], [0.5, 0.5]) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("given", "kept"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")]
-)
-def test_offset_keeps_at_least_single_precision(given, kept):
-    scores = np.ones((1, 2), given)
-    lifted = evaluation.apply_offset(scores, [0.5, 0.1], 1.0)
-    assert lifted.dtype == kept
-    np.testing.assert_allclose(lifted, [[1 + np.log(2), 1 + np.log(10)]], rtol=1e-6)
-
-
-def test_priors_of_zero_are_refused_and_smoothing_mends_them():
-    scores = np.zeros((2, 2))
-    with pytest.raises(EarmarkError, match=r"class 1 .* smoothed_priors"):
-        evaluation.apply_offset(scores, [0.5, 0.0], 0.5)
-    with pytest.raises(EarmarkError, match="one prior per class"):
-        evaluation.apply_offset(scores, [0.5], 0.5)
-    with pytest.raises(EarmarkError, match="no label is positive"):
-        evaluation.fit_prior_offset(np.zeros((2, 2), int), scores, [0.5, 0.5])
-    lifted = evaluation.apply_offset(scores, evaluation.smoothed_priors([1, 0], 2), 1.0)
-    np.testing.assert_allclose(lifted[0], [np.log(2), np.log(6)])
+def test_leaving_out_is_removing_the_labels_from_their_class():
+    states, scores = simulated(n_clips=40)
+    left_out = np.random.default_rng(9).random(states.shape) < 0.3
+    found = evaluation.evaluate(states, scores, left_out=left_out).per_class
+    weights = np.ones((1, 40), np.uint16)
+    once = evaluation.bootstrap(states, scores, weights, left_out)
+    for column in range(states.shape[1]):
+        kept = ~(left_out[:, column] & (states[:, column] == 0))
+        alone = evaluation.evaluate(states[kept, column, None], scores[kept, column, None])
+        for name in ("auc_all", "ap", "auc_explicit", "d_prime_all"):
+            assert found[name][column] == pytest.approx(alone.per_class[name][0])
+    for name, column in (("d_prime_all", "d_prime_all"), ("map", "ap"), ("lwlrap", "lwlrap")):
+        assert once[name][0] == pytest.approx(found[column].mean())
 
 
 def test_flags_are_judged_by_the_truth() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from earmark import bracketing
+from earmark.counting import score_histograms
 from earmark.errors import EarmarkError
 from earmark.flagging import (
     POLICIES,
@@ -109,7 +110,7 @@ class TestThresholds:
         # A small sample, several chunks and several groups of classes; the sample misleads when
         # every fifth clip scores high.
         monkeypatch.setattr(bracketing, "SAMPLE_CLIPS", 1_000)
-        monkeypatch.setattr(bracketing, "KEPT_BYTES", 4 * 3_000)
+        monkeypatch.setattr(bracketing, "KEPT_BYTES", 8 * 300)
         monkeypatch.setattr("earmark.scores.CHUNK_SCORES", 2_000)
         states, scores = random_case(5_000, 4, decimals=decimals)
         if order == "sorted":
@@ -232,39 +233,6 @@ class TestScores:
                 thresholds(labels, tmp_path / name)
 
 
-class TestShards:
-    def test_merged_shards_equal_the_whole(self) -> None:
-        states, scores = random_case(600, 3, decimals=1)
-        labels = LabelSet.from_dense(states)
-        bounds = bracketing.guess_bounds(labels, scores, np.full(3, 60), np.full(3, 20))
-        whole = bracketing.collect(labels, scores, bounds)
-        parts = [
-            bracketing.collect(labels.select(rows), scores[rows], bounds)
-            for rows in (np.arange(0, 250), np.arange(250, 600))
-        ]
-        merged = parts[0].merge(parts[1])
-        assert np.array_equal(merged.explicit, whole.explicit)
-        for one, two in zip(merged.classes, whole.classes, strict=True):
-            assert np.array_equal(one.kept, two.kept)
-            assert np.array_equal(one.listed, two.listed)
-            assert np.array_equal(one.rows, two.rows)
-            assert one.n_at_bound == two.n_at_bound
-
-    def test_other_bounds_do_not_merge(self) -> None:
-        labels = LabelSet.from_dense([[0]])
-        low, high = (
-            bracketing.collect(labels, np.ones((1, 1)), bracketing.Bounds.above(np.array([bound])))
-            for bound in (0.0, 0.5)
-        )
-        with pytest.raises(EarmarkError, match="one bound"):
-            low.merge(high)
-
-    @given(hnp.arrays(np.float32, st.integers(0, 60), elements=st.sampled_from([-2, -0.0, 0, 3])))
-    def test_descending_is_a_stable_argsort(self, values: np.ndarray) -> None:
-        expected = np.argsort(-values, kind="stable")
-        assert bracketing.descending(values).tolist() == expected.tolist()
-
-
 class TestIgnored:
     def test_only_implicit_labels_above_the_threshold(self) -> None:
         states = np.array([[0, 0, 1], [0, -1, 0]], np.int8)
@@ -303,11 +271,19 @@ class TestFlag:
     def test_survey_equals_its_parts(self) -> None:
         states, scores = random_case(3_000, 3)
         labels = LabelSet.from_dense(states)
-        found, flags = survey(labels, scores, flag_percent=0.4)
+        found = survey(labels, scores, discard_percent=0.4)
         expected = thresholds(labels, scores)
-        assert np.array_equal(found.values, expected.values)
-        assert np.array_equal(found.n_ignored, expected.n_ignored)
-        assert listed(flags) == listed(flag(labels, scores, discard_percent=0.4))
+        assert np.array_equal(found.thresholds.values, expected.values)
+        assert np.array_equal(found.thresholds.n_ignored, expected.n_ignored)
+        assert listed(found.flags) == listed(flag(labels, scores, discard_percent=0.4))
+        assert found.counts is not None
+        assert found.counts.table["class_id"].to_list() == list(labels.class_ids)
+        assert survey(labels, scores, with_chance=False).counts is None
+
+    @pytest.mark.parametrize("policy", ["count", "precision", "confident"])
+    def test_survey_follows_any_policy(self, policy: str) -> None:
+        labels, scores, _ = planted_case(4_000)
+        assert survey(labels, scores, policy=policy).flags.equals(flag(labels, scores, policy))
 
     def test_unknown_policy_or_option(self) -> None:
         labels, scores = LabelSet.from_dense([[0]]), np.zeros((1, 1))
@@ -408,29 +384,30 @@ class TestSuspiciousPositives:
     def test_lowest_scored_positives_first(self) -> None:
         labels = LabelSet.from_dense([[1, 1], [1, 0], [1, -1], [0, 1]], list("abcd"))
         scores = np.array([[0.5, 3.0], [-1.0, -9.0], [0.5, -9.0], [-9.0, 2.0]])
-        found = suspicious_positives(labels, scores, n_per_class=2)
+        explicit = scores[labels.clip_rows, labels.columns].astype(np.float32)
+        found = suspicious_positives(labels, explicit, n_per_class=2)
         assert found.rows() == [
             ("b", "0", -1, 1),
             ("a", "0", 0.5, 2),
             ("d", "1", 2, 1),
             ("a", "1", 3, 2),
         ]
-        assert suspicious_positives(labels, scores, percent=50)["clip_id"].to_list() == ["b", "d"]
+        assert suspicious_positives(labels, explicit, percent=50)["clip_id"].to_list() == ["b", "d"]
 
     def test_one_of_two_limits(self) -> None:
         with pytest.raises(EarmarkError, match="either"):
-            suspicious_positives(LabelSet.from_dense([[1]]), np.zeros((1, 1)))
+            suspicious_positives(LabelSet.from_dense([[1]]), np.zeros(1, np.float32))
 
 
 class TestInSample:
     def test_scores_out_of_fold_pass(self) -> None:
         labels, scores, _ = planted_case()
-        assert in_sample_warning(labels, scores) is None
+        assert in_sample_warning(labels, score_histograms(labels, scores)) is None
 
     def test_labels_learnt_by_heart_are_noticed(self) -> None:
         labels, scores, _ = planted_case()
         # the teacher has pushed every label that it saw as negative below its positives
         learnt = np.where(labels.states() == 1, scores + 5, np.minimum(scores, 0))
-        message = in_sample_warning(labels, learnt)
+        message = in_sample_warning(labels, score_histograms(labels, learnt))
         assert message is not None
         assert "out of fold" in message

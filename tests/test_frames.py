@@ -15,11 +15,12 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from earmark import frames
+from earmark import extraction
 from earmark.engine import LocalEngine
 from earmark.errors import EarmarkError
+from earmark.extraction import extract_frames
 from earmark.features import log_mel, patches
-from earmark.frames import FrameStore, extract_frames, write_store
+from earmark.frames import CLIPS_PER_SHARD, FrameStore, write_store
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
 from earmark.params import FrontEndParams
@@ -171,7 +172,7 @@ STALLING_EXTRACTION = """
 import sys, time
 from pathlib import Path
 from earmark.engine import LocalEngine
-from earmark.frames import extract_frames
+from earmark.extraction import extract_frames
 from earmark.params import FrontEndParams
 from earmark.workspace import Workspace
 
@@ -359,7 +360,7 @@ def test_shards_suit_the_number_of_clips(tmp_path, n_clips, n_shards):
     clips.with_columns(start_seconds=None, end_seconds=None).write_parquet(
         tmp_path / "clips.parquet"
     )
-    plan = frames._plan(Workspace(tmp_path), PARAMS, frames.CLIPS_PER_SHARD)
+    plan = extraction._plan(Workspace(tmp_path), PARAMS, CLIPS_PER_SHARD)
     assert len(plan) == n_shards
     assert sum(len(shard.clips) for shard in plan) == n_clips
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -75,7 +76,7 @@ def test_writes_what_the_functions_on_arrays_return(files, case):
     )
     assert points["discard_percent"].n_unique() == 18
     wrong = pl.read_csv(files["out"] / "wrong_positives.csv", schema_overrides={"clip_id": str})
-    lowest = suspicious_positives(labels, logits, n_per_class=20)
+    lowest = suspicious_positives(labels, logits[labels.clip_rows, labels.columns], n_per_class=20)
     assert wrong["clip_id"].to_list() == lowest["clip_id"].to_list()
     assert not (files["out"] / "implied.csv").exists()
     assert sorted(path.name for path in files["out"].parent.iterdir() if path.is_dir()) == ["out"]
@@ -123,6 +124,29 @@ def test_scores_in_another_order_are_matched_by_name(files, case, tmp_path):
     keys = ["clip_id", "class_id", "logit", "rank"]
     assert result.findings.flags.sort("class_id", "rank").select(keys).equals(plain.select(keys))
     assert "clips have no row in labels.csv" in result.warnings[0]
+
+
+def test_labels_of_clips_without_scores_are_left_out_and_told(case, tmp_path):
+    states, logits = case
+    label_set(states).write(tmp_path / "labels.csv")
+    ids = np.arange(N_CLIPS).astype(str)
+
+    def scanned(names, rows):
+        np.savez(tmp_path / "scores.npz", scores=logits[rows], clip_ids=names, class_ids=IDS)
+        return scan(tmp_path / "labels.csv", tmp_path / "scores.npz", out=tmp_path / "out")
+
+    result = scanned(ids[500:], slice(500, None))
+    labels = label_set(states)
+    n_clips = len(np.unique(labels.clip_rows[labels.clip_rows < 500]))
+    told = next(warning for warning in result.warnings if "left out" in warning)
+    assert told.startswith(f"{n_clips:,} of {len(np.unique(labels.clip_rows)):,} clips")
+    assert f"their {int((states[:500] != 0).sum()):,} labels are left out" in told
+    expected = flag(labels.select(slice(500, None)), logits[500:])
+    assert result.findings.flags["clip_id"].to_list() == expected["clip_id"].to_list()
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(EarmarkError, match=r"no row for any of its clips.*called 'x0'"):
+        scanned([f"x{row}" for row in ids], slice(None))
+    assert untouched(tmp_path)
 
 
 def test_audioset_segments_and_ontology(case, tmp_path):

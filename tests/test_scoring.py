@@ -8,10 +8,10 @@ import torch
 
 from earmark.engine import LocalEngine
 from earmark.errors import EarmarkError
+from earmark.examples import Examples
 from earmark.models import build_model
 from earmark.params import CrossFitParams, ModelParams, NetworkParams, TrainParams
 from earmark.scoring import Scores, cross_fit, readable_clips, score_clips
-from earmark.train import Examples
 from scenes import band_workspace, open_store
 
 TINY = NetworkParams(

@@ -9,21 +9,22 @@ import pytest
 from earmark.engine import LocalEngine
 from earmark.params import CrossFitParams, ModelParams, NetworkParams, SweepParams, TrainParams
 from earmark.scoring import Scores, cross_fit
-from earmark.students import Student, student_scores, students
+from earmark.students import student_scores, students
 from earmark.sweep import read_sweep, run_sweep
 from earmark.workspace import Workspace
 from scenes import CLASS_IDS, band_workspace
 
-TINY = NetworkParams(
-    name="tiny",
-    model=ModelParams(width=0.125),
-    train=TrainParams(epochs=2, batch_patches=16, learning_rate=3e-3),
+PROBE = NetworkParams(
+    name="probe",
+    model=ModelParams(architecture="mlp_probe", n_hidden=16),
+    train=TrainParams(epochs=3, batch_patches=16, learning_rate=1e-2),
 )
-TEACHER = TINY.model_copy(update={"name": "teacher"})
+TEACHER = PROBE.model_copy(update={"name": "teacher"})
 SWEEP = SweepParams(
-    discard_percents=(0, 5, 20),
+    discard_percents=(0, 20),
     random_control_percents=(20,),
     train_sets={"small": 0.5, "large": 1.0},
+    seeds=(0, 1),
     n_resamples=100,
 )
 
@@ -38,31 +39,44 @@ def scored_workspace(root: Path) -> tuple[Workspace, Scores]:
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     workspace, scores = scored_workspace(tmp_path_factory.mktemp("sweep"))
-    run_sweep(workspace, [TINY], SWEEP, scores, engine=LocalEngine(1))
+    run_sweep(workspace, [PROBE], SWEEP, scores, engine=LocalEngine(1))
     return workspace
 
 
 def test_every_student_has_every_metric_on_both_splits_and_label_sets(swept: Workspace) -> None:
     results = read_sweep(swept).results
-    n_students = 2 * (3 + 1)  # train sets x (points + random control)
-    assert len(students([TINY], SWEEP)) == n_students
-    assert len(results) == n_students * 2 * 2 * 5
+    n_students = 2 * 2 * (2 + 1)  # train sets x seeds x (points + random control)
+    assert len(students([PROBE], SWEEP)) == n_students
+    assert len(results) == n_students * 2 * 2 * 6
     assert results.select("split", "labels").unique().height == 4
-    is_within = (pl.col("low") <= pl.col("value") + 0.1) & (pl.col("high") >= pl.col("value") - 0.1)
-    assert results.filter(pl.col("value").is_finite() & ~is_within).is_empty()
+    measured = results.filter(pl.col("value").is_finite())
+    assert (measured["low"] <= measured["high"]).all()
+    # Small samples flatter d' and AP, so a value may lie above its interval, but not far off it.
+    assert (measured["value"] - measured["high"]).max() < 0.5
+
+
+def test_a_summary_joins_the_seeds(swept: Workspace) -> None:
+    tables = read_sweep(swept)
+    keys = ["student", "train_set", "kind", "discard_percent", "split", "labels", "metric"]
+    means = tables.results.group_by(keys).agg(pl.col("value", "difference").mean())
+    joined = tables.summary.join(means, on=keys, suffix="_mean")
+    assert len(joined) == len(tables.summary) == len(tables.results) // 2
+    assert set(tables.summary["n_seeds"]) == {2}
+    for name in ("value", "difference"):
+        given = joined.filter(pl.col(name).is_finite())
+        assert np.allclose(given[name], given[f"{name}_mean"])
 
 
 def test_a_baseline_does_not_differ_from_itself(swept: Workspace) -> None:
-    baselines = read_sweep(swept).results.filter(discard_percent=0.0)
-    for column in ("difference", "difference_low", "difference_high"):
-        assert baselines[column].abs().max() == 0
+    for table in (read_sweep(swept).results, read_sweep(swept).summary):
+        baselines = table.filter(discard_percent=0.0)
+        for column in ("difference", "difference_low", "difference_high"):
+            assert baselines[column].abs().max() == 0
 
 
 def test_masking_changes_the_student(swept: Workspace) -> None:
-    base, masked = (
-        student_scores(swept, Student(TINY, "large", 0, "mask", percent)).logits
-        for percent in (0, 20)
-    )
+    wanted = [one for one in students([PROBE], SWEEP) if one.strategy.name == "mask"]
+    base, masked = (student_scores(swept, one).logits for one in wanted[:2])
     assert not np.array_equal(base, masked)
 
 
@@ -70,20 +84,13 @@ def test_per_class_results_name_every_class(swept: Workspace) -> None:
     per_class = read_sweep(swept).per_class
     assert set(per_class["class_id"].unique()) == set(CLASS_IDS)
     one = per_class.filter(
-        train_set="large", kind="mask", discard_percent=0.0, split="eval", labels="truth"
+        train_set="large", kind="mask", discard_percent=0.0, split="eval", labels="truth", seed=0
     )
     assert len(one) == len(CLASS_IDS)
 
 
 def test_the_same_sweep_gives_the_same_numbers(swept: Workspace, tmp_path: Path) -> None:
     workspace, scores = scored_workspace(tmp_path)
-    again = run_sweep(workspace, [TINY], SWEEP, scores, engine=LocalEngine(2))
-    assert again.results.equals(read_sweep(swept).results, null_equal=True)
-
-
-def test_finished_students_are_found_again(swept: Workspace) -> None:
-    scores = Scores.open(swept.scores_folder("teacher"))
-    path = student_scores(swept, students([TINY], SWEEP)[0]).folder / "logits.npy"
-    written = path.stat().st_mtime_ns
-    run_sweep(swept, [TINY], SWEEP, scores, engine=LocalEngine(1))
-    assert path.stat().st_mtime_ns == written
+    again = run_sweep(workspace, [PROBE], SWEEP, scores, engine=LocalEngine(2))
+    for name, table in vars(read_sweep(swept)).items():
+        assert getattr(again, name).equals(table, null_equal=True)

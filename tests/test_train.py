@@ -3,7 +3,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,22 +14,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from earmark.artefacts import read_table
-from earmark.errors import EarmarkError
+from earmark.artefacts import read_json, read_table
+from earmark.errors import EarmarkError, EarmarkWarning, Stopped
 from earmark.losses import Targets
 from earmark.metrics import auc_per_class
-from earmark.params import ModelParams, NetworkParams, TrainParams
+from earmark.models import Network
+from earmark.networks import AnyNetwork, load_network
+from earmark.params import ModelParams, NetworkParams, SpecAugmentParams, TrainParams
 from earmark.progress import SILENT
-from earmark.scoring import readable_clips
-from earmark.train import (
-    AsLabelled,
-    TrainingSet,
-    epoch_order,
-    learning_rate,
-    load_network,
-    n_examples_in_all,
-    train,
-)
+from earmark.scoring import readable_clips, tune_set
+from earmark.supervision import AsLabelled, TrainingSet
+from earmark.train import train
 from earmark.workspace import Workspace
 from scenes import CLASS_IDS, band_workspace, open_store
 
@@ -36,14 +33,37 @@ TINY = NetworkParams(
     model=ModelParams(width=0.125),
     train=TrainParams(epochs=2, batch_patches=16, learning_rate=3e-3, checkpoint_seconds=0),
 )
-LONGER = TINY.model_copy(update={"train": TINY.train.model_copy(update={"epochs": 10})})
+PROBE = NetworkParams(
+    name="probe",
+    model=ModelParams(architecture="mlp_probe", n_hidden=8, dropout=0.3),
+    train=TINY.train,
+)
+EVERYTHING = {
+    "epochs": 10,
+    "mixup": 0.5,
+    "specaugment": SpecAugmentParams(n_time_masks=1, n_band_masks=1),
+    "balanced_sampling": True,
+    "average_share": 0.5,
+    "patience": 5,
+}
 METER = SILENT.job("", 0, "")
 
 
-def training_set(workspace: Workspace) -> TrainingSet:
+def changed(network: NetworkParams, **params) -> NetworkParams:
+    values = network.train.model_dump() | params
+    return network.model_copy(update={"train": TrainParams.model_validate(values)})
+
+
+LONGER = changed(TINY, **EVERYTHING)
+
+
+def training_set(
+    workspace: Workspace, network: NetworkParams = TINY, n_students: int = 1
+) -> TrainingSet:
     store = open_store(workspace)
     clips = readable_clips(workspace, store, "train")
-    return TrainingSet(store.folder, clips.store_rows, AsLabelled(clips.labels))
+    exam = tune_set(workspace, store, network.model) if network.train.patience else None
+    return TrainingSet(store.folder, clips.store_rows, AsLabelled(clips.labels, n_students), exam)
 
 
 @pytest.fixture
@@ -56,10 +76,10 @@ class CrashError(Exception):
 
 
 class CrashingMeter:
-    """Stops the run after some patches, as a kill would."""
+    """Stops the run after some examples, as a kill would."""
 
-    def __init__(self, n_patches: int) -> None:
-        self.n_left = n_patches
+    def __init__(self, n_examples: int) -> None:
+        self.n_left = n_examples
 
     def advance(self, n_done: int, note: str = "") -> None:
         self.n_left -= n_done
@@ -67,19 +87,33 @@ class CrashingMeter:
             raise CrashError
 
 
+class CountingMeter:
+    """Remembers what it was told, and may send a signal on the way."""
+
+    def __init__(self, signal_after: int | None = None) -> None:
+        self.n_done, self.signal_after, self.note = 0, signal_after, ""
+
+    def advance(self, n_done: int, note: str = "") -> None:
+        self.n_done, self.note = self.n_done + n_done, note
+        if self.signal_after is not None and self.n_done >= self.signal_after:
+            self.signal_after = None
+            signal.raise_signal(signal.SIGTERM)
+
+
 def same_weights(first: Path, second: Path) -> bool:
     one, two = (load_file(folder / "weights.safetensors") for folder in (first, second))
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
+def losses(folder: Path) -> list[float]:
+    return read_table(folder / "history.csv")["loss"].to_list()
+
+
 def test_training_learns_the_bands(workspace: Workspace, tmp_path: Path) -> None:
-    params = TINY.train.model_copy(
-        update={"epochs": 16, "batch_patches": 8, "checkpoint_seconds": 60.0}
-    )
-    network = TINY.model_copy(update={"train": params})
+    network = changed(TINY, epochs=16, batch_patches=8, checkpoint_seconds=60.0)
     trained = train(network, training_set(workspace), tmp_path / "model", METER)
-    history = read_table(tmp_path / "model" / "history.csv")
-    assert history["loss"][-1] < 0.7 * history["loss"][0]
+    history = losses(tmp_path / "model")
+    assert history[-1] < 0.7 * history[0]
     store = open_store(workspace)
     patches = torch.from_numpy(store.patches(np.arange(60), np.zeros(60, int))).float()
     assert workspace.truth is not None
@@ -94,27 +128,34 @@ def test_the_same_seed_gives_the_same_weights(workspace: Workspace, tmp_path: Pa
     assert same_weights(tmp_path / "first", tmp_path / "second")
 
 
-@pytest.mark.parametrize("n_patches_before", [20, 90])
+@pytest.mark.parametrize("n_examples_before", [20, 90])
+@pytest.mark.parametrize(
+    "network",
+    [
+        TINY,
+        LONGER,
+        changed(PROBE, mixup=1.0, balanced_sampling=True, epochs=5, average_share=0.5, patience=2),
+    ],
+    ids=["plain", "everything", "probe"],
+)
 def test_an_interrupted_run_ends_in_the_same_weights(
-    workspace: Workspace, tmp_path: Path, n_patches_before: int
+    workspace: Workspace, tmp_path: Path, network: NetworkParams, n_examples_before: int
 ) -> None:
-    data = training_set(workspace)
-    train(TINY, data, tmp_path / "whole", METER)
+    data = training_set(workspace, network)
+    train(network, data, tmp_path / "whole", METER)
     with pytest.raises(CrashError):
-        train(TINY, data, tmp_path / "broken", CrashingMeter(n_patches_before))
+        train(network, data, tmp_path / "broken", CrashingMeter(n_examples_before))
     assert (tmp_path / "broken" / "checkpoint.pt").exists()
-    train(TINY, data, tmp_path / "broken", METER)
+    train(network, data, tmp_path / "broken", METER)
     assert same_weights(tmp_path / "whole", tmp_path / "broken")
-    assert (tmp_path / "whole" / "history.csv").read_text() == (
-        tmp_path / "broken" / "history.csv"
-    ).read_text()
+    assert losses(tmp_path / "whole") == losses(tmp_path / "broken")
     assert not (tmp_path / "broken" / "checkpoint.pt").exists()
 
 
 def test_a_killed_process_resumes_to_the_same_weights(workspace: Workspace, tmp_path: Path) -> None:
     script = (
         "import sys, test_train as t; from pathlib import Path; from earmark.workspace import *\n"
-        "data = t.training_set(Workspace.open(sys.argv[1]))\n"
+        "data = t.training_set(Workspace.open(sys.argv[1]), t.LONGER)\n"
         "t.train(t.LONGER, data, Path(sys.argv[2]), t.METER)"
     )
     folder = tmp_path / "killed"
@@ -131,27 +172,147 @@ def test_a_killed_process_resumes_to_the_same_weights(workspace: Workspace, tmp_
     assert same_weights(tmp_path / "whole", folder)
 
 
+def test_sigterm_leaves_a_checkpoint_and_the_run_goes_on_from_it(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    network, before = changed(TINY, checkpoint_seconds=1e9), signal.getsignal(signal.SIGTERM)
+    data = training_set(workspace)
+    meter = CountingMeter(signal_after=48)
+    with pytest.raises(Stopped) as stopped:
+        train(network, data, tmp_path / "stopped", meter)
+    assert stopped.value.code is None  # the process ends with 0
+    assert signal.getsignal(signal.SIGTERM) is before
+    resumed = CountingMeter()
+    train(network, data, tmp_path / "stopped", resumed)
+    assert meter.n_done < resumed.n_done + 1 <= 161
+    train(network, data, tmp_path / "whole", METER)
+    assert same_weights(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_run_in_a_thread_trains_without_signals(workspace: Workspace, tmp_path: Path) -> None:
+    arguments = (TINY, training_set(workspace), tmp_path / "model", METER)
+    thread = threading.Thread(target=train, args=arguments)
+    thread.start()
+    thread.join()
+    assert (tmp_path / "model" / "weights.safetensors").exists()
+
+
 def test_a_finished_run_is_found_again(workspace: Workspace, tmp_path: Path) -> None:
     data = training_set(workspace)
     train(TINY, data, tmp_path / "model", METER)
     written = (tmp_path / "model" / "weights.safetensors").stat().st_mtime_ns
-    train(TINY, data, tmp_path / "model", METER)
+    meter = CountingMeter()
+    train(TINY, data, tmp_path / "model", meter)
+    assert (meter.n_done, meter.note) == (160, "found")
     assert (tmp_path / "model" / "weights.safetensors").stat().st_mtime_ns == written
-    other = TINY.model_copy(update={"train": TINY.train.model_copy(update={"seed": 5})})
-    train(other, data, tmp_path / "model", METER)
+    train(changed(TINY, seed=5), data, tmp_path / "model", METER)
     assert (tmp_path / "model" / "weights.safetensors").stat().st_mtime_ns > written
 
 
-def test_a_loaded_network_is_the_trained_one(workspace: Workspace, tmp_path: Path) -> None:
-    trained = train(TINY, training_set(workspace), tmp_path / "model", METER)
-    patches = torch.randn(2, 96, 64)
+def test_a_checkpoint_of_another_recipe_is_kept_aside_and_found_again(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    data, other, folder = training_set(workspace), changed(TINY, seed=5), tmp_path / "model"
+    with pytest.raises(CrashError):
+        train(TINY, data, folder, CrashingMeter(90))
+    digests = f"{data.digest(TINY)}, this is run {data.digest(other)}"
+    with pytest.warns(EarmarkWarning, match=digests):
+        train(other, data, folder, METER)
+    meter = CountingMeter()
+    train(TINY, data, folder, meter)
+    train(TINY, data, tmp_path / "whole", METER)
+    assert same_weights(tmp_path / "whole", folder)
+    assert not list(folder.glob("checkpoint*"))
+
+
+def test_steps_are_an_alternative_to_epochs(workspace: Workspace, tmp_path: Path) -> None:
+    meter = CountingMeter()
+    network = changed(TINY, epochs=None, steps=7)  # an epoch has 5 steps of 16 examples
+    train(network, training_set(workspace), tmp_path / "model", meter)
+    assert meter.n_done == 7 * 16
+    assert len(losses(tmp_path / "model")) == 2
+
+
+class Script:
+    """An exam with marks that were written before; remembers the networks that sat it."""
+
+    digest = "script"
+
+    def __init__(self, *marks: list[float]) -> None:
+        self.marks_left, self.networks = list(marks), []
+
+    def marks(self, network: AnyNetwork) -> Mapping[str, np.ndarray]:
+        self.networks.append({name: v.clone() for name, v in network.state_dict().items()})
+        marks = np.array(self.marks_left.pop(0))
+        return {"lwlrap": marks, "loss": 1 - marks}
+
+
+@pytest.mark.parametrize("watch", ["lwlrap", "loss"])
+def test_early_stopping_keeps_the_best_weights(
+    workspace: Workspace, tmp_path: Path, watch: str
+) -> None:
+    exam = Script([0.1], [0.5], [0.4], [0.5], [0.9])
+    network = changed(TINY, epochs=9, patience=2, watch=watch)
+    meter = CountingMeter()
+    data = replace(training_set(workspace), exam=exam)
+    trained = train(network, data, tmp_path / "model", meter)
+    assert len(exam.networks) == 4  # the second is best, then two without a better one
+    assert all(torch.equal(v, exam.networks[1][name]) for name, v in trained.state_dict().items())
+    history = read_table(tmp_path / "model" / "history.csv")
+    assert history["tune_lwlrap"].to_list() == [0.1, 0.5, 0.4, 0.5]
+    assert meter.n_done == 9 * 80
+    assert "stopped early after epoch 4" in meter.note
+
+
+@pytest.mark.parametrize("network", [TINY, PROBE], ids=["networks", "probes"])
+def test_every_student_of_a_stack_stops_at_its_own_best(
+    workspace: Workspace, tmp_path: Path, network: NetworkParams
+) -> None:
+    exam = Script([0.9, 0.1], [0.1, 0.2], [0.95, 0.3], [0.1, 0.1])
+    data = replace(training_set(workspace, n_students=2), exam=exam)
+    trained = train(changed(network, epochs=9, patience=1), data, tmp_path / "model", METER)
+    assert len(exam.networks) == 4
+    for name, values in trained.state_dict().items():
+        by_student = [values[0], values[1]] if network is PROBE else [values]
+        students = [0, 1] if network is PROBE else [int(name.split(".")[1])]
+        for student, own in zip(students, by_student, strict=True):
+            best = exam.networks[(0, 2)[student]][name]
+            assert torch.equal(own, best[student] if network is PROBE else best)
+
+
+def test_patience_without_tune_clips_is_refused(workspace: Workspace, tmp_path: Path) -> None:
+    with pytest.raises(EarmarkError, match="set patience = 0"):
+        train(changed(TINY, patience=2), training_set(workspace), tmp_path / "model", METER)
+
+
+def test_convolutional_students_in_a_stack_are_what_they_would_be_alone(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    data = training_set(workspace)
+
+    class OneIgnoresAll(AsLabelled):
+        """The second student ignores the first class."""
+
+        def targets(self, rows: np.ndarray) -> Targets:
+            told = super().targets(rows)
+            weight = told.weight.repeat(2, 1, 1)
+            weight[1, :, 0] = 0
+            return replace(told, weight=weight if self.n_students == 2 else weight[1:])
+
+    labels = data.supervision.labels
+    network = changed(TINY, average_share=0.5, weight_decay=0.01)
+    stack = replace(data, supervision=OneIgnoresAll(labels, 2))
+    alone = [data, replace(data, supervision=OneIgnoresAll(labels))]
+    together = train(network, stack, tmp_path / "stack", METER)
+    patches = torch.randn(3, 96, 64)
     with torch.inference_mode():
-        assert torch.equal(trained(patches), load_network(tmp_path / "model")(patches))
-
-
-def test_a_network_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(EarmarkError, match="earmark train"):
-        load_network(tmp_path / "nothing")
+        logits = together(patches)
+        again = load_network(tmp_path / "stack")(patches)
+        for student, one in enumerate(alone):
+            trained = train(network, one, tmp_path / f"alone{student}", METER)
+            assert torch.equal(logits[student], trained(patches))
+    assert torch.equal(logits, again)
+    assert not torch.equal(logits[0], logits[1])
 
 
 def test_a_loss_that_explodes_names_the_clips(workspace: Workspace, tmp_path: Path) -> None:
@@ -161,46 +322,53 @@ def test_a_loss_that_explodes_names_the_clips(workspace: Workspace, tmp_path: Pa
             return replace(told, weight=told.weight * float("nan"))
 
     data = training_set(workspace)
-    poisoned = TrainingSet(data.frames_folder, data.store_rows, Poisoned(data.supervision.labels))
+    poisoned = replace(data, supervision=Poisoned(data.supervision.labels))
     with pytest.raises(EarmarkError, match=r"nan at epoch 1, step 1.*clip0"):
         train(TINY, poisoned, tmp_path / "model", METER)
 
 
-def test_an_epoch_takes_every_patch_once() -> None:
-    n_patches = np.array([3, 1, 4])
-    clips, patches = epoch_order(n_patches, TrainParams(), epoch=0)
-    expected = [(clip, patch) for clip, n in enumerate(n_patches) for patch in range(n)]
-    assert sorted(zip(clips.tolist(), patches.tolist(), strict=True)) == expected
+@pytest.mark.parametrize(
+    ("n_fitting", "advice"), [(5, "batch_patches = 4 fits"), (0, "not even one")]
+)
+def test_out_of_memory_says_which_batch_fits(
+    workspace: Workspace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    n_fitting: int,
+    advice: str,
+) -> None:
+    embed = Network.embed
+
+    def hungry(self: Network, patches: torch.Tensor) -> torch.Tensor:
+        if len(patches) > n_fitting:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")
+        return embed(self, patches)
+
+    monkeypatch.setattr(Network, "embed", hungry)
+    with pytest.raises(EarmarkError, match=rf"out of memory in a step of 16 patches.*{advice}"):
+        train(TINY, training_set(workspace), tmp_path / "model", METER)
 
 
-def test_patches_per_clip_never_repeat_and_change_with_the_epoch() -> None:
-    n_patches = np.array([7, 1, 5, 2] * 5)
-    params = TrainParams(patches_per_clip=3)
-    epochs = [set(zip(*map(tuple, epoch_order(n_patches, params, e)), strict=True)) for e in (0, 1)]
-    for drawn in epochs:
-        assert len(drawn) == int(np.minimum(n_patches, 3).sum())
-        assert all(0 <= patch < n_patches[clip] for clip, patch in drawn)
-    assert epochs[0] != epochs[1]
-    assert n_examples_in_all(n_patches, params) == params.epochs * len(epochs[0])
+def test_another_error_of_torch_is_not_taken_for_lack_of_memory(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Network, "embed", lambda *_: torch.zeros(1, 2) @ torch.zeros(3, 4))
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        train(TINY, training_set(workspace), tmp_path / "model", METER)
 
 
-def test_order_depends_on_seed_and_epoch_alone() -> None:
-    n_patches = np.full(50, 4)
-    first, again = (epoch_order(n_patches, TrainParams(seed=1), 3) for _ in range(2))
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, epoch_order(n_patches, TrainParams(seed=2), 3))
-
-
-def test_the_learning_rate_rises_then_falls_to_nothing() -> None:
-    params = TrainParams(learning_rate=1.0)
-    rates = [learning_rate(params, step, 100) for step in range(100)]
-    assert rates[0] == pytest.approx(0.2)
-    assert rates[4] == max(rates) == 1.0
-    assert rates[-1] < 0.001
-    assert np.all(np.diff(rates[4:]) <= 0)
-    assert learning_rate(TrainParams(schedule="constant", learning_rate=1e-5), 99, 100) == 1e-5
+def test_history_has_a_row_for_each_epoch(workspace: Workspace, tmp_path: Path) -> None:
+    data = training_set(workspace, changed(TINY, patience=5))
+    train(TINY, data, tmp_path / "model", METER)
+    history = read_table(tmp_path / "model" / "history.csv")
+    assert history.columns == [
+        "epoch", "loss", "learning_rate", "clips_per_second", "seconds", "tune_lwlrap", "tune_loss",
+    ]  # fmt: skip
+    assert history["epoch"].to_list() == [1, 2]
+    assert (history["seconds"] > 0).all()
+    assert history["tune_lwlrap"].is_between(0, 1).all()
 
 
 def test_classes_are_remembered(workspace: Workspace, tmp_path: Path) -> None:
     train(TINY, training_set(workspace), tmp_path / "model", METER)
-    assert f'"{CLASS_IDS[0]}"' in (tmp_path / "model" / "meta.json").read_text()
+    assert tuple(read_json(tmp_path / "model" / "meta.json")["class_ids"]) == CLASS_IDS

@@ -21,24 +21,54 @@ only those above it:
 - ``features``: waveform to log-mel frames to patches
 - ``frames``: the store of frames on disk
 - ``datasets``: source files into clips, classes and labels
+- ``model_card``: what a trained network is, so that it can be used without its workspace
 - ``models``: MobileNetV1, ResNet-50 and probes over embeddings
 - ``metrics``: lwlrap, AUC, d', average precision
+- ``intervals``, ``offsets``: how sure a number is; offsets per class
 - ``losses``: binary cross-entropy that ignores flagged labels
+- ``replicas``: processes that train one network together
+- ``rivals``: losses that suspect labels without a teacher
+- ``number_types``: float32, or mixed with a shorter type
+- ``networks``: networks of any kind, built, written and loaded
+- ``onnx_graphs``: networks as ONNX graphs, for use elsewhere and for faster scoring
+- ``examples``, ``supervision``: what a network sees of clips, and what it is told about them
+- ``batches``, ``augment``, ``loading``: which examples make a batch, how they are augmented and read
+- ``history``, ``checkpoints``: the course of a training, and its state on disk
 - ``train``: one resumable loop for teacher and students
 - ``scoring``: frames to clip scores; folds and cross-fitting
+- ``class_maps``, ``foreign_models``, ``foreign_scoring``: a teacher from elsewhere
+- ``kernels``, ``binning``: the loops over single scores, and passes over scores of any size
 - ``bracketing``: exact order statistics of scores larger than memory
-- ``counting``: how many labels of a class are missing
-- ``flagging``: thresholds, flags, policies
-- ``scan_inputs``, ``scan_page``, ``scan``: suspects and counts from labels and scores alone
-- ``evaluation``: scores and labels to results with intervals
-- ``students``: what each student of a sweep ignores, and their training
-- ``sweep``: students at all operating points, evaluated with controls
+- ``histograms``, ``mixture``, ``counting``: how many labels of a class are missing
+- ``operating_points``, ``policies``: the paper's thresholds, and other rules to flag by
+- ``flagging``: flags, and what else scores tell at once
+- ``strata``: implicit labels by class and band, in a fixed random order
+- ``judgements``: the append-only store of raters' answers
+- ``sampling``: the review queue, with blind controls
+- ``judgement_files``: judgements and queues in other programs' formats
+- ``precision``: how many flags are right; the raters' controls and agreement
+- ``calibration``: judged samples to chances
+- ``relabel``: judgements and labels to corrected labels
+- ``scan_inputs``, ``scan_findings``, ``scan_page``, ``scan``: suspects and counts from labels and
+  scores alone
+- ``named_labels``: labels as given, corrected or true
+- ``evaluation``: scores and labels to results, per class and overall
+- ``measured_card``: a model card with figures
+- ``held_out``: the teacher's scores of the evaluation splits
+- ``strategies``, ``treatments``: what becomes of flagged labels, by name and batch by batch
+- ``students``: what each student is told, and their training
+- ``assessment``: students held against labels, with the calibration controls
+- ``sweep``: students at all operating points
+- ``compare``, ``iterating``: strategies against one another; students as the next teachers
 - ``figures``: the paper's figures and ours
+- ``tagging``, ``timeline``: which classes a sound file holds, and when
 - ``verdict``: what the results say, in a sentence
 - ``tables``: the paper's tables, as CSV and LaTeX
 - ``report``: one self-contained page
 - ``pipeline``: all stages of one run
-- ``console``, ``importing``, ``cli``: the command line, one verb per stage
+- ``review``: the listening page and its server
+- ``console``, ``model_verbs``, ``reviewing``, ``comparing``, ``importing``, ``cli``: the command
+  line, one verb per stage
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,10 +22,13 @@ from earmark.errors import EarmarkError
 
 @contextmanager
 def write_aside(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path; rename it to ``path`` on success, remove it on any failure."""
+    """Yield a temporary path; rename it to ``path`` on success, remove it on any failure.
+
+    The temporary name is nobody else's: machines that share a file system share process numbers.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
     try:
         yield aside
         _flush(aside)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import stat
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, load_library
+from earmark.remote_files import local_copy
 
 BLOCK_SAMPLES = 1 << 19
 """Samples (of all channels together) that are decoded at once."""
@@ -34,7 +36,7 @@ WARM_UP_SECONDS = 1.0
 class UnreadableAudio(EarmarkError):  # noqa: N818 - named for what it is, like the quarantine
     """A sound file, or the asked part of it, cannot be used; ``reason`` says why."""
 
-    def __init__(self, path: Path, reason: str) -> None:
+    def __init__(self, path: str | Path, reason: str) -> None:
         super().__init__(path, reason)
         self.path, self.reason = path, reason
 
@@ -68,8 +70,8 @@ def read_clip(
 
     Integers are scaled to [-1, 1], channels are averaged, and the rate is converted by soxr (HQ).
     Only the segment is decoded; where the file ends before the segment does, the waveform is
-    shorter. A file that is missing, empty or damaged, or that holds NaN, raises
-    :class:`UnreadableAudio`.
+    shorter. A file named by a URL is fetched first. A file that is missing, empty or damaged, or
+    that holds NaN, raises :class:`UnreadableAudio`.
     """
     return np.concatenate(list(stream_clip(path, sample_rate_hz, start_seconds, end_seconds)))
 
@@ -81,7 +83,30 @@ def stream_clip(
     end_seconds: float | None = None,
 ) -> Iterator[NDArray[np.float32]]:
     """Yield the waveform of :func:`read_clip` block by block, for files longer than memory."""
-    path = Path(path)
+    with local_file(path) as file:
+        try:
+            yield from _stream_file(file, sample_rate_hz, start_seconds, end_seconds)
+        except UnreadableAudio as error:
+            raise UnreadableAudio(path, error.reason) from None  # by the name that was asked for
+
+
+@contextmanager
+def local_file(place: str | Path) -> Iterator[Path]:
+    """Yield the path of a sound file; what a URL names is fetched, for as long as this lasts.
+
+    A URL that leads to no file, or to one that may not be read, raises :class:`UnreadableAudio`.
+    """
+    with ExitStack() as stack:
+        try:
+            path = stack.enter_context(local_copy(place))
+        except OSError as error:
+            raise UnreadableAudio(place, _reason(error)) from None
+        yield path
+
+
+def _stream_file(
+    path: Path, sample_rate_hz: int, start_seconds: float | None, end_seconds: float | None
+) -> Iterator[NDArray[np.float32]]:
     segment = _checked_segment(path, start_seconds, end_seconds)
     _check_file(path)
     rate_hz, blocks = _decode(path, segment)
@@ -107,11 +132,15 @@ def _check_file(path: Path) -> None:
     try:
         status = path.stat()
     except OSError as error:
-        raise UnreadableAudio(path, (error.strerror or str(error)).lower()) from None
+        raise UnreadableAudio(path, _reason(error)) from None
     if not stat.S_ISREG(status.st_mode):
         raise UnreadableAudio(path, "not a file but a folder or a device")
     if status.st_size == 0:
         raise UnreadableAudio(path, "the file is empty (0 bytes)")
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
 
 
 def _decode(path: Path, segment: _Segment) -> tuple[int, Iterator[NDArray[np.float32]]]:

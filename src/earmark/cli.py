@@ -1,9 +1,9 @@
 """The command line: one verb per stage.
 
 Every verb prints what it wrote and the next command. A user's mistake exits with 2 and one
-readable message; an interrupt exits with 130 and leaves a state from which the same command goes
-on. Stages are imported inside the verbs, because torch takes seconds to load and most verbs do
-without it.
+readable message; an interrupt exits with 130, a scheduler's SIGTERM with 0, and both leave a state
+from which the same command goes on. Stages are imported inside the verbs, because torch takes
+seconds to load and most verbs do without it.
 """
 
 from __future__ import annotations
@@ -19,20 +19,26 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from earmark.comparing import compare_app
 from earmark.console import (
     AsJson,
+    EngineOption,
+    LabelsOption,
     RecipeOption,
     Work,
     Workers,
     after_import,
+    chosen_cluster,
     chosen_engine,
     chosen_recipe,
     keep_recipe,
     tell,
 )
-from earmark.errors import EarmarkError, nearest
+from earmark.errors import EarmarkError, Stopped, nearest
 from earmark.importing import import_app
+from earmark.model_verbs import model_app
 from earmark.params import Recipe
+from earmark.reviewing import review_app
 
 N_IMPLIED_SHOWN = 20
 """Implied labels that ``lint`` prints; ``--json`` lists all."""
@@ -44,6 +50,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(import_app, name="import")
+app.add_typer(compare_app)
+app.add_typer(review_app)
+app.add_typer(model_app)
 
 
 class _Interrupted(BaseException):
@@ -53,10 +62,13 @@ class _Interrupted(BaseException):
 def main() -> None:
     """Run a verb; turn mistakes, interrupts and full disks into a message and an exit code."""
     signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
     except EarmarkError as error:
         _fail(f"earmark: {error}", 2)
+    except Stopped:
+        _fail("earmark: stopped by SIGTERM; run the same command again to go on from here", 0)
     except _Interrupted:
         _fail("earmark: interrupted; run the same command again to go on from here", 130)
     except OSError as error:
@@ -69,10 +81,11 @@ def main() -> None:
 def demo(
     work: Annotated[Path, typer.Option(help="Where to put it.")] = Path("demo-work"),
     workers: Workers = None,
+    engine: EngineOption = "local",
     as_json: AsJson = False,
 ) -> None:
     """See the paper's idea work: make scenes, hide labels, find them, train, report."""
-    run("demo", work, workers, as_json)
+    run("demo", work, workers, engine, as_json)
 
 
 @app.command()
@@ -80,6 +93,7 @@ def run(
     recipe: Annotated[str, typer.Argument(help="A shipped recipe's name or a TOML file.")],
     work: Annotated[Path, typer.Option(help="The workspace folder.")] = Path("work"),
     workers: Workers = None,
+    engine: EngineOption = "local",
     as_json: AsJson = False,
 ) -> None:
     """Run all stages of a recipe, from the data to the report."""
@@ -89,9 +103,11 @@ def run(
     chosen = pipeline.find_recipe(recipe)
     keep_recipe(work, chosen)
     with Display() as progress:
-        outcome = pipeline.run(chosen, work, engine=chosen_engine(workers), progress=progress)
+        where = chosen_engine(workers, engine, chosen.resources)
+        outcome = pipeline.run(chosen, work, engine=where, progress=progress)
     if as_json:
-        tell(as_json, report=outcome.report, n_flags=outcome.n_flags)
+        facts = {"report": outcome.report, "n_flags": outcome.n_flags}
+        tell(as_json, next_command=_after_run(outcome), **facts)
     else:
         _print_outcome(outcome, chosen)
 
@@ -288,18 +304,21 @@ def models(
 
 @app.command()
 def features(
-    work: Work, recipe: RecipeOption = None, workers: Workers = None, as_json: AsJson = False
+    work: Work,
+    recipe: RecipeOption = None,
+    workers: Workers = None,
+    engine: EngineOption = "local",
+    as_json: AsJson = False,
 ) -> None:
     """Decode the audio and store log-mel frames; what cannot be read is quarantined."""
-    from earmark.frames import extract_frames
+    from earmark.extraction import extract_frames
     from earmark.progress import Display
     from earmark.workspace import Workspace
 
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     with Display() as progress:
-        store = extract_frames(
-            workspace, chosen.front_end, engine=chosen_engine(workers), progress=progress
-        )
+        where = chosen_engine(workers, engine, chosen.resources)
+        store = extract_frames(workspace, chosen.front_end, engine=where, progress=progress)
     tell(
         as_json,
         next_command=f"earmark score {work}",
@@ -311,61 +330,57 @@ def features(
 
 
 @app.command()
-def train(work: Work, recipe: RecipeOption = None, as_json: AsJson = False) -> None:
-    """Train the recipe's teacher on the whole train split, labels as they are."""
+def train(
+    work: Work,
+    recipe: RecipeOption = None,
+    engine: EngineOption = "local",
+    processes: Annotated[
+        int, typer.Option(min=1, help="On a cluster: processes that train together.")
+    ] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Train the recipe's teacher on the whole train split, labels as they are.
+
+    On several GPUs or cores: torchrun --nproc-per-node N -m earmark train WORK
+    """
+    from contextlib import nullcontext
+
+    from earmark import replicas
+    from earmark.examples import check_front_end
     from earmark.frames import FrameStore
-    from earmark.progress import Display
-    from earmark.scoring import readable_clips
-    from earmark.train import AsLabelled, TrainingSet, examples_of, n_examples_in_all
+    from earmark.measured_card import write_measured_card
+    from earmark.progress import SILENT, Display
+    from earmark.ray_training import train_together
+    from earmark.scoring import readable_clips, training_task, tune_set
+    from earmark.supervision import AsLabelled, TrainingSet
+    from earmark.train import plan_of
     from earmark.train import train as train_network
     from earmark.workspace import Workspace
 
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     store = FrameStore.open(workspace.frames_folder)
     clips = readable_clips(workspace, store, "train")
-    data = TrainingSet(store.folder, clips.store_rows, AsLabelled(clips.labels))
-    folder = workspace.model_folder(chosen.teacher.name)
-    model = chosen.teacher.model
-    examples = examples_of(model, store, clips.store_rows)
-    n_examples = n_examples_in_all(examples.per_clip, chosen.teacher.train)
-    with Display() as progress:
-        meter = progress.job(chosen.teacher.name, n_examples, model.example_unit)
-        train_network(chosen.teacher, data, folder, meter)
+    teacher = chosen.teacher
+    check_front_end(store, chosen.front_end)
+    exam = tune_set(workspace, store, teacher.model)
+    data = TrainingSet(store.folder, clips.store_rows, AsLabelled(clips.labels), exam)
+    folder = workspace.model_folder(teacher.name)
+    if engine != "local":
+        cluster = chosen_cluster(engine, chosen.resources)
+        with Display() as progress:
+            task = training_task(teacher.name, train_network, teacher, data, store, folder=folder)
+            train_together(cluster, task, processes, folder / "ray", progress)
+            write_measured_card(workspace, chosen.teacher, folder)
+        tell(as_json, next_command=f"earmark score {work}", wrote=folder)
+        return
+    with replicas.joined(), Display() if replicas.is_first() else nullcontext(SILENT) as progress:
+        n_examples = plan_of(teacher, data, store).n_examples
+        meter = progress.job(teacher.name, n_examples, teacher.model.example_unit)
+        train_network(teacher, data, folder, meter)
+        if not replicas.is_first():
+            return
+    write_measured_card(workspace, chosen.teacher, folder)
     tell(as_json, next_command=f"earmark score {work}", wrote=folder)
-
-
-@app.command()
-def score(
-    work: Work,
-    recipe: RecipeOption = None,
-    in_sample: Annotated[
-        bool,
-        typer.Option("--in-sample", help="Score clips that the teacher saw, as the paper did."),
-    ] = False,
-    workers: Workers = None,
-    as_json: AsJson = False,
-) -> None:
-    """Score the train split with a teacher, out of fold by default."""
-    from earmark.progress import Display
-    from earmark.scoring import cross_fit
-    from earmark.workspace import Workspace
-
-    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
-    params = chosen.cross_fit.model_copy(
-        update={"in_sample": in_sample or chosen.cross_fit.in_sample}
-    )
-    with Display() as progress:
-        scores = cross_fit(
-            workspace, chosen.teacher, params, engine=chosen_engine(workers), progress=progress
-        )
-    how = "out of fold" if scores.out_of_fold else "in-sample"
-    tell(
-        as_json,
-        next_command=f"earmark flag {work}",
-        wrote=scores.folder,
-        clips=len(scores.clip_ids),
-        scored=how,
-    )
 
 
 @app.command()
@@ -374,6 +389,9 @@ def flag(
     discard_percent: Annotated[
         float, typer.Option(min=0, max=100, help="Per cent of each class's implicit labels.")
     ] = 1.0,
+    policy: Annotated[str, typer.Option(help="percentile, or precision.")] = "percentile",
+    target: Annotated[float, typer.Option(help="precision: lowest chance.")] = 0.5,
+    labels: LabelsOption = None,
     recipe: RecipeOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -384,7 +402,12 @@ def flag(
 
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     scores = Scores.open(workspace.scores_folder(chosen.teacher.name))
-    flags = pipeline.write_flags(workspace, scores, discard_percent)
+    if policy not in ("percentile", "precision"):
+        raise EarmarkError(f"--policy is percentile or precision, got {policy!r}")
+    least = target if policy == "precision" else None
+    flags = pipeline.write_flags(
+        workspace, scores, discard_percent, target=least, labels_name=labels
+    )
     tell(
         as_json,
         next_command=f"earmark sweep {work}",
@@ -396,23 +419,34 @@ def flag(
 
 @app.command()
 def sweep(
-    work: Work, recipe: RecipeOption = None, workers: Workers = None, as_json: AsJson = False
+    work: Work,
+    labels: LabelsOption = None,
+    recipe: RecipeOption = None,
+    workers: Workers = None,
+    engine: EngineOption = "local",
+    as_json: AsJson = False,
 ) -> None:
-    """Train a student at every operating point, and evaluate them all."""
+    """Train a student at every operating point, and evaluate them all.
+
+    With ``--labels corrected`` also on the labels that judgements corrected, alone and ignoring.
+    """
     from earmark.progress import Display
     from earmark.scoring import Scores
     from earmark.sweep import run_sweep
     from earmark.workspace import Workspace
 
+    if labels not in (None, "given", "corrected"):
+        raise EarmarkError(f"--labels is given or corrected, got {labels!r}")
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
+    params = chosen.sweep.model_copy(update={"labels": labels or chosen.sweep.labels})
     scores = Scores.open(workspace.scores_folder(chosen.teacher.name))
     with Display() as progress:
         run_sweep(
             workspace,
             chosen.students,
-            chosen.sweep,
+            params,
             scores,
-            engine=chosen_engine(workers),
+            engine=chosen_engine(workers, engine, chosen.resources),
             progress=progress,
         )
     path = workspace.sweep_folder / "results.parquet"
@@ -463,6 +497,7 @@ def export(
     work: Work,
     to: Annotated[Path, typer.Argument(help="CSV or Parquet file to write.", metavar="FILE")],
     discard_percent: Annotated[float, typer.Option(min=0, max=100, help="Operating point.")] = 1.0,
+    labels: LabelsOption = None,
     recipe: RecipeOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -473,7 +508,7 @@ def export(
 
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     scores = Scores.open(workspace.scores_folder(chosen.teacher.name))
-    n_rows = pipeline.export_labels(workspace, scores, discard_percent, to)
+    n_rows = pipeline.export_labels(workspace, scores, discard_percent, to, labels)
     tell(as_json, wrote=to, rows=n_rows)
 
 
@@ -503,14 +538,27 @@ def _print_outcome(outcome: Any, recipe: Recipe) -> None:
     from earmark.report import summary_lines
 
     print()
-    for line in summary_lines(outcome.sweep.results, outcome.judged, recipe.report.flag_percent):
+    for line in summary_lines(outcome.sweep.summary, outcome.judged, recipe.report.flag_percent):
         print(line)
-    print(f"\nreport: {outcome.report}")
+    print()
+    tell(False, next_command=_after_run(outcome), report=outcome.report)
+
+
+def _after_run(outcome: Any) -> str | None:
+    """Return the next command: flags with sound are there to be heard."""
+    workspace = outcome.workspace
+    has_sound = workspace.clips["audio"].is_not_null().any()
+    return f"earmark review {workspace.root}" if has_sound else None
 
 
 def _interrupt(signal_number: int, frame: object) -> None:
     del signal_number, frame
     raise _Interrupted
+
+
+def _terminate(signal_number: int, frame: object) -> None:
+    del signal_number, frame
+    raise Stopped
 
 
 def _fail(message: str, code: int) -> None:

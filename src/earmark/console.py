@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from earmark.engine import LOCAL, Engine, LocalEngine
-from earmark.params import Recipe
+from earmark.errors import EarmarkError
+from earmark.params import Recipe, ResourceParams
+from earmark.ray_engine import RayEngine
 
 Work = Annotated[Path, typer.Argument(help="The workspace folder.", metavar="WORK")]
 WorkOption = Annotated[Path, typer.Option("--work", help="The workspace folder to write.")]
@@ -18,13 +20,38 @@ RecipeOption = Annotated[
     str | None,
     typer.Option("--recipe", help="A shipped recipe's name or a TOML file; the last one used."),
 ]
+LabelsOption = Annotated[
+    str | None, typer.Option("--labels", help="A corrected label set; the labels as given.")
+]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; all cores.")]
+EngineOption = Annotated[
+    str, typer.Option("--engine", help="Where work runs: local, ray, ray://HOST:PORT.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 
 
-def chosen_engine(workers: int | None) -> Engine:
-    """Return the engine asked for: processes on this machine, by default one for each core."""
-    return LOCAL if workers is None else LocalEngine(workers)
+def chosen_engine(
+    workers: int | None, engine: str = "local", resources: ResourceParams | None = None
+) -> Engine:
+    """Return the engine asked for: processes on this machine, one for each core, or a cluster.
+
+    On a cluster the recipe's ``resources`` say how many tasks fit, in place of ``workers``.
+    """
+    if engine == "local":
+        return LOCAL if workers is None else LocalEngine(workers)
+    if workers is not None:
+        raise EarmarkError(
+            "--workers counts processes on this machine; on a cluster [resources] in the recipe "
+            "says what a task takes, and as many run at once as fit"
+        )
+    return chosen_cluster(engine, resources)
+
+
+def chosen_cluster(engine: str, resources: ResourceParams | None = None) -> RayEngine:
+    """Return the cluster asked for: ``ray``, or ``ray://HOST:PORT``."""
+    if engine != "ray" and not engine.startswith("ray://"):
+        raise EarmarkError(f"--engine is local, ray or ray://HOST:PORT, got {engine!r}")
+    return RayEngine(None if engine == "ray" else engine, resources or ResourceParams())
 
 
 def chosen_recipe(work: Path, recipe: str | None) -> Recipe:

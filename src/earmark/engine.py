@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from earmark.errors import Stopped
+from earmark.params import Stage
 from earmark.progress import SILENT, Meter, Progress
 
 ONE_THREAD = {
@@ -41,6 +43,8 @@ class Task:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     n_units: int = 1
     unit: str = "steps"
+    stage: Stage | None = None
+    """What the task takes of a machine is this stage's in the recipe; None is one core."""
 
 
 def default_workers() -> int:
@@ -101,7 +105,7 @@ def _follow(
     futures: list[Future[Any]], tasks: Sequence[Task], reports: Any, progress: Progress
 ) -> None:
     """Pass the workers' reports on until all are done; raise the first failure."""
-    meters = {index: _TaskMeter(task, progress) for index, task in enumerate(tasks)}
+    meters = {index: TaskMeter(task, progress) for index, task in enumerate(tasks)}
     index_of = {future: index for index, future in enumerate(futures)}
     pending = set(futures)
     while pending:
@@ -113,18 +117,22 @@ def _follow(
             meters[index_of[future]].finish()
 
 
-class _TaskMeter:
+class TaskMeter:
     """The meter of a task elsewhere: begins with its first report, ends with the task.
 
-    Reports travel on their own and may come after the result; those are dropped.
+    Reports travel on their own and may come after the result, or twice from a task that was
+    started again; what exceeds the task's units is dropped.
     """
 
     def __init__(self, task: Task, progress: Progress) -> None:
+        self.last_note = ""
         self._task, self._progress = task, progress
         self._meter: Meter | None = None
         self._n_left = task.n_units
 
     def advance(self, n_done: int, note: str = "") -> None:
+        """Pass a report on."""
+        self.last_note = note or self.last_note
         if self._meter is None:
             self._meter = self._progress.job(self._task.label, self._task.n_units, self._task.unit)
         n_done = min(n_done, self._n_left)
@@ -133,6 +141,7 @@ class _TaskMeter:
             self._meter.advance(n_done, note)
 
     def finish(self) -> None:
+        """Count what was not reported: the task is done."""
         self.advance(self._n_left)
 
 
@@ -184,4 +193,7 @@ class _QueueMeter:
 
 
 def _run_there(index: int, task: Task) -> Any:
-    return task.function(**task.arguments, meter=_QueueMeter(index))
+    try:
+        return task.function(**task.arguments, meter=_QueueMeter(index))
+    except Stopped:
+        os._exit(0)  # the pool would go on with the next task

@@ -22,6 +22,10 @@ class EarmarkWarning(UserWarning):
     """A result was computed, but there is a reason to doubt it."""
 
 
+class Stopped(SystemExit):
+    """SIGTERM came and what was done is saved: the process ends with 0, as schedulers expect."""
+
+
 def nearest(word: str, choices: Iterable[str]) -> str:
     """Return a hint such as ``; did you mean 'epochs'?`` or the list of choices.
 

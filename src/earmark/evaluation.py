@@ -1,10 +1,11 @@
-"""Scores and labels to results: per class, overall, and how sure we are.
+"""Scores and labels to results: per class, overall, and on resamples of the clips.
 
 :func:`evaluate` gives the paper's metrics and what its peers print. :func:`bootstrap` repeats the
-overall ones on resamples of the clips; draw the weights once, use them for every student, and the
-difference of two students' arrays is a paired difference. :func:`fit_prior_offset` is the
-calibration control: lwlrap compares classes with one another, so lifting rare classes' scores by
-their prior alone can raise it, and a gain counts only beyond what that brings the baseline.
+overall ones on resamples; draw the weights once, use them for every student, and the difference of
+two students' arrays is a paired difference.
+
+Evaluation sets have missing labels too. Labels that are *left out* take no part: they are neither
+negatives of their class nor rivals of their clip's positives.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from earmark import metrics
 from earmark.errors import EarmarkError
 from earmark.flagging import Thresholds, ignored
-from earmark.labels import LabelSet
+from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.metrics import Floats, Negatives, mean_over_classes
 
 METRICS = (
@@ -36,9 +37,6 @@ METRICS = (
 
 BOOTSTRAP_METRICS = ("d_prime_explicit", "d_prime_all", "lwlrap", "map")
 """The overall metrics that :func:`bootstrap` repeats."""
-
-OFFSET_STRENGTHS = tuple(step / 10 for step in range(11))
-"""The values of tau among which :func:`fit_prior_offset` chooses."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,10 @@ class Evaluation:
 
 
 def evaluate(
-    states: ArrayLike | LabelSet, scores: ArrayLike, class_ids: Iterable[str] | None = None
+    states: ArrayLike | LabelSet,
+    scores: ArrayLike,
+    class_ids: Iterable[str] | None = None,
+    left_out: NDArray[np.bool_] | None = None,
 ) -> Evaluation:
     """Compute all metrics, per class and overall.
 
@@ -69,117 +70,46 @@ def evaluate(
     their number where neither ``class_ids`` nor a label set names them. An overall metric is the
     equal-weight mean over the classes that can be measured, except for the label-weighted lwlrap,
     and d' of the mean AUC, which PANNs, AST and PSLA print; with nothing to measure it is NaN.
+    Implicit labels that are true in ``left_out`` [clip, class] take no part; explicit ones do.
     """
     matrix = _dense(states)
-    table = _per_class(matrix, scores, _class_names(states, class_ids, matrix))
+    counted = _Counted.of(matrix, scores, left_out)
+    table = _per_class(matrix, scores, counted, _class_names(states, class_ids, matrix))
     kinds: tuple[Negatives, Negatives] = ("explicit", "all")
-    n_negatives = {"explicit": table["n_negatives"], "all": len(matrix) - table["n_positives"]}
+    n_negatives = {"explicit": table["n_negatives"], "all": pl.Series(counted.n_negatives)}
     return Evaluation(
         per_class=table,
-        overall=_overall(table, metrics.lwlrap_label_weighted(matrix, scores)),
+        overall=_overall(table, metrics.lwlrap_label_weighted(matrix, counted.ranked)),
         n_without_positives=int((table["n_positives"] == 0).sum()),
         n_without_negatives={kind: int((n_negatives[kind] == 0).sum()) for kind in kinds},
         n_clipped={kind: int(table[f"auc_{kind}"].is_in([0.0, 1.0]).sum()) for kind in kinds},
     )
 
 
-def resample_weights(n_clips: int, n_resamples: int, seed: int) -> NDArray[np.uint16]:
-    """Draw how often each resample contains each clip: uint16 [resample, clip].
-
-    A resample draws ``n_clips`` clips with replacement, so each row adds up to ``n_clips``. More
-    resamples with the same seed begin with the same rows.
-    """
-    if n_clips < 1:
-        raise EarmarkError("there are no clips to draw from")
-    random = np.random.default_rng(seed)
-    weights = np.empty((n_resamples, n_clips), np.uint16)
-    for row in weights:
-        row[:] = np.bincount(random.integers(n_clips, size=n_clips), minlength=n_clips)
-    return weights
-
-
 def bootstrap(
-    states: ArrayLike | LabelSet, scores: ArrayLike, weights: ArrayLike
+    states: ArrayLike | LabelSet,
+    scores: ArrayLike,
+    weights: ArrayLike,
+    left_out: NDArray[np.bool_] | None = None,
 ) -> dict[str, Floats]:
     """Repeat the overall metrics on resamples: the name in :data:`BOOTSTRAP_METRICS` -> [resample].
 
-    ``weights`` [resample, clip] come from :func:`resample_weights`. A class without positives or
-    negatives in a resample is left out of that resample's mean. That depends on labels and weights
-    alone, so students that share both leave out the same classes, and subtracting their arrays
-    gives paired differences.
+    ``weights`` [resample, clip] come from :func:`earmark.intervals.resample_weights`. A class
+    without positives or negatives in a resample is left out of that resample's mean. That depends
+    on labels and weights alone, so students that share both leave out the same classes, and
+    subtracting their arrays gives paired differences. For ``left_out`` see :func:`evaluate`.
     """
     matrix = _dense(states)
+    counted = _Counted.of(matrix, scores, left_out)
     explicit = metrics.resampled_auc_and_ap(matrix, scores, weights, "explicit")
-    every = metrics.resampled_auc_and_ap(matrix, scores, weights, "all")
+    every = metrics.resampled_auc_and_ap(counted.states, scores, weights, counted.negatives)
     per_class = {
         "d_prime_explicit": _d_prime(explicit),
         "d_prime_all": _d_prime(every),
-        "lwlrap": metrics.resampled_lwlrap_per_class(matrix, scores, weights),
+        "lwlrap": metrics.resampled_lwlrap_per_class(matrix, counted.ranked, weights),
         "map": every.average_precision,
     }
     return {name: mean_over_classes(per_class[name]) for name in BOOTSTRAP_METRICS}
-
-
-def interval(values: ArrayLike, level: float = 0.9) -> tuple[float, float]:
-    """Return the percentile interval of bootstrapped values or differences [resample].
-
-    Resamples that could not be measured (NaN) are left out; with none left it is (NaN, NaN).
-    """
-    metrics.check_level(level)
-    array = np.asarray(values, np.float64)
-    measured = array[~np.isnan(array)]
-    if not len(measured):
-        return float("nan"), float("nan")
-    low, high = np.quantile(measured, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
-def smoothed_priors(n_positives: ArrayLike, n_clips: int) -> Floats:
-    """Return class priors [class] that are never 0 or 1: (n + 0.5) / (N + 1).
-
-    >>> smoothed_priors([0, 3], 9)
-    array([0.05, 0.35])
-    """
-    return (np.asarray(n_positives, np.float64) + 0.5) / (n_clips + 1)
-
-
-def apply_offset(scores: ArrayLike, priors: ArrayLike, tau: float) -> NDArray[Any]:
-    """Return logits z_c - tau * log(prior_c) [clip, class]: rarer classes are lifted more.
-
-    ``priors`` [class] are shares of the training clips, best from :func:`smoothed_priors`, since
-    a prior of 0 would lift its class above all others and is refused. float16 becomes float32.
-    No metric within a class (AUC, d', average precision) can change.
-    """
-    logits, shares = np.asarray(scores), np.asarray(priors, np.float64)
-    if logits.ndim != 2 or shares.shape != logits.shape[1:]:
-        raise EarmarkError(
-            f"one prior per class is needed, got priors {shares.shape} for scores {logits.shape}"
-        )
-    is_odd = ~((shares > 0) & (shares <= 1))
-    if is_odd.any():
-        column = int(np.argmax(is_odd))
-        raise EarmarkError(
-            f"the prior of class {column} (counted from 0) is {shares[column]}; expected a share "
-            "above 0 and up to 1: make priors from counts with smoothed_priors"
-        )
-    kind = np.result_type(logits, np.float32)
-    lifted: NDArray[Any] = logits.astype(kind) - (tau * np.log(shares)).astype(kind)
-    return lifted
-
-
-def fit_prior_offset(states: ArrayLike | LabelSet, scores: ArrayLike, priors: ArrayLike) -> float:
-    """Choose tau from :data:`OFFSET_STRENGTHS` so that :func:`apply_offset` maximises lwlrap.
-
-    Fit it on the ``tune`` split, for every student and the baseline alike, and compare lwlrap on
-    ``eval`` after applying each one's own. ``scores`` are logits. The smallest of equals wins.
-    """
-    is_positive = _dense(states) > 0
-    if not is_positive.any():
-        raise EarmarkError("no label is positive: an offset cannot be fitted to these clips")
-    values = [
-        metrics.lwlrap(is_positive, apply_offset(scores, priors, tau)) for tau in OFFSET_STRENGTHS
-    ]
-    return OFFSET_STRENGTHS[int(np.argmax(values))]
 
 
 def judge_flags(
@@ -206,9 +136,37 @@ def judge_flags(
     return pl.DataFrame(rows)
 
 
-def _per_class(states: NDArray[Any], scores: ArrayLike, class_ids: list[str]) -> pl.DataFrame:
-    auc_explicit = metrics.auc_per_class(states, scores, "explicit")
-    auc_all = metrics.auc_per_class(states, scores, "all")
+@dataclass(frozen=True)
+class _Counted:
+    """Labels without those that are left out, for metrics over all negatives and for lwlrap."""
+
+    states: NDArray[Any]
+    negatives: Negatives
+    ranked: ArrayLike
+    """Scores that rank what is left out below everything."""
+
+    @classmethod
+    def of(
+        cls, states: NDArray[Any], scores: ArrayLike, left_out: NDArray[np.bool_] | None
+    ) -> _Counted:
+        if left_out is None:
+            return cls(states, "all", scores)
+        is_out = left_out & (states == IMPLICIT)
+        # Where every negative that counts is explicit, "explicit" leaves out the others.
+        counted = np.where(is_out, IMPLICIT, np.where(states > 0, PRESENT, NOT_PRESENT))
+        return cls(counted.astype(np.int8), "explicit", np.where(is_out, -np.inf, scores))
+
+    @property
+    def n_negatives(self) -> NDArray[np.int64]:
+        is_negative = self.states <= (NOT_PRESENT if self.negatives == "explicit" else IMPLICIT)
+        return np.asarray(is_negative.sum(axis=0))
+
+
+def _per_class(
+    states: NDArray[Any], scores: ArrayLike, counted: _Counted, class_ids: list[str]
+) -> pl.DataFrame:
+    every = (counted.states, scores, counted.negatives)
+    auc_explicit, auc_all = metrics.auc_per_class(states, scores), metrics.auc_per_class(*every)
     n_positives, n_explicit = (states > 0).sum(axis=0), (states < 0).sum(axis=0)
     return pl.DataFrame(
         {
@@ -218,10 +176,10 @@ def _per_class(states: NDArray[Any], scores: ArrayLike, class_ids: list[str]) ->
             "auc_explicit": auc_explicit,
             "auc_all": auc_all,
             "d_prime_explicit": metrics.d_prime(auc_explicit, n_positives, n_explicit),
-            "d_prime_all": metrics.d_prime(auc_all, n_positives, len(states) - n_positives),
-            "lwlrap": metrics.lwlrap_per_class(states, scores),
+            "d_prime_all": metrics.d_prime(auc_all, n_positives, counted.n_negatives),
+            "lwlrap": metrics.lwlrap_per_class(states, counted.ranked),
             "ap_explicit": metrics.average_precision_per_class(states, scores, "explicit"),
-            "ap": metrics.average_precision_per_class(states, scores, "all"),
+            "ap": metrics.average_precision_per_class(*every),
         }
     )
 

@@ -49,7 +49,7 @@ _DOTS_PER_INCH = 200
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
 _MARKERS = ("o", "^", "D", "v", "P", "*", "X")
 _GROUP_LOOKS = {"large": ("#D55E00", "D"), "medium": ("#009E73", "^"), "small": ("#0072B2", "o")}
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.labelsize": 8,
     "axes.spines.top": False,
@@ -66,7 +66,9 @@ _STYLE: dict[Any, Any] = {
     "svg.fonttype": "path",
     "svg.hashsalt": "earmark",  # otherwise identifiers in the SVG are drawn at random
 }
-_LOG_MEL_RANGE = (-6.9, 3.0)  # from silence to a loud tone: pictures can be compared
+"""How matplotlib draws all figures."""
+LOG_MEL_RANGE = (-6.9, 3.0)
+"""Levels of log-mel pictures, from silence to a loud tone: the same, so they can be compared."""
 _LOG_MEL_COLOURS = 64  # enough for the eye, and a third of the bytes of full colour
 _PATCH_COLOUR = (86, 180, 233)  # sky blue does not occur in the magma colour map
 
@@ -82,7 +84,7 @@ class _Line:
 
     @property
     def label(self) -> str:
-        return _literal(f"{self.student}, {self.train_set}")
+        return literal(f"{self.student}, {self.train_set}")
 
     def rows(self, means: pl.DataFrame, metric: str, kind: str = "mask") -> pl.DataFrame:
         return means.filter(
@@ -105,7 +107,7 @@ def performance_figure(results: pl.DataFrame, labels: str = "given") -> Figure:
     if means.is_empty():
         raise EarmarkError(f"no results on the eval split by the labels {labels!r}: sweep first")
     lines = _lines(means)
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure((_COLUMN_INCHES, 4.9), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True)
         _draw_metric(upper, means, lines, within_class_metric(means))
@@ -127,7 +129,7 @@ def per_class_figure(changes: pl.DataFrame, percent: float, n_names: int = 8) ->
     as find room.
     """
     changes = changes.filter(pl.col("baseline").is_finite() & pl.col("chosen").is_finite())
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure((_COLUMN_INCHES, 3.4), layout="constrained")
         axes = figure.subplots()
         axes.plot([0, 1], [0, 1], color="#777777", linewidth=0.8, zorder=1)
@@ -160,7 +162,7 @@ def flags_judged_figure(judged: pl.DataFrame) -> Figure:
         ("precision: flags that are missing labels", "n_flags", _COLOURS[0], "o-"),
         ("recall: missing labels that are flagged", "n_missing", _COLOURS[1], "^--"),
     )
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure((_COLUMN_INCHES, 2.7), layout="constrained")
         axes = figure.subplots()
         for label, total, colour, look in curves:
@@ -187,7 +189,7 @@ def log_mel_png(
     frame and the one after the last) is framed. No frames give a picture of silence.
     """
     frames = np.asarray(frames, np.float32)
-    low, high = _LOG_MEL_RANGE
+    low, high = LOG_MEL_RANGE
     n_frames = len(frames)
     if n_frames == 0:
         frames = np.full((1, 1), low, np.float32)
@@ -205,25 +207,36 @@ def log_mel_png(
 def write_figure(figure: Figure, path: str | Path) -> tuple[Path, Path]:
     """Write ``path``.png and ``path``.svg, each whole or not at all, and return the two paths."""
     png, svg = Path(f"{path}.png"), Path(f"{path}.svg")
-    with rc_context(_STYLE):
-        with write_aside(png) as aside:
-            figure.savefig(
-                aside, format="png", dpi=_DOTS_PER_INCH, metadata={"Software": "earmark"}
-            )
-        with write_aside(svg) as aside:
-            figure.savefig(aside, format="svg", metadata={"Date": None, "Creator": "earmark"})
+    write_png(figure, png)
+    with rc_context(STYLE), write_aside(svg) as aside:
+        figure.savefig(aside, format="svg", metadata={"Date": None, "Creator": "earmark"})
     return png, svg
 
 
-def mean_over_seeds(results: pl.DataFrame) -> pl.DataFrame:
-    """Average values and the ends of their intervals over seeds; other columns stay apart.
+def write_png(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, whole or not at all; the same figure gives the same bytes."""
+    with rc_context(STYLE), write_aside(path) as aside:
+        figure.savefig(aside, format="png", dpi=_DOTS_PER_INCH, metadata={"Software": "earmark"})
 
-    The ends of the averaged interval are the averages of the ends: it tells how results vary
-    with the clips, as the interval of a single seed does.
+
+def mean_over_seeds(results: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per student, point, basis and metric, whatever the seeds.
+
+    A sweep's summary is that already, its intervals over clips and seeds. Of rows by seed, values
+    and the ends of intervals are averaged: they tell how results vary with the clips alone.
     """
+    if "n_seeds" in results.columns:
+        return results
     keys = ["student", "train_set", "kind", "discard_percent", "split", "labels", "metric"]
     numbers = ["value", "low", "high", "difference", "difference_low", "difference_high"]
     return results.group_by(keys, maintain_order=True).agg(pl.col(numbers).mean())
+
+
+def count_seeds(results: pl.DataFrame) -> int:
+    """Return the number of training runs behind each point, by seed or summarised."""
+    if "n_seeds" in results.columns:
+        return int(results["n_seeds"].max() or 0)  # type: ignore[arg-type]
+    return results["seed"].n_unique()
 
 
 def within_class_metric(results: pl.DataFrame) -> str:
@@ -371,6 +384,6 @@ def _palette_png(pixels: NDArray[np.uint8]) -> bytes:
     return png.getvalue()
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Keep dollar signs in names from being read as formulas."""
     return text.replace("$", r"\$")

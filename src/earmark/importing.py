@@ -9,6 +9,7 @@ import typer
 
 from earmark.console import (
     AsJson,
+    EngineOption,
     RecipeOption,
     Root,
     Work,
@@ -27,7 +28,11 @@ import_app = typer.Typer(help="Bring a dataset into a workspace.", no_args_is_he
 
 @import_app.command("scenes")
 def import_scenes(
-    work: Work, recipe: RecipeOption = "demo", workers: Workers = None, as_json: AsJson = False
+    work: Work,
+    recipe: RecipeOption = "demo",
+    workers: Workers = None,
+    engine: EngineOption = "local",
+    as_json: AsJson = False,
 ) -> None:
     """Make synthetic sound scenes with known truth, and hide labels as nomination does."""
     from earmark import pipeline
@@ -36,9 +41,8 @@ def import_scenes(
     chosen = chosen_recipe(work, recipe)
     keep_recipe(work, chosen)
     with Display() as progress:
-        workspace = pipeline.make_dataset(
-            chosen, work, engine=chosen_engine(workers), progress=progress
-        )
+        where = chosen_engine(workers, engine, chosen.resources)
+        workspace = pipeline.make_dataset(chosen, work, engine=where, progress=progress)
     labels = workspace.labels
     summary = {
         "clips": labels.n_clips,

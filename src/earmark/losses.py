@@ -50,16 +50,25 @@ class Targets:
     """What a batch of labels asks of the students.
 
     ``target`` and ``weight`` are [student or 1, example, class]; ``implicit`` [example, class] is
-    true where nobody was asked.
+    true where nobody was asked; ``rows`` int64 [example] names the clips, for a loss that
+    remembers them.
     """
 
     target: Tensor
     weight: Tensor
     implicit: Tensor
+    rows: Tensor | None = None
 
     def to(self, device: torch.device) -> Targets:
         """Return the same on a device."""
-        return Targets(self.target.to(device), self.weight.to(device), self.implicit.to(device))
+        rows = None if self.rows is None else self.rows.to(device)
+        parts = (part.to(device) for part in (self.target, self.weight, self.implicit))
+        return Targets(*parts, rows)
+
+    def of(self, students: slice) -> Targets:
+        """Return what is asked of some of the students."""
+        shared = (part if len(part) == 1 else part[students] for part in (self.target, self.weight))
+        return Targets(*shared, self.implicit, self.rows)
 
 
 @dataclass(frozen=True)
@@ -98,10 +107,22 @@ def reduced(entries: Tensor, weight: Tensor, reduction: Reduction) -> Tensor:
     stand before the examples, [student, example, class]; their losses are added up, so each has
     the gradient that it would have alone.
     """
-    per_student = entries.sum(dim=(-2, -1))
+    return normalised(entries, norms(weight, reduction))
+
+
+def norms(weight: Tensor, reduction: Reduction) -> Tensor:
+    """Return what each student's sum of losses is divided by: examples, or the sum of weights.
+
+    Norms of parts of a batch add up to the whole batch's, which is how processes share one.
+    """
     if reduction == "sum":
-        return per_student.sum() / max(entries.shape[-2], 1)
-    return (per_student / weight.sum(dim=(-2, -1)).clamp(min=1e-12)).sum()
+        return weight.new_full((), weight.shape[-2])
+    return weight.sum(dim=(-2, -1))
+
+
+def normalised(entries: Tensor, norms: Tensor) -> Tensor:
+    """Add up the losses of [example, class], or of several students', each over its norm."""
+    return (entries.sum(dim=(-2, -1)) / norms.clamp(min=1e-12)).sum()
 
 
 def _check_shapes(logits: Tensor, target: Tensor, weight: Tensor) -> None:

@@ -10,21 +10,22 @@ import platform
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from earmark.artefacts import read_json, write_json, write_text
 from earmark.errors import EarmarkError
 from earmark.ontology import Ontology
-from earmark.params import FrontEndParams, NetworkParams, Params
+from earmark.params import FrontEndParams, NetworkParams
 
 LIBRARIES = ("earmark", "torch", "numpy")
 """Libraries whose versions a card names, beside Python's."""
 
 
-class ModelCard(Params):
+class ModelCard(BaseModel):
     """What a trained network hears, and how it came about."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     network: NetworkParams
     """The recipe: architecture, training and seed."""
@@ -33,8 +34,10 @@ class ModelCard(Params):
     """Identifiers and names of the outputs, in their order."""
     n_inputs: int
     """Numbers in one frame."""
+    patch_frames: int
+    """Frames in one patch."""
     n_students: int
-    """Networks in the stack; 1 unless a sweep of probes trained at once."""
+    """Networks in the stack; 1 unless the students of a sweep trained at once."""
     front_end: FrontEndParams | None
     """How the frames were made from sound; None for embeddings made elsewhere."""
     metrics: dict[str, float]
@@ -45,23 +48,19 @@ class ModelCard(Params):
 
 
 def write_card(
-    folder: Path,
-    ontology: Ontology,
-    front_end: Mapping[str, Any] | None,
-    metrics: Mapping[str, float] | None = None,
+    folder: Path, ontology: Ontology, metrics: Mapping[str, float] | None = None
 ) -> ModelCard:
-    """Write ``card.json`` and ``README.md`` into the folder of a finished network.
-
-    ``front_end`` is what the frame store's ``meta.json`` says of it (``store.meta.front_end``).
-    """
+    """Write ``card.json`` and ``README.md`` into the folder of a finished network."""
     meta = read_json(folder / "meta.json")
+    frames = meta["frames"]
     card = ModelCard(
         network=NetworkParams.model_validate(read_json(folder / "params.json")),
         class_ids=tuple(meta["class_ids"]),
         class_names=tuple(ontology.name(class_id) for class_id in meta["class_ids"]),
         n_inputs=meta["n_inputs"],
+        patch_frames=frames["patch_frames"],
         n_students=meta["n_students"],
-        front_end=None if front_end is None else FrontEndParams.model_validate(front_end),
+        front_end=frames["front_end"],
         metrics=dict(metrics or {}),
         versions={name: metadata.version(name) for name in LIBRARIES}
         | {"python": platform.python_version()},
@@ -105,7 +104,7 @@ def card_text(card: ModelCard) -> str:
     facts = {
         "network": f"{card.network.model.architecture}, {len(card.class_ids):,} classes",
         "hears": f"{hears}, {card.n_inputs} numbers a frame",
-        "training": f"{train.epochs} epochs, seed {train.seed}",
+        "training": f"{train.length}, seed {train.seed}",
         **{name: f"{value:.4f}" for name, value in card.metrics.items()},
         "run": card.digest,
         "versions": ", ".join(f"{name} {version}" for name, version in card.versions.items()),

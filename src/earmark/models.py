@@ -157,10 +157,16 @@ class Probe(nn.Module):
         self.weights = nn.ParameterList(torch.zeros(n_students, *shape) for shape in shapes)
         self.biases = nn.ParameterList(torch.zeros(n_students, 1, n_out) for _, n_out in shapes)
         self.generator = torch.Generator()
+        self._place: tuple[int, int] | None = None
 
-    def reseed(self, *keys: int) -> None:
-        """Make the next dropout masks a function of some numbers alone (seed, epoch, step)."""
+    def reseed(self, *keys: int, n_clips: int | None = None, first_clip: int = 0) -> None:
+        """Make the next dropout masks a function of some numbers alone (seed, epoch, step).
+
+        Where the network sees a part of a batch of ``n_clips``, it drops what it would drop there
+        if it saw the whole.
+        """
         self.generator.manual_seed(int.from_bytes(digest(*keys).encode()[:8]) % 2**63)
+        self._place = None if n_clips is None else (n_clips, first_clip)
 
     def forward(self, frames: Tensor, n_frames: Tensor) -> Tensor:
         """Return logits [student, clip, class]."""
@@ -179,8 +185,11 @@ class Probe(nn.Module):
     def _dropped(self, hidden: Tensor) -> Tensor:
         if not self.training or not self.dropout:
             return hidden
-        keep = torch.empty(hidden.shape[1:]).bernoulli_(1 - self.dropout, generator=self.generator)
-        return hidden * (keep / (1 - self.dropout)).to(hidden.device)
+        n_here, width = hidden.shape[1:]
+        n_clips, first = self._place or (n_here, 0)
+        keep = torch.empty(n_clips, width).bernoulli_(1 - self.dropout, generator=self.generator)
+        keep = keep[first : first + n_here] / (1 - self.dropout)
+        return hidden * keep.to(hidden.device)
 
 
 N_STATISTICS = 3

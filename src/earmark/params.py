@@ -166,8 +166,8 @@ class TrainParams(Params):
     watch: Literal["lwlrap", "loss"] = "lwlrap"
     """What a better result on the tune split is."""
     precision: Literal["float32", "bfloat16", "float16", "auto", "float64"] = "float32"
-    """Of activations: ``auto`` mixes on a GPU that can and is float32 elsewhere; ``float16`` needs
-    a GPU; ``float64`` holds the weights too, and is there for checks."""
+    """Of activations: ``auto`` mixes on a GPU and is float32 elsewhere; the two short ones need a
+    GPU; ``float64`` holds the weights too, and is there for checks."""
     seed: int = 0
     checkpoint_seconds: float = Field(60.0, ge=0)
 
@@ -218,23 +218,62 @@ class SweepParams(Params):
     seeds: tuple[int, ...] = (0,)
     random_control_percents: tuple[float, ...] = ()
     """Points at which a control student ignores as many labels, chosen at random."""
+    labels: Literal["given", "corrected"] = "given"
+    """``corrected`` also trains on the labels as judgements corrected them, alone and ignoring."""
     n_resamples: int = Field(1_000, ge=100)
     """Bootstrap resamples (of clips) behind every interval."""
 
     @model_validator(mode="after")
     def _points_make_sense(self) -> Self:
-        points = (*self.discard_percents, *self.random_control_percents)
-        for percent in points:
-            if not 0 <= percent <= 100:
-                raise ValueError(f"a discard of {percent} percent is not between 0 and 100")
+        _check_percents(self.discard_percents)
+        _check_percents(self.random_control_percents)
         if 0 not in self.discard_percents:
             raise ValueError("discard_percents needs 0: the baseline that the others are held to")
-        if list(self.discard_percents) != sorted(set(self.discard_percents)):
-            raise ValueError("discard_percents must rise and not repeat")
-        for name, share in self.train_sets.items():
-            if not 0 < share <= 1:
-                raise ValueError(f"train set {name!r} has share {share}; expected 0 < share <= 1")
+        _check_train_sets(self.train_sets)
         return self
+
+
+class CompareParams(Params):
+    """Strategies to compare; every student is one of their points, on one train set and seed."""
+
+    strategies: tuple[str, ...] = (
+        "mask", "soft", "weight", "flip", "distil", "random",
+        "adjust", "mask+adjust", "soft+adjust",
+    )  # fmt: skip
+    """By name (see :mod:`earmark.strategies`), with ``@`` and points of their own where wanted."""
+    discard_percents: tuple[float, ...] = (0.1, 0.5, 1, 2, 5, 10)
+    """Operating points of the strategies that go by per cent."""
+    train_sets: dict[str, float] = {"train": 1.0}
+    """Name and share of the train split; smaller sets are nested in larger ones."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    choose_by: Literal["lwlrap", "d_prime_explicit", "d_prime_all", "map"] = "lwlrap"
+    """The metric on ``tune`` by which each strategy's operating point is chosen."""
+    ignored_percent: float = Field(1.0, ge=0, le=100)
+    """Labels of the evaluation splits that are left out, by the teacher's scores of them."""
+    n_resamples: int = Field(1_000, ge=100)
+    """Bootstrap resamples (of clips) behind every interval."""
+
+    @model_validator(mode="after")
+    def _choices_make_sense(self) -> Self:
+        _check_percents(self.discard_percents)
+        _check_train_sets(self.train_sets)
+        if not self.strategies or not self.seeds:
+            raise ValueError("a comparison needs at least one strategy and one seed")
+        return self
+
+
+def _check_percents(percents: tuple[float, ...]) -> None:
+    for percent in percents:
+        if not 0 <= percent <= 100:
+            raise ValueError(f"a discard of {percent} percent is not between 0 and 100")
+    if list(percents) != sorted(set(percents)):
+        raise ValueError(f"discard percents must rise and not repeat, got {percents}")
+
+
+def _check_train_sets(train_sets: dict[str, float]) -> None:
+    for name, share in train_sets.items():
+        if not 0 < share <= 1:
+            raise ValueError(f"train set {name!r} has share {share}; expected 0 < share <= 1")
 
 
 class ReportParams(Params):
@@ -274,6 +313,34 @@ class ReviewParams(Params):
         if not points or points != sorted(set(points)) or points[0] < 0 or points[-1] > 100:
             raise ValueError("discard_percents must rise, not repeat, and lie within 0 and 100")
         return self
+
+
+Stage = Literal["features", "score", "train"]
+"""Stages whose tasks may take more of a machine than one core."""
+
+
+class TaskResources(Params):
+    """What one task takes of a machine; a cluster runs as many at once as fit."""
+
+    cpus: float = Field(1, ge=0)
+    gpus: float = Field(0, ge=0)
+    """A part of one packs several tasks on a GPU; more than one must be whole."""
+    memory_gb: float = Field(0, ge=0)
+    """Set aside, so that tasks do not crowd one another out; 0 asks for none."""
+
+    @model_validator(mode="after")
+    def _gpus_are_a_part_or_whole(self) -> Self:
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise ValueError(f"gpus is a part of one or a whole number, got {self.gpus}")
+        return self
+
+
+class ResourceParams(Params):
+    """What the tasks of each stage take; changes where they run, never what they compute."""
+
+    features: TaskResources = TaskResources()
+    score: TaskResources = TaskResources()
+    train: TaskResources = TaskResources()
 
 
 class SceneParams(Params):
@@ -327,7 +394,9 @@ class Recipe(Params):
     students: tuple[NetworkParams, ...] = (NetworkParams(name="student"),)
     cross_fit: CrossFitParams = CrossFitParams()
     sweep: SweepParams = SweepParams()
+    compare: CompareParams = CompareParams()
     report: ReportParams = ReportParams()
+    resources: ResourceParams = ResourceParams()
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:

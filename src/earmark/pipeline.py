@@ -17,15 +17,18 @@ import polars as pl
 
 from earmark.artefacts import write_json, write_table
 from earmark.audio import read_clip
+from earmark.calibration import flag_by_judgements, read_calibration
 from earmark.datasets import synthetic
 from earmark.engine import LOCAL, Engine
 from earmark.errors import EarmarkError, nearest
 from earmark.evaluation import judge_flags
+from earmark.extraction import extract_frames
 from earmark.flagging import Thresholds, flag, survey, thresholds
-from earmark.frames import FrameStore, extract_frames
+from earmark.frames import FrameStore
 from earmark.labels import LabelSet
 from earmark.params import PAPER_DISCARD_PERCENTS, Recipe, digest, read_recipe
 from earmark.progress import SILENT, Progress
+from earmark.relabel import read_relabelled, without_cleared
 from earmark.report import HeardFlag, ReportContents, write_report
 from earmark.scoring import Scores, cross_fit, readable_clips
 from earmark.sweep import SweepResults, read_sweep, run_sweep
@@ -92,15 +95,43 @@ def make_dataset(
     return Workspace.open(root)
 
 
-def write_flags(workspace: Workspace, scores: Scores, discard_percent: float) -> pl.DataFrame:
-    """Write the thresholds of the paper's 18 points, and the flags of one point."""
-    labels = scored_labels(workspace, scores)
-    found, flags = survey(labels, scores.logits, PAPER_DISCARD_PERCENTS, discard_percent)
-    write_table(workspace.flags_folder / "thresholds.parquet", found.table(labels.class_ids))
+def write_flags(
+    workspace: Workspace,
+    scores: Scores,
+    discard_percent: float,
+    *,
+    target: float | None = None,
+    labels_name: str | None = None,
+) -> pl.DataFrame:
+    """Write the thresholds of the paper's 18 points, and the flags of one point.
+
+    A ``target`` asks for flags of at least that chance instead: as judged by ear where there are
+    judgements, as estimated from the scores where there are none. ``labels_name`` names corrected
+    labels; what raters cleared is not flagged again.
+    """
+    relabelled = None if labels_name is None else read_relabelled(workspace, labels_name)
+    labels = scored_labels(workspace, scores, relabelled.labels if relabelled else None)
+    found = survey(labels, scores.logits, discard_percent=discard_percent)
+    points, flags = found.thresholds, found.flags
+    if target is not None:
+        flags = _flags_of_chance(workspace, scores, labels, target)
+    if relabelled is not None:
+        flags = without_cleared(flags, relabelled.rulings)
+    write_table(workspace.flags_folder / "thresholds.parquet", points.table(labels.class_ids))
     write_table(workspace.flags_folder / "flags.parquet", flags)
     meta = {"digest": digest(labels.digest, scores.digest), "discard_percent": discard_percent}
-    write_json(workspace.flags_folder / "meta.json", {**meta, "scores": scores.folder.name})
+    chosen = {"target": target, "labels": labels_name, "scores": scores.folder.name}
+    write_json(workspace.flags_folder / "meta.json", {**meta, **chosen})
     return flags
+
+
+def _flags_of_chance(
+    workspace: Workspace, scores: Scores, labels: LabelSet, target: float
+) -> pl.DataFrame:
+    calibrated = read_calibration(workspace)
+    if calibrated is None:
+        return flag(labels, scores.logits, policy="precision", target=target)
+    return flag_by_judgements(labels, scores.logits, calibrated, target)
 
 
 def scored_labels(workspace: Workspace, scores: Scores, labels: LabelSet | None = None) -> LabelSet:
@@ -138,7 +169,7 @@ def make_report(workspace: Workspace, recipe: Recipe) -> Path:
     flags = flag(labels, scores.logits, discard_percent=recipe.report.flag_percent)
     contents = ReportContents(
         title=f"earmark: {recipe.name}",
-        results=sweep.results,
+        results=sweep.summary,
         per_class=sweep.per_class,
         thresholds=_all_thresholds(labels, scores).table(labels.class_ids),
         classes=class_summary(labels, workspace.ontology),
@@ -151,17 +182,30 @@ def make_report(workspace: Workspace, recipe: Recipe) -> Path:
     return write_report(workspace.report_folder, contents)
 
 
-def export_labels(workspace: Workspace, scores: Scores, discard_percent: float, path: Path) -> int:
+def export_labels(
+    workspace: Workspace,
+    scores: Scores,
+    discard_percent: float,
+    path: Path,
+    labels_name: str | None = None,
+) -> int:
     """Write one operating point's label set: clip_id, class_id, state; return the rows written.
 
-    The state is present, not_present or ignored; labels that are not listed are negatives.
+    The state is present, not_present or ignored; labels that are not listed are negatives. Of
+    corrected labels, ``labels_name``, those that raters could not settle are ignored as well, and
+    those that they cleared are not.
     """
-    labels = scored_labels(workspace, scores)
-    flags = flag(labels, scores.logits, discard_percent=discard_percent)
+    relabelled = None if labels_name is None else read_relabelled(workspace, labels_name)
+    labels = scored_labels(workspace, scores, relabelled.labels if relabelled else None)
+    ignored = flag(labels, scores.logits, discard_percent=discard_percent, with_chance=False)
+    if relabelled is not None:
+        rulings = scored_labels(workspace, scores, relabelled.rulings)
+        unsettled = rulings.rows().filter("present")
+        ignored = pl.concat([without_cleared(ignored, rulings), unsettled], how="diagonal")
     state = pl.when("present").then(pl.lit("present")).otherwise(pl.lit("not_present"))
     explicit = labels.rows().select("clip_id", "class_id", state=state)
-    flagged = flags.select("clip_id", "class_id", state=pl.lit("ignored"))
-    table = pl.concat([explicit, flagged]).sort("clip_id", "class_id")
+    masked = ignored.select("clip_id", "class_id", state=pl.lit("ignored")).unique()
+    table = pl.concat([explicit, masked]).sort("clip_id", "class_id")
     write_table(path, table)
     return len(table)
 
@@ -208,7 +252,7 @@ def _heard_flag(
     first_frame = int(scores.best_patches[place, column]) * store.patch_hop_frames
     waveform = None
     if clip["audio"] is not None:
-        path = workspace.audio_path(clip["audio"])
+        path = workspace.audio_place(clip["audio"])
         rate = recipe.front_end.sample_rate_hz
         waveform = read_clip(path, rate, clip["start_seconds"], clip["end_seconds"])
     truth = workspace.truth

@@ -48,6 +48,18 @@ class Silent:
 SILENT = Silent()
 
 
+class AsOneJob:
+    """Show the progress of many small tasks on one meter, which counts the units of all."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    def job(self, label: str, n_total: int, unit: str) -> Meter:
+        """Return the one meter."""
+        del label, n_total, unit
+        return self._meter
+
+
 class _BarMeter:
     def __init__(self, display: bars.Progress, task: bars.TaskID) -> None:
         self._display, self._task = display, task

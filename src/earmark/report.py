@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from earmark import figures
 from earmark.artefacts import write_text
 from earmark.figures import METRIC_NAMES, within_class_metric
+from earmark.intervals import Interval
 from earmark.tables import (
     Table,
     class_changes,
@@ -41,7 +42,6 @@ from earmark.tables import (
     write_tables,
 )
 from earmark.verdict import (
-    Interval,
     Verdict,
     best_point,
     by_line,
@@ -388,19 +388,18 @@ def _methods_html(contents: ReportContents) -> str:
     students, train_sets = (
         results[name].unique(maintain_order=True) for name in ("student", "train_set")
     )
-    seeds = results["seed"].unique().sort()
     points = results.filter(kind="mask")["discard_percent"].unique().sort()
     text = (
-        f"Students ({', '.join(students)}) were trained on {', '.join(train_sets)} with seeds "
-        f"{', '.join(map(str, seeds))}, ignoring the top-scored implicit labels of every class at "
-        f"{len(points)} operating points from {points[0]:g} to {points[-1]:g} percent; students of "
-        "one seed share their initial weights and batches. Points were chosen on the tune split "
-        "and are reported on the eval split. Overall lwlrap, d′ and mAP are equal-weight means "
-        "over classes. Intervals are 90 % bootstrap intervals over clips, averaged over seeds; "
-        "differences are paired with the baseline of the same student, train set and seed. The "
-        "random control ignores as many labels of each class chosen at random; the calibration "
-        "control subtracts τ log(prior) from every logit, with the τ that is best on tune for each "
-        "student, the baseline included."
+        f"Students ({', '.join(students)}) were trained on {', '.join(train_sets)}, each "
+        f"{figures.count_seeds(results)} times (seeds), ignoring the top-scored implicit labels of "
+        f"every class at {len(points)} operating points from {points[0]:g} to {points[-1]:g} "
+        "percent; students of one seed share their initial weights and batches. Points were "
+        "chosen on the tune split and are reported on the eval split. Overall lwlrap, d′ and mAP "
+        "are equal-weight means over classes. Intervals are 90 % basic bootstrap intervals over "
+        "clips, and over seeds where there are several; differences are paired with the "
+        "baseline of the same student, train set and seed. The random control ignores as many "
+        "labels of each class chosen at random; the calibration control subtracts τ log(prior) "
+        "from every logit, with the τ that is best on tune for each student, the baseline included."
     )
     facts = "\n".join(
         f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -81,11 +81,12 @@ def read_inputs(
         labels_file = labels_file.named(listed)
     classes = score_classes(score_file, listed, labels_file)
     clip_ids = _score_clips(score_file, files.clips)
+    labels_file, left_out = leave_out_unscored(labels_file, clip_ids)
     labels = arrange(labels_file, score_file.shape[0], clip_ids, classes)
     ontology = classes if files.ontology is None else add_parents(classes, files.ontology)
     npy = score_file.write_npy(scratch / "scores.npy", progress)
     chosen = detect_scale(npy) if scale == "auto" else scale
-    warnings = _unlabelled_warnings(labels_file, labels)
+    warnings = [*left_out, *_unlabelled_warnings(labels_file, labels)]
     if chosen == "probabilities":
         warnings += write_logits(npy, labels, scratch / "logits.npy", progress)
         (scratch / "scores.npy").unlink(missing_ok=True)
@@ -164,6 +165,34 @@ def _score_clips(file: ScoreFile, clips: Path | None) -> pl.Series | None:
     if len(listed) != file.shape[0]:
         raise EarmarkError(f"{clips}: {len(listed):,} clips for {file.shape[0]:,} rows of scores")
     return listed
+
+
+def leave_out_unscored(
+    file: LabelFile, clip_ids: pl.Series | None
+) -> tuple[LabelFile, tuple[str, ...]]:
+    """Leave out the labels of clips that have no scores; return what there is to say about it.
+
+    Without names on both sides there is nothing to compare. Not one clip in common is an error.
+    """
+    own = file.labels.clip_ids
+    if clip_ids is None or not file.names_clips:
+        return file, ()
+    is_scored = own.is_in(clip_ids.implode())
+    if is_scored.all():
+        return file, ()
+    without = first_few(own.filter(~is_scored))
+    if not is_scored.any():
+        raise EarmarkError(
+            f"{file.path}: the scores have no row for any of its clips {without}; the scores' "
+            f"clips are called {first_few(clip_ids)}"
+        )
+    labels = file.labels.select(is_scored.to_numpy())
+    n_labels = len(file.labels.columns) - len(labels.columns)
+    warning = (
+        f"{len(own) - labels.n_clips:,} of {len(own):,} clips in {file.path.name} have no scores "
+        f"(such as {without}): their {n_labels:,} labels are left out"
+    )
+    return replace(file, labels=labels), (warning,)
 
 
 def add_parents(classes: Ontology, path: Path) -> Ontology:

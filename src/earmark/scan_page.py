@@ -9,11 +9,12 @@ from __future__ import annotations
 import html
 import string
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 import polars as pl
+
+from earmark.scan_findings import Findings
 
 N_CLASSES_SHOWN, N_FLAGS_SHOWN = 8, 6
 """Classes whose best flags the page lists, and flags of each."""
@@ -23,26 +24,6 @@ _HEADINGS = (
     ("At most", "number"), ("Flags", "number"), ("Positives", "number"), ("Negatives", "number"),
     ("Implicit", "number"), ("AUC", "number"),
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Findings:
-    """The tables of a scan and what is said about them.
-
-    ``thresholds``: discard_percent, class_id, n_implicit, n_ignored, threshold. ``flags`` and
-    ``wrong_positives``: clip_id, class_id, name, logit, rank (and the flags' chance). ``classes``:
-    one row per class. ``implied``: clip_id, class_id, child_id, kind; None without an ontology.
-    """
-
-    thresholds: pl.DataFrame
-    flags: pl.DataFrame
-    classes: pl.DataFrame
-    wrong_positives: pl.DataFrame
-    implied: pl.DataFrame | None
-    data_told: str
-    policy_told: str
-    implied_told: str
-    warnings: tuple[str, ...]
 
 
 def headline(classes: pl.DataFrame) -> str:

@@ -10,12 +10,14 @@ error that names its class and clip.
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +29,14 @@ from earmark.labels import LabelSet
 ScoresLike = NDArray[np.floating] | str | Path
 """An array, a memory map or the path of an ``.npy`` file."""
 
-CHUNK_SCORES = 1 << 20
+CHUNK_SCORES = 1 << 19
 """Scores read at a time, few enough to stay in a core's cache."""
 
-SEGMENT_CHUNKS = 4
-"""Chunks that a thread takes at a time."""
+COLUMN_SCORES = 1 << 22
+"""Scores read at a time from a file in Fortran order, many enough for long reads of a column."""
+
+SAMPLED_COLUMNS = 16
+"""Columns in Fortran order from which clips are sampled at a time."""
 
 T = TypeVar("T")
 Chunk = tuple[slice, NDArray[np.float32]]
@@ -54,53 +59,106 @@ class ScoreMatrix:
         """Number of columns."""
         return int(self.array.shape[1])
 
+    @property
+    def is_by_columns(self) -> bool:
+        """Whether the scores of a class, rather than those of a clip, lie side by side."""
+        return not self.array.flags.c_contiguous and bool(self.array.flags.f_contiguous)
+
     def read(self, rows: slice) -> NDArray[np.float32]:
         """Return the scores [len(rows), class] of some clips as float32, unchecked."""
-        # A fresh map for each call: mapped pages of a file do not add up in the process's memory.
-        array = self.array if self.path is None else _map_file(self.path)
-        return _as_float32(array[rows])
+        start, stop, _ = rows.indices(self.n_clips)
+        [(_, values)] = self._chunks(deque([slice(start, stop)]))
+        return values
 
     def sample(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the scores [len(rows), class] of scattered clips as float32, unchecked."""
-        if self.path is None or not self.array.flags.c_contiguous:
+        if self.path is None:
             return _as_float32(self.array[rows])
         scores = np.empty((len(rows), self.n_classes), self.array.dtype)
+        if self.is_by_columns:
+            for start in range(0, self.n_classes, SAMPLED_COLUMNS):
+                columns = slice(start, start + SAMPLED_COLUMNS)
+                # A fresh map each time: mapped pages add up in the process's memory.
+                scores[:, columns] = _map_file(self.path)[:, columns][rows]
+            return _as_float32(scores)
         with FileIO(self.path) as file:  # quicker than to map a page for every clip
             for row, score in zip(rows.tolist(), scores, strict=True):
-                self._read_into(file, row, score)
+                self._read_items(file, row * self.n_classes, score)
         return _as_float32(scores)
 
-    def map(self, function: Callable[[slice, Iterator[Chunk]], T]) -> list[T]:
-        """Call ``function(rows, chunks)`` on every segment of the clips, in threads.
+    def map(self, function: Callable[[Iterator[Chunk]], T]) -> list[T]:
+        """Call ``function(chunks)`` in several threads that share the chunks among themselves.
 
-        A chunk is (rows, scores [clip, class]) and valid until the next one is taken. The results
-        come in the order of the clips.
+        A chunk is (rows, scores [clip, class]), C-contiguous, the function's to change, and valid
+        until the next one is taken. Each chunk goes to one of the calls, in no certain order. An
+        error in one call ends the others.
         """
-        step = max(1, CHUNK_SCORES // max(self.n_classes, 1))
-        starts = range(0, self.n_clips, step * SEGMENT_CHUNKS)
-        segments = [range(a, min(a + step * SEGMENT_CHUNKS, self.n_clips), step) for a in starts]
-        with ThreadPoolExecutor(default_workers()) as pool:
-            spans = [slice(segment.start, segment.stop) for segment in segments]
-            return list(pool.map(function, spans, map(self._chunks, segments)))
+        n_scores = COLUMN_SCORES if self.is_by_columns else CHUNK_SCORES
+        step = max(1, n_scores // max(self.n_classes, 1))
+        starts = range(0, self.n_clips, step)
+        waiting = deque(slice(start, min(start + step, self.n_clips)) for start in starts)
 
-    def _chunks(self, starts: range) -> Iterator[Chunk]:
-        pieces = [slice(start, min(start + starts.step, starts.stop)) for start in starts]
-        if self.path is None or not self.array.flags.c_contiguous:
-            yield from ((rows, self.read(rows)) for rows in pieces)
-            return
-        # To read into one warm buffer costs less than to map pages and fault them in.
-        buffer = np.empty((starts.step, self.n_classes), self.array.dtype)
-        with FileIO(self.path) as file:
-            for rows in pieces:
-                chunk = buffer[: rows.stop - rows.start]
-                self._read_into(file, rows.start, chunk)
-                yield rows, _as_float32(chunk)
+        def work(_: int) -> T:
+            try:
+                return function(self._chunks(waiting))
+            finally:
+                waiting.clear()
 
-    def _read_into(self, file: FileIO, row: int, out: NDArray[np.floating]) -> None:
-        n_bytes = self.n_classes * self.array.dtype.itemsize
-        file.seek(getattr(self.array, "offset", 0) + row * n_bytes)
+        n_workers = max(1, min(default_workers(), len(waiting)))
+        with ThreadPoolExecutor(n_workers) as pool:
+            return list(pool.map(work, range(n_workers)))
+
+    def _chunks(self, waiting: deque[slice]) -> Iterator[Chunk]:
+        """Yield chunks as long as some are waiting, all in one warm buffer."""
+        with contextlib.ExitStack() as stack:
+            # To read a file costs less than to map its pages and fault them in.
+            file = None if self.path is None else stack.enter_context(FileIO(self.path))
+            buffer = np.empty(0, np.float32)
+            raw = np.empty(0, self.array.dtype)
+            while rows := _next(waiting):
+                n_scores = (rows.stop - rows.start) * self.n_classes
+                if len(buffer) < n_scores:
+                    buffer = np.empty(n_scores, np.float32)
+                    raw = buffer if self._is_read_as_is else np.empty(n_scores, raw.dtype)
+                values = buffer[:n_scores].reshape(rows.stop - rows.start, self.n_classes)
+                self._fill(values, file, rows, raw[:n_scores])
+                yield rows, values
+
+    @property
+    def _is_read_as_is(self) -> bool:
+        return self.array.dtype == np.float32 and not self.is_by_columns
+
+    def _fill(
+        self,
+        values: NDArray[np.float32],
+        file: FileIO | None,
+        rows: slice,
+        raw: NDArray[np.floating],
+    ) -> None:
+        """Bring the scores of some clips into ``values``, by way of ``raw`` where they differ."""
+        if file is None:
+            _copy(self.array[rows], values)
+        elif self.is_by_columns:
+            columns = raw.reshape(values.shape[::-1])
+            for column, scores in enumerate(columns):
+                self._read_items(file, column * self.n_clips + rows.start, scores)
+            _copy(columns.T, values)
+        else:
+            self._read_items(file, rows.start * self.n_classes, raw)
+            if raw.dtype != np.float32:
+                _copy(raw.reshape(values.shape), values)
+
+    def _read_items(self, file: FileIO, first: int, out: NDArray[np.floating]) -> None:
+        file.seek(getattr(self.array, "offset", 0) + first * self.array.dtype.itemsize)
         if file.readinto(out.view(np.uint8).data) != out.nbytes:
             raise EarmarkError(f"{self.path}: cut short while it was being read; write it again")
+
+
+def _next(waiting: deque[slice]) -> slice | None:
+    try:
+        return waiting.popleft()
+    except IndexError:
+        return None
 
 
 def open_scores(logits: ScoresLike | ScoreMatrix, labels: LabelSet) -> ScoreMatrix:
@@ -131,17 +189,13 @@ def find_unscored(scores: ScoreMatrix) -> NDArray[np.bool_]:
     return np.asarray(np.isnan(scores.read(slice(0, 1))[0]))
 
 
-def check_finite(labels: LabelSet, chunk: Chunk, is_unscored: NDArray[np.bool_]) -> None:
-    """Refuse NaN and infinite scores, except NaN throughout an unscored class [class]."""
-    rows, values = chunk
-    # NaN and infinity show in the extremes, which are quicker to find than a mask.
-    if np.isfinite(values.min(initial=0)) and np.isfinite(values.max(initial=0)):
-        is_odd = np.broadcast_to(is_unscored, values.shape)
-    else:
-        is_odd = np.isinf(values) | (np.isnan(values) != is_unscored)
-    if is_odd.any():
-        row, column = (int(place) for place in np.argwhere(is_odd)[0])
-        raise EarmarkError(_odd_score(labels, rows.start + row, column, values[row, column]))
+def refuse_odd_score(
+    labels: LabelSet, row: int, values: NDArray[np.float32], is_unscored: NDArray[np.bool_]
+) -> NoReturn:
+    """Name the first score [class] of a clip that is infinite, or NaN in a class with scores."""
+    is_odd = np.isinf(values) | (np.isnan(values) != is_unscored)
+    column = int(is_odd.argmax())
+    raise EarmarkError(_odd_score(labels, row, column, values[column]))
 
 
 def _odd_score(labels: LabelSet, row: int, column: int, value: np.float32) -> str:
@@ -175,6 +229,11 @@ def _map_file(path: Path) -> NDArray[np.floating]:
     if not isinstance(array, np.ndarray):
         raise EarmarkError(f"{path}: expected one .npy matrix, got an archive of arrays")
     return array
+
+
+def _copy(scores: NDArray[np.floating], out: NDArray[np.float32]) -> None:
+    with np.errstate(over="ignore"):
+        np.copyto(out, scores, casting="same_kind")
 
 
 def _as_float32(scores: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -15,31 +15,33 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from earmark.artefacts import is_current, read_json, read_table, write_aside, write_json
 from earmark.artefacts import write_table as write_parquet
 from earmark.engine import LOCAL, Engine, Task
 from earmark.errors import EarmarkError
+from earmark.examples import Examples, examples_of
 from earmark.frames import FrameStore
 from earmark.labels import LabelSet
-from earmark.models import Network, Probe
-from earmark.params import CrossFitParams, NetworkParams, digest
+from earmark.metrics import lwlrap
+from earmark.model_card import write_card
+from earmark.models import Probe
+from earmark.networks import AnyNetwork, n_students
+from earmark.onnx_graphs import Forward, forward_of
+from earmark.params import CrossFitParams, ModelParams, NetworkParams, digest
 from earmark.progress import SILENT, Meter, Progress
 from earmark.splits import folds
-from earmark.train import (
-    AsLabelled,
-    Examples,
-    TrainingSet,
-    examples_of,
-    n_examples_in_all,
-    train,
-)
+from earmark.supervision import AsLabelled, Supervision, TrainingSet
+from earmark.train import n_examples_in_all, train
 from earmark.workspace import Workspace
 
 BATCH_EXAMPLES = 256
-"""Patches or clips scored at once: small enough to stay in a CPU's cache."""
+"""Clips scored at once, or patches on a GPU."""
+
+CACHED_PATCHES = 32
+"""Patches scored at once on a CPU: many more fall out of its cache."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def write_scores(
 
 
 def score_clips(
-    network: Network | Probe, examples: Examples
+    network: AnyNetwork, examples: Examples
 ) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
     """Return logits float32 [student, clip, class], and the best examples uint16 [clip, class].
 
@@ -112,11 +114,28 @@ def score_clips(
     outputs are tiny. The best example is the first student's.
     """
     shape = (len(examples.rows), network.n_classes)
-    logits = np.empty((_n_students(network), *shape), np.float32)
+    logits = np.empty((n_students(network), *shape), np.float32)
     best = np.empty(shape, np.uint16)
-    for group in _groups(examples.per_clip):
-        logits[:, group], best[group] = _score_group(network, examples, group)
+    store = examples.store
+    n_examples = int(examples.per_clip.sum())
+    forward = forward_of(network, n_examples, (store.patch_frames, store.n_bands))
+    for group in _groups(examples.per_clip, _n_at_once(network)):
+        logits[:, group], best[group] = _score_group(forward, examples, group)
     return logits, best
+
+
+def sum_outputs(
+    logits: NDArray[np.floating], firsts: Sequence[int] | NDArray[np.int64] = (0,)
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sum the outputs of a clip's examples, and what they lack to 1, from logits [..., example, c].
+
+    Returns float64 [..., clip, class] twice, the clips beginning at the examples ``firsts``. Both
+    sums keep their digits where all outputs are tiny, or all close to 1. Sums of parts of a clip
+    add up; log(first) - log(second) is the logit of the clip's mean output.
+    """
+    z = logits.astype(np.float64)
+    present = np.add.reduceat(expit(z), firsts, axis=-2)
+    return present, np.add.reduceat(expit(-z), firsts, axis=-2)
 
 
 def cross_fit(
@@ -124,28 +143,33 @@ def cross_fit(
     network: NetworkParams,
     params: CrossFitParams,
     *,
+    supervise: Callable[[NDArray[np.int64]], Supervision] | None = None,
     engine: Engine = LOCAL,
     progress: Progress = SILENT,
 ) -> Scores:
     """Score the train split with a teacher, out of fold unless ``params.in_sample``.
 
     Clips without frames (quarantined) are left out. Folds that were finished before are found
-    again by their digests.
+    again by their digests. ``supervise`` says what the teacher is told of some of the split's
+    clips, given by their rows; by default the labels as they are.
     """
     store = FrameStore.open(workspace.frames_folder)
     clips = readable_clips(workspace, store, "train")
     folder = workspace.scores_folder(network.name)
-    run_digest = digest(network, params, store.digest, clips.labels.digest)
+    supervise = supervise or (lambda rows: AsLabelled(clips.labels.select(rows)))
+    told = supervise(np.arange(len(clips.labels)))
+    run_digest = digest(network, params, store.digest, told.digest)
     if is_current(folder, run_digest):
         return Scores.open(folder)
     fold_of = np.zeros(len(clips.labels), np.int64)
     if not params.in_sample:
         fold_of = folds(clips.labels, clips.sources, params.n_folds, network.train.seed)
     tasks = []
+    exam = tune_set(workspace, store, network.model) if network.train.patience else None
     for fold in range(int(fold_of.max()) + 1):
         is_held_out = fold_of == fold
-        train_on = clips.select(np.flatnonzero(~is_held_out | params.in_sample))
-        data = TrainingSet(store.folder, train_on.store_rows, AsLabelled(train_on.labels))
+        rows = np.flatnonzero(~is_held_out | params.in_sample)
+        data = TrainingSet(store.folder, clips.store_rows[rows], supervise(rows), exam)
         suffix = "" if params.in_sample else f"-fold{fold}"
         tasks.append(
             training_task(
@@ -162,6 +186,8 @@ def cross_fit(
     best = np.empty(logits.shape, np.uint16)
     for fold, result in enumerate(engine.map(tasks, progress)):
         (logits[fold_of == fold],), best[fold_of == fold] = result
+        model_folder = tasks[fold].arguments["folder"]
+        write_card(model_folder, workspace.ontology)
     return write_scores(
         folder,
         clips.labels.clip_ids,
@@ -203,6 +229,42 @@ def readable_clips(
     )
 
 
+@dataclass(frozen=True)
+class TuneSet:
+    """The tune split as the exam of networks in training (:class:`earmark.supervision.Exam`)."""
+
+    model: ModelParams
+    frames_folder: Path
+    store_rows: NDArray[np.int64]
+    labels: LabelSet
+
+    @property
+    def digest(self) -> str:
+        """Identifies clips and labels."""
+        return digest(self.store_rows.tobytes(), self.labels.digest)
+
+    def marks(self, network: AnyNetwork) -> dict[str, NDArray[np.float64]]:
+        """Return lwlrap, and binary cross-entropy summed over classes, of clip scores [student]."""
+        store = FrameStore.open(self.frames_folder)
+        logits, _ = score_clips(network, examples_of(self.model, store, self.store_rows))
+        is_positive = self.labels.states() > 0
+        losses = np.logaddexp(0, logits) - is_positive * logits
+        return {
+            "lwlrap": np.array([lwlrap(is_positive, own) for own in logits]),
+            "loss": losses.sum(axis=2, dtype=np.float64).mean(axis=1),
+        }
+
+
+def tune_set(workspace: Workspace, store: FrameStore, model: ModelParams) -> TuneSet | None:
+    """Return the tune split as an exam, on the labels as given; None where it has no positives."""
+    if "tune" not in workspace.clips["split"]:
+        return None
+    clips = readable_clips(workspace, store, "tune")
+    if not clips.labels.n_positives.any():
+        return None
+    return TuneSet(model, store.folder, clips.store_rows, clips.labels)
+
+
 def training_task(
     label: str,
     function: Callable[..., Any],
@@ -219,7 +281,7 @@ def training_task(
     examples = examples_of(network.model, store, data.store_rows)
     n_units = n_examples_in_all(examples.per_clip, network.train)
     given = {"network": network, "data": data, **arguments}
-    return Task(label, function, given, n_units, network.model.example_unit)
+    return Task(label, function, given, n_units, network.model.example_unit, stage="train")
 
 
 def train_and_score(
@@ -235,35 +297,34 @@ def train_and_score(
     return score_clips(trained, examples_of(network.model, store, score_rows))
 
 
-def _n_students(network: Network | Probe) -> int:
-    return network.n_students if isinstance(network, Probe) else 1
+def _n_at_once(network: AnyNetwork) -> int:
+    is_on_cpu = next(network.parameters()).device.type == "cpu"
+    return CACHED_PATCHES if is_on_cpu and not isinstance(network, Probe) else BATCH_EXAMPLES
 
 
-def _groups(per_clip: NDArray[np.int64]) -> list[slice]:
-    """Cut clips into runs of about BATCH_EXAMPLES examples."""
+def _groups(per_clip: NDArray[np.int64], n_at_once: int) -> list[slice]:
+    """Cut clips into runs of at most ``n_at_once`` examples, but of whole clips."""
     ends = np.cumsum(per_clip)
     groups, first = [], 0
     while first < len(ends):
         used = ends[first - 1] if first else 0
-        after = int(np.searchsorted(ends, used + BATCH_EXAMPLES, side="right"))
+        after = int(np.searchsorted(ends, used + n_at_once, side="right"))
         after = max(after, first + 1)
         groups.append(slice(first, after))
         first = after
     return groups
 
 
-@torch.inference_mode()
 def _score_group(
-    network: Network | Probe, examples: Examples, group: slice
+    forward: Forward, examples: Examples, group: slice
 ) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
     lengths = examples.per_clip[group]
     firsts = np.cumsum(lengths) - lengths
     clips = np.repeat(np.arange(group.start, group.stop), lengths)
     which = np.arange(len(clips)) - np.repeat(firsts, lengths)
-    z = network(*examples.inputs(clips, which)).double().cpu().numpy()
-    z = z.reshape(-1, len(clips), network.n_classes)  # [student, example, class]
-    present = np.add.reduceat(1 / (1 + np.exp(-z)), firsts, axis=1)  # sums over a clip's examples
-    absent = np.add.reduceat(1 / (1 + np.exp(z)), firsts, axis=1)
+    z = forward(*examples.inputs(clips, which))
+    z = z.reshape(-1, len(clips), z.shape[-1])  # [student, example, class]
+    present, absent = sum_outputs(z, firsts)
     places = zip(firsts, lengths, strict=True)
     best = [z[0, first : first + n].argmax(axis=0) for first, n in places]
     return (np.log(present) - np.log(absent)).astype(np.float32), np.array(best, np.uint16)

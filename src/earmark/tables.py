@@ -13,11 +13,11 @@ from earmark import figures
 from earmark.artefacts import write_table, write_text
 from earmark.errors import EarmarkError
 from earmark.figures import METRIC_NAMES, mean_over_seeds
+from earmark.intervals import Interval
 from earmark.labels import LabelSet
 from earmark.metrics import wilson_interval
 from earmark.ontology import Ontology
 from earmark.verdict import (
-    Interval,
     Verdict,
     at_point,
     best_point,

@@ -8,21 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from earmark.errors import EarmarkError
-from earmark.figures import mean_over_seeds, within_class_metric
-
-
-class Interval(NamedTuple):
-    """A number and the ends of its 90 % interval."""
-
-    value: float
-    low: float
-    high: float
+from earmark.figures import count_seeds, mean_over_seeds, within_class_metric
+from earmark.intervals import Interval
 
 
 @dataclass(frozen=True)
@@ -138,10 +130,11 @@ def noise_note(results: pl.DataFrame) -> str:
     ]
     if not told:
         return ""
-    n_seeds = results["seed"].n_unique()
+    n_seeds = count_seeds(results)
+    over = "and over training runs" if "n_seeds" in results.columns and n_seeds > 1 else "only"
     return (
-        f"Intervals are over clips, not over training runs ({n_seeds} seed"
-        f"{'s' if n_seeds > 1 else ''}). Ignoring labels at random, which should change little, "
+        f"Intervals are over clips {over} ({n_seeds} seed{'s' if n_seeds > 1 else ''}). Ignoring "
+        "labels at random, which should change little, "
         f"moved {'; '.join(told)}: take differences of that size for noise."
     )
 

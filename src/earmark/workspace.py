@@ -22,6 +22,7 @@ from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
 from earmark.params import digest
+from earmark.remote_files import place_of
 
 CLIP_SCHEMA = pl.Schema(
     {
@@ -89,6 +90,11 @@ class Workspace:
         return self.root / "sweep"
 
     @property
+    def compare_folder(self) -> Path:
+        """Results of a comparison of strategies."""
+        return self.root / "compare"
+
+    @property
     def report_folder(self) -> Path:
         """The page, figures and tables."""
         return self.root / "report"
@@ -97,6 +103,11 @@ class Workspace:
     def review_folder(self) -> Path:
         """The queue of a review, and the raters' judgements."""
         return self.root / "review"
+
+    @property
+    def judgements_path(self) -> Path:
+        """The store of raters' judgements."""
+        return self.review_folder / "judgements.sqlite"
 
     def relabelled_folder(self, name: str) -> Path:
         """A label set corrected by judgements."""
@@ -158,6 +169,10 @@ class Workspace:
         """Return the place of a clip's file; relative paths start at the workspace."""
         return self.root / audio
 
+    def audio_place(self, audio: str) -> str | Path:
+        """Return the place of a clip's file, which :mod:`earmark.audio` reads: a URL, or a path."""
+        return place_of(self.root, audio)
+
 
 def write_dataset(
     root: str | Path,
@@ -191,10 +206,15 @@ def derive_workspace(
     clips = pl.DataFrame({"clip_id": labels.clip_ids}).join(
         original.clips, on="clip_id", how="left", maintain_order="left"
     )
-    audio = [name and str(original.audio_path(name).resolve()) for name in clips["audio"]]
+    audio = [name and _from_anywhere(original.audio_place(name)) for name in clips["audio"]]
     clips = clips.with_columns(pl.Series("audio", audio, pl.String))
     _share_files(original.frames_folder, derived.frames_folder)
     return write_dataset(out, clips, original.ontology, labels, truth)
+
+
+def _from_anywhere(place: str | Path) -> str:
+    """Name a file so that it is found from any folder."""
+    return place if isinstance(place, str) else str(place.resolve())
 
 
 def _share_files(folder: Path, shared: Path) -> None:

@@ -34,6 +34,7 @@ from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
 from earmark.progress import SILENT, Progress
+from earmark.remote_files import is_url, place_of
 from earmark.splits import complete_splits
 from earmark.workspace import CLIP_SCHEMA, SPLITS, write_dataset
 
@@ -205,8 +206,7 @@ def _with_audio(
 ) -> tuple[pl.DataFrame, list[str]]:
     """Make the paths absolute, null where there is no file; look for files by name in ``audio``."""
     base = (audio if audio is not None and audio.is_dir() else folder).resolve()
-    paths = [os.path.join(base, name or "") for name in clips["audio"].to_list()]
-    places = [path if os.path.isfile(path) else None for path in paths]
+    places = [name and _place(base, name) for name in clips["audio"].to_list()]
     clips = clips.with_columns(pl.Series("audio", places, pl.String), named=pl.col("audio"))
     notes: list[str] = []
     if audio is not None and clips["audio"].null_count():
@@ -220,6 +220,12 @@ def _with_audio(
     elif n_missing:
         notes.append("no column names sound files: clips and labels only")
     return clips.select(CLIP_SCHEMA.names()), notes
+
+
+def _place(base: Path, name: str) -> str | None:
+    """Return a URL as it is, and the absolute path of a file that is there."""
+    place = str(place_of(base, name))
+    return place if is_url(place) or os.path.isfile(place) else None
 
 
 def _found_by_name(

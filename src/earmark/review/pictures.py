@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from earmark.audio import read_clip
 from earmark.features import log_mel
 from earmark.figures import log_mel_png
 from earmark.frames import FrameStore

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 PLAYED_HZ = 44_100
-"""Sample rate of what is played: all that people hear, also of clips the teacher heard at 16 kHz."""
+"""Sample rate of what is played: all that people hear, whatever the teacher heard."""
 
 TARGET_RMS = 0.1
 """Loudness that clips are brought to: 20 dB below full scale."""

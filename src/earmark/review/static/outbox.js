@@ -2,11 +2,10 @@
 
 import { Refused } from "./api.js";
 
-/** @typedef {import("./api.js").Judgement} Judgement */
-
 const RETRY_SECONDS = [0.5, 1, 2, 4, 8];
 const OUTDATED_TOKEN = 403;
 
+/** @template {{ id: string }} T what is sent */
 export class Outbox {
   #key;
   #send;
@@ -14,7 +13,7 @@ export class Outbox {
   #failures = 0;
   /** @type {Promise<void> | null} */
   #flushing = null;
-  /** @type {Judgement[]} kept here where localStorage is switched off */
+  /** @type {T[]} kept here where localStorage is switched off */
   #unkept = [];
 
   /** Why the last attempt failed; empty when the server is well. */
@@ -22,7 +21,7 @@ export class Outbox {
 
   /**
    * @param {string} key where answers wait: one place for each rater and queue
-   * @param {(judgement: Judgement) => Promise<unknown>} send
+   * @param {(entry: T) => Promise<unknown>} send
    * @param {() => void} changed called whenever something was sent or failed
    */
   constructor(key, send, changed) {
@@ -32,7 +31,7 @@ export class Outbox {
     addEventListener("online", () => this.flush());
   }
 
-  /** @returns {Judgement[]} what waits, oldest first; other tabs may add to it */
+  /** @returns {T[]} what waits, oldest first; other tabs may add to it */
   get waiting() {
     try {
       return JSON.parse(localStorage.getItem(this.#key) ?? "[]");
@@ -41,19 +40,19 @@ export class Outbox {
     }
   }
 
-  /** @param {Judgement[]} judgements */
-  #keep(judgements) {
-    this.#unkept = judgements;
+  /** @param {T[]} entries */
+  #keep(entries) {
+    this.#unkept = entries;
     try {
-      localStorage.setItem(this.#key, JSON.stringify(judgements));
+      localStorage.setItem(this.#key, JSON.stringify(entries));
     } catch {
       this.trouble = "this browser keeps nothing: do not close the page while answers wait";
     }
   }
 
-  /** Keep a judgement and send it. @param {Judgement} judgement */
-  add(judgement) {
-    this.#keep([...this.waiting, judgement]);
+  /** Keep an entry and send it. @param {T} entry */
+  add(entry) {
+    this.#keep([...this.waiting, entry]);
     return this.flush();
   }
 
@@ -80,7 +79,7 @@ export class Outbox {
         this.trouble = `an answer was refused: ${error.message}`;
       }
       const { id } = next;
-      this.#keep(this.waiting.filter((judgement) => judgement.id !== id));
+      this.#keep(this.waiting.filter((entry) => entry.id !== id));
     }
   }
 

@@ -3,12 +3,15 @@
 const LOOP_SECONDS = 2.4;
 const LEAD_SECONDS = 0.4;
 const WHOLE_SHARE = 0.97;
+const RELOAD_MILLISECONDS = 1000;
 export const SPEEDS = [1, 1.5, 2];
 
 /** One clip, ready to be heard from just before a peak. */
 export class Sound {
   /** Set when the browser could not fetch or decode the clip. */
   hasFailed = false;
+  /** Why, in the server's words. */
+  reason = "";
   isWhole = false;
   #peak;
 
@@ -26,10 +29,7 @@ export class Sound {
       this.seek();
       changed();
     });
-    this.audio.addEventListener("error", () => {
-      this.hasFailed = true;
-      changed();
-    });
+    this.audio.addEventListener("error", () => this.#diagnose(address).then(changed));
     this.audio.addEventListener("ended", () => this.#ended());
     this.audio.src = address;
   }
@@ -92,6 +92,19 @@ export class Sound {
 
   #ended() {
     if (!this.isWhole) this.replay();
+  }
+
+  /** Tell a clip that is missing or damaged from a server that is away, and wait for the latter. */
+  async #diagnose(/** @type {string} */ address) {
+    if (!this.audio.getAttribute("src")) return; // released
+    try {
+      const response = await fetch(address, { headers: { Range: "bytes=0-0" } });
+      if (response.status === 403 || response.status >= 500) throw new Error(response.statusText);
+      this.reason = response.ok ? "the browser cannot decode it" : (await response.json()).error;
+      this.hasFailed = true;
+    } catch {
+      setTimeout(() => this.audio.getAttribute("src") && this.audio.load(), RELOAD_MILLISECONDS);
+    }
   }
 
   /** Let go of the browser's decoder, of which there are few. */

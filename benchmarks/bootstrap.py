@@ -1,0 +1,275 @@
+"""Bootstrap intervals: do they cover what they promise, and what do they cost?
+
+    python benchmarks/bootstrap.py                 # coverage on simulated data, about 3 minutes
+    python benchmarks/bootstrap.py --timing        # also 18 students, 20,371 x 527, 1,000 resamples
+
+Coverage is how often a 90 % interval holds the population's number, which is measured on 200,000
+clips. The rival is the percentile interval on the same resamples. Timing runs the very code of a
+sweep on a made-up workspace, in two processes, and traces the memory of all of them together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from earmark.artefacts import write_json
+from earmark.assessment import Basis, mark_students
+from earmark.engine import LocalEngine
+from earmark.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
+from earmark.frames import write_store
+from earmark.intervals import Draws, resample_weights, with_seeds
+from earmark.labels import LabelSet
+from earmark.ontology import Ontology
+from earmark.params import NetworkParams, SweepParams
+from earmark.scoring import write_scores
+from earmark.students import Student, students
+from earmark.workspace import Workspace, write_dataset
+
+GOAL_SECONDS, GOAL_MB = 300.0, 2_000.0
+N_CLASSES = 6
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How often intervals of one kind held the truth, beside the percentile interval's."""
+
+    metric: str
+    n_clips: int
+    positives_per_class: str
+    what: str
+    basic: float
+    percentile: float
+
+
+@dataclass(frozen=True)
+class SeedCoverage:
+    """How often intervals of a mean over seeds held the truth, beside intervals over clips only."""
+
+    n_seeds: int
+    sd_between_seeds: float
+    clips_and_seeds: float
+    clips_only: float
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What the bootstrap of a sweep cost."""
+
+    n_clips: int
+    n_classes: int
+    n_resamples: int
+    n_students: int
+    n_processes: int
+    wall_seconds: float
+    peak_mb: float
+
+
+def simulate(
+    n_clips: int, random: np.random.Generator, priors: NDArray[np.float64]
+) -> tuple[NDArray[np.int8], NDArray[np.float64], NDArray[np.float64]]:
+    """Return states, and scores of a baseline and of a student that separates a little better."""
+    shape = (n_clips, len(priors))
+    is_positive = random.random(shape) < priors
+    states = np.where(is_positive, 1, np.where(random.random(shape) < 0.2, -1, 0))
+    shared, own = random.normal(size=shape), random.normal(size=shape)
+    separation = np.linspace(1.0, 2.0, len(priors))
+    better = 0.9 * shared + 0.44 * own + (separation + 0.2) * is_positive
+    return states.astype(np.int8), shared + separation * is_positive, better
+
+
+def measure_coverage(n_clips: int, n_samples: int, n_resamples: int) -> list[Coverage]:
+    """Draw samples of clips, and count how often their intervals hold the population's numbers."""
+    priors = np.geomspace(0.05, 0.3, N_CLASSES)
+    states, *both = simulate(200_000, np.random.default_rng(0), priors)
+    truth = [evaluate(states, scores).overall for scores in both]
+    hits: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
+    for seed in range(n_samples):
+        states, *both = simulate(n_clips, np.random.default_rng(1_000 + seed), priors)
+        weights = resample_weights(n_clips, n_resamples, seed)
+        overall = [evaluate(states, scores).overall for scores in both]
+        resamples = [bootstrap(states, scores, weights) for scores in both]
+        for metric in BOOTSTRAP_METRICS:
+            base, better = (Draws(overall[i][metric], resamples[i][metric]) for i in (0, 1))
+            gain = truth[1][metric] - truth[0][metric]
+            hits.setdefault((metric, "value"), []).append(_hits(base, truth[0][metric]))
+            hits.setdefault((metric, "paired gain"), []).append(_hits(better - base, gain))
+    positives = f"{n_clips * priors[0]:.0f}-{n_clips * priors[-1]:.0f}"
+    return [
+        Coverage(metric, n_clips, positives, what, *map(float, np.mean(found, axis=0)))
+        for (metric, what), found in hits.items()
+    ]
+
+
+def _hits(draws: Draws, truth: float) -> tuple[bool, bool]:
+    """Tell whether the basic and the percentile interval hold the truth."""
+    low, high = draws.interval()[1:]
+    ends = np.quantile(draws.resamples, [0.05, 0.95])
+    return bool(low <= truth <= high), bool(ends[0] <= truth <= ends[1])
+
+
+def measure_seed_coverage(n_seeds: int, between: float, n_samples: int) -> SeedCoverage:
+    """Draw runs with effects of seed, clip and both, and count how often 0 is held."""
+    n_clips, hits = 200, []
+    for sample in range(n_samples):
+        random = np.random.default_rng(sample)
+        effects = random.normal(0, between, n_seeds)
+        clips = random.normal(0, 0.3, n_clips) + random.normal(0, 0.2, (n_seeds, n_clips))
+        clips += effects[:, None]
+        weights = resample_weights(n_clips, 300, sample) / n_clips
+        runs = [Draws(float(own.mean()), weights @ own) for own in clips]
+        both = with_seeds(runs, sample)
+        only = Draws(both.value, np.mean([run.resamples for run in runs], axis=0))
+        hits.append([_hits(draws, 0.0)[0] for draws in (both, only)])
+    return SeedCoverage(n_seeds, between, *map(float, np.mean(hits, axis=0)))
+
+
+def make_workspace(root: Path, n_clips: int, n_classes: int) -> tuple[Workspace, list[Student]]:
+    """Write a workspace with the scores of 18 students, all of them files of one matrix."""
+    random = np.random.default_rng(0)
+    priors = np.clip(2.5 / np.arange(1, n_classes + 1) / 7, 3 / n_clips, 0.9)
+    splits = ["eval"] * n_clips + ["tune"] * 500 + ["train"] * 500
+    clip_ids = [f"clip{i}" for i in range(len(splits))]
+    shape = (len(splits), n_classes)
+    is_positive = random.random(shape, np.float32) < priors
+    is_asked = random.random(shape, np.float32) < 7 / n_classes
+    states = np.where(is_positive, 1, np.where(is_asked, -1, 0)).astype(np.int8)
+    class_ids = [f"class{i}" for i in range(n_classes)]
+    frame = np.zeros((1, 4), np.float16)
+    frames = ((clip_id, frame) for clip_id in clip_ids)
+    write_store(root / "frames", frames, patch_frames=1, patch_hop_frames=1)
+    nothing = [None] * len(splits)
+    clips = pl.DataFrame(
+        {"clip_id": clip_ids, "audio": nothing, "start_seconds": nothing, "end_seconds": nothing,
+         "split": splits, "source": clip_ids}
+    )  # fmt: skip
+    labels = LabelSet.from_dense(states, clip_ids, class_ids)
+    workspace = write_dataset(root, clips, Ontology(tuple(class_ids)), labels)
+    logits = random.standard_normal(shape, np.float32) + 2.5 * is_positive
+    wanted = students([NetworkParams(name="student")], SweepParams())
+    first = workspace.sweep_folder / "scores" / wanted[0].name
+    best = np.zeros(shape, np.uint16)
+    write_scores(first, labels.clip_ids, class_ids, logits, best, out_of_fold=True, digest="x")
+    for student in wanted[1:]:
+        (first.parent / student.name).symlink_to(first, target_is_directory=True)
+    return workspace, wanted
+
+
+class MemoryWatch(threading.Thread):
+    """Adds up the resident memory of this process and its children, ten times a second."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak_mb, self.is_over = 0.0, threading.Event()
+
+    def run(self) -> None:
+        """Watch until it is over."""
+        while not self.is_over.wait(0.1):
+            self.peak_mb = max(self.peak_mb, _resident_mb(os.getpid()))
+
+
+def _resident_mb(process: int) -> float:
+    """Return the proportional memory of a process and its descendants (shared pages once)."""
+    total = 0.0
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1e3
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    except OSError:
+        return total
+    return total + sum(_resident_mb(int(child)) for child in children)
+
+
+def time_sweep(n_clips: int, n_classes: int, n_resamples: int, n_processes: int) -> Timing:
+    with tempfile.TemporaryDirectory() as folder:
+        workspace, wanted = make_workspace(Path(folder), n_clips, n_classes)
+        watch = MemoryWatch()
+        watch.start()
+        start = time.perf_counter()
+        basis = Basis("eval", "given", n_resamples)
+        mark_students(workspace, wanted, [basis], engine=LocalEngine(n_processes))
+        seconds = time.perf_counter() - start
+        watch.is_over.set()
+        watch.join()
+    return Timing(n_clips, n_classes, n_resamples, len(wanted), n_processes, seconds, watch.peak_mb)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--samples", type=int, default=300)
+    parser.add_argument("--timing", action="store_true", help="time 18 students as well")
+    parser.add_argument("--clips", type=int, default=20_371)
+    parser.add_argument("--classes", type=int, default=527)
+    parser.add_argument("--resamples", type=int, default=1_000)
+    parser.add_argument("--processes", type=int, default=2)
+    results = Path(__file__).parent / "results"
+    parser.add_argument("--json", type=Path, default=results / "bootstrap.json")
+    arguments = parser.parse_args()
+    console = Console(width=100)
+    covered = [one for n in (300, 1_000) for one in measure_coverage(n, arguments.samples, 300)]
+    print_coverage(covered, console)
+    by_seeds = [
+        measure_seed_coverage(n_seeds, between, 600)
+        for n_seeds in (1, 2, 3, 5)
+        for between in (0.0, 0.02, 0.2)
+    ]
+    print_seed_coverage(by_seeds, console)
+    timing = None
+    if arguments.timing:
+        timing = time_sweep(
+            arguments.clips, arguments.classes, arguments.resamples, arguments.processes
+        )
+        console.print(
+            f"all metrics, {timing.n_resamples:,} resamples, {timing.n_clips:,} x "
+            f"{timing.n_classes}, {timing.n_students} students, {timing.n_processes} processes: "
+            f"{timing.wall_seconds:.0f} s (goal {GOAL_SECONDS:.0f}), {timing.peak_mb:,.0f} MB in "
+            f"all (goal {GOAL_MB:,.0f})"
+        )
+    write_json(
+        arguments.json,
+        {
+            "level": 0.9,
+            "n_samples": arguments.samples,
+            "coverage": [asdict(one) for one in covered],
+            "coverage_over_seeds": [asdict(one) for one in by_seeds],
+            "timing": timing and asdict(timing),
+        },
+    )
+    console.print(f"written to {arguments.json}")
+
+
+def print_coverage(covered: list[Coverage], console: Console) -> None:
+    table = Table("metric", "of", "clips", "positives a class", "basic (ours)", "percentile")
+    for one in covered:
+        table.add_row(
+            one.metric, one.what, f"{one.n_clips:,}", one.positives_per_class,
+            f"{one.basic:.3f}", f"{one.percentile:.3f}",
+        )  # fmt: skip
+    console.print(table)
+
+
+def print_seed_coverage(covered: list[SeedCoverage], console: Console) -> None:
+    table = Table("seeds", "sd between seeds", "clips and seeds (ours)", "clips only")
+    for one in covered:
+        table.add_row(
+            str(one.n_seeds), f"{one.sd_between_seeds:g}", f"{one.clips_and_seeds:.3f}",
+            f"{one.clips_only:.3f}",
+        )  # fmt: skip
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

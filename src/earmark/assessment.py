@@ -1,0 +1,229 @@
+"""Students held against labels: every metric, on every resample, with the calibration controls.
+
+Evaluation sets have missing labels too, so there are several bases of judgement: the labels as
+``given``; flagged labels ``ignored``, by the teacher's scores of clips that it never saw; labels
+``corrected`` by judgements; and the ``truth`` of a simulated dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.engine import LOCAL, Engine, Task
+from earmark.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
+from earmark.flagging import ignored, thresholds
+from earmark.frames import FrameStore
+from earmark.intervals import Draws, resample_weights, with_seeds
+from earmark.labels import LabelSet
+from earmark.metrics import lwlrap, mean_over_classes, resampled_lwlrap_per_class
+from earmark.named_labels import has_corrected, read_labels
+from earmark.offsets import apply_offset, fit_class_offsets, fit_prior_offset, smoothed_priors
+from earmark.progress import SILENT, Meter, Progress
+from earmark.scoring import Scores, readable_clips
+from earmark.students import EVALUATED_SPLITS, Student, student_scores
+from earmark.workspace import Split, Workspace
+
+METRICS = (*BOOTSTRAP_METRICS, "lwlrap_calibrated", "lwlrap_fitted")
+"""What students are measured by.
+
+``lwlrap_calibrated`` gives every student its best prior offset z_c - tau * log(prior_c) on
+``tune``, ``lwlrap_fitted`` a fitted offset for each class (see :mod:`earmark.offsets`).
+"""
+
+STUDENTS_PER_TASK = 6
+"""Students that one task measures: enough to be worth opening the labels for."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Basis:
+    """A split and the labels that students are held against there.
+
+    With ``labels`` at ``ignored``, ``teacher`` names the scores of the evaluation splits by which
+    the top ``ignored_percent`` of each class's implicit labels are left out.
+    """
+
+    split: Split
+    labels: str
+    n_resamples: int
+    teacher: str = ""
+    ignored_percent: float = 0.0
+
+    def open(self, workspace: Workspace) -> _OpenBasis:
+        """Gather what measuring needs; every process does so for itself."""
+        store = FrameStore.open(workspace.frames_folder)
+        named = read_labels(workspace, "given" if self.labels == "ignored" else self.labels)
+        labels = readable_clips(workspace, store, self.split, named.labels).labels
+        tune = readable_clips(workspace, store, "tune").labels
+        train = readable_clips(workspace, store, "train").labels
+        return _OpenBasis(
+            labels,
+            self._left_out(workspace, labels, named.rulings),
+            tune,
+            smoothed_priors(train.n_positives, train.n_clips),
+            resample_weights(len(labels), self.n_resamples, seed=0),
+        )
+
+    def _left_out(
+        self, workspace: Workspace, labels: LabelSet, rulings: LabelSet | None
+    ) -> NDArray[np.bool_] | None:
+        """Return flagged labels, or those that raters could not settle; None where all count."""
+        if rulings is not None:
+            rows = rulings.clip_ids.to_frame("clip_id").with_row_index("row")
+            mine = labels.clip_ids.to_frame("clip_id").join(
+                rows, on="clip_id", maintain_order="left"
+            )
+            return rulings.states(mine["row"].to_numpy()) > 0
+        if self.labels != "ignored":
+            return None
+        scores = Scores.open(workspace.scores_folder(self.teacher))
+        logits = logits_of(scores, labels.clip_ids)
+        edges = thresholds(labels, logits, [self.ignored_percent]).values[0]
+        return ignored(labels.states(), logits, edges)
+
+
+@dataclass(frozen=True)
+class _OpenBasis:
+    """Labels, what is left out of them [clip, class], and what controls and intervals need."""
+
+    labels: LabelSet
+    left_out: NDArray[np.bool_] | None
+    tune: LabelSet
+    priors: Floats
+    weights: NDArray[np.uint16]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """A student's numbers by one basis: overall with resamples, and :class:`Evaluation`'s table."""
+
+    draws: Mapping[str, Draws]
+    per_class: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class MarkBook:
+    """The marks of students by several bases."""
+
+    marks: Mapping[tuple[Basis, Student], Marks]
+
+    @property
+    def bases(self) -> list[Basis]:
+        """All bases, in the order in which they were asked for."""
+        return list(dict.fromkeys(basis for basis, _ in self.marks))
+
+    def value(self, basis: Basis, student: Student, metric: str) -> Draws:
+        """Return one student's number."""
+        return self.marks[basis, student].draws[metric]
+
+    def gain(self, basis: Basis, student: Student, metric: str) -> Draws:
+        """Return a student's paired difference from its baseline."""
+        return self.value(basis, student, metric) - self.value(basis, student.baseline, metric)
+
+    def values(self, basis: Basis, runs: Sequence[Student], metric: str) -> Draws:
+        """Return the mean over runs that differ by their seed alone."""
+        return with_seeds([self.value(basis, run, metric) for run in runs])
+
+    def gains(self, basis: Basis, runs: Sequence[Student], metric: str) -> Draws:
+        """Return the mean difference from each run's baseline."""
+        return with_seeds([self.gain(basis, run, metric) for run in runs])
+
+
+def bases(
+    workspace: Workspace, n_resamples: int, teacher: str = "", ignored_percent: float = 0.0
+) -> list[Basis]:
+    """List what students can be held against in a workspace, on both evaluated splits.
+
+    ``ignored`` is among them if a teacher's scores of these splits are named.
+    """
+    names = ["given"]
+    names += ["ignored"] if teacher else []
+    names += ["corrected"] if has_corrected(workspace) else []
+    names += ["truth"] if workspace.truth is not None else []
+    return [
+        Basis(split, name, n_resamples, *((teacher, ignored_percent) if name == "ignored" else ()))
+        for split in EVALUATED_SPLITS
+        for name in names
+    ]
+
+
+def mark_students(
+    workspace: Workspace,
+    wanted: Sequence[Student],
+    against: Sequence[Basis],
+    *,
+    engine: Engine = LOCAL,
+    progress: Progress = SILENT,
+) -> MarkBook:
+    """Measure every student, and the baselines of all of them, by every basis."""
+    marked = list(dict.fromkeys(one for each in wanted for one in (each.baseline, each)))
+    starts = range(0, len(marked), STUDENTS_PER_TASK)
+    tasks, places = [], []
+    for basis in against:
+        for start in starts:
+            group = marked[start : start + STUDENTS_PER_TASK]
+            label = f"evaluate {group[0].name} ..., {basis.split}, {basis.labels}"
+            arguments = {"workspace": workspace, "basis": basis, "group": group}
+            tasks.append(Task(label, _mark_group, arguments, len(group), "students"))
+            places += [(basis, student) for student in group]
+    found = [marks for group in engine.map(tasks, progress) for marks in group]
+    return MarkBook(dict(zip(places, found, strict=True)))
+
+
+def logits_of(scores: Scores, clip_ids: pl.Series) -> NDArray[np.float32]:
+    """Return the scores [clip, class] of some clips, in their order."""
+    places = pl.DataFrame({"clip_id": scores.clip_ids}).with_row_index("row")
+    rows = pl.DataFrame({"clip_id": clip_ids}).join(
+        places, on="clip_id", how="left", maintain_order="left"
+    )
+    return np.asarray(scores.logits[rows["row"].to_numpy()])
+
+
+def _mark_group(
+    workspace: Workspace, basis: Basis, group: Sequence[Student], meter: Meter
+) -> list[Marks]:
+    opened = basis.open(workspace)
+    marks = []
+    for student in group:
+        marks.append(_mark(workspace, opened, student))
+        meter.advance(1)
+    return marks
+
+
+def _mark(workspace: Workspace, basis: _OpenBasis, student: Student) -> Marks:
+    scores = student_scores(workspace, student)
+    tune = logits_of(scores, basis.tune.clip_ids)
+    logits = logits_of(scores, basis.labels.clip_ids)
+    states = basis.labels.states()
+    by_prior = _prior_offset(basis, tune)
+    if student.strategy.adjusts:
+        tune, logits = by_prior(tune), by_prior(logits)
+    evaluation = evaluate(states, logits, scores.class_ids, basis.left_out)
+    resamples = bootstrap(states, logits, basis.weights, basis.left_out)
+    draws = {name: Draws(evaluation.overall[name], resamples[name]) for name in BOOTSTRAP_METRICS}
+    fitted = fit_class_offsets(basis.tune.states(), tune, basis.priors).astype(np.float32)
+    draws["lwlrap_calibrated"] = _lwlrap(basis, _prior_offset(basis, tune)(logits))
+    draws["lwlrap_fitted"] = _lwlrap(basis, logits + fitted)
+    return Marks(draws, evaluation.per_class)
+
+
+def _prior_offset(
+    basis: _OpenBasis, tune: NDArray[np.float32]
+) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+    """Return the function that gives logits the best prior offset on ``tune``."""
+    tau = fit_prior_offset(basis.tune.states(), tune, basis.priors)
+    return lambda logits: apply_offset(logits, basis.priors, tau)
+
+
+def _lwlrap(basis: _OpenBasis, logits: NDArray[np.float32]) -> Draws:
+    states = basis.labels.states()
+    if basis.left_out is not None:
+        logits = np.where(basis.left_out, -np.inf, logits)
+    resamples = mean_over_classes(resampled_lwlrap_per_class(states, logits, basis.weights))
+    return Draws(lwlrap(states, logits), resamples)

@@ -1,0 +1,265 @@
+"""Strategies compared on one workspace, with the controls and the statistics that they need.
+
+Every strategy is tried at all its operating points, on every train set and with every seed. The
+point of each is chosen on ``tune``: the mildest within one standard error of its best. It is then
+measured on ``eval``, as a difference from the baseline that takes labels as they are: with an
+interval over clips and seeds, another over classes, and a p-value corrected for the number of
+strategies. Beside it stands what choosing on ``eval`` itself would have given, as the paper did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from earmark.artefacts import read_table, write_table
+from earmark.assessment import METRICS, Basis, MarkBook, bases, mark_students
+from earmark.engine import LOCAL, Engine
+from earmark.errors import EarmarkError
+from earmark.held_out import can_score, score_held_out
+from earmark.intervals import Draws, holm, mildest_within_one_error, over_classes, p_value
+from earmark.params import CompareParams, CrossFitParams, NetworkParams
+from earmark.progress import SILENT, Progress
+from earmark.scoring import Scores
+from earmark.strategies import BASELINE, Strategy, parse_strategy
+from earmark.students import Student, combine, train_students
+from earmark.sweep import Row, by_seed, measured
+from earmark.workspace import Workspace
+
+PER_CLASS = {
+    "d_prime_explicit": "d_prime_explicit",
+    "d_prime_all": "d_prime_all",
+    "lwlrap": "lwlrap",
+    "map": "ap",
+}
+"""The column of the table per class behind an overall metric."""
+
+_GROUP = ["student", "train_set", "labels", "metric"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The tables of a comparison.
+
+    ``points`` has one row per student, train set, strategy, point, split, labels and metric:
+    value and difference from the baseline with 90 % intervals over clips and seeds (``low``,
+    ``high``, ``difference_low``, ``difference_high``) and over classes (``classes_low``,
+    ``classes_high``; null for the calibrated metrics), and the p-value ``p``.
+    ``choices`` has one row per student, train set, strategy, labels and metric on ``eval``, at the
+    point chosen on ``tune``: the same columns, ``p_holm``, and the paper's way beside it:
+    ``chosen_on_eval_point``, ``chosen_on_eval``.
+    """
+
+    points: pl.DataFrame
+    choices: pl.DataFrame
+
+
+def run_compare(
+    workspace: Workspace,
+    networks: Sequence[NetworkParams],
+    params: CompareParams,
+    scores: Scores,
+    cross_fit: CrossFitParams,
+    *,
+    engine: Engine = LOCAL,
+    progress: Progress = SILENT,
+) -> Comparison:
+    """Train every strategy's students, measure them, choose points, and write the tables.
+
+    ``scores`` are the teacher's of the train split, made with ``cross_fit``. Where its networks
+    are there, they score the evaluation splits too, and results are also given without the labels
+    that are suspect there.
+    """
+    strategies = [parse_strategy(text, params.discard_percents) for text in params.strategies]
+    _check(workspace, strategies)
+    points = [(strategy, point) for strategy in strategies for point in strategy.points]
+    wanted = combine(networks, params.train_sets, params.seeds, [(BASELINE, 0.0), *points])
+    train_students(workspace, wanted, params.train_sets, scores, engine=engine, progress=progress)
+    teacher = ""
+    if can_score(workspace, scores.folder.name, cross_fit):
+        held_out = score_held_out(workspace, scores, cross_fit, engine=engine, progress=progress)
+        teacher = held_out.folder.name
+    against = bases(workspace, params.n_resamples, teacher, params.ignored_percent)
+    book = mark_students(workspace, wanted, against, engine=engine, progress=progress)
+    comparison = compare(book, wanted, params.choose_by)
+    for name, table in vars(comparison).items():
+        write_table(workspace.compare_folder / f"{name}.parquet", table)
+    return comparison
+
+
+def compare(book: MarkBook, wanted: Sequence[Student], choose_by: str) -> Comparison:
+    """Tabulate marks, and choose every strategy's point by a metric on ``tune``."""
+    rows = {
+        (runs[0], basis, metric): _row(book, basis, runs, metric)
+        for runs in by_seed(wanted)
+        for basis in book.bases
+        for metric in METRICS
+    }
+    lines = _lines(wanted)
+    chosen = _choose(book, lines, choose_by)
+    choices = [
+        _choice_row(rows, basis, metric, line, point)
+        for (line, point) in zip(lines, chosen, strict=True)
+        for basis in book.bases
+        for metric in METRICS
+        if basis.split == "eval"
+    ]
+    return Comparison(_table(rows.values()), with_holm(_table(choices)))
+
+
+def read_comparison(workspace: Workspace) -> Comparison:
+    """Read the tables of a finished comparison."""
+    folder = workspace.compare_folder
+    return Comparison(*(read_table(folder / f"{name}.parquet") for name in ("points", "choices")))
+
+
+def with_holm(choices: pl.DataFrame) -> pl.DataFrame:
+    """Add ``p_holm``: p-values corrected for the number of strategies in each comparison.
+
+    A comparison is one student, train set, labels and metric. Baseline and random control are no
+    hypotheses, and have none.
+    """
+    is_tested = ~choices["strategy"].is_in(["baseline", "random"])
+    parts = choices.filter(is_tested).partition_by(*_GROUP, maintain_order=True)
+    corrected = [
+        part.select(*_GROUP, "strategy", p_holm=pl.Series(holm(part["p"].to_list())))
+        for part in parts
+    ]
+    if not corrected:
+        return choices.with_columns(p_holm=pl.lit(None, pl.Float64))
+    keys = [*_GROUP, "strategy"]
+    return choices.join(pl.concat(corrected), on=keys, how="left", maintain_order="left")
+
+
+def _check(workspace: Workspace, strategies: Sequence[Strategy]) -> None:
+    names = [strategy.name for strategy in strategies]
+    if len(set(names)) < len(names):
+        raise EarmarkError(f"a strategy is listed twice: {', '.join(names)}")
+    for strategy in strategies:
+        if strategy.needs_truth and workspace.truth is None:
+            raise EarmarkError(
+                f"strategy {strategy.name!r} needs the truth, which {workspace.root} does not "
+                "have; make a simulated dataset with `earmark import scenes` or `earmark hide`"
+            )
+
+
+def _row(book: MarkBook, basis: Basis, runs: Sequence[Student], metric: str) -> Row:
+    value, gain = book.values(basis, runs, metric), book.gains(basis, runs, metric)
+    by_class = _gains_by_class(book, basis, runs, metric)
+    return {
+        **identify(runs, basis, metric),
+        **measured(value, gain),
+        "classes_low": None if by_class is None else by_class.interval().low,
+        "classes_high": None if by_class is None else by_class.interval().high,
+        "p": p_value(gain),
+    }
+
+
+def identify(runs: Sequence[Student], basis: Basis, metric: str) -> Row:
+    """Return the columns that say what was measured: runs that differ by their seed alone."""
+    return {
+        "student": runs[0].network.name,
+        "train_set": runs[0].train_set,
+        "strategy": _name(runs[0]),
+        "point": runs[0].point,
+        "n_seeds": len(runs),
+        "split": basis.split,
+        "labels": basis.labels,
+        "metric": metric,
+    }
+
+
+def _name(student: Student) -> str:
+    return "baseline" if student == student.baseline else student.strategy.name
+
+
+def _gains_by_class(
+    book: MarkBook, basis: Basis, runs: Sequence[Student], metric: str
+) -> Draws | None:
+    """Return the mean gain over classes and how it varies with them; None where not known."""
+    if metric not in PER_CLASS:
+        return None
+    column = PER_CLASS[metric]
+    gains = [
+        book.marks[basis, run].per_class[column].to_numpy()
+        - book.marks[basis, run.baseline].per_class[column].to_numpy()
+        for run in runs
+    ]
+    return over_classes(np.mean(gains, axis=0), basis.n_resamples)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One strategy of one network on one train set: the runs (seeds) of every point, mild first."""
+
+    name: str
+    runs: Mapping[float, Sequence[Student]]
+
+    @property
+    def first(self) -> Student:
+        return next(iter(self.runs.values()))[0]
+
+    @property
+    def baselines(self) -> list[Student]:
+        return [run.baseline for run in next(iter(self.runs.values()))]
+
+
+def _lines(wanted: Sequence[Student]) -> list[_Line]:
+    found: dict[tuple[str, str, str], dict[float, Sequence[Student]]] = {}
+    for runs in by_seed(wanted):
+        key = (runs[0].network.name, runs[0].train_set, _name(runs[0]))
+        found.setdefault(key, {})[runs[0].point] = runs
+    return [_Line(name, points) for (_, _, name), points in found.items()]
+
+
+def _choose(book: MarkBook, lines: Sequence[_Line], choose_by: str) -> list[float | None]:
+    """Return the chosen point of every line; None stands for doing nothing.
+
+    The random control is not chosen but taken where the mask is, or as near as it has a point.
+    """
+    basis = next(one for one in book.bases if (one.split, one.labels) == ("tune", "given"))
+    chosen: dict[tuple[str, str, str], float | None] = {}
+    for line in lines:
+        draws: dict[float | None, Draws] = {None: book.gains(basis, line.baselines, choose_by)}
+        draws |= {point: book.gains(basis, runs, choose_by) for point, runs in line.runs.items()}
+        chosen[_key(line)] = mildest_within_one_error(draws)
+    for line in lines:
+        if line.first.strategy.policy == "random":
+            wanted = chosen.get((*_key(line)[:2], "mask")) or 0.0
+            chosen[_key(line)] = min(line.runs, key=lambda point: abs(point - wanted))
+    return [chosen[_key(line)] for line in lines]
+
+
+def _key(line: _Line) -> tuple[str, str, str]:
+    return line.first.network.name, line.first.train_set, line.name
+
+
+def _choice_row(
+    rows: Mapping[tuple[Student, Basis, str], Row],
+    basis: Basis,
+    metric: str,
+    line: _Line,
+    chosen: float | None,
+) -> Row:
+    """Return what a strategy is worth at its chosen point, and at the best point of ``eval``."""
+    nothing = rows[line.baselines[0], basis, metric]
+    at = {point: rows[runs[0], basis, metric] for point, runs in line.runs.items()}
+    papers = max(at.values(), key=lambda row: _rank(row["value"]))
+    return {
+        **(nothing if chosen is None else at[chosen]),
+        "strategy": line.name,
+        "point": chosen,
+        "chosen_on_eval_point": papers["point"],
+        "chosen_on_eval": papers["value"],
+    }
+
+
+def _rank(value: float | str | None) -> float:
+    return -np.inf if not isinstance(value, float) or np.isnan(value) else value
+
+
+def _table(rows: Iterable[Row]) -> pl.DataFrame:
+    return pl.DataFrame(list(rows), infer_schema_length=None)

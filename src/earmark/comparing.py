@@ -1,0 +1,181 @@
+"""The verbs of the researcher's bench: ``compare`` and ``iterate``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import polars as pl
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from earmark.console import (
+    AsJson,
+    EngineOption,
+    RecipeOption,
+    Work,
+    Workers,
+    chosen_engine,
+    chosen_recipe,
+    tell,
+)
+from earmark.errors import EarmarkError
+from earmark.params import CompareParams, Recipe
+
+compare_app = typer.Typer()
+
+Strategies = Annotated[
+    list[str] | None,
+    typer.Option("--strategy", help="Such as mask, precision/soft, hill, mask+adjust; repeatable."),
+]
+Seeds = Annotated[str | None, typer.Option(help="Numbers with commas between: 0,1,2.")]
+Percents = Annotated[
+    str | None, typer.Option("--points", help="Discard percents with commas between.")
+]
+
+SHOWN_METRICS = ("lwlrap", "lwlrap_calibrated", "d_prime_all", "map")
+"""Columns of the table that ``compare`` prints; the files hold all."""
+
+
+@compare_app.command()
+def compare(
+    work: Work,
+    strategy: Strategies = None,
+    points: Percents = None,
+    seeds: Seeds = None,
+    choose_by: Annotated[
+        str | None, typer.Option(help="Metric on tune that chooses the point of a strategy.")
+    ] = None,
+    recipe: RecipeOption = None,
+    workers: Workers = None,
+    engine: EngineOption = "local",
+    as_json: AsJson = False,
+) -> None:
+    """Compare strategies: points chosen on tune, differences on eval with honest intervals."""
+    from earmark.compare import run_compare
+    from earmark.progress import Display
+    from earmark.scoring import Scores
+    from earmark.workspace import Workspace
+
+    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
+    params = _params(chosen, strategy, points, seeds, choose_by)
+    scores = Scores.open(workspace.scores_folder(chosen.teacher.name))
+    with Display() as progress:
+        comparison = run_compare(
+            workspace,
+            chosen.students,
+            params,
+            scores,
+            chosen.cross_fit,
+            engine=chosen_engine(workers, engine, chosen.resources),
+            progress=progress,
+        )
+    if not as_json:
+        _print_choices(comparison.choices, params.choose_by)
+    tell(
+        as_json,
+        next_command=f"earmark report {work}",
+        wrote=workspace.compare_folder,
+        strategies=len(params.strategies),
+    )
+
+
+@compare_app.command()
+def iterate(
+    work: Work,
+    strategy: Annotated[str, typer.Option(help="One operating point, such as mask@1.")] = "mask@1",
+    rounds: Annotated[int, typer.Option(min=1, help="How often a student becomes teacher.")] = 2,
+    seeds: Seeds = None,
+    recipe: RecipeOption = None,
+    workers: Workers = None,
+    engine: EngineOption = "local",
+    as_json: AsJson = False,
+) -> None:
+    """Let students become teachers for some rounds, and measure every round."""
+    from earmark.iterating import run_rounds
+    from earmark.progress import Display
+    from earmark.scoring import Scores
+    from earmark.workspace import Workspace
+
+    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
+    params = _params(chosen, None, None, seeds, None)
+    scores = Scores.open(workspace.scores_folder(chosen.teacher.name))
+    with Display() as progress:
+        curve = run_rounds(
+            workspace,
+            chosen.students[0],
+            params,
+            strategy,
+            scores,
+            chosen.cross_fit,
+            rounds,
+            engine=chosen_engine(workers, engine, chosen.resources),
+            progress=progress,
+        )
+    if not as_json:
+        _print_rounds(curve)
+    tell(as_json, wrote=workspace.compare_folder / "rounds.parquet", rounds=rounds)
+
+
+def _params(
+    recipe: Recipe,
+    strategies: list[str] | None,
+    points: str | None,
+    seeds: str | None,
+    choose_by: str | None,
+) -> CompareParams:
+    """Return the recipe's comparison with what the command line says in place of it."""
+    given: dict[str, object] = {
+        "strategies": strategies or None,
+        "discard_percents": None if points is None else _numbers("--points", points),
+        "seeds": None if seeds is None else [int(seed) for seed in _numbers("--seeds", seeds)],
+        "choose_by": choose_by,
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    try:
+        return CompareParams.model_validate({**recipe.compare.model_dump(), **changes})
+    except ValueError as error:
+        raise EarmarkError(f"the comparison makes no sense: {error}") from None
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise EarmarkError(f"{option} are numbers with commas between, got {text!r}") from None
+
+
+def _print_choices(choices: pl.DataFrame, choose_by: str) -> None:
+    """Print each strategy's worth on eval, at the point chosen on tune."""
+    given = choices.filter(labels="given")
+    for line in given.partition_by("student", "train_set", maintain_order=True):
+        title = f"{line['student'][0]}, {line['train_set'][0]}: eval, chosen by {choose_by} on tune"
+        table = Table("strategy", "point", *SHOWN_METRICS, "p (Holm)", "on eval*", title=title)
+        for own in line.partition_by("strategy", maintain_order=True):
+            cells = {row["metric"]: row for row in own.iter_rows(named=True)}
+            chosen = cells[choose_by]
+            point = chosen["point"]
+            table.add_row(
+                chosen["strategy"],
+                "none" if point is None else f"{point:g}",
+                *(_cell(cells[metric]) for metric in SHOWN_METRICS),
+                "" if chosen["p_holm"] is None else f"{chosen['p_holm']:.3f}",
+                f"{chosen['chosen_on_eval']:.3f} at {chosen['chosen_on_eval_point']:g}",
+            )
+        Console().print(table)
+    print("differences with 90 % intervals over clips and seeds;")
+    print(f"* {choose_by} at the point chosen on eval itself, as the paper did")
+
+
+def _cell(row: dict[str, float]) -> str:
+    low, high = row["difference_low"], row["difference_high"]
+    return f"{row['value']:.3f} ({row['difference']:+.3f} [{low:+.3f}, {high:+.3f}])"
+
+
+def _print_rounds(curve: pl.DataFrame) -> None:
+    table = Table("round", *SHOWN_METRICS, title="eval, labels as given")
+    shown = curve.filter(split="eval", labels="given")
+    for own in shown.partition_by("train_set", "round", maintain_order=True):
+        cells = {row["metric"]: row for row in own.iter_rows(named=True)}
+        table.add_row(str(own["round"][0]), *(_cell(cells[metric]) for metric in SHOWN_METRICS))
+    Console().print(table)

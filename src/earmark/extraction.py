@@ -1,0 +1,263 @@
+"""From sound files to the frame store: one task for each shard.
+
+A shard is written aside, renamed, and sealed by a table of its own. Whatever ends the work, the
+same call goes on with the shards that are missing, and the bytes in the end depend only on the
+clips and the parameters, not on where or how often a task ran.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from earmark.artefacts import is_current, read_json, read_table, write_table
+from earmark.audio import UnreadableAudio, local_file, read_clip
+from earmark.engine import LOCAL, Engine, Task
+from earmark.errors import EarmarkError
+from earmark.features import YAMNET, log_mel
+from earmark.frames import CLIPS_PER_SHARD, FrameStore
+from earmark.params import FrontEndParams, digest
+from earmark.progress import SILENT, AsOneJob, Meter, Progress
+from earmark.remote_files import place_of
+from earmark.shards import (
+    LAYOUT_VERSION,
+    FrameFormat,
+    Row,
+    check_unique,
+    content_digest,
+    damage,
+    fingerprint,
+    part_path,
+    read_parts,
+    seal,
+    shard_path,
+    write_shard,
+)
+from earmark.workspace import Workspace
+
+MIN_SHARDS, MIN_CLIPS_PER_SHARD = 32, 16
+"""Smaller sets get smaller shards, so that all cores have work; never by the number of cores."""
+
+SOURCE_EDGE_BYTES = 1 << 16
+"""A source file is known by its size and this many of its first and last bytes."""
+
+
+def extract_frames(
+    workspace: Workspace,
+    params: FrontEndParams = YAMNET,
+    *,
+    clips_per_shard: int = CLIPS_PER_SHARD,
+    engine: Engine = LOCAL,
+    progress: Progress = SILENT,
+) -> FrameStore:
+    """Write the log-mel frames of a workspace's clips, and the quarantine of unreadable ones.
+
+    Shards that are there already are kept, unless a file that could not be read has changed since;
+    a store that is complete is just opened, and so is one of frames from elsewhere (embeddings
+    that an import brought). Raises EarmarkError where not one clip can be read.
+    """
+    folder = workspace.frames_folder
+    if _is_from_elsewhere(folder):
+        return FrameStore.open(folder)
+    shards = _plan(workspace, params, clips_per_shard)
+    pending = [shard for shard in shards if not _is_done(shard)]
+    if pending:
+        meter = progress.job("features", len(workspace.clips), "clips")
+        meter.advance(len(workspace.clips) - sum(len(shard.clips) for shard in pending))
+        _extract_shards(folder, pending, engine, AsOneJob(meter))
+    parts, frame_format = read_parts(folder, len(shards)), _log_mel_format(params)
+    store_digest = content_digest(parts, frame_format, workspace.audio_digest)
+    if not is_current(folder, store_digest):
+        _write_quarantine(workspace, parts)
+        seal(folder, parts, frame_format, store_digest)
+    return FrameStore.open(folder)
+
+
+def _extract_shards(
+    folder: Path, shards: Sequence[_Shard], engine: Engine, progress: Progress
+) -> None:
+    # An older seal must not stand beside newer frames. It goes here and not in the tasks, so that
+    # a task which runs twice takes away nothing that its twin has finished.
+    for path in [folder / "meta.json", *(part_path(folder, shard.number) for shard in shards)]:
+        path.unlink(missing_ok=True)
+    engine.map(
+        [
+            Task(
+                f"features, shard {shard.number}",
+                _extract_shard,
+                {"shard": shard},
+                len(shard.clips),
+                "clips",
+                stage="features",
+            )
+            for shard in shards
+        ],
+        progress,
+    )
+
+
+def _is_from_elsewhere(folder: Path) -> bool:
+    """Tell whether a finished store holds frames that were not made from audio here."""
+    meta = folder / "meta.json"
+    return meta.exists() and read_json(meta).get("front_end") is None
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """One task of the extraction: the frames of some clips."""
+
+    folder: Path
+    number: int
+    clips: pl.DataFrame
+    root: Path
+    params: FrontEndParams
+
+    @cached_property
+    def digest(self) -> str:
+        """Identifies the parameters and the clips of this shard alone."""
+        return digest(LAYOUT_VERSION, self.params, self.clips.write_csv())
+
+
+def _plan(workspace: Workspace, params: FrontEndParams, clips_per_shard: int) -> list[_Shard]:
+    """Cut the clips into shards; the cut depends on nothing but their number."""
+    clips = workspace.clips.select("clip_id", "audio", "start_seconds", "end_seconds")
+    if len(clips) == 0:
+        raise EarmarkError(f"{workspace.root}: the workspace has no clips to extract frames from")
+    check_unique(workspace.root, clips["clip_id"])
+    n_clips = max(-(-len(clips) // MIN_SHARDS), MIN_CLIPS_PER_SHARD)
+    n_clips = min(n_clips, clips_per_shard)
+    return [
+        _Shard(workspace.frames_folder, number, part, workspace.root, params)
+        for number, part in enumerate(clips.iter_slices(n_clips))
+    ]
+
+
+def _is_done(shard: _Shard) -> bool:
+    """Tell whether a shard is there, whole, of these clips, and its unreadable files as they were.
+
+    A drive that was not mounted, or a file that was fetched again, is thus tried once more.
+    """
+    seal_path = part_path(shard.folder, shard.number)
+    if not seal_path.exists():
+        return False
+    part = read_table(seal_path)
+    if not (part["digest"] == shard.digest).all():
+        return False
+    path, n_frames = shard_path(shard.folder, shard.number), int(part["n_frames"].sum())
+    if damage(path, n_frames, _log_mel_format(shard.params)):
+        return False
+    unread = part.select("source", "reason").with_columns(shard.clips["audio"])
+    unread = unread.filter(pl.col("reason").is_not_null() & pl.col("audio").is_not_null())
+    return all(
+        _source(place_of(shard.root, audio)) == source
+        for audio, source in unread.select("audio", "source").iter_rows()
+    )
+
+
+def _source(place: str | Path) -> str | None:
+    """Identify a file that may not be there; see :func:`_file_fingerprint`."""
+    try:
+        with local_file(place) as path:
+            return _file_fingerprint(path)
+    except UnreadableAudio:
+        return None
+
+
+def _extract_shard(shard: _Shard, meter: Meter) -> None:
+    """Decode and transform the clips of one shard: the task of a worker.
+
+    A shard that is there is left alone: a task is started again when only its answer was lost.
+    """
+    if _is_done(shard):
+        meter.advance(len(shard.clips), "found")
+        return
+    rows, frame_format = _extracted(shard, meter), _log_mel_format(shard.params)
+    write_shard(shard.folder, shard.number, shard.digest, rows, frame_format)
+
+
+def _extracted(shard: _Shard, meter: Meter) -> Iterator[Row]:
+    for audio, clips in itertools.groupby(shard.clips.iter_rows(), key=lambda clip: clip[1]):
+        for row in _extract_file(shard, audio, [(name, *span) for name, _, *span in clips], meter):
+            yield row
+            meter.advance(1)
+
+
+def _extract_file(
+    shard: _Shard, audio: str | None, clips: Sequence[tuple[Any, ...]], meter: Meter
+) -> Iterator[Row]:
+    """Extract clips (identifier, start, end) of one file, which is fetched once."""
+    if audio is None:
+        yield from (Row(clip_id, None, None, "no audio file given") for clip_id, *_ in clips)
+        return
+    try:
+        with local_file(place_of(shard.root, audio)) as path:
+            source = _file_fingerprint(path)
+            for clip_id, *span in clips:
+                meter.advance(0, f"clip {clip_id}")  # the last word, should it end the process
+                yield _extract(path, source, shard.params, clip_id, *span)
+    except UnreadableAudio as error:  # not even the file could be fetched
+        yield from (Row(clip_id, None, None, error.reason) for clip_id, *_ in clips)
+
+
+def _extract(
+    path: Path,
+    source: str | None,
+    params: FrontEndParams,
+    clip_id: str,
+    start_seconds: float | None,
+    end_seconds: float | None,
+) -> Row:
+    try:
+        waveform = read_clip(path, params.sample_rate_hz, start_seconds, end_seconds)
+    except UnreadableAudio as error:
+        return Row(clip_id, None, source, error.reason)
+    return Row(clip_id, log_mel(waveform, params).astype(np.float16), source)
+
+
+def _write_quarantine(workspace: Workspace, parts: pl.DataFrame) -> None:
+    """List the clips without frames; refuse to go on where that is all of them."""
+    audio = workspace.clips["audio"].cast(pl.String)
+    unread = parts.with_columns(audio).filter(pl.col("reason").is_not_null())
+    write_table(workspace.quarantine_path, unread.select("clip_id", "audio", "reason"))
+    if len(unread) == len(parts):
+        raise EarmarkError(
+            f"none of the {len(parts):,} clips of {workspace.root} could be read; the first is "
+            f"{unread['audio'][0]}: {unread['reason'][0]}. Is the audio where clips.parquet says? "
+            f"All reasons are in {workspace.quarantine_path}"
+        )
+
+
+def _log_mel_format(params: FrontEndParams) -> FrameFormat:
+    return FrameFormat(
+        n_bands=params.n_bands,
+        dtype="float16",
+        patch_frames=params.patch_frames,
+        patch_hop_frames=params.patch_hop_frames,
+        front_end=params.model_dump(),
+    )
+
+
+def _file_fingerprint(path: Path) -> str | None:
+    """Identify a file by its size and its two ends; None where it cannot be read.
+
+    Times are left out, so that a copy is the same file; the middle is left out, so that an hour
+    cut into hundreds of clips is not read hundreds of times.
+    """
+    try:
+        if not path.is_file():
+            return None
+        with open(path, "rb") as file:
+            n_bytes = os.fstat(file.fileno()).st_size
+            head = file.read(SOURCE_EDGE_BYTES)
+            file.seek(max(n_bytes - SOURCE_EDGE_BYTES, 0))
+            return fingerprint(str(n_bytes).encode(), head, file.read(SOURCE_EDGE_BYTES))
+    except OSError:
+        return None

@@ -1,0 +1,91 @@
+"""The teacher's scores of clips that it was never trained on: the tune and eval splits.
+
+They say which labels of an evaluation set are suspect. A cross-fitted teacher is several networks;
+its score is the mean of their logits.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from earmark.artefacts import is_current, read_json
+from earmark.engine import LOCAL, Engine, Task
+from earmark.errors import EarmarkError
+from earmark.examples import examples_of
+from earmark.frames import FrameStore
+from earmark.networks import load_network
+from earmark.params import CrossFitParams, ModelParams, digest
+from earmark.progress import SILENT, Meter, Progress
+from earmark.scoring import Scores, readable_clips, score_clips, write_scores
+from earmark.workspace import Workspace
+
+
+def score_held_out(
+    workspace: Workspace,
+    scores: Scores,
+    params: CrossFitParams,
+    *,
+    engine: Engine = LOCAL,
+    progress: Progress = SILENT,
+) -> Scores:
+    """Score the tune and eval splits with the networks behind a teacher's scores, or find them.
+
+    ``scores`` are those of the train split, made with ``params``. A teacher from elsewhere left
+    scores but no network, and cannot be asked again.
+    """
+    teacher = scores.folder.name
+    folder = workspace.scores_folder(f"{teacher}-held-out")
+    run_digest = digest("held out", scores.digest)
+    if is_current(folder, run_digest):
+        return Scores.open(folder)
+    models = teacher_folders(workspace, teacher, params)
+    if not can_score(workspace, teacher, params):
+        raise EarmarkError(
+            f"{workspace.root}: teacher {teacher!r} has scores but no network here, so the tune "
+            "and eval splits cannot be scored; train one with `earmark score`"
+        )
+    store = FrameStore.open(workspace.frames_folder)
+    parts = [readable_clips(workspace, store, split).store_rows for split in ("tune", "eval")]
+    rows = np.concatenate(parts)
+    shared = {"frames_folder": store.folder, "rows": rows}
+    tasks = [
+        Task(f"{path.name}, tune and eval", _score, {"model": path, **shared}, len(rows), "clips")
+        for path in models
+    ]
+    logits, best = zip(*engine.map(tasks, progress), strict=True)
+    return write_scores(
+        folder,
+        store.clip_ids.gather(rows),
+        scores.class_ids,
+        np.mean(logits, axis=0, dtype=np.float32),
+        best[0],
+        out_of_fold=True,
+        digest=run_digest,
+    )
+
+
+def can_score(workspace: Workspace, teacher: str, params: CrossFitParams) -> bool:
+    """Tell whether all networks of a teacher are there."""
+    folders = teacher_folders(workspace, teacher, params)
+    return all((folder / "meta.json").exists() for folder in folders)
+
+
+def teacher_folders(workspace: Workspace, teacher: str, params: CrossFitParams) -> list[Path]:
+    """Return the folders of a teacher's networks: one for each fold, or its only one."""
+    suffixes = [""] if params.in_sample else [f"-fold{fold}" for fold in range(params.n_folds)]
+    return [workspace.model_folder(teacher + suffix) for suffix in suffixes]
+
+
+def _score(
+    model: Path, frames_folder: Path, rows: NDArray[np.int64], meter: Meter
+) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
+    """Return logits and best patches [clip, class] of some clips by one network."""
+    store = FrameStore.open(frames_folder)
+    network = load_network(model)
+    params = ModelParams.model_validate(read_json(model / "params.json")["model"])
+    (logits,), best = score_clips(network, examples_of(params, store, rows))
+    meter.advance(len(rows))
+    return logits, best

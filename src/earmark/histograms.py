@@ -1,0 +1,198 @@
+"""Histograms of each class's scores: all that counting needs to know of them.
+
+Explicit scores and the highest implicit ones are counted exactly, in one pass over scores that
+need not fit in memory; the rest is estimated from a sample of clips.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter1d
+
+from earmark.bracketing import Summary, Tail, sample_scores, top_scores
+from earmark.labels import LabelSet
+from earmark.scores import ScoreMatrix, ScoresLike, find_unscored, open_scores
+
+TAIL_SHARE, TAIL_PER_PRIOR, MOST_TAIL_SHARE = 0.1, 5.0, 0.5
+"""The share of implicit scores that tells of missing labels, and is counted exactly: a tenth, or
+five times the class's share of positives, but no more than half. Long enough to show the negatives'
+slope, short enough for a curve."""
+
+N_BINS = 128
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Histograms:
+    """Counts of scores [class, bin]: implicit labels, explicit positives and negatives.
+
+    ``low`` and ``width`` [class] place the bins; scores beyond them count in the outer bins.
+    ``certainty`` [class, bin] of the implicit counts is 1 where they are exact, and the sampled
+    share of the clips where they are estimated.
+    """
+
+    low: Matrix
+    width: Matrix
+    implicit: Matrix
+    positives: Matrix
+    negatives: Matrix
+    certainty: Matrix
+
+    @property
+    def edges(self) -> Matrix:
+        """The edges [class, bin + 1] of the bins."""
+        return self.low[:, None] + np.arange(N_BINS + 1) * self.width[:, None]
+
+    def implicit_per_positive(self, q: float) -> Matrix:
+        """Return implicit labels per positive [class] above a quantile of the positives."""
+        is_high = np.arange(N_BINS) >= quantile_bins(self.positives, q)[:, None]
+        n_positives = (self.positives * is_high).sum(axis=1)
+        return np.asarray((self.implicit * is_high).sum(axis=1) / n_positives)
+
+    def of(self, classes: NDArray[np.bool_]) -> Histograms:
+        """Return the histograms of some classes."""
+        return Histograms(
+            self.low[classes],
+            self.width[classes],
+            self.implicit[classes],
+            self.positives[classes],
+            self.negatives[classes],
+            self.certainty[classes],
+        )
+
+
+def score_histograms(
+    labels: LabelSet, logits: ScoresLike | ScoreMatrix, summary: Summary | None = None
+) -> Histograms:
+    """Count the scores of each class: explicit ones and high implicit ones exactly.
+
+    Implicit scores below those in the tails of ``summary`` (by default a share that
+    :func:`tail_shares` gives) are estimated from a sample of clips.
+    """
+    scores = open_scores(logits, labels)
+    if summary is None:
+        shares = tail_shares(labels.n_positives, labels.n_implicit)
+        n_kept = (shares * labels.n_implicit).astype(np.int64)
+        summary = top_scores(labels, scores, np.where(find_unscored(scores), 0, n_kept)[None])
+    sample, n_sampled = sample_scores(labels, scores)
+    low, width = _bins(labels, summary, sample)
+    edges = low[:, None] + np.arange(N_BINS + 1) * width[:, None]
+    implicit = np.empty((labels.n_classes, N_BINS))
+    for column, one in enumerate(summary.classes):
+        n_implicit = int(labels.n_implicit[column])
+        implicit[column] = _implicit_counts(one.tail, sample[column], edges[column], n_implicit)
+    positives, negatives = (
+        _explicit_counts(labels.columns[chosen], summary.explicit[chosen], low, width)
+        for chosen in (labels.present, ~labels.present)
+    )
+    bounds = np.array([one.tail.bound for one in summary.classes], np.float64)
+    sampled_share = n_sampled / np.maximum(labels.n_implicit, 1)
+    is_exact = edges[:, :-1] >= bounds[:, None]
+    certainty = np.where(is_exact, 1.0, np.maximum(sampled_share, 1e-6)[:, None])
+    return Histograms(low, width, implicit, positives, negatives, certainty)
+
+
+def tail_shares(n_positives: NDArray[np.number], n_implicit: NDArray[np.number]) -> Matrix:
+    """Return the share [class] of the implicit scores that tells of missing labels."""
+    prior = n_positives / np.maximum(n_implicit, 1)
+    return np.clip(TAIL_PER_PRIOR * prior, TAIL_SHARE, MOST_TAIL_SHARE)
+
+
+def _bins(labels: LabelSet, summary: Summary, sample: NDArray[np.float32]) -> tuple[Matrix, Matrix]:
+    """Place the bins of each class over its scores, not stretched by outliers.
+
+    They begin where a fiftieth of the sampled scores lies below, and end at the highest score, or
+    10 sds above the sample's median or 3 above the positives' mean, whichever of these is higher.
+    """
+    low, reach = _sampled_range(sample)
+    columns, explicit = labels.columns[labels.present], summary.explicit[labels.present]
+    is_scored = ~np.isnan(explicit)
+    columns, explicit = columns[is_scored], explicit[is_scored].astype(np.float64)
+    n = np.maximum(np.bincount(columns, minlength=len(low)), 1)
+    mean = np.bincount(columns, explicit, len(low)) / n
+    sd = np.sqrt(np.bincount(columns, (explicit - mean[columns]) ** 2, len(low)) / n)
+    lowest, highest = np.full(len(low), np.inf), np.full(len(low), -np.inf)
+    np.minimum.at(lowest, columns, explicit)
+    np.maximum.at(highest, columns, explicit)
+    is_positive = np.isfinite(highest)
+    reach = np.where(is_positive, np.fmax(reach, mean + 3 * sd), reach)
+    tails = [one.tail for one in summary.classes]
+    kept = [tail.centres[-1] if tail.counts.any() else -np.inf for tail in tails]
+    top = np.maximum(np.maximum(highest, kept), sample.max(axis=1, initial=-np.inf))
+    low = np.where(np.isfinite(low), low, lowest)  # no implicit score in the sample
+    high = np.fmin(top, np.where(np.isfinite(reach), reach, top))
+    is_empty = ~np.isfinite(high - low)  # no implicit score and no positive
+    low, high = np.where(is_empty, 0.0, low), np.where(is_empty, 1.0, high)
+    return low, np.maximum((high - low) / N_BINS, 1e-6 * np.maximum(np.abs(high), 1e-6))
+
+
+def _sampled_range(sample: NDArray[np.float32]) -> tuple[Matrix, Matrix]:
+    """Return the 2 % quantile and ten sds above the median [class]; infinite without scores."""
+    n_missing = np.isneginf(sample).sum(axis=1)
+    n = sample.shape[1] - n_missing
+    padded = np.pad(sample, ((0, 0), (0, 1)), constant_values=np.inf)
+    low, middle, upper = (
+        np.take_along_axis(padded, (n_missing + (q * n).astype(np.int64))[:, None], 1)[:, 0]
+        for q in (0.02, 0.5, 0.9)
+    )
+    with np.errstate(invalid="ignore"):
+        reach = middle + 10 * (upper - middle) / 1.28
+    return low.astype(np.float64), np.where(np.isfinite(low), reach, np.inf).astype(np.float64)
+
+
+def _implicit_counts(
+    tail: Tail, sample: NDArray[np.float32], edges: Matrix, n_implicit: int
+) -> Matrix:
+    """Count the tail [bin], and the other implicit scores as the sample spreads below it."""
+    places = np.searchsorted(edges[1:-1], tail.centres)
+    counts = np.bincount(places, weights=tail.counts, minlength=N_BINS)
+    below = sample[np.isfinite(sample) & (sample <= tail.bound)]
+    if not len(below):
+        below = np.array([max(tail.bound, np.float32(edges[0]))])
+    spread = np.diff(np.searchsorted(below, edges[1:-1]), prepend=0, append=len(below))
+    return np.asarray(counts + spread * (n_implicit - tail.counts.sum()) / len(below))
+
+
+def _explicit_counts(
+    columns: NDArray[np.integer], scores: NDArray[np.float32], low: Matrix, width: Matrix
+) -> Matrix:
+    """Count explicit scores [class, bin]."""
+    is_scored = ~np.isnan(scores)
+    columns, scores = columns[is_scored], scores[is_scored]
+    places = ((scores - low[columns]) / width[columns]).astype(np.int64).clip(0, N_BINS - 1)
+    flat = np.bincount(columns * N_BINS + places, minlength=len(low) * N_BINS)
+    return flat.reshape(-1, N_BINS).astype(np.float64)
+
+
+def quantile_bins(counts: Matrix, q: float | Matrix) -> NDArray[np.int64]:
+    """Return the bin [class] in which a quantile of the counts lies; 0 without counts."""
+    n = np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
+    shares = np.cumsum(counts, axis=1) / n
+    is_below = shares < np.reshape(q, (-1, 1)) * (shares[:, -1:] > 0)
+    return np.asarray(is_below.sum(axis=1))
+
+
+def moments(counts: Matrix) -> tuple[Matrix, Matrix]:
+    """Return mean and variance [class] of counts, in bins; a class without counts is an error."""
+    bins = np.arange(N_BINS)
+    n = counts.sum(axis=1)
+    mean = counts @ bins / n
+    variance = (counts * (bins - mean[:, None]) ** 2).sum(axis=1) / n
+    return mean, variance + 1 / 12  # the width of a bin
+
+
+def smoothed(counts: Matrix) -> Matrix:
+    """Return the density [class, bin] of counts, smoothed by Silverman's rule."""
+    _, variance = moments(counts)
+    n = counts.sum(axis=1)
+    spread = (quantile_bins(counts, 0.75) - quantile_bins(counts, 0.25)) / 1.34
+    sigmas = np.maximum(0.9 * np.minimum(np.sqrt(variance), spread) * n**-0.2, 0.5)
+    rows = [
+        gaussian_filter1d(row, s, mode="nearest") for row, s in zip(counts, sigmas, strict=True)
+    ]
+    smooth = np.array(rows).reshape(counts.shape)
+    return np.asarray(smooth / smooth.sum(axis=1, keepdims=True))

@@ -1,0 +1,162 @@
+"""How sure a number is: bootstrap intervals over clips, seeds and classes, and p-values.
+
+Clips are resampled, and every student is measured on the same resamples, so that the difference of
+two students is paired. The interval is the basic one, 2 * value - quantiles: a resample repeats
+clips, which makes ranking easier and biases d' and average precision upwards, by as much as the
+sample itself is biased against the population. Reflecting the quantiles takes both away. So the
+interval is the population's, and a biased value may lie close to its upper end, or beyond.
+
+Seeds are a random effect: see :func:`with_seeds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from earmark.errors import EarmarkError
+from earmark.metrics import Floats, check_level, mean_over_classes
+
+Point = TypeVar("Point")
+
+
+class Interval(NamedTuple):
+    """A number and the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Draws(NamedTuple):
+    """A number as measured, and as measured on every resample [resample]."""
+
+    value: float
+    resamples: Floats
+
+    def __sub__(self, other: Draws) -> Draws:
+        """Return the paired difference of two numbers measured on the same resamples."""
+        return Draws(self.value - other.value, self.resamples - other.resamples)
+
+    def interval(self, level: float = 0.9) -> Interval:
+        """Return the number with its basic bootstrap interval."""
+        return Interval(self.value, *interval(self.value, self.resamples, level))
+
+    @property
+    def error(self) -> float:
+        """The standard error: how far resamples spread."""
+        return float(np.nanstd(self.resamples)) if np.isfinite(self.resamples).any() else np.nan
+
+
+def resample_weights(n_clips: int, n_resamples: int, seed: int) -> NDArray[np.uint16]:
+    """Draw how often each resample contains each clip: uint16 [resample, clip].
+
+    A resample draws ``n_clips`` clips with replacement, so each row adds up to ``n_clips``. More
+    resamples with the same seed begin with the same rows.
+    """
+    if n_clips < 1:
+        raise EarmarkError("there are no clips to draw from")
+    random = np.random.default_rng(seed)
+    weights = np.empty((n_resamples, n_clips), np.uint16)
+    for row in weights:
+        row[:] = np.bincount(random.integers(n_clips, size=n_clips), minlength=n_clips)
+    return weights
+
+
+def interval(value: float, resamples: ArrayLike, level: float = 0.9) -> tuple[float, float]:
+    """Return the basic bootstrap interval of a number measured on resamples [resample].
+
+    Resamples that could not be measured (NaN) are left out; with none left it is (NaN, NaN).
+
+    >>> interval(10.0, [9.0, 10.0, 11.0, 12.0, 13.0], level=0.5)
+    (8.0, 10.0)
+    """
+    check_level(level)
+    array = np.asarray(resamples, np.float64)
+    measured = array[~np.isnan(array)]
+    if not len(measured):
+        return float("nan"), float("nan")
+    low, high = np.quantile(measured, [(1 - level) / 2, (1 + level) / 2])
+    return 2 * value - float(high), 2 * value - float(low)
+
+
+def with_seeds(runs: Sequence[Draws], seed: int = 0) -> Draws:
+    """Return the mean over training runs that differ by their seed, and how it varies.
+
+    Every run was measured on the same resamples. Their mean moves with the clips, and also because
+    other seeds would have given other runs: by t * sqrt(v / n), with t drawn from Student's
+    distribution with n - 1 degrees of freedom for each resample (from ``seed``), and v the variance
+    between runs beyond what the clips explain. With one run nothing is known of v, and it is left
+    out. With two, t is so wide that little can be said; three or more are better.
+    """
+    values = np.array([run.value for run in runs])
+    resamples = np.stack([run.resamples for run in runs])  # [run, resample]
+    mean = resamples.mean(axis=0)
+    n = len(runs)
+    if n > 1:
+        by_clips = (resamples - mean).var(axis=1).mean() * n / (n - 1)
+        between = max(values.var(ddof=1) - by_clips, 0.0)
+        t = np.random.default_rng([seed, n]).standard_t(n - 1, len(mean))
+        mean = mean + np.sqrt(between / n) * t
+    return Draws(float(values.mean()), mean)
+
+
+def over_classes(per_class: ArrayLike, n_resamples: int, seed: int = 0) -> Draws:
+    """Return the mean over classes [class], and how it would vary with other classes.
+
+    Classes are drawn with replacement; NaN, a class that cannot be measured, is left out.
+    """
+    values = np.asarray(per_class, np.float64)
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return Draws(float("nan"), np.full(n_resamples, np.nan))
+    chosen = np.random.default_rng(seed).integers(len(values), size=(n_resamples, len(values)))
+    return Draws(float(values.mean()), mean_over_classes(values[chosen]))
+
+
+def p_value(difference: Draws) -> float:
+    """Return the two-sided p-value of a difference: how often chance alone goes as far from 0.
+
+    Resamples stray from the number as it would stray from 0 if nothing had changed. At least
+    1 / (resamples + 1); 1 for a difference of exactly 0, and NaN where it was not measured.
+    """
+    strays = np.abs(difference.resamples - difference.value)
+    strays = strays[~np.isnan(strays)]
+    if not len(strays) or np.isnan(difference.value):
+        return float("nan")
+    return float((1 + (strays >= abs(difference.value)).sum()) / (len(strays) + 1))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct p-values for being several (Holm 1979); NaN stays and is not counted.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    given = np.asarray(p_values, np.float64)
+    order = [place for place in np.argsort(given) if not np.isnan(given[place])]
+    corrected, lowest = given.copy(), 0.0
+    for rank, place in enumerate(order):
+        lowest = max(lowest, min((len(order) - rank) * given[place], 1.0))
+        corrected[place] = lowest
+    return [float(value) for value in corrected]
+
+
+def mildest_within_one_error(points: Mapping[Point, Draws]) -> Point:
+    """Choose an operating point by the one-standard-error rule; points stand from mild to strong.
+
+    That is the mildest point whose value is within one standard error of the best point's, the
+    error being that of their paired difference.
+    """
+    measured = {point: draws for point, draws in points.items() if np.isfinite(draws.value)}
+    if not measured:
+        raise EarmarkError("no operating point could be measured: are there labels to measure by?")
+    best = max(measured.values(), key=lambda draws: draws.value)
+    for point, draws in measured.items():
+        difference = best - draws
+        if difference.value <= difference.error:
+            return point
+    raise AssertionError("the best point is within one error of itself")

@@ -1,0 +1,104 @@
+"""The student as the next teacher: several rounds of flagging and training.
+
+In every round students are trained on what the last teacher flagged, first in folds, so that their
+scores of the train split are out of fold, and these scores flag the labels of the next round. The
+folds are always the same ones, but a clip's flag was decided by networks that had seen the other
+folds, so a little of a clip's own label may come back to it after the first round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+
+from earmark.artefacts import write_table
+from earmark.assessment import METRICS, bases, mark_students
+from earmark.compare import identify
+from earmark.engine import LOCAL, Engine
+from earmark.errors import EarmarkError
+from earmark.frames import FrameStore
+from earmark.params import CompareParams, CrossFitParams, NetworkParams
+from earmark.progress import SILENT, Progress
+from earmark.scoring import Scores, cross_fit
+from earmark.strategies import Strategy, parse_strategy
+from earmark.students import Student, TrainSet, combine, train_students
+from earmark.sweep import by_seed, measured
+from earmark.workspace import Workspace
+
+
+def run_rounds(
+    workspace: Workspace,
+    network: NetworkParams,
+    params: CompareParams,
+    strategy: str,
+    scores: Scores,
+    folds: CrossFitParams,
+    n_rounds: int,
+    *,
+    engine: Engine = LOCAL,
+    progress: Progress = SILENT,
+) -> pl.DataFrame:
+    """Let students become teachers for some rounds; write and return the curve per round.
+
+    ``strategy`` names one operating point, such as ``mask@1``; ``scores`` are the first teacher's
+    of the train split. Columns: those of :func:`earmark.compare.identify`, round (0: the first
+    teacher's flags), and those of :func:`earmark.sweep.measured`; differences are from the
+    baseline.
+    """
+    chosen, point = one_point(strategy, params)
+    runs = combine([network], params.train_sets, params.seeds, [(chosen, point)])
+    wanted: list[Student] = []
+    for number in range(n_rounds + 1):
+        if number:
+            teacher = replace(runs[0], round=number - 1)
+            scores = next_teacher(workspace, teacher, scores, folds, engine, progress)
+        own = [replace(run, round=number) for run in runs]
+        known = [*(run.baseline for run in own), *own]
+        train_students(
+            workspace, known, params.train_sets, scores, engine=engine, progress=progress
+        )
+        wanted += own
+    against = bases(workspace, params.n_resamples)
+    book = mark_students(workspace, wanted, against, engine=engine, progress=progress)
+    curve = pl.DataFrame(
+        [
+            {**identify(own, basis, metric), "round": own[0].round}
+            | measured(book.values(basis, own, metric), book.gains(basis, own, metric))
+            for own in by_seed(wanted)
+            for basis in against
+            for metric in METRICS
+        ]
+    )
+    write_table(workspace.compare_folder / "rounds.parquet", curve)
+    return curve
+
+
+def one_point(text: str, params: CompareParams) -> tuple[Strategy, float]:
+    """Read a strategy that has exactly one operating point."""
+    strategy = parse_strategy(text, params.discard_percents)
+    if len(strategy.points) != 1:
+        raise EarmarkError(
+            f"strategy {text!r} has {len(strategy.points)} operating points; rounds need one: "
+            f"write it as in '{strategy.name}@1'"
+        )
+    return strategy, strategy.points[0]
+
+
+def next_teacher(
+    workspace: Workspace,
+    student: Student,
+    scores: Scores,
+    folds: CrossFitParams,
+    engine: Engine = LOCAL,
+    progress: Progress = SILENT,
+) -> Scores:
+    """Score the whole train split with a student, out of fold, told what ``scores`` flag."""
+    store = FrameStore.open(workspace.frames_folder)
+    data = TrainSet.open(workspace, store, 1.0, student.strategy.labels, scores)
+    treated = data.treated.of([data.tell([student.trained])[student.trained]])
+    name = f"{student.name}-teacher"
+    network = student.seeded_network.model_copy(update={"name": name.replace("+", "-")})
+    return cross_fit(
+        workspace, network, folds, supervise=treated.select, engine=engine, progress=progress
+    )

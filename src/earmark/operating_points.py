@@ -1,0 +1,116 @@
+"""Operating points: which per cent of a class's implicit labels is ignored, and above which score.
+
+For class c with n implicit labels and a discard of q per cent, k = floor(q / 100 * n) in exact
+decimal arithmetic. The threshold is the (k + 1)-th largest implicit score, and an implicit label
+is ignored where its score is strictly greater. So at most k labels are ignored, and ties at the
+edge are never split. Operating points are nested: a table of thresholds stands for all their
+label sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.bracketing import top_scores
+from earmark.errors import EarmarkError
+from earmark.labels import IMPLICIT, LabelSet
+from earmark.params import PAPER_DISCARD_PERCENTS
+from earmark.scores import ScoreMatrix, ScoresLike, find_unscored, open_scores
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The thresholds of every operating point and class.
+
+    ``values`` float32 [point, class], +inf where nothing is ignored (k = 0, or the class has no
+    scores); ``n_implicit`` int64 [class]; ``n_ignored`` int64 [point, class].
+    """
+
+    discard_percents: tuple[float, ...]
+    values: NDArray[np.float32]
+    n_implicit: NDArray[np.int64]
+    n_ignored: NDArray[np.int64]
+
+    def table(self, class_ids: Sequence[str]) -> pl.DataFrame:
+        """Return one row per point and class: discard_percent, class_id, n_implicit, ..."""
+        n_points, n_classes = self.values.shape
+        return pl.DataFrame(
+            {
+                "discard_percent": np.repeat(np.array(self.discard_percents, float), n_classes),
+                "class_id": list(class_ids) * n_points,
+                "n_implicit": np.tile(self.n_implicit, n_points),
+                "n_ignored": self.n_ignored.ravel(),
+                "threshold": self.values.ravel(),
+            }
+        )
+
+
+def thresholds(
+    labels: LabelSet,
+    logits: ScoresLike | ScoreMatrix,
+    discard_percents: Sequence[float] = PAPER_DISCARD_PERCENTS,
+) -> Thresholds:
+    """Find the exact thresholds t_c of every operating point in two passes over the scores.
+
+    ``logits`` [clip, class]: an array, a memory map or an ``.npy`` path (see
+    :mod:`earmark.scores`). A class without implicit labels or without scores gets +inf.
+
+    >>> labels = LabelSet.from_dense([[0], [0], [0], [1], [0]])
+    >>> thresholds(labels, np.array([[4.0], [1.0], [3.0], [9.0], [2.0]]), [25, 50]).values
+    array([[3.],
+           [2.]], dtype=float32)
+    """
+    scores = open_scores(logits, labels)
+    found = top_scores(labels, scores, n_largest(labels, scores, discard_percents))
+    values, n_ignored = found.values, found.n_greater
+    return Thresholds(tuple(discard_percents), values, labels.n_implicit, n_ignored)
+
+
+def n_largest(
+    labels: LabelSet, scores: ScoreMatrix, discard_percents: Sequence[float]
+) -> NDArray[np.int64]:
+    """Return k [point, class] as :func:`n_discarded` does, but 0 in unscored classes."""
+    return np.where(find_unscored(scores), 0, n_discarded(labels.n_implicit, discard_percents))
+
+
+def n_discarded(
+    n_implicit: NDArray[np.int64], discard_percents: Sequence[float]
+) -> NDArray[np.int64]:
+    """Return k = floor(q / 100 * n) [point, class], exact for decimal q.
+
+    >>> n_discarded(np.array([1_000, 505_064, 42_459]), [0.1]).tolist()
+    [[1, 505, 42]]
+    """
+    shares = [_share(percent) for percent in discard_percents]
+    counts = [
+        [share.numerator * n // share.denominator for n in n_implicit.tolist()] for share in shares
+    ]
+    return np.array(counts, np.int64).reshape(len(shares), len(n_implicit))
+
+
+def _share(discard_percent: float) -> Fraction:
+    if not 0 <= discard_percent <= 100:
+        raise EarmarkError(f"a discard percent lies between 0 and 100, got {discard_percent}")
+    return Fraction(str(discard_percent)) / 100  # str: 0.1 means a tenth, not its binary neighbour
+
+
+def ignored(
+    states: NDArray[np.int8], logits: NDArray[np.floating], thresholds_row: NDArray[np.float32]
+) -> NDArray[np.bool_]:
+    """Tell which labels [clip, class] are ignored: implicit, and scored above t_c.
+
+    The complement of equation (2)'s mask. ``thresholds_row`` float32 [class] is one row of
+    :attr:`Thresholds.values`; NaN scores are never ignored.
+    """
+    scores = np.asarray(logits)
+    if scores.shape != np.shape(states):
+        raise EarmarkError(f"states have shape {np.shape(states)}, scores {scores.shape}")
+    with np.errstate(over="ignore"):
+        is_above = scores.astype(np.float32, copy=False) > thresholds_row
+    return np.asarray(is_above & (np.asarray(states) == IMPLICIT))

@@ -1,0 +1,173 @@
+"""The rules by which implicit labels are flagged: the paper's, ours, and the rivals'.
+
+A policy looks at :class:`Evidence` and makes a :class:`Choice`; it flags nothing itself. To add
+one, write a function from the evidence and its options to a choice, and name it in ``POLICIES``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+
+from earmark.bracketing import Summary
+from earmark.counting import Counts, estimate_missing
+from earmark.errors import EarmarkError
+from earmark.labels import LabelSet
+from earmark.ontology import Ontology
+from earmark.operating_points import n_largest
+from earmark.scores import ScoreMatrix
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Labels, scores, and what a first look at them found.
+
+    The tails of ``summary`` reach down to the deepest operating point. ``known_counts`` are used
+    if they are given; else counts are found when they are first asked for.
+    """
+
+    labels: LabelSet
+    scores: ScoreMatrix
+    summary: Summary
+    known_counts: Counts | None = None
+
+    @cached_property
+    def counts(self) -> Counts:
+        """Numbers and chances of missing labels."""
+        return self.known_counts or estimate_missing(self.labels, self.scores, summary=self.summary)
+
+    @property
+    def positives(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Class and score of every explicit positive that has a score."""
+        explicit = self.summary.explicit
+        chosen = self.labels.present & ~np.isnan(explicit)
+        return self.labels.columns[chosen], explicit[chosen]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a policy decides: how many labels of each class to flag, or above which score.
+
+    Exactly one of ``n_flags`` int64 [class] and ``limits`` float32 [class] is given. ``n_most``
+    keeps the best by chance times ``weights`` float64 [class]; ``gate`` keeps clips where a parent
+    or child is labelled. ``counts`` are those that it was made from, if any.
+    """
+
+    n_flags: NDArray[np.int64] | None = None
+    limits: NDArray[np.float32] | None = None
+    n_most: int | None = None
+    weights: NDArray[np.float64] | None = None
+    gate: Ontology | None = None
+    counts: Counts | None = None
+
+
+def choose(policy: str, evidence: Evidence, options: Mapping[str, Any]) -> Choice:
+    """Ask a policy by its name; an unknown one, or an unknown option, is an error."""
+    check_policy(policy, options)
+    return POLICIES[policy](evidence, **options)
+
+
+def check_policy(policy: str, options: Mapping[str, Any]) -> None:
+    """Refuse a policy that there is not, and an option that it does not have."""
+    if policy not in POLICIES:
+        raise EarmarkError(f"there is no policy {policy!r}; the choices are {', '.join(POLICIES)}")
+    known = list(inspect.signature(POLICIES[policy]).parameters)[1:]
+    for option in options:
+        if option not in known:
+            raise EarmarkError(
+                f"policy {policy!r} has no option {option!r}; "
+                + (f"the choices are {', '.join(known)}" if known else "it has none")
+            )
+
+
+def percentile_flags(
+    labels: LabelSet, scores: ScoreMatrix, discard_percent: float = 1.0
+) -> NDArray[np.int64]:
+    """Return how many labels of each class the policy ``percentile`` flags, ties aside."""
+    return np.asarray(n_largest(labels, scores, [discard_percent])[0])
+
+
+def _percentile(evidence: Evidence, discard_percent: float = 1.0) -> Choice:
+    return Choice(n_flags=percentile_flags(evidence.labels, evidence.scores, discard_percent))
+
+
+def _count(evidence: Evidence) -> Choice:
+    counts = evidence.counts
+    n_missing = counts.table["n_missing"].fill_null(0).round().cast(pl.Int64).to_numpy()
+    return Choice(n_flags=np.minimum(n_missing, evidence.labels.n_implicit), counts=counts)
+
+
+def _precision(evidence: Evidence, target: float = 0.5) -> Choice:
+    _check_share("target", target)
+    return Choice(limits=evidence.counts.score_at(target), counts=evidence.counts)
+
+
+def _budget(evidence: Evidence, n_flags: int, balance: float = 0.0) -> Choice:
+    if n_flags < 0 or balance < 0:
+        raise EarmarkError(f"n_flags and balance must not be negative, got {n_flags} and {balance}")
+    counts = evidence.counts
+    n_expected = counts.n_expected
+    # A label found adds 1 / all missing to recall, and 1 / the class's to the mean over classes.
+    weights = 1 + balance * n_expected.mean() / np.maximum(n_expected, 1)
+    limits = counts.score_at(counts.chance_of_best(n_flags, weights))
+    return Choice(limits=limits, n_most=n_flags, weights=weights, counts=counts)
+
+
+def _positives_quantile(
+    evidence: Evidence,
+    quantile: float | Literal["mean"] = "mean",
+    gate: Ontology | None = None,
+) -> Choice:
+    if quantile == "mean":
+        return Choice(limits=_mean_of_positives(evidence), gate=gate)
+    _check_share("quantile", quantile)
+    columns, logits = evidence.positives
+    order = np.argsort(columns, kind="stable")
+    edges = np.searchsorted(columns[order], np.arange(1, evidence.labels.n_classes))
+    limits = [
+        np.quantile(values, quantile) if len(values) else np.inf
+        for values in np.split(logits[order], edges)
+    ]
+    return Choice(limits=np.array(limits, np.float32), gate=gate)
+
+
+def _confident(evidence: Evidence) -> Choice:
+    return Choice(limits=np.maximum(_mean_of_positives(evidence), np.float32(0)))
+
+
+def _global(evidence: Evidence, probability: float = 0.6) -> Choice:
+    _check_share("probability", probability)
+    return Choice(limits=np.full(evidence.labels.n_classes, logit(probability), np.float32))
+
+
+POLICIES: dict[str, Callable[..., Choice]] = {
+    "percentile": _percentile,
+    "count": _count,
+    "precision": _precision,
+    "budget": _budget,
+    "positives_quantile": _positives_quantile,
+    "confident": _confident,
+    "global": _global,
+}
+"""The policies by name: (evidence, options) to a :class:`Choice`."""
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 < value < 1:
+        raise EarmarkError(f"{name} lies between 0 and 1, got {value}")
+
+
+def _mean_of_positives(evidence: Evidence) -> NDArray[np.float32]:
+    """Return the logit of the positives' mean probability [class]; +inf without positives."""
+    (columns, logits), n_classes = evidence.positives, evidence.labels.n_classes
+    n = np.bincount(columns, minlength=n_classes)
+    total = np.bincount(columns, weights=expit(logits), minlength=n_classes)
+    return np.where(n > 0, logit(total / np.maximum(n, 1)), np.inf).astype(np.float32)

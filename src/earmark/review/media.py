@@ -1,0 +1,59 @@
+"""The sound and the picture of a clip, made when first asked for and kept for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.audio import UnreadableAudio, read_clip
+from earmark.frames import FrameStore
+from earmark.params import FrontEndParams
+from earmark.review.pictures import picture_png, seen_frames
+from earmark.review.sounds import PLAYED_HZ, wav_bytes
+from earmark.workspace import Workspace
+
+N_KEPT = 48
+"""Sounds and pictures in memory: those on the page, and those just left."""
+
+
+@dataclass(frozen=True, eq=False)
+class Media:
+    """Makes what is heard and seen of a workspace's clips.
+
+    ``sound(clip_id)`` returns a WAV and ``picture(clip_id)`` a PNG; both raise
+    :class:`~earmark.audio.UnreadableAudio` with the reason where there is nothing to hear.
+    """
+
+    workspace: Workspace
+    front_end: FrontEndParams
+    store: FrameStore | None
+
+    @cached_property
+    def sound(self) -> Callable[[str], bytes]:
+        """Return the WAV of a clip."""
+        return lru_cache(N_KEPT)(lambda clip_id: wav_bytes(self._waveform(clip_id, PLAYED_HZ)))
+
+    @cached_property
+    def picture(self) -> Callable[[str], bytes]:
+        """Return the PNG of a clip."""
+        return lru_cache(N_KEPT)(self._draw)
+
+    def _draw(self, clip_id: str) -> bytes:
+        waveform = self._waveform(clip_id, self.front_end.sample_rate_hz)
+        return picture_png(seen_frames(self.store, clip_id, waveform, self.front_end))
+
+    def _waveform(self, clip_id: str, rate_hz: int) -> NDArray[np.float32]:
+        clip = self.workspace.clips.row(self._rows[clip_id], named=True)
+        if clip["audio"] is None:
+            raise UnreadableAudio(self.workspace.root, "no audio file is given for it")
+        path = self.workspace.audio_place(clip["audio"])
+        return read_clip(path, rate_hz, clip["start_seconds"], clip["end_seconds"])
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return dict(self.workspace.clips.select("clip_id", pl.int_range(pl.len())).iter_rows())

@@ -1,0 +1,168 @@
+"""Where to listen: the patches of a clip at which the teacher is surest of a class.
+
+Scores tell the best patch of every clip and class. The next-best ones need the teacher itself: the
+very network that scored the clip, which out of fold is the one that never saw it. Where that
+network is not at hand (scores from elsewhere, labels changed since), the best patch is all there
+is, and the clip's start where there are no patches at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from earmark.artefacts import is_current, read_table, write_json, write_table
+from earmark.frames import FrameStore
+from earmark.params import FrontEndParams, NetworkParams, Recipe, digest
+from earmark.progress import SILENT, Progress
+from earmark.scoring import ReadableClips, Scores, readable_clips
+from earmark.splits import folds
+from earmark.workspace import Workspace
+
+N_PEAKS = 6
+"""Peaks of a clip that the page tours through, the best included."""
+
+PEAK_SCHEMA = pl.Schema(
+    {"clip_id": pl.String(), "class_id": pl.String(), "outputs": pl.List(pl.Float32)}
+)
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Where to listen to clips for classes; ``outputs`` holds what the teacher said of patches.
+
+    ``outputs[clip_id, class_id]`` float32 [patch] are probabilities; labels without an entry have
+    their best patch only. Times are in seconds from the clip's start.
+    """
+
+    scores: Scores
+    hop_seconds: float
+    patch_seconds: float
+    outputs: Mapping[tuple[str, str], NDArray[np.float32]] = field(default_factory=dict)
+
+    def times(self, clip_id: str, class_id: str) -> list[float]:
+        """Return the starts of the best patches that do not overlap, the best one first."""
+        outputs = self.outputs.get((clip_id, class_id))
+        if outputs is None or not len(outputs):
+            return [round(self._best_patch(clip_id, class_id) * self.hop_seconds, 3)]
+        chosen: list[float] = []
+        for patch in np.argsort(-outputs, kind="stable"):
+            start = float(patch) * self.hop_seconds
+            # Patches that merely touch are other sounds; a rounding error must not merge them.
+            if all(abs(start - other) > self.patch_seconds - 1e-6 for other in chosen):
+                chosen.append(round(start, 3))
+        return chosen[:N_PEAKS]
+
+    def patches(self, clip_id: str, class_id: str) -> list[dict[str, float]]:
+        """Return start, end and chance of each patch; empty where they are not known."""
+        outputs = self.outputs.get((clip_id, class_id), ())
+        return [
+            {
+                "start": patch * self.hop_seconds,
+                "end": patch * self.hop_seconds + self.patch_seconds,
+                "chance": float(output),
+            }
+            for patch, output in enumerate(outputs)
+        ]
+
+    def _best_patch(self, clip_id: str, class_id: str) -> int:
+        row = self.scores.clip_ids.index_of(clip_id)
+        if row is None or class_id not in self.scores.class_ids:
+            return 0
+        return int(self.scores.best_patches[row, self.scores.class_ids.index(class_id)])
+
+
+def find_peaks(
+    workspace: Workspace,
+    recipe: Recipe,
+    scores: Scores,
+    store: FrameStore | None,
+    wanted: pl.DataFrame,
+    progress: Progress = SILENT,
+) -> Peaks:
+    """Find where to listen for the labels ``wanted`` (clip_id, class_id).
+
+    Runs the teacher over their clips once and keeps its outputs in ``review/peaks``.
+    """
+    front_end = recipe.front_end
+    if store is not None and store.meta.front_end is not None:
+        front_end = FrontEndParams.model_validate(store.meta.front_end)
+    hop = front_end.patch_hop_samples / front_end.sample_rate_hz
+    length = front_end.patch_frames * front_end.hop_seconds
+    peaks = Peaks(scores, hop, length)
+    if store is None or recipe.teacher.model.is_probe:
+        return peaks
+    clips = readable_clips(workspace, store, "train")
+    networks = _networks(workspace, recipe, scores, clips, store)
+    if networks is None:
+        return peaks
+    wanted = wanted.select("clip_id", "class_id").unique().sort("clip_id", "class_id")
+    folder = workspace.review_folder / "peaks"
+    run_digest = digest(scores.digest, wanted.write_csv())
+    if not is_current(folder, run_digest):
+        rows = _run_teacher(networks, clips, store, recipe.teacher, wanted, progress)
+        (folder / "meta.json").unlink(missing_ok=True)
+        write_table(folder / "outputs.parquet", pl.DataFrame(rows, PEAK_SCHEMA, orient="row"))
+        write_json(folder / "meta.json", {"digest": run_digest})
+    found = read_table(folder / "outputs.parquet")
+    outputs = {(clip, label): np.array(o, np.float32) for clip, label, o in found.iter_rows()}
+    return Peaks(scores, hop, length, outputs)
+
+
+def _networks(
+    workspace: Workspace, recipe: Recipe, scores: Scores, clips: ReadableClips, store: FrameStore
+) -> list[tuple[Path, NDArray[np.int64]]] | None:
+    """Return each teacher's folder with the clips that it scored; None if they are not these."""
+    teacher, params = recipe.teacher, recipe.cross_fit
+    params = params.model_copy(update={"in_sample": not scores.out_of_fold})
+    if scores.digest != digest(teacher, params, store.digest, clips.labels.digest):
+        return None
+    if params.in_sample:
+        scored_by = [(workspace.model_folder(teacher.name), np.arange(len(clips.labels)))]
+    else:
+        fold_of = folds(clips.labels, clips.sources, params.n_folds, teacher.train.seed)
+        scored_by = [
+            (workspace.model_folder(f"{teacher.name}-fold{fold}"), np.flatnonzero(fold_of == fold))
+            for fold in range(int(fold_of.max()) + 1)
+        ]
+    is_there = all((folder / "meta.json").exists() for folder, _ in scored_by)
+    return scored_by if is_there else None
+
+
+def _run_teacher(
+    networks: list[tuple[Path, NDArray[np.int64]]],
+    clips: ReadableClips,
+    store: FrameStore,
+    teacher: NetworkParams,
+    wanted: pl.DataFrame,
+    progress: Progress,
+) -> Iterator[tuple[str, str, list[float]]]:
+    """Yield clip_id, class_id and the outputs of its patches for the labels wanted."""
+    import torch  # heavy: a page whose peaks are known does without it
+
+    from earmark.examples import examples_of
+    from earmark.networks import load_network
+
+    classes = dict(wanted.group_by("clip_id").agg("class_id").iter_rows())
+    columns = {class_id: column for column, class_id in enumerate(clips.labels.class_ids)}
+    meter = progress.job("peaks", len(classes), "clips")
+    for folder, rows in networks:
+        network = load_network(folder)
+        examples = examples_of(teacher.model, store, clips.store_rows[rows])
+        for place, row in enumerate(rows):
+            clip_id = clips.labels.clip_ids[int(row)]
+            if clip_id not in classes:
+                continue
+            which = np.arange(examples.per_clip[place])
+            with torch.inference_mode():
+                logits = network(*examples.inputs(np.full_like(which, place), which))
+            outputs = expit(logits.float().cpu().numpy())  # [patch, class]
+            for class_id in classes[clip_id]:
+                yield clip_id, class_id, outputs[:, columns[class_id]].tolist()
+            meter.advance(1)

@@ -1,0 +1,186 @@
+"""The listening page on an address: Starlette's routes over a desk, behind the guard."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from importlib import resources
+from typing import Any
+
+import uvicorn
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from earmark.audio import UnreadableAudio
+from earmark.errors import EarmarkError
+from earmark.review.desk import Conflict, Desk, Posted, Unknown
+from earmark.review.guard import Guard, Place
+from earmark.review.sounds import BadRange, byte_range
+
+DEFAULT_PORT = 8321
+
+MAX_BODY_BYTES = 4_096
+"""A judgement takes about 350."""
+
+MEDIA_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+def make_tokens(raters: Sequence[str]) -> dict[str, str]:
+    """Return a random token for each rater, as token to rater."""
+    return {secrets.token_urlsafe(24): rater for rater in raters}
+
+
+def make_app(desk: Desk, tokens: dict[str, str], place: Place) -> Starlette:
+    """Return the page's application; ``tokens`` map each token to its rater."""
+    routes = [
+        Route("/", lambda _: _static("index.html")),
+        Route("/static/{name}", lambda request: _static(request.path_params["name"])),
+        Route("/api/session", _asked(lambda rater, _: desk.session(rater))),
+        Route("/api/overview", _asked(lambda rater, _: desk.overview(rater))),
+        Route("/api/blocks/{block:int}", _asked(lambda rater, at: desk.block(rater, at["block"]))),
+        Route(
+            "/api/blocks/{block:int}/summary",
+            _asked(lambda rater, at: desk.summary(rater, at["block"])),
+        ),
+        Route("/api/items/{item}/score", _asked(lambda _, at: desk.score(at["item"]))),
+        Route("/api/judgements", _record(desk), methods=["POST"]),
+        Route("/clips/{item}.wav", _media(desk.sound, "audio/wav")),
+        Route("/pictures/{item}.png", _media(desk.picture, "image/png")),
+    ]
+    refusals: dict[Any, Any] = {
+        Unknown: _refusal(404),
+        UnreadableAudio: _refusal(404),
+        Conflict: _refusal(409),
+        EarmarkError: _refusal(409),
+        HTTPException: _http_error,
+    }
+    guard = Middleware(Guard, raters=tokens, place=place)
+    return Starlette(routes=routes, middleware=[guard], exception_handlers=refusals)
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """Listen on an address; port 0 takes any free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise EarmarkError(
+            f"cannot listen on {host}, port {port}: {error.strerror or error}; is another review "
+            "running? Give another --port, or --port 0 for any free one"
+        ) from None
+    listener.listen()
+    return listener
+
+
+def make_server(app: Starlette) -> uvicorn.Server:
+    """Return a quiet server; ``run(sockets=[...])`` answers requests until it is interrupted."""
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        ws="none",
+        server_header=False,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+    )
+    return uvicorn.Server(config)
+
+
+def _static(name: str) -> Response:
+    """Return a file of the page; nothing else in the package can be named."""
+    folder = resources.files("earmark.review") / "static"
+    known = {entry.name: entry for entry in folder.iterdir()}
+    kind = MEDIA_TYPES.get(name.rpartition(".")[2])
+    if name not in known or kind is None:
+        raise HTTPException(404, "there is no such page")
+    headers = {"Cache-Control": "no-cache"}
+    return Response(known[name].read_bytes(), media_type=kind, headers=headers)
+
+
+def _asked(
+    answer: Callable[[str, dict[str, Any]], dict[str, Any]],
+) -> Callable[[Request], Response]:
+    """Make a handler that answers with JSON; Starlette runs it in a thread."""
+
+    def handle(request: Request) -> Response:
+        told = answer(request.state.rater, request.path_params)
+        return JSONResponse(told, headers={"Cache-Control": "no-store"})
+
+    return handle
+
+
+def _record(desk: Desk) -> Callable[[Request], Any]:
+    async def handle(request: Request) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            raise HTTPException(415, "a judgement is sent as application/json")
+        try:
+            posted = Posted.model_validate_json(await _body(request))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"])) or "the body"
+            raise HTTPException(422, f"{where}: {first['msg']}") from None
+        is_new = await run_in_threadpool(desk.record, request.state.rater, posted)
+        return JSONResponse({"stored": True, "is_new": is_new}, 201 if is_new else 200)
+
+    return handle
+
+
+async def _body(request: Request) -> bytes:
+    """Read a body, but never more than a judgement can take."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise HTTPException(413, f"a judgement has at most {MAX_BODY_BYTES} bytes")
+    return body
+
+
+def _media(read: Callable[[str], bytes], kind: str) -> Callable[[Request], Response]:
+    """Make a handler that sends a clip's sound or picture, whole or by byte range."""
+
+    def handle(request: Request) -> Response:
+        content = read(request.path_params["item"])
+        headers = {"Accept-Ranges": "bytes", "Cache-Control": "private, max-age=3600"}
+        asked = request.headers.get("range")
+        if asked is None:
+            return Response(content, media_type=kind, headers=headers)
+        try:
+            start, end = byte_range(asked, len(content))
+        except BadRange:
+            headers = {"Content-Range": f"bytes */{len(content)}"}
+            return JSONResponse({"error": "there are no such bytes"}, 416, headers=headers)
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(content)}"
+        return Response(content[start:end], 206, media_type=kind, headers=headers)
+
+    return handle
+
+
+def _refusal(status: int) -> Callable[[Request, Exception], Response]:
+    def handle(request: Request, error: Exception) -> Response:
+        del request
+        # Where the audio lies is nobody's business on the page; why it cannot be read is.
+        told = error.reason if isinstance(error, UnreadableAudio) else str(error)
+        return JSONResponse({"error": told}, status)
+
+    return handle
+
+
+def _http_error(request: Request, error: Exception) -> Response:
+    del request
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)

@@ -1,0 +1,118 @@
+/** What this rater has answered: the history, what still waits to be stored, and the pace. */
+
+import { send, uuid } from "./api.js";
+import { Outbox } from "./outbox.js";
+
+const N_PACED = 20;
+const LONGEST_PAUSE_SECONDS = 60;
+
+/** @typedef {import("./api.js").Judgement} Judgement */
+/** @typedef {{ id: string, item: string, block: number, answer: string }} Answered */
+/** @typedef {{ block: number, class_id: string, name: string, n_items: number }} Planned */
+/** @typedef {{ rater: string, queue: string, history: Answered[], blocks: Planned[] }} Session */
+
+export class Ledger {
+  /** @type {Answered[]} answers that were not retracted, the last one last */
+  history;
+  #session;
+  /** @type {Outbox<Judgement & { block: number }>} */
+  #outbox;
+  /** @type {number[]} when answers were given in this sitting, in seconds */
+  #answeredAt = [];
+
+  /**
+   * @param {Session} session what the server knows
+   * @param {() => void} changed called whenever an answer was stored or could not be
+   */
+  constructor(session, changed) {
+    this.#session = session;
+    this.history = session.history;
+    const key = `earmark-${session.queue}-${session.rater}`;
+    this.#outbox = new Outbox(key, ({ block, ...judgement }) => send(judgement), changed);
+    for (const { block, ...judgement } of this.#outbox.waiting) this.#enter(block, judgement);
+  }
+
+  get nWaiting() {
+    return this.#outbox.waiting.length;
+  }
+
+  /** @returns {string} why answers cannot be stored; empty when they can */
+  get trouble() {
+    return this.#outbox.trouble;
+  }
+
+  /** @returns {number} all items of this rater's blocks */
+  get nItems() {
+    return this.#session.blocks.reduce((sum, { n_items }) => sum + n_items, 0);
+  }
+
+  /** @returns {number} seconds for one item, lately and without pauses; 0 where unknown */
+  get paceSeconds() {
+    const times = this.#answeredAt.slice(-N_PACED - 1);
+    const gaps = times.slice(1).map((time, i) => Math.min(time - times[i], LONGEST_PAUSE_SECONDS));
+    return gaps.length ? gaps.reduce((sum, gap) => sum + gap) / gaps.length : 0;
+  }
+
+  /** @returns {Set<string>} items with an answer */
+  get answered() {
+    return new Set(this.history.map(({ item }) => item));
+  }
+
+  /** @param {number} block @returns {number} */
+  nAnswered(block) {
+    return this.history.filter((answered) => answered.block === block).length;
+  }
+
+  /**
+   * @param {number} after
+   * @returns {Planned | undefined} the next block that is not finished, from the front if need be
+   */
+  openBlock(after) {
+    const isOpen = (/** @type {Planned} */ { block, n_items }) => this.nAnswered(block) < n_items;
+    const later = this.#session.blocks.find((planned) => planned.block > after && isOpen(planned));
+    return later ?? this.#session.blocks.find(isOpen);
+  }
+
+  /**
+   * Store an answer; an older answer to the same item is retracted first.
+   * @param {number} block
+   * @param {Partial<Judgement> & { item: string, answer: string }} judgement
+   */
+  answer(block, judgement) {
+    const before = this.history.find(({ item }) => item === judgement.item);
+    if (before) this.retract(before);
+    this.#post(block, judgement);
+    this.#answeredAt.push(performance.now() / 1000);
+  }
+
+  /** Take an answer back. @param {Answered} answered */
+  retract(answered) {
+    this.#post(answered.block, { item: answered.item, retracts: answered.id });
+  }
+
+  /** Try to store what waits. @returns {Promise<boolean>} whether nothing waits any longer */
+  async flush() {
+    await this.#outbox.flush();
+    return this.nWaiting === 0;
+  }
+
+  /** @param {number} block @param {Partial<Judgement> & { item: string }} said */
+  #post(block, said) {
+    const judgement = {
+      id: uuid(),
+      at: new Date().toISOString(),
+      rater: this.#session.rater,
+      answer: null,
+      retracts: null,
+      ...said,
+    };
+    this.#enter(block, judgement);
+    this.#outbox.add({ ...judgement, block });
+  }
+
+  /** @param {number} block @param {Judgement} judgement */
+  #enter(block, { id, item, answer, retracts }) {
+    this.history = this.history.filter((known) => known.id !== id && known.id !== retracts);
+    if (answer) this.history.push({ id, item, block, answer });
+  }
+}

@@ -1,0 +1,121 @@
+/** The table of all classes: sortable, and the way into each of them. */
+
+/**
+ * @typedef {object} ClassRow
+ * @property {string} class_id
+ * @property {string} name
+ * @property {number} n_flags
+ * @property {number} n_items
+ * @property {number} n_answered
+ * @property {number} n_judged judged flags of finished blocks
+ * @property {number | null} low precision with unsure as no
+ * @property {number | null} high precision with unsure as yes
+ * @property {number | null} interval_low
+ * @property {number | null} interval_high
+ * @property {number | null} n_missing
+ * @property {number | null} missing_low
+ * @property {number | null} missing_high
+ */
+
+const round = (/** @type {number} */ count) => Math.round(count).toLocaleString("en-GB");
+
+/** @param {number | null} low @param {number | null} high @returns {string} one number or two */
+export function bounds(low, high) {
+  if (low === null || high === null) return "–";
+  const [from, to] = [low.toFixed(2), high.toFixed(2)];
+  return from === to ? from : `${from}–${to}`;
+}
+
+/** @type {{ name: string, value: (row: ClassRow) => number | string, told: (row: ClassRow) => string }[]} */
+const COLUMNS = [
+  { name: "Class", value: (row) => row.name.toLowerCase(), told: (row) => row.name },
+  { name: "Flags", value: (row) => row.n_flags, told: (row) => round(row.n_flags) },
+  {
+    name: "Judged",
+    value: (row) => row.n_answered / row.n_items,
+    told: (row) => `${row.n_answered === row.n_items ? "✓ " : ""}${row.n_answered}/${row.n_items}`,
+  },
+  {
+    name: "Precision",
+    value: (row) => (row.low === null || row.high === null ? -1 : (row.low + row.high) / 2),
+    told: (row) =>
+      row.low === null
+        ? "–"
+        : `${bounds(row.low, row.high)} [${row.interval_low?.toFixed(2)}, ${row.interval_high?.toFixed(2)}]`,
+  },
+  {
+    name: "Estimated missing",
+    value: (row) => row.n_missing ?? -1,
+    told: (row) =>
+      row.n_missing === null
+        ? "–"
+        : `${round(row.n_missing)} [${round(row.missing_low ?? 0)}, ${round(row.missing_high ?? 0)}]`,
+  },
+];
+
+export class Overview {
+  /** @type {ClassRow[]} */
+  #rows = [];
+  #column = 0;
+  #isRising = true;
+  #open;
+  #head = /** @type {HTMLTableRowElement} */ (document.querySelector("#classes thead tr"));
+  #body = /** @type {HTMLElement} */ (document.querySelector("#classes tbody"));
+
+  /** @param {(class_id: string) => void} open called with the class that was chosen */
+  constructor(open) {
+    this.#open = open;
+    this.#head.replaceChildren(...COLUMNS.map((column, place) => this.#heading(column.name, place)));
+  }
+
+  /** @param {ClassRow[]} rows */
+  show(rows) {
+    this.#rows = rows;
+    this.#redraw();
+  }
+
+  /** @param {string} name @param {number} place @returns {HTMLTableCellElement} */
+  #heading(name, place) {
+    const cell = document.createElement("th");
+    const button = document.createElement("button");
+    cell.scope = "col";
+    button.type = "button";
+    button.textContent = name;
+    button.addEventListener("click", () => {
+      this.#isRising = this.#column === place ? !this.#isRising : place === 0;
+      this.#column = place;
+      this.#redraw();
+    });
+    cell.append(button);
+    return cell;
+  }
+
+  #redraw() {
+    const { value } = COLUMNS[this.#column];
+    const sign = this.#isRising ? 1 : -1;
+    const sorted = this.#rows.toSorted((a, b) => {
+      const [one, other] = [value(a), value(b)];
+      return sign * (one < other ? -1 : Number(one > other));
+    });
+    [...this.#head.cells].forEach((cell, place) => {
+      const order = this.#isRising ? "ascending" : "descending";
+      cell.ariaSort = place === this.#column ? order : "none";
+    });
+    this.#body.replaceChildren(...sorted.map((row) => this.#row(row)));
+  }
+
+  /** @param {ClassRow} row @returns {HTMLTableRowElement} */
+  #row(row) {
+    const line = document.createElement("tr");
+    const name = document.createElement("th");
+    const button = document.createElement("button");
+    name.scope = "row";
+    button.type = "button";
+    button.textContent = row.name;
+    button.addEventListener("click", () => this.#open(row.class_id));
+    name.append(button);
+    line.append(name);
+    for (const { told } of COLUMNS.slice(1)) line.insertCell().textContent = told(row);
+    return line;
+  }
+}

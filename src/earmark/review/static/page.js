@@ -1,0 +1,192 @@
+/** Write into the page: everything that is text, and which part of it is seen. */
+
+import { bounds } from "./overview.js";
+
+/** @type {Record<string, string>} */
+const LETTERS = { present: "P", not_present: "N", unsure: "U", cannot_play: "–" };
+/** @type {Record<string, string>} */
+const SPOKEN = { present: "present", not_present: "not present", unsure: "unsure", cannot_play: "cannot play" };
+const N_LAST = 12;
+
+/** @param {string} id @returns {HTMLElement} */
+export const element = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
+
+/** @param {string} id @param {string} text */
+export const write = (id, text) => {
+  element(id).textContent = text;
+};
+
+/** Show one part of the page. @param {"gate" | "work" | "summary" | "overview"} view */
+export function show(view) {
+  document.body.dataset.view = view;
+  for (const name of ["gate", "work", "summary", "overview"]) element(name).hidden = name !== view;
+}
+
+/** Print its key on every button. @param {import("./keys.js").Keys} keys */
+export function printKeys(keys) {
+  for (const button of document.querySelectorAll("[data-action]")) {
+    const { action } = /** @type {HTMLElement} */ (button).dataset;
+    const key = button.querySelector("kbd");
+    if (key && action) key.textContent = keys.label(action);
+  }
+  for (const key of document.querySelectorAll("kbd[data-key]")) {
+    key.textContent = keys.label(/** @type {HTMLElement} */ (key).dataset.key ?? "");
+  }
+}
+
+/**
+ * @typedef {object} ClassCard
+ * @property {string} class_id
+ * @property {string} name
+ * @property {string[]} path from the root of the ontology down to the class
+ * @property {string} definition
+ * @property {string[]} confused names of its siblings
+ * @property {{ id: string, peak: number }[]} examples
+ * @property {{ id: string, peak: number } | null} decoy
+ */
+
+/**
+ * @param {ClassCard} card
+ * @param {import("./keys.js").Keys} keys
+ * @param {(action: string) => void} play
+ */
+export function showCard(card, keys, play) {
+  document.title = `${card.name} · earmark review`;
+  write("class-name", card.name);
+  write("path", card.path.length > 1 ? card.path.join(" › ") : "");
+  write("confused", card.confused.length ? `often confused: ${card.confused.join(" · ")}` : "");
+  write("definition", card.definition);
+  const buttons = card.examples.map((_, i) => ["example" + (i + 1), "Example"]);
+  if (card.decoy) buttons.push(["decoy", "Decoy: sounds alike, is not"]);
+  element("examples").replaceChildren(
+    ...buttons.map(([action, text]) => {
+      const button = document.createElement("button");
+      const key = document.createElement("kbd");
+      button.type = "button";
+      button.dataset.example = action;
+      key.textContent = keys.label(action);
+      button.append(`▸ ${text} `, key);
+      button.addEventListener("click", () => play(action));
+      return button;
+    }),
+  );
+}
+
+/** @param {number} seconds @returns {string} such as 18:40 */
+export function clock(seconds) {
+  const whole = Math.round(seconds);
+  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
+}
+
+/**
+ * Say where the rater is, how fast, how long still, and whether all is stored.
+ * @param {import("./ledger.js").Planned[]} blocks
+ * @param {import("./ledger.js").Planned | undefined} here
+ * @param {import("./ledger.js").Ledger} ledger
+ */
+export function showProgress(blocks, here, ledger) {
+  const nAnswered = ledger.history.length;
+  const parts = [`all ${nAnswered}/${ledger.nItems}`];
+  if (here) {
+    const classes = [...new Set(blocks.map(({ class_id }) => class_id))];
+    parts.unshift(
+      `class ${classes.indexOf(here.class_id) + 1}/${classes.length}`,
+      `here ${ledger.nAnswered(here.block)}/${here.n_items}`,
+    );
+  }
+  const pace = ledger.paceSeconds;
+  if (pace) parts.push(`${pace.toFixed(1)} s/item`, `${clock(pace * (ledger.nItems - nAnswered))} left`);
+  element("progress").replaceChildren(
+    ...parts.map((part) => Object.assign(document.createElement("span"), { textContent: part })),
+  );
+  const waiting = ledger.nWaiting ? [`${ledger.nWaiting} waiting`] : [];
+  const trouble = ledger.trouble ? [ledger.trouble] : [];
+  const nUnplayed = ledger.history.filter(({ answer }) => answer === "cannot_play").length;
+  const unplayed = nUnplayed ? [`${nUnplayed} could not be played`] : [];
+  const stored = `saved ${ledger.history.length - ledger.nWaiting}`;
+  write("saved", [stored, ...unplayed, ...waiting, ...trouble].join(" · "));
+  element("saved").classList.toggle("trouble", trouble.length > 0);
+}
+
+/** @param {string} title @param {string} text @param {string | null} button */
+export function showGate(title, text, button) {
+  write("gate-title", title);
+  write("gate-text", text);
+  const start = /** @type {HTMLElement} */ (element("gate").querySelector("button"));
+  start.hidden = button === null;
+  if (button) /** @type {HTMLElement} */ (start.querySelector("span")).textContent = button;
+}
+
+/**
+ * @param {import("./ledger.js").Session} session
+ * @param {string} name of the first class
+ * @param {boolean} isResumed
+ */
+export function showWelcome(session, name, isResumed) {
+  const n = session.blocks.reduce((sum, { n_items }) => sum + n_items, 0);
+  const text =
+    `${n} clips to judge, rater ${session.rater}. Listen, then say whether the class is there: ` +
+    "one key answers and goes on. Stop whenever you like; every answer is stored.";
+  showGate(`Do you hear it: ${name}?`, text, isResumed ? "Go on" : "Start");
+}
+
+/** @typedef {import("./ledger.js").Answered} Answered */
+
+/** @param {Answered[]} history @param {(answered: Answered) => void} reopen */
+export function showLast(history, reopen) {
+  const buttons = history.slice(-N_LAST).map((answered) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = answered.answer;
+    button.textContent = LETTERS[answered.answer];
+    button.title = `${SPOKEN[answered.answer]}: hear it again`;
+    button.setAttribute("aria-label", button.title);
+    button.addEventListener("click", () => reopen(answered));
+    return button;
+  });
+  element("last").replaceChildren(...(buttons.length ? ["last: ", ...buttons] : []));
+}
+
+/**
+ * @typedef {object} Summary
+ * @property {string} name
+ * @property {Record<string, number>} answers of all the block's items
+ * @property {number} flag_percent the operating point whose flags are summed up
+ * @property {number} n_judged flags judged
+ * @property {number | null} low
+ * @property {number | null} high
+ * @property {number | null} interval_low
+ * @property {number | null} interval_high
+ * @property {{ passed: number, total: number, is_failed: boolean }} gold
+ * @property {import("./drawing.js").Point[]} points
+ */
+
+/** Say that the block is over while its summary is fetched. */
+export function showWaiting() {
+  write("summary-title", "Block finished");
+  write("summary-told", "The summary comes when all answers are stored.");
+  write("summary-gold", "");
+  element("curve").replaceChildren();
+}
+
+/** @param {Summary} told @param {boolean} isLast */
+export function showSummary(told, isLast) {
+  const { answers, gold } = told;
+  write("summary-title", `${told.name}: block finished`);
+  const counts =
+    `${answers.present} present, ${answers.not_present} not present, ${answers.unsure} unsure` +
+    (answers.cannot_play ? `, ${answers.cannot_play} could not be played` : "");
+  const interval =
+    told.interval_low === null
+      ? "not known yet"
+      : `${bounds(told.low, told.high)} [${told.interval_low.toFixed(2)}, ${told.interval_high?.toFixed(2)}]`;
+  write(
+    "summary-told",
+    `${counts}. Precision of the flags at ${told.flag_percent} %: ${interval}, from ${told.n_judged} judged.`,
+  );
+  const known = `Known clips among them: ${gold.passed} of ${gold.total} as expected`;
+  write("summary-gold", !gold.total ? "" : gold.is_failed
+    ? `✗ ${known}. The block is marked; its answers are kept.` : `✓ ${known}.`);
+  const next = element("summary").querySelector("[data-action=replay] span");
+  if (next) next.textContent = isLast ? "Finish" : "Next block";
+}

@@ -1,0 +1,226 @@
+/** The clip on stage: its sound, picture, peaks and score, and the examples beside it. */
+
+import { get } from "./api.js";
+import { Overlay } from "./drawing.js";
+import { element, write } from "./page.js";
+import { Shelf, SPEEDS } from "./player.js";
+
+const LOCKED_SECONDS = 0.6;
+const N_AHEAD = 3;
+const SCORE_HIDDEN = "teacher’s score hidden";
+
+/** @typedef {{ item: string, peaks: number[] }} Item peaks: seconds, the teacher's best first */
+/** @typedef {import("./page.js").ClassCard} ClassCard */
+
+export class Stage {
+  /** @type {Item | null} */
+  #item = null;
+  #peak = 0;
+  #speed = 0;
+  #isPictureShown = true;
+  #wasPictureShown = true;
+  #wasScoreShown = false;
+  /** @type {number | null} the key press that waits for its sound */
+  #pressedAt = null;
+  /** @type {import("./player.js").Sound | null} an example that interrupts the clip */
+  #example = null;
+  #shelf = new Shelf(() => this.#soundChanged());
+  #overlay;
+  #blocked;
+
+  /**
+   * @param {{ low_hz: number, high_hz: number }} bands the range of the pictures
+   * @param {() => void} blocked called when the browser wants a key press before it plays
+   */
+  constructor(bands, blocked) {
+    const canvas = /** @type {HTMLCanvasElement} */ (element("overlay"));
+    this.#overlay = new Overlay(canvas, bands);
+    this.#blocked = blocked;
+  }
+
+  get #sound() {
+    return this.#item ? this.#shelf.sound(this.#item.item) : undefined;
+  }
+
+  /** @returns {boolean} whether the clip is missing or cannot be decoded */
+  get hasFailed() {
+    return Boolean(this.#sound?.hasFailed);
+  }
+
+  /** @returns {string} why no answer can be given yet; empty when one can */
+  get lock() {
+    const sound = this.#sound;
+    if (!sound) return "There is no clip yet.";
+    // A clip that is shorter than the guard opens when it was heard to its end.
+    const isOpen = sound.hasFailed || sound.isHeardWhole || sound.heardSeconds >= LOCKED_SECONDS;
+    return isOpen ? "" : `Listen first: answers open after ${LOCKED_SECONDS} s of sound.`;
+  }
+
+  /** @returns {object} what an answer rests on, for the record */
+  get evidence() {
+    return {
+      heard_seconds: this.#sound?.heardSeconds ?? 0,
+      whole_clip: Boolean(this.#sound?.isHeardWhole),
+      shown_score: this.#wasScoreShown,
+      shown_picture: this.#wasPictureShown,
+    };
+  }
+
+  /**
+   * Fetch clips before they are wanted.
+   * @param {Item[]} items the first of which are fetched
+   * @param {ClassCard | null} card whose examples are fetched
+   */
+  fetchAhead(items, card) {
+    const clips = items.slice(0, N_AHEAD + 1).map(({ item, peaks }) => ({ id: item, peak: peaks[0] }));
+    this.#shelf.keep([...clips, ...(card?.examples ?? []), ...(card?.decoy ? [card.decoy] : [])]);
+  }
+
+  /**
+   * Put a clip on stage and play it from the start.
+   * @param {Item} item
+   * @param {number} pressedAt when the key went down that asked for it
+   */
+  enter(item, pressedAt) {
+    this.leave();
+    this.#item = item;
+    this.#peak = 0;
+    this.#pressedAt = pressedAt;
+    this.#wasScoreShown = false;
+    this.#wasPictureShown = this.#isPictureShown;
+    const picture = /** @type {HTMLImageElement} */ (element("mel"));
+    picture.src = `/pictures/${item.item}.png`;
+    this.#soundChanged();
+    return this.replay();
+  }
+
+  /** Fall silent. */
+  leave() {
+    this.#stopExample();
+    this.#sound?.audio.pause();
+    this.#overlay.patches = [];
+    write("score", SCORE_HIDDEN);
+  }
+
+  /** Forget that a clip was heard. @param {Item} item */
+  forget(item) {
+    this.#shelf.drop(item.item);
+  }
+
+  replay() {
+    return this.#play((sound) => sound.replay());
+  }
+
+  playWhole() {
+    return this.#play((sound) => sound.playWhole());
+  }
+
+  /** Go to a better or to the next-best peak. @param {-1 | 1} step @returns {string} what to tell */
+  tour(step) {
+    const peaks = this.#item?.peaks ?? [];
+    const place = this.#peak + step;
+    if (place < 0) return "This is the best peak.";
+    if (place >= peaks.length) return "There are no further peaks.";
+    this.#peak = place;
+    this.#showPlace();
+    this.#play((sound) => sound.playPeak(peaks[place]));
+    return "";
+  }
+
+  changeSpeed() {
+    this.#speed = (this.#speed + 1) % SPEEDS.length;
+    write("speed", `${SPEEDS[this.#speed]}×`);
+    if (this.#sound) this.#sound.audio.playbackRate = SPEEDS[this.#speed];
+  }
+
+  togglePicture() {
+    this.#isPictureShown = !this.#isPictureShown;
+    this.#wasPictureShown ||= this.#isPictureShown;
+    document.body.classList.toggle("no-picture", !this.#isPictureShown);
+  }
+
+  async toggleScore() {
+    const item = this.#item;
+    if (!item) return;
+    if (element("score").textContent !== SCORE_HIDDEN) {
+      this.#overlay.patches = [];
+      write("score", SCORE_HIDDEN);
+      return;
+    }
+    this.#wasScoreShown = true;
+    const { logit, patches } = await get(`/api/items/${item.item}/score`);
+    if (this.#item !== item) return;
+    this.#overlay.patches = patches;
+    write("score", `teacher’s score ${logit.toFixed(2).replace("-", "−")}`);
+  }
+
+  /**
+   * Interrupt the clip with an example, once.
+   * @param {string} id
+   * @param {string} action which button to mark
+   */
+  async playExample(id, action) {
+    const sound = this.#shelf.sound(id);
+    this.#stopExample();
+    this.#sound?.audio.pause();
+    this.#example = sound ?? null;
+    document.querySelector(`[data-example=${action}]`)?.setAttribute("aria-pressed", "true");
+    await sound?.replay();
+  }
+
+  /** Draw the playhead, turn loops around and open the answers: call it at every frame. */
+  draw() {
+    const sound = this.#sound;
+    if (!sound) return;
+    sound.keepLooping();
+    this.#resumeAfterExample();
+    this.#overlay.draw(sound);
+    element("answers").classList.toggle("locked", this.lock !== "");
+    if (this.#pressedAt !== null && sound.heardSeconds > 0) {
+      performance.measure("key-to-sound", { start: this.#pressedAt, end: performance.now() });
+      this.#pressedAt = null;
+    }
+  }
+
+  /** @param {(sound: import("./player.js").Sound) => Promise<void>} begin */
+  async #play(begin) {
+    this.#stopExample();
+    const sound = this.#sound;
+    if (!sound || sound.hasFailed) return;
+    sound.audio.playbackRate = SPEEDS[this.#speed];
+    try {
+      await begin(sound);
+    } catch (error) {
+      // Other failures come as events of the sound itself.
+      if (/** @type {DOMException} */ (error).name === "NotAllowedError") this.#blocked();
+    }
+  }
+
+  #stopExample() {
+    this.#example?.audio.pause();
+    this.#example = null;
+    for (const button of document.querySelectorAll("[data-example]")) {
+      button.removeAttribute("aria-pressed");
+    }
+  }
+
+  #resumeAfterExample() {
+    const example = this.#example;
+    if (!example) return;
+    const isOver = example.audio.currentTime >= example.span[1] - 0.05;
+    if (example.hasFailed || (example.seconds && isOver)) this.replay();
+  }
+
+  #soundChanged() {
+    const sound = this.#sound;
+    document.body.classList.toggle("is-broken", this.hasFailed);
+    element("broken").hidden = !this.hasFailed;
+    write("broken-reason", sound?.reason ?? "");
+    this.#showPlace();
+  }
+
+  #showPlace() {
+    const n = this.#item?.peaks.length ?? 0;
+    write("place", n > 1 ? `peak ${this.#peak + 1} of ${n}` : "");
+  }
+}

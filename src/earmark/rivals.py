@@ -1,0 +1,269 @@
+"""Losses that suspect missing labels by the student's own outputs, without a teacher.
+
+Each is the published formula behind one interface: logits and targets of a batch to the loss of
+every label. Only implicit labels are suspected. An explicit negative keeps its cross-entropy, an
+explicit positive takes the rival's own positive term where it has one. Written p is the student's
+output, z its logit.
+
+The three LL rules (Kim et al. 2022) choose the k largest losses of a batch. With several processes
+that is the batch of all of them together, so their number changes nothing; the batch size does, as
+it does in the publication.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, distributed
+from torch.nn.functional import logsigmoid, softplus
+
+from earmark import replicas
+from earmark.errors import EarmarkError
+from earmark.losses import Moment, Targets, bce_entries
+
+SPLC_GAMMA, SPLC_MARGIN = 2.0, 1.0
+HILL_LAMBDA, HILL_MARGIN, HILL_GAMMA = 1.5, 1.0, 2.0
+ASL_GAMMA_NEGATIVE, ASL_GAMMA_POSITIVE, ASL_CLIP = 4.0, 1.0, 0.05
+
+
+class Loss(Protocol):
+    """The loss of every label of a batch."""
+
+    def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return losses [student, example, class] for logits of that shape."""
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """No rival: weighted binary cross-entropy, to which a treatment gives targets and weights."""
+
+    def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return weighted binary cross-entropy."""
+        return bce_entries(logits, targets, moment)
+
+
+@dataclass(frozen=True)
+class LabelSmoothing:
+    """AN-LS: a label of 1 becomes 1 - epsilon and a label of 0 becomes epsilon.
+
+    ``epsilon`` is the share of the cross-entropy that goes to the opposite label.
+    """
+
+    epsilon: float = 0.1
+
+    def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return weighted cross-entropy to the smoothed targets."""
+        smooth = targets.target * (1 - 2 * self.epsilon) + self.epsilon
+        return bce_entries(logits, Targets(smooth, targets.weight, targets.implicit), moment)
+
+
+@dataclass(frozen=True)
+class EntropyMaximisation:
+    """EM (Zhou et al. 2022): implicit labels ask for a high entropy, -alpha * H(p).
+
+    The loss of an implicit label is negative: alpha * (p log p + (1 - p) log(1 - p)).
+    """
+
+    alpha: float = 0.1
+
+    def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return cross-entropy of explicit labels and negative entropy of implicit ones."""
+        del moment
+        p = logits.sigmoid()
+        negative_entropy = p * logsigmoid(logits) + (1 - p) * logsigmoid(-logits)
+        return _entries(logits, targets, softplus(-logits), self.alpha * negative_entropy)
+
+
+@dataclass(frozen=True)
+class Asymmetric:
+    """ASL (Ridnik et al. 2021): easy negatives fade, very easy ones vanish.
+
+    Implicit: -p_s^4 log(1 - p_s) with p_s = max(p - 0.05, 0). Positive: -(1 - p) log p.
+    """
+
+    def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return the asymmetric loss of every label."""
+        del moment
+        p = logits.sigmoid()
+        shifted = (p - ASL_CLIP).clamp(min=0)
+        negative = -(shifted**ASL_GAMMA_NEGATIVE) * torch.log1p(-shifted)
+        positive = (1 - p) ** ASL_GAMMA_POSITIVE * softplus(-logits)
+        return _entries(logits, targets, positive, negative)
+
+
+@dataclass(frozen=True)
+class Hill:
+    """Hill (Zhang et al. 2021): very confident negatives are distrusted and lose their gradient.
+
+    Implicit: (1.5 - p) p^2. Positive: -(1 - p_m)^2 log p_m with p_m = sigmoid(z - 1).
+    """
+
+    def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return the Hill loss of every label."""
+        del moment
+        p = logits.sigmoid()
+        positive = _focal_margin(logits, HILL_MARGIN, HILL_GAMMA)
+        return _entries(logits, targets, positive, (HILL_LAMBDA - p) * p**2)
+
+
+@dataclass(frozen=True)
+class SelfPacedCorrection:
+    """SPLC (Zhang et al. 2021): from the second epoch an implicit label with p > tau is a positive.
+
+    Implicit: -p^2 log(1 - p). Positive: -(1 - p_m)^2 log p_m with p_m = sigmoid(z - 1).
+    """
+
+    tau: float = 0.6
+
+    def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return the focal losses of every label, confident implicit ones taken for positives."""
+        p = logits.sigmoid()
+        positive = _focal_margin(logits, SPLC_MARGIN, SPLC_GAMMA)
+        negative = p**SPLC_GAMMA * softplus(logits)
+        if moment.epoch >= 1:
+            negative = torch.where(p > self.tau, positive, negative)
+        return _entries(logits, targets, positive, negative)
+
+
+@dataclass(frozen=True)
+class LargeLossRejection:
+    """LL-R: the k largest losses of a batch's implicit labels are dropped.
+
+    k = ceil(B * C * epoch * delta), with epoch counted from 0: the first is untouched.
+    """
+
+    delta_percent: float = 0.2
+
+    def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return cross-entropy, 0 for the labels that are dropped."""
+        entries = bce_entries(logits, targets, moment)
+        is_large = largest(entries, targets.implicit, self.delta_percent / 100 * moment.epoch)
+        return entries.masked_fill(is_large, 0.0)
+
+
+@dataclass(frozen=True)
+class LargeLossCorrection:
+    """LL-Ct: the labels that LL-R would drop are taken for positives in this step."""
+
+    delta_percent: float = 0.2
+
+    def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return cross-entropy, to a target of 1 where a label is corrected."""
+        entries = bce_entries(logits, targets, moment)
+        is_large = largest(entries, targets.implicit, self.delta_percent / 100 * moment.epoch)
+        return torch.where(is_large, targets.weight * softplus(-logits), entries)
+
+
+@dataclass
+class PermanentCorrection:
+    """LL-Cp: from the second epoch, k = ceil(B * C * delta) labels a batch turn positive for good.
+
+    What was turned is the state of a run and belongs into its checkpoint. One process only: a
+    label turned by one would be a negative still to the others.
+    """
+
+    delta_percent: float = 0.2
+    turned: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64), init=False)
+    """Sorted numbers of the labels that were turned, made of student, clip and class."""
+
+    def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return cross-entropy, to a target of 1 where a label was turned now or before."""
+        if targets.rows is None or replicas.n_processes() > 1:
+            raise EarmarkError(
+                "ll-cp remembers clips: it cannot be used with mixup or with several processes; "
+                "use ll-ct, or train in one process without mixup"
+            )
+        numbers = _numbers(logits, targets.rows)
+        is_turned = _is_among(numbers, self.turned.to(logits.device))
+        entries = bce_entries(logits, targets, moment)
+        if moment.epoch >= 1:
+            candidates = targets.implicit & ~is_turned
+            is_large = largest(entries, candidates, self.delta_percent / 100)
+            self.turned = torch.cat([self.turned, numbers[is_large].to(self.turned)]).sort().values
+            is_turned = is_turned | is_large
+        return torch.where(is_turned, targets.weight * softplus(-logits), entries)
+
+
+def _numbers(logits: Tensor, rows: Tensor) -> Tensor:
+    """Number the labels of a batch [student, example, class], the same in every batch."""
+    n_students, _, n_classes = logits.shape
+    students = torch.arange(n_students, device=rows.device).view(-1, 1, 1)
+    columns = torch.arange(n_classes, device=rows.device)
+    return (rows.view(1, -1, 1) * n_classes + columns) * n_students + students
+
+
+def _is_among(numbers: Tensor, known: Tensor) -> Tensor:
+    """Tell which numbers occur in a sorted list."""
+    if not len(known):
+        return torch.zeros_like(numbers, dtype=torch.bool)
+    places = torch.searchsorted(known, numbers).clamp(max=len(known) - 1)
+    return known[places] == numbers
+
+
+def largest(losses: Tensor, candidates: Tensor, share: float) -> Tensor:
+    """Tell which losses [student, example, class] are among each student's k largest candidates.
+
+    ``candidates`` [example, class] or of the losses' shape is true where a label may be chosen;
+    k = ceil(share * B * C), B being the examples of all processes together. Losses that tie with
+    the k-th are chosen too. With share 0 nothing is.
+    """
+    eligible = losses.detach().masked_fill(~candidates, -torch.inf)
+    n_entries = int(replicas.summed(torch.tensor(losses[0].numel(), device=losses.device)))
+    k = min(math.ceil(round(share * n_entries, 6)), n_entries)
+    if k == 0:
+        return torch.zeros_like(losses, dtype=torch.bool)
+    top = eligible.flatten(1).topk(min(k, losses[0].numel())).values  # [student, k]
+    top = _over_processes(top, k).topk(k).values
+    is_candidate = candidates.expand_as(losses)
+    return (eligible >= top[:, -1:, None]) & is_candidate
+
+
+LOSSES: Mapping[str, type[Any]] = {
+    "bce": CrossEntropy,
+    "an-ls": LabelSmoothing,
+    "em": EntropyMaximisation,
+    "asl": Asymmetric,
+    "hill": Hill,
+    "splc": SelfPacedCorrection,
+    "ll-r": LargeLossRejection,
+    "ll-ct": LargeLossCorrection,
+    "ll-cp": PermanentCorrection,
+}
+"""Losses by name; the operating point of one that has a choice to make is its only parameter."""
+
+
+def make_loss(name: str, point: float | None = None) -> Loss:
+    """Return the loss of a name in :data:`LOSSES`, at an operating point or its default.
+
+    The point is epsilon for ``an-ls``, alpha for ``em``, tau for ``splc`` and delta in per cent
+    for the LL rules; the others have none, and a point given to them means nothing.
+    """
+    if name not in LOSSES:
+        raise EarmarkError(f"there is no loss {name!r}; the choices are {', '.join(LOSSES)}")
+    has_choice = any(one.init for one in fields(LOSSES[name]))
+    loss: Loss = LOSSES[name](point) if has_choice and point is not None else LOSSES[name]()
+    return loss
+
+
+def _entries(logits: Tensor, targets: Targets, positive: Tensor, negative: Tensor) -> Tensor:
+    """Weigh a positive and a negative term; explicit negatives keep their cross-entropy."""
+    negative = torch.where(targets.implicit, negative, softplus(logits))
+    return targets.weight * (targets.target * positive + (1 - targets.target) * negative)
+
+
+def _focal_margin(logits: Tensor, margin: float, gamma: float) -> Tensor:
+    return torch.sigmoid(margin - logits) ** gamma * softplus(margin - logits)
+
+
+def _over_processes(top: Tensor, k: int) -> Tensor:
+    """Join every process's largest losses [student, up to k] to [student, all of them]."""
+    if replicas.n_processes() == 1:
+        return top
+    padded = torch.nn.functional.pad(top, (0, k - top.shape[1]), value=-torch.inf)
+    parts = [torch.empty_like(padded) for _ in range(replicas.n_processes())]
+    distributed.all_gather(parts, padded)
+    return torch.cat(parts, dim=1)

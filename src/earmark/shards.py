@@ -1,0 +1,186 @@
+"""The files of a frame store: how a shard, its seal and the whole are written.
+
+A shard is a plain array [frame, band] in ``shard-00000.npy`` with the frames of its clips one after
+another; ``shard-00000.parquet``, written when the shard is in place, is its seal and says where
+each clip lies. ``index.parquet`` and at last ``meta.json`` seal the store (docs/file-formats.md).
+Two processes that write the same shard write the same bytes, each to a name of its own, so a task
+that runs twice does no harm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.artefacts import read_table, write_aside, write_json, write_table
+from earmark.errors import EarmarkError
+from earmark.params import digest
+
+LAYOUT_VERSION = 1
+"""Part of every digest: a store of another layout is made anew."""
+
+PART_SCHEMA = {
+    "clip_id": pl.String,
+    "first_frame": pl.Int64,
+    "n_frames": pl.Int64,
+    "source": pl.String,
+    "reason": pl.String,
+    "digest": pl.String,
+}
+INDEX_COLUMNS = ("clip_id", "shard", "first_frame", "n_frames", "source")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameFormat:
+    """What the frames of a store are."""
+
+    n_bands: int
+    dtype: str
+    patch_frames: int
+    patch_hop_frames: int
+    front_end: dict[str, Any] | None = None
+    """The parameters of log-mel frames; None for frames from elsewhere."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreMeta(FrameFormat):
+    """What ``meta.json`` says of a store: its format, its size and its digest."""
+
+    n_clips: int
+    n_frames: int
+    n_shards: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A clip of a shard: its frames [frame, band], or the reason why there are none."""
+
+    clip_id: str
+    frames: NDArray[Any] | None
+    source: str | None
+    reason: str | None = None
+
+
+def write_shard(
+    folder: Path, number: int, shard_digest: str, rows: Iterable[Row], frame_format: FrameFormat
+) -> None:
+    """Write a shard and then its part of the index, which seals it.
+
+    An older seal is the caller's to remove: it must not stand beside newer frames.
+    """
+    records: list[tuple[Any, ...]] = []
+    with write_aside(shard_path(folder, number)) as aside, open(aside, "wb") as file:
+        n_written = 0
+        _write_header(file, n_written, frame_format)
+        for row in rows:
+            n_frames = _write_frames(file, row, frame_format)
+            records.append((row.clip_id, n_written, n_frames, row.source, row.reason, shard_digest))
+            n_written += n_frames
+        file.seek(0)
+        # numpy leaves room in the header for the first axis to grow: its length is the same.
+        _write_header(file, n_written, frame_format)
+    write_table(part_path(folder, number), pl.DataFrame(records, PART_SCHEMA, orient="row"))
+
+
+def _write_header(file: BinaryIO, n_frames: int, frame_format: FrameFormat) -> None:
+    descr = np.lib.format.dtype_to_descr(np.dtype(frame_format.dtype))
+    shape = (n_frames, frame_format.n_bands)
+    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def _write_frames(file: BinaryIO, row: Row, frame_format: FrameFormat) -> int:
+    """Append the frames of one clip and return their number."""
+    frames = row.frames
+    if frames is None:
+        return 0
+    wanted = (2, frame_format.n_bands, frame_format.dtype)
+    if (frames.ndim, frames.shape[-1], frames.dtype.name) != wanted:
+        raise EarmarkError(
+            f"frames of clip {row.clip_id!r} are {frames.dtype} {list(frames.shape)}; "
+            f"expected {frame_format.dtype} [frame, {frame_format.n_bands}] like the first clip's"
+        )
+    file.write(frames.tobytes())
+    return len(frames)
+
+
+def read_parts(folder: Path, n_shards: int) -> pl.DataFrame:
+    """Return the seals of all shards as one table, with the shard's number."""
+    return pl.concat(
+        read_table(part_path(folder, number)).with_columns(pl.lit(number, pl.Int64).alias("shard"))
+        for number in range(n_shards)
+    )
+
+
+def content_digest(parts: pl.DataFrame, frame_format: FrameFormat, clips_digest: str = "") -> str:
+    """Identify the frames of a store, however they are spread over shards."""
+    content = parts.select("clip_id", "n_frames", "source", "reason").write_csv()
+    return digest(LAYOUT_VERSION, asdict(frame_format), clips_digest, content)
+
+
+def seal(folder: Path, parts: pl.DataFrame, frame_format: FrameFormat, store_digest: str) -> None:
+    """Write the index and, when all else is in place, ``meta.json``."""
+    index = parts.filter(pl.col("reason").is_null()).select(INDEX_COLUMNS)
+    meta = StoreMeta(
+        **asdict(frame_format),
+        n_clips=len(index),
+        n_frames=int(index["n_frames"].sum()),
+        n_shards=parts["shard"].n_unique(),
+        digest=store_digest,
+    )
+    _remove_leftovers(folder, meta.n_shards)
+    write_table(folder / "index.parquet", index.rechunk())
+    write_json(folder / "meta.json", asdict(meta))
+
+
+def _remove_leftovers(folder: Path, n_shards: int) -> None:
+    """Remove what an interrupted run or an earlier, larger store left behind."""
+    numbers = range(n_shards)
+    wanted = {path(folder, number) for path in (shard_path, part_path) for number in numbers}
+    for pattern in ("shard-*.npy", "shard-*.parquet", ".*.partial"):
+        for path in set(folder.glob(pattern)) - wanted:
+            path.unlink(missing_ok=True)
+
+
+def damage(path: Path, n_frames: int, frame_format: FrameFormat) -> str | None:
+    """Compare a shard with what it should be and say what is wrong, if anything."""
+    if not path.exists():
+        return f"{path}: the shard is missing"
+    header = io.BytesIO()
+    _write_header(header, n_frames, frame_format)
+    n_data = n_frames * frame_format.n_bands * np.dtype(frame_format.dtype).itemsize
+    n_expected, n_actual = len(header.getvalue()) + n_data, path.stat().st_size
+    if n_actual == n_expected:
+        return None
+    return f"{path}: the shard has {n_actual:,} bytes where the index expects {n_expected:,}"
+
+
+def check_unique(place: Path, clip_ids: pl.Series) -> None:
+    """Refuse clips that are listed more than once."""
+    repeated = clip_ids.filter(clip_ids.is_duplicated())
+    if len(repeated):
+        raise EarmarkError(f"{place}: clip {repeated[0]!r} is listed more than once")
+
+
+def fingerprint(*pieces: bytes) -> str:
+    """Return 16 hexadecimal digits that identify some bytes."""
+    return hashlib.blake2b(b"|".join(pieces), digest_size=8).hexdigest()
+
+
+def shard_path(folder: Path, number: int) -> Path:
+    """Return the place of a shard's frames."""
+    return folder / f"shard-{number:05d}.npy"
+
+
+def part_path(folder: Path, number: int) -> Path:
+    """Return the place of a shard's seal, its part of the index."""
+    return folder / f"shard-{number:05d}.parquet"

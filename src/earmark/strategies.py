@@ -1,0 +1,182 @@
+"""Strategies by name: which implicit labels are suspect, and what becomes of them.
+
+A strategy is written ``[LABELS+][POLICY/]TREATMENT[+LOSS][+adjust][@POINT,...]``. One of the parts
+is enough: ``mask``, ``precision/soft``, ``count/mask+adjust``, ``hill``, ``corrected+mask``,
+``mask@0.5,1,2``.
+
+=============  ====================================================================================
+part           choices
+=============  ====================================================================================
+LABELS         ``corrected``: as judgements changed them; ``truth``: complete, where known (oracle)
+POLICY         those of :func:`earmark.flagging.flag`, ``percentile`` by default; ``psla``: above a
+               quantile of the positives where a parent or child is labelled; ``random``: as many
+               labels, drawn at random (control); ``oracle``: the labels that truly are missing
+TREATMENT      ``mask``, ``flip``, ``soft``, ``weight``; ``distil`` is ``soft`` for all implicit
+               labels; ``random`` alone is ``random/mask``
+LOSS           the rivals that need no teacher: ``ll-r``, ``ll-ct``, ``ll-cp``, ``splc``, ``hill``,
+               ``asl``, ``an-ls``, ``em``
+``adjust``     logit adjustment: scores z_c - tau * log(prior_c), tau chosen on ``tune``
+=============  ====================================================================================
+
+Every strategy has operating points, from the mildest to the strongest; the baseline, which does
+nothing, is milder than all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+from earmark.errors import EarmarkError, nearest
+from earmark.flagging import POLICIES
+
+Treatment = Literal["mask", "flip", "soft", "weight"]
+"""What becomes of a flagged label: (0, 0), (1, 1), (p, 1) or (0, 1 - p) as (target, weight)."""
+
+TrainingLabels = Literal["given", "corrected", "truth"]
+"""The labels that a student is trained on."""
+
+BY_PERCENT = ("percentile", "random", "budget")
+"""Policies whose points are a per cent: of each class's implicit labels, or (budget) of all."""
+
+OWN_POLICIES = ("psla", "random", "oracle", "all")
+"""Policies beside those of :mod:`earmark.flagging`."""
+
+KNOBS = {
+    "precision": "target",
+    "positives_quantile": "quantile",
+    "global": "probability",
+}
+"""The option of a policy that its operating points set, beside those that go by per cent."""
+
+POINTS: dict[str, tuple[float, ...]] = {
+    "precision": (0.9, 0.7, 0.5, 0.3),
+    "positives_quantile": (0.5, 0.25, 0.1, 0.05),
+    "psla": (0.5, 0.25, 0.1, 0.05),
+    "global": (0.9, 0.6, 0.3),
+    "an-ls": (0.1,),
+    "em": (0.1, 0.2),
+    "asl": (1.0,),
+    "hill": (1.0,),
+    "splc": (0.6,),
+    "ll-r": (0.1, 0.2, 0.5),
+    "ll-ct": (0.1, 0.2, 0.5),
+    "ll-cp": (0.1, 0.2, 0.5),
+}
+"""Operating points of policies and losses, mildest first, where none are given.
+
+What they mean: see :func:`earmark.flagging.flag` and :func:`earmark.rivals.make_loss`. A policy
+that is not listed has one point, 1.
+"""
+
+LOSS_NAMES = ("ll-r", "ll-ct", "ll-cp", "splc", "hill", "asl", "an-ls", "em")
+"""The rivals in :data:`earmark.rivals.LOSSES`, named here for those who do without torch."""
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A flag policy, a treatment and a loss, at several operating points.
+
+    ``policy`` and ``treatment`` are both None where no label is flagged. Strategies that differ
+    in their points alone are equal.
+    """
+
+    name: str
+    labels: TrainingLabels = "given"
+    policy: str | None = None
+    treatment: Treatment | None = None
+    loss: str = "bce"
+    adjusts: bool = False
+    points: tuple[float, ...] = field(default=(0.0,), compare=False)
+
+    @property
+    def trained(self) -> Strategy:
+        """The strategy with which the network is trained: logit adjustment comes after it."""
+        if not self.adjusts:
+            return self
+        name = self.name.removesuffix("adjust").rstrip("+") or BASELINE.name
+        return BASELINE if name == BASELINE.name else replace(self, name=name, adjusts=False)
+
+    @property
+    def needs_truth(self) -> bool:
+        """Whether only a simulated dataset will do."""
+        return self.labels == "truth" or self.policy == "oracle"
+
+
+BASELINE = Strategy("mask", policy="percentile", treatment="mask")
+"""The paper's mask at 0 per cent: nothing is ignored."""
+
+
+def parse_strategy(text: str, discard_percents: Sequence[float]) -> Strategy:
+    """Read a strategy (see the module's text); points of percentages are ``discard_percents``.
+
+    >>> parse_strategy("precision/soft+adjust@0.9,0.5", [1.0]).points
+    (0.9, 0.5)
+    >>> parse_strategy("mask", [0, 0.1, 1]).points
+    (0.1, 1.0)
+    """
+    name, _, listed = text.partition("@")
+    parts = name.split("+")
+    if len(set(parts)) < len(parts):
+        raise EarmarkError(f"strategy {text!r}: a part is named twice")
+    strategy = Strategy(name)
+    for part in parts:
+        strategy = _with_part(strategy, part, text)
+    if listed and strategy.treatment is None and strategy.loss == "bce":
+        raise EarmarkError(f"strategy {text!r}: nothing in it has operating points, but {listed}")
+    points = _read_points(listed, text) if listed else _default_points(strategy, discard_percents)
+    return replace(strategy, points=points)
+
+
+def _with_part(strategy: Strategy, part: str, text: str) -> Strategy:
+    if part in ("corrected", "truth"):
+        return replace(strategy, labels=part)  # type: ignore[arg-type]
+    if part == "adjust":
+        if not text.partition("@")[0].endswith("adjust"):
+            raise EarmarkError(f"strategy {text!r}: 'adjust' comes last")
+        return replace(strategy, adjusts=True)
+    if part in LOSS_NAMES:
+        _refuse_second(strategy.loss != "bce", "loss", text)
+        return replace(strategy, loss=part)
+    _refuse_second(strategy.treatment is not None, "treatment", text)
+    policy, treatment = _flag_and_treat(part, text)
+    return replace(strategy, policy=policy, treatment=treatment)
+
+
+def _flag_and_treat(part: str, text: str) -> tuple[str, Treatment]:
+    if part == "distil":
+        return "all", "soft"
+    if part == "random":
+        return "random", "mask"
+    policy, slash, treatment = part.rpartition("/")
+    policies = [*POLICIES, *OWN_POLICIES]
+    if slash and policy not in policies:
+        raise EarmarkError(f"strategy {text!r}: no policy {policy!r}{nearest(policy, policies)}")
+    if treatment not in get_args(Treatment):
+        known = (*get_args(Treatment), "distil", "random", *LOSS_NAMES)
+        known += ("corrected", "truth", "adjust")
+        raise EarmarkError(f"strategy {text!r}: no {treatment!r}{nearest(treatment, known)}")
+    return policy or "percentile", treatment  # type: ignore[return-value]
+
+
+def _refuse_second(has_one: bool, what: str, text: str) -> None:
+    if has_one:
+        raise EarmarkError(f"strategy {text!r}: there is more than one {what} in it")
+
+
+def _read_points(listed: str, text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(point) for point in listed.split(","))
+    except ValueError:
+        raise EarmarkError(
+            f"strategy {text!r}: after @ come numbers with commas between, got {listed!r}"
+        ) from None
+
+
+def _default_points(strategy: Strategy, discard_percents: Sequence[float]) -> tuple[float, ...]:
+    if strategy.policy in BY_PERCENT:
+        return tuple(float(percent) for percent in discard_percents if percent > 0)
+    if strategy.policy is not None:
+        return POINTS.get(strategy.policy, (1.0,))
+    return POINTS[strategy.loss] if strategy.loss != "bce" else (0.0,)

@@ -1,0 +1,146 @@
+"""What a network is told about its clips, and the set that it is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from earmark.artefacts import read_json
+from earmark.labels import LabelSet
+from earmark.losses import Moment, Targets, bce_entries
+from earmark.networks import AnyNetwork
+from earmark.params import NetworkParams, digest
+
+CHUNK_CLIPS = 4_096
+"""Clips whose labels are looked at in one go where all are counted."""
+
+
+class Supervision(Protocol):
+    """What students are told about their clips; rows are parallel to a :class:`TrainingSet`'s."""
+
+    @property
+    def class_ids(self) -> tuple[str, ...]:
+        """The classes, in the order of the columns."""
+
+    @property
+    def n_students(self) -> int:
+        """Students that are trained side by side."""
+
+    @property
+    def digest(self) -> str:
+        """Identifies labels and treatment."""
+
+    def targets(self, rows: NDArray[np.int64]) -> Targets:
+        """Return what the labels of some clips ask, on the CPU, float32."""
+
+    def entries(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return the loss of every label, as for ``logits`` [student, example, class]."""
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A supervision that changes with what the students have done, such as one of LL-Cp."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what must not be forgotten, for a checkpoint."""
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from a checkpoint."""
+
+
+class Exam(Protocol):
+    """How good a network is while it is still being trained: the tune split's verdict."""
+
+    @property
+    def digest(self) -> str:
+        """Identifies clips and labels."""
+
+    def marks(self, network: AnyNetwork) -> Mapping[str, NDArray[np.float64]]:
+        """Return ``lwlrap`` and ``loss`` of every student [student]."""
+
+
+@dataclass(frozen=True)
+class AsLabelled:
+    """Labels as they are: an implicit label counts as a negative. The teacher's supervision."""
+
+    labels: LabelSet
+    n_students: int = 1
+
+    @property
+    def class_ids(self) -> tuple[str, ...]:
+        """The classes, in the order of the columns."""
+        return self.labels.class_ids
+
+    @property
+    def digest(self) -> str:
+        """Identifies the labels."""
+        return self.labels.digest
+
+    def targets(self, rows: NDArray[np.int64]) -> Targets:
+        """Return 1 for explicit positives and 0 for all others, with weight 1."""
+        states = torch.from_numpy(self.labels.states(rows))
+        target = (states > 0).float().unsqueeze(0)
+        return Targets(target, torch.ones_like(target), states == 0)
+
+    def entries(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return binary cross-entropy."""
+        return bce_entries(logits, targets, moment)
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """Clips to train on: where their frames are, and what is known of them."""
+
+    frames_folder: Path
+    store_rows: NDArray[np.int64]
+    """The place of each clip in the frame store, parallel to the supervision's rows."""
+    supervision: Supervision
+    exam: Exam | None = None
+    """What each epoch's network is held against; None measures nothing."""
+
+    def digest(self, network: NetworkParams) -> str:
+        """Identify the run that would train ``network`` on this set."""
+        rows = self.store_rows.tobytes()
+        frames = read_json(self.frames_folder / "meta.json")["digest"]
+        parts = [network.model, network.train, frames, rows, self.supervision.digest]
+        if network.train.patience and self.exam is not None:  # else it changes no weights
+            parts.append(self.exam.digest)
+        return digest(*parts)
+
+
+def class_balance(supervision: Supervision, n_clips: int) -> NDArray[np.float64]:
+    """Return how often each clip is to be drawn [clip], as shares of 1.
+
+    A clip's share is the sum, over its explicit positives, of one over the class's number of clips,
+    as in PSLA (Gong et al. 2021): every class brings the same. Clips without a positive count as
+    one class more. No clips yield an empty array.
+    """
+    counts = np.zeros(len(supervision.class_ids))
+    for rows in _chunks(n_clips):
+        counts += _positives(supervision, rows).sum(axis=0)
+    inverse = 1 / np.maximum(counts, 1)
+    sums = [_positives(supervision, rows) @ inverse for rows in _chunks(n_clips)]
+    shares: NDArray[np.float64] = np.concatenate([np.empty(0), *sums])
+    has_none = shares == 0
+    shares[has_none] = 1 / max(int(has_none.sum()), 1)
+    shares /= max(shares.sum(), 1e-300)
+    return shares
+
+
+def _chunks(n_clips: int) -> list[NDArray[np.int64]]:
+    starts = range(0, n_clips, CHUNK_CLIPS)
+    return [np.arange(first, min(first + CHUNK_CLIPS, n_clips)) for first in starts]
+
+
+def _positives(supervision: Supervision, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return the explicit positives [clip, class]: the same for all students of a sweep."""
+    told = supervision.targets(rows)
+    positives: NDArray[np.bool_] = ((told.target[0] > 0.5) & ~told.implicit).numpy()
+    return positives

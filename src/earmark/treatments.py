@@ -1,0 +1,318 @@
+"""What students are told: flags and what becomes of them, derived batch by batch.
+
+A flagged label is one that scores above its class's threshold, or one of a list. Neither a label
+set nor a matrix of targets is ever copied: a batch reads its scores from disk and compares. See
+:mod:`earmark.strategies` for the names of policies, treatments and losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from scipy.special import expit
+from torch import Tensor
+
+from earmark.errors import EarmarkError
+from earmark.flagging import flag, thresholds
+from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
+from earmark.losses import Moment, Targets
+from earmark.ontology import Ontology
+from earmark.params import digest
+from earmark.rivals import Loss, PermanentCorrection, make_loss
+from earmark.strategies import BY_PERCENT, KNOBS, Treatment
+
+
+@dataclass(frozen=True)
+class ScoresFile:
+    """A score matrix [clip, class] on disk, and what identifies it."""
+
+    path: Path
+    digest: str
+
+    def open(self) -> NDArray[np.float32]:
+        """Map the matrix."""
+        logits: NDArray[np.float32] = np.load(self.path, mmap_mode="r")
+        return logits
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Suspected labels: implicit, and scored above ``thresholds`` float32 [class].
+
+    Where a policy is more than a threshold, only the positives of ``listed`` are flagged among
+    them; it has the clips of the labels.
+    """
+
+    scores: ScoresFile
+    thresholds: NDArray[np.float32]
+    listed: LabelSet | None = None
+
+    def listed_states(self, rows: NDArray[np.int64]) -> NDArray[np.int8] | None:
+        """Return +1 for the listed labels [clip, class] of some clips; None without a list."""
+        return None if self.listed is None else self.listed.states(rows)
+
+    @property
+    def digest(self) -> str:
+        """Identifies scores and flags."""
+        listed = None if self.listed is None else self.listed.digest
+        return digest(self.scores.digest, self.thresholds.tobytes(), listed)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one student is told: flags (None: no label is suspect), their treatment, its loss."""
+
+    flags: Flags | None = None
+    treatment: Treatment = "mask"
+    loss: str = "bce"
+    point: float | None = None
+    """The operating point of the loss, where it has one."""
+
+    def select(self, rows: NDArray[np.int64]) -> Told:
+        """Return the same for some of the clips."""
+        if self.flags is None or self.flags.listed is None:
+            return self
+        return replace(self, flags=replace(self.flags, listed=self.flags.listed.select(rows)))
+
+    @property
+    def changes_targets(self) -> bool:
+        """Whether a flagged label is anything but a negative, of whatever weight."""
+        return self.flags is not None and self.treatment in ("flip", "soft")
+
+    @property
+    def digest(self) -> str:
+        """Identifies the treatment; the same for all that change nothing."""
+        treated = None if self.flags is None else [self.flags.digest, self.treatment]
+        return digest(treated, None if self.loss == "bce" else [self.loss, self.point])
+
+
+@dataclass(frozen=True)
+class Treated:
+    """Labels of which every student of a stack is told something of its own."""
+
+    labels: LabelSet
+    score_rows: NDArray[np.int64]
+    """The row of each clip in the score matrices."""
+    told: tuple[Told, ...]
+    rulings: LabelSet | None = None
+    """What raters settled about implicit labels: +1 is always ignored, -1 is never flagged."""
+
+    @property
+    def class_ids(self) -> tuple[str, ...]:
+        """The classes, in the order of the columns."""
+        return self.labels.class_ids
+
+    @property
+    def n_students(self) -> int:
+        """One student for everything told."""
+        return len(self.told)
+
+    @property
+    def digest(self) -> str:
+        """Identifies labels and treatments."""
+        rulings = None if self.rulings is None else self.rulings.digest
+        return digest(self.labels.digest, rulings, [one.digest for one in self.told])
+
+    def of(self, told: Sequence[Told]) -> Treated:
+        """Return the same labels for other students."""
+        return replace(self, told=tuple(told))
+
+    def select(self, rows: NDArray[np.int64]) -> Treated:
+        """Return what the students are told of some of the clips."""
+        return Treated(
+            self.labels.select(rows),
+            self.score_rows[rows],
+            tuple(one.select(rows) for one in self.told),
+            None if self.rulings is None else self.rulings.select(rows),
+        )
+
+    def targets(self, rows: NDArray[np.int64]) -> Targets:
+        """Return targets and weights [student or 1, clip, class] of some clips."""
+        states = self.labels.states(rows)
+        given = torch.from_numpy(states)
+        target = (given > 0).float().unsqueeze(0)
+        if any(one.changes_targets for one in self.told):
+            target = target.repeat(self.n_students, 1, 1)
+        weight = torch.ones(self.n_students, *states.shape)
+        ruled = np.zeros_like(states) if self.rulings is None else self.rulings.states(rows)
+        suspects = self._suspects((states == IMPLICIT) & (ruled != NOT_PRESENT), rows)
+        for student, one in enumerate(self.told):
+            if one.flags is not None:
+                own = target[min(student, len(target) - 1)].numpy(), weight[student].numpy()
+                _treat(one, suspects[one.flags.scores.path], one.flags.listed_states(rows), *own)
+        if self.rulings is not None:
+            weight[:, torch.from_numpy((ruled == PRESENT) & (states == IMPLICIT))] = 0.0
+        return Targets(target, weight, given == 0, torch.from_numpy(rows))
+
+    def entries(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return every student's own loss of every label [student, example, class]."""
+        if len(self._losses) == 1:
+            return self._losses[0][1](logits, targets, moment)
+        parts = [loss(logits[own], targets.of(own), moment) for own, loss in self._losses]
+        return torch.cat(parts)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what the losses remember, for a checkpoint; empty if none does."""
+        return {place: loss.turned for place, loss in self._remembering.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from a checkpoint; from an empty one, begin anew."""
+        for place, loss in self._remembering.items():
+            loss.turned = state.get(place, torch.empty(0, dtype=torch.int64)).cpu()
+
+    @property
+    def _remembering(self) -> dict[str, PermanentCorrection]:
+        losses = enumerate(loss for _, loss in self._losses)
+        return {str(i): loss for i, loss in losses if isinstance(loss, PermanentCorrection)}
+
+    @cached_property
+    def _losses(self) -> list[tuple[slice, Loss]]:
+        """Neighbouring students with one loss between them, and the loss."""
+        found, start = [], 0
+        for (name, point), group in groupby(self.told, key=lambda one: (one.loss, one.point)):
+            end = start + len(list(group))
+            found.append((slice(start, end), make_loss(name, point)))
+            start = end
+        return found
+
+    @cached_property
+    def _matrices(self) -> dict[Path, NDArray[np.float32]]:
+        return {one.flags.scores.path: one.flags.scores.open() for one in self.told if one.flags}
+
+    def _suspects(
+        self, is_open: NDArray[np.bool_], rows: NDArray[np.int64]
+    ) -> dict[Path, _Suspects]:
+        """Return the scores of a batch: -inf where no label can be flagged or nothing scored."""
+        found = {}
+        for path, logits in self._matrices.items():
+            own = np.fmax(logits[self.score_rows[rows]], -np.inf)
+            found[path] = _Suspects(np.where(is_open, own, -np.inf))
+        return found
+
+
+@dataclass(frozen=True)
+class _Suspects:
+    """A teacher's scores of a batch [clip, class], shared by its students."""
+
+    logits: NDArray[np.float32]
+
+    @cached_property
+    def outputs(self) -> NDArray[np.float32]:
+        outputs: NDArray[np.float32] = expit(self.logits)
+        return outputs
+
+
+def _treat(
+    told: Told,
+    suspects: _Suspects,
+    listed: NDArray[np.int8] | None,
+    target: NDArray[np.float32],
+    weight: NDArray[np.float32],
+) -> None:
+    """Write what becomes of a batch's flagged labels into targets and weights [clip, class]."""
+    assert told.flags is not None
+    edges = told.flags.thresholds
+    if listed is None and told.treatment == "mask":
+        # One pass and no copy: a step of the paper's sweep does this 18 times.
+        np.less_equal(suspects.logits, edges, out=weight)
+        return
+    is_flagged = suspects.logits > edges
+    if listed is not None:
+        is_flagged &= listed == PRESENT
+    if told.treatment == "mask":
+        np.copyto(weight, 0, where=is_flagged)
+    elif told.treatment == "flip":
+        np.copyto(target, 1, where=is_flagged)
+    elif told.treatment == "soft":
+        np.copyto(target, suspects.outputs, where=is_flagged)
+    else:
+        np.copyto(weight, 1 - suspects.outputs, where=is_flagged)
+
+
+@dataclass(frozen=True)
+class FlagSources:
+    """All that flags of one train set can be made from.
+
+    ``rows`` are the places of the labels' clips in the score matrices; ``truth`` is parallel to
+    ``labels`` and known for simulated data only.
+    """
+
+    labels: LabelSet
+    rows: NDArray[np.int64]
+    teacher: ScoresFile
+    ontology: Ontology
+    truth: LabelSet | None = None
+
+
+def find_flags(sources: FlagSources, policy: str, points: Sequence[float]) -> dict[float, Flags]:
+    """Find a policy's flags at several operating points.
+
+    A policy that amounts to a threshold per class gives thresholds, any other a list. ``random``
+    is ``percentile`` by a teacher that knows nothing.
+    """
+    if policy in ("percentile", "random"):
+        found = thresholds(sources.labels, _logits(sources), points)
+        by_point = zip(points, found.values, strict=True)
+        return {point: Flags(sources.teacher, values) for point, values in by_point}
+    if policy in ("all", "oracle"):
+        listed = _missing(sources) if policy == "oracle" else None
+        return dict.fromkeys(points, Flags(sources.teacher, _everything(sources), listed))
+    return {point: _flags_of_policy(sources, policy, point) for point in points}
+
+
+def _flags_of_policy(sources: FlagSources, policy: str, point: float) -> Flags:
+    options: dict[str, Any] = {}
+    if policy == "psla":
+        policy, options = "positives_quantile", {"gate": sources.ontology}
+    if policy in BY_PERCENT:
+        options["n_flags"] = int(point / 100 * sources.labels.n_implicit.sum())
+    elif policy in KNOBS:
+        options[KNOBS[policy]] = point
+    flags = flag(sources.labels, _logits(sources), policy, with_chance=False, **options)
+    if "gate" in options:
+        rows = flags.select("clip_id", "class_id", present=pl.lit(True))
+        clip_ids, class_ids = sources.labels.clip_ids, sources.labels.class_ids
+        listed = LabelSet.from_rows(rows, clip_ids, class_ids)
+        return Flags(sources.teacher, _everything(sources), listed)
+    return Flags(sources.teacher, lowest_flagged(flags, sources.labels.class_ids))
+
+
+def lowest_flagged(flags: pl.DataFrame, class_ids: Sequence[str]) -> NDArray[np.float32]:
+    """Return thresholds float32 [class] just below the lowest flag of each class; +inf without.
+
+    A label that ties with the lowest flag is then above the threshold too.
+    """
+    lowest = flags.group_by("class_id").agg(pl.col("logit").min())
+    classes = pl.DataFrame({"class_id": list(class_ids)}, schema={"class_id": pl.String})
+    values = classes.join(lowest, on="class_id", how="left", maintain_order="left")["logit"]
+    edges = values.fill_null(np.inf).to_numpy().astype(np.float32)
+    return np.where(np.isinf(edges), edges, np.nextafter(edges, np.float32(-np.inf)))
+
+
+def _logits(sources: FlagSources) -> NDArray[np.float32]:
+    logits = sources.teacher.open()
+    return logits if len(sources.rows) == len(logits) else logits[sources.rows]
+
+
+def _everything(sources: FlagSources) -> NDArray[np.float32]:
+    return np.full(sources.labels.n_classes, -np.inf, np.float32)
+
+
+def _missing(sources: FlagSources) -> LabelSet:
+    """Return the labels that the truth has and the labels lack."""
+    if sources.truth is None:
+        raise EarmarkError("an oracle needs the truth, which only simulated datasets have")
+    truth, given = sources.truth, sources.labels
+    places = truth.clip_rows * truth.n_classes + truth.columns
+    known = given.clip_rows * given.n_classes + given.columns
+    is_missing = truth.present & ~np.isin(places, known)
+    return LabelSet.from_rows(truth.rows().filter(is_missing), truth.clip_ids, truth.class_ids)

@@ -1,0 +1,413 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from conftest import Rater, Served, serving
+from earmark.judgements import JudgementStore
+from earmark.params import ReviewParams
+from earmark.relabel import relabel
+from earmark.review.desk import Desk
+from earmark.reviewing import review_app
+from listening import open_tones
+
+Sit = Callable[..., Rater]
+MOST_MILLISECONDS = 150
+FEW = ReviewParams(flags_per_block=3, blocks_per_class=1, overlap=1)
+LETTERS = {"f": "present", "j": "not_present", "h": "unsure"}
+
+
+def make_desk(root: Path, params: ReviewParams = FEW, raters: tuple[str, ...] = ("ann",)) -> Desk:
+    return open_tones(root, raters, params, n_clips=60, seconds=3.5)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with serving(make_desk(tmp_path)) as running:
+        yield running
+
+
+def n_items(served: Served) -> int:
+    return len(served.desk.queue.items)
+
+
+def test_thirty_clips_by_keyboard_alone(tmp_path: Path, sit_down: Sit) -> None:
+    params = ReviewParams(flags_per_block=13, blocks_per_class=1, overlap=1)
+    with serving(make_desk(tmp_path, params)) as served:
+        rater = sit_down(served)
+        rater.start()
+        expected = []
+        for turn in range(30):
+            if rater.view == "summary":
+                rater.told("summary-told", "Precision")
+                rater.press(" ")
+                rater.wait("body[data-view=work]")
+            key = "fjhffj"[turn % 6]
+            expected.append(LETTERS[key])
+            rater.answer(key)
+        rater.told("saved", "saved 30")
+        stored = served.stored()
+        assert stored["answer"].to_list() == expected
+        assert stored["item"].to_list() == served.desk.queue.items["item"][:30].to_list()
+        assert (stored["heard_seconds"] >= 0.6).all()
+        waits = rater.page.evaluate(
+            "performance.getEntriesByName('key-to-sound').map((entry) => entry.duration)"
+        )
+        assert len(waits) >= 30
+        assert statistics.median(waits) <= MOST_MILLISECONDS
+        judgements, queue = stored, served.desk.queue
+    done = CliRunner().invoke(review_app, ["relabel", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    corrected = relabel(served.desk.workspace.labels, judgements, queue).labels
+    written = pl.read_parquet(tmp_path / "relabelled" / "corrected" / "labels.parquet")
+    keys = ["clip_id", "class_id"]
+    assert written.select(*keys, "present").sort(keys).equals(corrected.rows().sort(keys))
+    assert corrected.digest != served.desk.workspace.labels.digest
+
+
+def test_keys_before_the_sound_are_ignored(served: Served, sit_down: Sit) -> None:
+    rater = sit_down(served)
+    for key in ("f", "ArrowLeft", "j"):
+        rater.press(key)
+    rater.start(n_speed_ups=0)
+    for key in ("x", "f", "j", "h", "ArrowRight"):
+        rater.press(key)
+    rater.told("message", "Listen first")
+    assert served.stored().is_empty()
+    rater.answer("ArrowRight")
+    rater.told("saved", "saved 1")
+    assert served.stored()["answer"].to_list() == ["not_present"]
+
+
+def test_undo_across_the_end_and_after_a_reload(served: Served, sit_down: Sit) -> None:
+    rater = sit_down(served)
+    rater.start()
+    n_block = served.desk.session("ann")["blocks"][0]["n_items"]
+    for _ in range(n_block):
+        rater.answer("f")
+    rater.wait("body[data-view=summary]")
+    rater.told("summary-told", f"{n_block} present")
+    rater.press("z")
+    rater.wait("body[data-view=work]")
+    rater.told("progress", f"here {n_block - 1}/{n_block}")
+
+    rater.reload()
+    for left in range(n_block - 2, -1, -1):
+        rater.press("z")
+        rater.told("progress", f"here {left}/{n_block}")
+    rater.press("z")
+    rater.told("message", "nothing to undo")
+    rater.told("saved", "saved 0")
+    assert served.stored().is_empty()
+    assert len(served.desk.judgements.rows()) == 2 * n_block
+    rater.answer("j")
+    rater.told("saved", "saved 1")
+    first = served.desk.queue.items["item"][0]
+    assert served.stored().select("item", "answer").rows() == [(first, "not_present")]
+
+
+def test_the_end_of_all_can_be_undone_too(served: Served, sit_down: Sit) -> None:
+    rater = sit_down(served)
+    rater.start()
+    while rater.view == "work":
+        rater.answer("f")
+        if rater.view == "summary":
+            rater.told("summary-told", "Precision")
+            rater.press(" ")
+            rater.page.wait_for_function("document.body.dataset.view !== 'summary'")
+    rater.told("gate-title", "All clips are judged")
+    assert len(served.stored()) == n_items(served)
+    rater.reload()
+    rater.told("gate-title", "All clips are judged")
+    rater.press("z")
+    rater.wait("body[data-view=work]")
+    rater.told("saved", f"saved {n_items(served) - 1}")
+
+
+def test_an_answer_can_be_reopened_and_stands_until_there_is_another(
+    served: Served, sit_down: Sit
+) -> None:
+    rater = sit_down(served)
+    rater.start()
+    rater.answer("f")
+    rater.answer("f")
+    rater.page.locator("#last button").first.click()
+    rater.told("progress", "all 2/")
+    first = served.desk.queue.items["item"][0]
+    assert served.stored().filter(item=first)["answer"].to_list() == ["present"]
+    rater.wait("#answers.locked")
+    rater.wait("#answers:not(.locked)")
+    rater.press("h")
+    rater.wait("#answers.locked")
+    rater.told("saved", "saved 2")
+    assert served.stored().filter(item=first)["answer"].to_list() == ["unsure"]
+
+
+def test_a_reply_that_is_lost_leads_to_one_stored_answer(served: Served, sit_down: Sit) -> None:
+    rater = sit_down(served)
+    lost = []
+
+    def lose_the_first(route) -> None:
+        if lost:
+            route.continue_()
+        else:
+            route.fetch()
+            lost.append(route.request.post_data_json["id"])
+            route.abort()
+
+    rater.page.route("**/api/judgements", lose_the_first)
+    rater.start()
+    rater.answer("f")
+    rater.told("saved", "waiting")
+    rater.told("saved", "saved 1")
+    assert served.desk.judgements.rows()["id"].to_list() == lost
+
+
+def test_answers_wait_offline_survive_a_reload_and_arrive_in_order(
+    served: Served, sit_down: Sit
+) -> None:
+    rater = sit_down(served)
+    rater.start()
+    rater.page.route("**/api/judgements", lambda route: route.abort())
+    rater.answer("f")
+    rater.answer("h")
+    rater.told("saved", "2 waiting: the server cannot be reached".replace(": ", " · "))
+    waiting = rater.page.evaluate(
+        "Object.entries(localStorage).filter(([key]) => key.endsWith('-ann'))[0][1]"
+    )
+    assert served.stored().is_empty()
+    rater.reload()
+    rater.told("progress", "all 2/")
+    rater.page.unroute("**/api/judgements")
+    rater.told("saved", "saved 2")
+    rows = served.desk.judgements.rows()
+    assert rows["id"].to_list() == [judgement["id"] for judgement in json.loads(waiting)]
+    assert rows["answer"].to_list() == ["present", "unsure"]
+
+
+def test_going_offline_does_not_stop_the_clips_that_were_fetched(
+    served: Served, sit_down: Sit
+) -> None:
+    rater = sit_down(served)
+    rater.start()
+    rater.wait("#answers:not(.locked)")
+    rater.page.wait_for_load_state("networkidle")
+    rater.context.set_offline(True)
+    rater.answer("f")
+    rater.answer("j")
+    rater.told("saved", "2 waiting")
+    rater.context.set_offline(False)
+    rater.told("saved", "saved 2")
+
+
+def test_two_raters_are_blind_to_each_other(tmp_path: Path, sit_down: Sit) -> None:
+    with serving(make_desk(tmp_path, raters=("ann", "bob"))) as served:
+        ann, bob = sit_down(served, "ann"), sit_down(served, "bob")
+        ann.start()
+        ann.answer("f")
+        ann.told("saved", "saved 1")
+        bob.reload()
+        assert "all 0/" in bob.progress
+        bob.start()
+        bob.answer("j")
+        bob.told("saved", "saved 1")
+        assert served.stored("ann")["answer"].to_list() == ["present"]
+        assert served.stored("bob")["answer"].to_list() == ["not_present"]
+
+
+def test_two_raters_in_one_browser_do_not_answer_for_each_other(
+    tmp_path: Path, sit_down: Sit
+) -> None:
+    with serving(make_desk(tmp_path, raters=("ann", "bob"))) as served:
+        ann = sit_down(served, "ann")
+        ann.context.new_page().goto(served.url("bob"))
+        ann.page.bring_to_front()
+        ann.start()
+        ann.answer("f")
+        ann.told("saved", "signed in as 'bob'")
+        assert served.stored().is_empty()
+
+
+def test_a_clip_that_cannot_be_played_can_only_be_skipped(served: Served, sit_down: Sit) -> None:
+    item, clip_id = served.desk.queue.items.select("item", "clip_id").row(0)
+    (served.desk.workspace.root / "audio" / f"{clip_id}.wav").unlink()
+    rater = sit_down(served)
+    rater.press(" ")
+    rater.wait("#broken:not([hidden])")
+    rater.told("broken", "no such file")
+    for key in ("f", "j", "h"):
+        rater.press(key)
+    assert "all 0/" in rater.progress
+    rater.press("x")
+    rater.told("saved", "1 could not be played")
+    assert served.stored().select("item", "answer").rows() == [(item, "cannot_play")]
+    assert not rater.page.is_visible("#broken")
+
+
+def test_score_and_picture_are_noted_and_only_for_the_clip(served: Served, sit_down: Sit) -> None:
+    rater = sit_down(served)
+    rater.start()
+    rater.press("s")
+    rater.told("score", "teacher’s score")
+    rater.press("p")
+    assert not rater.page.is_visible("#mel")
+    rater.answer("f")
+    assert rater.page.text_content("#score") == "teacher’s score hidden"
+    rater.answer("f")
+    rater.told("saved", "saved 2")
+    noted = served.stored().select("shown_score", "shown_picture").rows()
+    assert noted == [(True, True), (False, False)]
+
+
+def test_the_tour_of_peaks_and_the_whole_clip(tmp_path: Path, sit_down: Sit) -> None:
+    desk = make_desk(tmp_path)
+    labels = desk.queue.items.select("clip_id", "class_id").iter_rows()
+    outputs = dict.fromkeys(labels, np.array([0.9, 0.1, 0.2, 0.1, 0.8], np.float32))
+    desk = dataclasses.replace(desk, peaks=dataclasses.replace(desk.peaks, outputs=outputs))
+    with serving(desk) as served:
+        rater = sit_down(served)
+        rater.start()
+        rater.told("place", "peak 1 of 3")
+        rater.press(">")
+        rater.told("place", "peak 2 of 3")
+        rater.press(".")
+        rater.press(".")
+        rater.told("message", "no further peaks")
+        rater.press("<")
+        rater.told("place", "peak 2 of 3")
+        rater.answer("j")
+        rater.press("g")
+        rater.page.wait_for_timeout(2_500)
+        rater.answer("j")
+        rater.told("saved", "saved 2")
+        assert served.stored()["whole_clip"].to_list() == [False, True]
+
+
+def test_examples_interrupt_the_clip_and_do_not_count_as_heard(
+    served: Served, sit_down: Sit
+) -> None:
+    rater = sit_down(served)
+    rater.start(n_speed_ups=0)
+    rater.press("1")
+    rater.wait("[data-example=example1][aria-pressed]")
+    rater.press("4")
+    rater.wait("[data-example=decoy][aria-pressed]")
+    rater.page.wait_for_timeout(800)
+    rater.press("f")
+    rater.told("message", "Listen first")
+    rater.wait("#answers:not(.locked)")
+    assert not rater.page.is_visible("[aria-pressed]")
+    rater.press("9")
+    assert served.stored().is_empty()
+
+
+def test_keys_can_be_changed_and_stay_changed(served: Served, sit_down: Sit) -> None:
+    rater = sit_down(served)
+    rater.press("?")
+    rater.page.get_by_label("Change the key for: present, next clip").press("Enter")
+    rater.press("a")
+    rater.press("Escape")
+    rater.reload()
+    assert "A" in (rater.page.text_content("#answers .present") or "")
+    rater.start()
+    rater.wait("#answers:not(.locked)")
+    rater.press("f")
+    rater.answer("a")
+    rater.told("saved", "saved 1")
+
+
+def test_a_class_is_opened_from_the_sorted_overview(served: Served, sit_down: Sit) -> None:
+    rater = sit_down(served)
+    rater.press("o")
+    rows = rater.page.locator("#classes tbody th")
+    rows.first.wait_for()
+    assert rows.all_text_contents() == ["Alarm", "Hum", "Siren", "Whistle"]
+    rater.page.locator("#classes thead button").first.press("Enter")
+    assert rows.all_text_contents() == ["Whistle", "Siren", "Hum", "Alarm"]
+    rater.page.get_by_role("button", name="Siren").press("Enter")
+    rater.wait("body[data-view=work]")
+    assert rater.page.text_content("h1") == "Siren"
+    assert "Alarm › Siren" in (rater.page.text_content("#path") or "")
+    assert rater.page.text_content("#definition") == "A tone that warns of <b>danger</b> & haste."
+    rater.press("o")
+    rater.press("o")
+    assert rater.view == "work"
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (400, 800), (640, 400)])
+def test_nothing_runs_off_the_side(served: Served, sit_down: Sit, width: int, height: int) -> None:
+    """640 x 400 is what a page of 1280 x 800 has at a zoom of 200 %."""
+    rater = sit_down(served, viewport={"width": width, "height": height})
+    overflow = "document.documentElement.scrollWidth - innerWidth"
+    assert rater.page.evaluate(overflow) <= 0
+    rater.start()
+    rater.wait("#answers:not(.locked)")
+    assert rater.page.evaluate(overflow) <= 0
+    for name in ("Present", "Unsure", "Not present", "Undo"):
+        rater.page.get_by_role("button", name=name, exact=False).first.scroll_into_view_if_needed()
+    rater.press("o")
+    rater.page.locator("#classes tbody tr").first.wait_for()
+    assert rater.page.evaluate(overflow) <= 0
+
+
+def test_an_answer_outlives_the_server(tmp_path: Path, sit_down: Sit) -> None:
+    make_desk(tmp_path).judgements.close()
+    with running(tmp_path, port=0) as (server, url):
+        rater = sit_down(_At(url))
+        rater.start()
+        rater.answer("f")
+        rater.told("saved", "saved 1")
+        server.kill()
+    assert _answers(tmp_path) == ["present"]
+    rater.answer("j")
+    rater.told("saved", "1 waiting")
+    port = int(url.partition("/?")[0].rpartition(":")[2])
+    with running(tmp_path, port) as (server, url):
+        rater.open(url)
+        rater.told("saved", "saved 2")
+        assert _answers(tmp_path) == ["present", "not_present"]
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=20) == 130
+
+
+@dataclasses.dataclass(frozen=True)
+class _At:
+    """A server in another process."""
+
+    address: str
+
+    def url(self, rater: str) -> str:
+        return self.address
+
+
+@contextmanager
+def running(root: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run `earmark review` until the end of the block; yield the process and ann's address."""
+    arguments = ["review", str(root), "--port", str(port), "--raters", "ann", "--no-open"]
+    command = [sys.executable, "-m", "earmark", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = [process.stdout.readline() for _ in range(3)]
+        try:
+            assert told[0].startswith("ann: http://127.0.0.1:"), told
+            assert told[2].startswith("next: earmark"), told
+            yield process, told[0].removeprefix("ann: ").strip()
+        finally:
+            process.kill()
+
+
+def _answers(root: Path) -> list[str]:
+    with JudgementStore(root / "review" / "judgements.sqlite", must_exist=True) as store:
+        return store.current()["answer"].to_list()

@@ -1,0 +1,115 @@
+"""A Ray cluster of several nodes on this machine, and ways to hurt it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import ray
+from ray.cluster_utils import Cluster
+
+from earmark.engine import Task
+from earmark.progress import SILENT, Meter, Progress
+from earmark.ray_engine import RayEngine, connect
+
+NODE = {"num_cpus": 1, "num_gpus": 1, "object_store_memory": 100_000_000}
+
+HEAD = {
+    **NODE,
+    "include_dashboard": False,
+    "_system_config": {
+        # A dead node is missed after three seconds instead of fifteen.
+        "health_check_period_ms": 1_000,
+        "health_check_failure_threshold": 3,
+        "worker_niceness": 0,  # or tests starve on a busy machine
+    },
+}
+
+Victim = Literal["worker", "node"]
+
+
+@contextmanager
+def small_cluster() -> Iterator[Cluster]:
+    """Start a head of one core, and connect this process to it."""
+    # Nodes are processes of this machine: they find the tests' own functions by this path.
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+    cluster = Cluster(initialize_head=True, head_node_args=HEAD)
+    try:
+        connect(cluster.address)
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+        del os.environ["PYTHONPATH"]
+
+
+def restore(cluster: Cluster, n_nodes: int = 2) -> None:
+    """Add nodes of one core until there are so many alive."""
+    while sum(node["Alive"] for node in ray.nodes()) < n_nodes:
+        cluster.add_node(**NODE)
+    wait_until(lambda: ray.cluster_resources().get("CPU") == n_nodes)
+
+
+def wait_until(is_true: Callable[[], Any], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.02)
+
+
+@dataclass(frozen=True)
+class SabotagedEngine:
+    """A cluster on which, once in each map, a worker or a node is killed in mid-task."""
+
+    cluster: Cluster
+    victim: Victim
+    folder: Path
+
+    @property
+    def n_workers(self) -> int:
+        return RayEngine().n_workers
+
+    def map(self, tasks: Sequence[Task], progress: Progress = SILENT) -> list[Any]:
+        if len(tasks) < 2:  # the node that is to die would have nothing to do
+            return RayEngine().map(tasks, progress)
+        restore(self.cluster)
+        self.folder.mkdir(exist_ok=True)
+        deed = self.folder / f"{len(list(self.folder.iterdir()))}.done"
+        given = {"victim": self.victim, "deed": deed}
+        doomed = [replace(t, function=_sabotaged, arguments={"task": t, **given}) for t in tasks]
+        return RayEngine().map(doomed, progress)
+
+
+def _sabotaged(task: Task, victim: Victim, deed: Path, meter: Meter) -> Any:
+    if victim == "node" and _is_head() and not deed.exists():
+        wait_until(deed.exists)  # until the other node has taken a task, and died of it
+    return task.function(**task.arguments, meter=_Saboteur(meter, victim, deed))
+
+
+def _is_head() -> bool:
+    here = ray.get_runtime_context().get_node_id()
+    node = next(node for node in ray.nodes() if node["NodeID"] == here)
+    return "node:__internal_head__" in node["Resources"]
+
+
+class _Saboteur:
+    """Kills at the second report that says something was done, unless it was done before."""
+
+    def __init__(self, meter: Meter, victim: Victim, deed: Path) -> None:
+        self._meter, self._victim, self._deed = meter, victim, deed
+        self._n_reports = 0
+
+    def advance(self, n_done: int, note: str = "") -> None:
+        self._meter.advance(n_done, note)
+        self._n_reports += n_done > 0
+        if self._n_reports == 2 and not self._deed.exists():
+            self._deed.touch()
+            # A worker is a child of its node's raylet.
+            os.kill(os.getpid() if self._victim == "worker" else os.getppid(), signal.SIGKILL)
+            time.sleep(60)

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from earmark.assessment import METRICS, Basis, bases, logits_of, mark_students
+from earmark.engine import LocalEngine
+from earmark.evaluation import evaluate
+from earmark.flagging import ignored, thresholds
+from earmark.held_out import score_held_out
+from earmark.params import CrossFitParams, ModelParams, NetworkParams, SweepParams, TrainParams
+from earmark.relabel import relabel, write_relabelled
+from earmark.scoring import Scores, cross_fit, readable_clips
+from earmark.strategies import parse_strategy
+from earmark.students import Student, TrainSet, student_scores, students, train_students
+from earmark.sweep import run_sweep
+from earmark.workspace import Workspace
+from reviews import judgement, table
+from scenes import band_workspace, open_store
+
+PROBE = NetworkParams(
+    name="probe",
+    model=ModelParams(architecture="mlp_probe", n_hidden=8),
+    train=TrainParams(epochs=2, batch_patches=16, learning_rate=1e-2),
+)
+FOLDS = CrossFitParams(n_folds=2)
+ONE = LocalEngine(1)
+MASK = Student(PROBE, "train", 0, parse_strategy("mask", [20]), 20.0)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, Scores]:
+    workspace = band_workspace(tmp_path_factory.mktemp("assessment"))
+    teacher = PROBE.model_copy(update={"name": "teacher"})
+    scores = cross_fit(workspace, teacher, FOLDS, engine=ONE)
+    train_students(workspace, [MASK, MASK.baseline], {"train": 1.0}, scores, engine=ONE)
+    return workspace, score_held_out(workspace, scores, FOLDS, engine=ONE)
+
+
+def test_marks_are_the_evaluations_numbers(trained: tuple[Workspace, Scores]) -> None:
+    workspace, _ = trained
+    book = mark_students(workspace, [MASK], [Basis("eval", "truth", 100)], engine=ONE)
+    (basis,) = book.bases
+    truth = readable_clips(workspace, open_store(workspace), "eval", workspace.truth).labels
+    logits = logits_of(student_scores(workspace, MASK), truth.clip_ids)
+    overall = evaluate(truth, logits).overall
+    for metric in ("lwlrap", "map", "d_prime_all", "d_prime_explicit"):
+        assert book.value(basis, MASK, metric).value == overall[metric]
+    assert set(book.marks[basis, MASK].draws) == set(METRICS)
+    gain = book.gain(basis, MASK, "map")
+    base = book.value(basis, MASK.baseline, "map")
+    assert gain.value == pytest.approx(overall["map"] - base.value)
+
+
+def test_flagged_labels_of_the_evaluation_set_take_no_part(
+    trained: tuple[Workspace, Scores],
+) -> None:
+    workspace, held_out = trained
+    against = bases(workspace, 100, held_out.folder.name, 20.0)
+    assert [basis.labels for basis in against] == ["given", "ignored", "truth"] * 2
+    basis = next(one for one in against if (one.split, one.labels) == ("eval", "ignored"))
+    book = mark_students(workspace, [MASK], [basis], engine=ONE)
+    labels = readable_clips(workspace, open_store(workspace), "eval").labels
+    suspects = logits_of(held_out, labels.clip_ids)
+    edges = thresholds(labels, suspects, [20.0]).values[0]
+    is_flagged = ignored(labels.states(), suspects, edges)
+    assert is_flagged.any()
+    logits = logits_of(student_scores(workspace, MASK), labels.clip_ids)
+    expected = evaluate(labels, logits, left_out=is_flagged).overall["map"]
+    assert book.value(basis, MASK, "map").value == expected
+
+
+def judge(workspace: Workspace) -> tuple[np.ndarray, np.ndarray]:
+    """Have one implicit label cleared and another found unsure; return both as (row, column)."""
+    states = workspace.labels.states()
+    rows = workspace.rows("train")
+    cleared, unsure = np.argwhere(states[rows] == 0)[:2]
+    told = [
+        judgement(
+            number, answer, clip_id=workspace.labels.clip_ids[int(rows[row])],
+            class_id=workspace.labels.class_ids[column],
+        )
+        for number, ((row, column), answer) in enumerate(
+            [(cleared, "not_present"), (unsure, "unsure")]
+        )
+    ]  # fmt: skip
+    judgements = table(*told)
+    write_relabelled(workspace, "corrected", relabel(workspace.labels, judgements), judgements)
+    return cleared, unsure
+
+
+def test_students_and_exams_follow_the_raters_rulings(tmp_path: Path) -> None:
+    workspace = band_workspace(tmp_path)
+    teacher = PROBE.model_copy(update={"name": "teacher"})
+    scores = cross_fit(workspace, teacher, FOLDS, engine=ONE)
+    cleared, unsure = judge(workspace)
+    data = TrainSet.open(workspace, open_store(workspace), 1.0, "corrected", scores)
+    wanted = Student(PROBE, "train", 0, parse_strategy("corrected+all/mask", [20]), 1.0)
+    told = data.tell([wanted])[wanted]
+    weight = data.treated.of([told]).targets(np.arange(40)).weight[0].numpy()
+    assert weight[tuple(cleared)] == 1  # all other implicit labels are ignored
+    assert weight[tuple(unsure)] == 0
+    params = SweepParams(discard_percents=(0, 20), labels="corrected", n_resamples=100)
+    kinds = [(one.strategy.name, one.point) for one in students([PROBE], params)]
+    assert kinds == [("mask", 0), ("mask", 20), ("corrected", 0), ("corrected+mask", 20)]
+    found = run_sweep(workspace, [PROBE], params, scores, engine=ONE)
+    assert set(found.summary["labels"]) == {"given", "corrected", "truth"}
+    assert set(found.summary["kind"]) == {"mask", "corrected", "corrected+mask"}

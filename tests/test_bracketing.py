@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from earmark import bracketing, kernels
+from earmark.bracketing import scores_above, top_scores
+from earmark.labels import LabelSet
+
+
+def skewed(n_clips: int = 20_000, seed: int = 0) -> np.ndarray:
+    """Scores of one class with a long upper tail."""
+    return np.random.default_rng(seed).exponential(size=(n_clips, 1)).astype(np.float32)
+
+
+def test_the_tail_counts_what_is_above_its_bound() -> None:
+    scores = skewed()
+    labels = LabelSet.from_dense(np.zeros(scores.shape, int))
+    tail = top_scores(labels, scores, np.array([[2_000]])).classes[0].tail
+    above = np.sort(scores[scores > tail.bound])
+    assert 2_000 < tail.counts.sum() == len(above) < 2_600
+    assert tail.counts[-1] > 0
+    assert (np.diff(tail.centres) >= 0).all()
+    # each score lies close to the centre of its bin, the highest included
+    spread = np.repeat(tail.centres, tail.counts)
+    assert np.abs(spread - above).max() < 0.02 * (above[-1] - above[0])
+
+
+def test_a_tail_without_scores() -> None:
+    labels = LabelSet.from_dense(np.zeros((50, 1), int))
+    tail = top_scores(labels, skewed(50), np.array([[0]])).classes[0].tail
+    assert (tail.counts.tolist(), tail.centres.tolist(), tail.bound) == ([], [], np.inf)
+
+
+def test_scores_above_limits_are_listed_with_their_clips() -> None:
+    labels = LabelSet.from_dense([[0, 0], [1, 0], [0, 0], [0, 0]])
+    scores = np.array([[1.0, 5.0], [9.0, 5.0], [3.0, 5.0], [2.0, 4.0]], np.float32)
+    found = scores_above(labels, scores, np.array([1.0, 4.5], np.float32))
+    values, rows = found.listing()
+    assert found.n_listed.tolist() == [2, 3]
+    assert values.tolist() == [3, 2, 5, 5, 5]
+    assert rows.tolist() == [2, 3, 0, 1, 2]
+    assert found.explicit.tolist() == [9]
+    assert found.values.shape == (0, 2)
+
+
+@pytest.mark.parametrize("n_listed", [0, 1, 700, 4_999, 5_000, 9_999])
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_listing_equals_a_plain_sort(
+    n_listed: int, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_compiled:
+        pytest.importorskip("numba")
+        monkeypatch.setattr(kernels, "COMPILED_FROM_SCORES", 0)
+    monkeypatch.setattr(bracketing, "SAMPLE_CLIPS", 200)
+    scores = skewed(5_000).round(2)
+    labels = LabelSet.from_dense(np.zeros(scores.shape, int))
+    found = top_scores(labels, scores, np.array([[3]]), n_listed)
+    order = np.argsort(-scores[:, 0], kind="stable")
+    limit = scores[order[n_listed], 0] if n_listed < 5_000 else -np.inf
+    expected = order[scores[order, 0] > limit] if n_listed else []
+    assert found.listing()[1].tolist() == list(expected)

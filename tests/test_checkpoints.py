@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from earmark.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
+from earmark.errors import EarmarkError, EarmarkWarning
+from earmark.models import build_probe
+from earmark.params import ModelParams
+
+
+def fresh_run(seed: int = 0) -> Run:
+    network = build_probe(ModelParams(architecture="linear_probe"), 2, 3, seed=seed)
+    optimiser = torch.optim.AdamW(network.parameters(), 0.1)
+    return Run(network, optimiser, torch.amp.GradScaler("cuda", enabled=False), [])
+
+
+def used_run() -> Run:
+    run = fresh_run()
+    run.network(torch.randn(2, 4, 2), torch.tensor([4, 3])).sum().backward()
+    run.optimiser.step()
+    run.epoch, run.step, run.loss_sum, run.seconds = 3, 7, 1.5, 60.0
+    run.average, run.n_averaged = [torch.ones(2)], 4
+    run.history = [{"epoch": 1, "loss": 0.5}]
+    run.best, run.best_marks, run.n_waits = {"w": torch.ones(3)}, [0.5], [2]
+    return run
+
+
+def test_a_run_comes_back_whole(tmp_path: Path) -> None:
+    run, again = used_run(), fresh_run(seed=1)
+    write_checkpoint(run, tmp_path, "mine")
+    assert resume(again, tmp_path, "mine")
+    for name, values in run.network.state_dict().items():
+        assert torch.equal(values, again.network.state_dict()[name])
+    kept = (
+        "epoch",
+        "step",
+        "loss_sum",
+        "seconds",
+        "n_averaged",
+        "history",
+        "best_marks",
+        "n_waits",
+    )
+    assert all(getattr(run, name) == getattr(again, name) for name in kept)
+    assert torch.equal(again.average[0], run.average[0])
+    assert torch.equal(again.best["w"], run.best["w"])
+    first, second = (r.optimiser.state_dict()["state"][0]["exp_avg"] for r in (run, again))
+    assert torch.equal(first, second)
+
+
+def test_without_a_checkpoint_a_run_begins(tmp_path: Path) -> None:
+    run = fresh_run()
+    assert not resume(run, tmp_path, "mine")
+    assert (run.epoch, run.step) == (0, 0)
+
+
+def test_another_runs_checkpoint_is_set_aside_and_comes_back(tmp_path: Path) -> None:
+    write_checkpoint(used_run(), tmp_path, "theirs")
+    with pytest.warns(EarmarkWarning, match=r"is of run theirs, this is run mine"):
+        assert not resume(fresh_run(), tmp_path, "mine")
+    write_checkpoint(fresh_run(), tmp_path, "mine")
+    (tmp_path / "checkpoint.pt").unlink()  # as a finished run does
+    assert resume(fresh_run(), tmp_path, "theirs")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+@pytest.mark.parametrize("n_bytes", [0, 1_000])
+def test_a_damaged_checkpoint_is_named(tmp_path: Path, n_bytes: int) -> None:
+    write_checkpoint(used_run(), tmp_path, "mine")
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(path.read_bytes()[:n_bytes])
+    with pytest.raises(EarmarkError, match=r"checkpoint.pt: not a checkpoint.*delete it"):
+        resume(fresh_run(), tmp_path, "mine")
+
+
+def test_a_checkpoint_of_another_version_is_named(tmp_path: Path) -> None:
+    torch.save({"digest": "mine"}, tmp_path / "checkpoint.pt")
+    with pytest.raises(EarmarkError, match=r"another version.*average.*delete it"):
+        resume(fresh_run(), tmp_path, "mine")
+
+
+def test_sigterm_is_noticed_and_then_as_before() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with heeding_sigterm() as came:
+        assert not came()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert came()
+    assert signal.getsignal(signal.SIGTERM) is before

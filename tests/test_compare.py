@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from earmark.artefacts import write_json
+from earmark.assessment import METRICS, Basis, MarkBook, Marks
+from earmark.cli import app
+from earmark.compare import compare, read_comparison, run_compare, with_holm
+from earmark.engine import LocalEngine
+from earmark.errors import EarmarkError
+from earmark.intervals import Draws
+from earmark.params import (
+    CompareParams,
+    CrossFitParams,
+    ModelParams,
+    NetworkParams,
+    Recipe,
+    TrainParams,
+)
+from earmark.scoring import Scores, cross_fit
+from earmark.strategies import BASELINE, parse_strategy
+from earmark.students import Student, combine
+from earmark.workspace import Workspace
+from scenes import band_workspace
+
+PROBE = NetworkParams(
+    name="probe",
+    model=ModelParams(architecture="mlp_probe", n_hidden=8),
+    train=TrainParams(epochs=2, batch_patches=16, learning_rate=1e-2),
+)
+FOLDS = CrossFitParams(n_folds=2)
+ONE = LocalEngine(1)
+N_RESAMPLES = 200
+BASES = [Basis(split, "given", N_RESAMPLES) for split in ("tune", "eval")]
+
+
+def students(points: Mapping[str, tuple[float, ...]], seeds: tuple[int, ...]) -> list[Student]:
+    found = [(BASELINE, 0.0)]
+    for name, own in points.items():
+        strategy = parse_strategy(name, [])
+        found += [(strategy, point) for point in own]
+    return combine([PROBE], {"train": 1.0}, seeds, found)
+
+
+def made_up(wanted: list[Student], gains: Mapping[tuple[str, str, float], float]) -> MarkBook:
+    """Marks that differ from the baseline's 0.5 by the gains of (split, strategy, point)."""
+    shared = np.random.default_rng(0).normal(0, 0.05, N_RESAMPLES)
+    marks = {}
+    for place, student in enumerate(wanted):
+        own = np.random.default_rng(place).normal(0, 0.005, N_RESAMPLES)
+        own = own * (student != student.baseline)
+        for basis in BASES:
+            value = 0.5 + gains.get((basis.split, student.strategy.name, student.point), 0.0)
+            draws = Draws(value, value + shared + own)
+            table = pl.DataFrame(
+                {
+                    "class_id": ["a", "b"],
+                    **{name: [value - 0.1, value + 0.1] for name in ("lwlrap", "ap")},
+                    **{name: [value, value] for name in ("d_prime_explicit", "d_prime_all")},
+                }
+            )
+            marks[basis, student] = Marks(dict.fromkeys(METRICS, draws), table)
+    return MarkBook(marks)
+
+
+def test_points_are_chosen_on_tune_and_reported_on_eval() -> None:
+    wanted = students({"mask": (1, 2, 5), "soft": (1, 2), "random": (1, 2, 5)}, seeds=(0,))
+    gains = {
+        ("tune", "mask", 1): 0.0, ("tune", "mask", 2): 0.099, ("tune", "mask", 5): 0.100,
+        ("eval", "mask", 1): 0.3, ("eval", "mask", 2): 0.08, ("eval", "mask", 5): 0.09,
+        ("tune", "soft", 1): -0.05, ("tune", "soft", 2): -0.05, ("eval", "soft", 2): 0.2,
+        ("eval", "random", 2): 0.01,
+    }  # fmt: skip
+    found = compare(made_up(wanted, gains), wanted, "lwlrap")
+    by_name = {
+        row["strategy"]: row for row in found.choices.filter(metric="lwlrap").iter_rows(named=True)
+    }
+    # The mildest of the mask's points within one error of its best; not the best on eval.
+    assert by_name["mask"]["point"] == 2
+    assert by_name["mask"]["difference"] == pytest.approx(0.08)
+    assert by_name["mask"]["chosen_on_eval_point"] == 1
+    assert by_name["mask"]["chosen_on_eval"] == pytest.approx(0.8)
+    # Soft lost on tune: doing nothing is chosen, whatever eval says.
+    assert by_name["soft"]["point"] is None
+    assert by_name["soft"]["difference"] == 0
+    # The control ignores as many labels as the chosen mask.
+    assert by_name["random"]["point"] == 2
+    assert by_name["random"]["difference"] == pytest.approx(0.01)
+    assert by_name["baseline"]["p_holm"] is by_name["random"]["p_holm"] is None
+    assert by_name["mask"]["p"] == pytest.approx(1 / (N_RESAMPLES + 1))
+    assert by_name["mask"]["p_holm"] == pytest.approx(2 / (N_RESAMPLES + 1))
+
+
+def test_differences_have_intervals_over_clips_and_over_classes() -> None:
+    wanted = students({"mask": (1,)}, seeds=(0,))
+    found = compare(made_up(wanted, {("eval", "mask", 1.0): 0.1}), wanted, "lwlrap")
+    row = found.points.row(
+        by_predicate=(pl.col("strategy") == "mask")
+        & (pl.col("split") == "eval")
+        & (pl.col("metric") == "lwlrap"),
+        named=True,
+    )
+    assert row["difference_low"] < 0.1 < row["difference_high"]
+    assert row["difference_high"] - row["difference_low"] < row["high"] - row["low"]
+    assert (row["classes_low"], row["classes_high"]) == pytest.approx((0.1, 0.1))
+    calibrated = found.points.filter(metric="lwlrap_calibrated")
+    assert calibrated["classes_low"].null_count() == len(calibrated)
+
+
+def test_seeds_that_disagree_make_a_difference_unsure() -> None:
+    widths = []
+    for spread in (0.0, 0.1):
+        wanted = students({"mask": (1,)}, seeds=(0, 1, 2))
+        marks = dict(made_up(wanted, {}).marks)
+        for (basis, student), own in list(marks.items()):
+            if student != student.baseline:
+                shift = 0.2 + spread * (student.seed - 1)
+                draws = {
+                    name: Draws(one.value + shift, one.resamples + shift)
+                    for name, one in own.draws.items()
+                }
+                marks[basis, student] = Marks(draws, own.per_class)
+        choices = compare(MarkBook(marks), wanted, "lwlrap").choices
+        row = choices.filter(strategy="mask", metric="lwlrap").row(0, named=True)
+        assert row["difference"] == pytest.approx(0.2)
+        widths.append(row["difference_high"] - row["difference_low"])
+    assert widths[1] > 5 * widths[0]
+
+
+def test_holm_counts_the_strategies_of_one_comparison() -> None:
+    keys = {"student": "s", "train_set": "t", "labels": "given"}
+    rows = [
+        {**keys, "metric": metric, "strategy": name, "p": p}
+        for metric in ("lwlrap", "map")
+        for name, p in (("baseline", 1.0), ("mask", 0.01), ("soft", 0.03))
+    ]
+    corrected = with_holm(pl.DataFrame(rows))
+    assert corrected.filter(metric="map")["p_holm"].to_list() == [None, 0.02, 0.03]
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, Scores]:
+    workspace = band_workspace(tmp_path_factory.mktemp("compare"))
+    teacher = PROBE.model_copy(update={"name": "teacher"})
+    return workspace, cross_fit(workspace, teacher, FOLDS, engine=ONE)
+
+
+def test_a_comparison_trains_measures_and_writes_its_tables(
+    scored: tuple[Workspace, Scores],
+) -> None:
+    workspace, scores = scored
+    params = CompareParams(
+        strategies=("mask", "soft+adjust", "adjust", "hill", "random", "oracle/mask", "truth"),
+        discard_percents=(5, 20),
+        seeds=(0, 1),
+        n_resamples=100,
+        ignored_percent=10,
+    )
+    found = run_compare(workspace, [PROBE], params, scores, FOLDS, engine=ONE)
+    n_points = 1 + 2 + 2 + 1 + 1 + 2 + 1 + 1
+    assert len(found.points) == n_points * 2 * 3 * len(METRICS)  # splits x labels
+    assert set(found.points["labels"]) == {"given", "ignored", "truth"}
+    assert set(found.points["n_seeds"]) == {2}
+    assert len(found.choices) == (1 + 7) * 3 * len(METRICS)
+    read = read_comparison(workspace)
+    assert read.choices.equals(found.choices, null_equal=True)
+    # Logit adjustment moves lwlrap alone: no metric within a class can change.
+    adjusted = found.points.filter(strategy="adjust", split="eval", metric="d_prime_all")
+    assert adjusted["difference"].abs().max() == pytest.approx(0, abs=1e-9)
+
+
+def test_oracles_need_the_truth(scored: tuple[Workspace, Scores], tmp_path: Path) -> None:
+    workspace, scores = scored
+    without = band_workspace(tmp_path)
+    without.truth_path.unlink()
+    params = CompareParams(strategies=("truth",))
+    with pytest.raises(EarmarkError, match="'truth' needs the truth"):
+        run_compare(Workspace.open(without.root), [PROBE], params, scores, FOLDS)
+    twice = CompareParams(strategies=("mask@1", "mask@2"))
+    with pytest.raises(EarmarkError, match="listed twice"):
+        run_compare(workspace, [PROBE], twice, scores, FOLDS)
+
+
+def test_the_verb_prints_a_table_and_names_mistakes(scored: tuple[Workspace, Scores]) -> None:
+    workspace, _ = scored
+    compared = {"strategies": ["mask"], "seeds": [0], "n_resamples": 100}
+    recipe = {"students": [PROBE], "cross_fit": FOLDS, "compare": compared}
+    write_json(
+        workspace.root / "recipe.json", Recipe.model_validate(recipe).model_dump(mode="json")
+    )
+    command = ["compare", str(workspace.root), "--workers", "1", "--points", "20"]
+    result = CliRunner().invoke(app, [*command, "--strategy", "mask", "--strategy", "adjust"])
+    assert result.exit_code == 0, result.output
+    assert "chosen by lwlrap on tune" in result.stdout
+    told = CliRunner().invoke(app, [*command, "--json"])
+    assert json.loads(told.stdout.splitlines()[-1])["strategies"] == 1
+    for extra, message in (
+        (["--strategy", "maks"], "did you mean 'mask'"),
+        (["--seeds", "a"], "--seeds are numbers"),
+        (["--choose-by", "f1"], "makes no sense"),
+    ):
+        failed = CliRunner().invoke(app, [*command, *extra])
+        assert isinstance(failed.exception, EarmarkError)
+        assert message in str(failed.exception)

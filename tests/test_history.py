@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from earmark.artefacts import read_table
+from earmark.history import open_course, write_history
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = accumulators.EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    return {
+        name: [(event.step, event.value) for event in events.Scalars(name)]
+        for name in events.Tags()["scalars"]
+    }
+
+
+def test_tensorboard_reads_what_was_shown(tmp_path: Path) -> None:
+    with open_course(tmp_path, 0) as course:
+        course.add(0, {"train/loss": 2.0, "train/learning_rate": 0.5})
+        course.add(1, {"train/loss": 1.0})
+    assert scalars(tmp_path) == {
+        "train/loss": [(0, 2.0), (1, 1.0)],
+        "train/learning_rate": [(0, 0.5)],
+    }
+
+
+def test_a_resumed_run_replaces_the_steps_that_it_takes_again(tmp_path: Path) -> None:
+    for first_step, value in ((0, 1.0), (2, 2.0)):
+        with open_course(tmp_path, first_step) as course:
+            for step in range(first_step, 4):
+                course.add(step, {"train/loss": value})
+    assert scalars(tmp_path)["train/loss"] == [(0, 1.0), (1, 1.0), (2, 2.0), (3, 2.0)]
+
+
+def test_without_tensorboard_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "tensorboard" else found(name)
+    )
+    with open_course(tmp_path, 0) as course:
+        course.add(0, {"train/loss": 2.0})
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_process_writes_nothing(tmp_path: Path) -> None:
+    with open_course(tmp_path, 0, is_wanted=False) as course:
+        course.add(0, {"train/loss": 2.0})
+    assert not list(tmp_path.iterdir())
+
+
+def test_history_is_a_table(tmp_path: Path) -> None:
+    write_history(tmp_path, [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}])
+    assert read_table(tmp_path / "history.csv").rows() == [(1, 0.5), (2, 0.25)]

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from earmark import intervals, metrics
+from earmark.errors import EarmarkError
+from earmark.evaluation import bootstrap, evaluate
+from earmark.intervals import Draws, holm, mildest_within_one_error, p_value, with_seeds
+
+
+def test_resamples_draw_as_many_clips_as_there_are() -> None:
+    weights = intervals.resample_weights(50, 20, seed=3)
+    assert weights.shape == (20, 50)
+    assert (weights.sum(axis=1) == 50).all()
+    np.testing.assert_array_equal(weights, intervals.resample_weights(50, 20, seed=3))
+    np.testing.assert_array_equal(weights[:5], intervals.resample_weights(50, 5, seed=3))
+    assert (weights != intervals.resample_weights(50, 20, seed=4)).any()
+    with pytest.raises(EarmarkError, match="no clips"):
+        intervals.resample_weights(0, 20, seed=3)
+
+
+def test_the_basic_interval_reflects_the_quantiles_of_what_was_measured() -> None:
+    resamples = np.concatenate([np.arange(101.0), [np.nan]])
+    assert intervals.interval(40.0, resamples) == pytest.approx((80 - 95, 80 - 5))
+    assert Draws(40.0, resamples).interval(0.5) == pytest.approx((40, 80 - 75, 80 - 25))
+    assert np.isnan(intervals.interval(1.0, [np.nan])).all()
+    with pytest.raises(EarmarkError, match="between 0 and 1"):
+        intervals.interval(40.0, resamples, level=90)
+
+
+def test_one_run_is_taken_as_it_is() -> None:
+    run = Draws(2.0, np.array([1.0, 2.0, 3.0]))
+    joined = with_seeds([run])
+    assert joined.value == 2.0
+    np.testing.assert_array_equal(joined.resamples, run.resamples)
+
+
+def test_runs_that_differ_widen_the_interval_and_runs_that_agree_do_not() -> None:
+    clips = np.random.default_rng(0).normal(0, 0.01, 500)
+    agreeing = with_seeds([Draws(1.0, 1.0 + clips)] * 3)
+    np.testing.assert_allclose(agreeing.resamples, 1.0 + clips)
+    differing = with_seeds([Draws(value, value + clips) for value in (0.9, 1.0, 1.1)])
+    assert differing.value == pytest.approx(1.0)
+    low, high = differing.interval()[1:]
+    # Student's t with 2 degrees of freedom: 2.92 * 0.1 / sqrt(3), and chance in the draws.
+    assert (high - low) / 2 == pytest.approx(2.92 * 0.1 / np.sqrt(3), rel=0.2)
+
+
+def test_a_paired_difference_knows_nothing_of_what_is_shared() -> None:
+    shared = np.random.default_rng(1).normal(0, 1, 300)
+    difference = Draws(3.0, 3 + shared) - Draws(1.0, 1 + shared)
+    assert difference.interval() == pytest.approx((2, 2, 2))
+
+
+def test_p_values_by_hand() -> None:
+    assert p_value(Draws(2.0, np.array([1.0, 2.0, 3.0, 4.5]))) == pytest.approx(2 / 5)
+    assert p_value(Draws(0.0, np.zeros(9))) == 1
+    assert p_value(Draws(5.0, np.full(999, 5.1))) == pytest.approx(0.001)
+    assert np.isnan(p_value(Draws(np.nan, np.full(9, np.nan))))
+
+
+def test_p_values_of_nothing_are_spread_evenly() -> None:
+    random = np.random.default_rng(2)
+    found = []
+    for _ in range(400):
+        sample = random.normal(size=30)
+        chosen = random.integers(30, size=(199, 30))
+        found.append(p_value(Draws(float(sample.mean()), sample[chosen].mean(axis=1))))
+    assert np.mean(np.array(found) < 0.1) == pytest.approx(0.1, abs=0.05)
+
+
+def slow_holm(p_values: list[float]) -> list[float]:
+    """A hypothesis is rejected at a level if it and all with smaller p-values are."""
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    corrected = [0.0] * len(p_values)
+    for rank, place in enumerate(order):
+        steps = [(len(order) - r) * p_values[order[r]] for r in range(rank + 1)]
+        corrected[place] = min(max(steps), 1.0)
+    return corrected
+
+
+@given(st.lists(st.floats(0, 1), max_size=8))
+def test_holm_steps_down(p_values: list[float]) -> None:
+    assert holm(p_values) == pytest.approx(slow_holm(p_values))
+
+
+def test_holm_does_not_count_what_was_not_measured() -> None:
+    assert holm([0.02, np.nan, 0.5]) == pytest.approx([0.04, np.nan, 0.5], nan_ok=True)
+
+
+def test_over_classes_resamples_classes() -> None:
+    found = intervals.over_classes([1.0, np.nan, 3.0], 4_000)
+    assert found.value == 2.0
+    assert sorted(np.unique(found.resamples)) == [1, 2, 3]
+    assert found.resamples.mean() == pytest.approx(2, abs=0.05)
+    assert np.isnan(intervals.over_classes([np.nan], 10).value)
+
+
+def test_the_mildest_point_within_one_error_is_chosen() -> None:
+    noise = np.random.default_rng(3).normal(size=2_000)
+    wobble = np.random.default_rng(4).normal(size=2_000)
+    best = Draws(0.50, 0.50 + noise)
+    near = Draws(0.49, 0.49 + noise + 0.02 * wobble)  # 0.01 away, one error is 0.02
+    far = Draws(0.45, 0.45 + noise + 0.02 * wobble)
+    assert mildest_within_one_error({0.0: far, 1.0: near, 2.0: best, 3.0: far}) == 1.0
+    assert mildest_within_one_error({0.0: far, 2.0: best, 3.0: near}) == 2.0
+    nothing = Draws(float("nan"), np.full(5, np.nan))
+    assert mildest_within_one_error({None: nothing, 1.0: far}) == 1.0
+    with pytest.raises(EarmarkError, match="could be measured"):
+        mildest_within_one_error({0.0: nothing})
+
+
+PRIORS = np.geomspace(0.1, 0.3, 3)
+
+
+def simulated(
+    n_clips: int, random: np.random.Generator, gain: float = 0.2
+) -> tuple[np.ndarray, ...]:
+    """States, and the scores of a baseline and of a student that separates a little better."""
+    is_positive = random.random((n_clips, 3)) < PRIORS
+    states = np.where(is_positive, 1, np.where(random.random((n_clips, 3)) < 0.3, -1, 0))
+    shared = random.normal(size=(n_clips, 3))
+    own = random.normal(size=(n_clips, 3))
+    better = 0.9 * shared + 0.44 * own + (1.5 + gain) * is_positive
+    return states.astype(np.int8), shared + 1.5 * is_positive, better
+
+
+@pytest.fixture(scope="module")
+def coverage() -> dict[str, tuple[float, float]]:
+    """How often 90 % intervals of value and paired gain hold the population's, by metric."""
+    states, baseline, better = simulated(100_000, np.random.default_rng(0))
+    truth = [evaluate(states, scores).overall for scores in (baseline, better)]
+    hits: dict[str, list[tuple[bool, bool]]] = {}
+    for seed in range(300):
+        states, *students = simulated(800, np.random.default_rng(100 + seed))
+        weights = intervals.resample_weights(800, 200, seed)
+        for metric, (value, gain) in _intervals(states, students, weights).items():
+            true_gain = truth[1][metric] - truth[0][metric]
+            is_hit = (
+                value.low <= truth[0][metric] <= value.high,
+                gain.low <= true_gain <= gain.high,
+            )
+            hits.setdefault(metric, []).append(is_hit)
+    return {metric: tuple(np.mean(found, axis=0)) for metric, found in hits.items()}
+
+
+def _intervals(states, students, weights):
+    overall = [evaluate(states, scores).overall for scores in students]
+    resamples = [bootstrap(states, scores, weights) for scores in students]
+    found = {}
+    for metric in resamples[0]:
+        baseline, better = (
+            Draws(overall[i][metric], resamples[i][metric]) for i in range(len(students))
+        )
+        found[metric] = (baseline.interval(), (better - baseline).interval())
+    return found
+
+
+@pytest.mark.parametrize("metric", ["d_prime_explicit", "d_prime_all", "lwlrap", "map"])
+def test_intervals_over_clips_cover_what_they_promise(coverage, metric: str) -> None:
+    of_value, of_gain = coverage[metric]
+    # 300 samples know a coverage of 0.9 to +- 0.035; seeds are fixed.
+    assert 0.85 <= of_value <= 0.95
+    assert 0.85 <= of_gain <= 0.95
+
+
+@pytest.mark.parametrize(("between", "n_seeds"), [(0.0, 3), (0.02, 3), (0.2, 3), (0.05, 5)])
+def test_intervals_over_clips_and_seeds_cover_what_they_promise(
+    between: float, n_seeds: int
+) -> None:
+    n_clips, n_hits = 100, 0
+    for seed in range(400):
+        random = np.random.default_rng(seed)
+        effects = random.normal(0, between, n_seeds)
+        shared = random.normal(0, 0.3, n_clips)
+        clips = shared + random.normal(0, 0.2, (n_seeds, n_clips)) + effects[:, None]
+        weights = intervals.resample_weights(n_clips, 200, seed) / n_clips
+        runs = [Draws(float(own.mean()), weights @ own) for own in clips]
+        low, high = with_seeds(runs, seed).interval()[1:]
+        n_hits += low <= 0 <= high
+    assert 0.85 <= n_hits / 400 <= 0.95
+
+
+def test_values_of_small_samples_are_flattered_and_the_interval_says_so() -> None:
+    random = np.random.default_rng(7)
+    states, scores, _ = simulated(100, random)
+    value = evaluate(states, scores).overall["map"]
+    weights = intervals.resample_weights(100, 300, seed=0)
+    resamples = bootstrap(states, scores, weights)["map"]
+    assert resamples.mean() > value
+    low, high = intervals.interval(value, resamples)
+    assert (low + high) / 2 < value
+
+
+def test_a_class_mean_ignores_what_cannot_be_measured() -> None:
+    assert metrics.mean_over_classes([[1.0, np.nan], [np.nan, np.nan]])[0] == 1

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from earmark.engine import LocalEngine
+from earmark.errors import EarmarkError
+from earmark.iterating import one_point, run_rounds
+from earmark.params import CompareParams, CrossFitParams, ModelParams, NetworkParams, TrainParams
+from earmark.scoring import Scores, cross_fit
+from earmark.sweep import by_seed
+from scenes import band_workspace
+
+PROBE = NetworkParams(
+    name="probe",
+    model=ModelParams(architecture="mlp_probe", n_hidden=8),
+    train=TrainParams(epochs=2, batch_patches=16, learning_rate=1e-2),
+)
+FOLDS = CrossFitParams(n_folds=2)
+ONE = LocalEngine(1)
+PARAMS = CompareParams(seeds=(0, 1), n_resamples=100)
+
+
+def test_every_round_has_a_teacher_of_its_own_and_a_row_in_the_curve(tmp_path: Path) -> None:
+    workspace = band_workspace(tmp_path)
+    teacher = PROBE.model_copy(update={"name": "teacher"})
+    scores = cross_fit(workspace, teacher, FOLDS, engine=ONE)
+    curve = run_rounds(workspace, PROBE, PARAMS, "mask@20", scores, FOLDS, 2, engine=ONE)
+    shown = curve.filter(split="eval", labels="truth", metric="lwlrap")
+    assert shown["round"].to_list() == [0, 1, 2]
+    assert set(curve["n_seeds"]) == {2}
+    found = [
+        Scores.open(workspace.scores_folder(f"probe-train-seed0-mask20{name}-teacher"))
+        for name in ("", "-round1")
+    ]
+    assert all(one.out_of_fold for one in found)
+    assert not np.array_equal(found[0].logits, found[1].logits)
+    assert (workspace.compare_folder / "rounds.parquet").exists()
+
+
+def test_rounds_need_one_point() -> None:
+    strategy, point = one_point("soft@2", PARAMS)
+    assert (strategy.treatment, point) == ("soft", 2.0)
+    with pytest.raises(EarmarkError, match="write it as in 'mask@1'"):
+        one_point("mask", PARAMS)
+    assert by_seed([]) == []

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from earmark.histograms import N_BINS, Histograms
+from earmark.mixture import chances_of_missing, fit, mixture, quantiles_of_missing
+
+EDGES = np.linspace(-3, 9, N_BINS + 1)
+SHARES = np.array([0.05, 0.5, 0.95])
+
+
+def bins_of(mean: float) -> np.ndarray:
+    """The share of a normal distribution in each bin."""
+    return np.diff(norm.cdf(EDGES, mean))
+
+
+def expected_histograms(
+    n_missing: float, tilt: float = 0.0, n_alike: float = 0.0, n_told: float = 0.0
+) -> Histograms:
+    """50,000 negatives around 0 and positives around 4, without any noise of counting.
+
+    Missing labels are tilted; look-alikes score like positives, and people were told of some.
+    """
+    missing = bins_of(4 - tilt)  # exp(-tilt * depth) shifts a normal density by its tilt
+    implicit = 50_000 * bins_of(0) + n_missing * missing + n_alike * bins_of(4)
+    rows = (implicit, 1_000 * bins_of(4), n_told * bins_of(4), np.ones(N_BINS))
+    return Histograms(np.array([-3.0]), np.array([12 / N_BINS]), *(row[None] for row in rows))
+
+
+def found_in(histograms: Histograms, sd: float = 1.0) -> np.ndarray:
+    shape = histograms.positives / histograms.positives.sum()
+    model = mixture(histograms, shape, np.array([600.0]), sd)
+    return quantiles_of_missing(model, SHARES, np.array([1e6]))[:, 0]
+
+
+@pytest.mark.parametrize("n_missing", [200.0, 1_000.0, 3_000.0])
+@pytest.mark.parametrize("tilt", [0.0, 0.5, 1.0])
+def test_finds_number_and_tilt(n_missing: float, tilt: float) -> None:
+    low, median, high = found_in(expected_histograms(n_missing, tilt))
+    assert median == pytest.approx(n_missing, rel=0.15)
+    assert low < n_missing < high < 5 * low
+
+
+def test_tilt_is_read_off_the_scores() -> None:
+    histograms = expected_histograms(1_000, tilt=0.8)
+    shape = histograms.positives / histograms.positives.sum()
+    parameters = fit(mixture(histograms, shape, np.array([600.0]), 1.0)).parameters
+    assert parameters[0, -2] == pytest.approx(0.8, abs=0.1)
+    assert np.exp(parameters[0, -1]) == pytest.approx(1_000, rel=0.1)
+
+
+def test_explicit_negatives_tell_of_look_alikes() -> None:
+    # as many look-alikes as missing labels; people heard 1,000 positives and 1,000 look-alikes
+    blind = found_in(expected_histograms(500, n_alike=500))
+    told = found_in(expected_histograms(500, n_alike=500, n_told=1_000))
+    assert blind[1] == pytest.approx(1_000, rel=0.1)
+    assert told[1] == pytest.approx(500, rel=0.1)
+
+
+def test_never_more_than_the_bound() -> None:
+    histograms = expected_histograms(3_000)
+    model = mixture(histograms, bins_of(4)[None], np.array([600.0]), 1.0)
+    low, median, high = quantiles_of_missing(model, SHARES, np.array([1_500.0]))[:, 0]
+    assert low <= median <= high <= 1_500 * (1 + 1e-9)
+
+
+def test_without_evidence_the_answer_is_what_was_expected() -> None:
+    # positives score like everything else
+    rows = (50_000 * bins_of(0), 1_000 * bins_of(0), 0 * bins_of(0), np.ones(N_BINS))
+    blind = Histograms(np.array([-3.0]), np.array([12 / N_BINS]), *(row[None] for row in rows))
+    low, median, high = found_in(blind, sd=0.5)
+    assert median == pytest.approx(600, rel=0.2)
+    assert np.log(high / low) == pytest.approx(2 * 1.645 * 0.5, rel=0.25)
+
+
+def test_chances_are_the_true_ones() -> None:
+    histograms = expected_histograms(1_000)
+    model = mixture(histograms, bins_of(4)[None], np.array([600.0]), 1.0, tilt_sd=0.2)
+    found = chances_of_missing(model, np.array([1e6]))[0]
+    truth = 1_000 * bins_of(4) / histograms.implicit[0]
+    is_between = (truth > 0.05) & (truth < 0.95)
+    assert found[is_between] == pytest.approx(truth[is_between], abs=0.06)
+    assert found[:10].tolist() == [0] * 10  # below the tail
+
+
+def test_chances_add_up_to_no_more_than_allowed() -> None:
+    histograms = expected_histograms(3_000)
+    model = mixture(histograms, bins_of(4)[None], np.array([600.0]), 1.0)
+    chances = chances_of_missing(model, np.array([500.0]))
+    assert (chances * histograms.implicit).sum() < 600
+
+
+def test_sampled_counts_tell_less() -> None:
+    exact = expected_histograms(1_000)
+    sampled = replace(exact, certainty=np.full((1, N_BINS), 0.02))
+    (low, _, high), (lower, median, higher) = found_in(exact), found_in(sampled)
+    assert lower < low < high < higher
+    assert median == pytest.approx(1_000, rel=0.3)
+
+
+def test_no_class() -> None:
+    none = np.empty((0, N_BINS))
+    model = mixture(
+        Histograms(none[:, 0], none[:, 0], none, none, none, none), none, none[:, 0], 1.0
+    )
+    assert quantiles_of_missing(model, SHARES, none[:, 0]).shape == (3, 0)

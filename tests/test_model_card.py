@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from earmark.artefacts import read_json, write_json
+from earmark.errors import EarmarkError
+from earmark.features import YAMNET
+from earmark.model_card import card_text, read_card, write_card
+from scenes import band_workspace, open_store
+from sounds import CLASS_IDS, ONTOLOGY, model_folder, sound_workspace
+
+
+def test_a_card_says_what_the_network_hears_and_how_it_came_about(tmp_path: Path) -> None:
+    workspace = sound_workspace(tmp_path / "w", n_clips=2)
+    folder = workspace.model_folder("teacher")
+    model_folder(folder, open_store(workspace))
+    card = write_card(folder, ONTOLOGY, {"tune_lwlrap": 0.25})
+    assert card == read_card(folder)
+    assert (card.class_ids, card.class_names) == (CLASS_IDS, ("Hum", "Beep", "Hiss"))
+    assert (card.front_end, card.n_inputs, card.patch_frames) == (YAMNET, 64, 96)
+    assert (card.network.name, card.network.model.width) == ("teacher", 0.125)
+    assert card.metrics == {"tune_lwlrap": 0.25}
+    assert {"earmark", "torch", "python"} <= set(card.versions)
+    assert json.loads((folder / "card.json").read_text())["digest"] == "run"
+
+
+def test_people_can_read_it(tmp_path: Path) -> None:
+    store = open_store(band_workspace(tmp_path, n_clips=3))
+    model_folder(tmp_path / "probe", store)
+    text = (tmp_path / "probe" / "README.md").read_text()
+    assert text == card_text(read_card(tmp_path / "probe"))
+    for expected in ("# probe", "Hum, Beep, Hiss", "embeddings made elsewhere", "3 classes"):
+        assert expected in text
+
+
+def test_a_card_of_another_run_is_refused_with_both_digests(tmp_path: Path) -> None:
+    model_folder(tmp_path / "m", open_store(band_workspace(tmp_path, n_clips=3)))
+    meta = read_json(tmp_path / "m" / "meta.json")
+    write_json(tmp_path / "m" / "meta.json", meta | {"digest": "other"})
+    with pytest.raises(EarmarkError, match="run run, the weights are of run other"):
+        read_card(tmp_path / "m")
+
+
+def test_a_missing_or_damaged_card_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(EarmarkError, match=r"card.json is missing.*earmark train"):
+        read_card(tmp_path)
+    model_folder(tmp_path / "m", open_store(band_workspace(tmp_path, n_clips=3)))
+    card = read_json(tmp_path / "m" / "card.json")
+    write_json(tmp_path / "m" / "card.json", card | {"n_inputs": "many"})
+    with pytest.raises(EarmarkError, match=r"card.json: not a model card.*n_inputs"):
+        read_card(tmp_path / "m")
+    (tmp_path / "m" / "card.json").write_text("{")
+    with pytest.raises(EarmarkError, match=r"card.json: not valid JSON"):
+        read_card(tmp_path / "m")

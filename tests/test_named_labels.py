@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from earmark.errors import EarmarkError
+from earmark.named_labels import has_corrected, read_labels
+from earmark.relabel import relabel, write_relabelled
+from earmark.workspace import Workspace
+from reviews import judgement, table
+from scenes import CLASS_IDS, band_workspace
+
+
+def judged(workspace: Workspace) -> dict[str, str]:
+    """Judge one implicit label of each class: present, cleared, unsure; return the clips."""
+    states = workspace.labels.states()
+    answers = ("present", "not_present", "unsure")
+    clips, told = {}, []
+    for column, (class_id, answer) in enumerate(zip(CLASS_IDS, answers, strict=True)):
+        row = next(row for row in workspace.rows("train") if states[row, column] == 0)
+        clips[class_id] = workspace.labels.clip_ids[int(row)]
+        told.append(judgement(column, answer, clip_id=clips[class_id], class_id=class_id))
+    judgements = table(*told)
+    write_relabelled(workspace, "corrected", relabel(workspace.labels, judgements), judgements)
+    return clips
+
+
+def test_corrected_labels_come_with_the_raters_rulings(tmp_path: Path) -> None:
+    workspace = band_workspace(tmp_path)
+    assert not has_corrected(workspace)
+    clips = judged(workspace)
+    assert has_corrected(workspace)
+    named = read_labels(workspace, "corrected")
+    assert named.labels.n_positives.sum() == workspace.labels.n_positives.sum() + 1
+    assert named.rulings is not None
+    rulings = {row[:2]: row[2] for row in named.rulings.rows().iter_rows()}
+    assert rulings == {(clips["middle"], "middle"): False, (clips["high"], "high"): True}
+
+
+def test_labels_that_are_not_there_are_explained(tmp_path: Path) -> None:
+    workspace = band_workspace(tmp_path)
+    assert read_labels(workspace, "given").labels is workspace.labels
+    assert read_labels(workspace, "truth").rulings is None
+    with pytest.raises(EarmarkError, match="expected given, corrected or truth"):
+        read_labels(workspace, "mine")
+    with pytest.raises(EarmarkError, match="earmark relabel"):
+        read_labels(workspace, "corrected")
+    workspace.truth_path.unlink()
+    with pytest.raises(EarmarkError, match="only a simulated dataset"):
+        read_labels(Workspace.open(tmp_path), "truth")

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from earmark.errors import EarmarkError
+from earmark.frames import FrameStore, write_store
+from earmark.networks import (
+    AnyNetwork,
+    Stack,
+    build,
+    load_network,
+    n_students,
+    state_of_student,
+    write_network,
+)
+from earmark.params import ModelParams, NetworkParams
+
+CNN = ModelParams(width=0.125)
+PROBE = ModelParams(architecture="mlp_probe", n_hidden=8)
+
+
+def store_of(folder: Path, n_bands: int = 64) -> FrameStore:
+    frames = np.zeros((96, n_bands), np.float16)
+    return write_store(folder, [("clip", frames)], patch_frames=96, patch_hop_frames=48)
+
+
+def written(folder: Path, params: ModelParams, network: AnyNetwork, store: FrameStore) -> Path:
+    write_network(folder, NetworkParams(name="x", model=params), network, ["a", "b"], store, "run")
+    return folder
+
+
+@pytest.mark.parametrize(("params", "n"), [(CNN, 1), (CNN, 3), (PROBE, 1), (PROBE, 3)])
+def test_a_loaded_network_is_the_written_one(tmp_path: Path, params: ModelParams, n: int) -> None:
+    network = build(params, 64, 2, n, seed=3).eval()
+    folder = written(tmp_path / "model", params, network, store_of(tmp_path / "frames"))
+    loaded = load_network(folder)
+    assert n_students(loaded) == n
+    inputs = (torch.randn(2, 96, 64), *([torch.tensor([96, 50])] if params.is_probe else []))
+    with torch.inference_mode():
+        assert torch.equal(network(*inputs), loaded(*inputs))
+
+
+@pytest.mark.parametrize("params", [CNN, PROBE])
+def test_one_students_state_is_its_own(params: ModelParams) -> None:
+    network = build(params, 64, 2, n_students=2)
+    state = network.state_dict()
+    for values in state_of_student(network, state, 1):
+        values.zero_()
+    first, second = (state_of_student(network, state, student) for student in (0, 1))
+    assert len(first) == len(second)
+    assert all(not values.any() for values in second)
+    assert any(values.any() for values in first)
+    assert sum(values.numel() for values in first + second) == sum(
+        values.numel() for values in state.values()
+    )
+
+
+def test_students_of_a_stack_begin_alike() -> None:
+    stack = build(CNN, 64, 2, n_students=2)
+    assert isinstance(stack, Stack)
+    logits = stack.eval()(torch.randn(3, 96, 64))
+    assert logits.shape == (2, 3, 2)
+    assert torch.equal(logits[0], logits[1])
+
+
+def test_frames_of_another_kind_are_refused_with_both_digests(tmp_path: Path) -> None:
+    store, other = store_of(tmp_path / "frames"), store_of(tmp_path / "other", n_bands=32)
+    folder = written(tmp_path / "model", CNN, build(CNN, 64, 2), store)
+    load_network(folder, store)
+    digests = r"frames \w{16}, but .*other holds frames \w{16} with other n_bands"
+    with pytest.raises(EarmarkError, match=rf"{digests}.*earmark features"):
+        load_network(folder, other)
+
+
+def test_a_network_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(EarmarkError, match="earmark train"):
+        load_network(tmp_path / "nothing")

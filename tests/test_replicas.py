@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import nn
+
+from earmark import replicas
+from earmark.artefacts import read_table
+from earmark.params import ModelParams, NetworkParams, SpecAugmentParams, TrainParams, read_recipe
+from earmark.progress import SILENT
+from earmark.scoring import readable_clips, tune_set
+from earmark.supervision import AsLabelled, TrainingSet
+from earmark.train import train
+from earmark.workspace import Workspace
+from scenes import band_workspace, open_store
+
+FEW_THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+METER = SILENT.job("", 0, "")
+
+# 80 patches or 40 clips: the last batch has 2 or 1, so that a third process has nothing to do.
+EXACT = TrainParams(epochs=2, batch_patches=39, learning_rate=3e-3, precision="float64")
+EVERYTHING = {"mixup": 0.5, "balanced_sampling": True, "average_share": 0.5, "patience": 3}
+STRIPES = SpecAugmentParams(n_time_masks=1, n_band_masks=1)
+NETWORKS = [
+    NetworkParams(
+        name="mobilenet",
+        model=ModelParams(width=0.125),
+        train=EXACT.model_copy(
+            update={"loss": "mean_kept", "specaugment": STRIPES, **EVERYTHING},
+        ),
+    ),
+    NetworkParams(
+        name="resnet",
+        model=ModelParams(architecture="resnet50", width=0.03),
+        train=EXACT.model_copy(update={"epochs": 1}),
+    ),
+    NetworkParams(
+        name="probe",
+        model=ModelParams(architecture="attention_probe", n_hidden=8, dropout=0.3),
+        train=EXACT.model_copy(update=EVERYTHING),
+    ),
+]
+
+
+def learn(work: Path, models: Path, networks: list[NetworkParams] = NETWORKS) -> None:
+    """Train networks on the same clips; what torchrun runs in every process."""
+    workspace = Workspace.open(work)
+    store = open_store(workspace)
+    clips = readable_clips(workspace, store, "train")
+    for network in networks:
+        exam = tune_set(workspace, store, network.model)
+        data = TrainingSet(store.folder, clips.store_rows, AsLabelled(clips.labels), exam)
+        train(network, data, models / network.name, METER)
+
+
+def run(arguments: list[str], n_processes: int) -> str:
+    together = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n_processes}"]
+    command = [sys.executable, *together, *arguments]
+    environment = {**os.environ, **FEW_THREADS}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def assert_alike(folder: Path, other: Path) -> None:
+    history, other_history = (read_table(f / "history.csv") for f in (folder, other))
+    for name in ("loss", "tune_lwlrap", "tune_loss"):
+        assert other_history[name].to_list() == pytest.approx(history[name].to_list(), rel=1e-5)
+    weights, other_weights = (load_file(f / "weights.safetensors") for f in (folder, other))
+    for name, values in weights.items():
+        assert torch.allclose(other_weights[name], values, rtol=1e-4, atol=1e-6), name
+
+
+@pytest.mark.parametrize("n_processes", [2, 3])
+def test_several_processes_learn_what_one_does(tmp_path: Path, n_processes: int) -> None:
+    work, alone, together = (tmp_path / name for name in ("work", "alone", "together"))
+    band_workspace(work)
+    learn(work, alone)
+    run([__file__, str(work), str(together)], n_processes)
+    for network in NETWORKS:
+        assert_alike(alone / network.name, together / network.name)
+
+
+def test_a_run_stopped_by_sigterm_goes_on_with_more_processes(tmp_path: Path) -> None:
+    work, recipe = tmp_path / "work", tmp_path / "recipe.toml"
+    band_workspace(work)
+    recipe.write_text(
+        '[teacher]\nname = "teacher"\nmodel = { width = 0.125 }\ntrain = { epochs = 30, '
+        'batch_patches = 40, precision = "float64", checkpoint_seconds = 1e9 }\n'
+    )
+    folder, verb = work / "models" / "teacher", ["-m", "earmark", "train", str(work)]
+    alone = subprocess.Popen(
+        [sys.executable, *verb, "--recipe", str(recipe)],
+        env={**os.environ, **FEW_THREADS},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not (folder / "tensorboard").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)  # until training has begun
+    alone.send_signal(signal.SIGTERM)
+    _, told = alone.communicate(timeout=60)
+    assert alone.returncode == 0
+    assert "run the same command again to go on" in told
+    assert (folder / "checkpoint.pt").exists()
+    told = run(verb, n_processes=2)
+    assert told.count("wrote: ") == 1  # the first process alone speaks
+    learn(work, tmp_path / "whole", [read_recipe(recipe).teacher])
+    assert_alike(tmp_path / "whole" / "teacher", folder)
+
+
+def test_a_process_alone_has_the_whole_batch() -> None:
+    assert (replicas.n_processes(), replicas.rank(), replicas.is_first()) == (1, 0, True)
+    assert replicas.share(7) == slice(0, 7)
+    assert replicas.first_says("me") == "me"
+    values = torch.ones(3)
+    assert replicas.summed(values) is values
+    network = nn.Sequential(nn.BatchNorm2d(3))
+    replicas.shared_statistics(network)
+    assert type(network[0]) is nn.BatchNorm2d
+
+
+@given(n_examples=st.integers(0, 50), n_processes=st.integers(1, 9))
+def test_shares_are_even_and_cover_the_batch(n_examples: int, n_processes: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replicas, "n_processes", lambda: n_processes)
+        shares = []
+        for rank in range(n_processes):
+            patch.setattr(replicas, "rank", lambda rank=rank: rank)
+            shares.append(range(n_examples)[replicas.share(n_examples)])
+    assert [place for share in shares for place in share] == list(range(n_examples))
+    sizes = [len(share) for share in shares]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_shared_batch_normalisation_alone_is_torchs() -> None:
+    torch.manual_seed(0)
+    plain = nn.BatchNorm2d(4).double()
+    with torch.no_grad():
+        plain.weight.copy_(torch.rand(4))
+    shared = replicas.SharedBatchNorm2d.like(nn.BatchNorm2d(4).double())
+    shared.load_state_dict(plain.state_dict())
+    images = [torch.randn(5, 4, 3, 2, dtype=torch.float64) * 3 + 7 for _ in range(3)]
+    for image in images:
+        first, second = image.clone().requires_grad_(), image.clone().requires_grad_()
+        one, two = plain(first), shared(second)
+        assert torch.allclose(one, two)
+        (one**3).sum().backward()
+        (two**3).sum().backward()
+        assert torch.allclose(first.grad, second.grad)
+    for name, values in plain.state_dict().items():
+        assert torch.allclose(values, shared.state_dict()[name]), name
+    plain.eval(), shared.eval()
+    assert torch.allclose(plain(images[0]), shared(images[0]))
+
+
+if __name__ == "__main__":
+    with replicas.joined():
+        learn(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.special import logit
+
+from earmark.engine import LocalEngine
+from earmark.extraction import extract_frames
+from earmark.frames import FrameStore
+from earmark.params import CrossFitParams, ModelParams, NetworkParams, Recipe, TrainParams
+from earmark.review.peaks import Peaks, find_peaks
+from earmark.scoring import Scores, cross_fit
+from earmark.workspace import Workspace
+from listening import RECIPE, tone_workspace
+
+SMALL = NetworkParams(
+    name="teacher",
+    model=ModelParams(width=0.125),
+    train=TrainParams(epochs=1, batch_patches=32, patches_per_clip=2),
+)
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    made = tone_workspace(tmp_path_factory.mktemp("peaks"), n_clips=12, seconds=3.0)
+    extract_frames(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def wanted(workspace: Workspace) -> pl.DataFrame:
+    clips = workspace.clips.select("clip_id")
+    return clips.join(pl.DataFrame({"class_id": ["hum", "whistle"]}), how="cross")
+
+
+def _find(
+    workspace: Workspace, wanted: pl.DataFrame, recipe: Recipe, scores: Scores | None = None
+) -> Peaks:
+    store = FrameStore.open(workspace.frames_folder)
+    scores = scores or Scores.open(workspace.scores_folder(recipe.teacher.name))
+    return find_peaks(workspace, recipe, scores, store, wanted)
+
+
+@pytest.mark.parametrize("in_sample", [False, True])
+def test_patches_are_scored_by_the_very_teacher_that_scored_the_clip(
+    workspace: Workspace, wanted: pl.DataFrame, in_sample: bool
+) -> None:
+    name = "inside" if in_sample else "outside"
+    teacher = SMALL.model_copy(update={"name": name})
+    params = CrossFitParams(n_folds=2, in_sample=in_sample)
+    recipe = Recipe(teacher=teacher, cross_fit=params)
+    scores = cross_fit(workspace, teacher, params, engine=LocalEngine(1))
+    peaks = _find(workspace, wanted, recipe, scores)
+    assert len(peaks.outputs) == len(wanted)
+    for (clip_id, class_id), outputs in peaks.outputs.items():
+        row, column = scores.clip_ids.index_of(clip_id), scores.class_ids.index(class_id)
+        mean = np.mean(outputs, dtype=np.float64)
+        np.testing.assert_allclose(logit(mean), scores.logits[row, column], atol=1e-3)
+        assert outputs[scores.best_patches[row, column]] == pytest.approx(outputs.max(), abs=1e-5)
+
+    asked_before = (workspace.review_folder / "peaks" / "meta.json").stat().st_mtime_ns
+    again = _find(workspace, wanted, recipe, scores)
+    assert (workspace.review_folder / "peaks" / "meta.json").stat().st_mtime_ns == asked_before
+    assert again.times("clip000", "hum") == peaks.times("clip000", "hum")
+
+
+def test_scores_from_elsewhere_lead_to_the_best_patch(
+    workspace: Workspace, wanted: pl.DataFrame
+) -> None:
+    peaks = _find(workspace, wanted, RECIPE)
+    scores = Scores.open(workspace.scores_folder("teacher"))
+    best = scores.best_patches[0, scores.class_ids.index("hum")]
+    assert peaks.times("clip000", "hum") == [pytest.approx(0.48 * best)]
+    assert peaks.patches("clip000", "hum") == []
+    assert peaks.times("never scored", "hum") == [0.0]
+
+
+def test_without_frames_there_is_still_a_place_to_listen(
+    tmp_path: Path, wanted: pl.DataFrame
+) -> None:
+    bare = tone_workspace(tmp_path, n_clips=4)
+    scores = Scores.open(bare.scores_folder("teacher"))
+    assert find_peaks(bare, RECIPE, scores, None, wanted).times("clip000", "hum")[0] >= 0
+
+
+def test_the_tour_goes_down_from_the_best_patch_and_never_overlaps(workspace: Workspace) -> None:
+    scores = Scores.open(workspace.scores_folder("teacher"))
+    outputs = np.array([0.1, 0.9, 0.8, 0.3, 0.2, 0.7, 0.0], np.float32)
+    peaks = Peaks(scores, 0.48, 0.96, {("clip000", "hum"): outputs})
+    assert peaks.times("clip000", "hum") == [0.48, 2.4, 1.44]
+    patches = peaks.patches("clip000", "hum")
+    assert patches[1] == {"start": 0.48, "end": 1.44, "chance": pytest.approx(0.9)}

@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from earmark.errors import EarmarkError
+from earmark.review.desk import Desk
+from earmark.review.guard import CONTENT_POLICY, Place
+from earmark.review.server import MAX_BODY_BYTES, make_app, make_tokens, open_socket
+from listening import open_tones
+
+PLACE = Place("127.0.0.1", 8321)
+HOME = "http://127.0.0.1:8321"
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    opened = open_tones(tmp_path_factory.mktemp("review"), raters=("ann", "bob"), n_clips=40)
+    yield opened
+    opened.judgements.close()
+
+
+def sign_in(desk: Desk, rater: str = "ann") -> TestClient:
+    tokens = make_tokens(desk.raters)
+    client = TestClient(make_app(desk, tokens, PLACE), HOME, raise_server_exceptions=False)
+    token = next(token for token, name in tokens.items() if name == rater)
+    assert client.get("/", params={"token": token}).status_code == 200
+    return client
+
+
+@pytest.fixture
+def client(desk: Desk) -> TestClient:
+    return sign_in(desk)
+
+
+def said(desk: Desk, place: int = 0, **changes: object) -> dict[str, object]:
+    posted = {
+        "id": str(uuid.uuid4()),
+        "at": "2026-03-01T12:00:00.000Z",
+        "rater": "ann",
+        "item": desk.queue.items["item"][place],
+        "answer": "present",
+        "heard_seconds": 1.5,
+        "whole_clip": False,
+        "shown_score": False,
+        "shown_picture": True,
+        "retracts": None,
+    }
+    return posted | changes
+
+
+def n_stored(desk: Desk) -> int:
+    return len(desk.judgements.rows())
+
+
+# Who may come in
+
+
+@pytest.mark.parametrize("path", ["/", "/api/session", "/static/review.js", "/clips/x.wav", "/no"])
+def test_nobody_comes_in_without_the_token(desk: Desk, path: str) -> None:
+    client = TestClient(make_app(desk, make_tokens(["ann"]), PLACE), HOME)
+    for token in (None, "", "guessed", "é"):
+        params = None if token is None else {"token": token}
+        assert client.get(path, params=params).status_code == 403
+
+
+def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_cannot_use(desk: Desk) -> None:
+    tokens = make_tokens(["ann"])
+    client = TestClient(make_app(desk, tokens, PLACE), HOME)
+    cookie = client.get("/", params={"token": next(iter(tokens))}).headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    assert client.get("/api/session").json()["rater"] == "ann"
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8321", "127.0.0.1:80", "127.0.0.1", "192.168.1.2:8321"]
+)
+def test_another_host_is_refused(client: TestClient, host: str) -> None:
+    assert client.get("/api/session", headers={"Host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9999"])
+def test_another_origin_is_refused_and_nothing_is_stored(
+    client: TestClient, desk: Desk, origin: str
+) -> None:
+    before = n_stored(desk)
+    answer = client.post("/api/judgements", json=said(desk), headers={"Origin": origin})
+    assert answer.status_code == 403
+    assert n_stored(desk) == before
+    assert client.get("/api/session", headers={"Origin": HOME}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("place", "host", "is_named"),
+    [
+        (PLACE, "localhost:8321", True),
+        (PLACE, "[::1]:8321", True),
+        (PLACE, "", False),
+        (Place("0.0.0.0", 80), "192.168.1.2:80", True),
+        (Place("0.0.0.0", 80), "evil.example:80", False),
+        (Place("studio.local", 80), "Studio.local:80", True),
+    ],
+)
+def test_a_server_knows_its_own_names(place: Place, host: str, is_named: bool) -> None:
+    assert place.is_named(host) is is_named
+
+
+def test_addresses_can_be_opened() -> None:
+    assert Place("0.0.0.0", 80).url("t") == "http://127.0.0.1:80/?token=t"
+    assert Place("::1", 80).url("t") == "http://[::1]:80/?token=t"
+    assert not Place("0.0.0.0", 80).is_loopback
+
+
+def test_a_port_that_is_taken_is_named_with_a_way_out() -> None:
+    with open_socket("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(EarmarkError, match=f"port {port}.*--port 0"):
+            open_socket("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("path", ["/", "/api/session", "/no/such/page"])
+def test_every_response_forbids_scripts_and_requests_from_elsewhere(
+    client: TestClient, path: str
+) -> None:
+    headers = client.get(path).headers
+    assert headers["content-security-policy"] == CONTENT_POLICY
+    assert "unsafe" not in CONTENT_POLICY
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_page_obeys_its_own_policy(client: TestClient) -> None:
+    page = client.get("/").text
+    for forbidden in ("<style", "style=", "onclick", "http://", "https://", "<script>"):
+        assert forbidden not in page
+
+
+# What is served
+
+
+def test_a_clip_can_be_had_whole_and_in_parts(client: TestClient, desk: Desk) -> None:
+    address = f"/clips/{desk.queue.items['item'][0]}.wav"
+    whole = client.get(address)
+    assert whole.headers["content-type"] == "audio/wav"
+    part = client.get(address, headers={"Range": "bytes=10-19"})
+    assert part.status_code == 206
+    assert part.content == whole.content[10:20]
+    assert part.headers["content-range"] == f"bytes 10-19/{len(whole.content)}"
+    assert client.get(address, headers={"Range": "bytes=99999999-"}).status_code == 416
+
+
+def test_pictures_and_examples_are_served(client: TestClient) -> None:
+    card = client.get("/api/blocks/0").json()["card"]
+    for clip in (*card["examples"], card["decoy"]):
+        assert client.get(f"/clips/{clip['id']}.wav").status_code == 200
+        assert client.get(f"/pictures/{clip['id']}.png").headers["content-type"] == "image/png"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/clips/../../etc/passwd.wav", "/clips/..%2f..%2fclip000.wav", "/clips/clip000.wav",
+        "/clips/%00.wav", "/static/../server.py", "/static/..%2fserver.py", "/static/__init__.py",
+        "/static/", "/pictures/x.png", "/api/blocks/999", "/api/blocks/-1", "/api/blocks/x",
+        "/api/items/x/score", "/api/blocks/99/summary", "//etc/passwd", "/audio/clip000.wav",
+        "/api/blocks/99999999999999999999999999",
+    ],
+)  # fmt: skip
+def test_nothing_else_is_served(client: TestClient, path: str) -> None:
+    assert 400 <= client.get(path).status_code < 500
+    assert client.get("/api/session").status_code == 200
+
+
+def test_a_clip_that_cannot_be_read_says_why_and_not_where(tmp_path: Path) -> None:
+    desk = open_tones(tmp_path, n_clips=20)
+    client = sign_in(desk)
+    item, clip_id = desk.queue.items.select("item", "clip_id").row(0)
+    (tmp_path / "audio" / f"{clip_id}.wav").unlink()
+    answer = client.get(f"/clips/{item}.wav")
+    assert answer.status_code == 404
+    assert answer.json() == {"error": "no such file or directory"}
+    desk.judgements.close()
+
+
+# What is stored
+
+
+def test_a_judgement_is_stored_once_however_often_it_is_sent(
+    client: TestClient, desk: Desk
+) -> None:
+    posted, before = said(desk), n_stored(desk)
+    assert client.post("/api/judgements", json=posted).status_code == 201
+    assert client.post("/api/judgements", json=posted).status_code == 200
+    assert n_stored(desk) == before + 1
+    changed = posted | {"answer": "unsure"}
+    assert client.post("/api/judgements", json=changed).status_code == 409
+    assert n_stored(desk) == before + 1
+
+
+def test_clip_class_and_queue_are_added_by_the_server(client: TestClient, desk: Desk) -> None:
+    posted = said(desk, 1)
+    client.post("/api/judgements", json=posted)
+    row = desk.judgements.rows().row(by_predicate=pl.col("id") == posted["id"], named=True)
+    item = desk.queue.items.row(1, named=True)
+    assert (row["clip_id"], row["class_id"]) == (item["clip_id"], item["class_id"])
+    assert row["queue_digest"] == desk.queue.digest
+    assert row["heard_seconds"] == 1.5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"item": "unknown"}, {"item": ".."}, {"rater": "bob"}, {"answer": "maybe"}, {"id": "1"},
+        {"answer": None}, {"retracts": str(uuid.uuid4())}, {"at": "yesterday"},
+        {"at": "2026-03-01T12:00:00"}, {"heard_seconds": -1}, {"heard_seconds": 1e300},
+        {"whole_clip": "yes"}, {"extra": 1}, {"answer": None, "retracts": str(uuid.uuid4())},
+        {"item": "x" * 1_000},
+    ],
+)  # fmt: skip
+def test_a_judgement_that_makes_no_sense_is_refused(
+    client: TestClient, desk: Desk, change: dict[str, object]
+) -> None:
+    before = n_stored(desk)
+    answer = client.post("/api/judgements", json=said(desk, **change))
+    assert 400 <= answer.status_code < 500
+    assert answer.json()["error"]
+    assert n_stored(desk) == before
+
+
+def test_oversized_bodies_and_other_types_are_refused(client: TestClient, desk: Desk) -> None:
+    before = n_stored(desk)
+    large = json.dumps(said(desk)) + " " * MAX_BODY_BYTES
+    as_json = {"Content-Type": "application/json"}
+    assert client.post("/api/judgements", content=large, headers=as_json).status_code == 413
+    form = {"Content-Type": "text/plain"}  # what another site's form could send
+    body = json.dumps(said(desk))
+    assert client.post("/api/judgements", content=body, headers=form).status_code == 415
+    assert client.get("/api/judgements").status_code == 405
+    assert n_stored(desk) == before
+
+
+FUZZ = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+
+
+fields = st.sampled_from(
+    ["id", "at", "rater", "item", "answer", "heard_seconds", "whole_clip", "retracts", "more"]
+)
+
+
+@FUZZ
+@given(changes=st.dictionaries(fields, anything, min_size=1))
+def test_whatever_is_posted_the_server_lives_and_stores_only_judgements(
+    client: TestClient, desk: Desk, changes: dict[str, object]
+) -> None:
+    before = n_stored(desk)
+    body = json.dumps(said(desk) | changes)
+    answer = client.post(
+        "/api/judgements", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code < 500
+    assert n_stored(desk) - before == (answer.status_code == 201)
+
+
+@FUZZ
+@given(body=st.binary(max_size=300) | st.integers(1, 2_000).map(lambda n: b"[" * n))
+def test_bytes_that_are_no_judgement_are_refused(
+    client: TestClient, desk: Desk, body: bytes
+) -> None:
+    before = n_stored(desk)
+    headers = {"Content-Type": "application/json"}
+    assert client.post("/api/judgements", content=body, headers=headers).status_code == 422
+    assert n_stored(desk) == before
+
+
+@FUZZ
+@given(
+    path=st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
+    area=st.sampled_from(["", "api/", "api/blocks/", "api/items/", "clips/", "static/"]),
+    span=st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=20),
+)
+def test_whatever_is_asked_for_the_server_lives(
+    client: TestClient, path: str, area: str, span: str
+) -> None:
+    assert client.get(f"/{area}{quote(path)}", headers={"Range": span}).status_code < 500

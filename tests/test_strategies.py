@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from earmark.errors import EarmarkError
+from earmark.flagging import POLICIES
+from earmark.strategies import BASELINE, parse_strategy
+
+PERCENTS = [0, 0.5, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "policy", "treatment", "loss", "adjusts", "points"),
+    [
+        ("mask", "given", "percentile", "mask", "bce", False, (0.5, 2.0)),
+        ("precision/soft", "given", "precision", "soft", "bce", False, (0.9, 0.7, 0.5, 0.3)),
+        ("count/flip", "given", "count", "flip", "bce", False, (1.0,)),
+        ("distil", "given", "all", "soft", "bce", False, (1.0,)),
+        ("random", "given", "random", "mask", "bce", False, (0.5, 2.0)),
+        ("hill", "given", None, None, "hill", False, (1.0,)),
+        ("ll-r@0.3", "given", None, None, "ll-r", False, (0.3,)),
+        ("mask+hill@1", "given", "percentile", "mask", "hill", False, (1.0,)),
+        ("weight+adjust", "given", "percentile", "weight", "bce", True, (0.5, 2.0)),
+        ("adjust", "given", None, None, "bce", True, (0.0,)),
+        ("corrected", "corrected", None, None, "bce", False, (0.0,)),
+        ("corrected+mask", "corrected", "percentile", "mask", "bce", False, (0.5, 2.0)),
+        ("truth", "truth", None, None, "bce", False, (0.0,)),
+        ("oracle/mask", "given", "oracle", "mask", "bce", False, (1.0,)),
+    ],
+)
+def test_names_say_it_all(
+    text: str, labels: str, policy: str, treatment: str, loss: str, adjusts: bool, points: tuple
+) -> None:
+    found = parse_strategy(text, PERCENTS)
+    assert (found.labels, found.policy, found.treatment) == (labels, policy, treatment)
+    assert (found.loss, found.adjusts, found.points) == (loss, adjusts, points)
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "psla", "oracle", "random"])
+@pytest.mark.parametrize("treatment", ["mask", "flip", "soft", "weight"])
+def test_every_policy_goes_with_every_treatment(policy: str, treatment: str) -> None:
+    found = parse_strategy(f"{policy}/{treatment}", PERCENTS)
+    assert (found.policy, found.treatment) == (policy, treatment)
+    assert found.points
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("maks", "no 'maks'; did you mean 'mask'"),
+        ("precison/mask", "no policy 'precison'; did you mean 'precision'"),
+        ("mask+soft", "more than one treatment"),
+        ("hill+asl", "more than one loss"),
+        ("mask+mask", "named twice"),
+        ("adjust+mask", "'adjust' comes last"),
+        ("mask@one", "numbers with commas between, got 'one'"),
+        ("adjust@1", "nothing in it has operating points"),
+    ],
+)
+def test_a_misspelt_strategy_is_explained(text: str, message: str) -> None:
+    with pytest.raises(EarmarkError, match=message):
+        parse_strategy(text, PERCENTS)
+
+
+def test_adjustment_is_trained_as_what_it_adjusts() -> None:
+    assert parse_strategy("soft+adjust", PERCENTS).trained == parse_strategy("soft@1", PERCENTS)
+    assert parse_strategy("adjust", PERCENTS).trained == BASELINE
+    assert parse_strategy("truth", PERCENTS).needs_truth
+    assert not parse_strategy("mask", PERCENTS).needs_truth
