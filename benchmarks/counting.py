@@ -8,7 +8,7 @@ threshold). The estimator's constants were chosen on other simulations: strength
 normal, logistic, Gumbel and two-part scores, a fifth or half of the labels missing. Prints tables
 and writes ``results/counting.json``. Under ten minutes on one core.
 
-    python benchmarks/counting.py [--clips 100000] [--repeats 6]
+    python benchmarks/counting.py [--clips 100000] [--repeats 12]
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def print_markdown(table: pl.DataFrame) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clips", type=int, default=100_000)
-    parser.add_argument("--repeats", type=int, default=6, help="classes of each kind")
+    parser.add_argument("--repeats", type=int, default=12, help="classes of each kind")
     arguments = parser.parse_args()
     start = time.perf_counter()
     rows: list[dict[str, object]] = []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -168,3 +169,28 @@ def test_an_unknown_loss_lists_the_choices() -> None:
     with pytest.raises(EarmarkError, match="no loss 'll'; the choices are bce"):
         make_loss("ll")
     assert {*LOSS_NAMES, "bce"} == set(LOSSES)
+
+
+def _share_of_largest(rank: int, folder: str) -> None:
+    """One of two processes: write which of its part of a batch are among the largest of all."""
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
+    )
+    losses, implicit = (torch.load(f"{folder}/{name}.pt") for name in ("losses", "implicit"))
+    part = slice(0, 1) if rank == 0 else slice(1, 5)  # uneven on purpose
+    found = largest(losses[:, part], implicit[part], 0.2)
+    torch.save(found, f"{folder}/found{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_processes_choose_the_largest_losses_of_their_common_batch(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(3)
+    losses = torch.rand(2, 5, 4, generator=generator)
+    implicit = torch.rand(5, 4, generator=generator) < 0.8
+    torch.save(losses, tmp_path / "losses.pt")
+    torch.save(implicit, tmp_path / "implicit.pt")
+    torch.multiprocessing.spawn(_share_of_largest, (str(tmp_path),), nprocs=2)
+    parts = [torch.load(tmp_path / f"found{rank}.pt") for rank in (0, 1)]
+    expected = largest(losses, implicit, 0.2)
+    assert expected.sum() == 2 * 4
+    assert torch.equal(torch.cat(parts, dim=1), expected)

@@ -99,7 +99,7 @@ def score_histograms(
 def tail_shares(n_positives: NDArray[np.number], n_implicit: NDArray[np.number]) -> Matrix:
     """Return the share [class] of the implicit scores that tells of missing labels."""
     prior = n_positives / np.maximum(n_implicit, 1)
-    return np.clip(TAIL_PER_PRIOR * prior, TAIL_SHARE, MOST_TAIL_SHARE)
+    return np.asarray(np.clip(TAIL_PER_PRIOR * prior, TAIL_SHARE, MOST_TAIL_SHARE))
 
 
 def _bins(labels: LabelSet, summary: Summary, sample: NDArray[np.float32]) -> tuple[Matrix, Matrix]:

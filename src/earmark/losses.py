@@ -62,13 +62,14 @@ class Targets:
     def to(self, device: torch.device) -> Targets:
         """Return the same on a device."""
         rows = None if self.rows is None else self.rows.to(device)
-        parts = (part.to(device) for part in (self.target, self.weight, self.implicit))
-        return Targets(*parts, rows)
+        target, weight = self.target.to(device), self.weight.to(device)
+        return Targets(target, weight, self.implicit.to(device), rows)
 
     def of(self, students: slice) -> Targets:
         """Return what is asked of some of the students."""
-        shared = (part if len(part) == 1 else part[students] for part in (self.target, self.weight))
-        return Targets(*shared, self.implicit, self.rows)
+        target = self.target if len(self.target) == 1 else self.target[students]
+        weight = self.weight if len(self.weight) == 1 else self.weight[students]
+        return Targets(target, weight, self.implicit, self.rows)
 
 
 @dataclass(frozen=True)

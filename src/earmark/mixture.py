@@ -37,7 +37,7 @@ FAR = 6.0
 TILT_SD = 0.7
 """How much likelier high-scored sounds may be labelled: sd of the log-odds' slope per sd."""
 
-RELATIVE_ERROR = 0.05
+RELATIVE_ERROR = 0.1
 """No bin is believed to be described better than this: densities are never quite smooth."""
 
 SLOPE, CURVATURE = (-1.5, 3.0), (-0.5, 0.5)

@@ -26,6 +26,7 @@ from listening import open_tones
 Sit = Callable[..., Rater]
 MOST_MILLISECONDS = 150
 FEW = ReviewParams(flags_per_block=3, blocks_per_class=1, overlap=1)
+TWO_BLOCKS = FEW.model_copy(update={"classes": ("hum", "siren")})
 LETTERS = {"f": "present", "j": "not_present", "h": "unsure"}
 
 
@@ -36,6 +37,12 @@ def make_desk(root: Path, params: ReviewParams = FEW, raters: tuple[str, ...] = 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     with serving(make_desk(tmp_path)) as running:
+        yield running
+
+
+@pytest.fixture
+def two_blocks(tmp_path: Path) -> Iterator[Served]:
+    with serving(make_desk(tmp_path, TWO_BLOCKS)) as running:
         yield running
 
 
@@ -118,8 +125,8 @@ def test_undo_across_the_end_and_after_a_reload(served: Served, sit_down: Sit) -
     assert served.stored().select("item", "answer").rows() == [(first, "not_present")]
 
 
-def test_the_end_of_all_can_be_undone_too(served: Served, sit_down: Sit) -> None:
-    rater = sit_down(served)
+def test_the_end_of_all_can_be_undone_too(two_blocks: Served, sit_down: Sit) -> None:
+    served, rater = two_blocks, sit_down(two_blocks)
     rater.start()
     while rater.view == "work":
         rater.answer("f")

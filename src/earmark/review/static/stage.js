@@ -90,6 +90,7 @@ export class Stage {
     this.#wasPictureShown = this.#isPictureShown;
     const picture = /** @type {HTMLImageElement} */ (element("mel"));
     picture.src = `/pictures/${item.item}.png`;
+    element("answers").classList.add("locked");
     this.#soundChanged();
     return this.replay();
   }
