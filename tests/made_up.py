@@ -8,7 +8,8 @@ import html.parser
 import numpy as np
 import polars as pl
 
-from earmark.report import HeardFlag, ReportContents
+from earmark.heard import HeardFlag
+from earmark.report import ReportContents
 
 RESULT_COLUMNS = [
     "student", "train_set", "seed", "kind", "discard_percent", "split", "labels", "metric",

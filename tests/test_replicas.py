@@ -95,7 +95,7 @@ def test_a_run_stopped_by_sigterm_goes_on_with_more_processes(tmp_path: Path) ->
     work, recipe = tmp_path / "work", tmp_path / "recipe.toml"
     band_workspace(work)
     recipe.write_text(
-        '[teacher]\nname = "teacher"\nmodel = { width = 0.125 }\ntrain = { epochs = 30, '
+        '[teacher]\nname = "teacher"\nmodel = { width = 0.125 }\ntrain = { epochs = 8, '
         'batch_patches = 40, precision = "float64", checkpoint_seconds = 1e9 }\n'
     )
     folder, verb = work / "models" / "teacher", ["-m", "earmark", "train", str(work)]

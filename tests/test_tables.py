@@ -152,7 +152,7 @@ def test_every_table_is_written_as_csv_and_latex(tmp_path):
     )
     tables = report.report_tables(make_contents(judged=judged))
     write_tables(tmp_path, tables)
-    names = {"performance", "controls", "flags_judged", "groups", "label_counts"}
+    names = {"performance", "controls", "flags_judged", "groups", "per_class", "label_counts"}
     assert {path.name for path in tmp_path.iterdir()} == {
         f"{name}.{ending}" for name in names for ending in ("csv", "tex")
     }

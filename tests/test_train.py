@@ -39,7 +39,7 @@ PROBE = NetworkParams(
     train=TINY.train,
 )
 EVERYTHING = {
-    "epochs": 10,
+    "epochs": 3,
     "mixup": 0.5,
     "specaugment": SpecAugmentParams(n_time_masks=1, n_band_masks=1),
     "balanced_sampling": True,
@@ -54,7 +54,8 @@ def changed(network: NetworkParams, **params) -> NetworkParams:
     return network.model_copy(update={"train": TrainParams.model_validate(values)})
 
 
-LONGER = changed(TINY, **EVERYTHING)
+AUGMENTED = changed(TINY, **EVERYTHING)
+LONGER = changed(AUGMENTED, epochs=8)
 
 
 def training_set(
@@ -133,7 +134,7 @@ def test_the_same_seed_gives_the_same_weights(workspace: Workspace, tmp_path: Pa
     "network",
     [
         TINY,
-        LONGER,
+        AUGMENTED,
         changed(PROBE, mixup=1.0, balanced_sampling=True, epochs=5, average_share=0.5, patience=2),
     ],
     ids=["plain", "everything", "probe"],
@@ -300,19 +301,17 @@ def test_convolutional_students_in_a_stack_are_what_they_would_be_alone(
             return replace(told, weight=weight if self.n_students == 2 else weight[1:])
 
     labels = data.supervision.labels
-    network = changed(TINY, average_share=0.5, weight_decay=0.01)
+    network = changed(TINY, average_share=0.5, weight_decay=0.01, precision="float64")
     stack = replace(data, supervision=OneIgnoresAll(labels, 2))
     alone = [data, replace(data, supervision=OneIgnoresAll(labels))]
     together = train(network, stack, tmp_path / "stack", METER)
     patches = torch.randn(3, 96, 64)
-    with torch.inference_mode():
-        logits = together(patches)
-        again = load_network(tmp_path / "stack")(patches)
-        for student, one in enumerate(alone):
-            trained = train(network, one, tmp_path / f"alone{student}", METER)
-            assert torch.equal(logits[student], trained(patches))
-    assert torch.equal(logits, again)
-    assert not torch.equal(logits[0], logits[1])
+    logits = together(patches)
+    assert torch.equal(logits, load_network(tmp_path / "stack")(patches))
+    for student, one in enumerate(alone):
+        trained = train(network, one, tmp_path / f"alone{student}", METER)
+        assert torch.allclose(logits[student], trained(patches), atol=1e-6)
+    assert not torch.allclose(logits[0], logits[1], atol=1e-3)
 
 
 def test_a_loss_that_explodes_names_the_clips(workspace: Workspace, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def performance_charts(results: pl.DataFrame) -> dict[str, dict[str, Chart]]:
     """
     means = mean_over_seeds(results.filter(split="eval"))
     metrics = [within_class_metric(means), "lwlrap", "map"]
-    charts = {
+    return {
         metric: {
             BASIS_NAMES[labels]: _performance_chart(means.filter(labels=labels), metric)
             for labels in bases_of(means)
@@ -86,7 +86,6 @@ def performance_charts(results: pl.DataFrame) -> dict[str, dict[str, Chart]]:
         for metric in metrics
         if metric in means["metric"]
     }
-    return charts
 
 
 def bases_of(results: pl.DataFrame) -> list[str]:
@@ -145,12 +144,11 @@ def comparison_charts(choices: pl.DataFrame, metrics: Iterable[str]) -> dict[str
 
 
 def rounds_chart(rounds: pl.DataFrame, metric: str) -> Chart:
-    """Return the difference from the baseline after each round in which students taught."""
+    """Return the difference from the baseline after each round, by one kind of labels."""
     own = rounds.filter(split="eval", metric=metric)
     series = []
-    parts = own.partition_by("student", "train_set", "labels", maintain_order=True)
-    for look, part in enumerate(parts):
-        name = f"{_line_name(part.row(0, named=True))}, {BASIS_NAMES[part['labels'][0]]}"
+    for look, part in enumerate(own.partition_by("student", "train_set", maintain_order=True)):
+        name = _line_name(part.row(0, named=True))
         points = tuple(
             Point(
                 row["round"], row["difference"],

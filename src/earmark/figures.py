@@ -39,15 +39,18 @@ METRIC_NAMES = {
     "d_prime_explicit": "d′ (explicit labels)",
     "lwlrap": "lwlrap",
     "lwlrap_calibrated": "lwlrap, calibrated",
+    "lwlrap_fitted": "lwlrap, fitted offsets",
     "d_prime_all": "d′ (all labels)",
     "map": "mAP",
 }
 """How metrics are called where people read, in the order in which they are shown."""
 
-_COLUMN_INCHES = 3.5
+COLUMN_INCHES = 3.5
+"""Width of a journal's column."""
 _DOTS_PER_INCH = 200
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
-_MARKERS = ("o", "^", "D", "v", "P", "*", "X")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
+MARKERS = ("o", "^", "D", "v", "P", "*", "X")
+"""With ``COLOURS``, how the lines of a figure are told apart."""
 _GROUP_LOOKS = {"large": ("#D55E00", "D"), "medium": ("#009E73", "^"), "small": ("#0072B2", "o")}
 STYLE: dict[Any, Any] = {
     "font.size": 8,
@@ -108,7 +111,7 @@ def performance_figure(results: pl.DataFrame, labels: str = "given") -> Figure:
         raise EarmarkError(f"no results on the eval split by the labels {labels!r}: sweep first")
     lines = _lines(means)
     with rc_context(STYLE):
-        figure = Figure((_COLUMN_INCHES, 4.9), layout="constrained")
+        figure = Figure((COLUMN_INCHES, 4.9), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True)
         _draw_metric(upper, means, lines, within_class_metric(means))
         _draw_metric(lower, means, lines, "lwlrap")
@@ -130,7 +133,7 @@ def per_class_figure(changes: pl.DataFrame, percent: float, n_names: int = 8) ->
     """
     changes = changes.filter(pl.col("baseline").is_finite() & pl.col("chosen").is_finite())
     with rc_context(STYLE):
-        figure = Figure((_COLUMN_INCHES, 3.4), layout="constrained")
+        figure = Figure((COLUMN_INCHES, 3.4), layout="constrained")
         axes = figure.subplots()
         axes.plot([0, 1], [0, 1], color="#777777", linewidth=0.8, zorder=1)
         for group in reversed(PRIOR_GROUPS):  # the few large classes come last, on top
@@ -159,11 +162,11 @@ def flags_judged_figure(judged: pl.DataFrame) -> Figure:
     percents = judged["discard_percent"].to_list()
     n_right = judged["n_right"].to_numpy()
     curves = (
-        ("precision: flags that are missing labels", "n_flags", _COLOURS[0], "o-"),
-        ("recall: missing labels that are flagged", "n_missing", _COLOURS[1], "^--"),
+        ("precision: flags that are missing labels", "n_flags", COLOURS[0], "o-"),
+        ("recall: missing labels that are flagged", "n_missing", COLOURS[1], "^--"),
     )
     with rc_context(STYLE):
-        figure = Figure((_COLUMN_INCHES, 2.7), layout="constrained")
+        figure = Figure((COLUMN_INCHES, 2.7), layout="constrained")
         axes = figure.subplots()
         for label, total, colour, look in curves:
             n_total = judged[total].to_numpy()
@@ -275,7 +278,7 @@ def prior_groups(priors: ArrayLike, cutoffs: tuple[float, float]) -> list[str]:
 def _lines(means: pl.DataFrame) -> list[_Line]:
     pairs = means.select("student", "train_set").unique(maintain_order=True).rows()
     return [
-        _Line(student, train_set, _COLOURS[i % len(_COLOURS)], _MARKERS[i % len(_MARKERS)])
+        _Line(student, train_set, COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)])
         for i, (student, train_set) in enumerate(pairs)
     ]
 

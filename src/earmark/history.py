@@ -14,7 +14,7 @@ from typing import Protocol
 
 import polars as pl
 
-from earmark.artefacts import write_table
+from earmark.artefacts import read_table, write_table
 
 
 class Course(Protocol):
@@ -31,6 +31,12 @@ def write_history(folder: Path, rows: Sequence[Mapping[str, float]]) -> None:
     ``tune_lwlrap`` and ``tune_loss``, where the tune split was measured, are means over students.
     """
     write_table(folder / "history.csv", pl.DataFrame(list(rows)))
+
+
+def read_histories(models_folder: Path) -> dict[str, pl.DataFrame]:
+    """Read the histories of all networks in a folder, by the name of the network."""
+    paths = sorted(models_folder.glob("*/history.csv"))
+    return {path.parent.name: read_table(path) for path in paths}
 
 
 @contextmanager

@@ -93,11 +93,11 @@ def figures_html(figures: Sequence[Figure], chooser: str = "") -> str:
         return ""
     names = list(dict.fromkeys(name for figure in figures for name in figure.variants))
     options = "".join(f"<option>{text(name)}</option>" for name in names)
-    choice = f'<p class="chooser" hidden><label>{text(chooser)} <select>{options}</select></label></p>'
-    drawn = "\n".join(_figure_html(figure) for figure in figures)
-    return (
-        f'<div class="figures">{choice if len(names) > 1 else ""}\n{drawn}\n</div>'
+    choice = (
+        f'<p class="chooser" hidden><label>{text(chooser)} <select>{options}</select></label></p>'
     )
+    drawn = "\n".join(_figure_html(figure) for figure in figures)
+    return f'<div class="figures">{choice if len(names) > 1 else ""}\n{drawn}\n</div>'
 
 
 def charts_json(figures: Iterable[Figure]) -> dict[str, Any]:

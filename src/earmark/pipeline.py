@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from earmark.artefacts import write_json, write_table
+from earmark.artefacts import read_table, write_json, write_table
 from earmark.audio import read_clip
 from earmark.calibration import flag_by_judgements, read_calibration
 from earmark.datasets import synthetic
@@ -25,11 +25,13 @@ from earmark.evaluation import judge_flags
 from earmark.extraction import extract_frames
 from earmark.flagging import Thresholds, flag, survey, thresholds
 from earmark.frames import FrameStore
+from earmark.heard import HeardFlag
+from earmark.history import read_histories
 from earmark.labels import LabelSet
 from earmark.params import PAPER_DISCARD_PERCENTS, Recipe, digest, read_recipe
 from earmark.progress import SILENT, Progress
 from earmark.relabel import read_relabelled, without_cleared
-from earmark.report import HeardFlag, ReportContents, write_report
+from earmark.report import ReportContents, write_report
 from earmark.scoring import Scores, cross_fit, readable_clips
 from earmark.sweep import SweepResults, read_sweep, run_sweep
 from earmark.tables import class_summary
@@ -176,6 +178,9 @@ def make_report(workspace: Workspace, recipe: Recipe) -> Path:
         judged=judged_flags(workspace, scores),
         heard=_heard(workspace, recipe, scores, labels, flags),
         provenance=_provenance(workspace, recipe, scores),
+        choices=_if_there(workspace.compare_folder / "choices.parquet"),
+        rounds=_if_there(workspace.compare_folder / "rounds.parquet"),
+        courses=read_histories(workspace.root / "models"),
         flag_percent=recipe.report.flag_percent,
         sample_rate_hz=recipe.front_end.sample_rate_hz,
     )
@@ -208,6 +213,10 @@ def export_labels(
     table = pl.concat([explicit, masked]).sort("clip_id", "class_id")
     write_table(path, table)
     return len(table)
+
+
+def _if_there(path: Path) -> pl.DataFrame | None:
+    return read_table(path) if path.exists() else None
 
 
 def _all_thresholds(labels: LabelSet, scores: Scores) -> Thresholds:

@@ -5,35 +5,47 @@ Every number in a sentence is computed from the results, the verdict included.
 
 from __future__ import annotations
 
-import base64
-import html
-import io
-import json
-import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from earmark import figures
 from earmark.artefacts import write_text
+from earmark.charts import bases_of
+from earmark.comparison_tables import comparison_told, show_comparison, show_rounds
 from earmark.figures import METRIC_NAMES, within_class_metric
+from earmark.heard import HeardFlag, heard_html
 from earmark.intervals import Interval
+from earmark.methods import methods_text
+from earmark.page_parts import (
+    Figure,
+    charts_json,
+    content_hash,
+    details,
+    figures_html,
+    paragraph,
+    script_json,
+    section,
+    table_html,
+    text,
+)
+from earmark.report_figures import LineChanges, write_figures
 from earmark.tables import (
+    BASIS_NAMES,
     Table,
     class_changes,
+    class_table,
     controls_table,
     flags_judged_table,
     group_table,
     label_counts,
     performance_table,
     ranged_text,
+    show_classes,
     show_controls,
     show_flags_judged,
     show_groups,
@@ -47,26 +59,9 @@ from earmark.verdict import (
     by_line,
     headline,
     noise_note,
-    number_text,
     signed_text,
     verdicts,
 )
-
-
-@dataclass(frozen=True)
-class HeardFlag:
-    """One flag to hear and see; ``is_missing`` is the truth about it, where it is known."""
-
-    rank: int
-    clip_id: str
-    score: float
-    chance: float | None = None
-    is_missing: bool | None = None
-    waveform: NDArray[np.float32] | None = None
-    frames: NDArray[np.floating] | None = None
-    """Log-mel frames [frame, band]."""
-    best_patch: tuple[int, int] | None = None
-    """First frame of the patch that scored best, and the frame after its last."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +71,9 @@ class ReportContents:
     ``results`` and ``per_class`` are the sweep's tables, ``thresholds`` the table of operating
     points, ``classes`` comes from :func:`class_summary`, ``judged`` (discard_percent, n_flags,
     n_right, n_missing) is there where the truth is known, ``heard`` maps the names of chosen
-    classes to their top flags, and ``provenance`` holds versions, seeds and digests.
+    classes to their top flags, and ``provenance`` holds versions, seeds and digests. ``choices``
+    is the table of a comparison and ``rounds`` that of students as teachers, where they were run;
+    ``courses`` are the histories of trainings by the name of the network.
     """
 
     title: str
@@ -87,6 +84,9 @@ class ReportContents:
     judged: pl.DataFrame | None = None
     heard: Mapping[str, Sequence[HeardFlag]] = field(default_factory=dict)
     provenance: Mapping[str, str] = field(default_factory=dict)
+    choices: pl.DataFrame | None = None
+    rounds: pl.DataFrame | None = None
+    courses: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     flag_percent: float = 1.0
     """The operating point at which labels are counted and flags listed."""
     prior_cutoffs: tuple[float, float] | None = None
@@ -97,315 +97,41 @@ class ReportContents:
 def report_tables(contents: ReportContents) -> list[Table]:
     """Return all tables of the report, in the order in which the page shows them."""
     results = contents.results
-    tables = [show_performance(results, "given")]
-    if "truth" in results["labels"]:
-        tables.append(show_performance(results, "truth"))
+    tables = [show_performance(results, labels) for labels in bases_of(results)]
     tables.append(show_controls(controls_table(verdicts(results))))
+    if contents.choices is not None:
+        tables += [show_comparison(contents.choices, by) for by in bases_of(contents.choices)]
+    if contents.rounds is not None:
+        tables.append(show_rounds(contents.rounds))
     if contents.judged is not None:
         tables.append(show_flags_judged(flags_judged_table(contents.judged)))
-    tables.append(show_groups(_all_groups(contents), _cutoffs(contents)))
+    lines = _line_changes(contents)
     counts = label_counts(contents.thresholds, contents.classes)
-    tables.append(show_label_counts(counts, contents.flag_percent))
-    return tables
+    counted = show_label_counts(counts, contents.flag_percent)
+    groups = show_groups(_all_groups(lines), _cutoffs(contents))
+    return [*tables, groups, _show_classes(contents, lines), counted]
 
 
 def write_report(folder: str | Path, contents: ReportContents) -> Path:
     """Write ``index.html``, ``figures/`` and ``tables/`` and return the path of the page.
 
-    The page needs no network and no other file: pictures and sounds are inside it. The figures
+    The page needs no network and no other file: figures and sounds are inside it. The figures
     and tables beside it are the same ones for use elsewhere.
     """
     folder = Path(folder)
     tables = report_tables(contents)
     write_tables(folder / "tables", tables)
-    pictures = _write_figures(folder / "figures", contents)
-    template = resources.files("earmark").joinpath("report.html").read_text(encoding="utf-8")
-    page = string.Template(template).substitute(
-        title=_text(contents.title),
-        sections="\n".join(_sections(contents, {table.name: table for table in tables}, pictures)),
-        label_counts=_label_counts_json(contents),
+    drawn = write_figures(
+        folder / "figures",
+        contents.results,
+        _line_changes(contents),
+        judged=contents.judged,
+        choices=contents.choices,
+        rounds=contents.rounds,
+        courses=contents.courses,
     )
-    write_text(folder / "index.html", page)
+    write_text(folder / "index.html", _page(contents, tables, drawn))
     return folder / "index.html"
-
-
-def _all_groups(contents: ReportContents) -> pl.DataFrame:
-    """Stack the group tables of all students and train sets."""
-    tables = []
-    for student, train_set, percent, changes in _line_changes(contents):
-        keys = [pl.lit(student).alias("student"), pl.lit(train_set).alias("train_set")]
-        point = pl.lit(percent).alias("discard_percent")
-        tables.append(group_table(changes).select(*keys, point, pl.all()))
-    return pl.concat(tables)
-
-
-def _cutoffs(contents: ReportContents) -> tuple[float, float]:
-    return contents.prior_cutoffs or figures.prior_cutoffs(contents.classes["prior"].to_numpy())
-
-
-def _line_changes(contents: ReportContents) -> list[tuple[str, str, float, pl.DataFrame]]:
-    """Return student, train set, point and per-class changes of every line.
-
-    The point is the one chosen on ``tune`` among those that ignore something.
-    """
-    found = []
-    for own in by_line(contents.results.filter(pl.col("discard_percent") > 0)):
-        student, train_set = own["student"][0], own["train_set"][0]
-        percent = best_point(own, "lwlrap")
-        rows = contents.per_class.filter(student=student, train_set=train_set)
-        changes = class_changes(rows, contents.classes, percent, _cutoffs(contents))
-        found.append((student, train_set, percent, changes))
-    return found
-
-
-def _bracketed(interval: Interval) -> str:
-    value, low, high = (signed_text(number) for number in interval)
-    return f"{value} [{low}, {high}]"
-
-
-class _Picture(NamedTuple):
-    """A figure on disk, and how the page shows it."""
-
-    group: str
-    caption: str
-    png: Path
-    svg: Path
-
-
-def _write_figures(folder: Path, contents: ReportContents) -> list[_Picture]:
-    drawn = [("performance", "Judged by the labels as given.", "performance", "given")]
-    if "truth" in contents.results["labels"]:
-        by_truth = "Judged by the complete labels of the simulator."
-        drawn.append(("performance", by_truth, "performance_truth", "truth"))
-    pictures = [
-        _Picture(group, caption, *figures.write_figure(
-            figures.performance_figure(contents.results, labels), folder / name
-        ))
-        for group, caption, name, labels in drawn
-    ]  # fmt: skip
-    if contents.judged is not None:
-        paths = figures.write_figure(
-            figures.flags_judged_figure(contents.judged), folder / "flags_judged"
-        )
-        pictures.append(_Picture("flags_judged", "Precision and recall of the flags.", *paths))
-    for student, train_set, percent, changes in _line_changes(contents):
-        name = re.sub(r"[^\w.-]+", "_", f"per_class_{student}_{train_set}")
-        figure = figures.per_class_figure(changes, percent)
-        paths = figures.write_figure(figure, folder / name)
-        pictures.append(_Picture("per_class", f"{student}, {train_set}, {percent:g} %.", *paths))
-    return pictures
-
-
-def _sections(
-    contents: ReportContents, tables: Mapping[str, Table], pictures: Sequence[_Picture]
-) -> list[str]:
-    """Return the sections of the page in their order; those without content are left out."""
-    shown = {group: _pictures_html(pictures, group) for group in {p.group for p in pictures}}
-    performance = [_table_html(tables[name]) for name in tables if name.startswith("performance")]
-    judged = []
-    if contents.judged is not None:
-        told = _flags_told(tables["flags_judged"].values, contents.flag_percent)
-        judged = [f"<p>{_text(told)}</p>", shown["flags_judged"]]
-        judged.append(_table_html(tables["flags_judged"]))
-    return [
-        _section("finding", "What happened", _finding(contents.results)),
-        _section("discard", "Performance against labels ignored", shown["performance"]),
-        _section("table", "Baseline and best point", *performance, _table_html(tables["controls"])),
-        _section("judged", "Were the flags right?", *judged),
-        _section(
-            "classes", "Which classes gain", shown["per_class"], _table_html(tables["groups"])
-        ),
-        _section("counts", "Labels ignored", _counts_html(contents, tables["label_counts"])),
-        _section("listen", "Top flags to hear", *_heard_html(contents)),
-        _section("methods", "Methods", _methods_html(contents)),
-    ]
-
-
-def _text(text: str) -> str:
-    """Escape a text for the page and keep per cent signs with their numbers."""
-    return html.escape(text).replace(" %", "\u00a0%")
-
-
-def _section(anchor: str, heading: str, *parts: str) -> str:
-    if not parts:
-        return ""
-    body = "\n".join(parts)
-    return f'<section id="{anchor}">\n<h2>{heading}</h2>\n{body}\n</section>'
-
-
-def _finding(results: pl.DataFrame) -> str:
-    """Return the headline and, below it, the numbers of each student that it rests on."""
-    found = verdicts(results)
-    by_truth = verdicts(results, "truth") if "truth" in results["labels"] else [None] * len(found)
-    d_prime = METRIC_NAMES[within_class_metric(results)]
-    items = "\n".join(
-        f"<li><b>{_text(f'{verdict.student}, {verdict.train_set}')}</b> "
-        f"{_text(_numbers_told(verdict, true, d_prime))}</li>"
-        for verdict, true in zip(found, by_truth, strict=True)
-    )
-    noise = f"<p>{_text(noise_note(results))}</p>"
-    verdict = f'<p class="verdict">{_text(headline(results))}</p>'
-    return f'{verdict}\n<ul class="lines">\n{items}\n</ul>\n{noise}'
-
-
-def _numbers_told(verdict: Verdict, true: Verdict | None, d_prime: str) -> str:
-    told = {
-        "lwlrap": verdict.gain,
-        f"random control (at {verdict.random_percent or 0:g} %)": verdict.random_gain,
-        "calibrated": verdict.calibrated_gain,
-        d_prime: verdict.d_prime_gain,
-        f"{d_prime} of the random control": verdict.random_d_prime_gain,
-        "lwlrap by the complete labels": true.gain if true else None,
-    }
-    numbers = [f"{name} {_bracketed(gain)}" for name, gain in told.items() if gain]
-    return f"at {verdict.percent:g} %, change from the baseline: {'; '.join(numbers)}."
-
-
-def _flags_told(judged: pl.DataFrame, percent: float) -> str:
-    """Say how many flags of one operating point were right."""
-    rows = judged.filter(discard_percent=percent)
-    if rows.is_empty():
-        return "Flags are judged by the truth, which the simulator knows."
-    row = rows.row(0, named=True)
-    return (
-        f"At {percent:g} %, {row['n_right']:,} of {row['n_flags']:,} flags are missing labels "
-        f"(precision {ranged_text(row, 'precision')}), out of {row['n_missing']:,} that are "
-        f"missing (recall {ranged_text(row, 'recall')}); the other flags are decoys."
-    )
-
-
-def _pictures_html(pictures: Sequence[_Picture], group: str) -> str:
-    figures_html = [
-        f'<figure><img src="{_data_uri("image/svg+xml", picture.svg.read_bytes())}" '
-        f'alt="{_text(picture.caption)}">'
-        f"<figcaption>{_text(picture.caption)} "
-        f"{_links('figures', picture.svg.name, picture.png.name)}</figcaption></figure>"
-        for picture in pictures
-        if picture.group == group
-    ]
-    return '<div class="figures">\n' + "\n".join(figures_html) + "\n</div>"
-
-
-def _table_html(table: Table) -> str:
-    n_text = table.n_text_columns
-    kinds = ["text"] * n_text + ["number"] * (table.shown.width - n_text)
-    headings = "".join(
-        f'<th scope="col" class="{kind}">{_text(name)}</th>'
-        for kind, name in zip(kinds, table.shown.columns, strict=True)
-    )
-    rows = "\n".join(
-        f'<tr data-row="{number}">'
-        + "".join(
-            f'<td class="{kind}">{_text(cell)}</td>' for kind, cell in zip(kinds, row, strict=True)
-        )
-        + "</tr>"
-        for number, row in enumerate(table.shown.rows())
-    )
-    links = _links("tables", f"{table.name}.csv", f"{table.name}.tex")
-    return (
-        f'<p class="caption" id="about-{table.name}">{_text(table.caption)} {links}</p>\n'
-        f'<div class="scroll" role="region" aria-labelledby="about-{table.name}" tabindex="0">\n'
-        f'<table id="{table.name}"><thead><tr>{headings}</tr></thead>\n'
-        f"<tbody>\n{rows}\n</tbody></table></div>"
-    )
-
-
-def _links(folder: str, *names: str) -> str:
-    links = (f'<a href="{folder}/{name}">{name.rsplit(".")[-1].upper()}</a>' for name in names)
-    return f'<span class="files">{" · ".join(links)}</span>'
-
-
-def _counts_html(contents: ReportContents, table: Table) -> str:
-    points = contents.thresholds["discard_percent"].unique().sort().to_list()
-    options = "".join(
-        f"<option{' selected' if point == contents.flag_percent else ''}>{point:g}</option>"
-        for point in points
-    )
-    chooser = (
-        '<p class="chooser" hidden><label>Operating point '
-        f'<select id="point">{options}</select> %</label></p>'
-    )
-    return f"{chooser}\n{_table_html(table)}"
-
-
-def _label_counts_json(contents: ReportContents) -> str:
-    """Return to_ignore by point and class, for the page's chooser; safe inside a script element."""
-    counts = label_counts(contents.thresholds, contents.classes)
-    by_point = {
-        f"{percent:g}": rows["to_ignore"].to_list()
-        for (percent,), rows in counts.group_by("discard_percent", maintain_order=True)
-    }
-    return json.dumps(by_point).replace("<", "\\u003c")
-
-
-def _heard_html(contents: ReportContents) -> list[str]:
-    parts = []
-    for name, flags in contents.heard.items():
-        items = "\n".join(_flag_html(flag, contents.sample_rate_hz) for flag in flags)
-        parts.append(f'<h3>{_text(name)}</h3>\n<ol class="flags">\n{items}\n</ol>')
-    return parts
-
-
-def _flag_html(flag: HeardFlag, sample_rate_hz: int) -> str:
-    facts = [f"score {number_text(flag.score, 2)}"]
-    if flag.chance is not None and np.isfinite(flag.chance):
-        facts.append(f"chance {number_text(flag.chance, 2)}")
-    verdict = ""
-    if flag.is_missing is not None:
-        kind, mark, word = ("missing", "✓", "missing label") if flag.is_missing else (
-            "decoy", "✗", "decoy"
-        )  # fmt: skip
-        verdict = f' <span class="{kind}">{mark} {word}</span>'
-    picture = sound = ""
-    if flag.frames is not None:
-        png = figures.log_mel_png(flag.frames, flag.best_patch)
-        picture = (
-            f'<img src="{_data_uri("image/png", png)}" width="320" height="100" alt="log-mel">'
-        )
-    if flag.waveform is not None and len(flag.waveform):
-        mp3 = _mp3(flag.waveform, sample_rate_hz)
-        sound = f'<audio controls preload="none" src="{_data_uri("audio/mpeg", mp3)}"></audio>'
-    return (
-        f'<li><p><b>{flag.rank}</b> <span class="clip">{_text(flag.clip_id)}</span></p>'
-        f"<p>{' · '.join(facts)}{verdict}</p>{picture}{sound}</li>"
-    )
-
-
-def _mp3(waveform: NDArray[np.float32], sample_rate_hz: int) -> bytes:
-    import soundfile  # comes with earmark[audio]; a report without sound does not need it
-
-    encoded = io.BytesIO()
-    soundfile.write(encoded, np.clip(waveform, -1, 1), sample_rate_hz, format="MP3")
-    return encoded.getvalue()
-
-
-def _data_uri(media_type: str, content: bytes) -> str:
-    return f"data:{media_type};base64,{base64.b64encode(content).decode('ascii')}"
-
-
-def _methods_html(contents: ReportContents) -> str:
-    results = contents.results
-    students, train_sets = (
-        results[name].unique(maintain_order=True) for name in ("student", "train_set")
-    )
-    points = results.filter(kind="mask")["discard_percent"].unique().sort()
-    text = (
-        f"Students ({', '.join(students)}) were trained on {', '.join(train_sets)}, each "
-        f"{figures.count_seeds(results)} times (seeds), ignoring the top-scored implicit labels of "
-        f"every class at {len(points)} operating points from {points[0]:g} to {points[-1]:g} "
-        "percent; students of one seed share their initial weights and batches. Points were "
-        "chosen on the tune split and are reported on the eval split. Overall lwlrap, d′ and mAP "
-        "are equal-weight means over classes. Intervals are 90 % basic bootstrap intervals over "
-        "clips, and over seeds where there are several; differences are paired with the "
-        "baseline of the same student, train set and seed. The random control ignores as many "
-        "labels of each class chosen at random; the calibration control subtracts τ log(prior) "
-        "from every logit, with the τ that is best on tune for each student, the baseline included."
-    )
-    facts = "\n".join(
-        f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>"
-        for name, value in contents.provenance.items()
-    )
-    return f"<p>{_text(text)}</p>\n<dl>{facts}</dl>"
 
 
 def summary_lines(
@@ -427,3 +153,219 @@ def summary_lines(
             )
         lines.append("")
     return [*lines, headline(results), *filter(None, [noise_note(results)])]
+
+
+def _page(
+    contents: ReportContents, tables: Sequence[Table], drawn: Mapping[str, Sequence[Figure]]
+) -> str:
+    template, style, script = (
+        resources.files("earmark").joinpath(f"report.{kind}").read_text(encoding="utf-8")
+        for kind in ("html", "css", "js")
+    )
+    data = {
+        "charts": charts_json(figure for group in drawn.values() for figure in group),
+        "ignored": _ignored_by_point(contents),
+    }
+    return string.Template(template).substitute(
+        title=text(contents.title),
+        style=style,
+        style_hash=content_hash(style),
+        script=script,
+        script_hash=content_hash(script),
+        sections="\n".join(_sections(contents, {table.name: table for table in tables}, drawn)),
+        data=script_json(data),
+    )
+
+
+def _sections(
+    contents: ReportContents,
+    tables: Mapping[str, Table],
+    drawn: Mapping[str, Sequence[Figure]],
+) -> list[str]:
+    """Return the sections of the page in their order; those without content are left out."""
+    shown = {name: figures_html(group, _CHOOSERS[name]) for name, group in drawn.items()}
+    return [
+        section("finding", "What happened", _finding(contents.results)),
+        section("discard", "Performance against labels ignored", shown["performance"]),
+        section("table", "Baseline and best point", *_by_basis(tables, "performance"),
+                table_html(tables["controls"])),
+        section("compared", "Strategies compared", *_compared(contents, tables, shown)),
+        section("judged", "Were the flags right?", *_judged(contents, tables, shown)),
+        section("classes", "Which classes gain", shown["classes"],
+                table_html(tables["groups"]), table_html(tables["per_class"])),
+        section("counts", "Labels ignored", _counts_html(contents, tables["label_counts"])),
+        section("listen", "Top flags to hear",
+                *heard_html(contents.heard, contents.sample_rate_hz)),
+        section("training", "The course of training", shown.get("training", "")),
+        section("methods", "Methods", _methods_html(contents)),
+    ]  # fmt: skip
+
+
+_CHOOSERS = {
+    "performance": "Judged by",
+    "comparison": "Judged by",
+    "rounds": "Judged by",
+    "flags_judged": "",
+    "classes": "Student",
+    "training": "Measure",
+}
+"""What is chosen where figures have variants."""
+
+
+def _by_basis(tables: Mapping[str, Table], name: str) -> list[str]:
+    """Show a table by the labels as given, and the same by other labels below it, folded."""
+    others = [
+        details(f"The same by {by}", table_html(tables[f"{name}_{labels}"]))
+        for labels, by in BASIS_NAMES.items()
+        if f"{name}_{labels}" in tables
+    ]
+    return [table_html(tables[name]), *others]
+
+
+def _compared(
+    contents: ReportContents, tables: Mapping[str, Table], shown: Mapping[str, str]
+) -> list[str]:
+    parts = []
+    if contents.choices is not None:
+        parts += [paragraph(comparison_told(contents.choices)), shown["comparison"]]
+        parts += _by_basis(tables, "comparison")
+    if contents.rounds is not None:
+        parts += [shown["rounds"], table_html(tables["rounds"])]
+    return parts
+
+
+def _judged(
+    contents: ReportContents, tables: Mapping[str, Table], shown: Mapping[str, str]
+) -> list[str]:
+    if contents.judged is None:
+        return []
+    table = tables["flags_judged"]
+    told = _flags_told(table.values, contents.flag_percent)
+    return [paragraph(told), shown["flags_judged"], table_html(table)]
+
+
+def _line_changes(contents: ReportContents) -> list[LineChanges]:
+    """Return the per-class changes of every student and train set.
+
+    The point is the one chosen on ``tune`` among those that ignore something.
+    """
+    found = []
+    for own in by_line(contents.results.filter(pl.col("discard_percent") > 0)):
+        student, train_set = own["student"][0], own["train_set"][0]
+        percent = best_point(own, "lwlrap")
+        rows = contents.per_class.filter(student=student, train_set=train_set)
+        changes = class_changes(rows, contents.classes, percent, _cutoffs(contents))
+        found.append(LineChanges(student, train_set, percent, changes))
+    return found
+
+
+def _cutoffs(contents: ReportContents) -> tuple[float, float]:
+    return contents.prior_cutoffs or figures.prior_cutoffs(contents.classes["prior"].to_numpy())
+
+
+def _all_groups(lines: Sequence[LineChanges]) -> pl.DataFrame:
+    """Stack the group tables of all students and train sets."""
+    return pl.concat(
+        group_table(line.changes).select(
+            pl.lit(line.student).alias("student"),
+            pl.lit(line.train_set).alias("train_set"),
+            pl.lit(line.percent).alias("discard_percent"),
+            pl.all(),
+        )
+        for line in lines
+    )
+
+
+def _show_classes(contents: ReportContents, lines: Sequence[LineChanges]) -> Table:
+    """Put the classes of all students into one table."""
+    points = contents.thresholds.select("class_id", "discard_percent", to_ignore="n_ignored")
+    parts = []
+    for line in lines:
+        at = points.filter(discard_percent=contents.flag_percent).drop("discard_percent")
+        counts = contents.classes.select("class_id", "name", positives="n_positives").join(
+            at, on="class_id", how="left", maintain_order="left"
+        )
+        rows = contents.per_class.filter(student=line.student, train_set=line.train_set)
+        table = class_table(line.changes.drop("name"), rows, counts, line.percent)
+        parts.append(table.select(pl.lit(line.name).alias("line"), pl.all()))
+    return show_classes(pl.concat(parts), {line.name: line.percent for line in lines})
+
+
+def _finding(results: pl.DataFrame) -> str:
+    """Return the headline and, below it, the numbers of each student that it rests on."""
+    found = verdicts(results)
+    by_truth = verdicts(results, "truth") if "truth" in results["labels"] else [None] * len(found)
+    d_prime = METRIC_NAMES[within_class_metric(results)]
+    items = "\n".join(
+        f"<li><b>{text(f'{verdict.student}, {verdict.train_set}')}</b> "
+        f"{text(_numbers_told(verdict, true, d_prime))}</li>"
+        for verdict, true in zip(found, by_truth, strict=True)
+    )
+    verdict = f'<p class="verdict">{text(headline(results))}</p>'
+    return f'{verdict}\n<ul class="lines">\n{items}\n</ul>\n{paragraph(noise_note(results))}'
+
+
+def _numbers_told(verdict: Verdict, true: Verdict | None, d_prime: str) -> str:
+    told = {
+        "lwlrap": verdict.gain,
+        f"random control (at {verdict.random_percent or 0:g} %)": verdict.random_gain,
+        "calibrated": verdict.calibrated_gain,
+        d_prime: verdict.d_prime_gain,
+        f"{d_prime} of the random control": verdict.random_d_prime_gain,
+        "lwlrap by the complete labels": true.gain if true else None,
+    }
+    numbers = [f"{name} {_bracketed(gain)}" for name, gain in told.items() if gain]
+    return f"at {verdict.percent:g} %, change from the baseline: {'; '.join(numbers)}."
+
+
+def _bracketed(interval: Interval) -> str:
+    value, low, high = (signed_text(number) for number in interval)
+    return f"{value} [{low}, {high}]"
+
+
+def _flags_told(judged: pl.DataFrame, percent: float) -> str:
+    """Say how many flags of one operating point were right."""
+    rows = judged.filter(discard_percent=percent)
+    if rows.is_empty():
+        return "Flags are judged by the truth, which the simulator knows."
+    row = rows.row(0, named=True)
+    return (
+        f"At {percent:g} %, {row['n_right']:,} of {row['n_flags']:,} flags are missing labels "
+        f"(precision {ranged_text(row, 'precision')}), out of {row['n_missing']:,} that are "
+        f"missing (recall {ranged_text(row, 'recall')}); the other flags are decoys."
+    )
+
+
+def _counts_html(contents: ReportContents, table: Table) -> str:
+    points = contents.thresholds["discard_percent"].unique().sort().to_list()
+    options = "".join(
+        f"<option{' selected' if point == contents.flag_percent else ''}>{point:g}</option>"
+        for point in points
+    )
+    chooser = (
+        '<p class="chooser" hidden><label>Operating point '
+        f'<select id="point">{options}</select> %</label></p>'
+    )
+    return f"{chooser}\n{table_html(table)}"
+
+
+def _ignored_by_point(contents: ReportContents) -> dict[str, list[int]]:
+    """Return to_ignore by point and class, for the page's chooser."""
+    counts = label_counts(contents.thresholds, contents.classes)
+    return {
+        f"{percent:g}": rows["to_ignore"].to_list()
+        for (percent,), rows in counts.group_by("discard_percent", maintain_order=True)
+    }
+
+
+def _methods_html(contents: ReportContents) -> str:
+    told = methods_text(contents.results, contents.provenance, contents.choices)
+    facts = "\n".join(
+        f"<dt>{text(name)}</dt><dd>{text(value)}</dd>"
+        for name, value in contents.provenance.items()
+    )
+    return (
+        f'<p id="methods-text">{text(told)}</p>\n'
+        '<p><button id="copy" hidden>Copy this paragraph</button></p>\n'
+        f"<dl>{facts}</dl>"
+    )

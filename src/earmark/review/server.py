@@ -24,8 +24,6 @@ from earmark.review.desk import Conflict, Desk, Posted, Unknown
 from earmark.review.guard import Guard, Place
 from earmark.review.sounds import BadRange, byte_range
 
-DEFAULT_PORT = 8321
-
 MAX_BODY_BYTES = 4_096
 """A judgement takes about 350."""
 

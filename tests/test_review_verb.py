@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import uvicorn
+from typer.testing import CliRunner
+
+from earmark.errors import EarmarkError
+from earmark.reviewing import review_app
+from listening import open_tones
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace whose page stops as soon as it is served."""
+    open_tones(tmp_path, n_clips=20).judgements.close()
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
+    return tmp_path
+
+
+def review(root: Path, *options: str) -> str:
+    arguments = ["review", str(root), "--port", "0", "--no-open", *options]
+    done = CliRunner().invoke(review_app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def test_every_rater_gets_an_address_and_loopback_needs_no_warning(root: Path) -> None:
+    told = review(root, "--raters", "ann, bob")
+    ann, bob = (line.split("token=")[1] for line in told.splitlines()[:2])
+    assert ann != bob
+    assert "network" not in told
+    assert f"next: earmark precision {root}" in told
+
+
+def test_another_host_is_told_what_it_means(root: Path) -> None:
+    told = review(root, "--host", "0.0.0.0", "--raters", "ann")
+    assert "anyone in this network" in told
+    assert "not encrypted" in told.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(("--raters", "ann,ann"), "named twice"), (("--classes", "Sirens"), "did you mean 'Siren'")],
+)
+def test_mistakes_are_named_before_the_page_opens(
+    root: Path, options: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(EarmarkError, match=message):
+        review(root, *options)
