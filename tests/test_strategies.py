@@ -37,7 +37,7 @@ def test_names_say_it_all(
 
 
 @pytest.mark.parametrize("policy", [*POLICIES, "psla", "oracle", "random"])
-@pytest.mark.parametrize("treatment", ["mask", "flip", "soft", "weight"])
+@pytest.mark.parametrize("treatment", ["mask", "flip", "soft", "hedge", "weight"])
 def test_every_policy_goes_with_every_treatment(policy: str, treatment: str) -> None:
     found = parse_strategy(f"{policy}/{treatment}", PERCENTS)
     assert (found.policy, found.treatment) == (policy, treatment)

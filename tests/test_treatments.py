@@ -25,7 +25,7 @@ from earmark.treatments import (
     lowest_flagged,
 )
 
-TREATMENTS = ("mask", "flip", "soft", "weight")
+TREATMENTS = ("mask", "flip", "soft", "hedge", "weight")
 NEVER = np.float32(np.inf)
 
 
@@ -42,7 +42,8 @@ def slow_treatment(
     if state != 0 or not is_flagged:
         return float(state > 0), 1.0
     p = 1 / (1 + np.exp(-logit))
-    return {"mask": (0, 0), "flip": (1, 1), "soft": (p, 1), "weight": (0, 1 - p)}[treatment]
+    treated = {"mask": (0, 0), "flip": (1, 1), "soft": (p, 1), "hedge": (p / 2, 1)}
+    return {**treated, "weight": (0, 1 - p)}[treatment]
 
 
 @settings(max_examples=25, deadline=None)

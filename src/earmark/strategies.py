@@ -11,8 +11,8 @@ LABELS         ``corrected``: as judgements changed them; ``truth``: complete, w
 POLICY         those of :func:`earmark.flagging.flag`, ``percentile`` by default; ``psla``: above a
                quantile of the positives where a parent or child is labelled; ``random``: as many
                labels, drawn at random (control); ``oracle``: the labels that truly are missing
-TREATMENT      ``mask``, ``flip``, ``soft``, ``weight``; ``distil`` is ``soft`` for all implicit
-               labels; ``random`` alone is ``random/mask``
+TREATMENT      ``mask``, ``flip``, ``soft``, ``hedge``, ``weight``; ``distil`` is ``soft`` for all
+               implicit labels; ``random`` alone is ``random/mask``
 LOSS           the rivals that need no teacher: ``ll-r``, ``ll-ct``, ``ll-cp``, ``splc``, ``hill``,
                ``asl``, ``an-ls``, ``em``
 ``adjust``     logit adjustment: scores z_c - tau * log(prior_c), tau chosen on ``tune``
@@ -31,8 +31,12 @@ from typing import Literal, get_args
 from earmark.errors import EarmarkError, nearest
 from earmark.flagging import POLICIES
 
-Treatment = Literal["mask", "flip", "soft", "weight"]
-"""What becomes of a flagged label: (0, 0), (1, 1), (p, 1) or (0, 1 - p) as (target, weight)."""
+Treatment = Literal["mask", "flip", "soft", "hedge", "weight"]
+"""What becomes of a flagged label, as (target, weight) by the teacher's output p.
+
+(0, 0), (1, 1), (p, 1), (p / 2, 1) and (0, 1 - p): ``hedge`` stands half-way between the label as
+it is and the teacher.
+"""
 
 TrainingLabels = Literal["given", "corrected", "truth"]
 """The labels that a student is trained on."""

@@ -86,7 +86,7 @@ class Told:
     @property
     def changes_targets(self) -> bool:
         """Whether a flagged label is anything but a negative, of whatever weight."""
-        return self.flags is not None and self.treatment in ("flip", "soft")
+        return self.flags is not None and self.treatment in ("flip", "soft", "hedge")
 
     @property
     def digest(self) -> str:
@@ -234,6 +234,8 @@ def _treat(
         np.copyto(target, 1, where=is_flagged)
     elif told.treatment == "soft":
         np.copyto(target, suspects.outputs, where=is_flagged)
+    elif told.treatment == "hedge":
+        np.copyto(target, suspects.outputs / 2, where=is_flagged)
     else:
         np.copyto(weight, 1 - suspects.outputs, where=is_flagged)
 
