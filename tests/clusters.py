@@ -65,7 +65,7 @@ def wait_until(is_true: Callable[[], Any], seconds: float = 60) -> None:
 
 @dataclass(frozen=True)
 class SabotagedEngine:
-    """A cluster on which, once in each map, a worker or a node is killed in mid-task."""
+    """A cluster on which a worker or a node is killed in mid-task, once in each stage."""
 
     cluster: Cluster
     victim: Victim
@@ -76,7 +76,7 @@ class SabotagedEngine:
         return RayEngine().n_workers
 
     def map(self, tasks: Sequence[Task], progress: Progress = SILENT) -> list[Any]:
-        if len(tasks) < 2:  # the node that is to die would have nothing to do
+        if tasks[0].stage is None:
             return RayEngine().map(tasks, progress)
         restore(self.cluster)
         self.folder.mkdir(exist_ok=True)
@@ -89,7 +89,8 @@ class SabotagedEngine:
 def _sabotaged(task: Task, victim: Victim, deed: Path, meter: Meter) -> Any:
     if victim == "node" and _is_head() and not deed.exists():
         wait_until(deed.exists)  # until the other node has taken a task, and died of it
-    return task.function(**task.arguments, meter=_Saboteur(meter, victim, deed))
+    saboteur = _Saboteur(meter, victim, deed, task.n_units)
+    return task.function(**task.arguments, meter=saboteur)
 
 
 def _is_head() -> bool:
@@ -99,16 +100,16 @@ def _is_head() -> bool:
 
 
 class _Saboteur:
-    """Kills at the second report that says something was done, unless it was done before."""
+    """Kills when half of a task is done, unless the deed is done."""
 
-    def __init__(self, meter: Meter, victim: Victim, deed: Path) -> None:
+    def __init__(self, meter: Meter, victim: Victim, deed: Path, n_units: int) -> None:
         self._meter, self._victim, self._deed = meter, victim, deed
-        self._n_reports = 0
+        self._n_units, self._n_done = n_units, 0
 
     def advance(self, n_done: int, note: str = "") -> None:
         self._meter.advance(n_done, note)
-        self._n_reports += n_done > 0
-        if self._n_reports == 2 and not self._deed.exists():
+        self._n_done += n_done
+        if 2 * self._n_done >= self._n_units and not self._deed.exists():
             self._deed.touch()
             # A worker is a child of its node's raylet.
             os.kill(os.getpid() if self._victim == "worker" else os.getppid(), signal.SIGKILL)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +50,7 @@ class Plan:
                 "all shorter than a patch, or there are none"
             )
 
-    @property
+    @cached_property
     def examples_per_epoch(self) -> int:
         """Examples of a whole epoch."""
         return int(_drawn(self.per_clip, self.params).sum())
@@ -153,7 +154,7 @@ class EpochOrder:
         """Return clips and the examples within them, of a part of the order."""
         places = self.places[part]
         clips = np.searchsorted(self.ends, places, side="right")
-        which = places - (self.ends - self.drawn)[clips]
+        which = places - (self.ends[clips] - self.drawn[clips])
         if self.starts is not None:
             available = self.per_clip[clips]
             which = (self.starts[clips] + which * available // self.drawn[clips]) % available

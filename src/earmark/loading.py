@@ -56,8 +56,9 @@ class Loaded:
             name: getattr(self.targets, name)[..., :n_examples, :]
             for name in ("target", "weight", "implicit")
         }
+        rows = None if self.targets.rows is None else self.targets.rows[:n_examples]
         inputs = tuple(values[:n_examples] for values in self.inputs)
-        return replace(self, inputs=inputs, targets=replace(self.targets, **some))
+        return replace(self, inputs=inputs, targets=replace(self.targets, rows=rows, **some))
 
 
 @dataclass(frozen=True)

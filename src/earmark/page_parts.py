@@ -130,7 +130,9 @@ def _figure_html(figure: Figure) -> str:
         for path in figure.files
         if path.suffix == ".svg"
     )
-    links = _links("figures", [path.name for path in figure.files])
+    stems = dict.fromkeys(path.stem for path in figure.files)
+    files = [[path.name for path in figure.files if path.stem == stem] for stem in stems]
+    links = " ".join(_links("figures", names, is_named=len(files) > 1) for names in files)
     return (
         f'<figure id="figure-{figure.name}"><div class="chart" data-figure="{figure.name}"></div>'
         f"<noscript>{pictures}</noscript>"
@@ -138,6 +140,10 @@ def _figure_html(figure: Figure) -> str:
     )
 
 
-def _links(folder: str, names: Sequence[str]) -> str:
-    links = (f'<a href="{folder}/{name}">{name.rsplit(".")[-1].upper()}</a>' for name in names)
-    return f'<span class="files">{" · ".join(links)}</span>'
+def _links(folder: str, names: Sequence[str], *, is_named: bool = False) -> str:
+    """Return links to one thing in several formats, after its name where there are others."""
+    links = [
+        f'<a href="{folder}/{text(name)}">{Path(name).suffix[1:].upper()}</a>' for name in names
+    ]
+    name = f"{text(Path(names[0]).stem)}: " if is_named else ""
+    return f'<span class="files">{name}{" · ".join(links)}</span>'

@@ -130,8 +130,10 @@ function layOut(svg, chart, width) {
   const x = scale(xDomain, [left + inset, right - inset], chart.x_scale);
   const y = scale(yDomain, isList ? [top, bottom] : [bottom, top]);
 
-  const across = chart.x_scale === "root" ? xs : roundTicks(xDomain, Math.max(2, (right - left) / 80));
-  for (const tick of roomy(across, x, 26)) {
+  const isWhole = chart.kind === "lines" && xs.every(Number.isInteger); // epochs and rounds
+  const across = chart.x_scale === "root" ? xs : roundTicks(xDomain, Math.max(2, (right - left) / 64));
+  const ticks = isWhole ? across.filter(Number.isInteger) : across;
+  for (const tick of roomy(ticks, x, 26)) {
     add(svg, "line", { class: "grid", x1: x(tick), x2: x(tick), y1: top, y2: bottom });
     add(svg, "text", { x: x(tick), y: bottom + 16, "text-anchor": "middle" }, numberText(tick));
   }
@@ -295,7 +297,8 @@ function legend(chart, svg) {
   list.className = "legend";
   chart.series.forEach((series, index) => {
     const button = document.createElement("button");
-    button.className = `look${series.look % N_LOOKS}`;
+    const mark = series.marker === "cross" ? "cross" : series.line;
+    button.className = `look${series.look % N_LOOKS} ${mark}`;
     button.textContent = series.name;
     button.ariaPressed = "true";
     button.addEventListener("click", () => {
@@ -324,7 +327,7 @@ function openFigures(group) {
   const widths = new Map();
   const observer = new ResizeObserver((entries) => {
     for (const { target, contentRect } of entries) {
-      if (widths.get(target) !== contentRect.width) draw(target);
+      if (widths.get(target) !== contentRect.width) requestAnimationFrame(() => draw(target));
       widths.set(target, contentRect.width);
     }
   });

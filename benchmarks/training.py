@@ -1,0 +1,402 @@
+"""Training: a stack of students, the mask, a network and the loader, each against its rival.
+
+    python benchmarks/training.py
+
+1. 18 probes in one stack against 18 runs of their own, for some steps on a store of balanced
+   AudioSet's size (22,160 clips of 10 frames of 128, 527 classes), and where a step's time goes.
+2. A step with the paper's masks against the same step without, taken in turn.
+3. A step of MobileNetV1, loader included, against the network written plainly in torch: default
+   layout, explicit padding, Adam as it comes, patches gathered one by one.
+4. The loader's memory with 1,000, 10,000 and 100,000 clips.
+
+Steps are compared in pairs, and the median of the pairs' ratios is told with its quartiles. The
+rivals of 1 run one after another on one thread; two processes could at best halve that, which is
+what a stack on two threads is held against. Wall-clock times need the machine for themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn import functional
+
+from earmark.artefacts import write_json
+from earmark.batches import Plan
+from earmark.examples import examples_of
+from earmark.flagging import thresholds
+from earmark.frames import FrameStore, write_store
+from earmark.labels import LabelSet
+from earmark.loading import Loader
+from earmark.losses import Moment, normalised, norms
+from earmark.models import MOBILENET_V1_ROWS, MOBILENET_V1_STEM, build_model
+from earmark.networks import build, trainable
+from earmark.params import PAPER_DISCARD_PERCENTS, ModelParams, NetworkParams, TrainParams
+from earmark.progress import SILENT
+from earmark.supervision import AsLabelled, Supervision, TrainingSet
+from earmark.train import train
+from earmark.treatments import Flags, ScoresFile, Told, Treated
+
+N_CLIPS, N_FRAMES, N_FEATURES, N_CLASSES = 22_160, 10, 128, 527
+GOAL_STACK, GOAL_MASK_PERCENT, GOAL_NETWORK = 0.6, 2.0, 1.0
+PROBE = ModelParams(architecture="mlp_probe", n_hidden=512, dropout=0.3)
+BATCH_CLIPS, BATCH_PATCHES = 256, 64
+METER = SILENT.job("", 0, "")
+
+
+def make_store(folder: Path, n_clips: int) -> FrameStore:
+    """Write made-up embeddings: 8 bits, as AudioSet's."""
+    random = np.random.default_rng(0)
+    shape = (N_FRAMES, N_FEATURES)
+    clips = ((f"clip{i}", random.integers(0, 256, shape, np.uint8)) for i in range(n_clips))
+    return write_store(folder, clips)
+
+
+def make_labels(n_clips: int) -> LabelSet:
+    """Return two or three positives for each clip, frequent classes first."""
+    random = np.random.default_rng(1)
+    columns = (N_CLASSES * random.random((n_clips, 3)) ** 2).astype(int)
+    rows = pl.DataFrame(
+        {
+            "clip_id": np.repeat([f"clip{i}" for i in range(n_clips)], 3),
+            "class_id": [f"class{column}" for column in columns.ravel()],
+            "present": True,
+        }
+    )
+    class_ids = [f"class{column}" for column in range(N_CLASSES)]
+    return LabelSet.from_rows(rows.unique(maintain_order=True), class_ids=class_ids)
+
+
+def make_masks(folder: Path, labels: LabelSet) -> Treated:
+    """Return the paper's 18 masks by scores drawn at random."""
+    logits = np.random.default_rng(2).standard_normal((len(labels), N_CLASSES), np.float32)
+    np.save(folder / "logits.npy", logits)
+    scores = ScoresFile(folder / "logits.npy", "made up")
+    values = thresholds(labels, logits, PAPER_DISCARD_PERCENTS).values
+    told = tuple(Told(Flags(scores, own)) for own in values)
+    return Treated(labels, np.arange(len(labels)), told)
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def compare_stack(
+    folder: Path, store: FrameStore, masks: Treated, n_steps: int, n_turns: int
+) -> dict[str, Any]:
+    """Time a stack of 18 and 18 runs of their own, through the public loop."""
+    params = TrainParams(steps=n_steps, batch_patches=BATCH_CLIPS, checkpoint_seconds=1e9)
+    network = NetworkParams(name="probe", model=PROBE, train=params)
+    rows = np.arange(len(masks.labels))
+
+    def run(told: tuple[Told, ...], turn: str) -> None:
+        data = TrainingSet(store.folder, rows, masks.of(told))
+        train(network, data, folder / turn, METER)
+
+    turns = []
+    for turn in range(n_turns):
+        torch.set_num_threads(2)
+        stacked_2 = seconds_of(lambda turn=turn: run(masks.told, f"two{turn}"))
+        torch.set_num_threads(1)
+        stacked_1 = seconds_of(lambda turn=turn: run(masks.told, f"one{turn}"))
+        alone = sum(
+            seconds_of(lambda told=told, turn=turn, i=i: run((told,), f"alone{turn}-{i}"))
+            for i, told in enumerate(masks.told)
+        )
+        turns.append((stacked_1, stacked_2, alone))
+    stacked_1, stacked_2, alone = np.median(turns, axis=0)
+    return {
+        "n_steps": n_steps,
+        "n_turns": n_turns,
+        "stack_seconds_one_thread": stacked_1,
+        "stack_seconds_two_threads": stacked_2,
+        "separate_seconds_one_thread": alone,
+        "ratio_one_core": stacked_1 / alone,
+        "ratio_two_cores": stacked_2 / (alone / 2),
+        "parts_of_a_step_ms": measure_parts(store, masks, params),
+    }
+
+
+def measure_parts(store: FrameStore, masks: Treated, params: TrainParams) -> dict[str, float]:
+    """Return the median time of each part of a step of the stack, on one thread."""
+    torch.set_num_threads(1)
+    network = build(PROBE, N_FEATURES, N_CLASSES, masks.n_students).train()
+    optimiser = torch.optim.AdamW(trainable(network), fused=True)
+    loader, plan = loader_of(PROBE, store, masks, params)
+    parts: dict[str, list[float]] = {}
+
+    def timed(name: str, work: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        result = work()
+        parts.setdefault(name, []).append(1e3 * (time.perf_counter() - start))
+        return result
+
+    for batch in list(plan.batches(0))[:12]:
+        timed(
+            "reading frames", lambda batch=batch: loader.examples.gather(batch.clips, batch.which)
+        )
+        timed("targets and masks", lambda batch=batch: masks.targets(batch.clips))
+        loaded = loader.load(batch)
+        logits = timed("forward", lambda loaded=loaded: network(*loaded.inputs))
+        loss = timed(
+            "loss", lambda logits=logits, loaded=loaded: loss_of(logits, loaded.targets, masks)
+        )
+        timed("backward", loss.backward)
+        timed("optimiser", optimiser.step)
+        optimiser.zero_grad(set_to_none=True)
+    return {name: float(np.median(times[2:])) for name, times in parts.items()}
+
+
+def loss_of(logits: Tensor, targets: Any, supervision: Supervision) -> Tensor:
+    logits = logits if logits.ndim == 3 else logits.unsqueeze(0)
+    entries = supervision.entries(logits, targets, Moment(0, 0, 1))
+    return normalised(entries, norms(targets.weight.expand_as(logits), "sum"))
+
+
+def loader_of(
+    model: ModelParams, store: FrameStore, supervision: Supervision, params: TrainParams
+) -> tuple[Loader, Plan]:
+    examples = examples_of(model, store, np.arange(len(store.clip_ids)))
+    return Loader(params, examples, supervision), Plan(params, examples.per_clip)
+
+
+def stepper(
+    model: ModelParams, store: FrameStore, supervision: Supervision, params: TrainParams
+) -> Callable[[int], float]:
+    """Return a function that takes a step, loading included, and tells its CPU seconds."""
+    network = build(model, store.n_bands, N_CLASSES, supervision.n_students).train()
+    optimiser = torch.optim.AdamW(trainable(network), fused=True)
+    loader, plan = loader_of(model, store, supervision, params)
+    batches = list(plan.batches(0))
+
+    def step(number: int) -> float:
+        start = time.process_time()
+        loaded = loader.load(batches[number % len(batches)])
+        loss = loss_of(network(*loaded.inputs), loaded.targets, supervision)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        return time.process_time() - start
+
+    return step
+
+
+def paired(first: Callable[[int], float], second: Callable[[int], float], n: int) -> dict[str, Any]:
+    """Return the quartiles of first / second over pairs of steps, each leading in turn."""
+    ratios, both = [], (first, second)
+    for number in range(-2, n):
+        order = (0, 1) if number % 2 else (1, 0)
+        times = {which: both[which](number) for which in order}
+        if number >= 0:
+            ratios.append(times[0] / times[1])
+    low, median, high = np.quantile(ratios, [0.25, 0.5, 0.75])
+    return {"ratio": median, "ratio_quartiles": [low, high], "n_pairs": n}
+
+
+def compare_masks(
+    store: FrameStore, patches: FrameStore, masks: Treated, n_pairs: int
+) -> dict[str, Any]:
+    """Compare steps with and without masks: 18 probes, one probe, one MobileNetV1."""
+    torch.set_num_threads(1)
+    some = masks.select(np.arange(len(patches.clip_ids)))
+    cases = {
+        "18 probes in a stack": (PROBE, store, masks, BATCH_CLIPS, n_pairs),
+        "one probe": (PROBE, store, masks.of(masks.told[6:7]), BATCH_CLIPS, 4 * n_pairs),
+        "one MobileNetV1": (ModelParams(), patches, some.of(some.told[6:7]), 16, n_pairs),
+    }
+    results = {}
+    for name, (model, frames, treated, size, n) in cases.items():
+        params = TrainParams(epochs=1, batch_patches=size)
+        plain = AsLabelled(treated.labels, treated.n_students)
+        results[name] = paired(
+            stepper(model, frames, treated, params), stepper(model, frames, plain, params), n
+        )
+        results[name]["cost_percent"] = 100 * (results[name]["ratio"] - 1)
+    return results
+
+
+class PlainMobileNet(nn.Module):
+    """MobileNetV1 as one writes it down: a pad, a convolution, a normalisation, a ReLU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        kernel, stride, n_in = MOBILENET_V1_STEM
+        layers = self._layer(1, n_in, kernel, stride, 1)
+        for n_out, stride in MOBILENET_V1_ROWS:
+            layers += self._layer(n_in, n_in, 3, stride, n_in)
+            layers += self._layer(n_in, n_out, 1, 1, 1)
+            n_in = n_out
+        self.layers, self.head = nn.Sequential(*layers), nn.Linear(n_in, N_CLASSES)
+
+    @staticmethod
+    def _layer(n_in: int, n_out: int, kernel: int, stride: int, groups: int) -> list[nn.Module]:
+        pad = (0, 1, 0, 1) if stride == 2 else (kernel // 2,) * 4
+        convolution = nn.Conv2d(n_in, n_out, kernel, stride, groups=groups, bias=False)
+        return [nn.ZeroPad2d(pad), convolution, nn.BatchNorm2d(n_out), nn.ReLU()]
+
+    def forward(self, patches: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.layers(patches.unsqueeze(1)).mean(dim=(2, 3)))
+        return logits
+
+
+def compare_networks(patches: FrameStore, labels: LabelSet, n_pairs: int) -> dict[str, Any]:
+    """Compare steps of MobileNetV1, ours with its loader and a plain one, on one thread."""
+    torch.set_num_threads(1)
+    assert sum(p.numel() for p in PlainMobileNet().parameters() if p.requires_grad) >= sum(
+        p.numel() for p in build_model(ModelParams(), N_CLASSES).parameters() if p.requires_grad
+    )
+    params = TrainParams(epochs=1, batch_patches=BATCH_PATCHES)
+    plain, states = PlainMobileNet().train(), labels.states()
+    optimiser = torch.optim.Adam(plain.parameters(), 1e-3)
+    _, plan = loader_of(ModelParams(), patches, AsLabelled(labels), params)
+    batches = list(plan.batches(0))
+
+    def plain_step(number: int) -> float:
+        start = time.process_time()
+        batch = batches[number % len(batches)]
+        pairs = zip(batch.clips, batch.which, strict=True)
+        hop = patches.patch_hop_frames
+        inputs = [
+            patches.frames(int(c))[w * hop : w * hop + 96].astype(np.float32) for c, w in pairs
+        ]
+        target = torch.from_numpy((states[batch.clips] > 0).astype(np.float32))
+        logits = plain(torch.from_numpy(np.stack(inputs)))
+        loss = functional.binary_cross_entropy_with_logits(logits, target)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        return time.process_time() - start
+
+    ours = stepper(ModelParams(), patches, AsLabelled(labels), params)
+    result = paired(plain_step, ours, n_pairs)
+    return {**result, "batch_patches": BATCH_PATCHES, "times_as_fast": result["ratio"]}
+
+
+def measure_memory(folder: Path) -> list[dict[str, Any]]:
+    """Read 200 batches of stores of three sizes, each in a process of its own."""
+    rows = []
+    for n_clips in (1_000, 10_000, 100_000):
+        place = folder / f"memory{n_clips}"
+        make_store(place, n_clips)
+        command = [sys.executable, __file__, "--loader-memory", str(place)]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        before, after, order = map(float, told)
+        rows.append(
+            {
+                "n_clips": n_clips,
+                "own_mb_with_data_opened": before,
+                "own_mb_after_200_batches": after,
+                "order_of_an_epoch_mb": order,
+            }
+        )
+    return rows
+
+
+def tell_memory(folder: Path) -> None:
+    """Print the megabytes of this process before and after loading; what files map is not counted.
+
+    Pages of the store itself are the operating system's cache, which it takes back at will.
+    """
+    store = FrameStore.open(folder)
+    params = TrainParams(epochs=100, batch_patches=BATCH_CLIPS)
+    labels = make_labels(len(store.clip_ids))
+    loader, plan = loader_of(PROBE, store, AsLabelled(labels), params)
+    before, n_loaded = own_mb(), 0
+    for epoch in range(plan.n_epochs):
+        for _ in loader.load_all(plan.batches(epoch)):
+            n_loaded += 1
+            if n_loaded == 200:
+                print(before, own_mb(), 8 * plan.examples_per_epoch / 1e6)
+                return
+
+
+def own_mb() -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(float(line.split()[1]) / 1e3 for line in lines if line.startswith("RssAnon"))
+
+
+def make_patches(folder: Path, n_clips: int) -> FrameStore:
+    random = np.random.default_rng(3)
+    frames: NDArray[np.float16] = random.normal(-4, 1, (n_clips, 240, 64)).astype(np.float16)
+    clips = ((f"clip{i}", own) for i, own in enumerate(frames))
+    return write_store(folder, clips, patch_frames=96, patch_hop_frames=48)
+
+
+def show(results: dict[str, Any]) -> None:
+    table = Table("figure", "measured", "goal", title="Training")
+    stack = results["stack"]
+    for cores in ("one_core", "two_cores"):
+        goal = f"{GOAL_STACK}" if cores == "two_cores" else ""
+        ratio = f"{stack[f'ratio_{cores}']:.2f}"
+        table.add_row(f"18 stacked / 18 separate, {cores.replace('_', ' ')}", ratio, goal)
+    for name, each in stack["parts_of_a_step_ms"].items():
+        table.add_row(f"  a step of the stack: {name}", f"{each:.1f} ms", "")
+    for name, each in results["mask"].items():
+        low, high = (100 * (ratio - 1) for ratio in each["ratio_quartiles"])
+        cost = f"{each['cost_percent']:+.1f} % ({low:+.1f} to {high:+.1f})"
+        table.add_row(f"the mask's cost, {name}", cost, f"{GOAL_MASK_PERCENT} %")
+    network = results["network"]
+    low, high = network["ratio_quartiles"]
+    speed = f"{network['times_as_fast']:.2f} x ({low:.2f} to {high:.2f})"
+    table.add_row("MobileNetV1 step against plain torch", speed, f"{GOAL_NETWORK} x")
+    for row in results["memory"]:
+        grown = row["own_mb_after_200_batches"] - row["own_mb_with_data_opened"]
+        order = row["order_of_an_epoch_mb"]
+        told = f"{grown:+.1f} MB, of which {order:.1f} the order of an epoch"
+        table.add_row(f"loader's memory, {row['n_clips']:,} clips", told, "flat")
+    Console().print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=20, help="steps of each run of 1")
+    parser.add_argument("--turns", type=int, default=3, help="repeats of 1")
+    parser.add_argument("--pairs", type=int, default=20, help="pairs of steps of 2 and 3")
+    parser.add_argument("--loader-memory", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.loader_memory:
+        tell_memory(options.loader_memory)
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        store, patches = (
+            make_store(folder / "clips", N_CLIPS),
+            make_patches(folder / "patches", 800),
+        )
+        labels = make_labels(N_CLIPS)
+        masks = make_masks(folder, labels)
+        results = {
+            "machine": {"processor": platform.processor(), "torch": torch.__version__},
+            "stack": compare_stack(folder, store, masks, options.steps, options.turns),
+            "mask": compare_masks(store, patches, masks, options.pairs),
+            "network": compare_networks(patches, labels.select(np.arange(800)), options.pairs),
+            "memory": measure_memory(folder),
+        }
+    show(results)
+    path = Path(__file__).parent / "results" / "training.json"
+    write_json(path, results)
+    print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
