@@ -24,7 +24,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +254,7 @@ class PlainMobileNet(nn.Module):
         return [nn.ZeroPad2d(pad), convolution, nn.BatchNorm2d(n_out), nn.ReLU()]
 
     def forward(self, patches: Tensor) -> Tensor:
+        """Return logits [patch, class]."""
         logits: Tensor = self.head(self.layers(patches.unsqueeze(1)).mean(dim=(2, 3)))
         return logits
 

@@ -111,6 +111,17 @@ class _Saboteur:
         self._n_done += n_done
         if 2 * self._n_done >= self._n_units and not self._deed.exists():
             self._deed.touch()
-            # A worker is a child of its node's raylet.
-            os.kill(os.getpid() if self._victim == "worker" else os.getppid(), signal.SIGKILL)
-            time.sleep(60)
+            if self._victim == "node":
+                _kill_node()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _kill_node() -> None:
+    """Kill the raylet whose child this worker is, and all its other children: a power cut."""
+    raylet = os.getppid()
+    listings = Path(f"/proc/{raylet}/task").glob("*/children")
+    children = " ".join(listing.read_text() for listing in listings)
+    os.kill(raylet, signal.SIGKILL)
+    for child in map(int, children.split()):
+        if child != os.getpid():
+            os.kill(child, signal.SIGKILL)

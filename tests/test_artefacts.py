@@ -57,3 +57,13 @@ def test_a_folder_is_current_only_with_the_expected_digest(tmp_path: Path) -> No
     write_json(tmp_path / "meta.json", {"digest": "abc"})
     assert is_current(tmp_path, "abc")
     assert not is_current(tmp_path, "def")
+
+
+def test_writers_of_one_file_do_not_meet(tmp_path):
+    path = tmp_path / "same.txt"
+    with write_aside(path) as first, write_aside(path) as second:
+        first.write_text("one")
+        second.write_text("other")
+        assert first != second
+    assert path.read_text() == "one"  # the last to finish
+    assert [each.name for each in tmp_path.iterdir()] == ["same.txt"]

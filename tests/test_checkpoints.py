@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from earmark.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.models import build_probe
 from earmark.params import ModelParams
+from scenes import band_workspace
 
 
 def fresh_run(seed: int = 0) -> Run:
@@ -91,3 +95,24 @@ def test_sigterm_is_noticed_and_then_as_before() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         assert came()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_scheduler_stops_a_command_and_its_workers(tmp_path: Path) -> None:
+    work, recipe = tmp_path / "work", tmp_path / "recipe.toml"
+    band_workspace(work)
+    recipe.write_text(
+        '[teacher]\nname = "teacher"\nmodel = { width = 0.125 }\n'
+        "train = { epochs = 500, batch_patches = 8, checkpoint_seconds = 1e9 }\n"
+    )
+    command = [sys.executable, "-m", "earmark", "score", str(work), "--recipe", str(recipe)]
+    scoring = subprocess.Popen([*command, "--workers", "2"], stderr=subprocess.PIPE, text=True)
+    folds = [work / "models" / f"teacher-fold{fold}" for fold in (0, 1)]
+    deadline = time.monotonic() + 120
+    while not all((fold / "tensorboard").exists() for fold in folds):  # until both are training
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    scoring.send_signal(signal.SIGTERM)
+    _, told = scoring.communicate(timeout=120)
+    assert scoring.returncode == 0
+    assert "run the same command again to go on" in told
+    assert all((fold / "checkpoint.pt").exists() for fold in folds)

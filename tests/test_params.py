@@ -12,6 +12,7 @@ from earmark.params import (
     FrontEndParams,
     Recipe,
     SweepParams,
+    TaskResources,
     TrainParams,
     digest,
     read_recipe,
@@ -92,3 +93,22 @@ def test_equal_parameters_have_equal_digests_and_any_change_shows() -> None:
 def test_a_digest_of_an_unknown_thing_is_refused() -> None:
     with pytest.raises(TypeError, match="object"):
         digest(object())
+
+
+def test_resources_are_a_part_of_a_gpu_or_whole_ones(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text("[resources.train]\ngpus = 0.25\nmemory_gb = 8\n")
+    assert read_recipe(path).resources.train == TaskResources(gpus=0.25, memory_gb=8)
+    path.write_text("[resources.train]\ngpus = 1.5\n")
+    with pytest.raises(EarmarkError, match=r"a part of one or a whole number, got 1\.5"):
+        read_recipe(path)
+
+
+def test_a_run_is_as_long_as_its_epochs_or_its_steps() -> None:
+    assert TrainParams().length == "10 epochs"
+    by_steps = TrainParams(steps=5_000)
+    assert (by_steps.epochs, by_steps.length) == (None, "5,000 steps")
+    assert TrainParams.model_validate(by_steps.model_dump()) == by_steps
+    for wrong in ({"epochs": 3, "steps": 5}, {"epochs": None}):
+        with pytest.raises(ValueError, match="exactly one of epochs and steps"):
+            TrainParams(**wrong)

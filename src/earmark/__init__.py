@@ -5,9 +5,10 @@ only those above it:
 
 - ``errors``: the one family of users' mistakes
 - ``params``: frozen parameter records, recipe files, digests
+- ``remote_files``: files named by a URL
 - ``artefacts``: files that are either whole or not there
 - ``progress``: how far a long job is
-- ``engine``: where work runs
+- ``engine``, ``ray_engine``, ``ray_training``: where work runs, here or on a cluster
 - ``ontology``: the class tree
 - ``labels``: explicit labels in three states, kept sparse
 - ``hierarchy``: what a child's label says of its ancestors
@@ -19,7 +20,8 @@ only those above it:
 - ``hiding``: hide known labels the way nomination does, and keep the truth
 - ``audio``: decode, mix down, resample
 - ``features``: waveform to log-mel frames to patches
-- ``frames``: the store of frames on disk
+- ``shards``, ``frames``: the store of frames on disk
+- ``extraction``: sound files into that store, a task for each shard
 - ``datasets``: source files into clips, classes and labels
 - ``model_card``: what a trained network is, so that it can be used without its workspace
 - ``models``: MobileNetV1, ResNet-50 and probes over embeddings
@@ -38,7 +40,7 @@ only those above it:
 - ``scoring``: frames to clip scores; folds and cross-fitting
 - ``class_maps``, ``foreign_models``, ``foreign_scoring``: a teacher from elsewhere
 - ``kernels``, ``binning``: the loops over single scores, and passes over scores of any size
-- ``bracketing``: exact order statistics of scores larger than memory
+- ``bracketing``, ``sharded_scores``: exact order statistics of scores larger than memory
 - ``histograms``, ``mixture``, ``counting``: how many labels of a class are missing
 - ``operating_points``, ``policies``: the paper's thresholds, and other rules to flag by
 - ``flagging``: flags, and what else scores tell at once

@@ -186,7 +186,7 @@ def _options(task: Task, resources: ResourceParams) -> dict[str, Any]:
 
 def _own_error(error: Any, attempt: _Attempt) -> BaseException:
     """Return the task's own exception, with its name where it does not speak for itself."""
-    cause: BaseException = error.cause
+    cause: BaseException = error.cause if isinstance(error.cause, Exception) else error
     if not isinstance(cause, EarmarkError):
         cause.add_note(f"in task {attempt.task.label!r} on {attempt.node}{_last_word(attempt)}")
     return cause
@@ -202,7 +202,7 @@ class Mailbox:
     def __init__(self, ray: Any) -> None:
         self._ray = ray
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-            ray.get_runtime_context().get_node_id(), soft=True
+            ray.get_runtime_context().get_node_id(), soft=False
         )
         actor = ray.remote(_Letters).options(num_cpus=0, scheduling_strategy=here)
         self.handle: Any = actor.remote()

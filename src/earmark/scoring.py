@@ -94,7 +94,12 @@ def write_scores(
     out_of_fold: bool,
     digest: str,
 ) -> Scores:
-    """Write scores into a folder; ``meta.json`` comes last, as its seal."""
+    """Write scores into a folder; ``meta.json`` comes last, as its seal.
+
+    Scores of the same digest are left alone: a task that runs twice takes no seal away.
+    """
+    if is_current(folder, digest):
+        return Scores.open(folder)
     (folder / "meta.json").unlink(missing_ok=True)
     for name, array in (("logits.npy", logits), ("best_patches.npy", best_patches)):
         with write_aside(folder / name) as aside, aside.open("wb") as file:

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from earmark.console import chosen_engine
+from earmark.engine import LOCAL, LocalEngine
+from earmark.errors import EarmarkError
+from earmark.params import ResourceParams, TaskResources
+from earmark.ray_engine import RayEngine
+
+
+def test_work_runs_here_unless_a_cluster_is_asked_for() -> None:
+    assert chosen_engine(None) is LOCAL
+    assert chosen_engine(3) == LocalEngine(3)
+
+
+def test_a_cluster_is_given_the_resources_of_the_recipe() -> None:
+    resources = ResourceParams(train=TaskResources(gpus=0.25))
+    assert chosen_engine(None, "ray", resources) == RayEngine(None, resources)
+    there = chosen_engine(None, "ray://there:10001", resources)
+    assert there == RayEngine("ray://there:10001", resources)
+
+
+def test_an_unknown_engine_is_refused_with_the_choices() -> None:
+    with pytest.raises(EarmarkError, match=r"local, ray or ray://HOST:PORT, got 'spark'"):
+        chosen_engine(None, "spark")
+
+
+def test_workers_are_not_a_clusters() -> None:
+    with pytest.raises(EarmarkError, match=r"\[resources\] in the recipe"):
+        chosen_engine(2, "ray")
