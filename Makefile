@@ -11,7 +11,7 @@ demo: $(INSTALLED)
 	$(BIN)/earmark demo --work demo-work
 
 test: lint
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -146,6 +146,7 @@ def judge(setting: Setting, world: World) -> tuple[list[dict[str, object]], pl.D
                 "mean": mean_of_positives(positives, implicit) / truth,
                 "bound": row["upper_bound"] / truth,
                 "width": row["high"] / row["low"],
+                "is_told": row["method"] != "expectation",
                 "is_covered": row["low"] <= truth <= row["high"],
                 "is_too_low": truth > row["high"],
                 "is_bounded": truth <= row["upper_bound"],
@@ -166,11 +167,17 @@ def judge(setting: Setting, world: World) -> tuple[list[dict[str, object]], pl.D
 
 
 def summarise(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Give the median and spread of estimate / truth, the coverage, and the rivals' medians."""
+    """Give the median and spread of estimate / truth, the coverage, and the rivals' medians.
+
+    Also where the scores told the number, rather than that it is an expectation.
+    """
     return rows.group_by(keys, maintain_order=True).agg(
         pl.col("ours").median(),
         pl.col("ours").quantile(0.1).alias("ours_10th"),
         pl.col("ours").quantile(0.9).alias("ours_90th"),
+        pl.col("is_told").mean().alias("told"),
+        pl.col("ours").filter("is_told").median().alias("ours_told"),
+        pl.col("is_covered").filter("is_told").mean().alias("coverage_told"),
         pl.col("is_covered").mean().alias("coverage"),
         pl.col("is_too_low").mean().alias("truth_above"),
         pl.col("width").median().alias("high_per_low"),

@@ -31,10 +31,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import polars as pl
-import simulation_summary
 import soundfile
 from numpy.typing import NDArray
 
+import simulation_summary
 from earmark.artefacts import read_json, write_json
 from earmark.datasets import synthetic
 from earmark.engine import LocalEngine
@@ -102,9 +102,9 @@ class Setting:
 
 
 def settings(datasets: list[str]) -> Iterator[Setting]:
-    """List all runs, world by world, so that a study that is cut short is still balanced."""
-    grid = itertools.product(range(N_WORLDS), datasets, MISSING_RATES, TRAIN_SIZES)
-    return (Setting(dataset, rate, n, world) for world, dataset, rate, n in grid)
+    """List all runs, large train sets first, then world by world: cut short, it is balanced."""
+    grid = itertools.product(sorted(TRAIN_SIZES)[::-1], range(N_WORLDS), datasets, MISSING_RATES)
+    return (Setting(dataset, rate, n, world) for n, world, dataset, rate in grid)
 
 
 def statistics(waveform: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -241,7 +241,7 @@ def judge(workspace: Workspace, scores: Scores) -> list[dict[str, float]]:
 
 
 def _siblings(ontology: Ontology) -> NDArray[np.bool_]:
-    """Return where two classes share a parent, or one is the other's parent [class, class]."""
+    """Return where two classes share a parent [class, class]."""
     related = np.zeros((len(ontology.class_ids),) * 2, bool)
     for column, class_id in enumerate(ontology.class_ids):
         for other in ontology.siblings(class_id):

@@ -49,7 +49,7 @@ def summarise(runs: Sequence[Run]) -> None:
             "n_runs": len(runs),
             "n_worlds": len({run["world"] for run in runs}),
             "seconds": sum(run["seconds"] for run in runs),
-            "gains": gains.to_dicts(),
+            "gains": gains.fill_nan(None).to_dicts(),
             "flags": flags.to_dicts(),
         },
     )

@@ -94,6 +94,49 @@ def make_contents(results: pl.DataFrame = RESULTS, name: str = "Bird", **changes
     return dataclasses.replace(contents, **changes)
 
 
+def make_choices(
+    gains: dict[str, float],
+    p_holm: dict[str, float | None],
+    *,
+    labels: tuple[str, ...] = ("given",),
+) -> pl.DataFrame:
+    """Build the choices of a comparison: gains of every metric, 0.01 either way, by strategy."""
+    rows = [
+        {
+            "student": "net", "train_set": "small", "strategy": name,
+            "point": 1.0 if gain else None, "n_seeds": 3, "split": "eval", "labels": by,
+            "metric": metric, "value": 0.5 + gain, "low": 0.45 + gain, "high": 0.55 + gain,
+            "difference": gain, "difference_low": gain - 0.01, "difference_high": gain + 0.01,
+            "classes_low": None if metric == "lwlrap_calibrated" else gain - 0.02,
+            "classes_high": None if metric == "lwlrap_calibrated" else gain + 0.02,
+            "p": 0.5, "p_holm": p_holm.get(name), "chosen_on_eval_point": 2.0,
+            "chosen_on_eval": 0.6,
+        }
+        for name, gain in gains.items()
+        for by in labels
+        for metric in ("lwlrap", "lwlrap_calibrated", "d_prime_all", "map")
+    ]  # fmt: skip
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def make_rounds(gains: tuple[float, ...] = (0.01, 0.02)) -> pl.DataFrame:
+    """Build the curve of students as teachers: one gain of lwlrap for each round."""
+    choices = make_choices({str(i): gain for i, gain in enumerate(gains)}, {})
+    own = choices.filter(metric="lwlrap").with_columns(
+        round=pl.col("strategy").cast(pl.Int64), strategy=pl.lit("mask"), point=pl.lit(1.0)
+    )
+    return own.drop("p_holm", "p", "classes_low", "classes_high")
+
+
+def make_courses() -> dict[str, pl.DataFrame]:
+    """Build the histories of two networks, one of which was measured on tune."""
+    losses = {"epoch": [1, 2], "loss": [8.5, 7.25], "seconds": [0.5, 0.25]}
+    return {
+        "teacher-fold0": pl.DataFrame(losses),
+        NASTY: pl.DataFrame({**losses, "tune_lwlrap": [0.25, float("nan")]}),
+    }
+
+
 def make_flags(clip_id: str = "clip-1") -> list[HeardFlag]:
     tone = 0.5 * np.sin(2 * np.pi * 440 * np.arange(16_000) / 16_000).astype(np.float32)
     frames = np.zeros((98, 64), np.float16)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from scipy.stats import beta, chi2
 
 from earmark.bracketing import top_scores
-from earmark.counting import count_missing, estimate_missing
+from earmark.counting import count_missing, estimate_missing, tilts_of_missing
+from earmark.histograms import score_histograms
 from earmark.labels import LabelSet
 
 
@@ -55,7 +56,8 @@ class TestCountMissing:
     def test_says_how_little_a_weak_teacher_tells(self) -> None:
         strong, weak = (only_row(*hidden(0.02, d_prime, 0.5)[:2]) for d_prime in (5.0, 1.0))
         assert strong["high"] / strong["low"] < 2
-        assert weak["high"] / weak["low"] > 8
+        assert weak["high"] / weak["low"] > 10
+        assert (strong["method"], weak["method"]) == ("shapes", "expectation")
 
     def test_heavy_tails_are_not_taken_for_missing_labels(self) -> None:
         rng = np.random.default_rng(0)
@@ -193,6 +195,26 @@ class TestChance:
         for chance in (0.1, 0.5, 0.9):
             assert found.chance(np.array([0]), found.score_at(chance))[0] == pytest.approx(chance)
         assert found.score_at(1.5).tolist() == [np.inf]
+
+
+class TestTilts:
+    @pytest.mark.parametrize(("pushed_down", "expected"), [(0.0, 0.0), (1.5, 1.5)])
+    def test_tell_whether_the_teacher_saw_the_labels(
+        self, pushed_down: float, expected: float
+    ) -> None:
+        rng = np.random.default_rng(0)
+        truth = rng.random((30_000, 5)) < 0.05
+        is_missing = truth & (rng.random(truth.shape) < 0.4)
+        scores = rng.normal(size=truth.shape) + 5.0 * truth - pushed_down * is_missing
+        labels = LabelSet.from_dense((truth & ~is_missing).astype(np.int8))
+        found = tilts_of_missing(score_histograms(labels, scores))
+        assert np.median(found) == pytest.approx(expected, abs=0.3)
+
+    def test_only_classes_with_enough_positives_tell(self) -> None:
+        states = np.zeros((200, 2), np.int8)
+        states[:40, 0] = states[:5, 1] = 1
+        scores = np.random.default_rng(0).normal(size=states.shape)
+        assert len(tilts_of_missing(score_histograms(LabelSet.from_dense(states), scores))) == 1
 
 
 def test_table_has_one_row_per_class_in_order() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from earmark.artefacts import read_table
-from earmark.history import open_course, write_history
+from earmark.history import open_course, read_histories, write_history
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -58,3 +58,15 @@ def test_another_process_writes_nothing(tmp_path: Path) -> None:
 def test_history_is_a_table(tmp_path: Path) -> None:
     write_history(tmp_path, [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}])
     assert read_table(tmp_path / "history.csv").rows() == [(1, 0.5), (2, 0.25)]
+
+
+def test_histories_are_found_by_the_names_of_networks(tmp_path: Path) -> None:
+    for name, loss in (("student", 1.5), ("another", 2.5)):
+        write_history(tmp_path / name, [{"epoch": 1, "loss": loss}])
+    (tmp_path / "unfinished").mkdir()
+    found = read_histories(tmp_path)
+    assert {name: course["loss"].to_list() for name, course in found.items()} == {
+        "another": [2.5],
+        "student": [1.5],
+    }
+    assert read_histories(tmp_path / "nowhere") == {}

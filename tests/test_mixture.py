@@ -41,7 +41,7 @@ def found_in(histograms: Histograms, sd: float = 1.0) -> np.ndarray:
 @pytest.mark.parametrize("tilt", [0.0, 0.5, 1.0])
 def test_finds_number_and_tilt(n_missing: float, tilt: float) -> None:
     low, median, high = found_in(expected_histograms(n_missing, tilt))
-    assert median == pytest.approx(n_missing, rel=0.15)
+    assert median == pytest.approx(n_missing, rel=0.2)
     assert low < n_missing < high < 5 * low
 
 

@@ -19,6 +19,7 @@ from earmark.params import ResourceParams, TaskResources
 from earmark.progress import Meter
 from earmark.ray_engine import N_ATTEMPTS, RayEngine
 from earmark.shards import part_path
+from earmark.workspace import Workspace
 from test_engine import Counter, fail, square
 from test_frames import PARAMS, content, noisy_workspace
 
@@ -149,6 +150,15 @@ def test_features_survive_a_death_in_mid_shard(
     extract_frames(hurt, PARAMS, clips_per_shard=3, engine=engine)
     assert content(hurt.frames_folder) == content(whole.frames_folder)
     assert any("'features, shard" in text for text in caplog.messages if "lost with node" in text)
+
+
+def test_relative_paths_mean_what_they_mean_to_the_driver(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noisy_workspace(tmp_path / "work", 2)
+    monkeypatch.chdir(tmp_path)
+    store = extract_frames(Workspace.open("work"), PARAMS, engine=ENGINE)
+    assert len(store.clip_ids) == 2
 
 
 DRIVER = """

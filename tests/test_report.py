@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import re
 
 import numpy as np
@@ -11,8 +12,23 @@ import soundfile
 
 from earmark import report
 from earmark.errors import EarmarkError
+from earmark.page_parts import content_hash
+from earmark.tables import BASIS_NAMES
 from earmark.verdict import headline
-from made_up import CURVE, NASTY, RESULTS, Page, make_contents, make_flags, make_results
+from made_up import (
+    CURVE,
+    NASTY,
+    RESULTS,
+    Page,
+    make_choices,
+    make_contents,
+    make_courses,
+    make_flags,
+    make_results,
+    make_rounds,
+)
+
+BASES = ("given", "ignored", "truth")
 
 
 def test_the_page_is_well_formed_and_needs_nothing_else(tmp_path):
@@ -22,7 +38,7 @@ def test_the_page_is_well_formed_and_needs_nothing_else(tmp_path):
     )
     contents = make_contents(
         results, NASTY, title=NASTY, judged=judged, heard={NASTY: make_flags(NASTY)},
-        provenance={NASTY: NASTY},
+        provenance={NASTY: NASTY}, courses=make_courses(),
     )  # fmt: skip
     path = report.write_report(tmp_path / "report", contents)
     text = path.read_text(encoding="utf-8")
@@ -47,6 +63,47 @@ def test_the_page_tells_its_story_in_order(tmp_path):
     told = Page(text).text
     assert told.index(headline(RESULTS)) < told.index("Performance against")
     assert "8 of 10 flags are missing labels (precision 0.800 [0.541, 0.931])" in told
+
+
+def test_comparison_rounds_and_training_join_the_page_where_they_were_run(tmp_path):
+    choices = make_choices({"baseline": 0.0, "mask": 0.03}, {"mask": 0.04}, labels=BASES)
+    contents = make_contents(choices=choices, rounds=make_rounds(), courses=make_courses())
+    path = report.write_report(tmp_path, contents)
+    text = path.read_text(encoding="utf-8")
+    page = Page(text)
+    assert {"compared", "training"} < set(page.ids)
+    assert {"comparison", "comparison_ignored", "comparison_truth", "rounds"} < set(page.ids)
+    assert (
+        "gain beyond chance by the labels as given (Holm-corrected p below 0.1): lwlrap: mask"
+        in (page.text)
+    )
+    for name in ("comparison", "comparison_ignored", "comparison_truth", "rounds", "training"):
+        assert (tmp_path / "figures" / f"{name}.svg").is_file()
+        assert (tmp_path / "figures" / f"{name}.png").is_file()
+    drawn = json.loads(re.search(r'id="data">(.*?)</script>', text)[1])["charts"]
+    assert list(drawn["comparison-lwlrap"]) == [BASIS_NAMES[labels] for labels in BASES]
+    assert list(drawn["training"]) == ["loss", "lwlrap on tune"]
+
+
+def test_the_policy_admits_this_script_and_style_alone(tmp_path):
+    text = report.write_report(tmp_path, make_contents()).read_text(encoding="utf-8")
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy.startswith("default-src 'none'; img-src data:; media-src data:;")
+    assert "unsafe" not in policy
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    (script,) = re.findall(r'<script type="module">(.*?)</script>', text, re.DOTALL)
+    assert f"style-src {content_hash(style)}" in policy
+    assert f"script-src {content_hash(script)}" in policy
+
+
+def test_the_class_table_holds_every_class_of_every_student(tmp_path):
+    results = pl.concat(make_results(CURVE, CURVE, train_set=name) for name in ("small", "large"))
+    tables = {table.name: table for table in report.report_tables(make_contents(results))}
+    shown = tables["per_class"].shown
+    assert shown.columns[:3] == ["Class", "Student", "Prior"]
+    assert shown["Student"].to_list() == ["net, small"] * 3 + ["net, large"] * 3
+    assert shown["lwlrap change"].to_list()[:3] == ["−0.100", "+0.000", "+0.100"]
+    assert shown["To ignore"].to_list()[:3] == ["8", "9", "9"]
 
 
 def test_flags_can_be_heard_and_seen(tmp_path):

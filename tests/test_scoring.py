@@ -3,15 +3,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
+from earmark.artefacts import write_table
 from earmark.engine import LocalEngine
 from earmark.errors import EarmarkError
-from earmark.examples import Examples
-from earmark.models import build_model
+from earmark.examples import ClipExamples, Examples
+from earmark.metrics import lwlrap
+from earmark.models import build_model, build_probe
 from earmark.params import CrossFitParams, ModelParams, NetworkParams, TrainParams
-from earmark.scoring import Scores, cross_fit, readable_clips, score_clips
+from earmark.scoring import Scores, cross_fit, readable_clips, score_clips, tune_set
+from earmark.workspace import Workspace
 from scenes import band_workspace, open_store
 
 TINY = NetworkParams(
@@ -79,3 +83,30 @@ def test_in_sample_scores_say_so(tmp_path: Path) -> None:
 def test_scores_that_are_not_there_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(EarmarkError, match="earmark score"):
         Scores.open(tmp_path)
+
+
+def test_the_tune_split_marks_every_student(tmp_path: Path) -> None:
+    workspace = band_workspace(tmp_path)
+    store = open_store(workspace)
+    params = ModelParams(architecture="linear_probe")
+    exam = tune_set(workspace, store, params)
+    assert exam is not None
+    network = build_probe(params, store.n_bands, 3, n_students=2)
+    with torch.no_grad():
+        network.biases[0][1] += torch.tensor([1.0, 0.0, 2.0])
+    clips = readable_clips(workspace, store, "tune")
+    logits, _ = score_clips(network, ClipExamples(store, clips.store_rows))
+    is_positive = clips.labels.states() > 0
+    marks = exam.marks(network)
+    for student, own in enumerate(logits.astype(np.float64)):
+        outputs = 1 / (1 + np.exp(-own))
+        losses = -np.log(np.where(is_positive, outputs, 1 - outputs)).sum(axis=1)
+        assert marks["loss"][student] == pytest.approx(losses.mean(), rel=1e-5)
+        assert marks["lwlrap"][student] == pytest.approx(lwlrap(is_positive, own))
+
+
+def test_without_a_tune_split_there_is_no_exam(tmp_path: Path) -> None:
+    workspace = band_workspace(tmp_path)
+    clips = workspace.clips.with_columns(split=pl.lit("train"))
+    write_table(tmp_path / "clips.parquet", clips)
+    assert tune_set(Workspace.open(tmp_path), open_store(workspace), ModelParams()) is None

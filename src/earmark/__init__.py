@@ -65,7 +65,7 @@ only those above it:
 - ``figures``: the paper's figures and ours
 - ``tagging``, ``timeline``: which classes a sound file holds, and when
 - ``verdict``: what the results say, in a sentence
-- ``tables``, ``comparison_tables``: the paper's tables and the bench's, as CSV and LaTeX
+- ``tables``, ``class_tables``, ``comparison_tables``: the paper's tables and ours, as CSV and LaTeX
 - ``bench_figures``: strategies compared, rounds of teaching, trainings
 - ``charts``: what the report's page draws and tells
 - ``page_parts``, ``report_figures``, ``heard``, ``methods``: the parts of the report

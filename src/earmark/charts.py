@@ -167,12 +167,14 @@ def training_charts(courses: Mapping[str, pl.DataFrame]) -> dict[str, Chart]:
     """Return the course of every training: measure -> its curves over epochs.
 
     ``courses`` are the histories (epoch, loss, ...) by the name of the network. Measures that no
-    network has are left out.
+    network has are left out, and so is how long an epoch took: the same run gives the same page.
     """
-    measures = dict.fromkeys(
-        name for course in courses.values() for name in course.columns if name != "epoch"
-    )
-    return {COURSE_NAMES.get(name, name): _training_chart(courses, name) for name in measures}
+    there = {name for course in courses.values() for name in course.columns}
+    return {
+        title: _training_chart(courses, name)
+        for name, title in COURSE_NAMES.items()
+        if name in there
+    }
 
 
 COURSE_NAMES = {
@@ -238,7 +240,11 @@ def _intervals_chart(rows: pl.DataFrame) -> Chart:
 
 
 def _strategy_point(row: Row, place: int) -> Point:
-    point = "ignores nothing on tune's advice" if row["point"] is None else f"at {row['point']:g}"
+    point = (
+        "not used: doing nothing was best on tune"
+        if row["point"] is None
+        else f"at {row['point']:g}"
+    )
     tested = [] if row["p_holm"] is None else [f"p {number_text(row['p_holm'])} (Holm)"]
     told = (f"{row['strategy']}, {point}", _line_name(row), *_measures(row), *tested)
     low, high = _finite(row["difference_low"]), _finite(row["difference_high"])
@@ -249,7 +255,7 @@ def _training_chart(courses: Mapping[str, pl.DataFrame], measure: str) -> Chart:
     series = []
     for look, (name, course) in enumerate(courses.items()):
         rows = course.select("epoch", measure).rows() if measure in course.columns else []
-        title = COURSE_NAMES.get(measure, measure)
+        title = COURSE_NAMES[measure]
         points = tuple(
             Point(epoch, value, (name, f"epoch {epoch}", f"{title} {value:.4g}"))
             for epoch, value in rows
@@ -257,7 +263,7 @@ def _training_chart(courses: Mapping[str, pl.DataFrame], measure: str) -> Chart:
         )
         if points:
             series.append(Series(name, points, look))
-    return Chart("lines", "epoch", COURSE_NAMES.get(measure, measure), tuple(series))
+    return Chart("lines", "epoch", COURSE_NAMES[measure], tuple(series))
 
 
 def _measures(row: Row) -> tuple[str, str]:

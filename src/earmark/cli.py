@@ -346,14 +346,14 @@ def train(
     from contextlib import nullcontext
 
     from earmark import replicas
-    from earmark.examples import check_front_end
+    from earmark.examples import check_front_end, examples_of
     from earmark.frames import FrameStore
     from earmark.measured_card import write_measured_card
     from earmark.progress import SILENT, Display
     from earmark.ray_training import train_together
     from earmark.scoring import readable_clips, training_task, tune_set
     from earmark.supervision import AsLabelled, TrainingSet
-    from earmark.train import plan_of
+    from earmark.train import n_examples_in_all
     from earmark.train import train as train_network
     from earmark.workspace import Workspace
 
@@ -374,7 +374,8 @@ def train(
         tell(as_json, next_command=f"earmark score {work}", wrote=folder)
         return
     with replicas.joined(), Display() if replicas.is_first() else nullcontext(SILENT) as progress:
-        n_examples = plan_of(teacher, data, store).n_examples
+        examples = examples_of(teacher.model, store, clips.store_rows)
+        n_examples = n_examples_in_all(examples.per_clip, teacher.train)
         meter = progress.job(teacher.name, n_examples, teacher.model.example_unit)
         train_network(teacher, data, folder, meter)
         if not replicas.is_first():

@@ -51,6 +51,10 @@ EXPECTED_PER_POSITIVE, EXPECTED_SD = 0.6, 1.0
 
 A nominator that finds 30 to 95 % of the sounds leaves 2.3 to 0.05."""
 
+VAGUE = 10.0
+"""How many times ``low`` ``high`` may be before the number is called an expectation (27 times
+where the scores tell nothing at all)."""
+
 POOLED_SD = 0.7
 """How much missing labels per positive differ between the classes of one dataset."""
 
@@ -142,9 +146,10 @@ def count_missing(labels: LabelSet, logits: ScoresLike | ScoreMatrix) -> pl.Data
     """Estimate how many labels of each class are missing.
 
     Returns class_id, n_positives, n_implicit, n_missing, low and high (90 % interval),
-    upper_bound (never below high), method (``negatives`` where explicit negatives were heard,
-    ``shapes`` elsewhere) and reason; where a class is not estimable, the reason says why and the
-    numbers are null (the upper bound needs one positive only).
+    upper_bound (never below high), method and reason. The method is ``expectation`` where the
+    scores tell little and the number is mostly what is expected of any class; else ``negatives``
+    where explicit negatives were heard, or ``shapes``. Where a class is not estimable, the reason
+    says why and the numbers are null (the upper bound needs one positive only).
     """
     return estimate_missing(labels, logits).table
 
@@ -165,6 +170,20 @@ def estimate_missing(
     return Counts(labels, is_scored, histograms, chances)
 
 
+def tilts_of_missing(histograms: Histograms) -> Matrix:
+    """Return how much lower missing labels score than positives, in the positives' sds [class].
+
+    For the classes of ``histograms`` with 30 positives or more. About 0 if labels go missing at
+    random and the teacher never saw them; above 1 in most classes if the teacher was trained on
+    them as negatives and has pushed them down.
+    """
+    n = np.minimum(histograms.positives.sum(axis=1), histograms.implicit.sum(axis=1))
+    chosen = histograms.of(n >= MIN_POSITIVES)
+    n_expected = EXPECTED_PER_POSITIVE * chosen.positives.sum(axis=1)
+    shape = smoothed(chosen.positives)
+    return fit(mixture(chosen, shape, n_expected, EXPECTED_SD, tilt_sd=1.5 * MOST_TILT)).tilt
+
+
 def _table(labels: LabelSet, is_scored: NDArray[np.bool_], histograms: Histograms) -> pl.DataFrame:
     """Count the missing labels of estimable classes, and say why others are not."""
     is_known = is_scored & (np.minimum(labels.n_positives, labels.n_implicit) >= MIN_POSITIVES)
@@ -172,8 +191,9 @@ def _table(labels: LabelSet, is_scored: NDArray[np.bool_], histograms: Histogram
     numbers = np.full((3, labels.n_classes), np.nan)
     numbers[:, is_known] = _count(histograms.of(is_known), upper[is_known])
     method, reason = (np.full(labels.n_classes, None, object) for _ in range(2))
-    hears = _hears_negatives(histograms)
-    method[is_known] = np.where(hears, "negatives", "shapes")[is_known]
+    by_scores = np.where(_hears_negatives(histograms), "negatives", "shapes")
+    is_vague = numbers[2] > VAGUE * numbers[0]  # low is 0, high is 2
+    method[is_known] = np.where(is_vague, "expectation", by_scores)[is_known]
     reason[labels.n_positives < MIN_POSITIVES] = f"fewer than {MIN_POSITIVES} explicit positives"
     reason[labels.n_implicit < MIN_POSITIVES] = f"fewer than {MIN_POSITIVES} implicit labels"
     reason[~is_scored] = "no scores"

@@ -7,6 +7,7 @@ need not fit in memory; the rest is estimated from a sample of clips.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,9 +91,8 @@ def score_histograms(
         for chosen in (labels.present, ~labels.present)
     )
     bounds = np.array([one.tail.bound for one in summary.classes], np.float64)
-    sampled_share = n_sampled / np.maximum(labels.n_implicit, 1)
-    is_exact = edges[:, :-1] >= bounds[:, None]
-    certainty = np.where(is_exact, 1.0, np.maximum(sampled_share, 1e-6)[:, None])
+    sampled = np.maximum(n_sampled / np.maximum(labels.n_implicit, 1), 1e-6)
+    certainty = np.where(edges[:, :-1] >= bounds[:, None], 1.0, sampled[:, None])
     return Histograms(low, width, implicit, positives, negatives, certainty)
 
 
@@ -103,31 +103,36 @@ def tail_shares(n_positives: NDArray[np.number], n_implicit: NDArray[np.number])
 
 
 def _bins(labels: LabelSet, summary: Summary, sample: NDArray[np.float32]) -> tuple[Matrix, Matrix]:
-    """Place the bins of each class over its scores, not stretched by outliers.
+    """Return where the bins of each class begin and how wide they are, whatever its outliers.
 
-    They begin where a fiftieth of the sampled scores lies below, and end at the highest score, or
-    10 sds above the sample's median or 3 above the positives' mean, whichever of these is higher.
+    They begin where a fiftieth of the sampled scores lies below. They end at the highest score, but
+    no further than 10 sds above the sample's median or 3 sds above the positives' mean.
     """
     low, reach = _sampled_range(sample)
-    columns, explicit = labels.columns[labels.present], summary.explicit[labels.present]
-    is_scored = ~np.isnan(explicit)
-    columns, explicit = columns[is_scored], explicit[is_scored].astype(np.float64)
-    n = np.maximum(np.bincount(columns, minlength=len(low)), 1)
-    mean = np.bincount(columns, explicit, len(low)) / n
-    sd = np.sqrt(np.bincount(columns, (explicit - mean[columns]) ** 2, len(low)) / n)
-    lowest, highest = np.full(len(low), np.inf), np.full(len(low), -np.inf)
-    np.minimum.at(lowest, columns, explicit)
-    np.maximum.at(highest, columns, explicit)
-    is_positive = np.isfinite(highest)
-    reach = np.where(is_positive, np.fmax(reach, mean + 3 * sd), reach)
+    lowest, highest, positives_reach = _positives_range(labels, summary)
     tails = [one.tail for one in summary.classes]
     kept = [tail.centres[-1] if tail.counts.any() else -np.inf for tail in tails]
     top = np.maximum(np.maximum(highest, kept), sample.max(axis=1, initial=-np.inf))
     low = np.where(np.isfinite(low), low, lowest)  # no implicit score in the sample
-    high = np.fmin(top, np.where(np.isfinite(reach), reach, top))
+    high = np.minimum(top, np.maximum(reach, positives_reach))
     is_empty = ~np.isfinite(high - low)  # no implicit score and no positive
     low, high = np.where(is_empty, 0.0, low), np.where(is_empty, 1.0, high)
     return low, np.maximum((high - low) / N_BINS, 1e-6 * np.maximum(np.abs(high), 1e-6))
+
+
+def _positives_range(labels: LabelSet, summary: Summary) -> tuple[Matrix, Matrix, Matrix]:
+    """Return lowest and highest positive and 3 sds above their mean [class]; infinite without."""
+    columns, scores = labels.columns[labels.present], summary.explicit[labels.present]
+    is_scored = ~np.isnan(scores)
+    columns, scores = columns[is_scored], scores[is_scored].astype(np.float64)
+    count = partial(np.bincount, columns, minlength=labels.n_classes)
+    n = np.maximum(count(), 1)
+    mean = count(scores) / n
+    sd = np.sqrt(count((scores - mean[columns]) ** 2) / n)
+    lowest, highest = np.full(len(n), np.inf), np.full(len(n), -np.inf)
+    np.minimum.at(lowest, columns, scores)
+    np.maximum.at(highest, columns, scores)
+    return lowest, highest, np.where(np.isfinite(highest), mean + 3 * sd, -np.inf)
 
 
 def _sampled_range(sample: NDArray[np.float32]) -> tuple[Matrix, Matrix]:

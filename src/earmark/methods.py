@@ -66,9 +66,9 @@ def _controls(results: pl.DataFrame) -> str:
 def _compared(choices: pl.DataFrame) -> str:
     names = choices["strategy"].unique(maintain_order=True)
     strategies = ", ".join(name for name in names if name != "baseline")
-    n_seeds = choices["n_seeds"].max()
+    n_seeds = max(choices["n_seeds"], default=0)
+    times = "1 seed" if n_seeds == 1 else f"{n_seeds} seeds"
     return (
-        f"Strategies compared ({n_seeds} seeds): {strategies}; the point of each is the mildest "
-        "within one standard error of its best on tune; p-values are Holm-corrected over "
-        "strategies."
+        f"Strategies compared ({times}): {strategies}; the point of each is the mildest within "
+        "one standard error of its best on tune; p-values are Holm-corrected over strategies."
     )

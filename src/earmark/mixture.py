@@ -18,6 +18,7 @@ much the scores tell.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +45,8 @@ SLOPE, CURVATURE = (-1.5, 3.0), (-0.5, 0.5)
 """Mean and sd of the log density's first two derivatives at the tail's start, as normal tails
 and exponential ones have them."""
 
-N_STEPS, N_FIRST_STEPS = 4, 20
+N_STEPS, N_FIRST_STEPS = 4, 30
+CONVERGED = 1e-3  # log posterior
 N_COARSE, N_FINE = 12, 16
 
 
@@ -67,7 +69,7 @@ class Mixture:
     centre: Matrix
     precision: Matrix
 
-    @property
+    @cached_property
     def is_tail(self) -> NDArray[np.bool_]:
         """Which bins [class, bin] are looked at, of those that ``counts`` has."""
         return self.basis[:, :, 0] > 0
@@ -77,21 +79,27 @@ class Mixture:
 class Fit:
     """Parameters [class, parameter] at their most probable, and what they make expect.
 
-    ``missing`` and ``expected`` [class, bin] count the missing and all implicit labels,
-    ``objective`` [class] is the log posterior, and ``slopes`` [class, bin, parameter] tell how
-    ``expected`` changes.
+    ``missing``, ``negatives`` and ``expected`` [class, bin] count the missing labels, the negatives
+    on the curve and all implicit labels; ``depth`` [class] is the missing labels' mean depth;
+    ``objective`` [class] is the log posterior.
     """
 
     parameters: Matrix
     missing: Matrix
+    negatives: Matrix
     expected: Matrix
-    slopes: Matrix
+    depth: Matrix
     objective: Matrix
 
     @property
     def n_missing(self) -> Matrix:
         """M [class]."""
         return np.asarray(np.exp(self.parameters[:, -1]))
+
+    @property
+    def tilt(self) -> Matrix:
+        """The tilt g [class]."""
+        return self.parameters[:, -2]
 
 
 def mixture(
@@ -155,14 +163,17 @@ def fit(model: Mixture, start: Matrix | None = None, n_steps: int = N_FIRST_STEP
     """Find the most probable parameters by Newton's method with Fisher's information."""
     found = _evaluated(model, _first_guess(model) if start is None else start)
     for _ in range(n_steps):
+        before = found.objective
         step = _newton_step(model, found)
         for length in (1.0, 0.3, 0.1, 0.01):
             tried = _evaluated(model, found.parameters + length * step)
-            is_better = tried.objective >= found.objective
+            is_better = tried.objective >= found.objective - CONVERGED
             found = _choose(is_better, tried, found)
             if is_better.all():
                 break
             step = np.where(is_better[:, None], 0, step)
+        if (found.objective < before + CONVERGED).all():
+            break
     return found
 
 
@@ -180,26 +191,17 @@ def _first_guess(model: Mixture) -> Matrix:
 
 def _evaluated(model: Mixture, parameters: Matrix) -> Fit:
     coefficients, tilt, log_m = parameters[:, :-2], parameters[:, -2:-1], parameters[:, -1:]
-    first = N_BINS - model.counts.shape[1]
     shape = model.shape * np.exp((-tilt * model.depth).clip(-30, 30))
     shape /= shape.sum(axis=1, keepdims=True)
-    lean = (model.depth * shape).sum(axis=1, keepdims=True) - model.depth[:, first:]
     n_missing = np.exp(log_m.clip(-30, 30))
-    missing = n_missing * shape[:, first:] * model.is_tail
+    missing = n_missing * shape[:, -model.counts.shape[1] :] * model.is_tail
     exponent = (model.basis @ coefficients[:, :, None])[:, :, 0]
     negatives = np.exp(exponent.clip(-40, 30)) * model.is_tail
-    alike = n_missing * model.alike
-    expected = missing + negatives + alike + 1e-9
-    slopes = np.concatenate(
-        [
-            model.basis * negatives[:, :, None],
-            np.stack([missing * lean, missing + alike], axis=2),
-        ],
-        axis=2,
-    )
+    expected = missing + negatives + n_missing * model.alike + 1e-9
     likelihood = (model.weights * (model.counts * np.log(expected) - expected)).sum(axis=1)
     doubt = (model.precision * (parameters - model.centre) ** 2).sum(axis=1) / 2
-    return Fit(parameters, missing, expected, slopes, likelihood - doubt)
+    depth = (model.depth * shape).sum(axis=1)
+    return Fit(parameters, missing, negatives, expected, depth, likelihood - doubt)
 
 
 def _choose(is_better: NDArray[np.bool_], tried: Fit, found: Fit) -> Fit:
@@ -210,24 +212,34 @@ def _choose(is_better: NDArray[np.bool_], tried: Fit, found: Fit) -> Fit:
     return Fit(
         np.where(rows, tried.parameters, found.parameters),
         np.where(rows, tried.missing, found.missing),
+        np.where(rows, tried.negatives, found.negatives),
         np.where(rows, tried.expected, found.expected),
-        np.where(rows[:, :, None], tried.slopes, found.slopes),
+        np.where(is_better, tried.depth, found.depth),
         np.where(is_better, tried.objective, found.objective),
     )
 
 
 def _newton_step(model: Mixture, found: Fit) -> Matrix:
-    weighted = found.slopes * (model.weights / found.expected)[:, :, None]
-    rest = (model.counts - found.expected)[:, None, :]
-    gradient = (rest @ weighted)[:, 0] - model.precision * (found.parameters - model.centre)
-    step = np.linalg.solve(_information(model, found), gradient[:, :, None])[:, :, 0]
-    return np.asarray(step, np.float64)
+    slopes = _slopes(model, found)
+    rest = (model.weights * (model.counts / found.expected - 1))[:, None, :]
+    gradient = (rest @ slopes)[:, 0] - model.precision * (found.parameters - model.centre)
+    information = _information(model, found, slopes)
+    return np.asarray(np.linalg.solve(information, gradient[:, :, None])[:, :, 0], np.float64)
 
 
-def _information(model: Mixture, found: Fit) -> Matrix:
+def _slopes(model: Mixture, found: Fit) -> Matrix:
+    """Return how the expected counts change [class, bin, parameter]."""
+    depth = model.depth[:, -model.counts.shape[1] :]
+    by_tilt = found.missing * (found.depth[:, None] - depth)
+    by_log_m = found.expected - found.negatives
+    curve = model.basis * found.negatives[:, :, None]
+    return np.concatenate([curve, by_tilt[:, :, None], by_log_m[:, :, None]], axis=2)
+
+
+def _information(model: Mixture, found: Fit, slopes: Matrix) -> Matrix:
     """Return the Fisher information of the parameters [class, parameter, parameter]."""
-    weighted = found.slopes * (model.weights / found.expected)[:, :, None]
-    information = weighted.transpose(0, 2, 1) @ found.slopes
+    weighted = slopes * (model.weights / found.expected)[:, :, None]
+    information = weighted.transpose(0, 2, 1) @ slopes
     return np.asarray(information + model.precision[:, :, None] * np.eye(model.precision.shape[1]))
 
 
@@ -280,7 +292,8 @@ def _log_posterior(model: Mixture, start: Fit, grid: Matrix) -> Matrix:
         found = fit(held, _with_last(parameters, values), N_STEPS if point else N_FIRST_STEPS)
         parameters = found.parameters
         doubt = model.precision[:, -1] * (values - model.centre[:, -1]) ** 2 / 2
-        volume = np.linalg.slogdet(_information(held, found))[1] / 2
+        information = _information(held, found, _slopes(held, found))
+        volume = np.linalg.slogdet(information)[1] / 2
         densities.append(found.objective - doubt - volume)
     return np.array(densities).reshape(grid.shape)
 

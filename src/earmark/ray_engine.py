@@ -123,10 +123,9 @@ class _Run:
             index = self._waiting.popleft()
             attempt = self._attempts[index]
             attempt.n_started += 1
-            is_careful = attempt.n_started > 1
             remote = self._remote.options(**_options(attempt.task, self.resources))
-            reference = remote.remote(attempt.task, index, self._mailbox.handle, is_careful)
-            self._running[reference] = index
+            post = (index, self._mailbox.handle, attempt.n_started > 1)
+            self._running[remote.remote(attempt.task, os.getcwd(), *post)] = index
 
     def _look(self) -> None:
         """Wait a moment, pass reports on, and take in what has ended."""
@@ -243,9 +242,16 @@ class _Letters:
         return letters
 
 
-def _run_task(task: Task, index: int, mailbox: Any, is_careful: bool) -> Any:
+def _run_task(task: Task, folder: str, index: int, mailbox: Any, is_careful: bool) -> Any:
     """Run a task: what a worker does."""
+    go_to(folder)
     return task.function(**task.arguments, meter=PostingMeter(index, mailbox, is_careful))
+
+
+def go_to(folder: str) -> None:
+    """Work in the driver's folder, where relative paths mean the same as to the driver."""
+    if os.path.isdir(folder):
+        os.chdir(folder)
 
 
 class PostingMeter:

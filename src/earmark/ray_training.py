@@ -7,6 +7,7 @@ its own checkpoints, so it goes on to the very weights that it would have reache
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from earmark.ray_engine import (
     PostingMeter,
     RayEngine,
     connect,
+    go_to,
     log,
 )
 
@@ -92,7 +94,7 @@ def _trainer(
     resources = {"CPU": needs.cpus, "GPU": needs.gpus, "memory": needs.memory_gb * 1e9}
     return TorchTrainer(
         _train_here,
-        train_loop_config={"task": task, "mailbox": mailbox},
+        train_loop_config={"task": task, "mailbox": mailbox, "folder": os.getcwd()},
         scaling_config=train.ScalingConfig(
             num_workers=n_processes,
             use_gpu=needs.gpus > 0,
@@ -110,6 +112,7 @@ def _train_here(config: dict[str, Any]) -> None:
     """Run the task in one of the processes."""
     from ray import train
 
+    go_to(config["folder"])
     task: Task = config["task"]
     is_first = train.get_context().get_world_rank() == 0
     meter = PostingMeter(0, config["mailbox"], is_careful=False) if is_first else _Mute()

@@ -184,11 +184,12 @@ function drawSeries(svg, chart, index, { x, y, isList }) {
     const isDashed = series.line === "dashed" || series.look >= N_LOOKS;
     add(group, "path", { class: `line${isDashed ? " dashed" : ""}`, d: `M${places.map((place) => place.join(" ")).join("L")}` });
   }
+  const isCrowded = chart.series.length > N_LOOKS;
   return series.points.map((point, i) => {
     const element = add(group, "path", {
       class: `point ${series.marker === "dot" ? "" : series.marker}`,
       d: series.marker === "cross" ? CROSS : SHAPES[series.look % SHAPES.length],
-      transform: `translate(${places[i][0]} ${places[i][1]})`,
+      transform: `translate(${places[i][0]} ${places[i][1]})${isCrowded ? " scale(0.6)" : ""}`,
       tabindex: -1,
       role: "img",
       "aria-label": point.told.join("; "),

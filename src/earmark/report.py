@@ -16,6 +16,7 @@ import polars as pl
 from earmark import figures
 from earmark.artefacts import write_text
 from earmark.charts import bases_of
+from earmark.class_tables import class_table, show_classes
 from earmark.comparison_tables import comparison_told, show_comparison, show_rounds
 from earmark.figures import METRIC_NAMES, within_class_metric
 from earmark.heard import HeardFlag, heard_html
@@ -38,14 +39,12 @@ from earmark.tables import (
     BASIS_NAMES,
     Table,
     class_changes,
-    class_table,
     controls_table,
     flags_judged_table,
     group_table,
     label_counts,
     performance_table,
     ranged_text,
-    show_classes,
     show_controls,
     show_flags_judged,
     show_groups,

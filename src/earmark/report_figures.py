@@ -80,7 +80,7 @@ def _performance(folder: Path, results: pl.DataFrame) -> list[Figure]:
 
 
 def _classes(folder: Path, lines: Sequence[LineChanges]) -> Figure:
-    files = []
+    files: list[Path] = []
     for line in lines:
         name = re.sub(r"[^\w.-]+", "_", f"per_class_{line.student}_{line.train_set}")
         drawn = figures.per_class_figure(line.changes, line.percent)

@@ -60,10 +60,13 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
     """
     run_digest = data.digest(network)
     store = FrameStore.open(data.frames_folder)
-    plan = plan_of(network, data, store)
+    per_clip = examples_of(network.model, store, data.store_rows).per_clip
     if replicas.first_says(is_current(folder, run_digest)):
-        meter.advance(plan.n_examples, "found")
+        meter.advance(n_examples_in_all(per_clip, network.train), "found")
         return load_network(folder)
+    is_balanced = network.train.balanced_sampling
+    balance = class_balance(data.supervision, len(per_clip)) if is_balanced else None
+    plan = Plan(network.train, per_clip, balance)
     job = _Job(network, data, folder, meter, run_digest, store, plan)
     run = _begin(job)
     is_resumed = resume(run, folder, run_digest)
@@ -73,15 +76,6 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
     meter.advance(n_before, "resumed" if is_resumed else "")
     _loop(job, run)
     return _finish(job, run)
-
-
-def plan_of(network: NetworkParams, data: TrainingSet, store: FrameStore) -> Plan:
-    """Return the batches of the run that would train a network on a set."""
-    per_clip = examples_of(network.model, store, data.store_rows).per_clip
-    balance = None
-    if network.train.balanced_sampling:
-        balance = class_balance(data.supervision, len(per_clip))
-    return Plan(network.train, per_clip, balance)
 
 
 def n_examples_in_all(per_clip: NDArray[np.int64], params: TrainParams) -> int:

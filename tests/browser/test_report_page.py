@@ -1,0 +1,107 @@
+"""The report's page as a reader meets it, opened from the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+import pytest
+from playwright.sync_api import Browser, Page
+
+from earmark import report
+from made_up import CURVE, make_choices, make_contents, make_courses, make_results
+
+LWLRAP = "#figure-performance-lwlrap"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    results = make_results(CURVE, CURVE, random={1.0: 0.41}, labels=("given", "truth"))
+    choices = make_choices({"baseline": 0.0, "mask": 0.03, "hill": -0.01}, {"mask": 0.04})
+    percents = [float(percent) for percent in range(1, 15)]
+    judged = pl.DataFrame(
+        {"discard_percent": percents, "n_flags": 100, "n_right": 50, "n_missing": 200}
+    )
+    contents = make_contents(results, choices=choices, courses=make_courses(), judged=judged)
+    path = report.write_report(tmp_path_factory.mktemp("report"), contents)
+    return path.as_uri()
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """Open the page; whatever the browser complains about fails the test."""
+    opened = browser.new_page()
+    complaints: list[str] = []
+    opened.on("console", lambda message: complaints.append(message.text))
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.on("request", lambda request: request.url.startswith(("file:", "data:"))
+              or complaints.append(request.url))  # fmt: skip
+    opened.goto(address)
+    opened.wait_for_selector(f"{LWLRAP} .point")
+    yield opened
+    assert complaints == []
+    opened.close()
+
+
+def test_a_point_tells_of_itself_under_the_pointer(page: Page) -> None:
+    page.locator(f"{LWLRAP} .point").nth(1).hover(force=True)
+    told = page.locator(f"{LWLRAP} .tip").inner_text()
+    assert "lwlrap 0.440 [0.340, 0.540]" in told
+    assert "change +0.040 [+0.035, +0.045]" in told
+
+
+def test_points_can_be_walked_with_the_keyboard(page: Page) -> None:
+    page.locator(f"{LWLRAP} .point").first.focus()
+    tip = page.locator(f"{LWLRAP} .tip")
+    assert "baseline" in tip.inner_text()
+    page.keyboard.press("ArrowRight")
+    assert "1 % ignored" in tip.inner_text()
+    page.keyboard.press("ArrowDown")
+    assert "random control" in tip.inner_text()
+    page.keyboard.press("Escape")
+    assert tip.is_hidden()
+
+
+def test_series_can_be_taken_away_and_brought_back(page: Page) -> None:
+    button = page.locator(f"{LWLRAP} .legend button").first
+    line = page.locator(f"{LWLRAP} [data-series='0'] .line")
+    button.click()
+    assert not line.is_visible()
+    button.click()
+    assert line.is_visible()
+
+
+def test_choosing_other_labels_draws_all_figures_of_the_group_anew(page: Page) -> None:
+    chooser = page.locator("#discard .chooser select")
+    before = page.locator(f"{LWLRAP} svg").element_handle()
+    chooser.select_option("the complete labels of the simulator")
+    assert not before.evaluate("svg => svg.isConnected")
+    assert page.locator(f"{LWLRAP} .point").count() == 4
+
+
+def test_tables_sort_by_numbers_and_by_names(page: Page) -> None:
+    heading = page.locator("#per_class th button")
+    first = page.locator("#per_class tbody tr td").first
+    heading.get_by_text("lwlrap change", exact=True).click()
+    assert first.inner_text() == "Rain"  # +0.1 before 0 before -0.1
+    heading.get_by_text("lwlrap change", exact=True).click()
+    assert first.inner_text() == "Bird"
+    heading.get_by_text("Class", exact=True).click()
+    assert first.inner_text() == "Bird"
+
+
+def test_long_tables_can_be_filtered(page: Page) -> None:
+    page.locator("#judged .filter input").fill("13 50")
+    assert page.locator("#flags_judged tbody tr:visible").all_inner_texts()[0].startswith("13")
+    assert page.locator("#judged .filter output").inner_text() == "1 of 14"
+
+
+def test_another_operating_point_changes_the_counts(page: Page) -> None:
+    page.locator("#point").select_option("2")
+    assert page.locator("#label_counts tbody tr td").nth(4).inner_text() == "16"
+
+
+def test_it_fits_a_telephone(page: Page) -> None:
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.wait_for_timeout(100)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
