@@ -120,11 +120,15 @@ def simulate(seed: int, n_clips: int, strength: str, of: str = "sounds") -> Worl
     params = HidingParams(seed=seed)
     labels = hide(truth, Ontology(class_ids, parents), params)
     if of == "labels":
-        # log-odds of r * p, with -log(p) = log(1 + exp(-z)): exact where p rounds to 1
-        nats = np.logaddexp(0, -logits) - np.log(recalls(class_ids, params)).astype(np.float32)
-        logits = -np.log(np.expm1(nats))
+        logits = times(logits, recalls(class_ids, params).astype(np.float32))
     is_missing = is_present & (labels.states(slice(0, n_clips)) == IMPLICIT)
     return World(labels, logits, is_missing, priors)
+
+
+def times(logits: NDArray[np.float32], recall: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the logits of probabilities times a class's recall, where these round to 0 or 1 too."""
+    nats = np.logaddexp(0, -logits) - np.log(recall)  # -log(recall * p)
+    return -nats - np.log1p(-np.exp(-nats))
 
 
 def teach(
