@@ -126,7 +126,7 @@ def simulate(seed: int, n_clips: int, strength: str, of: str = "sounds") -> Worl
 
 
 def times(logits: NDArray[np.float32], recall: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the logits of probabilities times a class's recall, where these round to 0 or 1 too."""
+    """Return the logits of probabilities times a class's recall, exact near 0 and 1 too."""
     nats = np.logaddexp(0, -logits) - np.log(recall)  # -log(recall * p)
     return -nats - np.log1p(-np.exp(-nats))
 

@@ -34,7 +34,7 @@ only those above it:
 - ``networks``: networks of any kind, built, written and loaded
 - ``onnx_graphs``: networks as ONNX graphs, for use elsewhere and for faster scoring
 - ``examples``, ``supervision``: what a network sees of clips, and what it is told about them
-- ``batches``, ``augment``, ``loading``: which examples make a batch, how they are augmented and read
+- ``batches``, ``augment``, ``loading``: which examples make a batch, changed and read how
 - ``history``, ``checkpoints``: the course of a training, and its state on disk
 - ``train``: one resumable loop for teacher and students
 - ``scoring``: frames to clip scores; folds and cross-fitting
