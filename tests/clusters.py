@@ -51,9 +51,13 @@ def small_cluster() -> Iterator[Cluster]:
 
 def restore(cluster: Cluster, n_nodes: int = 2) -> None:
     """Add nodes of one core until there are so many alive."""
-    while sum(node["Alive"] for node in ray.nodes()) < n_nodes:
+    while _n_alive() < n_nodes:
         cluster.add_node(**NODE)
     wait_until(lambda: ray.cluster_resources().get("CPU") == n_nodes)
+
+
+def _n_alive() -> int:
+    return sum(node["Alive"] for node in ray.nodes())
 
 
 def wait_until(is_true: Callable[[], Any], seconds: float = 60) -> None:
@@ -83,7 +87,10 @@ class SabotagedEngine:
         deed = self.folder / f"{len(list(self.folder.iterdir()))}.done"
         given = {"victim": self.victim, "deed": deed}
         doomed = [replace(t, function=_sabotaged, arguments={"task": t, **given}) for t in tasks]
-        return RayEngine().map(doomed, progress)
+        results = RayEngine().map(doomed, progress)
+        if self.victim == "node":  # whose death is noticed later than that of its tasks
+            wait_until(lambda: _n_alive() == 1)
+        return results
 
 
 def _sabotaged(task: Task, victim: Victim, deed: Path, meter: Meter) -> Any:
