@@ -51,7 +51,7 @@ class Coverage:
     n_clips: int
     positives_per_class: str
     what: str
-    basic: float
+    centred: float
     percentile: float
 
 
@@ -115,7 +115,7 @@ def measure_coverage(n_clips: int, n_samples: int, n_resamples: int) -> list[Cov
 
 
 def _hits(draws: Draws, truth: float) -> tuple[bool, bool]:
-    """Tell whether the basic and the percentile interval hold the truth."""
+    """Tell whether the centred and the percentile interval hold the truth."""
     low, high = draws.interval()[1:]
     ends = np.quantile(draws.resamples, [0.05, 0.95])
     return bool(low <= truth <= high), bool(ends[0] <= truth <= ends[1])
@@ -252,11 +252,11 @@ def main() -> None:
 
 
 def print_coverage(covered: list[Coverage], console: Console) -> None:
-    table = Table("metric", "of", "clips", "positives a class", "basic (ours)", "percentile")
+    table = Table("metric", "of", "clips", "positives a class", "centred (ours)", "percentile")
     for one in covered:
         table.add_row(
             one.metric, one.what, f"{one.n_clips:,}", one.positives_per_class,
-            f"{one.basic:.3f}", f"{one.percentile:.3f}",
+            f"{one.centred:.3f}", f"{one.percentile:.3f}",
         )  # fmt: skip
     console.print(table)
 

@@ -14,6 +14,8 @@ from earmark.ray_engine import RayEngine
 from test_frames import content
 from test_pipeline import SMALL
 
+pytestmark = pytest.mark.cluster
+
 
 @pytest.fixture(scope="module")
 def locally(tmp_path_factory: pytest.TempPathFactory) -> Path:

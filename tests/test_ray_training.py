@@ -22,7 +22,7 @@ from scenes import band_workspace, open_store
 from test_engine import Counter
 
 # Ray Train warns of options of Ray Data, which nobody here has set.
-pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated")
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore:.* is deprecated")]
 
 NETWORK = NetworkParams(
     name="net",

@@ -45,9 +45,9 @@ def _judged(results: pl.DataFrame) -> str:
     seeds = " and over seeds" if count_seeds(results) > 1 else ""
     return (
         "Points were chosen on the tune split and are reported on the eval split. Overall lwlrap, "
-        "d′ and mAP are equal-weight means over classes. Intervals are 90 % basic bootstrap "
-        f"intervals over clips{seeds}; differences are paired with the baseline of the same "
-        "student, train set and seed."
+        "d′ and mAP are equal-weight means over classes. Intervals are 90 % bootstrap intervals "
+        f"over clips{seeds}, centred on the value; differences are paired with the baseline of the "
+        "same student, train set and seed."
     )
 
 

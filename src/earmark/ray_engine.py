@@ -73,7 +73,8 @@ def connect(address: str | None = None) -> Any:
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise EarmarkError(
             f"no Ray cluster can be reached at {address or 'RAY_ADDRESS'} ({error}); start one "
-            "with `ray start --head`, or give `--engine ray` alone to use this machine"
+            "with `ray start --head`, or give `--engine ray` alone to use this machine. A cluster "
+            "that is guarded by a token asks for RAY_AUTH_MODE=token here too"
         ) from error
     return ray
 
