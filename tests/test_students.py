@@ -141,6 +141,22 @@ def test_the_random_control_ignores_as_many_labels_and_others_for_every_seed(
     assert not np.array_equal(weights[0], weights[1])
 
 
+def test_the_random_control_leaves_classes_alone_that_the_teacher_did_not_score(
+    tmp_path: Path,
+) -> None:
+    workspace, scores = scored(tmp_path)
+    logits = np.array(scores.logits)
+    logits[:, 1] = np.nan
+    np.save(scores.folder / "logits.npy", logits)
+    data = TrainSet.open(workspace, open_store(workspace), 1.0, "given", scores)
+    control = listed("random")[0]
+    rows = np.arange(len(data.clips.labels))
+    weight = data.treated.of([data.tell([control])[control]]).targets(rows).weight.numpy()[0]
+    is_ignored = (weight == 0).any(axis=0)
+    assert not is_ignored[1]
+    assert is_ignored[[0, 2]].all()
+
+
 def test_the_baseline_is_the_student_that_takes_labels_as_they_are() -> None:
     control = listed("random", seeds=(3,))[0]
     assert control.baseline == Student(PROBE, "train", 3)

@@ -249,13 +249,17 @@ class TrainSet:
         return find_flags(sources, policy, points)
 
     def _random_scores(self, seed: int) -> ScoresFile:
-        """Return scores drawn at random, written once per seed and shape: the control's teacher."""
-        shape = self.sources.teacher.open().shape
-        path = self.random_folder / f"seed{seed}-{shape[0]}x{shape[1]}.npy"
+        """Return scores drawn at random for the classes that the teacher scored, written once."""
+        teacher = self.sources.teacher.open()
+        is_unscored = np.isnan(teacher[0])
+        drawn_digest = digest("random scores", seed, list(teacher.shape), is_unscored.tolist())
+        path = self.random_folder / f"seed{seed}-{drawn_digest}.npy"
         if not path.exists():
+            drawn = np.random.default_rng(seed).random(teacher.shape, np.float32)
+            drawn[:, is_unscored] = np.nan
             with write_aside(path) as aside, aside.open("wb") as file:
-                np.save(file, np.random.default_rng(seed).random(shape, np.float32))
-        return ScoresFile(path, digest("random scores", seed, list(shape)))
+                np.save(file, drawn)
+        return ScoresFile(path, drawn_digest)
 
 
 def _by_train_set(
