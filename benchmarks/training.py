@@ -1,4 +1,4 @@
-"""Training: a stack of students, the mask, a network and the loader, each against its rival.
+"""Training: a stack of students, the mask and a network, each against its rival.
 
     python benchmarks/training.py
 
@@ -7,26 +7,27 @@
 2. A step with the paper's masks against the same step without, taken in turn.
 3. A step of MobileNetV1, loader included, against the network written plainly in torch: default
    layout, explicit padding, Adam as it comes, patches gathered one by one.
-4. The loader's memory with 1,000, 10,000 and 100,000 clips.
 
-Steps are compared in pairs, and the median of the pairs' ratios is told with its quartiles. The
-rivals of 1 run one after another on one thread; two processes could at best halve that, which is
-what a stack on two threads is held against. Wall-clock times need the machine for themselves.
+Steps are compared in pairs, and the median of the pairs' ratios is told with its quartiles. Times
+are CPU seconds, but for 1 on two cores: two threads against two processes, by the clock, which
+needs the machine for itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import multiprocessing
 import os
 import platform
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import numpy as np
@@ -89,76 +90,99 @@ def make_masks(folder: Path, labels: LabelSet) -> Treated:
     return Treated(labels, np.arange(len(labels)), told)
 
 
-def seconds_of(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
+@dataclass(frozen=True)
+class Timing:
+    """What some work took: by the clock, and of the processors."""
+
+    wall: float
+    cpu: float
+
+
+def timed(work: Callable[[], object]) -> Timing:
+    wall, cpu = time.perf_counter(), time.process_time()
     work()
-    return time.perf_counter() - start
+    return Timing(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def run_students(data: TrainingSet, n_steps: int, folder: Path, n_threads: int = 1) -> None:
+    """Train the students of a set through the public loop."""
+    torch.set_num_threads(n_threads)
+    params = TrainParams(steps=n_steps, batch_patches=BATCH_CLIPS, checkpoint_seconds=1e9)
+    train(NetworkParams(name="probe", model=PROBE, train=params), data, folder, METER)
 
 
 def compare_stack(
     folder: Path, store: FrameStore, masks: Treated, n_steps: int, n_turns: int
 ) -> dict[str, Any]:
-    """Time a stack of 18 and 18 runs of their own, through the public loop."""
-    params = TrainParams(steps=n_steps, batch_patches=BATCH_CLIPS, checkpoint_seconds=1e9)
-    network = NetworkParams(name="probe", model=PROBE, train=params)
+    """Time a stack of 18 and 18 runs of their own, on one core and on both.
+
+    On one core CPU seconds are compared, which other processes do not change; on both, two
+    processes that share the 18 runs are held against two threads, by the clock.
+    """
     rows = np.arange(len(masks.labels))
+    stack = TrainingSet(store.folder, rows, masks)
+    alone = [replace(stack, supervision=masks.of((told,))) for told in masks.told]
+    names = itertools.count()
 
-    def run(told: tuple[Told, ...], turn: str) -> None:
-        data = TrainingSet(store.folder, rows, masks.of(told))
-        train(network, data, folder / turn, METER)
+    def run(data: TrainingSet, n: int = n_steps, n_threads: int = 1) -> None:
+        run_students(data, n, folder / str(next(names)), n_threads)
 
-    run(masks.told[:1], "warm-up")
-    turns = []
-    for turn in range(n_turns):
-        torch.set_num_threads(1)
-        stacked_1 = seconds_of(lambda turn=turn: run(masks.told, f"one{turn}"))
-        alone = sum(
-            seconds_of(lambda told=told, turn=turn, i=i: run((told,), f"alone{turn}-{i}"))
-            for i, told in enumerate(masks.told)
-        )
-        torch.set_num_threads(2)
-        stacked_2 = seconds_of(lambda turn=turn: run(masks.told, f"two{turn}"))
-        turns.append((stacked_1, stacked_2, alone))
-    stacked_1, stacked_2, alone = np.median(turns, axis=0)
+    def run_in(pool: Any, n: int) -> None:
+        folders = (folder / str(next(names)) for _ in alone)
+        jobs = [(data, n, own) for data, own in zip(alone, folders, strict=True)]
+        pool.starmap(run_students, jobs, chunksize=1)
+
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        run_in(pool, 1)  # imports
+        run(alone[0], 1)
+        turns = [
+            {
+                "stack_one_core": timed(lambda: run(stack)).cpu,
+                "separate_one_core": sum(timed(lambda d=d: run(d)).cpu for d in alone),
+                "stack_two_cores": timed(lambda: run(stack, n_threads=2)).wall,
+                "separate_two_cores": timed(lambda: run_in(pool, n_steps)).wall,
+            }
+            for _ in range(n_turns)
+        ]
     return {
         "n_steps": n_steps,
-        "n_turns": n_turns,
-        "stack_seconds_one_thread": stacked_1,
-        "stack_seconds_two_threads": stacked_2,
-        "separate_seconds_one_thread": alone,
-        "ratio_one_core": stacked_1 / alone,
-        "ratio_two_cores": stacked_2 / (alone / 2),
-        "all_turns": [[float(value) for value in turn] for turn in turns],
-        "parts_of_a_step_ms": measure_parts(store, masks, params),
+        "turns": turns,
+        "fixed_seconds_of_a_run": timed(lambda: run(alone[0], 1)).cpu,
+        **{f"ratio_{cores}_cores": ratio_of(turns, cores) for cores in ("one", "two")},
+        "parts_of_a_step_ms": measure_parts(store, masks),
     }
 
 
-def measure_parts(store: FrameStore, masks: Treated, params: TrainParams) -> dict[str, float]:
-    """Return the median time of each part of a step of the stack, on one thread."""
+def ratio_of(turns: list[dict[str, float]], cores: str) -> float:
+    place = "one_core" if cores == "one" else "two_cores"
+    return float(np.median([turn[f"stack_{place}"] / turn[f"separate_{place}"] for turn in turns]))
+
+
+def measure_parts(store: FrameStore, masks: Treated) -> dict[str, float]:
+    """Return the median CPU time of each part of a step of the stack, on one thread."""
     torch.set_num_threads(1)
+    params = TrainParams(steps=12, batch_patches=BATCH_CLIPS)
     network = build(PROBE, N_FEATURES, N_CLASSES, masks.n_students).train()
     optimiser = torch.optim.AdamW(trainable(network), fused=True)
     loader, plan = loader_of(PROBE, store, masks, params)
     parts: dict[str, list[float]] = {}
 
-    def timed(name: str, work: Callable[[], Any]) -> Any:
-        start = time.perf_counter()
+    def part(name: str, work: Callable[[], Any]) -> Any:
+        start = time.process_time()
         result = work()
-        parts.setdefault(name, []).append(1e3 * (time.perf_counter() - start))
+        parts.setdefault(name, []).append(1e3 * (time.process_time() - start))
         return result
 
     for batch in list(plan.batches(0))[:12]:
-        timed(
-            "reading frames", lambda batch=batch: loader.examples.gather(batch.clips, batch.which)
-        )
-        timed("targets and masks", lambda batch=batch: masks.targets(batch.clips))
+        part("reading frames", lambda batch=batch: loader.examples.gather(batch.clips, batch.which))
+        part("targets and masks", lambda batch=batch: masks.targets(batch.clips))
         loaded = loader.load(batch)
-        logits = timed("forward", lambda loaded=loaded: network(*loaded.inputs))
-        loss = timed(
+        logits = part("forward", lambda loaded=loaded: network(*loaded.inputs))
+        loss = part(
             "loss", lambda logits=logits, loaded=loaded: loss_of(logits, loaded.targets, masks)
         )
-        timed("backward", loss.backward)
-        timed("optimiser", optimiser.step)
+        part("backward", loss.backward)
+        part("optimiser", optimiser.step)
         optimiser.zero_grad(set_to_none=True)
     return {name: float(np.median(times[2:])) for name, times in parts.items()}
 
@@ -289,49 +313,6 @@ def compare_networks(patches: FrameStore, labels: LabelSet, n_pairs: int) -> dic
     return {**result, "batch_patches": BATCH_PATCHES, "times_as_fast": result["ratio"]}
 
 
-def measure_memory(folder: Path) -> list[dict[str, Any]]:
-    """Read 300 batches of stores of three sizes, each in a process of its own."""
-    rows = []
-    for n_clips in (1_000, 10_000, 100_000):
-        place = folder / f"memory{n_clips}"
-        make_store(place, n_clips)
-        command = [sys.executable, __file__, "--loader-memory", str(place)]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-        early, late, order = map(float, told)
-        rows.append(
-            {
-                "n_clips": n_clips,
-                "own_mb_after_20_batches": early,
-                "own_mb_after_300_batches": late,
-                "order_of_an_epoch_mb": order,
-            }
-        )
-    return rows
-
-
-def tell_memory(folder: Path) -> None:
-    """Print this process's megabytes after 20 and after 300 batches; mapped files do not count.
-
-    Pages of the store are the operating system's cache, which it takes back at will.
-    """
-    store = FrameStore.open(folder)
-    params = TrainParams(epochs=100, batch_patches=BATCH_CLIPS)
-    labels = make_labels(len(store.clip_ids))
-    loader, plan = loader_of(PROBE, store, AsLabelled(labels), params)
-    sizes = []
-    for epoch in range(plan.n_epochs):
-        for _ in loader.load_all(plan.batches(epoch)):
-            sizes.append(own_mb())
-            if len(sizes) == 300:
-                print(sizes[20], sizes[-1], 8 * plan.examples_per_epoch / 1e6)
-                return
-
-
-def own_mb() -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(float(line.split()[1]) / 1e3 for line in lines if line.startswith("RssAnon"))
-
-
 def make_patches(folder: Path, n_clips: int) -> FrameStore:
     random = np.random.default_rng(3)
     frames: NDArray[np.float16] = random.normal(-4, 1, (n_clips, 240, 64)).astype(np.float16)
@@ -342,10 +323,10 @@ def make_patches(folder: Path, n_clips: int) -> FrameStore:
 def show(results: dict[str, Any]) -> None:
     table = Table("figure", "measured", "goal", title="Training")
     stack = results["stack"]
-    for cores in ("one_core", "two_cores"):
-        goal = f"{GOAL_STACK}" if cores == "two_cores" else ""
-        ratio = f"{stack[f'ratio_{cores}']:.2f}"
-        table.add_row(f"18 stacked / 18 separate, {cores.replace('_', ' ')}", ratio, goal)
+    for cores in ("one", "two"):
+        ratio = f"{stack[f'ratio_{cores}_cores']:.2f}"
+        goal = f"{GOAL_STACK}" if cores == "two" else ""
+        table.add_row(f"18 stacked / 18 separate, cores: {cores}", ratio, goal)
     for name, each in stack["parts_of_a_step_ms"].items():
         table.add_row(f"  a step of the stack: {name}", f"{each:.1f} ms", "")
     for name, each in results["mask"].items():
@@ -356,10 +337,6 @@ def show(results: dict[str, Any]) -> None:
     low, high = network["ratio_quartiles"]
     speed = f"{network['times_as_fast']:.2f} x ({low:.2f} to {high:.2f})"
     table.add_row("MobileNetV1 step against plain torch", speed, f"{GOAL_NETWORK} x")
-    for row in results["memory"]:
-        early, late = (row[f"own_mb_after_{n}_batches"] for n in (20, 300))
-        told = f"{early:.0f} MB after 20 batches, {late:.0f} MB after 300"
-        table.add_row(f"loader's process, {row['n_clips']:,} clips", told, "flat")
     Console().print(table)
 
 
@@ -368,11 +345,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=87, help="steps of each run of 1: an epoch")
     parser.add_argument("--turns", type=int, default=3, help="repeats of 1")
     parser.add_argument("--pairs", type=int, default=30, help="pairs of steps of 2 and 3")
-    parser.add_argument("--loader-memory", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.loader_memory:
-        tell_memory(options.loader_memory)
-        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         store, patches = (
@@ -386,7 +359,6 @@ def main() -> None:
             "stack": compare_stack(folder, store, masks, options.steps, options.turns),
             "mask": compare_masks(store, patches, masks, options.pairs),
             "network": compare_networks(patches, labels.select(np.arange(800)), options.pairs),
-            "memory": measure_memory(folder),
         }
     show(results)
     path = Path(__file__).parent / "results" / "training.json"
