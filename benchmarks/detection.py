@@ -15,6 +15,7 @@ table for each teacher and writes ``results/detection.json``. Half an hour on on
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import resource
@@ -366,6 +367,16 @@ def print_table(summary: pl.DataFrame) -> None:
         )
 
 
+def report(rows: list[dict[str, object]], run: dict[str, object], path: Path) -> pl.DataFrame:
+    """Write what has been judged so far, and return it by teacher and number of flags."""
+    order = [AT_FILTER, *BUDGETS, AT_OWN]
+    summary = summarise(pl.DataFrame(rows)).sort(
+        "teacher", pl.col("at").replace_strict(order, range(len(order))), maintain_order=True
+    )
+    path.write_text(json.dumps({**run, "table": summary.to_dicts()}, indent=1) + "\n")
+    return summary
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clips", type=int, default=50_000)
@@ -376,29 +387,21 @@ def main() -> None:
     start = time.perf_counter()
     rows: list[dict[str, object]] = []
     n_missing = []
-    for strength, of in TEACHERS:
-        for seed in range(arguments.seeds):
-            world = simulate(seed, arguments.clips, strength, of)
-            n_missing.append(int(world.n_missing.sum()))
-            teacher = f"{strength}, of {of}"
-            rows += [{"teacher": teacher, "seed": seed, **row} for row in compare(world)]
-    order = [AT_FILTER, *BUDGETS, AT_OWN]
-    summary = summarise(pl.DataFrame(rows)).sort(
-        "teacher", pl.col("at").replace_strict(order, range(len(order))), maintain_order=True
-    )
+    for seed, (strength, of) in itertools.product(range(arguments.seeds), TEACHERS):
+        world = simulate(seed, arguments.clips, strength, of)
+        n_missing.append(int(world.n_missing.sum()))
+        rows += [{"teacher": f"{strength}, of {of}", "seed": seed, **r} for r in compare(world)]
+        run = {
+            "n_clips": arguments.clips,
+            "n_missing": n_missing,
+            "seconds": time.perf_counter() - start,
+            "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+        }
+        summary = report(rows, run, arguments.json)
     for (teacher, name), part in summary.group_by("teacher", "at", maintain_order=True):
         print(f"\n{teacher} teacher, number of flags: {name}\n")
         print_table(part)
-    run = {
-        "n_clips": arguments.clips,
-        "n_missing": n_missing,
-        "seconds": time.perf_counter() - start,
-        "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
-    }
-    print(f"\n{run}")
-    results = {**run, "table": summary.to_dicts()}
-    arguments.json.write_text(json.dumps(results, indent=1) + "\n")
-    print(f"wrote {arguments.json}")
+    print(f"\n{run}\nwrote {arguments.json}")
 
 
 if __name__ == "__main__":
