@@ -50,7 +50,7 @@ STRENGTHS = {"moderate": (1.0, 3.5), "strong": (2.0, 4.5)}  # d' of the classes
 TEACHERS = [(name, of) for of in ("sounds", "labels") for name in STRENGTHS]
 CLIP_SD = 0.3  # how much all scores of a clip rise and fall together
 BUDGETS = {"half": 0.5, "same": 1.0, "double": 2.0}  # flags per missing label
-AT_FILTER, AT_OWN = "cleanlab filter", "each its own"  # other numbers of flags
+AT_FILTER = "filter's"  # as many flags as cleanlab's filter chooses
 QUANTILES = {"mean": None, "median": 0.5, "25th": 0.25, "5th": 0.05}
 
 Places = NDArray[np.int64]  # clip * n_classes + class
@@ -290,27 +290,19 @@ RANKINGS: dict[str, Callable[[World], Keys]] = {
 }
 """Rules that order all implicit labels; cut at any number of flags."""
 
-NATIVE: dict[str, Callable[[World], Places]] = {
-    "cleanlab filter": cleanlab_filter,
-    "confident": lambda world: run_policy(world, "confident", with_chance=False),
-    "global 0.6": lambda world: run_policy(world, "global", with_chance=False),
-    "earmark count": lambda world: run_policy(world, "count"),
-}
-"""Rules that choose their number of flags themselves."""
-
 
 def judge(world: World, places: Places) -> dict[str, float]:
     """Return recall, precision, and the mean recall over the classes of each size."""
     is_hit = world.is_missing.ravel()[places]
     hits = np.bincount(places[is_hit] % N_CLASSES, minlength=N_CLASSES)
-    recalls = hits / np.maximum(world.n_missing, 1)
+    found = hits / np.maximum(world.n_missing, 1)
     groups = {
         "large": world.priors > LARGE_PRIOR,
         "medium": (world.priors <= LARGE_PRIOR) & (world.priors >= SMALL_PRIOR),
         "small": world.priors < SMALL_PRIOR,
     }
     macro = {
-        name: float(recalls[group & (world.n_missing > 0)].mean()) for name, group in groups.items()
+        name: float(found[group & (world.n_missing > 0)].mean()) for name, group in groups.items()
     }
     recall = hits.sum() / world.n_missing.sum()
     share = is_hit.mean() if len(is_hit) else np.nan
@@ -320,12 +312,9 @@ def judge(world: World, places: Places) -> dict[str, float]:
 def compare(world: World) -> list[dict[str, object]]:
     """Judge every policy at every number of flags, cleanlab's own among them."""
     numbers = {name: int(share * world.n_missing.sum()) for name, share in BUDGETS.items()}
-    rows: list[dict[str, object]] = []
-    for policy, rule in NATIVE.items():
-        own = timed(world, partial(rule, world))
-        rows.append({"at": AT_OWN if policy != AT_FILTER else AT_FILTER, "policy": policy, **own})
-        if policy == AT_FILTER:
-            numbers[AT_FILTER] = int(own["flags"])
+    found = timed(world, partial(cleanlab_filter, world))
+    numbers[AT_FILTER] = int(found["flags"])
+    rows: list[dict[str, object]] = [{"at": AT_FILTER, "policy": "cleanlab filter", **found}]
     for policy, pick in POLICIES.items():
         for at, n_flags in numbers.items():
             rows.append({"at": at, "policy": policy, **timed(world, partial(pick, world, n_flags))})
@@ -369,7 +358,7 @@ def print_table(summary: pl.DataFrame) -> None:
 
 def report(rows: list[dict[str, object]], run: dict[str, object], path: Path) -> pl.DataFrame:
     """Write what has been judged so far, and return it by teacher and number of flags."""
-    order = [AT_FILTER, *BUDGETS, AT_OWN]
+    order = [AT_FILTER, *BUDGETS]
     summary = summarise(pl.DataFrame(rows)).sort(
         "teacher", pl.col("at").replace_strict(order, range(len(order))), maintain_order=True
     )
