@@ -302,6 +302,32 @@ def test_the_tour_of_peaks_and_the_whole_clip(tmp_path: Path, sit_down: Sit) -> 
         assert served.stored()["whole_clip"].to_list() == [False, True]
 
 
+def test_a_player_that_falls_asleep_is_woken(served: Served, sit_down: Sit) -> None:
+    """A sound stands still from 0.2 s on until it is sought, as Chromium's do after quick seeks."""
+    rater = sit_down(served)
+    rater.context.add_init_script(
+        """
+        const time = Object.getOwnPropertyDescriptor(HTMLMediaElement.prototype, "currentTime");
+        Object.defineProperty(HTMLMediaElement.prototype, "currentTime", {
+          get: time.get,
+          set(seconds) {
+            if (this.playbackRate === 0) this.playbackRate = 1;
+            time.set.call(this, seconds);
+          },
+        });
+        const { play } = HTMLMediaElement.prototype;
+        HTMLMediaElement.prototype.play = function () {
+          setTimeout(() => { this.playbackRate = 0; window.hasSlept = true; }, 200);
+          return play.call(this);
+        };
+        """
+    )
+    rater.reload()
+    rater.start(n_speed_ups=0)
+    rater.page.wait_for_function("() => window.hasSlept")
+    rater.answer("f")
+
+
 def test_examples_interrupt_the_clip_and_do_not_count_as_heard(
     served: Served, sit_down: Sit
 ) -> None:

@@ -4,6 +4,7 @@ const LOOP_SECONDS = 2.4;
 const LEAD_SECONDS = 0.4;
 const WHOLE_SHARE = 0.97;
 const RELOAD_MILLISECONDS = 1000;
+const STALLED_MILLISECONDS = 500;
 export const SPEEDS = [1, 1.5, 2];
 
 /** One clip, ready to be heard from just before a peak. */
@@ -14,6 +15,8 @@ export class Sound {
   reason = "";
   isWhole = false;
   #peak;
+  /** Where the sound was last seen to move, and when. */
+  #moved = { to: 0, at: 0 };
 
   /**
    * @param {string} address
@@ -88,6 +91,16 @@ export class Sound {
     if (!this.isWhole && !this.audio.paused && this.audio.currentTime >= end) {
       this.audio.currentTime = start;
     }
+  }
+
+  /** Seek if it stands still: after quick seeks Chromium may wait for data that it has. */
+  wake() {
+    const { currentTime, paused, seeking } = this.audio;
+    const now = performance.now();
+    const isStill = !paused && !seeking && currentTime === this.#moved.to;
+    if (isStill && now - this.#moved.at < STALLED_MILLISECONDS) return;
+    this.#moved = { to: currentTime, at: now };
+    if (isStill) this.audio.currentTime = currentTime;
   }
 
   #ended() {

@@ -169,11 +169,13 @@ export class Stage {
     await sound?.replay();
   }
 
-  /** Draw the playhead, turn loops around and open the answers: call it at every frame. */
+  /** Draw the playhead, keep sounds going and open the answers: call it at every frame. */
   draw() {
     const sound = this.#sound;
     if (!sound) return;
     sound.keepLooping();
+    sound.wake();
+    this.#example?.wake();
     this.#resumeAfterExample();
     this.#overlay.draw(sound);
     element("answers").classList.toggle("locked", this.lock !== "");
