@@ -1,94 +1,113 @@
-"""The tables and figures of the simulation study, from its finished runs."""
+"""The tables of the simulation study, from its finished runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from scipy.stats import t as student_t
 
-from earmark.artefacts import write_json
-from earmark.figures import COLOURS, COLUMN_INCHES, MARKERS, STYLE, write_figure
+from earmark.figures import METRIC_NAMES
+from earmark.intervals import holm
 
-METRICS = {
-    "lwlrap": "lwlrap",
-    "lwlrap_calibrated": "lwlrap, calibrated",
-    "d_prime_all": "d′",
-    "map": "mAP",
-}
-DATASETS = {"scenes": "synthetic scenes", "esc10": "ESC-10 mixtures"}
-SHOWN = {
-    "truth": "labels complete (oracle)",
-    "oracle/mask": "missing labels masked (oracle)",
-    "mask": "mask (the paper)",
-    "soft": "soft",
-    "precision/mask": "mask above chance 0.5",
-    "hill": "Hill loss (no teacher)",
-    "random": "as many at random (control)",
-}
-ORACLES = ("truth", "oracle/mask")
+METRICS = ("lwlrap", "lwlrap_calibrated", "d_prime_all", "map")
+"""Measured by the complete labels."""
+GIVEN_METRICS = ("lwlrap_given", "d_prime_given")
+"""Measured by the labels as given: what an evaluation set with missing labels would say."""
+ORACLES = ("oracle/mask", "truth")
+OVER_CONTROL = "mask - random"
+"""Stands among the strategies for what mask gains beyond as many labels ignored at random."""
 KEYS = ["dataset", "missing_rate", "n_train"]
-SPLIT_PERCENTS = (0.4, 1.0, 2.0, 5.0, 10.0, 20.0)
+ALPHA = 0.1
 
+Row = Mapping[str, Any]
 Run = Mapping[str, Any]
 
 
-def summarise(runs: Sequence[Run]) -> None:
-    """Print the tables, and write them as JSON and as figures."""
-    gains, flags = gain_table(runs), flag_table(runs)
-    here = Path(__file__).parent
-    write_json(
-        here / "results" / "simulation.json",
-        {
-            "n_runs": len(runs),
-            "n_worlds": len({run["world"] for run in runs}),
-            "seconds": sum(run["seconds"] for run in runs),
-            "gains": gains.fill_nan(None).to_dicts(),
-            "flags": flags.to_dicts(),
-        },
-    )
-    folder = here.parent / "docs" / "figures"
-    write_figure(flags_figure(flags), folder / "simulation_flags")
-    for n_train in sorted(set(gains["n_train"])):
-        drawn = gains_figure(gains.filter(n_train=n_train))
-        write_figure(drawn, folder / f"simulation_gains_{n_train}")
-    with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=160, float_precision=3):
-        print(flags.filter(pl.col("discard_percent").is_in(SPLIT_PERCENTS)))
-        print(gains)
+def chosen_table(runs: Sequence[Run]) -> pl.DataFrame:
+    """Return every run's gains over its baseline: one row per world, strategy and metric.
 
-
-def gain_table(runs: Sequence[Run]) -> pl.DataFrame:
-    """Return each strategy's gain over the baseline by the truth, at its point chosen on tune.
-
-    The point is the one with the best lwlrap on tune by the labels as given, doing nothing among
-    them; oracles have one point and take it. The random control is at the mask's strongest point
-    that is not above the chosen one, or its mildest. One row per setting, strategy and metric:
-    mean over worlds and its 90 % interval by Student's t.
+    A strategy stands at the point with the best lwlrap on tune by the labels as given. Doing
+    nothing is among the choices (``is_idle``: the student is the baseline, and gains exactly 0).
+    Oracles have one point and take it. The random control is at the mask's point, or at its own
+    mildest where the mask does nothing. Beside the strategies stands :data:`OVER_CONTROL`.
     """
-    rows = [row for run in runs for row in _gains(run)]
-    keys = [*KEYS, "strategy", "metric"]
-    found = []
-    for part in pl.DataFrame(rows).partition_by(*keys, maintain_order=True):
-        values = part["gain"].to_numpy()
-        half = _half_width(values)
-        found.append(
-            {
-                **{key: part[key][0] for key in keys},
-                "n_worlds": len(values),
-                "baseline": part["baseline"].mean(),
-                "gain": values.mean(),
-                "low": values.mean() - half,
-                "high": values.mean() + half,
-                "points": part["point"].to_list(),
-            }
-        )
-    return pl.DataFrame(found).sort(*keys[:3], maintain_order=True)
+    rows = pl.DataFrame([row for run in runs for row in _chosen(run)])
+    keys = [*KEYS, "world", "metric"]
+    control = rows.filter(strategy="random").select(*keys, control="gain")
+    over_control = rows.filter(strategy="mask").join(control, on=keys, maintain_order="left")
+    over_control = over_control.with_columns(
+        strategy=pl.lit(OVER_CONTROL), gain=pl.col("gain") - pl.col("control")
+    )
+    return pl.concat([rows, over_control.select(rows.columns)])
+
+
+def every_point_table(runs: Sequence[Run]) -> pl.DataFrame:
+    """Return the rows of :func:`chosen_table` for all points instead: strategies read mask@10."""
+    return pl.DataFrame([row for run in runs for row in _every_point(run)])
+
+
+def gain_table(chosen: pl.DataFrame) -> pl.DataFrame:
+    """Return gains by setting, strategy and metric, with intervals over worlds."""
+    return over_worlds(chosen, [*KEYS, "strategy", "metric"]).sort(*KEYS, maintain_order=True)
+
+
+def pooled_table(chosen: pl.DataFrame) -> pl.DataFrame:
+    """Return gains by train size, averaged over sources and missing rates within each world."""
+    return over_worlds(chosen, ["n_train", "strategy", "metric"]).sort(
+        "n_train", maintain_order=True
+    )
+
+
+def over_worlds(chosen: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Average :func:`chosen_table` within each world, then over worlds, for each value of ``keys``.
+
+    ``gain`` plus or minus ``half`` is the 90 % interval by Student's t, ``p`` its two-sided test
+    against 0; both are NaN for one world, and ``p`` for a strategy that did nothing in any.
+    ``points`` and ``gains`` are by world; ``n_idle`` counts worlds in which nothing was done.
+    """
+    values = [pl.col(name).mean() for name in ("baseline", "gain", "point")]
+    by_world = chosen.group_by(*keys, "world", maintain_order=True).agg(
+        *values, pl.col("is_idle").all()
+    )
+    found = by_world.group_by(*keys, maintain_order=True).agg(
+        pl.col("baseline").mean(),
+        pl.col("gain").mean(),
+        error=pl.col("gain").std() / pl.len().sqrt(),
+        n_worlds=pl.len(),
+        n_idle=pl.col("is_idle").sum(),
+        points=pl.col("point"),
+        gains=pl.col("gain"),
+    )
+    freedom = found["n_worlds"].to_numpy() - 1
+    ratio = (found["gain"] / found["error"]).abs().to_numpy()
+    return found.with_columns(
+        half=student_t.ppf(1 - ALPHA / 2, freedom) * found["error"].to_numpy(),
+        p=2 * student_t.sf(ratio, freedom),
+    ).drop("error")
+
+
+def interval_counts(gains: pl.DataFrame) -> pl.DataFrame:
+    """Count the cells (setting x metric) of each strategy whose interval excludes zero.
+
+    ``n_idle`` cells did nothing in any world. Of one cell in ten the interval excludes zero by
+    chance alone, so ``n_holm`` counts those that are left after Holm's correction for the number
+    of the strategy's cells.
+    """
+    shown = gains.filter(pl.col("metric").is_in(METRICS))
+    return pl.DataFrame(
+        {
+            "strategy": own["strategy"][0],
+            "n_cells": len(own),
+            "n_idle": int((own["n_idle"] == own["n_worlds"]).sum()),
+            "n_above": int((own["gain"] > own["half"]).sum()),
+            "n_below": int((own["gain"] < -own["half"]).sum()),
+            "n_holm": sum(p < ALPHA for p in holm(own["p"].to_list())),
+        }
+        for own in shown.partition_by("strategy", maintain_order=True)
+    )
 
 
 def flag_table(runs: Sequence[Run]) -> pl.DataFrame:
@@ -118,114 +137,97 @@ def flag_table(runs: Sequence[Run]) -> pl.DataFrame:
     ).sort(*KEYS, "discard_percent")  # fmt: skip
 
 
-def flags_figure(flags: pl.DataFrame) -> Figure:
-    """Draw precision against recall by rank, and the split of flags at half of labels missing."""
-    datasets = [name for name in DATASETS if name in flags["dataset"]]
-    with rc_context(STYLE):
-        figure = Figure((2 * COLUMN_INCHES, 2.6 * len(datasets)), layout="constrained")
-        panels = figure.subplots(len(datasets), 2, squeeze=False)
-        for (curves, bars), dataset in zip(panels, datasets, strict=True):
-            own = flags.filter(dataset=dataset, n_train=flags["n_train"].max())
-            _draw_curves(curves, own)
-            curves.set_title(DATASETS[dataset], loc="left", fontsize=8)
-            _draw_split(bars, own.filter(missing_rate=0.5))
-    return figure
+def short_tables(gains: pl.DataFrame, pooled: pl.DataFrame, flags: pl.DataFrame) -> dict[str, str]:
+    """Return what a person reads of the study: Markdown tables by their titles."""
+    bounds = gains.filter(
+        pl.col("strategy").is_in(["mask", OVER_CONTROL, *ORACLES]), metric="d_prime_all"
+    )
+    return {
+        "Flags of the train set": flags_markdown(flags),
+        "Mean gain over sources and missing rates": gains_markdown(pooled, ["n_train", "strategy"]),
+        "Gain of mask": gains_markdown(gains.filter(strategy="mask"), KEYS),
+        "Gain in d′ (all labels)": gains_markdown(bounds, KEYS, columns="strategy"),
+        "Intervals that exclude zero, by setting and metric": markdown(interval_counts(gains)),
+        "Intervals that exclude zero, of the means": markdown(interval_counts(pooled)),
+    }
 
 
-def gains_figure(gains: pl.DataFrame) -> Figure:
-    """Draw the gain of each strategy against the share of labels that is missing."""
-    datasets = [name for name in DATASETS if name in gains["dataset"]]
-    with rc_context(STYLE):
-        size = (2 * COLUMN_INCHES, 0.6 + 2.1 * len(datasets))
-        figure = Figure(size, layout="constrained")
-        panels = figure.subplots(len(datasets), len(METRICS), squeeze=False, sharex=True)
-        for row, dataset in zip(panels, datasets, strict=True):
-            for axes, (metric, title) in zip(row, METRICS.items(), strict=True):
-                _draw_gains(axes, gains.filter(dataset=dataset, metric=metric))
-                axes.set_title(title, loc="left", fontsize=7)
-            row[0].set_ylabel(f"gain, {DATASETS[dataset]}")
-        for axes in panels[-1]:
-            axes.set_xlabel("share of labels missing")
-        handles, labels = panels[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower left", ncols=3)
-    return figure
+def gains_markdown(gains: pl.DataFrame, index: Sequence[str], columns: str = "metric") -> str:
+    """Return a Markdown table of gains and half their intervals.
+
+    ``index`` names the columns that tell the rows apart, ``columns`` the one (metric or strategy)
+    whose values become columns.
+    """
+    shown = gains.filter(pl.col("metric").is_in(METRICS))
+    pairs = shown.select("gain", "half").iter_rows()
+    texts = [f"{gain:+.3f}" + ("" if np.isnan(half) else f" ± {half:.3f}") for gain, half in pairs]
+    wide = shown.with_columns(text=pl.Series(texts)).pivot(columns, index=index, values="text")
+    return markdown(wide.rename(METRIC_NAMES, strict=False))
 
 
-def _gains(run: Run) -> list[dict[str, object]]:
-    students = {}
+def flags_markdown(flags: pl.DataFrame, percents: Sequence[float] = (1.0, 5.0, 10.0)) -> str:
+    """Return a Markdown table of precision and recall, one row per setting."""
+    shown = flags.filter(pl.col("discard_percent").is_in(percents))
+    pairs = shown.select("precision", "recall").iter_rows()
+    texts = [
+        f"{100 * precision:.0f} % right, {100 * recall:.0f} % found" for precision, recall in pairs
+    ]
+    names = [f"{percent:g} % flagged" for percent in shown["discard_percent"]]
+    chances = [f"{100 * chance:.0f} %" for chance in shown["chance"]]
+    columns = {"text": texts, "name": names, "at random": chances}
+    wide = shown.select(KEYS).with_columns(pl.Series(key, of) for key, of in columns.items())
+    return markdown(wide.pivot("name", index=[*KEYS, "at random"], values="text"))
+
+
+def markdown(table: pl.DataFrame) -> str:
+    """Return a table as Markdown, whole."""
+    with pl.Config(
+        tbl_formatting="ASCII_MARKDOWN", tbl_hide_column_data_types=True, tbl_rows=-1, tbl_cols=-1,
+        tbl_hide_dataframe_shape=True, tbl_width_chars=-1, fmt_str_lengths=100,
+    ):  # fmt: skip
+        return str(table)
+
+
+def _chosen(run: Run) -> Iterator[Row]:
+    baseline, students = _by_strategy(run)
+    for name, student in _choose(baseline, students).items():
+        yield from _gains(run, name, student, baseline)
+
+
+def _every_point(run: Run) -> Iterator[Row]:
+    baseline, students = _by_strategy(run)
+    for name, own in students.items():
+        for student in own:
+            yield from _gains(run, f"{name}@{student['point']:g}", student, baseline)
+
+
+def _by_strategy(run: Run) -> tuple[Row, dict[str, list[Row]]]:
+    students: dict[str, list[Row]] = {}
     for student in run["students"]:
         students.setdefault(student["strategy"], []).append(student)
     (baseline,) = students.pop("baseline")
+    return baseline, students
+
+
+def _choose(baseline: Row, students: Mapping[str, list[Row]]) -> dict[str, Row]:
     chosen = {
         name: own[0] if name in ORACLES else max([baseline, *own], key=lambda s: s["tune_lwlrap"])
         for name, own in students.items()
     }
-    wanted = chosen["mask"]["point"]
-    controls = sorted(students["random"], key=lambda one: (one["point"] > wanted, -one["point"]))
-    chosen["random"] = controls[0] if wanted else min(controls, key=lambda one: one["point"])
-    return [
-        {
+    controls = {control["point"]: control for control in students["random"]}
+    chosen["random"] = controls.get(chosen["mask"]["point"], controls[min(controls)])
+    return chosen
+
+
+def _gains(run: Run, name: str, student: Row, baseline: Row) -> Iterator[Row]:
+    for metric in (*METRICS, *GIVEN_METRICS):
+        yield {
             **{key: run[key] for key in KEYS},
             "world": run["world"],
             "strategy": name,
             "point": student["point"],
+            "is_idle": student is baseline,
             "metric": metric,
             "baseline": baseline[metric],
             "gain": student[metric] - baseline[metric],
         }
-        for name, student in chosen.items()
-        for metric in METRICS
-    ]
-
-
-def _half_width(values: np.ndarray) -> float:
-    """Return half of the 90 % interval of a mean; NaN for one value."""
-    n = len(values)
-    if n < 2:
-        return float("nan")
-    return float(student_t.ppf(0.95, n - 1) * values.std(ddof=1) / np.sqrt(n))
-
-
-def _draw_curves(axes: Axes, rows: pl.DataFrame) -> None:
-    for place, own in enumerate(rows.partition_by("missing_rate", maintain_order=True)):
-        colour, rate = COLOURS[place], own["missing_rate"][0]
-        axes.plot(
-            own["recall"], own["precision"], color=colour, marker=MARKERS[place], markersize=3,
-            linewidth=1.2, label=f"{100 * rate:.0f} % missing",
-        )  # fmt: skip
-        axes.axhline(own["chance"][0], color=colour, linewidth=0.8, linestyle=":")
-    axes.set(xlabel="recall (0.1 to 20 % flagged)", ylabel="precision", ylim=(0, 1), xlim=(0, 1))
-    axes.legend(title="dotted: at random", title_fontsize=6, fontsize=6)
-
-
-def _draw_split(axes: Axes, rows: pl.DataFrame) -> None:
-    own = rows.filter(pl.col("discard_percent").is_in(SPLIT_PERCENTS))
-    names = [f"{percent:g}" for percent in own["discard_percent"]]
-    right, beside = own["precision"].to_numpy(), own["beside"].to_numpy()
-    parts = {
-        "missing labels": right,
-        "decoys beside a sibling": beside,
-        "other decoys": 1 - right - beside,
-    }
-    floor = np.zeros(len(own))
-    for (label, share), colour in zip(parts.items(), COLOURS, strict=False):
-        axes.bar(names, share, bottom=floor, color=colour, label=label, width=0.75)
-        floor = floor + share
-    axes.set(xlabel="implicit labels flagged, % (half of labels missing)", ylabel="share of flags")
-    axes.set_ylim(0, 1)
-    axes.legend(fontsize=6, loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.15))
-
-
-def _draw_gains(axes: Axes, rows: pl.DataFrame) -> None:
-    axes.axhline(0, color="#777777", linewidth=0.8)
-    for place, (strategy, label) in enumerate(SHOWN.items()):
-        own = rows.filter(strategy=strategy).sort("missing_rate")
-        x = own["missing_rate"].to_numpy() + 0.012 * (place - 3)
-        y = own["gain"].to_numpy()
-        spread = np.nan_to_num([y - own["low"].to_numpy(), own["high"].to_numpy() - y])
-        axes.errorbar(
-            x, y, spread, color=COLOURS[place], marker=MARKERS[place], markersize=3,
-            linewidth=1, elinewidth=0.7, linestyle="--" if strategy in ORACLES else "-",
-            label=label,
-        )  # fmt: skip
-    axes.set_xticks(rows["missing_rate"].unique().sort().to_list())
