@@ -411,3 +411,10 @@ class TestInSample:
         message = in_sample_warning(labels, score_histograms(labels, learnt))
         assert message is not None
         assert "out of fold" in message
+
+    def test_labels_pushed_half_way_down_are_noticed(self) -> None:
+        labels, scores, truth = planted_case()
+        pushed = scores - 2.3 * (truth & (labels.states() == 0))  # 1.3 standard deviations
+        message = in_sample_warning(labels, score_histograms(labels, pushed))
+        assert message is not None
+        assert "faint" in message

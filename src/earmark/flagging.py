@@ -15,7 +15,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.bracketing import Summary, scores_above, top_scores
-from earmark.counting import MIN_POSITIVES, Counts, estimate_missing
+from earmark.counting import (
+    MIN_POSITIVES,
+    MOST_TILT,
+    Counts,
+    estimate_missing,
+    tilts_of_missing,
+)
 from earmark.errors import EarmarkError
 from earmark.histograms import Histograms
 from earmark.labels import LabelSet
@@ -259,18 +265,27 @@ def suspicious_positives(
 def in_sample_warning(labels: LabelSet, histograms: Histograms) -> str | None:
     """Say so if the scores look as if the teacher had been trained on these very labels.
 
-    A teacher that saw the missing labels as negatives has pushed their scores down. So look at how
-    many implicit labels score above the median of their class's positives, relative to the
-    positives there; in half of the classes with at least 30 positives that is under one in twenty
-    only if the teacher has learnt the labels by heart, or if hardly a label is missing.
-    ``histograms`` are those of the counts (``survey(...).counts``).
+    A teacher that saw the missing labels as negatives has pushed their scores down. Of the classes
+    with at least 30 positives, half then have under a twentieth as many implicit labels as
+    positives above the positives' median, if the teacher has learnt the labels by heart; or half
+    show missing labels more than one standard deviation below the positives, on the way there.
+    ``histograms`` are those of the counts (``survey(...).counts``). None without such a class.
     """
-    is_large = labels.n_positives >= MIN_POSITIVES
-    ratios = histograms.of(is_large).implicit_per_positive(0.5)
-    if not len(ratios) or np.median(ratios) >= IN_SAMPLE_RATIO:
+    large = histograms.of(labels.n_positives >= MIN_POSITIVES)
+    ratios = large.implicit_per_positive(0.5)
+    if not len(ratios):
         return None
-    return (
-        f"in half of the classes fewer than {IN_SAMPLE_RATIO:.0%} as many implicit labels as "
-        "positives score above the positives' median: either hardly a label is missing, or the "
-        "teacher was trained on these labels and hides what is missing; score out of fold"
-    )
+    if np.median(ratios) < IN_SAMPLE_RATIO:
+        return (
+            f"in half of the classes fewer than {IN_SAMPLE_RATIO:.0%} as many implicit labels as "
+            "positives score above the positives' median: either hardly a label is missing, or the "
+            "teacher was trained on these labels and hides what is missing; score out of fold"
+        )
+    tilts = tilts_of_missing(large)
+    if len(tilts) and np.median(tilts) > MOST_TILT:
+        return (
+            f"in half of the classes missing labels score more than {MOST_TILT:g} standard "
+            "deviations below the positives: either labels are missing where the sound is faint, "
+            "or the teacher was trained on these labels and pushed them down; score out of fold"
+        )
+    return None

@@ -182,7 +182,7 @@ NUMPY = Kernels(_count_numpy, _pick_numpy, _place_numpy)
 def _count_loop(block, lows, scales, fewest, spans, counts):  # type: ignore[no-untyped-def]
     n_rows, n_classes = block.shape
     bits = block.view(np.uint32)
-    bins = np.empty(n_classes, np.int32)
+    codes = np.empty(n_classes, np.int32)
     hits = np.empty(n_classes + 1, np.int32)
     last = np.float32(N_BINS - 2)
     for row in range(n_rows):
@@ -190,16 +190,16 @@ def _count_loop(block, lows, scales, fewest, spans, counts):  # type: ignore[no-
         for column in range(n_classes):
             size = (bits[row, column] & np.uint32(0x7FFFFFFF)) - fewest[column]
             is_odd |= np.uint32(size > spans[column])
-        if is_odd:
-            return row
-        for column in range(n_classes):
             step = (block[row, column] - lows[column]) * scales[column]
             step = step if step < last else last
-            bins[column] = np.int32(step) + 1 if block[row, column] > lows[column] else 0
-        n_hits = 0
+            code = np.int32(step) + np.int32(column * N_BINS + 1)
+            codes[column] = code if block[row, column] > lows[column] else 0
+        if is_odd:
+            return row
+        n_hits = np.uint32(0)
         for column in range(n_classes):
-            hits[n_hits] = column * N_BINS + bins[column]
-            n_hits += bins[column] > 0
+            hits[n_hits] = codes[column]
+            n_hits += np.uint32(codes[column] != 0)
         for hit in range(n_hits):
             counts[hits[hit]] += 1
     return -1
@@ -208,7 +208,7 @@ def _count_loop(block, lows, scales, fewest, spans, counts):  # type: ignore[no-
 def _pick_loop(block, first_row, lows, scales, is_hot, columns, keys):  # type: ignore[no-untyped-def]
     n_rows, n_classes = block.shape
     bits = block.view(np.int32)
-    bins = np.empty(n_classes, np.int32)
+    codes = np.empty(n_classes, np.int32)
     hits = np.empty(n_classes + 1, np.int32)
     last = np.float32(N_BINS - 2)
     n_picked = 0
@@ -216,11 +216,12 @@ def _pick_loop(block, first_row, lows, scales, is_hot, columns, keys):  # type: 
         for column in range(n_classes):
             step = (block[row, column] - lows[column]) * scales[column]
             step = step if step < last else last
-            bins[column] = np.int32(step) + 1 if block[row, column] > lows[column] else 0
-        n_hits = 0
+            bin_above = np.int32(step) + 1 if block[row, column] > lows[column] else 0
+            codes[column] = bin_above + np.int32(column * N_BINS)
+        n_hits = np.uint32(0)
         for column in range(n_classes):
             hits[n_hits] = column
-            n_hits += is_hot[column * N_BINS + bins[column]]
+            n_hits += np.uint32(is_hot[codes[column]])
         for hit in range(n_hits):
             column = hits[hit]
             bit = np.int64(bits[row, column])
