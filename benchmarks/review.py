@@ -57,6 +57,7 @@ METRICS = ("lwlrap", "lwlrap_calibrated", "map", "d_prime_all")
 N_CLASSES, N_BANDS, N_FRAMES = 40, 48, 10
 SIZES = {"train": 4_000, "tune": 800, "eval": 1_600}
 ENGINE = LocalEngine(1)
+FOLDS = CrossFitParams()
 NETWORK = NetworkParams(
     name="probe",
     model=ModelParams(architecture="mlp_probe", n_hidden=96, dropout=0.2),
@@ -128,8 +129,10 @@ def in_order(order: str, labels: LabelSet, scores: Scores, queue: Queue, n: int)
 
 def train(workspace: Workspace, scores: Scores, seeds: Sequence[int]) -> pl.DataFrame:
     """Train students at all points and return their results on tune and eval."""
-    params = SweepParams(discard_percents=POINTS, seeds=tuple(seeds), n_resamples=100)
-    return run_sweep(workspace, [NETWORK], params, scores, engine=ENGINE).results
+    params = SweepParams(
+        discard_percents=POINTS, random_control_percents=(), seeds=tuple(seeds), n_resamples=100
+    )
+    return run_sweep(workspace, [NETWORK], params, scores, FOLDS, engine=ENGINE).results
 
 
 def corrected_workspace(
@@ -163,7 +166,7 @@ def review(
     """Correct the labels step by step; return the students' results and the reviews' yields."""
     assert hidden.truth is not None
     teacher = NETWORK.model_copy(update={"name": "teacher"})
-    scores = cross_fit(hidden, teacher, CrossFitParams(), engine=ENGINE)
+    scores = cross_fit(hidden, teacher, FOLDS, engine=ENGINE)
     labels = scored_labels(hidden, scores)
     truth = scored_labels(hidden, scores, hidden.truth)
     queue = make_queue(labels, scores.logits, hidden.ontology, ReviewParams(blocks_per_class=8))

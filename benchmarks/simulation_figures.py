@@ -20,6 +20,7 @@ SHOWN = {
     "random": "as many at random",
     OVER_CONTROL: "mask less random",
     "soft": "soft",
+    "hedge": "hedge",
     "precision/mask": "mask, chance ≥ ½",
     "hill": "Hill loss",
     "oracle/mask": "oracle: missing masked",

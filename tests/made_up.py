@@ -15,6 +15,7 @@ RESULT_COLUMNS = [
     "student", "train_set", "seed", "kind", "discard_percent", "split", "labels", "metric",
     "value", "low", "high", "difference", "difference_low", "difference_high",
 ]  # fmt: skip
+ROLES = {"baseline": "baseline", "random": "control", "truth": "oracle", "oracle/mask": "oracle"}
 VOID = {"meta", "img", "link", "br", "input"}
 NASTY = "<script>alert('x')</script> & 50 % _$"
 
@@ -104,8 +105,9 @@ def make_choices(
     rows = [
         {
             "student": "net", "train_set": "small", "strategy": name,
-            "point": 1.0 if gain else None, "n_seeds": 3, "split": "eval", "labels": by,
-            "metric": metric, "value": 0.5 + gain, "low": 0.45 + gain, "high": 0.55 + gain,
+            "role": ROLES.get(name, "tested"), "point": 1.0 if gain else None, "n_seeds": 3,
+            "seeds": "0, 1, 2", "split": "eval", "labels": by, "metric": metric,
+            "value": 0.5 + gain, "low": 0.45 + gain, "high": 0.55 + gain,
             "difference": gain, "difference_low": gain - 0.01, "difference_high": gain + 0.01,
             "classes_low": None if metric == "lwlrap_calibrated" else gain - 0.02,
             "classes_high": None if metric == "lwlrap_calibrated" else gain + 0.02,

@@ -1,4 +1,7 @@
-"""Small stores of frames with known truth: each class lights up a band of its own."""
+"""Small stores of frames with known truth, and networks quick to train on them.
+
+Each class lights up a band of its own.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,23 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from earmark.engine import LocalEngine
 from earmark.frames import FrameStore, write_store
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
+from earmark.params import CrossFitParams, ModelParams, NetworkParams, TrainParams
+from earmark.scoring import Scores, cross_fit
 from earmark.workspace import Workspace, write_dataset
 
 CLASS_IDS = ("low", "middle", "high")
+PROBE = NetworkParams(
+    name="probe",
+    model=ModelParams(architecture="mlp_probe", n_hidden=8),
+    train=TrainParams(epochs=2, batch_patches=16, learning_rate=1e-2),
+)
+TEACHER = PROBE.model_copy(update={"name": "teacher"})
+FOLDS = CrossFitParams(n_folds=2)
+ONE = LocalEngine(1)
 
 
 def band_workspace(root: Path, n_clips: int = 60, n_frames: int = 144, seed: int = 0) -> Workspace:
@@ -45,6 +59,12 @@ def band_workspace(root: Path, n_clips: int = 60, n_frames: int = 144, seed: int
     labels = LabelSet.from_dense(np.where(was_asked, states, 0), clip_ids, CLASS_IDS)
     truth = LabelSet.from_dense(states, clip_ids, CLASS_IDS)
     return write_dataset(root, clips, Ontology(CLASS_IDS), labels, truth)
+
+
+def scored_workspace(root: Path) -> tuple[Workspace, Scores]:
+    """Write such clips, and have a teacher score the train split out of fold."""
+    workspace = band_workspace(root)
+    return workspace, cross_fit(workspace, TEACHER, FOLDS, engine=ONE)
 
 
 def _frames(rng: np.random.Generator, present: np.ndarray, n_frames: int) -> np.ndarray:

@@ -1,40 +1,32 @@
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from earmark.assessment import METRICS, Basis, bases, logits_of, mark_students
-from earmark.engine import LocalEngine
+from earmark.assessment import METRICS, Basis, bases, find_bases, logits_of, mark_students
 from earmark.evaluation import evaluate
 from earmark.flagging import ignored, thresholds
 from earmark.held_out import score_held_out
-from earmark.params import CrossFitParams, ModelParams, NetworkParams, SweepParams, TrainParams
+from earmark.params import CompareParams, SweepParams
 from earmark.relabel import relabel, write_relabelled
-from earmark.scoring import Scores, cross_fit, readable_clips
+from earmark.scoring import Scores, readable_clips
 from earmark.strategies import parse_strategy
 from earmark.students import Student, TrainSet, student_scores, students, train_students
 from earmark.sweep import run_sweep
-from earmark.workspace import Workspace
+from earmark.workspace import Split, Workspace
 from reviews import judgement, table
-from scenes import band_workspace, open_store
+from scenes import FOLDS, ONE, PROBE, open_store, scored_workspace
 
-PROBE = NetworkParams(
-    name="probe",
-    model=ModelParams(architecture="mlp_probe", n_hidden=8),
-    train=TrainParams(epochs=2, batch_patches=16, learning_rate=1e-2),
-)
-FOLDS = CrossFitParams(n_folds=2)
-ONE = LocalEngine(1)
 MASK = Student(PROBE, "train", 0, parse_strategy("mask", [20]), 20.0)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, Scores]:
-    workspace = band_workspace(tmp_path_factory.mktemp("assessment"))
-    teacher = PROBE.model_copy(update={"name": "teacher"})
-    scores = cross_fit(workspace, teacher, FOLDS, engine=ONE)
+    workspace, scores = scored_workspace(tmp_path_factory.mktemp("assessment"))
     train_students(workspace, [MASK, MASK.baseline], {"train": 1.0}, scores, engine=ONE)
     return workspace, score_held_out(workspace, scores, FOLDS, engine=ONE)
 
@@ -72,39 +64,68 @@ def test_flagged_labels_of_the_evaluation_set_take_no_part(
     assert book.value(basis, MASK, "map").value == expected
 
 
-def judge(workspace: Workspace) -> tuple[np.ndarray, np.ndarray]:
-    """Have one implicit label cleared and another found unsure; return both as (row, column)."""
-    states = workspace.labels.states()
-    rows = workspace.rows("train")
-    cleared, unsure = np.argwhere(states[rows] == 0)[:2]
+def judge(workspace: Workspace, split: Split, answers: Sequence[str]) -> np.ndarray:
+    """Have the first implicit labels of a split answered; return each as (row, column) of it."""
+    rows = workspace.rows(split)
+    judged = np.argwhere(workspace.labels.states()[rows] == 0)[: len(answers)]
     told = [
         judgement(
             number, answer, clip_id=workspace.labels.clip_ids[int(rows[row])],
             class_id=workspace.labels.class_ids[column],
         )
-        for number, ((row, column), answer) in enumerate(
-            [(cleared, "not_present"), (unsure, "unsure")]
-        )
+        for number, ((row, column), answer) in enumerate(zip(judged, answers, strict=True))
     ]  # fmt: skip
     judgements = table(*told)
     write_relabelled(workspace, "corrected", relabel(workspace.labels, judgements), judgements)
-    return cleared, unsure
+    return judged
 
 
-def test_students_and_exams_follow_the_raters_rulings(tmp_path: Path) -> None:
-    workspace = band_workspace(tmp_path)
-    teacher = PROBE.model_copy(update={"name": "teacher"})
-    scores = cross_fit(workspace, teacher, FOLDS, engine=ONE)
-    cleared, unsure = judge(workspace)
+def test_students_follow_the_raters_rulings(tmp_path: Path) -> None:
+    workspace, scores = scored_workspace(tmp_path)
+    cleared, unsure = judge(workspace, "train", ["not_present", "unsure"])
     data = TrainSet.open(workspace, open_store(workspace), 1.0, "corrected", scores)
     wanted = Student(PROBE, "train", 0, parse_strategy("corrected+all/mask", [20]), 1.0)
     told = data.tell([wanted])[wanted]
     weight = data.treated.of([told]).targets(np.arange(40)).weight[0].numpy()
     assert weight[tuple(cleared)] == 1  # all other implicit labels are ignored
     assert weight[tuple(unsure)] == 0
-    params = SweepParams(discard_percents=(0, 20), labels="corrected", n_resamples=100)
+    params = SweepParams(
+        discard_percents=(0, 20), random_control_percents=(), labels="corrected", n_resamples=100
+    )
     kinds = [(one.strategy.name, one.point) for one in students([PROBE], params)]
     assert kinds == [("mask", 0), ("mask", 20), ("corrected", 0), ("corrected+mask", 20)]
-    found = run_sweep(workspace, [PROBE], params, scores, engine=ONE)
-    assert set(found.summary["labels"]) == {"given", "corrected", "truth"}
+    found = run_sweep(workspace, [PROBE], params, scores, FOLDS, engine=ONE)
     assert set(found.summary["kind"]) == {"mask", "corrected", "corrected+mask"}
+    # Nobody listened to the evaluated splits: their corrected labels would be those as given.
+    assert set(found.summary["labels"]) == {"given", "ignored", "truth"}
+
+
+def test_corrected_labels_count_where_raters_listened(trained: tuple[Workspace, Scores]) -> None:
+    workspace, held_out = trained
+    present, unsure, cleared = judge(workspace, "eval", ["present", "unsure", "not_present"])
+    against = bases(workspace, 100, held_out.folder.name, 20.0)
+    named = [(basis.split, basis.labels) for basis in against]
+    assert ("tune", "corrected") not in named
+    basis = against[named.index(("eval", "corrected"))]
+    book = mark_students(workspace, [MASK], [basis], engine=ONE)
+    labels = readable_clips(workspace, open_store(workspace), "eval").labels
+    states, left_out = labels.states().copy(), np.zeros((len(labels), 3), bool)
+    states[tuple(present)], left_out[tuple(unsure)] = 1, True
+    assert states[tuple(cleared)] == 0
+    logits = logits_of(student_scores(workspace, MASK), labels.clip_ids)
+    expected = evaluate(states, logits, left_out=left_out).overall
+    for metric in ("lwlrap", "map"):
+        assert book.value(basis, MASK, metric).value == expected[metric]
+    shutil.rmtree(workspace.relabelled_folder("corrected"))
+
+
+def test_a_teacher_without_networks_flags_no_evaluation_labels(tmp_path: Path) -> None:
+    workspace, scores = scored_workspace(tmp_path)
+    params = CompareParams(n_resamples=100, ignored_percent=30)
+    found = find_bases(workspace, params, scores, FOLDS, engine=ONE)
+    assert {basis.labels for basis in found} == {"given", "ignored", "truth"}
+    assert {basis.ignored_percent for basis in found if basis.labels == "ignored"} == {30}
+    shutil.rmtree(workspace.model_folder("teacher-fold1"))
+    assert {
+        basis.labels for basis in find_bases(workspace, params, scores, FOLDS, engine=ONE)
+    } == {"given", "truth"}

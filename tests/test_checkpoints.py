@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,10 @@ def used_run() -> Run:
     run = fresh_run()
     run.network(torch.randn(2, 4, 2), torch.tensor([4, 3])).sum().backward()
     run.optimiser.step()
-    run.epoch, run.step, run.loss_sum, run.seconds = 3, 7, 1.5, 60.0
+    run.epoch, run.step, run.loss_sums, run.seconds = 3, 7, [1.5, 2.5], 60.0
     run.average, run.n_averaged = [torch.ones(2)], 4
     run.history = [{"epoch": 1, "loss": 0.5}]
+    run.history_by_student = [{"student": 0, "epoch": 1, "loss": 0.5}]
     run.best, run.best_marks, run.n_waits = {"w": torch.ones(3)}, [0.5], [2]
     return run
 
@@ -43,10 +45,11 @@ def test_a_run_comes_back_whole(tmp_path: Path) -> None:
     kept = (
         "epoch",
         "step",
-        "loss_sum",
+        "loss_sums",
         "seconds",
         "n_averaged",
         "history",
+        "history_by_student",
         "best_marks",
         "n_waits",
     )
@@ -73,19 +76,24 @@ def test_another_runs_checkpoint_is_set_aside_and_comes_back(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
 
 
-@pytest.mark.parametrize("n_bytes", [0, 1_000])
-def test_a_damaged_checkpoint_is_named(tmp_path: Path, n_bytes: int) -> None:
+@pytest.mark.parametrize(
+    "damaged",
+    [lambda whole: b"", lambda whole: whole[:1_000], lambda whole: b"}]garbage"],
+    ids=["empty", "truncated", "garbage"],
+)
+def test_a_damaged_checkpoint_is_named(tmp_path: Path, damaged: Callable[[bytes], bytes]) -> None:
     write_checkpoint(used_run(), tmp_path, "mine")
     path = tmp_path / "checkpoint.pt"
-    path.write_bytes(path.read_bytes()[:n_bytes])
+    path.write_bytes(damaged(path.read_bytes()))
     with pytest.raises(EarmarkError, match=r"checkpoint.pt: not a checkpoint.*delete it"):
         resume(fresh_run(), tmp_path, "mine")
 
 
 def test_a_checkpoint_of_another_version_is_named(tmp_path: Path) -> None:
-    torch.save({"digest": "mine"}, tmp_path / "checkpoint.pt")
-    with pytest.raises(EarmarkError, match=r"another version.*average.*delete it"):
-        resume(fresh_run(), tmp_path, "mine")
+    for content in ({"digest": "mine"}, [1, 2]):
+        torch.save(content, tmp_path / "checkpoint.pt")
+        with pytest.raises(EarmarkError, match=r"another version.*average.*delete it"):
+            resume(fresh_run(), tmp_path, "mine")
 
 
 def test_sigterm_is_noticed_and_then_as_before() -> None:

@@ -13,30 +13,16 @@ from earmark.artefacts import write_json
 from earmark.assessment import METRICS, Basis, MarkBook, Marks
 from earmark.cli import app
 from earmark.compare import compare, read_comparison, run_compare, with_holm
-from earmark.engine import LocalEngine
 from earmark.errors import EarmarkError
 from earmark.intervals import Draws
-from earmark.params import (
-    CompareParams,
-    CrossFitParams,
-    ModelParams,
-    NetworkParams,
-    Recipe,
-    TrainParams,
-)
-from earmark.scoring import Scores, cross_fit
+from earmark.params import CompareParams, Recipe
+from earmark.scoring import Scores
 from earmark.strategies import BASELINE, parse_strategy
 from earmark.students import Student, combine
 from earmark.workspace import Workspace
-from scenes import band_workspace
+from made_up import Page
+from scenes import FOLDS, ONE, PROBE, band_workspace, scored_workspace
 
-PROBE = NetworkParams(
-    name="probe",
-    model=ModelParams(architecture="mlp_probe", n_hidden=8),
-    train=TrainParams(epochs=2, batch_patches=16, learning_rate=1e-2),
-)
-FOLDS = CrossFitParams(n_folds=2)
-ONE = LocalEngine(1)
 N_RESAMPLES = 200
 BASES = [Basis(split, "given", N_RESAMPLES) for split in ("tune", "eval")]
 
@@ -98,6 +84,36 @@ def test_points_are_chosen_on_tune_and_reported_on_eval() -> None:
     assert by_name["mask"]["p_holm"] == pytest.approx(2 / (N_RESAMPLES + 1))
 
 
+def test_oracles_are_never_chosen_tested_or_set_aside() -> None:
+    points = {
+        "mask": (1,),
+        "oracle/mask": (1,),
+        "truth": (0,),
+        "truth+mask": (1, 5),
+        "random": (1,),
+    }
+    wanted = students(points, seeds=(0,))
+    gains = {
+        ("tune", "oracle/mask", 1): -0.1, ("eval", "oracle/mask", 1): 0.2,
+        ("tune", "truth+mask", 5): 0.1, ("eval", "truth", 0): 0.3,
+        ("tune", "mask", 1): 0.1, ("eval", "mask", 1): 0.1,
+    }  # fmt: skip
+    choices = compare(made_up(wanted, gains), wanted, "lwlrap").choices.filter(metric="lwlrap")
+    by_name = {row["strategy"]: row for row in choices.iter_rows(named=True)}
+    # Poor on tune or not, an oracle acts: there is no user to whom doing nothing would be offered.
+    assert by_name["oracle/mask"]["point"] == 1
+    assert by_name["oracle/mask"]["difference"] == pytest.approx(0.2)
+    assert by_name["truth"]["point"] == 0
+    assert by_name["truth+mask"]["point"] == 5
+    roles = {name: row["role"] for name, row in by_name.items()}
+    assert roles == {
+        "baseline": "baseline", "mask": "tested", "random": "control",
+        "oracle/mask": "oracle", "truth": "oracle", "truth+mask": "oracle",
+    }  # fmt: skip
+    assert {name for name, row in by_name.items() if row["p_holm"] is not None} == {"mask"}
+    assert by_name["mask"]["p_holm"] == by_name["mask"]["p"]  # of one tested strategy
+
+
 def test_differences_have_intervals_over_clips_and_over_classes() -> None:
     wanted = students({"mask": (1,)}, seeds=(0,))
     found = compare(made_up(wanted, {("eval", "mask", 1.0): 0.1}), wanted, "lwlrap")
@@ -137,19 +153,22 @@ def test_seeds_that_disagree_make_a_difference_unsure() -> None:
 def test_holm_counts_the_strategies_of_one_comparison() -> None:
     keys = {"student": "s", "train_set": "t", "labels": "given"}
     rows = [
-        {**keys, "metric": metric, "strategy": name, "p": p}
+        {**keys, "metric": metric, "strategy": name, "role": role, "p": p}
         for metric in ("lwlrap", "map")
-        for name, p in (("baseline", 1.0), ("mask", 0.01), ("soft", 0.03))
-    ]
+        for name, role, p in (
+            ("baseline", "baseline", 1.0), ("mask", "tested", 0.01), ("soft", "tested", 0.03),
+            ("truth", "oracle", 0.001),
+        )
+    ]  # fmt: skip
     corrected = with_holm(pl.DataFrame(rows))
-    assert corrected.filter(metric="map")["p_holm"].to_list() == [None, 0.02, 0.03]
+    assert corrected.filter(metric="map")["p_holm"].to_list() == [None, 0.02, 0.03, None]
+    untested = with_holm(pl.DataFrame(rows).filter(pl.col("role") != "tested"))
+    assert untested["p_holm"].null_count() == len(untested)
 
 
 @pytest.fixture(scope="module")
 def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, Scores]:
-    workspace = band_workspace(tmp_path_factory.mktemp("compare"))
-    teacher = PROBE.model_copy(update={"name": "teacher"})
-    return workspace, cross_fit(workspace, teacher, FOLDS, engine=ONE)
+    return scored_workspace(tmp_path_factory.mktemp("compare"))
 
 
 def test_a_comparison_trains_measures_and_writes_its_tables(
@@ -188,17 +207,24 @@ def test_oracles_need_the_truth(scored: tuple[Workspace, Scores], tmp_path: Path
         run_compare(workspace, [PROBE], twice, scores, FOLDS)
 
 
-def test_the_verb_prints_a_table_and_names_mistakes(scored: tuple[Workspace, Scores]) -> None:
-    workspace, _ = scored
+def keep_recipe(workspace: Workspace) -> None:
     compared = {"strategies": ["mask"], "seeds": [0], "n_resamples": 100}
     recipe = {"students": [PROBE], "cross_fit": FOLDS, "compare": compared}
     write_json(
         workspace.root / "recipe.json", Recipe.model_validate(recipe).model_dump(mode="json")
     )
+
+
+def test_the_verb_prints_a_table_and_names_mistakes(scored: tuple[Workspace, Scores]) -> None:
+    workspace, _ = scored
+    keep_recipe(workspace)
     command = ["compare", str(workspace.root), "--workers", "1", "--points", "20"]
-    result = CliRunner().invoke(app, [*command, "--strategy", "mask", "--strategy", "adjust"])
+    result = CliRunner().invoke(app, [*command, "--strategy", "mask", "--strategy", "truth"])
     assert result.exit_code == 0, result.output
     assert "chosen by lwlrap on tune" in result.stdout
+    assert "oracles and controls not tested" in result.stdout
+    assert "the report has them by: given, ignored, truth" in result.stdout
+    assert " of 1 tested strategies raised lwlrap" in result.stdout.replace("\n", " ")
     told = CliRunner().invoke(app, [*command, "--json"])
     assert json.loads(told.stdout.splitlines()[-1])["strategies"] == 1
     for extra, message in (
@@ -209,3 +235,47 @@ def test_the_verb_prints_a_table_and_names_mistakes(scored: tuple[Workspace, Sco
         failed = CliRunner().invoke(app, [*command, *extra])
         assert isinstance(failed.exception, EarmarkError)
         assert message in str(failed.exception)
+
+
+def test_a_mask_of_nothing_is_the_baseline(scored: tuple[Workspace, Scores]) -> None:
+    workspace, scores = scored
+    params = CompareParams(strategies=("mask@0,20",), seeds=(0, 1), n_resamples=100)
+    found = run_compare(workspace, [PROBE], params, scores, FOLDS, engine=ONE)
+    assert set(found.points["n_seeds"]) == {2}
+    assert found.choices["strategy"].unique(maintain_order=True).to_list() == ["baseline", "mask"]
+
+
+def report(workspace: Workspace) -> Page:
+    done = CliRunner().invoke(app, ["report", str(workspace.root)])
+    assert done.exception is None, done.exception
+    return Page((workspace.report_folder / "index.html").read_text(encoding="utf-8"))
+
+
+def test_a_comparison_or_rounds_alone_make_a_report(tmp_path: Path) -> None:
+    workspace, _ = scored_workspace(tmp_path)
+    keep_recipe(workspace)
+    nothing = CliRunner().invoke(app, ["report", str(workspace.root)])
+    assert isinstance(nothing.exception, EarmarkError)
+    assert "run `earmark sweep`, `earmark compare` or `earmark iterate`" in str(nothing.exception)
+    options = [str(workspace.root), "--workers", "1", "--seeds", "0", "--strategy"]
+
+    told = CliRunner().invoke(app, ["iterate", *options, "mask@20", "--rounds", "1"])
+    assert f"next: earmark report {workspace.root}" in told.stdout
+    page = report(workspace)
+    assert {"finding", "compared", "rounds", "counts", "methods"} < set(page.ids)
+    assert not {"discard", "table", "classes", "comparison"} & set(page.ids)
+    assert "The student as the next teacher (mask at 20)" in page.text
+    assert "became the next teacher, cross-fitted, 1 time." in page.text
+    (workspace.compare_folder / "rounds.parquet").unlink()
+
+    asked = ["mask", "--strategy", "random", "--strategy", "truth", "--points", "20"]
+    CliRunner().invoke(app, ["compare", *options, *asked])
+    page = report(workspace)
+    names = {"comparison", "comparison_ignored", "comparison_truth"}
+    assert {"finding", "compared", "counts", "methods"} | names < set(page.ids)
+    assert not {"discard", "table", "classes", "rounds"} & set(page.ids)
+    assert "truth (oracle)" in page.text
+    assert "random (control)" in page.text
+    assert "(1 seed: 0): mask;" in page.text
+    written = {path.name for path in (workspace.report_folder / "tables").glob("comparison*")}
+    assert written == {f"{name}.{ending}" for name in names for ending in ("csv", "tex")}

@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from earmark.artefacts import read_table
-from earmark.history import open_course, read_histories, write_history
+from earmark.history import (
+    forget_history,
+    open_course,
+    read_histories,
+    split_history,
+    write_history,
+)
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -52,6 +58,21 @@ def test_without_tensorboard_nothing_is_written(
 def test_another_process_writes_nothing(tmp_path: Path) -> None:
     with open_course(tmp_path, 0, is_wanted=False) as course:
         course.add(0, {"train/loss": 2.0})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_stacks_history_is_split_into_those_of_its_students(tmp_path: Path) -> None:
+    rows = [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.0}]
+    own = [
+        {"student": 0, "epoch": 1, "loss": 1.0},
+        {"student": 1, "epoch": 1, "loss": 3.0},
+        {"student": 1, "epoch": 2, "loss": 1.0},
+    ]
+    write_history(tmp_path, rows, own)
+    first, second = split_history(tmp_path)
+    assert first == [{"epoch": 1, "loss": 1.0}]
+    assert second == [{"epoch": 1, "loss": 3.0}, {"epoch": 2, "loss": 1.0}]
+    forget_history(tmp_path)
     assert not list(tmp_path.iterdir())
 
 

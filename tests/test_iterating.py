@@ -5,32 +5,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from earmark.engine import LocalEngine
 from earmark.errors import EarmarkError
 from earmark.iterating import one_point, run_rounds
-from earmark.params import CompareParams, CrossFitParams, ModelParams, NetworkParams, TrainParams
-from earmark.scoring import Scores, cross_fit
+from earmark.params import CompareParams
+from earmark.scoring import Scores
 from earmark.sweep import by_seed
-from scenes import band_workspace
+from scenes import FOLDS, ONE, PROBE, scored_workspace
 
-PROBE = NetworkParams(
-    name="probe",
-    model=ModelParams(architecture="mlp_probe", n_hidden=8),
-    train=TrainParams(epochs=2, batch_patches=16, learning_rate=1e-2),
-)
-FOLDS = CrossFitParams(n_folds=2)
-ONE = LocalEngine(1)
 PARAMS = CompareParams(seeds=(0, 1), n_resamples=100)
 
 
 def test_every_round_has_a_teacher_of_its_own_and_a_row_in_the_curve(tmp_path: Path) -> None:
-    workspace = band_workspace(tmp_path)
-    teacher = PROBE.model_copy(update={"name": "teacher"})
-    scores = cross_fit(workspace, teacher, FOLDS, engine=ONE)
+    workspace, scores = scored_workspace(tmp_path)
     curve = run_rounds(workspace, PROBE, PARAMS, "mask@20", scores, FOLDS, 2, engine=ONE)
     shown = curve.filter(split="eval", labels="truth", metric="lwlrap")
     assert shown["round"].to_list() == [0, 1, 2]
     assert set(curve["n_seeds"]) == {2}
+    assert set(curve["labels"]) == {"given", "ignored", "truth"}
     found = [
         Scores.open(workspace.scores_folder(f"probe-train-seed0-mask20{name}-teacher"))
         for name in ("", "-round1")

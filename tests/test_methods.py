@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from earmark.methods import methods_text
-from made_up import CURVE, RESULTS, make_choices, make_results
+from made_up import CURVE, RESULTS, make_choices, make_results, make_rounds
 
 
 def test_the_paragraph_says_what_was_done_and_from_what() -> None:
@@ -21,4 +21,19 @@ def test_only_controls_that_were_run_are_described() -> None:
 
 def test_strategies_are_named_where_they_were_compared() -> None:
     choices = make_choices({"baseline": 0.0, "mask": 0.1, "soft": 0.1}, {})
-    assert "(3 seeds): mask, soft;" in methods_text(RESULTS, {}, choices)
+    told = methods_text(RESULTS, {}, choices)
+    assert "by several strategies (3 seeds: 0, 1, 2): mask, soft;" in told
+    assert "Oracles" not in told
+    gains = {"baseline": 0.0, "mask": 0.1, "random": 0.0, "truth": 0.2}
+    alone = methods_text(None, {}, make_choices(gains, {}))
+    assert "(3 seeds: 0, 1, 2): mask;" in alone
+    assert "The control (random) ignores as many labels" in alone
+    assert "Oracles (truth) know the truth" in alone
+    assert "operating points from" not in alone
+    assert "over clips and over seeds" in alone
+
+
+def test_rounds_name_their_strategy_and_seeds() -> None:
+    told = methods_text(None, {}, None, make_rounds((0.1, 0.2, 0.3)))
+    assert "with mask at 1 (3 seeds: 0, 1, 2) and became the next teacher" in told
+    assert "cross-fitted, 2 times." in told

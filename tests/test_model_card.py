@@ -8,7 +8,7 @@ import pytest
 from earmark.artefacts import read_json, write_json
 from earmark.errors import EarmarkError
 from earmark.features import YAMNET
-from earmark.model_card import card_text, read_card, write_card
+from earmark.model_card import StudentCard, card_text, read_card, write_card
 from scenes import band_workspace, open_store
 from sounds import CLASS_IDS, ONTOLOGY, model_folder, sound_workspace
 
@@ -52,6 +52,43 @@ def test_a_missing_or_damaged_card_says_what_to_do(tmp_path: Path) -> None:
     write_json(tmp_path / "m" / "card.json", card | {"n_inputs": "many"})
     with pytest.raises(EarmarkError, match=r"card.json: not a model card.*n_inputs"):
         read_card(tmp_path / "m")
-    (tmp_path / "m" / "card.json").write_text("{")
-    with pytest.raises(EarmarkError, match=r"card.json: not valid JSON"):
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "not valid JSON"),
+        ("{", "not valid JSON"),
+        ("{}", "network: Field required"),
+        ("[]", "valid dictionary"),
+        ("3", "valid dictionary"),
+    ],
+)
+def test_what_is_no_card_is_named(tmp_path: Path, text: str, told: str) -> None:
+    model_folder(tmp_path / "m", open_store(band_workspace(tmp_path, n_clips=3)))
+    (tmp_path / "m" / "card.json").write_text(text)
+    with pytest.raises(EarmarkError, match=rf"card.json: .*{told}.*; delete .* run"):
         read_card(tmp_path / "m")
+
+
+def test_a_stack_names_its_students_and_what_they_reached(tmp_path: Path) -> None:
+    store = open_store(band_workspace(tmp_path, n_clips=3))
+    model_folder(tmp_path / "m", store, n_students=2)
+    students = (StudentCard(name="cnn-mask0", metrics={"tune_map": 0.5}), StudentCard(name="b"))
+    card = write_card(tmp_path / "m", ONTOLOGY, students=students)
+    assert read_card(tmp_path / "m").students == students
+    assert card.metrics == {}
+    text = (tmp_path / "m" / "README.md").read_text()
+    assert "| student | name | tune_map |" in text
+    assert "| 0 | cnn-mask0 | 0.5000 |" in text
+    assert "| 1 | b |  |" in text
+    assert [card.place_of(name) for name in ("b", "0", "1")] == [1, 0, 1]
+    for nobody in ("c", "2", "-1"):
+        with pytest.raises(EarmarkError, match=r"no student .*from 0 to 1, or a name"):
+            card.place_of(nobody)
+
+
+def test_a_student_that_is_alone_gives_its_figures_to_the_card(tmp_path: Path) -> None:
+    model_folder(tmp_path / "m", open_store(band_workspace(tmp_path, n_clips=3)))
+    alone = StudentCard(name="cnn-mask0", metrics={"tune_map": 0.5})
+    assert write_card(tmp_path / "m", ONTOLOGY, students=[alone]).metrics == {"tune_map": 0.5}

@@ -1,22 +1,28 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 import soundfile
 from typer.testing import CliRunner, Result
 
+from earmark.artefacts import read_table, write_table
 from earmark.cli import app
 from earmark.errors import EarmarkError
+from earmark.model_card import StudentCard, write_card
 from earmark.onnx_graphs import open_session
-from earmark.params import ModelParams
+from earmark.params import ModelParams, read_recipe
 from earmark.scoring import Scores
 from earmark.tagging import Tagger
+from earmark.workspace import Workspace
 from made_up_onnx import loudness, mean_of_patches
 from scenes import band_workspace, open_store
-from sounds import model_folder, sound, sound_workspace
+from sounds import ONTOLOGY, model_folder, sound, sound_workspace
 
 
 def earmark(*arguments: object, code: int = 0) -> Result:
@@ -70,6 +76,83 @@ def test_tag_refuses_what_is_no_model_of_sound(tmp_path: Path) -> None:
     store = open_store(band_workspace(tmp_path / "w", n_clips=3))
     model_folder(tmp_path / "p", store, ModelParams(architecture="mlp_probe"))
     assert "embeddings" in refusal("tag", "a.wav", "--model", tmp_path / "p")
+
+
+@pytest.mark.parametrize("verb", ["tag", "export-model"])
+@pytest.mark.parametrize("name", ["weights.safetensors", "card.json", "meta.json", "params.json"])
+@pytest.mark.parametrize("damage", ["empty", "truncated", "garbage"])
+def test_a_damaged_model_is_named_with_what_to_do(
+    model: Path, tmp_path: Path, verb: str, name: str, damage: str
+) -> None:
+    damaged = tmp_path / "m"
+    shutil.copytree(model, damaged)
+    whole = (damaged / name).read_bytes()
+    content = {"empty": b"", "truncated": whole[: len(whole) // 2], "garbage": b"{}garbage"}
+    (damaged / name).write_bytes(content[damage])
+    command = ("a.wav", "--model", damaged) if verb == "tag" else (damaged, "--out", "m.onnx")
+    told = refusal(verb, *command)
+    assert str(damaged / name) in told
+    assert "delete" in told
+
+
+def test_one_student_is_used_by_its_name(model: Path, tmp_path: Path) -> None:
+    store = open_store(Workspace.open(model.parent.parent))
+    model_folder(tmp_path / "s", store, n_students=2)
+    names = [StudentCard(name="cnn-mask0"), StudentCard(name="cnn-mask1")]
+    write_card(tmp_path / "s", ONTOLOGY, students=names)
+    path = tmp_path / "one.onnx"
+    command = ("export-model", tmp_path / "s", "--no-front-end", "--out", path, "--student")
+    earmark(*command, "cnn-mask1")
+    (logits,) = open_session(path).get_outputs()
+    assert len(logits.shape) == 2  # no axis of students
+    assert "did you mean 'cnn-mask" in refusal(*command, "cnn-mask2")
+    audio = model.parent.parent / "audio" / "clip0.wav"
+    command = ("tag", audio, "--model", tmp_path / "s", "--out", tmp_path)
+    assert "clip0.wav" in earmark(*command, "--student", "cnn-mask1").stdout
+    assert "no student 'x'" in refusal(*command, "--student", "x")
+    assert "choose one with --student" in refusal(*command)
+
+
+RECIPE = """
+[teacher]
+name = "teacher"
+model = { width = 0.125 }
+train = { epochs = 1 }
+
+[[students]]
+name = "student"
+model = { width = 0.125 }
+train = { epochs = 1 }
+
+[cross_fit]
+n_folds = 2
+
+[front_end]
+low_hz = LOW
+"""
+
+
+def test_frames_made_with_other_parameters_are_refused_with_both_digests(tmp_path: Path) -> None:
+    work = sound_workspace(tmp_path / "w", n_clips=6).root
+    clips = read_table(work / "clips.parquet")
+    splits = pl.Series("split", ["train", "train", "train", "train", "tune", "eval"])
+    write_table(work / "clips.parquet", clips.with_columns(splits))
+    first, other = tmp_path / "first.toml", tmp_path / "other.toml"
+    first.write_text(RECIPE.replace("LOW", "125.0"))
+    other.write_text(RECIPE.replace("LOW", "60.0"))
+    digests = [read_recipe(path).front_end.digest() for path in (first, other)]
+    earmark("score", work, "--recipe", first, "--workers", 1)
+    for verb in ("train", "score", "sweep", "compare", "iterate"):
+        told = refusal(verb, work, "--recipe", other)
+        assert f"front end {digests[0]}, the recipe has {digests[1]}" in told
+        assert f"run `earmark features {work}` with this recipe" in told
+    earmark("features", work, "--recipe", other, "--workers", 1)
+    for verb in ("sweep", "compare", "iterate"):  # by a teacher that knows the old frames
+        told = refusal(verb, work, "--workers", 1)
+        assert re.search(r"teacher-fold0: trained on frames \w{16}, but .*frames \w{16}", told)
+        assert "other low_hz (125.0, here 60.0)" in told
+        assert "earmark features" in told
+        assert not list(work.glob("models/student*"))  # nothing was trained in vain
 
 
 def test_an_exported_model_is_a_teacher_without_a_class_map(model: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from earmark.errors import EarmarkError
 from earmark.frames import FrameStore, write_store
@@ -15,6 +16,7 @@ from earmark.networks import (
     load_network,
     n_students,
     state_of_student,
+    student_of,
     write_network,
 )
 from earmark.params import ModelParams, NetworkParams
@@ -71,11 +73,70 @@ def test_frames_of_another_kind_are_refused_with_both_digests(tmp_path: Path) ->
     store, other = store_of(tmp_path / "frames"), store_of(tmp_path / "other", n_bands=32)
     folder = written(tmp_path / "model", CNN, build(CNN, 64, 2), store)
     load_network(folder, store)
-    digests = r"frames \w{16}, but .*other holds frames \w{16} with other n_bands"
+    digests = r"frames \w{16}, but .*other holds frames \w{16} with other n_bands \(64, here 32\)"
     with pytest.raises(EarmarkError, match=rf"{digests}.*earmark features"):
         load_network(folder, other)
+
+
+def test_other_classes_are_refused_with_both_digests(tmp_path: Path) -> None:
+    folder = written(tmp_path / "model", CNN, build(CNN, 64, 2), store_of(tmp_path / "frames"))
+    load_network(folder, class_ids=["a", "b"])
+    for other in (["b", "a"], ["a", "b", "c"]):
+        with pytest.raises(EarmarkError, match=r"2 classes \w{16}, but .*classes \w{16}.*train"):
+            load_network(folder, class_ids=other)
+
+
+@pytest.mark.parametrize("params", [CNN, PROBE])
+def test_one_student_is_a_network_of_its_own(params: ModelParams) -> None:
+    stack = build(params, 64, 2, n_students=2).eval()
+    with torch.no_grad():
+        for values in state_of_student(stack, stack.state_dict(), 1):
+            values += 1
+    inputs = (torch.randn(2, 96, 64), *([torch.tensor([96, 50])] if params.is_probe else []))
+    with torch.inference_mode():
+        together = stack(*inputs)
+        for student in (0, 1):
+            alone = student_of(stack, student)
+            assert n_students(alone) == 1
+            assert torch.allclose(alone(*inputs).view(2, 2), together[student])
 
 
 def test_a_network_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(EarmarkError, match="earmark train"):
         load_network(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "cut header", "garbage", "gone"])
+def test_damaged_weights_are_named_with_what_to_do(tmp_path: Path, damage: str) -> None:
+    folder = written(tmp_path / "model", CNN, build(CNN, 64, 2), store_of(tmp_path / "frames"))
+    path = folder / "weights.safetensors"
+    whole = path.read_bytes()
+    bytes_of = {"truncated": whole[:-100], "cut header": whole[:20], "garbage": b"\x05" * 999}
+    path.write_bytes(bytes_of.get(damage, b""))
+    if damage == "gone":
+        path.unlink()
+    with pytest.raises(EarmarkError, match=r"weights.safetensors.*delete .*model and run"):
+        load_network(folder)
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "told"),
+    [(3, r"expected head.bias with shape \[2\], got \[3\]"), (None, "expected .*, got None")],
+)
+def test_weights_of_another_network_are_named(
+    tmp_path: Path, n_classes: int | None, told: str
+) -> None:
+    folder = written(tmp_path / "model", CNN, build(CNN, 64, 2), store_of(tmp_path / "frames"))
+    other = build(CNN, 64, n_classes).state_dict() if n_classes else {}
+    save_file(other, folder / "weights.safetensors")
+    with pytest.raises(EarmarkError, match=rf"weights.safetensors: not the weights.*{told}"):
+        load_network(folder)
+
+
+@pytest.mark.parametrize("name", ["meta.json", "params.json"])
+@pytest.mark.parametrize("text", ["", "[1]", "{}", '{"class_ids": 3, "name": 3}', "\x00\xff"])
+def test_a_damaged_description_is_named(tmp_path: Path, name: str, text: str) -> None:
+    folder = written(tmp_path / "model", CNN, build(CNN, 64, 2), store_of(tmp_path / "frames"))
+    (folder / name).write_text(text, encoding="latin-1")
+    with pytest.raises(EarmarkError, match=rf"{name}: not .*delete .* run"):
+        load_network(folder)

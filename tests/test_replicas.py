@@ -17,7 +17,7 @@ from torch import nn
 from earmark import replicas
 from earmark.artefacts import read_table
 from earmark.params import ModelParams, NetworkParams, SpecAugmentParams, TrainParams, read_recipe
-from earmark.progress import SILENT
+from earmark.progress import SILENT, Meter
 from earmark.scoring import readable_clips, tune_set
 from earmark.supervision import AsLabelled, TrainingSet
 from earmark.train import train
@@ -52,7 +52,19 @@ NETWORKS = [
 ]
 
 
-def learn(work: Path, models: Path, networks: list[NetworkParams] = NETWORKS) -> None:
+class Notes:
+    """A meter that keeps its notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def advance(self, n_done: int, note: str = "") -> None:
+        self.notes.append(note)
+
+
+def learn(
+    work: Path, models: Path, networks: list[NetworkParams] = NETWORKS, meter: Meter = METER
+) -> None:
     """Train networks on the same clips; what torchrun runs in every process."""
     workspace = Workspace.open(work)
     store = open_store(workspace)
@@ -60,7 +72,7 @@ def learn(work: Path, models: Path, networks: list[NetworkParams] = NETWORKS) ->
     for network in networks:
         exam = tune_set(workspace, store, network.model)
         data = TrainingSet(store.folder, clips.store_rows, AsLabelled(clips.labels), exam)
-        train(network, data, models / network.name, METER)
+        train(network, data, models / network.name, meter)
 
 
 def run(arguments: list[str], n_processes: int) -> str:
@@ -91,31 +103,52 @@ def test_several_processes_learn_what_one_does(tmp_path: Path, n_processes: int)
         assert_alike(alone / network.name, together / network.name)
 
 
-def test_a_run_stopped_by_sigterm_goes_on_with_more_processes(tmp_path: Path) -> None:
+def begun(command: list[str], folder: Path) -> subprocess.Popen[str]:
+    """Start a training, and return once it is under way."""
+    n_before = len(list(folder.glob("tensorboard/*")))
+    started = subprocess.Popen(
+        command,
+        env={**os.environ, **FEW_THREADS},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while len(list(folder.glob("tensorboard/*"))) == n_before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return started
+
+
+def children_of(process: subprocess.Popen[str]) -> list[int]:
+    command = ["pgrep", "-P", str(process.pid)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [int(line) for line in listed.stdout.split()]
+
+
+def test_a_run_stopped_by_sigterm_goes_on_with_another_number_of_processes(tmp_path: Path) -> None:
     work, recipe = tmp_path / "work", tmp_path / "recipe.toml"
     band_workspace(work)
     recipe.write_text(
         '[teacher]\nname = "teacher"\nmodel = { width = 0.125 }\ntrain = { epochs = 8, '
         'batch_patches = 40, precision = "float64", checkpoint_seconds = 1e9 }\n'
     )
-    folder, verb = work / "models" / "teacher", ["-m", "earmark", "train", str(work)]
-    alone = subprocess.Popen(
-        [sys.executable, *verb, "--recipe", str(recipe)],
-        env={**os.environ, **FEW_THREADS},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + 60
-    while not (folder / "tensorboard").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)  # until training has begun
-    alone.send_signal(signal.SIGTERM)
-    _, told = alone.communicate(timeout=60)
-    assert alone.returncode == 0
-    assert "run the same command again to go on" in told
-    assert (folder / "checkpoint.pt").exists()
-    told = run(verb, n_processes=2)
-    assert told.count("wrote: ") == 1  # the first process alone speaks
-    learn(work, tmp_path / "whole", [read_recipe(recipe).teacher])
+    folder = work / "models" / "teacher"
+    verb = ["-m", "earmark", "train", str(work), "--recipe", str(recipe)]
+    together = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    for launcher in ([], together):
+        started = begun([sys.executable, *launcher, *verb], folder)
+        for pid in children_of(started) if launcher else [started.pid]:
+            os.kill(pid, signal.SIGTERM)
+        out, told = started.communicate(timeout=120)
+        assert started.returncode == 0, told  # torchrun's is 0 if that of every process is
+        assert "wrote" not in out
+        assert "run the same command again to go on" in told
+        assert (folder / "checkpoint.pt").exists()
+    resumed = Notes()
+    teacher = read_recipe(recipe).teacher
+    learn(work, work / "models", [teacher], resumed)
+    assert "resumed" in resumed.notes
+    learn(work, tmp_path / "whole", [teacher])
     assert_alike(tmp_path / "whole" / "teacher", folder)
 
 

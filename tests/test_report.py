@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -11,6 +12,7 @@ import pytest
 import soundfile
 
 from earmark import report
+from earmark.comparison_tables import comparison_headline
 from earmark.errors import EarmarkError
 from earmark.page_parts import content_hash
 from earmark.tables import BASIS_NAMES
@@ -77,12 +79,38 @@ def test_comparison_rounds_and_training_join_the_page_where_they_were_run(tmp_pa
         "gain beyond chance by the labels as given (Holm-corrected p below 0.1): lwlrap: mask"
         in (page.text)
     )
+    assert "What happened\n" + headline(RESULTS) in page.text
+    assert comparison_headline(choices) in page.text
     for name in ("comparison", "comparison_ignored", "comparison_truth", "rounds", "training"):
         assert (tmp_path / "figures" / f"{name}.svg").is_file()
         assert (tmp_path / "figures" / f"{name}.png").is_file()
     drawn = json.loads(re.search(r'id="data">(.*?)</script>', text)[1])["charts"]
     assert list(drawn["comparison-lwlrap"]) == [BASIS_NAMES[labels] for labels in BASES]
     assert list(drawn["training"]) == ["loss", "lwlrap on tune"]
+
+
+@pytest.mark.parametrize("labels", [("given", "ignored"), ("given", "corrected", "truth")])
+def test_every_kind_of_labels_is_in_figures_tables_and_words(tmp_path, labels):
+    results = make_results({0.0: 0.1, 2.0: 0.2}, CURVE, labels=labels)
+    choices = make_choices({"baseline": 0.0, "mask": 0.03}, {"mask": 0.04}, labels=labels)
+    contents = make_contents(results, choices=choices)
+    page = Page(report.write_report(tmp_path, contents).read_text(encoding="utf-8"))
+    for by in labels[1:]:
+        assert f"lwlrap by {BASIS_NAMES[by]} +0.030" in page.text
+        assert {f"performance_{by}", f"comparison_{by}"} < set(page.ids)
+        assert (tmp_path / "figures" / f"performance_{by}.svg").is_file()
+    assert f"reported on the eval split, by {'; '.join(map(BASIS_NAMES.get, labels))}." in page.text
+
+
+def test_labels_that_only_tune_was_judged_by_are_not_reported(tmp_path):
+    judged = make_results(CURVE, CURVE, labels=("corrected",)).filter(split="tune")
+    contents = make_contents(pl.concat([RESULTS, judged]))
+    assert "performance_corrected" not in {table.name for table in report.report_tables(contents)}
+
+
+def test_nothing_to_report_is_a_readable_error(tmp_path):
+    with pytest.raises(EarmarkError, match="no sweep, no comparison and no rounds"):
+        report.write_report(tmp_path, replace(make_contents(), results=None, per_class=None))
 
 
 def test_the_policy_admits_this_script_and_style_alone(tmp_path):
@@ -124,7 +152,7 @@ def test_flags_can_be_heard_and_seen(tmp_path):
 
 def test_a_report_without_truth_controls_or_sounds_is_still_a_page(tmp_path):
     text = report.write_report(tmp_path, make_contents()).read_text(encoding="utf-8")
-    assert "Only in part" in Page(text).text
+    assert "Unsure" in Page(text).text
     assert 'id="judged"' not in text
     assert 'id="listen"' not in text
 

@@ -9,15 +9,20 @@ import pytest
 from typer.testing import CliRunner
 
 from earmark import pipeline
+from earmark.artefacts import write_json
+from earmark.calibration import read_calibration
+from earmark.cli import app
 from earmark.errors import EarmarkError
 from earmark.judgements import JudgementStore
+from earmark.params import Recipe
 from earmark.relabel import read_relabelled, relabel
-from earmark.reviewing import prepare_queue, review_app
+from earmark.review.desk import open_desk
+from earmark.reviewing import open_store, prepare_queue, review_app
 from earmark.sampling import read_queue
 from earmark.scoring import Scores, write_scores
 from earmark.workspace import Workspace
 from reviews import answer_all
-from scenes import band_workspace
+from scenes import FOLDS, PROBE, band_workspace, scored_workspace
 
 
 @pytest.fixture
@@ -133,6 +138,41 @@ def test_a_queue_is_kept_until_other_parameters_are_asked_for(workspace: Workspa
     assert (workspace.review_folder / "queue.parquet").stat().st_mtime_ns == written
     earmark("queue", workspace.root, "--seed", 1)
     assert prepare_queue(workspace).digest != first.digest
+
+
+SMALL = Recipe.model_validate(
+    {
+        "students": [PROBE],
+        "cross_fit": FOLDS,
+        "sweep": {"discard_percents": [0, 20], "n_resamples": 100, "ignored_percent": 30},
+    }
+)
+
+
+def test_the_evaluation_splits_can_be_listened_to_and_then_judge_students(tmp_path: Path) -> None:
+    workspace, scores = scored_workspace(tmp_path / "w")
+    write_json(workspace.root / "recipe.json", SMALL.model_dump(mode="json"))
+    earmark("queue", workspace.root, "--held-out")
+    queue = read_queue(workspace)
+    heard = workspace.clips.join(queue.items, on="clip_id", how="semi")
+    assert set(heard["split"]) == {"tune", "eval"}
+    with open_store(workspace) as store:
+        desk = open_desk(workspace, SMALL, queue, store, ["ann"])
+        assert desk.scores.folder.name == "teacher-held-out"
+        assert desk.block("ann", 0)["items"]
+    listen(workspace)
+    assert earmark("precision", workspace.root)["n_judged"] > 0
+    assert earmark("relabel", workspace.root)["present"] > 0
+    CliRunner().invoke(app, ["sweep", str(workspace.root), "--workers", "1"])
+    results = pl.read_parquet(workspace.sweep_folder / "summary.parquet")
+    own = results.filter(metric="map", split="eval", discard_percent=20.0)
+    value = dict(own.select("labels", "value").iter_rows())
+    assert value["corrected"] == value["truth"]  # every implicit label was heard
+    assert len({value["given"], value["ignored"], value["corrected"]}) == 3
+    # Flags of the train split must not learn from what was heard of the evaluation splits.
+    assert read_calibration(workspace) is None
+    earmark("queue", workspace.root)
+    assert read_queue(workspace).items["clip_id"].is_in(scores.clip_ids.implode()).all()
 
 
 def test_verbs_say_what_has_to_come_first(workspace: Workspace) -> None:

@@ -1,20 +1,26 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from earmark.engine import LocalEngine
+from earmark.engine import Engine, LocalEngine, Task
 from earmark.errors import EarmarkError
+from earmark.model_card import read_card
+from earmark.models import cost
 from earmark.params import CrossFitParams, ModelParams, NetworkParams, SweepParams, TrainParams
+from earmark.progress import SILENT, Progress
 from earmark.scoring import Scores, cross_fit
 from earmark.strategies import parse_strategy
 from earmark.students import (
     Student,
     TrainSet,
     combine,
+    n_within,
     stacks,
     student_scores,
     students,
@@ -30,7 +36,11 @@ PROBE = NetworkParams(
     model=ModelParams(architecture="mlp_probe", n_hidden=16, dropout=0.2),
     train=TrainParams(epochs=3, batch_patches=16, learning_rate=1e-2, average_share=0.5),
 )
-CNN = NetworkParams(name="cnn", model=ModelParams(width=0.125), train=TrainParams(epochs=1))
+CNN = NetworkParams(
+    name="cnn",
+    model=ModelParams(width=0.125),
+    train=TrainParams(epochs=2, batch_patches=32, learning_rate=3e-3, average_share=0.5),
+)
 TEACHER = PROBE.model_copy(update={"name": "teacher"})
 ONE = LocalEngine(1)
 WHOLE = {"train": 1.0}
@@ -41,22 +51,92 @@ def scored(root: Path) -> tuple[Workspace, Scores]:
     return workspace, cross_fit(workspace, TEACHER, CrossFitParams(n_folds=2), engine=ONE)
 
 
-def listed(*names: str, seeds: tuple[int, ...] = (0,)) -> list[Student]:
+def listed(*names: str, seeds: tuple[int, ...] = (0,), of: NetworkParams = PROBE) -> list[Student]:
     strategies = [parse_strategy(name, [10]) for name in names]
     points = [(strategy, point) for strategy in strategies for point in strategy.points]
-    return combine([PROBE], WHOLE, seeds, points)
+    return combine([of], WHOLE, seeds, points)
 
 
-def test_probes_of_one_seed_train_in_one_stack_and_networks_one_by_one() -> None:
+def test_students_of_one_network_and_seed_train_in_one_stack() -> None:
     params = SweepParams(discard_percents=(0, 1), seeds=(0, 1), random_control_percents=(1,))
-    groups = stacks(students([PROBE, CNN], params))
-    assert sorted(len(group) for group in groups) == [1] * 6 + [3, 3]
-    assert all(group[0].point == 0 for group in groups if len(group) == 3)
+    groups = stacks(students([PROBE, CNN], params), n_classes=3)
+    assert [len(group) for group in groups] == [3, 3, 3, 3]
+    assert all(group[0].point == 0 for group in groups)
+    for group in groups:
+        assert len({(one.network.name, one.seed) for one in group}) == 1
 
 
 def test_students_of_one_loss_stand_together_in_a_stack() -> None:
-    (stack,) = stacks(listed("hill", "mask", "em@0.1,0.2", "soft"))
+    (stack,) = stacks(listed("hill", "mask", "em@0.1,0.2", "soft"), n_classes=3)
     assert [one.strategy.loss for one in stack] == ["bce", "bce", "em", "em", "hill"]
+
+
+def test_a_stack_of_networks_keeps_within_its_memory_and_leaves_no_worker_idle() -> None:
+    wanted = students(
+        [PROBE, CNN], SweepParams(discard_percents=tuple(range(7)), random_control_percents=())
+    )
+    one_gb = 20 * cost(CNN.model, 3).n_parameters / 1e9
+    for room, n_cuts, expected in [
+        (7.5, 1, [7]),
+        (3.5, 1, [2, 2, 3]),
+        (0.5, 1, [1] * 7),  # a student that is alone needs what it needs
+        (7.5, 2, [3, 4]),
+        (3.5, 4, [1, 2, 2, 2]),
+        (7.5, 99, [1] * 7),
+    ]:
+        groups = stacks(wanted, 3, stack_gb=room * one_gb, n_cuts=n_cuts)
+        assert [len(group) for group in groups] == [7, *expected], (room, n_cuts)
+        assert {one for group in groups for one in group} == set(wanted)
+
+
+def test_the_papers_sweep_of_probes_is_two_stacks_for_two_cores() -> None:
+    eighteen = SweepParams(discard_percents=tuple(range(18)), random_control_percents=(1,))
+    assert [len(group) for group in stacks(students([PROBE], eighteen), 3)] == [9, 10]
+
+
+def test_a_networks_room_counts_what_its_training_keeps() -> None:
+    paper = NetworkParams(name="x", model=ModelParams(architecture="resnet50"))
+    n_bytes = 4 * cost(paper.model, 527).n_parameters
+    for changes, n_copies in [({}, 4), ({"average_share": 0.5}, 5), ({"patience": 3}, 6)]:
+        network = paper.model_copy(update={"train": TrainParams.model_validate(changes)})
+        assert n_within(10.0, network, 527) == int(10e9 // (n_copies * n_bytes))
+    assert n_within(4.0, paper, 527) == 10
+    assert n_within(0.001, paper, 527) == 1
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """An engine that remembers what it was to do; told to be a cluster, or so many workers here."""
+
+    labels: list[str] = field(default_factory=list)
+    n_workers: int = 1
+
+    def map(self, tasks: Sequence[Task], progress: Progress = SILENT) -> list[object]:
+        self.labels.extend(task.label for task in tasks)
+        return ONE.map(tasks, progress)
+
+
+class Here(Elsewhere, LocalEngine):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("engine", "n_tasks"), [(Here(n_workers=1), 1), (Here(n_workers=2), 2), (Elsewhere(), 3)]
+)
+def test_students_are_stacked_as_far_as_no_worker_stands_idle(
+    tmp_path: Path, engine: Engine, n_tasks: int
+) -> None:
+    workspace, scores = scored(tmp_path)
+    wanted = students(
+        [CNN, PROBE], SweepParams(discard_percents=(0, 5, 10), random_control_percents=())
+    )
+    train_students(workspace, wanted, WHOLE, scores, engine=engine)
+    *networks, probes = engine.labels
+    assert len(networks) == n_tasks
+    assert all(name.startswith("cnn-train-seed0-") for name in networks)
+    assert len(read_card(workspace.model_folder(probes)).students) == 3
+    for student in wanted[:3]:
+        assert read_card(workspace.model_folder(student.name)).n_students == 1
 
 
 def test_a_student_in_a_stack_is_the_student_that_it_would_be_alone(tmp_path: Path) -> None:
@@ -170,8 +250,13 @@ def test_scores_of_other_clips_are_refused(tmp_path: Path) -> None:
         scores.folder, scores.clip_ids[1:], scores.class_ids, scores.logits[1:],
         scores.best_patches[1:], scores.out_of_fold, scores.digest,
     )  # fmt: skip
-    with pytest.raises(EarmarkError, match="not the 40 of the train split"):
+    clips = r"scored 39 clips \w{16}, and not the 40 clips \w{16} of the train split.*earmark score"
+    with pytest.raises(EarmarkError, match=clips):
         train_students(workspace, listed("mask"), WHOLE, shorter, engine=ONE)
+    others = replace(scores, class_ids=scores.class_ids[::-1])
+    classes = r"scored 3 classes \w{16}, and not the 3 classes \w{16}.*earmark score"
+    with pytest.raises(EarmarkError, match=classes):
+        train_students(workspace, listed("mask"), WHOLE, others, engine=ONE)
 
 
 def test_training_on_corrected_labels_needs_judgements(tmp_path: Path) -> None:

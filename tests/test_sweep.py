@@ -7,19 +7,12 @@ import polars as pl
 import pytest
 
 from earmark.engine import LocalEngine
-from earmark.params import CrossFitParams, ModelParams, NetworkParams, SweepParams, TrainParams
-from earmark.scoring import Scores, cross_fit
+from earmark.params import SweepParams
 from earmark.students import student_scores, students
 from earmark.sweep import read_sweep, run_sweep
 from earmark.workspace import Workspace
-from scenes import CLASS_IDS, band_workspace
+from scenes import CLASS_IDS, FOLDS, ONE, PROBE, scored_workspace
 
-PROBE = NetworkParams(
-    name="probe",
-    model=ModelParams(architecture="mlp_probe", n_hidden=16),
-    train=TrainParams(epochs=3, batch_patches=16, learning_rate=1e-2),
-)
-TEACHER = PROBE.model_copy(update={"name": "teacher"})
 SWEEP = SweepParams(
     discard_percents=(0, 20),
     random_control_percents=(20,),
@@ -29,17 +22,10 @@ SWEEP = SweepParams(
 )
 
 
-def scored_workspace(root: Path) -> tuple[Workspace, Scores]:
-    workspace = band_workspace(root)
-    return workspace, cross_fit(
-        workspace, TEACHER, CrossFitParams(n_folds=2), engine=LocalEngine(1)
-    )
-
-
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     workspace, scores = scored_workspace(tmp_path_factory.mktemp("sweep"))
-    run_sweep(workspace, [PROBE], SWEEP, scores, engine=LocalEngine(1))
+    run_sweep(workspace, [PROBE], SWEEP, scores, FOLDS, engine=ONE)
     return workspace
 
 
@@ -47,12 +33,18 @@ def test_every_student_has_every_metric_on_both_splits_and_label_sets(swept: Wor
     results = read_sweep(swept).results
     n_students = 2 * 2 * (2 + 1)  # train sets x seeds x (points + random control)
     assert len(students([PROBE], SWEEP)) == n_students
-    assert len(results) == n_students * 2 * 2 * 6
-    assert results.select("split", "labels").unique().height == 4
+    assert len(results) == n_students * 2 * 3 * 6
+    assert set(results["labels"]) == {"given", "ignored", "truth"}
+    assert results.select("split", "labels").unique().height == 6
     measured = results.filter(pl.col("value").is_finite())
     assert (measured["low"] <= measured["high"]).all()
     # Small samples flatter d' and AP, so a value may lie above its interval, but not far off it.
     assert (measured["value"] - measured["high"]).max() < 0.5
+
+
+def test_no_sweep_goes_without_its_random_control() -> None:
+    names = {one.strategy.name for one in students([PROBE], SweepParams())}
+    assert names == {"mask", "random"}
 
 
 def test_a_summary_joins_the_seeds(swept: Workspace) -> None:
@@ -91,6 +83,6 @@ def test_per_class_results_name_every_class(swept: Workspace) -> None:
 
 def test_the_same_sweep_gives_the_same_numbers(swept: Workspace, tmp_path: Path) -> None:
     workspace, scores = scored_workspace(tmp_path)
-    again = run_sweep(workspace, [PROBE], SWEEP, scores, engine=LocalEngine(2))
+    again = run_sweep(workspace, [PROBE], SWEEP, scores, FOLDS, engine=LocalEngine(2))
     for name, table in vars(read_sweep(swept)).items():
         assert getattr(again, name).equals(table, null_equal=True)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from earmark.errors import EarmarkError, EarmarkWarning, Stopped
 from earmark.losses import Targets
 from earmark.metrics import auc_per_class
 from earmark.models import Network
-from earmark.networks import AnyNetwork, load_network
+from earmark.networks import AnyNetwork
 from earmark.params import ModelParams, NetworkParams, SpecAugmentParams, TrainParams
 from earmark.progress import SILENT
 from earmark.scoring import readable_clips, tune_set
@@ -286,34 +287,6 @@ def test_patience_without_tune_clips_is_refused(workspace: Workspace, tmp_path: 
         train(changed(TINY, patience=2), training_set(workspace), tmp_path / "model", METER)
 
 
-def test_convolutional_students_in_a_stack_are_what_they_would_be_alone(
-    workspace: Workspace, tmp_path: Path
-) -> None:
-    data = training_set(workspace)
-
-    class OneIgnoresAll(AsLabelled):
-        """The second student ignores the first class."""
-
-        def targets(self, rows: np.ndarray) -> Targets:
-            told = super().targets(rows)
-            weight = told.weight.repeat(2, 1, 1)
-            weight[1, :, 0] = 0
-            return replace(told, weight=weight if self.n_students == 2 else weight[1:])
-
-    labels = data.supervision.labels
-    network = changed(TINY, average_share=0.5, weight_decay=0.01, precision="float64")
-    stack = replace(data, supervision=OneIgnoresAll(labels, 2))
-    alone = [data, replace(data, supervision=OneIgnoresAll(labels))]
-    together = train(network, stack, tmp_path / "stack", METER)
-    patches = torch.randn(3, 96, 64)
-    logits = together(patches)
-    assert torch.equal(logits, load_network(tmp_path / "stack")(patches))
-    for student, one in enumerate(alone):
-        trained = train(network, one, tmp_path / f"alone{student}", METER)
-        assert torch.allclose(logits[student], trained(patches), atol=1e-6)
-    assert not torch.allclose(logits[0], logits[1], atol=1e-3)
-
-
 def test_a_loss_that_explodes_names_the_clips(workspace: Workspace, tmp_path: Path) -> None:
     class Poisoned(AsLabelled):
         def targets(self, rows: np.ndarray) -> Targets:
@@ -326,8 +299,16 @@ def test_a_loss_that_explodes_names_the_clips(workspace: Workspace, tmp_path: Pa
         train(TINY, poisoned, tmp_path / "model", METER)
 
 
+NO_MEMORY = {
+    "cuda": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"),
+    "cpu": RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ..."),
+    "numpy": MemoryError(),
+}
+
+
+@pytest.mark.parametrize("where", NO_MEMORY)
 @pytest.mark.parametrize(
-    ("n_fitting", "advice"), [(5, "batch_patches = 4 fits"), (0, "not even one")]
+    ("n_fitting", "advice"), [(5, "batch_patches = 4 fits"), (0, "not even one example fits")]
 )
 def test_out_of_memory_says_which_batch_fits(
     workspace: Workspace,
@@ -335,17 +316,58 @@ def test_out_of_memory_says_which_batch_fits(
     monkeypatch: pytest.MonkeyPatch,
     n_fitting: int,
     advice: str,
+    where: str,
 ) -> None:
-    embed = Network.embed
+    embed, alive = Network.embed, []
 
     def hungry(self: Network, patches: torch.Tensor) -> torch.Tensor:
-        if len(patches) > n_fitting:
-            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")
+        taken = patches.clone()
+        n_taken = sum(one().shape[0] for one in alive if one() is not None) + len(taken)
+        alive.append(weakref.ref(taken))
+        if n_taken > n_fitting:  # what a step before it took must be free again
+            raise type(NO_MEMORY[where])(*NO_MEMORY[where].args)
         return embed(self, patches)
 
     monkeypatch.setattr(Network, "embed", hungry)
-    with pytest.raises(EarmarkError, match=rf"out of memory in a step of 16 patches.*{advice}"):
+    told = rf"out of memory in a step of 16 patches on cpu: {advice}; .*take a smaller network"
+    with pytest.raises(EarmarkError, match=told):
         train(TINY, training_set(workspace), tmp_path / "model", METER)
+
+
+def test_out_of_memory_in_a_stack_says_to_train_fewer_at_once(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError
+
+    data = training_set(workspace, n_students=3)
+    fewer = r"fewer than 3 students at once \(stack_gb\)"
+    with monkeypatch.context() as patch:
+        patch.setattr(Network, "embed", no_room)
+        with pytest.raises(EarmarkError, match=rf"in a step of 16 patches.*{fewer}"):
+            train(TINY, data, tmp_path / "model", METER)
+    monkeypatch.setattr(torch.optim, "AdamW", no_room)
+    with pytest.raises(EarmarkError, match=rf"out of memory for the weights on cpu.*{fewer}"):
+        train(TINY, data, tmp_path / "model", METER)
+
+
+def test_only_one_students_activations_are_in_memory(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive, n_most = [], []
+    embed = Network.embed
+
+    def watched(self: Network, patches: torch.Tensor) -> torch.Tensor:
+        features = embed(self, patches)
+        alive.append(weakref.ref(features))
+        n_most.append(sum(one() is not None for one in alive))
+        return features
+
+    monkeypatch.setattr(Network, "embed", watched)
+    network = changed(TINY, epochs=1, batch_patches=40)
+    train(network, training_set(workspace, n_students=3), tmp_path / "model", METER)
+    assert len(n_most) == 6  # two steps of three students
+    assert max(n_most) == 1
 
 
 def test_another_error_of_torch_is_not_taken_for_lack_of_memory(

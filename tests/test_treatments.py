@@ -105,7 +105,7 @@ def test_a_stack_mixes_losses_and_remembers_what_they_remember(tmp_path: Path) -
         own = alone.entries(logits[student : student + 1], targets.of(slice(0, 1)), moment)
         torch.testing.assert_close(together[student : student + 1], own)
     state = treated.state()
-    assert [len(turned) for turned in state.values()] == [2 * 4]  # ceil(12 x 30 %) of each
+    assert [len(turned) for turned in state.values()] == [4, 4]  # ceil(12 x 30 %) of each
     resumed = treated.of(told)
     resumed.load_state(state)
     first = Moment(0, 0, 1)
@@ -115,6 +115,22 @@ def test_a_stack_mixes_losses_and_remembers_what_they_remember(tmp_path: Path) -
     assert not torch.equal(
         resumed.entries(logits, targets, first), treated.of(told).entries(logits, targets, first)
     )
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_students_of_a_stack_can_be_asked_in_parts(size: int) -> None:
+    labels = LabelSet.from_dense(np.zeros((4, 3), int))
+    told = (Told(), Told(), Told(loss="hill"), Told(loss="ll-cp", point=30), Told(loss="ll-cp"))
+    whole = Treated(labels, np.arange(4), told)
+    parted, targets = whole.of(told), whole.targets(np.arange(4))
+    logits = torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(0))
+    for step in range(2):  # what was turned in the first is remembered in the second
+        moment = Moment(1, step, 2)
+        slices = [slice(first, first + size) for first in range(0, 5, size)]
+        parts = [parted.entries(logits[s], targets.of(s), moment, s) for s in slices]
+        assert torch.equal(torch.cat(parts), whole.entries(logits, targets, moment))
+    assert parted.state().keys() == whole.state().keys()
+    assert all(torch.equal(own, whole.state()[place]) for place, own in parted.state().items())
 
 
 def sources(folder: Path, **changes) -> FlagSources:

@@ -58,8 +58,10 @@ only those above it:
 - ``measured_card``: a model card with figures
 - ``held_out``: the teacher's scores of the evaluation splits
 - ``strategies``, ``treatments``: what becomes of flagged labels, by name and batch by batch
+- ``stacking``: students that train at once
 - ``students``: what each student is told, and their training
 - ``assessment``: students held against labels, with the calibration controls
+- ``student_cards``: the model cards of students, with their figures
 - ``sweep``: students at all operating points
 - ``compare``, ``iterating``: strategies against one another; students as the next teachers
 - ``figures``: the paper's figures and ours
@@ -68,6 +70,7 @@ only those above it:
 - ``tables``, ``class_tables``, ``comparison_tables``: the paper's tables and ours, as CSV and LaTeX
 - ``bench_figures``: strategies compared, rounds of teaching, trainings
 - ``charts``: what the report's page draws and tells
+- ``summary``: what a run found, in plain words
 - ``page_parts``, ``report_figures``, ``heard``, ``methods``: the parts of the report
 - ``report``: one self-contained page
 - ``pipeline``: all stages of one run

@@ -2,7 +2,7 @@
 
 Evaluation sets have missing labels too, so there are several bases of judgement: the labels as
 ``given``; flagged labels ``ignored``, by the teacher's scores of clips that it never saw; labels
-``corrected`` by judgements; and the ``truth`` of a simulated dataset.
+``corrected``, on splits that raters listened to; and the ``truth`` of a simulated dataset.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from earmark.engine import LOCAL, Engine, Task
 from earmark.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
 from earmark.flagging import ignored, thresholds
 from earmark.frames import FrameStore
+from earmark.held_out import can_score, score_held_out
 from earmark.intervals import Draws, resample_weights, with_seeds
 from earmark.labels import LabelSet
 from earmark.metrics import lwlrap, mean_over_classes, resampled_lwlrap_per_class
-from earmark.named_labels import has_corrected, read_labels
+from earmark.named_labels import CORRECTED, has_corrected, read_labels
 from earmark.offsets import apply_offset, fit_class_offsets, fit_prior_offset, smoothed_priors
+from earmark.params import CompareParams, CrossFitParams, SweepParams
 from earmark.progress import SILENT, Meter, Progress
+from earmark.relabel import read_relabelled
 from earmark.scoring import Scores, readable_clips
 from earmark.students import EVALUATED_SPLITS, Student, student_scores
 from earmark.workspace import Split, Workspace
@@ -135,22 +138,55 @@ class MarkBook:
         return with_seeds([self.gain(basis, run, metric) for run in runs])
 
 
+def find_bases(
+    workspace: Workspace,
+    params: SweepParams | CompareParams,
+    scores: Scores,
+    cross_fit: CrossFitParams,
+    *,
+    engine: Engine = LOCAL,
+    progress: Progress = SILENT,
+) -> list[Basis]:
+    """List what students can be held against, and make the scores that this takes.
+
+    ``scores`` are the teacher's of the train split, made with ``cross_fit``. Its networks score the
+    evaluated splits too, so that suspect labels can be left out there; a teacher from elsewhere,
+    which left scores and no networks, cannot, and ``ignored`` is not among the bases.
+    """
+    folds = cross_fit.model_copy(update={"in_sample": not scores.out_of_fold})
+    teacher = ""
+    if can_score(workspace, scores.folder.name, folds):
+        held_out = score_held_out(workspace, scores, folds, engine=engine, progress=progress)
+        teacher = held_out.folder.name
+    return bases(workspace, params.n_resamples, teacher, params.ignored_percent)
+
+
 def bases(
     workspace: Workspace, n_resamples: int, teacher: str = "", ignored_percent: float = 0.0
 ) -> list[Basis]:
     """List what students can be held against in a workspace, on both evaluated splits.
 
-    ``ignored`` is among them if a teacher's scores of these splits are named.
+    ``ignored`` is among them if a teacher's scores of these splits are named, and ``corrected``
+    on a split whose labels raters judged: elsewhere they are the labels as given.
     """
-    names = ["given"]
-    names += ["ignored"] if teacher else []
-    names += ["corrected"] if has_corrected(workspace) else []
-    names += ["truth"] if workspace.truth is not None else []
-    return [
-        Basis(split, name, n_resamples, *((teacher, ignored_percent) if name == "ignored" else ()))
-        for split in EVALUATED_SPLITS
-        for name in names
-    ]
+    found = []
+    for split in EVALUATED_SPLITS:
+        found.append(Basis(split, "given", n_resamples))
+        if teacher:
+            found.append(Basis(split, "ignored", n_resamples, teacher, ignored_percent))
+        if split in _judged_splits(workspace):
+            found.append(Basis(split, CORRECTED, n_resamples))
+        if workspace.truth is not None:
+            found.append(Basis(split, "truth", n_resamples))
+    return found
+
+
+def _judged_splits(workspace: Workspace) -> set[str]:
+    """Return the splits of the clips whose labels judgements have changed or settled."""
+    if not has_corrected(workspace):
+        return set()
+    judged = read_relabelled(workspace, CORRECTED).changes.select("clip_id")
+    return set(workspace.clips.join(judged, on="clip_id", how="semi")["split"])
 
 
 def mark_students(

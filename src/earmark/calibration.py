@@ -57,10 +57,16 @@ def calibrated_chance(
 
 
 def read_calibration(workspace: Workspace) -> pl.DataFrame | None:
-    """Calibrate by the workspace's own review; None where no flag was judged yet."""
+    """Calibrate by the workspace's own review; None where no flag of the train split was judged.
+
+    What was heard of the evaluation splits tells nothing here, lest students learn from it.
+    """
     if not workspace.judgements_path.exists():
         return None
     queue = read_queue(workspace)
+    heard = workspace.clips.join(queue.items, on="clip_id", how="semi")
+    if (heard["split"] != "train").any():
+        return None
     with JudgementStore(workspace.judgements_path, must_exist=True) as store:
         judgements = store.current()
     is_judged = tally(queue, judgements)["n_judged"].sum() > 0

@@ -89,8 +89,8 @@ def performance_charts(results: pl.DataFrame) -> dict[str, dict[str, Chart]]:
 
 
 def bases_of(results: pl.DataFrame) -> list[str]:
-    """List the labels that results are judged by, in the order in which they are shown."""
-    there = set(results["labels"])
+    """List the labels that results on eval are judged by, in the order in which they are shown."""
+    there = set(results.filter(split="eval")["labels"])
     return [labels for labels in BASIS_NAMES if labels in there]
 
 

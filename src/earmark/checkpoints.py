@@ -8,7 +8,6 @@ schedulers send before they kill, is answered with a checkpoint.
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import threading
 import time
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -32,9 +31,10 @@ SAVED_AS_THEY_ARE = (
     "n_averaged",
     "epoch",
     "step",
-    "loss_sum",
+    "loss_sums",
     "seconds",
     "history",
+    "history_by_student",
     "best",
     "best_marks",
     "n_waits",
@@ -55,10 +55,13 @@ class Run:
     epoch: int = 0
     step: int = 0
     """The epoch and the step within it that come next."""
-    loss_sum: float = 0.0
+    loss_sums: list[float] = field(default_factory=list)
+    """Of each student, over the steps of this epoch."""
     seconds: float = 0.0
     """Of this epoch, so far."""
     history: list[dict[str, float]] = field(default_factory=list)
+    history_by_student: list[dict[str, float]] = field(default_factory=list)
+    """The same for each student of a stack, as long as it would have trained alone."""
     best: dict[str, Tensor] = field(default_factory=dict)
     """Each student's weights after its best epoch; empty without early stopping."""
     best_marks: list[float] = field(default_factory=list)
@@ -143,15 +146,20 @@ def _read_checkpoint(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        state: dict[str, Any] = torch.load(path, map_location=replicas.device(), weights_only=True)
-    except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
+        state: Any = torch.load(path, map_location=replicas.device(), weights_only=True)
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:  # damaged bytes lead torch's reader into errors of any kind
+        reason = str(error).partition("\n")[0][:100]
         raise EarmarkError(
-            f"{path}: not a checkpoint that can be read ({error}); delete it to begin anew"
+            f"{path}: not a checkpoint that can be read, though {path.stat().st_size:,} bytes long "
+            f"({reason}); delete it to begin anew"
         ) from None
-    missing = {"digest", "network", "optimiser", "scaler", *SAVED_AS_THEY_ARE} - state.keys()
+    known = state.keys() if isinstance(state, dict) else set()
+    missing = {"digest", "network", "optimiser", "scaler", *SAVED_AS_THEY_ARE} - known
     if missing:
         raise EarmarkError(
             f"{path}: written by another version of earmark (no {', '.join(sorted(missing))}); "
             "delete it to begin anew"
         )
-    return state
+    return cast(dict[str, Any], state)

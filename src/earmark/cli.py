@@ -28,10 +28,12 @@ from earmark.console import (
     Work,
     Workers,
     after_import,
+    check_frames,
     chosen_cluster,
     chosen_engine,
     chosen_recipe,
     keep_recipe,
+    open_scored,
     tell,
 )
 from earmark.errors import EarmarkError, Stopped, nearest
@@ -398,11 +400,8 @@ def flag(
 ) -> None:
     """Flag the top-scored implicit labels of each class, and write all 18 thresholds."""
     from earmark import pipeline
-    from earmark.scoring import Scores
-    from earmark.workspace import Workspace
 
-    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
-    scores = Scores.open(workspace.scores_folder(chosen.teacher.name))
+    workspace, _, scores = open_scored(work, recipe)
     if policy not in ("percentile", "precision"):
         raise EarmarkError(f"--policy is percentile or precision, got {policy!r}")
     least = target if policy == "precision" else None
@@ -432,21 +431,20 @@ def sweep(
     With ``--labels corrected`` also on the labels that judgements corrected, alone and ignoring.
     """
     from earmark.progress import Display
-    from earmark.scoring import Scores
     from earmark.sweep import run_sweep
-    from earmark.workspace import Workspace
 
     if labels not in (None, "given", "corrected"):
         raise EarmarkError(f"--labels is given or corrected, got {labels!r}")
-    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
+    workspace, chosen, scores = open_scored(work, recipe)
+    check_frames(workspace, chosen)
     params = chosen.sweep.model_copy(update={"labels": labels or chosen.sweep.labels})
-    scores = Scores.open(workspace.scores_folder(chosen.teacher.name))
     with Display() as progress:
         run_sweep(
             workspace,
             chosen.students,
             params,
             scores,
+            chosen.cross_fit,
             engine=chosen_engine(workers, engine, chosen.resources),
             progress=progress,
         )
@@ -504,11 +502,8 @@ def export(
 ) -> None:
     """Write the enhanced label set of one operating point: explicit labels and ignored ones."""
     from earmark import pipeline
-    from earmark.scoring import Scores
-    from earmark.workspace import Workspace
 
-    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
-    scores = Scores.open(workspace.scores_folder(chosen.teacher.name))
+    workspace, _, scores = open_scored(work, recipe)
     n_rows = pipeline.export_labels(workspace, scores, discard_percent, to, labels)
     tell(as_json, wrote=to, rows=n_rows)
 
@@ -536,7 +531,7 @@ def _share_or_mean(quantile: str | None) -> float | str | None:
 
 def _print_outcome(outcome: Any, recipe: Recipe) -> None:
     """Print what a newcomer wants to see at the end of a run."""
-    from earmark.report import summary_lines
+    from earmark.summary import summary_lines
 
     print()
     for line in summary_lines(outcome.sweep.summary, outcome.judged, recipe.report.flag_percent):

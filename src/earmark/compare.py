@@ -5,28 +5,31 @@ point of each is chosen on ``tune``: the mildest within one standard error of it
 measured on ``eval``, as a difference from the baseline that takes labels as they are: with an
 interval over clips and seeds, another over classes, and a p-value corrected for the number of
 strategies. Beside it stands what choosing on ``eval`` itself would have given, as the paper did.
+
+Oracles know the truth, which nobody has, and the random control knows nothing: they are measured
+like any other, but they are no hypotheses, and take no part in choosing and testing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import polars as pl
 
 from earmark.artefacts import read_table, write_table
-from earmark.assessment import METRICS, Basis, MarkBook, bases, mark_students
+from earmark.assessment import METRICS, Basis, MarkBook
 from earmark.engine import LOCAL, Engine
 from earmark.errors import EarmarkError
-from earmark.held_out import can_score, score_held_out
 from earmark.intervals import Draws, holm, mildest_within_one_error, over_classes, p_value
 from earmark.params import CompareParams, CrossFitParams, NetworkParams
 from earmark.progress import SILENT, Progress
 from earmark.scoring import Scores
 from earmark.strategies import BASELINE, Strategy, parse_strategy
-from earmark.students import Student, combine, train_students
-from earmark.sweep import Row, by_seed, measured
+from earmark.students import Student, combine
+from earmark.sweep import Row, by_seed, measured, train_and_mark
 from earmark.workspace import Workspace
 
 PER_CLASS = {
@@ -37,6 +40,9 @@ PER_CLASS = {
 }
 """The column of the table per class behind an overall metric."""
 
+Role = Literal["baseline", "tested", "control", "oracle"]
+"""What a strategy is in a comparison: only those that are ``tested`` are on offer to a user."""
+
 _GROUP = ["student", "train_set", "labels", "metric"]
 
 
@@ -45,12 +51,12 @@ class Comparison:
     """The tables of a comparison.
 
     ``points`` has one row per student, train set, strategy, point, split, labels and metric:
-    value and difference from the baseline with 90 % intervals over clips and seeds (``low``,
-    ``high``, ``difference_low``, ``difference_high``) and over classes (``classes_low``,
-    ``classes_high``; null for the calibrated metrics), and the p-value ``p``.
+    the strategy's ``role``, value and difference from the baseline with 90 % intervals over clips
+    and seeds (``low``, ``high``, ``difference_low``, ``difference_high``) and over classes
+    (``classes_low``, ``classes_high``; null for the calibrated metrics), and the p-value ``p``.
     ``choices`` has one row per student, train set, strategy, labels and metric on ``eval``, at the
-    point chosen on ``tune``: the same columns, ``p_holm``, and the paper's way beside it:
-    ``chosen_on_eval_point``, ``chosen_on_eval``.
+    point chosen on ``tune``: the same columns, ``p_holm`` (null unless tested), and the paper's way
+    beside it: ``chosen_on_eval_point``, ``chosen_on_eval``.
     """
 
     points: pl.DataFrame
@@ -69,21 +75,16 @@ def run_compare(
 ) -> Comparison:
     """Train every strategy's students, measure them, choose points, and write the tables.
 
-    ``scores`` are the teacher's of the train split, made with ``cross_fit``. Where its networks
-    are there, they score the evaluation splits too, and results are also given without the labels
-    that are suspect there.
+    For ``scores`` and ``cross_fit`` see :func:`earmark.sweep.train_and_mark`.
     """
     strategies = [parse_strategy(text, params.discard_percents) for text in params.strategies]
     _check(workspace, strategies)
     points = [(strategy, point) for strategy in strategies for point in strategy.points]
-    wanted = combine(networks, params.train_sets, params.seeds, [(BASELINE, 0.0), *points])
-    train_students(workspace, wanted, params.train_sets, scores, engine=engine, progress=progress)
-    teacher = ""
-    if can_score(workspace, scores.folder.name, cross_fit):
-        held_out = score_held_out(workspace, scores, cross_fit, engine=engine, progress=progress)
-        teacher = held_out.folder.name
-    against = bases(workspace, params.n_resamples, teacher, params.ignored_percent)
-    book = mark_students(workspace, wanted, against, engine=engine, progress=progress)
+    everyone = combine(networks, params.train_sets, params.seeds, [(BASELINE, 0.0), *points])
+    wanted = list(dict.fromkeys(everyone))  # a mask of 0 per cent is the baseline
+    book = train_and_mark(
+        workspace, wanted, params, scores, cross_fit, engine=engine, progress=progress
+    )
     comparison = compare(book, wanted, params.choose_by)
     for name, table in vars(comparison).items():
         write_table(workspace.compare_folder / f"{name}.parquet", table)
@@ -119,11 +120,10 @@ def read_comparison(workspace: Workspace) -> Comparison:
 def with_holm(choices: pl.DataFrame) -> pl.DataFrame:
     """Add ``p_holm``: p-values corrected for the number of strategies in each comparison.
 
-    A comparison is one student, train set, labels and metric. Baseline and random control are no
-    hypotheses, and have none.
+    A comparison is one student, train set, labels and metric. Baseline, random control and oracles
+    are no hypotheses, and have none.
     """
-    is_tested = ~choices["strategy"].is_in(["baseline", "random"])
-    parts = choices.filter(is_tested).partition_by(*_GROUP, maintain_order=True)
+    parts = choices.filter(role="tested").partition_by(*_GROUP, maintain_order=True)
     corrected = [
         part.select(*_GROUP, "strategy", p_holm=pl.Series(holm(part["p"].to_list())))
         for part in parts
@@ -164,12 +164,23 @@ def identify(runs: Sequence[Student], basis: Basis, metric: str) -> Row:
         "student": runs[0].network.name,
         "train_set": runs[0].train_set,
         "strategy": _name(runs[0]),
+        "role": role_of(runs[0]),
         "point": runs[0].point,
         "n_seeds": len(runs),
+        "seeds": ", ".join(str(run.seed) for run in runs),
         "split": basis.split,
         "labels": basis.labels,
         "metric": metric,
     }
+
+
+def role_of(student: Student) -> Role:
+    """Tell what a student's strategy is in a comparison."""
+    if student == student.baseline:
+        return "baseline"
+    if student.strategy.needs_truth:
+        return "oracle"
+    return "control" if student.strategy.policy == "random" else "tested"
 
 
 def _name(student: Student) -> str:
@@ -216,18 +227,21 @@ def _lines(wanted: Sequence[Student]) -> list[_Line]:
 
 
 def _choose(book: MarkBook, lines: Sequence[_Line], choose_by: str) -> list[float | None]:
-    """Return the chosen point of every line; None stands for doing nothing.
+    """Return the point of every line; None stands for doing nothing.
 
-    The random control is not chosen but taken where the mask is, or as near as it has a point.
+    Only what is tested is chosen. An oracle always acts, and most have one point; the random
+    control is taken where the mask is, or as near as it has a point.
     """
     basis = next(one for one in book.bases if (one.split, one.labels) == ("tune", "given"))
     chosen: dict[tuple[str, str, str], float | None] = {}
     for line in lines:
-        draws: dict[float | None, Draws] = {None: book.gains(basis, line.baselines, choose_by)}
+        draws: dict[float | None, Draws] = {}
+        if role_of(line.first) != "oracle":
+            draws[None] = book.gains(basis, line.baselines, choose_by)
         draws |= {point: book.gains(basis, runs, choose_by) for point, runs in line.runs.items()}
         chosen[_key(line)] = mildest_within_one_error(draws)
     for line in lines:
-        if line.first.strategy.policy == "random":
+        if role_of(line.first) == "control":
             wanted = chosen.get((*_key(line)[:2], "mask")) or 0.0
             chosen[_key(line)] = min(line.runs, key=lambda point: abs(point - wanted))
     return [chosen[_key(line)] for line in lines]
@@ -251,6 +265,7 @@ def _choice_row(
     return {
         **(nothing if chosen is None else at[chosen]),
         "strategy": line.name,
+        "role": role_of(line.first),
         "point": chosen,
         "chosen_on_eval_point": papers["point"],
         "chosen_on_eval": papers["value"],

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import polars as pl
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from earmark.console import (
     AsJson,
@@ -15,12 +19,19 @@ from earmark.console import (
     RecipeOption,
     Work,
     Workers,
+    check_frames,
     chosen_engine,
-    chosen_recipe,
+    open_scored,
     tell,
 )
+from earmark.engine import Engine
 from earmark.errors import EarmarkError
 from earmark.params import CompareParams, Recipe
+from earmark.progress import Display, Progress
+
+if TYPE_CHECKING:
+    from earmark.scoring import Scores
+    from earmark.workspace import Workspace
 
 compare_app = typer.Typer()
 
@@ -32,9 +43,6 @@ Seeds = Annotated[str | None, typer.Option(help="Numbers with commas between: 0,
 Percents = Annotated[
     str | None, typer.Option("--points", help="Discard percents with commas between.")
 ]
-
-SHOWN_METRICS = ("lwlrap", "lwlrap_calibrated", "d_prime_all", "map")
-"""Columns of the table that ``compare`` prints; the files hold all."""
 
 
 @compare_app.command()
@@ -53,31 +61,22 @@ def compare(
 ) -> None:
     """Compare strategies: points chosen on tune, differences on eval with honest intervals."""
     from earmark.compare import run_compare
-    from earmark.progress import Display
-    from earmark.scoring import Scores
-    from earmark.workspace import Workspace
 
-    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
-    params = _params(chosen, strategy, points, seeds, choose_by)
-    scores = Scores.open(workspace.scores_folder(chosen.teacher.name))
-    with Display() as progress:
+    with _open_bench(work, recipe, workers, engine) as bench:
+        params = _params(bench.recipe, strategy, points, seeds, choose_by)
         comparison = run_compare(
-            workspace,
-            chosen.students,
+            bench.workspace,
+            bench.recipe.students,
             params,
-            scores,
-            chosen.cross_fit,
-            engine=chosen_engine(workers, engine, chosen.resources),
-            progress=progress,
+            bench.scores,
+            bench.recipe.cross_fit,
+            engine=bench.engine,
+            progress=bench.progress,
         )
     if not as_json:
         _print_choices(comparison.choices, params.choose_by)
-    tell(
-        as_json,
-        next_command=f"earmark report {work}",
-        wrote=workspace.compare_folder,
-        strategies=len(params.strategies),
-    )
+    facts = {"wrote": bench.workspace.compare_folder, "strategies": len(params.strategies)}
+    tell(as_json, next_command=f"earmark report {work}", **facts)
 
 
 @compare_app.command()
@@ -93,28 +92,45 @@ def iterate(
 ) -> None:
     """Let students become teachers for some rounds, and measure every round."""
     from earmark.iterating import run_rounds
-    from earmark.progress import Display
-    from earmark.scoring import Scores
-    from earmark.workspace import Workspace
 
-    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
-    params = _params(chosen, None, None, seeds, None)
-    scores = Scores.open(workspace.scores_folder(chosen.teacher.name))
-    with Display() as progress:
+    with _open_bench(work, recipe, workers, engine) as bench:
         curve = run_rounds(
-            workspace,
-            chosen.students[0],
-            params,
+            bench.workspace,
+            bench.recipe.students[0],
+            _params(bench.recipe, None, None, seeds, None),
             strategy,
-            scores,
-            chosen.cross_fit,
+            bench.scores,
+            bench.recipe.cross_fit,
             rounds,
-            engine=chosen_engine(workers, engine, chosen.resources),
-            progress=progress,
+            engine=bench.engine,
+            progress=bench.progress,
         )
     if not as_json:
         _print_rounds(curve)
-    tell(as_json, wrote=workspace.compare_folder / "rounds.parquet", rounds=rounds)
+    facts = {"wrote": bench.workspace.compare_folder / "rounds.parquet", "rounds": rounds}
+    tell(as_json, next_command=f"earmark report {work}", **facts)
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """What both verbs work on, and where they run."""
+
+    workspace: Workspace
+    recipe: Recipe
+    scores: Scores
+    engine: Engine
+    progress: Progress
+
+
+@contextmanager
+def _open_bench(
+    work: Path, recipe: str | None, workers: int | None, engine: str
+) -> Iterator[_Bench]:
+    workspace, chosen, scores = open_scored(work, recipe)
+    check_frames(workspace, chosen)
+    where = chosen_engine(workers, engine, chosen.resources)
+    with Display() as progress:
+        yield _Bench(workspace, chosen, scores, where, progress)
 
 
 def _params(
@@ -147,10 +163,13 @@ def _numbers(option: str, text: str) -> list[float]:
 
 def _print_choices(choices: pl.DataFrame, choose_by: str) -> None:
     """Print each strategy's worth on eval, at the point chosen on tune."""
-    given = choices.filter(labels="given")
+    from earmark.charts import bases_of
+    from earmark.comparison_tables import SHOWN_METRICS, comparison_headline, named_by_role
+
+    given = named_by_role(choices.filter(labels="given"))
     for line in given.partition_by("student", "train_set", maintain_order=True):
         title = f"{line['student'][0]}, {line['train_set'][0]}: eval, chosen by {choose_by} on tune"
-        table = Table("strategy", "point", *SHOWN_METRICS, "p (Holm)", "on eval*", title=title)
+        table = _table(["strategy", "point", *SHOWN_METRICS, "p (Holm)", "on eval*"], title)
         for own in line.partition_by("strategy", maintain_order=True):
             cells = {row["metric"]: row for row in own.iter_rows(named=True)}
             chosen = cells[choose_by]
@@ -163,8 +182,15 @@ def _print_choices(choices: pl.DataFrame, choose_by: str) -> None:
                 f"{chosen['chosen_on_eval']:.3f} at {chosen['chosen_on_eval_point']:g}",
             )
         Console().print(table)
-    print("differences with 90 % intervals over clips and seeds;")
+    print("differences with 90 % intervals over clips and seeds; oracles and controls not tested;")
     print(f"* {choose_by} at the point chosen on eval itself, as the paper did")
+    print(f"by the labels as given; the report has them by: {', '.join(bases_of(choices))}")
+    print(comparison_headline(choices))
+
+
+def _table(names: Sequence[str], title: str) -> Table:
+    """Return an empty table that breaks numbers on a narrow terminal, and never cuts them off."""
+    return Table(*(Column(name, overflow="fold") for name in names), title=title)
 
 
 def _cell(row: dict[str, float]) -> str:
@@ -173,9 +199,12 @@ def _cell(row: dict[str, float]) -> str:
 
 
 def _print_rounds(curve: pl.DataFrame) -> None:
-    table = Table("round", *SHOWN_METRICS, title="eval, labels as given")
+    from earmark.comparison_tables import SHOWN_METRICS, rounds_told
+
+    table = _table(["round", *SHOWN_METRICS], "eval, labels as given")
     shown = curve.filter(split="eval", labels="given")
     for own in shown.partition_by("train_set", "round", maintain_order=True):
         cells = {row["metric"]: row for row in own.iter_rows(named=True)}
         table.add_row(str(own["round"][0]), *(_cell(cells[metric]) for metric in SHOWN_METRICS))
     Console().print(table)
+    print(rounds_told(curve))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,10 @@ from earmark.engine import LOCAL, Engine, LocalEngine
 from earmark.errors import EarmarkError
 from earmark.params import Recipe, ResourceParams
 from earmark.ray_engine import RayEngine
+
+if TYPE_CHECKING:
+    from earmark.scoring import Scores
+    from earmark.workspace import Workspace
 
 Work = Annotated[Path, typer.Argument(help="The workspace folder.", metavar="WORK")]
 WorkOption = Annotated[Path, typer.Option("--work", help="The workspace folder to write.")]
@@ -65,6 +69,23 @@ def chosen_recipe(work: Path, recipe: str | None) -> Recipe:
         return chosen
     kept = work / "recipe.json"
     return Recipe.model_validate(read_json(kept)) if kept.exists() else Recipe()
+
+
+def open_scored(work: Path, recipe: str | None) -> tuple[Workspace, Recipe, Scores]:
+    """Open a workspace, the recipe asked for, and its teacher's scores of the train split."""
+    from earmark.scoring import Scores
+    from earmark.workspace import Workspace
+
+    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
+    return workspace, chosen, Scores.open(workspace.scores_folder(chosen.teacher.name))
+
+
+def check_frames(workspace: Workspace, recipe: Recipe) -> None:
+    """Refuse a workspace whose frames were made with another front end than the recipe's."""
+    from earmark.examples import check_front_end
+    from earmark.frames import FrameStore
+
+    check_front_end(FrameStore.open(workspace.frames_folder), recipe.front_end)
 
 
 def keep_recipe(work: Path, recipe: Recipe) -> None:

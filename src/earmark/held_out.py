@@ -6,18 +6,20 @@ its score is the mean of their logits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.artefacts import is_current, read_json
+from earmark.artefacts import is_current
 from earmark.engine import LOCAL, Engine, Task
 from earmark.errors import EarmarkError
 from earmark.examples import examples_of
 from earmark.frames import FrameStore
+from earmark.model_card import read_params
 from earmark.networks import load_network
-from earmark.params import CrossFitParams, ModelParams, digest
+from earmark.params import CrossFitParams, digest
 from earmark.progress import SILENT, Meter, Progress
 from earmark.scoring import Scores, readable_clips, score_clips, write_scores
 from earmark.workspace import Workspace
@@ -37,7 +39,7 @@ def score_held_out(
     scores but no network, and cannot be asked again.
     """
     teacher = scores.folder.name
-    folder = workspace.scores_folder(f"{teacher}-held-out")
+    folder = held_out_folder(workspace, teacher)
     run_digest = digest("held out", scores.digest)
     if is_current(folder, run_digest):
         return Scores.open(folder)
@@ -50,7 +52,7 @@ def score_held_out(
     store = FrameStore.open(workspace.frames_folder)
     parts = [readable_clips(workspace, store, split).store_rows for split in ("tune", "eval")]
     rows = np.concatenate(parts)
-    shared = {"frames_folder": store.folder, "rows": rows}
+    shared = {"frames_folder": store.folder, "rows": rows, "class_ids": scores.class_ids}
     tasks = [
         Task(f"{path.name}, tune and eval", _score, {"model": path, **shared}, len(rows), "clips")
         for path in models
@@ -67,6 +69,11 @@ def score_held_out(
     )
 
 
+def held_out_folder(workspace: Workspace, teacher: str) -> Path:
+    """Return the folder of a teacher's scores of the tune and eval splits."""
+    return workspace.scores_folder(f"{teacher}-held-out")
+
+
 def can_score(workspace: Workspace, teacher: str, params: CrossFitParams) -> bool:
     """Tell whether all networks of a teacher are there."""
     folders = teacher_folders(workspace, teacher, params)
@@ -80,12 +87,15 @@ def teacher_folders(workspace: Workspace, teacher: str, params: CrossFitParams) 
 
 
 def _score(
-    model: Path, frames_folder: Path, rows: NDArray[np.int64], meter: Meter
+    model: Path,
+    frames_folder: Path,
+    rows: NDArray[np.int64],
+    class_ids: Sequence[str],
+    meter: Meter,
 ) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
     """Return logits and best patches [clip, class] of some clips by one network."""
     store = FrameStore.open(frames_folder)
-    network = load_network(model)
-    params = ModelParams.model_validate(read_json(model / "params.json")["model"])
-    (logits,), best = score_clips(network, examples_of(params, store, rows))
+    network = load_network(model, store, class_ids)
+    (logits,), best = score_clips(network, examples_of(read_params(model).model, store, rows))
     meter.advance(len(rows))
     return logits, best

@@ -16,6 +16,12 @@ import polars as pl
 
 from earmark.artefacts import read_table, write_table
 
+Rows = Sequence[Mapping[str, float]]
+"""A history: a row for each epoch, or for each epoch and student."""
+
+BY_STUDENT = "history_by_student.csv"
+"""The history of a stack, a row for each epoch and student."""
+
 
 class Course(Protocol):
     """Where the numbers of a run are shown while it lasts."""
@@ -24,13 +30,28 @@ class Course(Protocol):
         """Show some numbers of a step, which counts from 0 through all epochs."""
 
 
-def write_history(folder: Path, rows: Sequence[Mapping[str, float]]) -> None:
+def write_history(folder: Path, rows: Rows, by_student: Rows = ()) -> None:
     """Write ``history.csv``: a row for each epoch.
 
     ``loss`` is the mean over steps and students; ``learning_rate`` that of the last step;
     ``tune_lwlrap`` and ``tune_loss``, where the tune split was measured, are means over students.
+    ``by_student``, the same with a ``student`` from 0, goes to ``history_by_student.csv``.
     """
     write_table(folder / "history.csv", pl.DataFrame(list(rows)))
+    if by_student:
+        write_table(folder / BY_STUDENT, pl.DataFrame(list(by_student)))
+
+
+def split_history(folder: Path) -> list[Rows]:
+    """Read the histories of a stack's students, each as if it had trained alone."""
+    table = read_table(folder / BY_STUDENT).partition_by("student", maintain_order=True)
+    return [own.drop("student").to_dicts() for own in table]
+
+
+def forget_history(folder: Path) -> None:
+    """Remove the histories of a stack whose students have taken theirs; TensorBoard's stays."""
+    for name in ("history.csv", BY_STUDENT):
+        (folder / name).unlink(missing_ok=True)
 
 
 def read_histories(models_folder: Path) -> dict[str, pl.DataFrame]:

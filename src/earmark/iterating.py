@@ -13,7 +13,7 @@ from dataclasses import replace
 import polars as pl
 
 from earmark.artefacts import write_table
-from earmark.assessment import METRICS, bases, mark_students
+from earmark.assessment import METRICS, find_bases, mark_students
 from earmark.compare import identify
 from earmark.engine import LOCAL, Engine
 from earmark.errors import EarmarkError
@@ -22,6 +22,7 @@ from earmark.params import CompareParams, CrossFitParams, NetworkParams
 from earmark.progress import SILENT, Progress
 from earmark.scoring import Scores, cross_fit
 from earmark.strategies import Strategy, parse_strategy
+from earmark.student_cards import write_student_cards
 from earmark.students import Student, TrainSet, combine, train_students
 from earmark.sweep import by_seed, measured
 from earmark.workspace import Workspace
@@ -47,6 +48,7 @@ def run_rounds(
     baseline.
     """
     chosen, point = one_point(strategy, params)
+    against = find_bases(workspace, params, scores, folds, engine=engine, progress=progress)
     runs = combine([network], params.train_sets, params.seeds, [(chosen, point)])
     wanted: list[Student] = []
     for number in range(n_rounds + 1):
@@ -56,11 +58,17 @@ def run_rounds(
         own = [replace(run, round=number) for run in runs]
         known = [*(run.baseline for run in own), *own]
         train_students(
-            workspace, known, params.train_sets, scores, engine=engine, progress=progress
+            workspace,
+            known,
+            params.train_sets,
+            scores,
+            stack_gb=params.stack_gb,
+            engine=engine,
+            progress=progress,
         )
         wanted += own
-    against = bases(workspace, params.n_resamples)
     book = mark_students(workspace, wanted, against, engine=engine, progress=progress)
+    write_student_cards(workspace, book)
     curve = pl.DataFrame(
         [
             {**identify(own, basis, metric), "round": own[0].round}

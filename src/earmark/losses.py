@@ -123,7 +123,12 @@ def norms(weight: Tensor, reduction: Reduction) -> Tensor:
 
 def normalised(entries: Tensor, norms: Tensor) -> Tensor:
     """Add up the losses of [example, class], or of several students', each over its norm."""
-    return (entries.sum(dim=(-2, -1)) / norms.clamp(min=1e-12)).sum()
+    return by_student(entries, norms).sum()
+
+
+def by_student(entries: Tensor, norms: Tensor) -> Tensor:
+    """Return every student's sum of losses over its norm [student], from [student, example, c]."""
+    return entries.sum(dim=(-2, -1)) / norms.clamp(min=1e-12)
 
 
 def _check_shapes(logits: Tensor, target: Tensor, weight: Tensor) -> None:

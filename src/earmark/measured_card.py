@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 
-from earmark.evaluation import METRICS, evaluate
+from earmark.evaluation import evaluate
 from earmark.examples import examples_of
 from earmark.frames import FrameStore
 from earmark.model_card import ModelCard, write_card
@@ -24,13 +26,23 @@ def write_measured_card(
     folder holds a stack of students.
     """
     store = FrameStore.open(workspace.frames_folder)
-    found: dict[str, float] = {}
-    trained = load_network(folder, store)
+    found: Mapping[str, float] = {}
+    trained = load_network(folder, store, workspace.labels.class_ids)
     if len(workspace.rows(split)):
         clips = readable_clips(workspace, store, split)
         logits, _ = score_clips(trained, examples_of(network.model, store, clips.store_rows))
         if len(logits) == 1:
-            overall = evaluate(clips.labels, logits[0]).overall
-            found = {f"{split}_{name}": overall[name] for name in METRICS}
-    known = {name: value for name, value in found.items() if value == value}  # not NaN
-    return write_card(folder, workspace.ontology, known)
+            found = evaluate(clips.labels, logits[0]).overall
+    return write_card(folder, workspace.ontology, named_metrics(split, found))
+
+
+def named_metrics(split: Split, overall: Mapping[str, float]) -> dict[str, float]:
+    """Name metrics after their split, as a card has them.
+
+    What could not be measured, NaN or infinite, is left out: JSON has no such numbers.
+
+    >>> named_metrics("tune", {"lwlrap": 0.5, "map": float("nan")})
+    {'tune_lwlrap': 0.5}
+    """
+    known = {name: value for name, value in overall.items() if math.isfinite(value)}
+    return {f"{split}_{name}": value for name, value in known.items()}

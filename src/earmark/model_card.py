@@ -1,25 +1,61 @@
 """The model card: what a trained network is, so that it can be used without its workspace.
 
 ``card.json`` stands beside the weights and is read by programs; ``README.md`` says the same to
-people. Weights are safetensors: loading a network from a stranger runs no code of theirs.
+people. Weights are safetensors: loading a network from a stranger runs no code of theirs. A file
+that is damaged, or of another version, is named with what to do about it.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from earmark.artefacts import read_json, write_json, write_text
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, nearest
 from earmark.ontology import Ontology
-from earmark.params import FrontEndParams, NetworkParams
+from earmark.params import FrontEndParams, NetworkParams, Params
 
 LIBRARIES = ("earmark", "torch", "numpy")
 """Libraries whose versions a card names, beside Python's."""
+
+AnyRecord = TypeVar("AnyRecord", bound=BaseModel)
+
+
+class FrameKind(Params):
+    """What frames must have in common with those that a network was trained on."""
+
+    n_bands: int
+    patch_frames: int
+    patch_hop_frames: int
+    front_end: FrontEndParams | None
+    """How the frames were made from sound; None for embeddings made elsewhere."""
+
+
+class NetworkMeta(BaseModel):
+    """What ``meta.json``, the seal of a finished network, says of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    digest: str
+    """Identifies the run: parameters, frames and labels."""
+    class_ids: tuple[str, ...]
+    n_inputs: int
+    n_students: int
+    frames: FrameKind
+
+
+class StudentCard(BaseModel):
+    """One student of a sweep: its name in the result tables' folders, and what was measured."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    metrics: dict[str, float] = {}
 
 
 class ModelCard(BaseModel):
@@ -41,30 +77,53 @@ class ModelCard(BaseModel):
     front_end: FrontEndParams | None
     """How the frames were made from sound; None for embeddings made elsewhere."""
     metrics: dict[str, float]
-    """What was measured, by the name of the metric; empty where nothing was."""
+    """What was measured, by the name of the metric; empty for a stack, and where nothing was."""
     versions: dict[str, str]
     digest: str
     """Identifies the run: parameters, frames and labels."""
+    students: tuple[StudentCard, ...] = ()
+    """The students of a sweep that the folder holds, in the order of the stack."""
+
+    def place_of(self, student: str) -> int:
+        """Return a student's place in the stack, given by its name or its number from 0."""
+        names = [one.name for one in self.students]
+        if student in names:
+            return names.index(student)
+        if student.isdecimal() and int(student) < self.n_students:
+            return int(student)
+        raise EarmarkError(
+            f"network {self.network.name!r} has no student {student!r}; give a number from 0 to "
+            f"{self.n_students - 1}" + (f", or a name{nearest(student, names)}" if names else "")
+        )
 
 
 def write_card(
-    folder: Path, ontology: Ontology, metrics: Mapping[str, float] | None = None
+    folder: Path,
+    ontology: Ontology,
+    metrics: Mapping[str, float] | None = None,
+    students: Sequence[StudentCard] = (),
 ) -> ModelCard:
-    """Write ``card.json`` and ``README.md`` into the folder of a finished network."""
-    meta = read_json(folder / "meta.json")
-    frames = meta["frames"]
+    """Write ``card.json`` and ``README.md`` into the folder of a finished network.
+
+    ``students`` are those of a sweep that it holds; one that is alone gives its metrics to the
+    whole card.
+    """
+    meta = read_meta(folder)
+    if metrics is None and len(students) == 1:
+        metrics = students[0].metrics
     card = ModelCard(
-        network=NetworkParams.model_validate(read_json(folder / "params.json")),
-        class_ids=tuple(meta["class_ids"]),
-        class_names=tuple(ontology.name(class_id) for class_id in meta["class_ids"]),
-        n_inputs=meta["n_inputs"],
-        patch_frames=frames["patch_frames"],
-        n_students=meta["n_students"],
-        front_end=frames["front_end"],
+        network=read_params(folder),
+        class_ids=meta.class_ids,
+        class_names=tuple(ontology.name(class_id) for class_id in meta.class_ids),
+        n_inputs=meta.n_inputs,
+        patch_frames=meta.frames.patch_frames,
+        n_students=meta.n_students,
+        front_end=meta.frames.front_end,
         metrics=dict(metrics or {}),
         versions={name: metadata.version(name) for name in LIBRARIES}
         | {"python": platform.python_version()},
-        digest=meta["digest"],
+        digest=meta.digest,
+        students=tuple(students),
     )
     write_json(folder / "card.json", card.model_dump(mode="json"))
     write_text(folder / "README.md", card_text(card))
@@ -73,28 +132,28 @@ def write_card(
 
 def read_card(folder: Path) -> ModelCard:
     """Read the card of a network; refuse one that is of another run than the weights."""
-    path = folder / "card.json"
-    try:
-        card = ModelCard.model_validate(read_json(path))
-        meta = read_json(folder / "meta.json")
-    except FileNotFoundError as error:
+    card, meta = _read_record(folder / "card.json", ModelCard), read_meta(folder)
+    if card.digest != meta.digest:
         raise EarmarkError(
-            f"{folder}: no trained network with a model card here ({error.filename} is missing); "
-            "`earmark train WORK` writes both to WORK/models/NAME"
-        ) from None
-    except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(str(part) for part in problem["loc"])
-        raise EarmarkError(
-            f"{path}: not a model card that this version reads ({place}: {problem['msg']}); "
-            "run `earmark train` again"
-        ) from None
-    if card.digest != meta["digest"]:
-        raise EarmarkError(
-            f"{path}: the card is of run {card.digest}, the weights are of run {meta['digest']}; "
-            "run `earmark train` again"
+            f"{folder / 'card.json'}: the card is of run {card.digest}, the weights are of run "
+            f"{meta.digest}; run `earmark train` again"
         )
     return card
+
+
+def read_meta(folder: Path) -> NetworkMeta:
+    """Read the seal of a finished network."""
+    return _read_record(folder / "meta.json", NetworkMeta)
+
+
+def read_params(folder: Path) -> NetworkParams:
+    """Read the parameters of a finished network."""
+    return _read_record(folder / "params.json", NetworkParams)
+
+
+def make_again(folder: Path) -> str:
+    """Return what a user does about a damaged network: the end of an error's message."""
+    return f"delete {folder} and run the command that trained it again, such as `earmark train`"
 
 
 def card_text(card: ModelCard) -> str:
@@ -105,7 +164,7 @@ def card_text(card: ModelCard) -> str:
         "network": f"{card.network.model.architecture}, {len(card.class_ids):,} classes",
         "hears": f"{hears}, {card.n_inputs} numbers a frame",
         "training": f"{train.length}, seed {train.seed}",
-        **{name: f"{value:.4f}" for name, value in card.metrics.items()},
+        **_shown(card.metrics),
         "run": card.digest,
         "versions": ", ".join(f"{name} {version}" for name, version in card.versions.items()),
     }
@@ -114,5 +173,47 @@ def card_text(card: ModelCard) -> str:
     return (
         f"# {card.network.name}\n\nA sound classifier trained by earmark. Everything below is in "
         f"`card.json` for programs; the weights are safetensors.\n\n| | |\n|---|---|\n{rows}\n\n"
-        f"Classes, in the order of the outputs: {classes}.\n"
+        f"{_students_text(card)}Classes, in the order of the outputs: {classes}.\n"
     )
+
+
+def _students_text(card: ModelCard) -> str:
+    """Return a table of a stack's students; empty for a network that is alone."""
+    if len(card.students) < 2:
+        return ""
+    names = list(dict.fromkeys(name for one in card.students for name in one.metrics))
+    lines = [["student", "name", *names], ["---"] * (2 + len(names))]
+    for place, one in enumerate(card.students):
+        shown = _shown(one.metrics)
+        lines.append([str(place), one.name, *(shown.get(name, "") for name in names)])
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"Students that trained at once, each with weights of its own:\n\n{table}\n\n"
+
+
+def _shown(metrics: Mapping[str, float]) -> dict[str, str]:
+    return {name: f"{value:.4f}" for name, value in metrics.items()}
+
+
+def _read_record(path: Path, kind: type[AnyRecord]) -> AnyRecord:
+    """Read a JSON file of a network as a record; say what is missing or wrong."""
+    try:
+        return kind.model_validate(read_json(path))
+    except FileNotFoundError:
+        raise EarmarkError(
+            f"{path.parent}: no finished network here ({path.name} is missing); `earmark train "
+            "WORK` writes one, with its model card, to WORK/models/NAME"
+        ) from None
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(str(part) for part in problem["loc"]) or "the whole"
+        raise EarmarkError(
+            f"{path}: not a {_NOUNS[kind]} that this version reads ({place}: {problem['msg']}, "
+            f"got {str(problem['input'])[:80]!r}); {make_again(path.parent)}"
+        ) from None
+
+
+_NOUNS: Mapping[type[BaseModel], str] = {
+    ModelCard: "model card",
+    NetworkMeta: "network's description",
+    NetworkParams: "network's recipe",
+}

@@ -14,6 +14,7 @@ from earmark.console import (
     RecipeOption,
     Work,
     Workers,
+    check_frames,
     chosen_engine,
     chosen_recipe,
     tell,
@@ -29,20 +30,26 @@ ModelFolder = Annotated[
 ]
 
 
+StudentOption = Annotated[
+    str | None, typer.Option(help="One of a stack of students: its name, or number from 0.")
+]
+
+
 @model_app.command("tag")
 def tag(
     audio: Annotated[list[Path], typer.Argument(help="Sound files.", metavar="AUDIO...")],
     model: Annotated[Path, typer.Option(help="The folder of a trained network.")],
     top: Annotated[int, typer.Option(min=1, help="Classes to name for each file.")] = 5,
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("tags"),
-    student: Annotated[int | None, typer.Option(help="One of a stack of students.")] = None,
+    student: StudentOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Name the classes heard in sound files, and draw when; files of any length."""
     from earmark.audio import UnreadableAudio
+    from earmark.model_card import read_card
     from earmark.tagging import Tagger
 
-    tagger = Tagger.open(model, student)
+    tagger = Tagger.open(model, None if student is None else read_card(model).place_of(student))
     unreadable, told = [], []
     for place, path in enumerate(audio):
         try:
@@ -75,15 +82,18 @@ def export_model(
     front_end: Annotated[
         bool, typer.Option(help="From waveforms, or from log-mel patches.")
     ] = True,
+    student: StudentOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a trained network as ONNX, classes in its metadata, checked against torch."""
     from earmark.model_card import read_card
-    from earmark.networks import load_network
+    from earmark.networks import load_network, student_of
     from earmark.onnx_graphs import write_onnx
 
-    card = read_card(model)
-    difference = write_onnx(out, load_network(model), card, with_front_end=front_end)
+    card, network = read_card(model), load_network(model)
+    if student is not None:
+        network = student_of(network, card.place_of(student))
+    difference = write_onnx(out, network, card, with_front_end=front_end)
     tell(as_json, wrote=out, classes=len(card.class_ids), largest_difference=f"{difference:.1e}")
 
 
@@ -145,6 +155,7 @@ def _score_by_network(
     from earmark.progress import Display
     from earmark.scoring import cross_fit
 
+    check_frames(workspace, recipe)
     in_sample = in_sample or recipe.cross_fit.in_sample
     params = recipe.cross_fit.model_copy(update={"in_sample": in_sample})
     with Display() as progress:

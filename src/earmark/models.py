@@ -4,11 +4,12 @@ The networks take log-mel patches [patch, 96, 64] and return one logit per class
 YAMNet's (Howard et al. 2017, normalisation without a scale); ResNet-50 is Hershey et al. 2017's:
 He's first version with the stride in the first 1x1 convolution, and a 7x7 stem of stride 1. The
 ``width`` of :class:`~earmark.params.ModelParams` narrows either for small machines. Probes take
-all frames of a clip, and train a whole sweep of students in one stack.
+all frames of a clip, and train the students of a sweep in stacks.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -167,6 +168,14 @@ class Probe(nn.Module):
         """
         self.generator.manual_seed(int.from_bytes(digest(*keys).encode()[:8]) % 2**63)
         self._place = None if n_clips is None else (n_clips, first_clip)
+
+    def student(self, place: int) -> Probe:
+        """Return one student of the stack alone, with a copy of its weights."""
+        alone = copy.deepcopy(self)
+        alone.n_students = 1
+        for parameter in alone.parameters():
+            parameter.data = parameter.data[place : place + 1].clone()
+        return alone
 
     def forward(self, frames: Tensor, n_frames: Tensor) -> Tensor:
         """Return logits [student, clip, class]."""

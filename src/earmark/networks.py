@@ -7,21 +7,21 @@ A finished network is a folder: ``weights.safetensors``, ``params.json`` and, wr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from earmark import replicas
-from earmark.artefacts import read_json, write_aside, write_json
+from earmark.artefacts import write_aside, write_json
 from earmark.errors import EarmarkError
 from earmark.frames import FrameStore
+from earmark.model_card import FrameKind, NetworkMeta, make_again, read_meta, read_params
 from earmark.models import Network, Probe, build_model, build_probe
 from earmark.params import ModelParams, NetworkParams, digest
-from earmark.shards import FrameFormat
 
 
 class Stack(nn.Module):
@@ -60,6 +60,17 @@ def build(
     return network.to(replicas.device())
 
 
+def parts_of(network: AnyNetwork) -> list[tuple[slice, Network | Probe]]:
+    """Return what computes at once: the students of a stack one by one, or the whole network.
+
+    Each comes with its place among the students.
+    """
+    if not isinstance(network, Stack):
+        return [(slice(0, n_students(network)), network)]
+    students = cast(Sequence[Network], network.students)
+    return [(slice(place, place + 1), one) for place, one in enumerate(students)]
+
+
 def trainable(network: nn.Module) -> list[nn.Parameter]:
     """Return the parameters that training changes."""
     return [parameter for parameter in network.parameters() if parameter.requires_grad]
@@ -88,35 +99,37 @@ def write_network(
     with write_aside(folder / "weights.safetensors") as aside:
         save_file(weights, aside)
     write_json(folder / "params.json", params.model_dump(mode="json"))
-    meta = {
-        "digest": run_digest,
-        "class_ids": list(class_ids),
-        "n_inputs": store.n_bands,
-        "n_students": n_students(network),
-        "frames": _kind_of_frames(store.meta),
-    }
-    write_json(folder / "meta.json", meta)
+    meta = NetworkMeta(
+        digest=run_digest,
+        class_ids=tuple(class_ids),
+        n_inputs=store.n_bands,
+        n_students=n_students(network),
+        frames=_kind_of_frames(store),
+    )
+    write_json(folder / "meta.json", meta.model_dump(mode="json"))
 
 
-def load_network(folder: Path, store: FrameStore | None = None) -> AnyNetwork:
+def forget_network(folder: Path) -> None:
+    """Remove a network that is kept elsewhere, its seal first."""
+    for name in ("meta.json", "params.json", "weights.safetensors"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def load_network(
+    folder: Path, store: FrameStore | None = None, class_ids: Sequence[str] | None = None
+) -> AnyNetwork:
     """Load a finished network, ready for scoring.
 
-    ``store`` holds the frames that it is going to score; where they are of another kind than those
-    that it was trained on, they are refused.
+    ``store`` holds the frames that it is going to score, and ``class_ids`` are the classes of its
+    scores; where it was trained on frames of another kind, or on other classes, it is refused.
     """
-    try:
-        meta = read_json(folder / "meta.json")
-        params = ModelParams.model_validate(read_json(folder / "params.json")["model"])
-        weights = load_file(folder / "weights.safetensors")
-    except FileNotFoundError as error:
-        raise EarmarkError(
-            f"{folder}: no finished network here ({error.filename} is missing); "
-            "train it with `earmark train`"
-        ) from None
+    meta, params = read_meta(folder), read_params(folder).model
     if store is not None:
-        _check_frames(folder, meta, store)
-    network = build(params, meta["n_inputs"], len(meta["class_ids"]), meta["n_students"])
-    network.load_state_dict(weights)
+        _check_frames(folder, meta.frames, store)
+    if class_ids is not None:
+        _check_classes(folder, meta.class_ids, class_ids)
+    network = build(params, meta.n_inputs, len(meta.class_ids), meta.n_students)
+    network.load_state_dict(_read_weights(folder, network))
     return network.eval()
 
 
@@ -125,19 +138,79 @@ def n_students(network: AnyNetwork) -> int:
     return 1 if isinstance(network, Network) else network.n_students
 
 
-def _kind_of_frames(frame_format: FrameFormat) -> dict[str, Any]:
-    """Return what frames must have in common with those that a network was trained on."""
-    names = ("n_bands", "patch_frames", "patch_hop_frames", "front_end")
-    return {name: value for name, value in asdict(frame_format).items() if name in names}
+def student_of(network: AnyNetwork, student: int) -> AnyNetwork:
+    """Return one student of a stack as a network of its own, with the very same weights."""
+    if isinstance(network, Stack):
+        return cast(Network, network.students[student])
+    return network.student(student) if isinstance(network, Probe) else network
 
 
-def _check_frames(folder: Path, meta: Mapping[str, Any], store: FrameStore) -> None:
-    trained_on, given = meta["frames"], _kind_of_frames(store.meta)
+def _read_weights(folder: Path, network: AnyNetwork) -> dict[str, Tensor]:
+    """Read weights; refuse a damaged file, and tensors that are not the network's."""
+    path = folder / "weights.safetensors"
+    try:
+        weights = load_file(path)
+    except FileNotFoundError:
+        raise EarmarkError(
+            f"{folder}: no finished network here ({path.name} is missing); {make_again(folder)}"
+        ) from None
+    except (SafetensorError, OSError) as error:
+        raise EarmarkError(
+            f"{path}: expected weights as safetensors, got {path.stat().st_size:,} bytes that "
+            f"cannot be read as such ({error}); {make_again(folder)}"
+        ) from None
+    expected = {name: list(values.shape) for name, values in network.state_dict().items()}
+    came = {name: list(values.shape) for name, values in weights.items()}
+    for name in sorted(expected.keys() | came.keys()):
+        if expected.get(name) != came.get(name):
+            raise EarmarkError(
+                f"{path}: not the weights of {folder / 'params.json'}: expected {name} with shape "
+                f"{expected.get(name)}, got {came.get(name)}; {make_again(folder)}"
+            )
+    return weights
+
+
+def _kind_of_frames(store: FrameStore) -> FrameKind:
+    kind: FrameKind = FrameKind.model_validate(
+        {name: getattr(store.meta, name) for name in FrameKind.model_fields}
+    )
+    return kind
+
+
+def _check_frames(folder: Path, trained_on: FrameKind, store: FrameStore) -> None:
+    given = _kind_of_frames(store)
     if trained_on == given:
         return
-    names = [name for name in given if given[name] != trained_on[name]]
     raise EarmarkError(
-        f"{folder}: trained on frames {digest(trained_on)}, but {store.folder} holds frames "
-        f"{digest(given)} with other {', '.join(names)}; make them alike with `earmark features "
-        "WORK --recipe RECIPE`, or train again with `earmark train WORK`"
+        f"{folder}: trained on frames {trained_on.digest()}, but {store.folder} holds frames "
+        f"{given.digest()} with other {', '.join(_differences(trained_on, given))}; make them "
+        "alike with `earmark features WORK --recipe RECIPE`, or train again with the command that "
+        "trained it, such as `earmark train WORK`"
+    )
+
+
+def _differences(trained_on: FrameKind, given: FrameKind) -> list[str]:
+    """Name the parameters in which two kinds of frames differ, with both values."""
+    one, other = _flat(trained_on), _flat(given)
+    return [
+        f"{name} ({value}, here {other[name]})"
+        for name, value in one.items()
+        if name in other and other[name] != value
+    ]
+
+
+def _flat(kind: FrameKind) -> dict[str, Any]:
+    values = kind.model_dump()
+    front_end = values["front_end"]
+    values["front_end"] = "another program's" if front_end is None else "earmark's"
+    return values | (front_end or {})
+
+
+def _check_classes(folder: Path, trained_on: Sequence[str], given: Sequence[str]) -> None:
+    if list(trained_on) == list(given):
+        return
+    raise EarmarkError(
+        f"{folder}: trained on {len(trained_on)} classes {digest(list(trained_on))}, but the "
+        f"labels have {len(given)} classes {digest(list(given))}, or these in another order; train "
+        "again with the command that trained it, such as `earmark train WORK`"
     )

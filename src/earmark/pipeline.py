@@ -26,6 +26,7 @@ from earmark.extraction import extract_frames
 from earmark.flagging import Thresholds, flag, survey, thresholds
 from earmark.frames import FrameStore
 from earmark.heard import HeardFlag
+from earmark.held_out import held_out_folder
 from earmark.history import read_histories
 from earmark.labels import LabelSet
 from earmark.params import PAPER_DISCARD_PERCENTS, Recipe, digest, read_recipe
@@ -33,7 +34,7 @@ from earmark.progress import SILENT, Progress
 from earmark.relabel import read_relabelled, without_cleared
 from earmark.report import ReportContents, write_report
 from earmark.scoring import Scores, cross_fit, readable_clips
-from earmark.sweep import SweepResults, read_sweep, run_sweep
+from earmark.sweep import SweepResults, is_swept, read_sweep, run_sweep
 from earmark.tables import class_summary
 from earmark.workspace import Workspace
 
@@ -79,7 +80,13 @@ def run(
     )
     flags = write_flags(workspace, scores, recipe.report.flag_percent)
     sweep = run_sweep(
-        workspace, recipe.students, recipe.sweep, scores, engine=engine, progress=progress
+        workspace,
+        recipe.students,
+        recipe.sweep,
+        scores,
+        recipe.cross_fit,
+        engine=engine,
+        progress=progress,
     )
     report = make_report(workspace, recipe)
     return Outcome(workspace, len(flags), judged_flags(workspace, scores), sweep, report)
@@ -154,6 +161,14 @@ def scored_labels(workspace: Workspace, scores: Scores, labels: LabelSet | None 
     return (labels or workspace.labels).select(rows.to_numpy())
 
 
+def scores_of(workspace: Workspace, teacher: str, clip_ids: pl.Series) -> Scores:
+    """Open those scores of a teacher that hold some clips: of the train split, or held out."""
+    scores = Scores.open(workspace.scores_folder(teacher))
+    if clip_ids.is_in(scores.clip_ids.implode()).all():
+        return scores
+    return Scores.open(held_out_folder(workspace, teacher))
+
+
 def judged_flags(workspace: Workspace, scores: Scores) -> pl.DataFrame | None:
     """Hold the flags of all 18 points against the truth, where it is known."""
     if workspace.truth is None:
@@ -164,22 +179,33 @@ def judged_flags(workspace: Workspace, scores: Scores) -> pl.DataFrame | None:
 
 
 def make_report(workspace: Workspace, recipe: Recipe) -> Path:
-    """Write figures, tables and the page from what the other stages left in the workspace."""
+    """Write figures, tables and the page from what the other stages left in the workspace.
+
+    A sweep, a comparison and rounds of teaching each have their part; one of them is enough.
+    """
     scores = Scores.open(workspace.scores_folder(recipe.teacher.name))
-    sweep = read_sweep(workspace)
+    sweep = read_sweep(workspace) if is_swept(workspace) else None
+    choices, rounds = (
+        _if_there(workspace.compare_folder / f"{name}.parquet") for name in ("choices", "rounds")
+    )
+    if sweep is None and choices is None and rounds is None:
+        raise EarmarkError(
+            f"{workspace.root}: there is nothing to report yet; run `earmark sweep`, "
+            "`earmark compare` or `earmark iterate` first"
+        )
     labels = scored_labels(workspace, scores)
     flags = flag(labels, scores.logits, discard_percent=recipe.report.flag_percent)
     contents = ReportContents(
         title=f"earmark: {recipe.name}",
-        results=sweep.summary,
-        per_class=sweep.per_class,
+        results=None if sweep is None else sweep.summary,
+        per_class=None if sweep is None else sweep.per_class,
         thresholds=_all_thresholds(labels, scores).table(labels.class_ids),
         classes=class_summary(labels, workspace.ontology),
         judged=judged_flags(workspace, scores),
         heard=_heard(workspace, recipe, scores, labels, flags),
-        provenance=_provenance(workspace, recipe, scores),
-        choices=_if_there(workspace.compare_folder / "choices.parquet"),
-        rounds=_if_there(workspace.compare_folder / "rounds.parquet"),
+        provenance=_provenance(workspace, recipe, scores, sweep),
+        choices=choices,
+        rounds=rounds,
         courses=read_histories(workspace.root / "models"),
         flag_percent=recipe.report.flag_percent,
         sample_rate_hz=recipe.front_end.sample_rate_hz,
@@ -281,15 +307,18 @@ def _heard_flag(
     )
 
 
-def _provenance(workspace: Workspace, recipe: Recipe, scores: Scores) -> dict[str, str]:
+def _provenance(
+    workspace: Workspace, recipe: Recipe, scores: Scores, sweep: SweepResults | None
+) -> dict[str, str]:
     store = FrameStore.open(workspace.frames_folder)
     counts = {s: len(readable_clips(workspace, store, s).labels) for s in ("train", "tune", "eval")}
     versions = {name: metadata.version(name) for name in ("earmark", "torch", "numpy", "polars")}
+    seeds = () if sweep is None else sweep.results["seed"].unique().sort()
     return {
         "clips": ", ".join(f"{n:,} {split}" for split, n in counts.items()),
         "classes": str(workspace.labels.n_classes),
         "recipe": f"{recipe.name} ({recipe.digest()})",
-        "seeds": ", ".join(map(str, recipe.sweep.seeds)),
+        **({"seeds of the sweep": ", ".join(map(str, seeds))} if len(seeds) else {}),
         "teacher's scores": "out of fold" if scores.out_of_fold else "in-sample",
         "labels digest": workspace.labels.digest,
         "frames digest": store.digest,

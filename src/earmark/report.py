@@ -18,9 +18,7 @@ from earmark.artefacts import write_text
 from earmark.charts import bases_of
 from earmark.class_tables import class_table, show_classes
 from earmark.comparison_tables import comparison_told, show_comparison, show_rounds
-from earmark.figures import METRIC_NAMES, within_class_metric
 from earmark.heard import HeardFlag, heard_html
-from earmark.intervals import Interval
 from earmark.methods import methods_text
 from earmark.page_parts import (
     Figure,
@@ -35,6 +33,7 @@ from earmark.page_parts import (
     text,
 )
 from earmark.report_figures import LineChanges, write_figures
+from earmark.summary import flags_told, numbers_told, sentences
 from earmark.tables import (
     BASIS_NAMES,
     Table,
@@ -43,8 +42,6 @@ from earmark.tables import (
     flags_judged_table,
     group_table,
     label_counts,
-    performance_table,
-    ranged_text,
     show_controls,
     show_flags_judged,
     show_groups,
@@ -52,32 +49,25 @@ from earmark.tables import (
     show_performance,
     write_tables,
 )
-from earmark.verdict import (
-    Verdict,
-    best_point,
-    by_line,
-    headline,
-    noise_note,
-    signed_text,
-    verdicts,
-)
+from earmark.verdict import best_point, by_line, noise_note, verdicts
 
 
 @dataclass(frozen=True)
 class ReportContents:
     """Everything that the report shows, as plain values.
 
-    ``results`` and ``per_class`` are the sweep's tables, ``thresholds`` the table of operating
-    points, ``classes`` comes from :func:`class_summary`, ``judged`` (discard_percent, n_flags,
-    n_right, n_missing) is there where the truth is known, ``heard`` maps the names of chosen
-    classes to their top flags, and ``provenance`` holds versions, seeds and digests. ``choices``
-    is the table of a comparison and ``rounds`` that of students as teachers, where they were run;
-    ``courses`` are the histories of trainings by the name of the network.
+    ``results`` and ``per_class`` are the sweep's tables, ``choices`` is that of a comparison and
+    ``rounds`` that of students as teachers; None where they were not run, but one of them must be
+    there. ``thresholds`` is the table of operating points, ``classes`` comes from
+    :func:`class_summary`, ``judged`` (discard_percent, n_flags, n_right, n_missing) is there where
+    the truth is known, ``heard`` maps the names of chosen classes to their top flags, and
+    ``provenance`` holds versions, seeds and digests. ``courses`` are the histories of trainings by
+    the name of the network.
     """
 
     title: str
-    results: pl.DataFrame
-    per_class: pl.DataFrame
+    results: pl.DataFrame | None
+    per_class: pl.DataFrame | None
     thresholds: pl.DataFrame
     classes: pl.DataFrame
     judged: pl.DataFrame | None = None
@@ -95,20 +85,24 @@ class ReportContents:
 
 def report_tables(contents: ReportContents) -> list[Table]:
     """Return all tables of the report, in the order in which the page shows them."""
-    results = contents.results
-    tables = [show_performance(results, labels) for labels in bases_of(results)]
-    tables.append(show_controls(controls_table(verdicts(results))))
+    tables: list[Table] = []
+    if contents.results is not None:
+        results = contents.results
+        tables += [show_performance(results, labels) for labels in bases_of(results)]
+        tables.append(show_controls(controls_table(verdicts(results))))
     if contents.choices is not None:
         tables += [show_comparison(contents.choices, by) for by in bases_of(contents.choices)]
     if contents.rounds is not None:
         tables.append(show_rounds(contents.rounds))
     if contents.judged is not None:
         tables.append(show_flags_judged(flags_judged_table(contents.judged)))
-    lines = _line_changes(contents)
     counts = label_counts(contents.thresholds, contents.classes)
     counted = show_label_counts(counts, contents.flag_percent)
-    groups = show_groups(_all_groups(lines), _cutoffs(contents))
-    return [*tables, groups, _show_classes(contents, lines), counted]
+    if contents.per_class is not None:
+        lines = _line_changes(contents)
+        tables.append(show_groups(_all_groups(lines), _cutoffs(contents)))
+        tables.append(_show_classes(contents, contents.per_class, lines))
+    return [*tables, counted]
 
 
 def write_report(folder: str | Path, contents: ReportContents) -> Path:
@@ -131,27 +125,6 @@ def write_report(folder: str | Path, contents: ReportContents) -> Path:
     )
     write_text(folder / "index.html", _page(contents, tables, drawn))
     return folder / "index.html"
-
-
-def summary_lines(
-    results: pl.DataFrame, judged: pl.DataFrame | None, flag_percent: float
-) -> list[str]:
-    """Say in a few lines of plain text what a run found: the flags, the metrics, the verdict."""
-    lines = []
-    if judged is not None:
-        lines += [_flags_told(flags_judged_table(judged), flag_percent), ""]
-    for labels in [name for name in ("given", "truth") if name in results["labels"]]:
-        basis = "the labels as given" if labels == "given" else "the complete labels"
-        lines.append(f"On the evaluation clips, by {basis} (90 % intervals):")
-        for row in performance_table(results, labels).iter_rows(named=True):
-            lines.append(
-                f"  {row['student']}, {row['train_set']}: {METRIC_NAMES[row['metric']]} "
-                f"{ranged_text(row, 'baseline')} -> {ranged_text(row, 'best')} "
-                f"at {row['best_percent']:g} %, change "
-                f"{ranged_text(row, 'difference', signed_text)}"
-            )
-        lines.append("")
-    return [*lines, headline(results), *filter(None, [noise_note(results)])]
 
 
 def _page(
@@ -182,20 +155,20 @@ def _sections(
     drawn: Mapping[str, Sequence[Figure]],
 ) -> list[str]:
     """Return the sections of the page in their order; those without content are left out."""
-    shown = {name: figures_html(group, _CHOOSERS[name]) for name, group in drawn.items()}
+    shown = {name: figures_html(drawn.get(name, ()), by) for name, by in _CHOOSERS.items()}
     return [
-        section("finding", "What happened", _finding(contents.results)),
+        section("finding", "What happened", _finding(contents)),
         section("discard", "Performance against labels ignored", shown["performance"]),
         section("table", "Baseline and best point", *_by_basis(tables, "performance"),
-                table_html(tables["controls"])),
+                _if_there(tables, "controls")),
         section("compared", "Strategies compared", *_compared(contents, tables, shown)),
         section("judged", "Were the flags right?", *_judged(contents, tables, shown)),
         section("classes", "Which classes gain", shown["classes"],
-                table_html(tables["groups"]), table_html(tables["per_class"])),
+                _if_there(tables, "groups"), _if_there(tables, "per_class")),
         section("counts", "Labels ignored", _counts_html(contents, tables["label_counts"])),
         section("listen", "Top flags to hear",
                 *heard_html(contents.heard, contents.sample_rate_hz)),
-        section("training", "The course of training", shown.get("training", "")),
+        section("training", "The course of training", shown["training"]),
         section("methods", "Methods", _methods_html(contents)),
     ]  # fmt: skip
 
@@ -218,19 +191,23 @@ def _by_basis(tables: Mapping[str, Table], name: str) -> list[str]:
         for labels, by in BASIS_NAMES.items()
         if f"{name}_{labels}" in tables
     ]
-    return [table_html(tables[name]), *others]
+    return [_if_there(tables, name), *others]
+
+
+def _if_there(tables: Mapping[str, Table], name: str) -> str:
+    return table_html(tables[name]) if name in tables else ""
 
 
 def _compared(
     contents: ReportContents, tables: Mapping[str, Table], shown: Mapping[str, str]
 ) -> list[str]:
-    parts = []
+    told, parts = _sentences(contents)[1:], []
     if contents.choices is not None:
-        parts += [paragraph(comparison_told(contents.choices)), shown["comparison"]]
-        parts += _by_basis(tables, "comparison")
+        told.append(comparison_told(contents.choices))
+        parts += [shown["comparison"], *_by_basis(tables, "comparison")]
     if contents.rounds is not None:
         parts += [shown["rounds"], table_html(tables["rounds"])]
-    return parts
+    return [*map(paragraph, told), *parts]
 
 
 def _judged(
@@ -239,8 +216,25 @@ def _judged(
     if contents.judged is None:
         return []
     table = tables["flags_judged"]
-    told = _flags_told(table.values, contents.flag_percent)
+    told = flags_told(table.values, contents.flag_percent)
     return [paragraph(told), shown["flags_judged"], table_html(table)]
+
+
+def _finding(contents: ReportContents) -> str:
+    """Return the first sentence and, below it, the numbers of each student that it rests on."""
+    verdict = f'<p class="verdict">{text(_sentences(contents)[0])}</p>'
+    if contents.results is None:
+        return verdict
+    items = "\n".join(
+        f"<li><b>{text(name)}</b> {text(told)}</li>"
+        for name, told in numbers_told(contents.results).items()
+    )
+    noise = paragraph(noise_note(contents.results))
+    return f'{verdict}\n<ul class="lines">\n{items}\n</ul>\n{noise}'
+
+
+def _sentences(contents: ReportContents) -> list[str]:
+    return sentences(contents.results, contents.choices, contents.rounds)
 
 
 def _line_changes(contents: ReportContents) -> list[LineChanges]:
@@ -248,6 +242,8 @@ def _line_changes(contents: ReportContents) -> list[LineChanges]:
 
     The point is the one chosen on ``tune`` among those that ignore something.
     """
+    if contents.results is None or contents.per_class is None:
+        return []
     found = []
     for own in by_line(contents.results.filter(pl.col("discard_percent") > 0)):
         student, train_set = own["student"][0], own["train_set"][0]
@@ -275,7 +271,9 @@ def _all_groups(lines: Sequence[LineChanges]) -> pl.DataFrame:
     )
 
 
-def _show_classes(contents: ReportContents, lines: Sequence[LineChanges]) -> Table:
+def _show_classes(
+    contents: ReportContents, per_class: pl.DataFrame, lines: Sequence[LineChanges]
+) -> Table:
     """Put the classes of all students into one table."""
     points = contents.thresholds.select("class_id", "discard_percent", to_ignore="n_ignored")
     parts = []
@@ -284,55 +282,10 @@ def _show_classes(contents: ReportContents, lines: Sequence[LineChanges]) -> Tab
         counts = contents.classes.select("class_id", "name", positives="n_positives").join(
             at, on="class_id", how="left", maintain_order="left"
         )
-        rows = contents.per_class.filter(student=line.student, train_set=line.train_set)
+        rows = per_class.filter(student=line.student, train_set=line.train_set)
         table = class_table(line.changes.drop("name"), rows, counts, line.percent)
         parts.append(table.select(pl.lit(line.name).alias("line"), pl.all()))
     return show_classes(pl.concat(parts), {line.name: line.percent for line in lines})
-
-
-def _finding(results: pl.DataFrame) -> str:
-    """Return the headline and, below it, the numbers of each student that it rests on."""
-    found = verdicts(results)
-    by_truth = verdicts(results, "truth") if "truth" in results["labels"] else [None] * len(found)
-    d_prime = METRIC_NAMES[within_class_metric(results)]
-    items = "\n".join(
-        f"<li><b>{text(f'{verdict.student}, {verdict.train_set}')}</b> "
-        f"{text(_numbers_told(verdict, true, d_prime))}</li>"
-        for verdict, true in zip(found, by_truth, strict=True)
-    )
-    verdict = f'<p class="verdict">{text(headline(results))}</p>'
-    return f'{verdict}\n<ul class="lines">\n{items}\n</ul>\n{paragraph(noise_note(results))}'
-
-
-def _numbers_told(verdict: Verdict, true: Verdict | None, d_prime: str) -> str:
-    told = {
-        "lwlrap": verdict.gain,
-        f"random control (at {verdict.random_percent or 0:g} %)": verdict.random_gain,
-        "calibrated": verdict.calibrated_gain,
-        d_prime: verdict.d_prime_gain,
-        f"{d_prime} of the random control": verdict.random_d_prime_gain,
-        "lwlrap by the complete labels": true.gain if true else None,
-    }
-    numbers = [f"{name} {_bracketed(gain)}" for name, gain in told.items() if gain]
-    return f"at {verdict.percent:g} %, change from the baseline: {'; '.join(numbers)}."
-
-
-def _bracketed(interval: Interval) -> str:
-    value, low, high = (signed_text(number) for number in interval)
-    return f"{value} [{low}, {high}]"
-
-
-def _flags_told(judged: pl.DataFrame, percent: float) -> str:
-    """Say how many flags of one operating point were right."""
-    rows = judged.filter(discard_percent=percent)
-    if rows.is_empty():
-        return "Flags are judged by the truth, which the simulator knows."
-    row = rows.row(0, named=True)
-    return (
-        f"At {percent:g} %, {row['n_right']:,} of {row['n_flags']:,} flags are missing labels "
-        f"(precision {ranged_text(row, 'precision')}), out of {row['n_missing']:,} that are "
-        f"missing (recall {ranged_text(row, 'recall')}); the other flags are decoys."
-    )
 
 
 def _counts_html(contents: ReportContents, table: Table) -> str:
@@ -358,7 +311,7 @@ def _ignored_by_point(contents: ReportContents) -> dict[str, list[int]]:
 
 
 def _methods_html(contents: ReportContents) -> str:
-    told = methods_text(contents.results, contents.provenance, contents.choices)
+    told = methods_text(contents.results, contents.provenance, contents.choices, contents.rounds)
     facts = "\n".join(
         f"<dt>{text(name)}</dt><dd>{text(value)}</dd>"
         for name, value in contents.provenance.items()

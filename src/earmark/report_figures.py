@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+from matplotlib.figure import Figure as Drawing
 
 from earmark import bench_figures, charts, figures
 from earmark.charts import bases_of
-from earmark.comparison_tables import SHOWN_METRICS
+from earmark.comparison_tables import SHOWN_METRICS, named_by_role
 from earmark.figures import METRIC_NAMES, write_figure
 from earmark.page_parts import Figure
 from earmark.tables import BASIS_NAMES, named_by
@@ -34,7 +35,7 @@ class LineChanges:
 
 def write_figures(
     folder: Path,
-    results: pl.DataFrame,
+    results: pl.DataFrame | None,
     lines: Sequence[LineChanges],
     *,
     judged: pl.DataFrame | None = None,
@@ -44,14 +45,18 @@ def write_figures(
 ) -> dict[str, list[Figure]]:
     """Write every figure as PNG and SVG, and return them by the part of the report they are in.
 
-    Parts: performance, classes, and where there is something to draw flags_judged, comparison,
-    rounds and training.
+    Parts, where there is something to draw: performance, classes, flags_judged, comparison, rounds
+    and training.
     """
-    drawn = {"performance": _performance(folder, results), "classes": [_classes(folder, lines)]}
+    drawn: dict[str, list[Figure]] = {}
+    if results is not None:
+        drawn["performance"] = _performance(folder, results)
+    if lines:
+        drawn["classes"] = [_classes(folder, lines)]
     if judged is not None:
         drawn["flags_judged"] = [_flags_judged(folder, judged)]
     if choices is not None:
-        drawn["comparison"] = _comparison(folder, choices)
+        drawn["comparison"] = _comparison(folder, named_by_role(choices))
     if rounds is not None:
         drawn["rounds"] = _rounds(folder, rounds)
     if courses:
@@ -60,13 +65,9 @@ def write_figures(
 
 
 def _performance(folder: Path, results: pl.DataFrame) -> list[Figure]:
-    files = [
-        path
-        for labels in bases_of(results.filter(split="eval"))
-        for path in write_figure(
-            figures.performance_figure(results, labels), folder / named_by(labels, "performance")
-        )
-    ]
+    files = _written(
+        folder, "performance", results, lambda by: figures.performance_figure(results, by)
+    )
     # The files show both of the paper's metrics at once, so the first figure alone has them.
     return [
         Figure(
@@ -98,14 +99,12 @@ def _flags_judged(folder: Path, judged: pl.DataFrame) -> Figure:
 
 def _comparison(folder: Path, choices: pl.DataFrame) -> list[Figure]:
     metrics = [metric for metric in SHOWN_METRICS if metric in choices["metric"]]
-    files = [
-        path
-        for labels in bases_of(choices)
-        for path in write_figure(
-            bench_figures.comparison_figure(choices, metrics, labels),
-            folder / named_by(labels, "comparison"),
-        )
-    ]
+    files = _written(
+        folder,
+        "comparison",
+        choices,
+        lambda by: bench_figures.comparison_figure(choices, metrics, by),
+    )
     found = charts.comparison_charts(choices, metrics)
     return [
         Figure(
@@ -120,7 +119,9 @@ def _comparison(folder: Path, choices: pl.DataFrame) -> list[Figure]:
 
 def _rounds(folder: Path, rounds: pl.DataFrame) -> list[Figure]:
     metrics = [metric for metric in SHOWN_METRICS if metric in rounds["metric"]]
-    files = write_figure(bench_figures.rounds_figure(rounds, metrics), folder / "rounds")
+    files = _written(
+        folder, "rounds", rounds, lambda by: bench_figures.rounds_figure(rounds, metrics, by)
+    )
     return [
         Figure(
             f"rounds-{metric}",
@@ -139,3 +140,14 @@ def _training(folder: Path, courses: Mapping[str, pl.DataFrame]) -> Figure:
     files = write_figure(bench_figures.training_figure(courses), folder / "training")
     caption = "The course of every training, epoch by epoch."
     return Figure("training", caption, charts.training_charts(courses), files)
+
+
+def _written(
+    folder: Path, name: str, rows: pl.DataFrame, draw: Callable[[str], Drawing]
+) -> list[Path]:
+    """Write the figure that ``draw`` makes by each kind of labels that rows are judged by."""
+    return [
+        path
+        for labels in bases_of(rows)
+        for path in write_figure(draw(labels), folder / named_by(labels, name))
+    ]

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from earmark.console import AsJson, RecipeOption, Work, chosen_recipe, tell
+from earmark.console import AsJson, RecipeOption, Work, chosen_recipe, open_scored, tell
 from earmark.errors import EarmarkError
 from earmark.params import ReviewParams, digest
 
@@ -31,6 +31,10 @@ Classes = Annotated[
     str, typer.Option("--classes", help="Names or identifiers, with commas; all with scores.")
 ]
 
+DropFailed = Annotated[
+    bool, typer.Option("--drop-failed-blocks", help="Leave out blocks with a failed control.")
+]
+
 
 @review_app.command()
 def queue(
@@ -41,6 +45,9 @@ def queue(
     overlap: Annotated[
         float, typer.Option(min=0, max=1, help="Share of blocks that all raters judge.")
     ] = 0.2,
+    held_out: Annotated[
+        bool, typer.Option("--held-out", help="Of the tune and eval splits, not of train.")
+    ] = False,
     seed: int = 0,
     label_studio: Annotated[
         Path | None, typer.Option(help="Write the queue as Label Studio's tasks, too.")
@@ -61,6 +68,7 @@ def queue(
         flags_per_block=flags_per_block,
         blocks_per_class=blocks_per_class,
         overlap=overlap,
+        held_out=held_out,
         seed=seed,
     )
     workspace = Workspace.open(work)
@@ -116,18 +124,14 @@ def precision(
     discard_percent: Annotated[
         float | None, typer.Option(min=0, max=100, help="Flags up to this point; all flagged.")
     ] = None,
-    drop_failed_blocks: Annotated[
-        bool, typer.Option("--drop-failed-blocks", help="Leave out blocks with a failed control.")
-    ] = False,
+    drop_failed_blocks: DropFailed = False,
     as_json: AsJson = False,
 ) -> None:
     """Say how many of the flags are right, by class and by band, with intervals."""
     from earmark.artefacts import write_table
     from earmark.precision import agreement, controls, precision_table
-    from earmark.workspace import Workspace
 
-    workspace = Workspace.open(work)
-    drawn, judgements = _judged(workspace, drop_failed_blocks)
+    workspace, drawn, judgements = _open_judged(work, drop_failed_blocks)
     table = precision_table(drawn, judgements, discard_percent)
     path = workspace.review_folder / "precision.csv"
     write_table(path, table)
@@ -149,18 +153,14 @@ def precision(
 def relabel(
     work: Work,
     out: Annotated[str, typer.Option(help="Name of the corrected label set.")] = "corrected",
-    drop_failed_blocks: Annotated[
-        bool, typer.Option("--drop-failed-blocks", help="Leave out blocks with a failed control.")
-    ] = False,
+    drop_failed_blocks: DropFailed = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the label set that the judgements make of the labels, every change with its origin."""
     from earmark.relabel import relabel as correct
     from earmark.relabel import write_relabelled
-    from earmark.workspace import Workspace
 
-    workspace = Workspace.open(work)
-    drawn, judgements = _judged(workspace, drop_failed_blocks)
+    workspace, drawn, judgements = _open_judged(work, drop_failed_blocks)
     relabelled = correct(workspace.labels, judgements, drawn)
     write_relabelled(workspace, out, relabelled, judgements)
     tell(
@@ -223,16 +223,17 @@ def prepare_queue(
     Without ``params`` a queue that is there is taken as it is.
     """
     from earmark.artefacts import read_json
+    from earmark.held_out import score_held_out
     from earmark.pipeline import scored_labels
     from earmark.sampling import make_queue, read_queue, write_queue
-    from earmark.scoring import Scores
 
     sealed = workspace.review_folder / "queue.json"
     if params is None and sealed.exists():
         return read_queue(workspace)
     wanted = params or ReviewParams()
-    teacher = chosen_recipe(workspace.root, recipe).teacher.name
-    scores = Scores.open(workspace.scores_folder(teacher))
+    _, chosen, scores = open_scored(workspace.root, recipe)
+    if wanted.held_out:
+        scores = score_held_out(workspace, scores, chosen.cross_fit)
     labels = scored_labels(workspace, scores)
     made_from = digest(labels.digest, scores.digest, wanted)
     if sealed.exists() and read_json(sealed).get("made_from") == made_from:
@@ -282,15 +283,19 @@ def _print_addresses(place: Place, tokens: Mapping[str, str]) -> None:
         )
 
 
-def _judged(workspace: Workspace, drop_failed_blocks: bool) -> tuple[Queue, pl.DataFrame]:
-    """Return the queue and the current judgements."""
+def _open_judged(work: Path, drop_failed_blocks: bool) -> tuple[Workspace, Queue, pl.DataFrame]:
+    """Return the workspace, its queue and the current judgements."""
     from earmark.precision import without_failed_blocks
     from earmark.sampling import read_queue
+    from earmark.workspace import Workspace
 
+    workspace = Workspace.open(work)
     drawn = read_queue(workspace)
     with open_store(workspace, must_exist=True) as store:
         judgements = store.current()
-    return drawn, without_failed_blocks(drawn, judgements) if drop_failed_blocks else judgements
+    if drop_failed_blocks:
+        judgements = without_failed_blocks(drawn, judgements)
+    return workspace, drawn, judgements
 
 
 def _print_precision(workspace: Workspace, table: pl.DataFrame) -> None:

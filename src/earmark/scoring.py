@@ -9,7 +9,7 @@ others. The paper scored in-sample; ``in_sample`` does as it did.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +45,19 @@ CACHED_PATCHES = 32
 
 
 @dataclass(frozen=True)
+class MadeBy:
+    """The network behind scores: its name under ``models``, and a student's place in the stack."""
+
+    network: str
+    student: int = 0
+
+
+@dataclass(frozen=True)
 class Scores:
     """A network's scores of some clips: logits float32 [clip, class], memory-mapped.
 
-    ``best_patches`` [clip, class] is the patch with the highest output.
+    ``best_patches`` [clip, class] is the patch with the highest output; ``made_by`` is None where
+    several networks scored, one from elsewhere, or an earlier version of earmark.
     """
 
     folder: Path
@@ -58,6 +67,7 @@ class Scores:
     best_patches: NDArray[np.uint16]
     out_of_fold: bool
     digest: str
+    made_by: MadeBy | None = None
 
     @classmethod
     def open(cls, folder: str | Path) -> Scores:
@@ -66,22 +76,28 @@ class Scores:
         if not (folder / "meta.json").exists():
             raise EarmarkError(f"{folder}: no finished scores here; make them with `earmark score`")
         meta = read_json(folder / "meta.json")
-        scores = cls(
+        missing = {"class_ids", "out_of_fold", "digest"} - set(meta)
+        if missing:
+            raise EarmarkError(
+                f"{folder / 'meta.json'}: not of scores (no {', '.join(sorted(missing))}); "
+                f"{_make_again(folder)}"
+            )
+        class_ids = tuple(meta["class_ids"])
+        clip_ids = read_table(folder / "clips.parquet")["clip_id"]
+        logits, best_patches = (
+            _open_matrix(folder / name, (len(clip_ids), len(class_ids)))
+            for name in ("logits.npy", "best_patches.npy")
+        )
+        return cls(
             folder,
-            read_table(folder / "clips.parquet")["clip_id"],
-            tuple(meta["class_ids"]),
-            np.load(folder / "logits.npy", mmap_mode="r"),
-            np.load(folder / "best_patches.npy", mmap_mode="r"),
+            clip_ids,
+            class_ids,
+            logits,
+            best_patches,
             meta["out_of_fold"],
             meta["digest"],
+            MadeBy(**meta["made_by"]) if "made_by" in meta else None,
         )
-        expected = (len(scores.clip_ids), len(scores.class_ids))
-        if scores.logits.shape != expected:
-            raise EarmarkError(
-                f"{folder}/logits.npy has shape {scores.logits.shape}, expected {expected}; "
-                "delete the folder and run `earmark score` again"
-            )
-        return scores
 
 
 def write_scores(
@@ -93,10 +109,12 @@ def write_scores(
     *,
     out_of_fold: bool,
     digest: str,
+    made_by: MadeBy | None = None,
 ) -> Scores:
     """Write scores into a folder; ``meta.json`` comes last, as its seal.
 
-    Scores of the same digest are left alone: a task that runs twice takes no seal away.
+    ``made_by`` is the network, where it is one. Scores of the same digest are left alone: a task
+    that runs twice takes no seal away.
     """
     if is_current(folder, digest):
         return Scores.open(folder)
@@ -106,7 +124,8 @@ def write_scores(
             np.save(file, array)
     write_parquet(folder / "clips.parquet", pl.DataFrame({"clip_id": clip_ids}))
     meta = {"digest": digest, "out_of_fold": out_of_fold, "class_ids": list(class_ids)}
-    write_json(folder / "meta.json", meta)
+    origin = {} if made_by is None else {"made_by": asdict(made_by)}
+    write_json(folder / "meta.json", meta | origin)
     return Scores.open(folder)
 
 
@@ -300,6 +319,26 @@ def train_and_score(
     trained = train(network, data, folder, meter)
     store = FrameStore.open(data.frames_folder)
     return score_clips(trained, examples_of(network.model, store, score_rows))
+
+
+def _open_matrix(path: Path, shape: tuple[int, int]) -> NDArray[Any]:
+    """Map an array [clip, class]; refuse one that is damaged or of another shape."""
+    try:
+        matrix: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise EarmarkError(
+            f"{path}: expected an array of shape {shape}, but it is missing or damaged ({error}); "
+            f"{_make_again(path.parent)}"
+        ) from None
+    if matrix.shape != shape:
+        raise EarmarkError(
+            f"{path} has shape {matrix.shape}, expected {shape}; {_make_again(path.parent)}"
+        )
+    return matrix
+
+
+def _make_again(folder: Path) -> str:
+    return f"delete {folder} and run the command that made it again, such as `earmark score`"
 
 
 def _n_at_once(network: AnyNetwork) -> int:

@@ -1,45 +1,48 @@
 """The students of a sweep or comparison: what each one is told, and their training.
 
 Students of one network, train set and seed share their initial weights and see the same examples
-in the same order, so a difference between them is their strategy's doing. Probes of such a group
-train in one stack, whatever their strategies; the convolutional networks train one by one. Every
-student is found again by its digest, alone or in whatever stack it was trained.
+in the same order, so a difference between them is their strategy's doing. Such a group trains in
+stacks, whatever the strategies, and a stack reads every batch once: probes in stacks of ten,
+convolutional networks in as many as memory and idle workers ask for. Every student is found again
+by its digest, alone or in whatever stack it was trained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+import polars as pl
+import torch
 
-from earmark.artefacts import is_current, write_aside
-from earmark.engine import LOCAL, Engine, Task
+from earmark.artefacts import write_aside
+from earmark.engine import LOCAL, Engine, LocalEngine
 from earmark.errors import EarmarkError
 from earmark.frames import FrameStore
 from earmark.labels import LabelSet
-from earmark.model_card import write_card
+from earmark.models import cost
 from earmark.named_labels import read_labels
 from earmark.params import NetworkParams, SweepParams, digest
-from earmark.progress import SILENT, Meter, Progress
-from earmark.scoring import (
-    ReadableClips,
-    Scores,
-    readable_clips,
-    train_and_score,
-    training_task,
-    tune_set,
-    write_scores,
-)
+from earmark.progress import SILENT, Progress
+from earmark.scoring import ReadableClips, Scores, readable_clips, tune_set
 from earmark.splits import subset
+from earmark.stacking import Place, StackSet, write_cards
 from earmark.strategies import BASELINE, Strategy, TrainingLabels, parse_strategy
 from earmark.supervision import TrainingSet
 from earmark.treatments import Flags, FlagSources, ScoresFile, Told, Treated, find_flags
 from earmark.workspace import Split, Workspace
 
 EVALUATED_SPLITS: tuple[Split, ...] = ("tune", "eval")
+
+STACK_GB = SweepParams().stack_gb
+"""Memory for the convolutional students of one stack, unless a recipe says otherwise."""
+
+PROBES_AT_ONCE = 10
+"""Most probes of a stack: the paper's sweep of a seed keeps two cores busy, not one."""
 
 
 @dataclass(frozen=True)
@@ -140,46 +143,89 @@ def train_students(
     train_sets: Mapping[str, float],
     scores: Scores,
     *,
+    stack_gb: float = STACK_GB,
     engine: Engine = LOCAL,
     progress: Progress = SILENT,
 ) -> None:
     """Train the students that are not there yet, and score the tune and eval splits with each.
 
     ``train_sets`` has the share of the train split behind every name; ``scores`` are the
-    teacher's of the train split.
+    teacher's of the train split. For ``stack_gb`` see :class:`earmark.params.SweepParams`.
     """
     store = FrameStore.open(workspace.frames_folder)
     score_rows = np.concatenate(
         [readable_clips(workspace, store, split).store_rows for split in EVALUATED_SPLITS]
     )
     tasks = []
-    for (train_set, labels), own in _by_train_set(wanted).items():
+    by_train_set = _by_train_set(wanted)
+    n_cuts = _n_cuts(by_train_set.values(), engine)
+    for (train_set, labels), own in by_train_set.items():
         data = TrainSet.open(workspace, store, train_sets[train_set], labels, scores)
         told = data.tell(own)
-        for stack in stacks(own):
+        n_classes = data.clips.labels.n_classes
+        for stack in stacks(own, n_classes, stack_gb=stack_gb, n_cuts=n_cuts):
             treated = data.treated.of([told[student] for student in stack])
             network = stack[0].network
             exam = tune_set(workspace, store, network.model) if network.train.patience else None
             given = TrainingSet(store.folder, data.clips.store_rows, treated, exam)
-            tasks += _stack_tasks(workspace, stack, given, score_rows, store)
+            shared = StackSet(stack[0].stack_name, stack[0].seeded_network, given, score_rows)
+            places = [_place(workspace, shared, one, told[one]) for one in stack]
+            tasks += shared.tasks(places, store)
     engine.map(tasks, progress)
-    folders = {task.arguments["model_folder"] for task in tasks}
-    for folder in folders:
-        if (folder / "meta.json").exists():  # scores that are there need no network any more
-            write_card(folder, workspace.ontology)
+    for task in tasks:
+        write_cards(task, workspace.ontology)
 
 
-def stacks(wanted: Sequence[Student]) -> list[tuple[Student, ...]]:
-    """Group students that train at once: probes of one network, train set, labels and seed."""
-    groups: dict[object, list[Student]] = {}
+def stacks(
+    wanted: Sequence[Student], n_classes: int, *, stack_gb: float = STACK_GB, n_cuts: int = 1
+) -> list[tuple[Student, ...]]:
+    """Group students that train at once: of one network, train set, labels and seed.
+
+    A group of convolutional networks is cut into ``n_cuts`` stacks, or as many more as it takes to
+    keep each within ``stack_gb``; one of probes into stacks of :data:`PROBES_AT_ONCE` at most.
+    """
+    groups: dict[str, list[Student]] = {}
     for student in wanted:
-        is_probe = student.network.model.is_probe
-        groups.setdefault(student.stack_name if is_probe else student, []).append(student)
-    # Students of one loss stand together, so that it is computed for all of them at once.
-    return [
-        tuple(sorted(group, key=lambda one: (one.strategy.loss, one.loss_point or 0)))
-        for group in groups.values()
-    ]
+        groups.setdefault(student.stack_name, []).append(student)
+    found: list[tuple[Student, ...]] = []
+    for group in groups.values():
+        # Students of one loss stand together, so that it is computed for all of them at once.
+        own = sorted(group, key=lambda one: (one.strategy.loss, one.loss_point or 0))
+        network = own[0].network
+        if network.model.is_probe:
+            n_stacks = math.ceil(len(own) / PROBES_AT_ONCE)
+        else:
+            n_fitting = n_within(stack_gb, network, n_classes)
+            n_stacks = min(max(n_cuts, math.ceil(len(own) / n_fitting)), len(own))
+        edges = [len(own) * cut // n_stacks for cut in range(n_stacks + 1)]
+        found += [tuple(own[start:end]) for start, end in pairwise(edges)]
+    return found
+
+
+def n_within(stack_gb: float, network: NetworkParams, n_classes: int) -> int:
+    """Return how many convolutional students fit into so much memory side by side, at least one.
+
+    Each keeps weights, gradients and Adam's two moments (16 bytes a parameter), one copy more where
+    weights are averaged, and two where the best ones are kept. Activations are not counted: only
+    one student's are ever in memory.
+    """
+    train = network.train
+    n_copies = 4 + bool(train.average_share) + 2 * bool(train.patience)
+    n_bytes = 4 * n_copies * cost(network.model, n_classes).n_parameters
+    return max(int(stack_gb * 1e9 / n_bytes), 1)
+
+
+def _n_cuts(groups: Iterable[Sequence[Student]], engine: Engine) -> int:
+    """Return how many stacks each group of convolutional students is cut into at least.
+
+    On this machine enough to leave no worker idle; a GPU does no more in several processes than in
+    one. A cluster may grow to as many machines as there are tasks, so there all train apart.
+    """
+    everyone = [student for group in groups for student in group]
+    names = {one.stack_name for one in everyone if not one.network.model.is_probe}
+    if not isinstance(engine, LocalEngine):
+        return max(len(everyone), 1)
+    return 1 if torch.cuda.is_available() else math.ceil(engine.n_workers / max(len(names), 1))
 
 
 def student_scores(workspace: Workspace, student: Student) -> Scores:
@@ -209,7 +255,7 @@ class TrainSet:
     ) -> TrainSet:
         """Choose the clips of a share; ``scores`` are the teacher's of the whole train split."""
         given = readable_clips(workspace, store, "train")
-        _check_clips(given, scores)
+        _check_scores(given, scores)
         rows = np.flatnonzero(subset(given.labels, given.sources, share))
 
         def chosen(every: LabelSet) -> ReadableClips:
@@ -272,65 +318,23 @@ def _by_train_set(
     return groups
 
 
-def _check_clips(given: ReadableClips, scores: Scores) -> None:
-    if not given.labels.clip_ids.equals(scores.clip_ids):
-        raise EarmarkError(
-            f"{scores.folder}: the teacher scored {len(scores.clip_ids)} clips, and not the "
-            f"{len(given.labels)} of the train split in their order; run `earmark score` again"
-        )
+def _check_scores(given: ReadableClips, scores: Scores) -> None:
+    classes = (pl.Series(ids.class_ids, dtype=pl.String) for ids in (scores, given.labels))
+    pairs = {"clips": (scores.clip_ids, given.labels.clip_ids), "classes": classes}
+    for what, (have, want) in pairs.items():
+        if not have.equals(want):
+            raise EarmarkError(
+                f"{scores.folder}: the teacher scored {len(have)} {what} {digest(have.to_list())}, "
+                f"and not the {len(want)} {what} {digest(want.to_list())} of the train split in "
+                "their order; run `earmark score` again"
+            )
 
 
 def _scores_folder(workspace: Workspace, student: Student) -> Path:
     return workspace.sweep_folder / "scores" / student.name
 
 
-def _stack_tasks(
-    workspace: Workspace,
-    stack: Sequence[Student],
-    data: TrainingSet,
-    score_rows: NDArray[np.int64],
-    store: FrameStore,
-) -> list[Task]:
-    """Return the task that trains those students of a stack that are not there yet, if any."""
-    network, treated = stack[0].seeded_network, data.supervision
-    assert isinstance(treated, Treated)
-    left = []
-    for student, told in zip(stack, treated.told, strict=True):
-        alone = replace(data, supervision=treated.of([told]))
-        found = digest(alone.digest(network), score_rows.tobytes())
-        folder = _scores_folder(workspace, student)
-        if not is_current(folder, found):
-            left.append((told, folder, found))
-    if not left:
-        return []
-    told_left, folders, digests = zip(*left, strict=True)
-    name = stack[0].name if len(stack) == 1 else f"{stack[0].stack_name}-{digest(digests)[:8]}"
-    task = training_task(
-        name,
-        _train_and_write,
-        network,
-        replace(data, supervision=treated.of(told_left)),
-        store,
-        model_folder=workspace.model_folder(name),
-        scores_folders=folders,
-        digests=digests,
-        score_rows=score_rows,
-    )
-    return [task]
-
-
-def _train_and_write(
-    network: NetworkParams,
-    data: TrainingSet,
-    model_folder: Path,
-    scores_folders: Sequence[Path],
-    digests: Sequence[str],
-    score_rows: NDArray[np.int64],
-    meter: Meter,
-) -> None:
-    """Train students, score the held-out clips, and write everyone's scores."""
-    store = FrameStore.open(data.frames_folder)
-    logits, best = train_and_score(network, data, model_folder, score_rows, meter)
-    clip_ids, class_ids = store.clip_ids.gather(score_rows), data.supervision.class_ids
-    for folder, own, found in zip(scores_folders, logits, digests, strict=True):
-        write_scores(folder, clip_ids, class_ids, own, best, out_of_fold=True, digest=found)
+def _place(workspace: Workspace, stack: StackSet, student: Student, told: Told) -> Place:
+    name = student.name
+    folders = (workspace.model_folder(name), _scores_folder(workspace, student))
+    return stack.place(name, told, *folders)

@@ -18,6 +18,9 @@ from earmark.losses import Moment, Targets, bce_entries
 from earmark.networks import AnyNetwork
 from earmark.params import NetworkParams, digest
 
+EVERYBODY = slice(0, None)
+"""All students of a stack."""
+
 CHUNK_CLIPS = 4_096
 """Clips whose labels are looked at in one go where all are counted."""
 
@@ -40,8 +43,13 @@ class Supervision(Protocol):
     def targets(self, rows: NDArray[np.int64]) -> Targets:
         """Return what the labels of some clips ask, on the CPU, float32."""
 
-    def entries(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
-        """Return the loss of every label, as for ``logits`` [student, example, class]."""
+    def entries(
+        self, logits: Tensor, targets: Targets, moment: Moment, students: slice = EVERYBODY
+    ) -> Tensor:
+        """Return the loss of every label, as for ``logits`` [student, example, class].
+
+        Logits and targets may be of some of the students only.
+        """
 
 
 @runtime_checkable
@@ -89,8 +97,11 @@ class AsLabelled:
         target = (states > 0).float().unsqueeze(0)
         return Targets(target, torch.ones_like(target), states == 0)
 
-    def entries(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+    def entries(
+        self, logits: Tensor, targets: Targets, moment: Moment, students: slice = EVERYBODY
+    ) -> Tensor:
         """Return binary cross-entropy."""
+        del students
         return bce_entries(logits, targets, moment)
 
 

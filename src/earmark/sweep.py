@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import polars as pl
 
 from earmark.artefacts import read_table, write_table
-from earmark.assessment import METRICS, Basis, MarkBook, bases, mark_students
+from earmark.assessment import METRICS, Basis, MarkBook, find_bases, mark_students
 from earmark.engine import LOCAL, Engine
 from earmark.intervals import Draws
-from earmark.params import NetworkParams, SweepParams
+from earmark.params import CompareParams, CrossFitParams, NetworkParams, SweepParams
 from earmark.progress import SILENT, Progress
 from earmark.scoring import Scores
+from earmark.student_cards import write_student_cards
 from earmark.students import Student, students, train_students
 from earmark.workspace import Workspace
 
@@ -45,19 +46,58 @@ def run_sweep(
     networks: Sequence[NetworkParams],
     params: SweepParams,
     scores: Scores,
+    cross_fit: CrossFitParams,
     *,
     engine: Engine = LOCAL,
     progress: Progress = SILENT,
 ) -> SweepResults:
-    """Train and score every student, evaluate them, and write the result tables."""
+    """Train and score every student, evaluate them, and write the result tables.
+
+    For ``scores`` and ``cross_fit`` see :func:`train_and_mark`.
+    """
     wanted = students(networks, params)
-    train_students(workspace, wanted, params.train_sets, scores, engine=engine, progress=progress)
-    against = bases(workspace, params.n_resamples)
-    book = mark_students(workspace, wanted, against, engine=engine, progress=progress)
+    book = train_and_mark(
+        workspace, wanted, params, scores, cross_fit, engine=engine, progress=progress
+    )
     results = tabulate(book, wanted)
     for name, table in vars(results).items():
         write_table(workspace.sweep_folder / f"{name}.parquet", table)
     return results
+
+
+def train_and_mark(
+    workspace: Workspace,
+    wanted: Sequence[Student],
+    params: SweepParams | CompareParams,
+    scores: Scores,
+    cross_fit: CrossFitParams,
+    *,
+    engine: Engine = LOCAL,
+    progress: Progress = SILENT,
+) -> MarkBook:
+    """Train the students that are not there yet, and measure them all by every kind of labels.
+
+    ``scores`` are the teacher's of the train split, made with ``cross_fit``. What students are
+    held against, see :func:`earmark.assessment.find_bases`.
+    """
+    against = find_bases(workspace, params, scores, cross_fit, engine=engine, progress=progress)
+    train_students(
+        workspace,
+        wanted,
+        params.train_sets,
+        scores,
+        stack_gb=params.stack_gb,
+        engine=engine,
+        progress=progress,
+    )
+    book = mark_students(workspace, wanted, against, engine=engine, progress=progress)
+    write_student_cards(workspace, book)
+    return book
+
+
+def is_swept(workspace: Workspace) -> bool:
+    """Tell whether a sweep was finished in a workspace."""
+    return (workspace.sweep_folder / "summary.parquet").exists()  # the table that is written last
 
 
 def read_sweep(workspace: Workspace) -> SweepResults:

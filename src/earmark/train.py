@@ -7,7 +7,9 @@ weights that it would have reached, and students of one seed see the same exampl
 order from the same initial weights. Several processes share each batch (:mod:`earmark.replicas`).
 
 An example is a patch of log-mel frames for the convolutional networks, and a whole clip for the
-probes. Students of one sweep train in one stack.
+probes. Students of one sweep train in a stack on the same batches, each as if it were alone:
+probes in one multiplication, convolutional networks one after another, so that the activations of
+one at a time are in memory.
 """
 
 from __future__ import annotations
@@ -33,12 +35,13 @@ from earmark.examples import examples_of
 from earmark.frames import FrameStore
 from earmark.history import Course, open_course, write_history
 from earmark.loading import Loaded, Loader
-from earmark.losses import Moment, normalised, norms
+from earmark.losses import Moment, by_student, norms
 from earmark.models import Probe
 from earmark.networks import (
     AnyNetwork,
     build,
     load_network,
+    parts_of,
     state_of_student,
     trainable,
     write_network,
@@ -47,6 +50,9 @@ from earmark.number_types import NumberTypes
 from earmark.params import NetworkParams, TrainParams
 from earmark.progress import Meter
 from earmark.supervision import Remembering, TrainingSet, class_balance
+
+MEMORY_ERRORS = (torch.OutOfMemoryError, MemoryError, RuntimeError)
+"""What torch raises for want of memory; a RuntimeError may mean anything else."""
 
 
 def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter) -> AnyNetwork:
@@ -63,13 +69,20 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
     per_clip = examples_of(network.model, store, data.store_rows).per_clip
     if replicas.first_says(is_current(folder, run_digest)):
         meter.advance(n_examples_in_all(per_clip, network.train), "found")
-        return load_network(folder)
+        return load_network(folder, store, data.supervision.class_ids)
     is_balanced = network.train.balanced_sampling
     balance = class_balance(data.supervision, len(per_clip)) if is_balanced else None
     plan = Plan(network.train, per_clip, balance)
     job = _Job(network, data, folder, meter, run_digest, store, plan)
-    run = _begin(job)
-    is_resumed = resume(run, folder, run_digest)
+    try:
+        run = _begin(job)
+        is_resumed = resume(run, folder, run_digest)
+    except MEMORY_ERRORS as error:
+        if not _is_out_of_memory(error):
+            raise
+        raise EarmarkError(
+            f"out of memory for the weights on {replicas.device()}: {_smaller(job)}"
+        ) from None
     if isinstance(data.supervision, Remembering):
         data.supervision.load_state(run.remembered)
     n_before = plan.n_examples_before(run.epoch, run.step)
@@ -132,7 +145,7 @@ def _loop(job: _Job, run: Run) -> None:
     first_step = run.epoch * job.plan.steps_per_epoch + run.step
     course = open_course(job.folder, first_step, is_wanted=replicas.is_first())
     with heeding_sigterm() as is_terminated, course as shown:
-        while run.epoch < job.plan.n_epochs and not _has_waited_enough(job, run):
+        while run.epoch < job.plan.n_epochs and not _have_waited_enough(job, run).all():
             _train_epoch(job, run, shown, is_terminated)
             _close_epoch(job, run, shown)
     left = job.plan.n_examples - job.plan.n_examples_before(run.epoch, run.step)
@@ -167,34 +180,31 @@ def _tell(job: _Job, run: Run, course: Course, loss: float, n_examples: int) -> 
 
 def _step(job: _Job, run: Run, loaded: Loaded, is_terminated: bool) -> tuple[float, bool]:
     """Take one step; return the mean loss over students, and whether any process must stop."""
-    try:
-        loss = _learn(job, run, loaded)
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
-            raise
-        raise _out_of_memory(job, run, loaded) from None
-    report = torch.stack([loss.double(), loss.new_tensor(float(is_terminated)).double()])
-    value, n_terminated = replicas.summed(report).tolist()
-    value /= job.data.supervision.n_students
+    losses = _try_to_learn(job, run, loaded)
+    if losses is None:
+        raise _out_of_memory(job, run, loaded)
+    report = torch.cat([losses.double(), losses.new_tensor([float(is_terminated)]).double()])
+    *values, n_terminated = replicas.summed(report).tolist()
+    value = sum(values) / len(values)
     if not math.isfinite(value):
         names = job.loader().examples.names(loaded.batch.clips)
         raise EarmarkError(
             f"the loss became {value} at epoch {run.epoch + 1}, step {run.step + 1}; lower the "
             f"learning rate, or look at the batch's clips: {', '.join(names)}"
         )
-    run.loss_sum += value
+    before = run.loss_sums or [0.0] * len(values)
+    run.loss_sums = [total + own for total, own in zip(before, values, strict=True)]
     run.step += 1
     return value, n_terminated > 0
 
 
 def _learn(job: _Job, run: Run, loaded: Loaded) -> Tensor:
-    """Change the weights by one step; return this process's part of the loss."""
+    """Change the weights by one step; return this process's part of the losses [student]."""
     batch, parameters = loaded.batch, trainable(run.network)
     for group in run.optimiser.param_groups:
         group["lr"] = job.plan.learning_rate(batch.epoch, batch.step)
-    loss = _loss(job, run, loaded)
     run.optimiser.zero_grad(set_to_none=True)
-    run.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+    losses = _add_gradients(job, run, loaded)
     replicas.sum_gradients(parameters)
     run.scaler.step(run.optimiser)
     run.scaler.update()
@@ -203,11 +213,11 @@ def _learn(job: _Job, run: Run, loaded: Loaded) -> Tensor:
         run.n_averaged += 1
         for mean, parameter in zip(run.average, parameters, strict=True):
             mean.lerp_(parameter.detach(), 1 / run.n_averaged)
-    return loss.detach()
+    return losses
 
 
-def _loss(job: _Job, run: Run, loaded: Loaded) -> Tensor:
-    """Return this process's part of the batch's loss, summed over students."""
+def _add_gradients(job: _Job, run: Run, loaded: Loaded) -> Tensor:
+    """Add the gradients of this process's part of the losses; return these [student]."""
     params, batch, device = job.params, loaded.batch, replicas.device()
     types = NumberTypes.of(params, device)
     here = loaded.to(device, types.weights)
@@ -215,36 +225,47 @@ def _loss(job: _Job, run: Run, loaded: Loaded) -> Tensor:
         n_clips = len(batch.clips)
         keys = (params.seed, batch.epoch, batch.step)
         run.network.reseed(*keys, n_clips=n_clips, first_clip=replicas.share(n_clips).start)
-    with types.mixed(device):
-        logits: Tensor = run.network(*here.inputs)
-    logits = logits.to(types.weights)
-    logits = logits if logits.ndim == 3 else logits.unsqueeze(0)  # [student, example, class]
-    supervision, targets = job.data.supervision, here.targets
+    supervision, n_students = job.data.supervision, job.data.supervision.n_students
+    weights = here.targets.weight.expand(n_students, -1, -1)
+    norm = replicas.summed(norms(weights, params.loss)).expand(n_students)
     moment = Moment(batch.epoch, batch.step, job.plan.steps_per_epoch)
-    entries = supervision.entries(logits, targets, moment)
-    weights = targets.weight.expand_as(logits)
-    return normalised(entries, replicas.summed(norms(weights, params.loss)))
+    losses = []
+    for own, network in parts_of(run.network):
+        with types.mixed(device):
+            logits: Tensor = network(*here.inputs)
+        logits = logits.to(types.weights)
+        logits = logits if logits.ndim == 3 else logits.unsqueeze(0)  # [student, example, class]
+        entries = supervision.entries(logits, here.targets.of(own), moment, own)
+        part = by_student(entries, norm[own])
+        run.scaler.scale(part.sum()).backward()  # type: ignore[no-untyped-call]
+        losses.append(part.detach())
+    return torch.cat(losses)
 
 
 def _close_epoch(job: _Job, run: Run, course: Course) -> None:
     """Write an epoch into the history, with the exam's marks, and go to the next."""
+    losses = np.array(run.loss_sums) / job.plan.steps_of(run.epoch)
     row = {
         "epoch": run.epoch + 1,
-        "loss": run.loss_sum / job.plan.steps_of(run.epoch),
+        "loss": float(losses.mean()),
         "learning_rate": _rate(run),
         "clips_per_second": _clips_per_second(job, run),
         "seconds": run.seconds,
     }
-    if job.data.exam is not None:
-        row |= _sit_exam(job, run)
+    is_over = _have_waited_enough(job, run)
+    marks = {} if job.data.exam is None else _sit_exam(job, run)
+    row |= {name: float(values.mean()) for name, values in marks.items()}
     run.history.append(row)
+    for student in np.flatnonzero(~is_over).tolist() if len(losses) > 1 else ():
+        own = {name: float(values[student]) for name, values in {"loss": losses, **marks}.items()}
+        run.history_by_student.append({"student": student, **row, **own})
     shown = {f"epoch/{name}": value for name, value in row.items() if name != "epoch"}
     course.add((run.epoch + 1) * job.plan.steps_per_epoch - 1, shown)
-    run.epoch, run.step, run.loss_sum, run.seconds = run.epoch + 1, 0, 0.0, 0.0
+    run.epoch, run.step, run.loss_sums, run.seconds = run.epoch + 1, 0, [], 0.0
 
 
-def _sit_exam(job: _Job, run: Run) -> dict[str, float]:
-    """Measure the network as it would be if the run ended here; keep the best of each student."""
+def _sit_exam(job: _Job, run: Run) -> dict[str, NDArray[np.float64]]:
+    """Mark the network as it would be if the run ended here; keep the best of each student."""
     assert job.data.exam is not None
     network = job.build()
     network.load_state_dict(_result(run))
@@ -253,7 +274,7 @@ def _sit_exam(job: _Job, run: Run) -> dict[str, float]:
     if job.params.patience:
         watched = marks[job.params.watch]
         _keep_best(run, watched if job.params.watch == "lwlrap" else -watched, job.params.patience)
-    return {f"tune_{name}": float(values.mean()) for name, values in marks.items()}
+    return {f"tune_{name}": values for name, values in marks.items()}
 
 
 def _keep_best(run: Run, marks: NDArray[np.float64], patience: int) -> None:
@@ -274,9 +295,10 @@ def _keep_best(run: Run, marks: NDArray[np.float64], patience: int) -> None:
                 old.copy_(new)
 
 
-def _has_waited_enough(job: _Job, run: Run) -> bool:
-    patience = job.params.patience
-    return bool(patience and run.n_waits) and min(run.n_waits) >= patience
+def _have_waited_enough(job: _Job, run: Run) -> NDArray[np.bool_]:
+    """Tell which students have been without a better result for too long [student]."""
+    n_waits = np.array(run.n_waits or [0] * job.data.supervision.n_students)
+    return n_waits >= (job.params.patience or np.inf)
 
 
 def _result(run: Run) -> dict[str, Tensor]:
@@ -292,7 +314,7 @@ def _finish(job: _Job, run: Run) -> AnyNetwork:
     network = job.build()
     network.load_state_dict(run.best or _result(run))
     if replicas.is_first():
-        write_history(job.folder, run.history)
+        write_history(job.folder, run.history, run.history_by_student)
         class_ids = job.data.supervision.class_ids
         write_network(job.folder, job.network, network, class_ids, job.store, job.digest)
         (job.folder / "checkpoint.pt").unlink(missing_ok=True)
@@ -310,6 +332,19 @@ def _clips_per_second(job: _Job, run: Run) -> float:
     return n_clips / max(run.seconds, 1e-9)
 
 
+def _try_to_learn(job: _Job, run: Run, loaded: Loaded) -> Tensor | None:
+    """Take a step; return None where memory ran out.
+
+    The error is forgotten on the way out: as long as it lived, so would all tensors of the step.
+    """
+    try:
+        return _learn(job, run, loaded)
+    except MEMORY_ERRORS as error:
+        if not _is_out_of_memory(error):
+            raise
+    return None
+
+
 def _is_out_of_memory(error: BaseException) -> bool:
     is_known = isinstance(error, torch.OutOfMemoryError | MemoryError)
     return is_known or "can't allocate memory" in str(error)
@@ -318,26 +353,20 @@ def _is_out_of_memory(error: BaseException) -> bool:
 def _out_of_memory(job: _Job, run: Run, loaded: Loaded) -> EarmarkError:
     """Say which batch would fit, found by trying smaller and smaller ones."""
     n_given = len(loaded.batch.clips)
-    advice = f"try batch_patches = {max(n_given // 2, 1)}"
+    n_fitting = n_given // 2
+    advice = f"try batch_patches = {max(n_fitting, 1)}"
     if replicas.n_processes() == 1:
-        n_fitting = _n_fitting(job, run, loaded, n_given // 2)
+        while n_fitting and _try_to_learn(job, run, loaded.first(n_fitting)) is None:
+            n_fitting //= 2
         advice = f"batch_patches = {n_fitting} fits" if n_fitting else "not even one example fits"
     return EarmarkError(
         f"out of memory in a step of {n_given} {job.network.model.example_unit} on "
-        f"{replicas.device()}: {advice}; set it in the recipe's [train] part, or take a smaller "
-        "network"
+        f"{replicas.device()}: {advice}; set it in the recipe's [train] part, or {_smaller(job)}"
     )
 
 
-def _n_fitting(job: _Job, run: Run, loaded: Loaded, n_examples: int) -> int:
-    while n_examples:
-        run.optimiser.zero_grad(set_to_none=True)
-        try:
-            _loss(job, run, loaded.first(n_examples)).backward()  # type: ignore[no-untyped-call]
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
-                raise
-            n_examples //= 2
-        else:
-            return n_examples
-    return 0
+def _smaller(job: _Job) -> str:
+    n_students = job.data.supervision.n_students
+    if n_students == 1:
+        return "take a smaller network"
+    return f"train fewer than {n_students} students at once (stack_gb), or a smaller network"

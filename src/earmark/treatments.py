@@ -29,6 +29,7 @@ from earmark.ontology import Ontology
 from earmark.params import digest
 from earmark.rivals import Loss, PermanentCorrection, make_loss
 from earmark.strategies import BY_PERCENT, KNOBS, Treatment
+from earmark.supervision import EVERYBODY
 
 
 @dataclass(frozen=True)
@@ -153,12 +154,20 @@ class Treated:
             weight[:, torch.from_numpy((ruled == PRESENT) & (states == IMPLICIT))] = 0.0
         return Targets(target, weight, given == 0, torch.from_numpy(rows))
 
-    def entries(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
-        """Return every student's own loss of every label [student, example, class]."""
-        if len(self._losses) == 1:
-            return self._losses[0][1](logits, targets, moment)
-        parts = [loss(logits[own], targets.of(own), moment) for own, loss in self._losses]
-        return torch.cat(parts)
+    def entries(
+        self, logits: Tensor, targets: Targets, moment: Moment, students: slice = EVERYBODY
+    ) -> Tensor:
+        """Return every student's own loss of every label [student, example, class].
+
+        ``logits`` and ``targets`` may be of some of the ``students`` only.
+        """
+        parts = []
+        for own, loss in self._losses:
+            start, stop = own.start - students.start, own.stop - students.start
+            here = slice(max(start, 0), min(stop, len(logits)))
+            if here.start < here.stop:
+                parts.append(loss(logits[here], targets.of(here), moment))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def state(self) -> dict[str, Tensor]:
         """Return what the losses remember, for a checkpoint; empty if none does."""
@@ -176,12 +185,19 @@ class Treated:
 
     @cached_property
     def _losses(self) -> list[tuple[slice, Loss]]:
-        """Neighbouring students with one loss between them, and the loss."""
-        found, start = [], 0
-        for (name, point), group in groupby(self.told, key=lambda one: (one.loss, one.point)):
-            end = start + len(list(group))
-            found.append((slice(start, end), make_loss(name, point)))
-            start = end
+        """Neighbouring students with one loss between them, and the loss.
+
+        A loss that remembers labels is one student's own.
+        """
+
+        def kind(student: int) -> tuple[str, float | None, int]:
+            told = self.told[student]
+            return told.loss, told.point, student if told.loss == "ll-cp" else 0
+
+        found = []
+        for (name, point, _), group in groupby(range(self.n_students), kind):
+            students = list(group)
+            found.append((slice(students[0], students[-1] + 1), make_loss(name, point)))
         return found
 
     @cached_property

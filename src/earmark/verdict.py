@@ -6,8 +6,10 @@ the labels only as far as the random control and the calibration control leave i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -16,14 +18,20 @@ from earmark.errors import EarmarkError
 from earmark.figures import count_seeds, mean_over_seeds, within_class_metric
 from earmark.intervals import Interval
 
+Answer = Literal["Yes", "Only in part", "Unsure", "No", "Unknown"]
+"""Whether ignoring labels helped; see :attr:`Verdict.answer`."""
+
+ALPHA = 0.1
+"""Corrected p-values below this are beyond chance, as 90 % intervals above zero are."""
+
 
 @dataclass(frozen=True)
 class Verdict:
-    """What ignoring flagged labels did to one student on one train set, by lwlrap on ``eval``.
+    """What a strategy did to one student on one train set, by lwlrap on ``eval``.
 
     ``percent`` is the point chosen on ``tune``; gains are differences from the baseline at that
     point. The random control is taken at the point nearest to it. Controls that were not run
-    are None.
+    are None. ``p`` is the p-value of the gain, corrected where several strategies were tested.
     """
 
     student: str
@@ -37,51 +45,86 @@ class Verdict:
     random_gain: Interval | None = None
     random_d_prime_gain: Interval | None = None
     random_percent: float | None = None
+    strategy: str = "mask"
+    p: float | None = None
 
     @property
     def is_gain(self) -> bool:
-        """Whether the interval of the gain lies above zero."""
-        return self.percent > 0 and self.gain.low > 0
+        """Whether the gain is beyond chance: its interval above zero, and p below ``ALPHA``."""
+        return self.gain.low > 0 and self._is_sure
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether it is a loss beyond chance."""
+        return self.gain.high < 0 and self._is_sure
+
+    @property
+    def beyond_random(self) -> Interval | None:
+        """How far the gain exceeds the random control's.
+
+        The two intervals are joined as if they were independent. That errs on the wide side: they
+        share their baseline and their clips.
+        """
+        if self.random_gain is None:
+            return None
+        gain, control = self.gain, self.random_gain
+        value = gain.value - control.value
+        return Interval(
+            value,
+            value - math.hypot(gain.value - gain.low, control.high - control.value),
+            value + math.hypot(gain.high - gain.value, control.value - control.low),
+        )
 
     @property
     def survives(self) -> bool:
         """Whether the gain is more than chance, and more than either control explains.
 
-        The random control's gain must lie below the interval of the gain, and the gain after
-        calibration must have an interval above zero. A control that was not run fails.
+        What it has beyond the random control, and what is left of it after calibration, must both
+        have an interval above zero. A control that was not run fails.
         """
-        return (
-            self.is_gain
-            and self.random_gain is not None
-            and self.random_gain.value < self.gain.low
-            and self.calibrated_gain is not None
-            and self.calibrated_gain.low > 0
+        return self.is_gain and all(
+            left is not None and left.low > 0 for left in (self.beyond_random, self.calibrated_gain)
         )
 
     @property
-    def answer(self) -> str:
-        """Whether ignoring labels helped: ``Yes``, ``Only in part`` or ``No``.
+    def answer(self) -> Answer:
+        """Whether it helped.
 
-        Yes needs a gain that survives both controls and of which either leaves at least half.
+        No: there is no gain beyond chance, or a control leaves nothing of it. Unsure: a control
+        was not run, or what it leaves may be chance. Only in part: the gain survives both
+        controls, but one of them leaves less than half. Yes: both leave at least half. Unknown:
+        there was nothing to measure by.
         """
-        if not self.is_gain:
+        if not math.isfinite(self.gain.value):
+            return "Unknown"
+        left = [self.left_after_random, self.left_after_calibration]
+        if not self.is_gain or 0 in left:
             return "No"
-        left = (self.left_after_random or 0, self.left_after_calibration or 0)
-        return "Yes" if self.survives and min(left) >= 0.5 else "Only in part"
+        if not self.survives:
+            return "Unsure"
+        return "Yes" if min(share for share in left if share is not None) >= 0.5 else "Only in part"
 
     @property
     def left_after_random(self) -> float | None:
-        """Share of the gain that ignoring as many labels at random does not give."""
-        if self.random_gain is None or self.gain.value <= 0:
-            return None
-        return 1 - self.random_gain.value / self.gain.value
+        """Share of the gain, 0 to 1, that ignoring as many labels at random does not give.
+
+        None without the control, or without a gain beyond chance to take a share of.
+        """
+        return self._share(self.beyond_random)
 
     @property
     def left_after_calibration(self) -> float | None:
-        """Share of the gain that is left when every student has its best prior offset."""
-        if self.calibrated_gain is None or self.gain.value <= 0:
+        """Share of the gain, 0 to 1, that is left when every student has its best prior offset."""
+        return self._share(self.calibrated_gain)
+
+    @property
+    def _is_sure(self) -> bool:
+        return self.p is None or self.p < ALPHA
+
+    def _share(self, left: Interval | None) -> float | None:
+        if left is None or not self.is_gain:
             return None
-        return self.calibrated_gain.value / self.gain.value
+        return min(max(left.value / self.gain.value, 0.0), 1.0)
 
 
 def best_point(
@@ -149,6 +192,11 @@ def by_line(results: pl.DataFrame) -> list[pl.DataFrame]:
 def at_point(means: pl.DataFrame, percent: float, column: str = "value") -> Interval:
     """Return one number of one operating point, with its interval."""
     row = means.row(by_predicate=pl.col("discard_percent") == percent, named=True)
+    return interval_in(row, column)
+
+
+def interval_in(row: Mapping[str, Any], column: str = "value") -> Interval:
+    """Return one number of a row of results, with its interval."""
     ends = ("low", "high") if column == "value" else (f"{column}_low", f"{column}_high")
     return Interval(row[column], row[ends[0]], row[ends[1]])
 
@@ -205,6 +253,11 @@ def _gain_at(means: pl.DataFrame, percent: float | None) -> Interval | None:
 
 def _sentence(verdict: Verdict) -> str:
     """Say what happened to one student on one train set."""
+    if verdict.answer == "Unknown":
+        return (
+            "Unknown: lwlrap could not be measured on the evaluation clips; do they have labels "
+            "that are present?"
+        )
     if verdict.percent == 0:
         return "No: on the tune clips no operating point beat the baseline, which ignores nothing."
     what = f"ignoring the top-scored {verdict.percent:g} % of implicit labels"
@@ -212,67 +265,94 @@ def _sentence(verdict: Verdict) -> str:
         f"lwlrap on the evaluation clips from {number_text(verdict.baseline.value)} to "
         f"{number_text(verdict.best.value)} ({change_text(verdict.gain)})"
     )
-    if verdict.gain.high < 0:
+    if verdict.is_loss:
         return f"No: {what} lowered {moved}."
     if not verdict.is_gain:
         return f"No: {what} took {moved}, an interval that includes zero."
-    link = "and" if verdict.survives else "but"
+    link = "and" if verdict.answer == "Yes" else "but"
     return f"{verdict.answer}: {what} raised {moved}, {link} {_controls_clause(verdict)}."
 
 
 def _controls_clause(verdict: Verdict) -> str:
     clauses = ["the random control was not run", "the calibration control was not run"]
-    if verdict.random_gain is not None:
+    if verdict.random_gain is not None and verdict.beyond_random is not None:
         clauses[0] = (
-            f"{_share(verdict.left_after_random)} of it is left after the random control "
-            f"({change_text(verdict.random_gain)}, at {verdict.random_percent:g} %)"
+            f"{_left(verdict.left_after_random, verdict.beyond_random)} after the random control, "
+            f"which by itself gives {change_text(verdict.random_gain)}, "
+            f"at {verdict.random_percent:g} %"
         )
     if verdict.calibrated_gain is not None:
         clauses[1] = (
-            f"{_share(verdict.left_after_calibration)} of it is left after the calibration control "
-            f"({change_text(verdict.calibrated_gain)})"
+            f"{_left(verdict.left_after_calibration, verdict.calibrated_gain)} after the "
+            f"calibration control ({change_text(verdict.calibrated_gain)})"
         )
-    return " and ".join(clauses)
+    return ", and ".join(clauses)
+
+
+def _left(share: float | None, left: Interval) -> str:
+    may_be_chance = " (which may be chance)" if share and left.low <= 0 else ""
+    return f"{share_text(share)} of it{may_be_chance} is left"
 
 
 def _summary_sentence(found: Sequence[Verdict]) -> str:
     """Say what happened to several students; averages are over those that gained."""
     gained = [verdict for verdict in found if verdict.is_gain]
-    answers = {verdict.answer for verdict in found}
-    answer = answers.pop() if len(answers) == 1 else "Only in part" if gained else "No"
+    n_lost = sum(verdict.is_loss for verdict in found)
+    lost = f", and lowered it for {n_lost}" if n_lost else ""
     told = (
-        f"{answer}: ignoring flagged labels raised lwlrap on the evaluation clips beyond chance "
-        f"(90 % interval above zero) for {_count(len(gained), len(found))} pairs of student and "
-        "train set"
+        f"{_joint_answer(found)}: ignoring flagged labels raised lwlrap on the evaluation clips "
+        f"beyond chance (90 % interval above zero) for {count_text(len(gained), len(found))} pairs "
+        "of student and train set"
     )
     if not gained:
-        n_lost = sum(verdict.gain.high < 0 for verdict in found)
-        return f"{told} and lowered it for {n_lost}." if n_lost else f"{told}."
+        return f"{told}{lost}."
+    mean = float(np.mean([verdict.gain.value for verdict in gained]))
+    n_survive = sum(verdict.survives for verdict in gained)
     return (
-        f"{told}, by {signed_text(_mean(verdict.gain.value for verdict in gained))} on average; "
-        f"{_mean_share(verdict.left_after_random for verdict in gained)} of that is left after the "
-        f"random control and {_mean_share(verdict.left_after_calibration for verdict in gained)} "
-        "after the calibration control, and the gain survives both for "
-        f"{_count(sum(verdict.survives for verdict in gained), len(gained))}."
+        f"{told}, by {signed_text(mean)} on average{lost}; {_left_on_average(gained)}; the gain "
+        f"survives both controls for {count_text(n_survive, len(gained))}."
     )
 
 
-def _count(n: int, n_all: int) -> str:
+def _joint_answer(found: Sequence[Verdict]) -> Answer:
+    answers = {verdict.answer for verdict in found}
+    if len(answers) == 1:
+        return answers.pop()
+    if answers & {"Yes", "Only in part"}:
+        return "Only in part"
+    return "Unsure" if "Unsure" in answers else "No"
+
+
+def _left_on_average(gained: Sequence[Verdict]) -> str:
+    """Say what the controls leave of the mean gain: a ratio of means, not a mean of ratios."""
+    controls = {
+        "random": [verdict.beyond_random for verdict in gained],
+        "calibration": [verdict.calibrated_gain for verdict in gained],
+    }
+    clauses = []
+    for name, left in controls.items():
+        values = [one.value for one in left if one is not None]
+        if len(values) < len(gained):
+            clauses.append(f"the {name} control was not run")
+            continue
+        share = sum(values) / sum(verdict.gain.value for verdict in gained)
+        clauses.append(f"{share_text(share)} of that is left after the {name} control")
+    return " and ".join(clauses)
+
+
+def count_text(n: int, n_all: int) -> str:
+    """Return how many of some things, in words where it is all or none."""
+    if n_all == 1:
+        return f"{n} of 1"
     return f"all {n_all}" if n == n_all else f"{n or 'none'} of the {n_all}"
 
 
-def _mean(values: Iterable[float]) -> float:
-    return float(np.mean(list(values)))
-
-
-def _mean_share(shares: Iterable[float | None]) -> str:
-    known = [share for share in shares if share is not None]
-    return _share(_mean(known)) if known else "an unknown part"
-
-
-def _share(share: float | None) -> str:
+def share_text(share: float | None) -> str:
+    """Return a share of a gain as people read it."""
     if share is None:
         return "an unknown part"
     if share <= 0:
         return "nothing"
+    if share < 0.01:
+        return "less than 1 %"
     return "all" if share >= 1 else f"{100 * share:.0f} %"

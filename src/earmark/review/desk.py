@@ -22,7 +22,7 @@ from earmark.errors import EarmarkError
 from earmark.frames import FrameStore
 from earmark.judgements import ANSWERS, Answer, Judgement, JudgementStore
 from earmark.params import Params, Recipe, digest
-from earmark.pipeline import scored_labels
+from earmark.pipeline import scored_labels, scores_of
 from earmark.precision import controls, curve, precision_table
 from earmark.progress import SILENT, Progress
 from earmark.review.cards import Cards
@@ -331,7 +331,7 @@ def open_desk(
 
     Runs the teacher over the queue's clips to find their peaks, unless that was done before.
     """
-    scores = Scores.open(workspace.scores_folder(recipe.teacher.name))
+    scores = scores_of(workspace, recipe.teacher.name, queue.items["clip_id"])
     chosen = tuple(workspace.ontology.find(name) for name in classes)
     _check_queued(queue, chosen)
     store = _open_store(workspace)

@@ -153,7 +153,7 @@ def _run_teacher(
     columns = {class_id: column for column, class_id in enumerate(clips.labels.class_ids)}
     meter = progress.job("peaks", len(classes), "clips")
     for folder, rows in networks:
-        network = load_network(folder)
+        network = load_network(folder, store, clips.labels.class_ids)
         examples = examples_of(teacher.model, store, clips.store_rows[rows])
         for place, row in enumerate(rows):
             clip_id = clips.labels.clip_ids[int(row)]

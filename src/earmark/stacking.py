@@ -1,0 +1,155 @@
+"""Students that train at once: one pass over the data, networks and scores of their own.
+
+A stack trains in a folder of its own. Probes stay there, side by side in the same tensors and on
+one card. Convolutional students move to the folders that they would have had alone, with the very
+same weights, history and digest, so what a workspace holds does not tell how they were stacked;
+the stack's folder keeps TensorBoard's events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from earmark.artefacts import is_current
+from earmark.engine import Task
+from earmark.examples import examples_of
+from earmark.frames import FrameStore
+from earmark.history import forget_history, split_history, write_history
+from earmark.model_card import StudentCard, write_card
+from earmark.networks import AnyNetwork, Stack, forget_network, parts_of, write_network
+from earmark.ontology import Ontology
+from earmark.params import NetworkParams, digest
+from earmark.progress import Meter
+from earmark.scoring import MadeBy, score_clips, training_task, write_scores
+from earmark.supervision import TrainingSet
+from earmark.train import train
+from earmark.treatments import Told, Treated
+
+
+@dataclass(frozen=True)
+class Place:
+    """A student in a stack: what it is told, where its network and scores go, and their digests."""
+
+    name: str
+    told: Told
+    folder: Path
+    """Of the network, were it alone."""
+    run_digest: str
+    scores_folder: Path
+    scores_digest: str
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the network is there already, in a folder of its own."""
+        return is_current(self.folder, self.run_digest)
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether the scores are there already; a network is then no longer needed."""
+        return is_current(self.scores_folder, self.scores_digest)
+
+
+@dataclass(frozen=True)
+class StackSet:
+    """What the students of a stack have in common."""
+
+    name: str
+    network: NetworkParams
+    data: TrainingSet
+    """Its supervision is :class:`Treated`, told to anybody."""
+    score_rows: NDArray[np.int64]
+    """The clips that every student scores, as rows of the frame store."""
+
+    @property
+    def treated(self) -> Treated:
+        """The labels that the students are told about."""
+        assert isinstance(self.data.supervision, Treated)
+        return self.data.supervision
+
+    def place(self, name: str, told: Told, folder: Path, scores_folder: Path) -> Place:
+        """Return the place of a student; its digests are those that it would have alone."""
+        run_digest = replace(self.data, supervision=self.treated.of([told])).digest(self.network)
+        scores_digest = digest(run_digest, self.score_rows.tobytes())
+        return Place(name, told, folder, run_digest, scores_folder, scores_digest)
+
+    def tasks(self, places: Sequence[Place], store: FrameStore) -> list[Task]:
+        """Return the tasks that train and score the students that are not there yet."""
+        left = [one for one in places if not one.is_scored]
+        alone = [[one] for one in left if one.is_trained]
+        together = [one for one in left if not one.is_trained]
+        return [self._task(group, store) for group in (*alone, together) if group]
+
+    def _task(self, group: Sequence[Place], store: FrameStore) -> Task:
+        folder = group[0].folder
+        if len(group) > 1:
+            which = digest([one.scores_digest for one in group])[:8]
+            folder = folder.with_name(f"{self.name}-{which}")
+        told = replace(self.data, supervision=self.treated.of([one.told for one in group]))
+        arguments = {"folder": folder, "places": group, "score_rows": self.score_rows}
+        return training_task(folder.name, _train_and_score, self.network, told, store, **arguments)
+
+
+def write_cards(task: Task, ontology: Ontology) -> None:
+    """Write the cards of the networks that a task has trained; metrics come later."""
+    folder, places = task.arguments["folder"], task.arguments["places"]
+    students = [StudentCard(name=one.name) for one in places]
+    if (folder / "meta.json").exists():
+        write_card(folder, ontology, students=students)
+        return
+    for one, student in zip(places, students, strict=True):
+        if (one.folder / "meta.json").exists():
+            write_card(one.folder, ontology, students=[student])
+
+
+def _train_and_score(
+    network: NetworkParams,
+    data: TrainingSet,
+    folder: Path,
+    places: Sequence[Place],
+    score_rows: NDArray[np.int64],
+    meter: Meter,
+) -> None:
+    """Train a stack, and write everyone's network and scores."""
+    if all(one.is_scored for one in places):  # the task ran before, and its answer was lost
+        return
+    store = FrameStore.open(data.frames_folder)
+    trained = train(network, data, folder, meter)
+    is_apart = isinstance(trained, Stack)
+    if is_apart:
+        _write_apart(trained, network, data, folder, places, store)
+    examples = examples_of(network.model, store, score_rows)
+    of_clips = (store.clip_ids.gather(score_rows), data.supervision.class_ids)
+    for own, part in parts_of(trained):
+        logits, best = score_clips(part, examples)
+        for student, (one, its) in enumerate(zip(places[own], logits, strict=True)):
+            write_scores(
+                one.scores_folder,
+                *of_clips,
+                its,
+                best,
+                out_of_fold=True,
+                digest=one.scores_digest,
+                made_by=MadeBy(one.name) if is_apart else MadeBy(folder.name, student),
+            )
+
+
+def _write_apart(
+    trained: AnyNetwork,
+    network: NetworkParams,
+    data: TrainingSet,
+    folder: Path,
+    places: Sequence[Place],
+    store: FrameStore,
+) -> None:
+    """Move every student of a stack into its own folder, as if it had trained alone there."""
+    class_ids, histories = data.supervision.class_ids, split_history(folder)
+    for one, (_, part), history in zip(places, parts_of(trained), histories, strict=True):
+        write_history(one.folder, history)
+        write_network(one.folder, network, part, class_ids, store, one.run_digest)
+    forget_network(folder)
+    forget_history(folder)
