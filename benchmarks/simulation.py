@@ -80,7 +80,8 @@ N_WORLDS = 3
 CLIP_SAMPLES = 2 * synthetic.SAMPLE_RATE_HZ
 PERCENTS = (1.0, 2.0, 5.0, 10.0)
 STRATEGIES = (
-    "mask", "random", "soft@2,10", "hedge@2,10", "precision/mask@0.5", "hill", "oracle/mask", "truth",
+    "mask", "random", "soft@2,10", "hedge@2,10", "precision/mask@0.5", "hill",
+    "oracle/mask", "truth",
 )  # fmt: skip
 # Chosen among seven configurations, two of them tried again with standardised inputs, by the
 # baseline's lwlrap on tune (scenes, half of the labels missing), after a first, shorter training

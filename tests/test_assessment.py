@@ -126,6 +126,7 @@ def test_a_teacher_without_networks_flags_no_evaluation_labels(tmp_path: Path) -
     assert {basis.labels for basis in found} == {"given", "ignored", "truth"}
     assert {basis.ignored_percent for basis in found if basis.labels == "ignored"} == {30}
     shutil.rmtree(workspace.model_folder("teacher-fold1"))
-    assert {
-        basis.labels for basis in find_bases(workspace, params, scores, FOLDS, engine=ONE)
-    } == {"given", "truth"}
+    assert {basis.labels for basis in find_bases(workspace, params, scores, FOLDS, engine=ONE)} == {
+        "given",
+        "truth",
+    }
