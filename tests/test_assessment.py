@@ -130,3 +130,10 @@ def test_a_teacher_without_networks_flags_no_evaluation_labels(tmp_path: Path) -
         "given",
         "truth",
     }
+
+
+def test_leaving_out_nothing_is_not_measured_twice(tmp_path: Path) -> None:
+    workspace, scores = scored_workspace(tmp_path)
+    params = SweepParams(n_resamples=100, ignored_percent=0)
+    found = find_bases(workspace, params, scores, FOLDS, engine=ONE)
+    assert {basis.labels for basis in found} == {"given", "truth"}

@@ -155,7 +155,7 @@ def find_bases(
     """
     folds = cross_fit.model_copy(update={"in_sample": not scores.out_of_fold})
     teacher = ""
-    if can_score(workspace, scores.folder.name, folds):
+    if params.ignored_percent > 0 and can_score(workspace, scores.folder.name, folds):
         held_out = score_held_out(workspace, scores, folds, engine=engine, progress=progress)
         teacher = held_out.folder.name
     return bases(workspace, params.n_resamples, teacher, params.ignored_percent)

@@ -221,7 +221,7 @@ class SweepParams(Params):
     labels: Literal["given", "corrected"] = "given"
     """``corrected`` also trains on the labels as judgements corrected them, alone and ignoring."""
     ignored_percent: float = Field(1.0, ge=0, le=100)
-    """Labels of the evaluation splits that are left out, by the teacher's scores of them."""
+    """Labels of the evaluation splits that are left out by the teacher's scores; 0: not done."""
     stack_gb: float = Field(4.0, gt=0)
     """Memory for convolutional students that train on the same batches, activations not counted:
     a ResNet-50 takes 0.4 GB, a MobileNetV1 0.06. Changes no result."""
@@ -254,7 +254,7 @@ class CompareParams(Params):
     choose_by: Literal["lwlrap", "d_prime_explicit", "d_prime_all", "map"] = "lwlrap"
     """The metric on ``tune`` by which each strategy's operating point is chosen."""
     ignored_percent: float = Field(1.0, ge=0, le=100)
-    """Labels of the evaluation splits that are left out, by the teacher's scores of them."""
+    """Labels of the evaluation splits that are left out by the teacher's scores; 0: not done."""
     stack_gb: float = Field(4.0, gt=0)
     """As in a sweep."""
     n_resamples: int = Field(1_000, ge=100)
