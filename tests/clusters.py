@@ -37,8 +37,6 @@ Victim = Literal["worker", "node"]
 @contextmanager
 def small_cluster() -> Iterator[Cluster]:
     """Start a head of one core, and connect this process to it."""
-    # Nodes are processes of this machine: they find the tests' own functions by this path.
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
     cluster = Cluster(initialize_head=True, head_node_args=HEAD)
     try:
         connect(cluster.address)
@@ -46,7 +44,6 @@ def small_cluster() -> Iterator[Cluster]:
     finally:
         ray.shutdown()
         cluster.shutdown()
-        del os.environ["PYTHONPATH"]
 
 
 def restore(cluster: Cluster, n_nodes: int = 2) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
 # One thread each: with OpenMP's spinning barriers two busy processes stall each other for minutes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# Processes that tests start, and nodes of a cluster, find the tests' own functions by this path.
+TESTS = Path(__file__).parent
+os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (TESTS.parent, TESTS)))
 
 
 @pytest.fixture(scope="module")

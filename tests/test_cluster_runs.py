@@ -11,8 +11,8 @@ from clusters import SabotagedEngine, Victim
 from earmark.engine import LocalEngine
 from earmark.pipeline import run
 from earmark.ray_engine import RayEngine
-from test_frames import content
-from test_pipeline import SMALL
+from noises import content
+from small_recipe import SMALL
 
 pytestmark = pytest.mark.cluster
 

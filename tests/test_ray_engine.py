@@ -20,8 +20,8 @@ from earmark.progress import Meter
 from earmark.ray_engine import N_ATTEMPTS, RayEngine
 from earmark.shards import part_path
 from earmark.workspace import Workspace
-from test_engine import Counter, fail, square
-from test_frames import PARAMS, content, noisy_workspace
+from noises import PARAMS, content, noisy_workspace
+from tasks import Counter, fail, square
 
 ENGINE = RayEngine()
 

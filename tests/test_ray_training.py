@@ -19,7 +19,7 @@ from earmark.supervision import AsLabelled, TrainingSet
 from earmark.train import train
 from earmark.workspace import Workspace
 from scenes import band_workspace, open_store
-from test_engine import Counter
+from tasks import Counter
 
 # Ray Train warns of options of Ray Data, which nobody here has set.
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore:.* is deprecated")]

@@ -15,7 +15,7 @@ from earmark.errors import EarmarkError
 from earmark.extraction import extract_frames
 from earmark.remote_files import local_copy, place_of
 from earmark.workspace import Workspace
-from test_frames import PARAMS, RATE, content, make_workspace, write_noise
+from noises import PARAMS, RATE, content, make_workspace, write_noise
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 STORE = {**CREDENTIALS, "AWS_DEFAULT_REGION": "us-east-1"}

@@ -156,13 +156,13 @@ def test_an_interrupted_run_ends_in_the_same_weights(
 
 def test_a_killed_process_resumes_to_the_same_weights(workspace: Workspace, tmp_path: Path) -> None:
     script = (
-        "import sys, test_train as t; from pathlib import Path; from earmark.workspace import *\n"
+        f"import sys, {__name__} as t; from pathlib import Path; from earmark.workspace import *\n"
         "data = t.training_set(Workspace.open(sys.argv[1]), t.LONGER)\n"
         "t.train(t.LONGER, data, Path(sys.argv[2]), t.METER)"
     )
     folder = tmp_path / "killed"
     command = [sys.executable, "-c", script, str(workspace.root), str(folder)]
-    process = subprocess.Popen(command, cwd=Path(__file__).parent)
+    process = subprocess.Popen(command)
     deadline = time.monotonic() + 60
     while not (folder / "checkpoint.pt").exists() and time.monotonic() < deadline:
         time.sleep(0.005)

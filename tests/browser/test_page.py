@@ -15,13 +15,13 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from conftest import Rater, Served, serving
 from earmark.judgements import JudgementStore
 from earmark.params import ReviewParams
 from earmark.relabel import relabel
 from earmark.review.desk import Desk
 from earmark.reviewing import review_app
 from listening import open_tones
+from tests.browser.conftest import Rater, Served, serving
 
 Sit = Callable[..., Rater]
 MOST_MILLISECONDS = 150

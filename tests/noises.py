@@ -1,0 +1,47 @@
+"""Workspaces of noise: sound files that hold nothing, for stores of frames."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import soundfile
+
+from earmark.labels import LabelSet
+from earmark.ontology import Ontology
+from earmark.params import FrontEndParams
+from earmark.workspace import CLIP_SCHEMA, Workspace, write_dataset
+
+RATE = 16_000
+PARAMS = FrontEndParams()
+
+
+def make_workspace(root: Path, audio: list[str | None]) -> Workspace:
+    clip_ids = [f"clip{i}" for i in range(len(audio))]
+    clips = pl.DataFrame(
+        {"clip_id": clip_ids, "audio": audio, "split": "train", "source": clip_ids},
+        schema_overrides={"audio": pl.String},
+    ).with_columns(start_seconds=None, end_seconds=None)
+    ontology = Ontology.from_table(
+        pl.DataFrame({"class_id": ["a"], "name": ["A"], "definition": [""], "parents": [[]]})
+    )
+    labels = LabelSet.from_dense(np.ones((len(clip_ids), 1), np.int8), clip_ids, ["a"])
+    return write_dataset(root, clips.select(list(CLIP_SCHEMA)), ontology, labels)
+
+
+def write_noise(path: Path, seconds: float, seed: int) -> np.ndarray:
+    sound = np.random.default_rng(seed).uniform(-0.5, 0.5, int(seconds * RATE)).astype(np.float32)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, sound, RATE, subtype="PCM_16")
+    return sound
+
+
+def noisy_workspace(root: Path, n_clips: int = 6) -> Workspace:
+    for i in range(n_clips):
+        write_noise(root / "audio" / f"{i}.wav", 0.5 + 0.4 * i % 2.0, seed=i)
+    return make_workspace(root, [f"audio/{i}.wav" for i in range(n_clips)])
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
