@@ -26,15 +26,15 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from earmark.artefacts import write_json
 from earmark.assessment import Basis, mark_students
-from earmark.engine import LocalEngine
 from earmark.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
 from earmark.frames import write_store
 from earmark.intervals import Draws, resample_weights, with_seeds
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
-from earmark.params import NetworkParams, SweepParams
+from earmark.runs.artefacts import write_json
+from earmark.runs.engine import LocalEngine
+from earmark.runs.parameters import NetworkParams, SweepParams
 from earmark.scoring import write_scores
 from earmark.students import Student, students
 from earmark.workspace import Workspace, write_dataset

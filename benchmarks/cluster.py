@@ -25,10 +25,10 @@ from ray.cluster_utils import Cluster
 from rich.console import Console
 from rich.table import Table
 
-from earmark.artefacts import write_json
-from earmark.engine import Engine, LocalEngine
 from earmark.extraction import extract_frames
-from earmark.ray_engine import RayEngine, connect
+from earmark.runs.artefacts import write_json
+from earmark.runs.engine import Engine, LocalEngine
+from earmark.runs.ray import RayEngine, connect
 from front_end import write_flacs
 
 GOAL_AGAINST_LOCAL = 1.5

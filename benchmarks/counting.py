@@ -31,7 +31,7 @@ from earmark.counting import estimate_missing
 from earmark.hiding import hide
 from earmark.labels import IMPLICIT, PRESENT, LabelSet
 from earmark.ontology import Ontology
-from earmark.params import HidingParams
+from earmark.runs.parameters import HidingParams
 
 PRIORS = (0.1, 0.01, 0.001, 0.0002)
 STRENGTHS = (2.0, 3.0, 4.5)  # d'

@@ -41,7 +41,7 @@ from earmark.flagging import flag, n_discarded
 from earmark.hiding import hide, recalls
 from earmark.labels import IMPLICIT, PRESENT, LabelSet
 from earmark.ontology import Ontology
-from earmark.params import HidingParams
+from earmark.runs.parameters import HidingParams
 
 N_CLASSES = 527
 FAMILY_SIZE = 8  # siblings in the made-up class tree

@@ -28,11 +28,11 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from earmark.artefacts import write_json
-from earmark.engine import LocalEngine
 from earmark.extraction import extract_frames
 from earmark.features import YAMNET, log_mel, mel_matrix
 from earmark.frames import FrameStore, write_store
+from earmark.runs.artefacts import write_json
+from earmark.runs.engine import LocalEngine
 from earmark.workspace import Workspace
 
 GOAL_AGAINST_LIBROSA = 2.2

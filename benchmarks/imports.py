@@ -32,11 +32,11 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from earmark.artefacts import write_json
 from earmark.datasets.archives import duration_seconds
 from earmark.datasets.audioset import import_audioset
 from earmark.datasets.audioset_features import import_audioset_features
 from earmark.datasets.audioset_segments import CLASSES_FILE, ONTOLOGY_FILE
+from earmark.runs.artefacts import write_json
 
 GOAL_SECONDS, GOAL_GB = 60, 2.0
 N_SEGMENTS, LABELS_PER_SEGMENT, N_CLASSES = 2_041_789, 1.97, 527

@@ -32,7 +32,7 @@ from earmark.hiding import hide
 from earmark.histograms import score_histograms
 from earmark.labels import IMPLICIT, PRESENT, LabelSet
 from earmark.ontology import Ontology
-from earmark.params import HidingParams
+from earmark.runs.parameters import HidingParams
 
 N_CLIPS, N_CLASSES, N_FEATURES, N_HIDDEN = 4_000, 24, 96, 128
 N_FOLDS = 3

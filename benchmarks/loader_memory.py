@@ -19,9 +19,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from earmark.artefacts import write_json
 from earmark.frames import FrameStore
-from earmark.params import TrainParams
+from earmark.runs.artefacts import write_json
+from earmark.runs.parameters import TrainParams
 from earmark.supervision import AsLabelled
 from training import BATCH_CLIPS, PROBE, loader_of, make_labels, make_store
 

@@ -30,7 +30,7 @@ from rich.table import Table
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from earmark import evaluation, intervals, metrics
-from earmark.artefacts import write_json
+from earmark.runs.artefacts import write_json
 
 Metric = Callable[[], NDArray[np.float64]]
 TOLERANCE = 1e-9

@@ -26,10 +26,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from earmark.artefacts import write_json
 from earmark.models import Network, build_model
 from earmark.onnx_graphs import WORK_WORTH_A_GRAPH, Forward, forward_of, runtime_forward
-from earmark.params import ModelParams
+from earmark.runs.artefacts import write_json
+from earmark.runs.parameters import ModelParams
 from earmark.scoring import CACHED_PATCHES
 
 GOAL = 2.1

@@ -27,7 +27,6 @@ from uuid import uuid5
 import numpy as np
 import polars as pl
 
-from earmark.engine import LocalEngine
 from earmark.flagging import flag
 from earmark.frames import write_store
 from earmark.hiding import hide, n_missing
@@ -35,7 +34,10 @@ from earmark.judgement_files import NAMESPACE
 from earmark.judgements import Judgement, JudgementStore
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
-from earmark.params import (
+from earmark.pipeline import scored_labels
+from earmark.relabel import relabel
+from earmark.runs.engine import LocalEngine
+from earmark.runs.parameters import (
     CrossFitParams,
     HidingParams,
     ModelParams,
@@ -44,8 +46,6 @@ from earmark.params import (
     SweepParams,
     TrainParams,
 )
-from earmark.pipeline import scored_labels
-from earmark.relabel import relabel
 from earmark.sampling import Queue, item_id, make_queue
 from earmark.scoring import Scores, cross_fit
 from earmark.sweep import run_sweep

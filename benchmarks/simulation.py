@@ -34,9 +34,7 @@ import polars as pl
 import soundfile
 from numpy.typing import NDArray
 
-from earmark.artefacts import read_json, write_json
 from earmark.datasets import synthetic
-from earmark.engine import LocalEngine
 from earmark.evaluation import evaluate, judge_flags
 from earmark.features import log_mel, patches
 from earmark.figures import write_figure
@@ -47,7 +45,9 @@ from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.metrics import lwlrap
 from earmark.offsets import apply_offset, fit_prior_offset, smoothed_priors
 from earmark.ontology import Ontology
-from earmark.params import (
+from earmark.runs.artefacts import read_json, write_json
+from earmark.runs.engine import LocalEngine
+from earmark.runs.parameters import (
     PAPER_DISCARD_PERCENTS,
     CrossFitParams,
     HidingParams,

@@ -29,11 +29,11 @@ from rich.console import Console
 from rich.table import Table
 
 from earmark import train as loop
-from earmark.artefacts import write_json
 from earmark.frames import FrameStore
 from earmark.loading import Loader
 from earmark.networks import n_students
-from earmark.params import ModelParams, NetworkParams, TrainParams
+from earmark.runs.artefacts import write_json
+from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
 from earmark.supervision import TrainingSet
 from training import METER, make_labels, make_masks, make_patches
 

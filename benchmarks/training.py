@@ -39,7 +39,6 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional
 
-from earmark.artefacts import write_json
 from earmark.batches import Plan
 from earmark.examples import examples_of
 from earmark.flagging import thresholds
@@ -49,8 +48,9 @@ from earmark.loading import Loader
 from earmark.losses import Moment, normalised, norms
 from earmark.models import MOBILENET_V1_ROWS, MOBILENET_V1_STEM, build_model
 from earmark.networks import build, trainable
-from earmark.params import PAPER_DISCARD_PERCENTS, ModelParams, NetworkParams, TrainParams
-from earmark.progress import SILENT
+from earmark.runs.artefacts import write_json
+from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, ModelParams, NetworkParams, TrainParams
+from earmark.runs.progress import SILENT
 from earmark.supervision import AsLabelled, Supervision, TrainingSet
 from earmark.train import train
 from earmark.treatments import Flags, ScoresFile, Told, Treated

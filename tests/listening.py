@@ -11,9 +11,9 @@ import soundfile
 from earmark.judgements import JudgementStore
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
-from earmark.params import Recipe, ReportParams, ReviewParams
 from earmark.pipeline import scored_labels
 from earmark.review.desk import Desk, open_desk
+from earmark.runs.parameters import Recipe, ReportParams, ReviewParams
 from earmark.sampling import make_queue, write_queue
 from earmark.scoring import Scores, write_scores
 from earmark.workspace import Workspace, write_dataset

@@ -10,7 +10,7 @@ import soundfile
 
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
-from earmark.params import FrontEndParams
+from earmark.runs.parameters import FrontEndParams
 from earmark.workspace import CLIP_SCHEMA, Workspace, write_dataset
 
 RATE = 16_000

@@ -12,7 +12,7 @@ import polars as pl
 from earmark.judgements import JUDGEMENT_SCHEMA, Judgement
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
-from earmark.params import ReviewParams
+from earmark.runs.parameters import ReviewParams
 from earmark.sampling import Queue, make_queue
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)

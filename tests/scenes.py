@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from earmark.engine import LocalEngine
 from earmark.frames import FrameStore, write_store
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
-from earmark.params import CrossFitParams, ModelParams, NetworkParams, TrainParams
+from earmark.runs.engine import LocalEngine
+from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
 from earmark.scoring import Scores, cross_fit
 from earmark.workspace import Workspace, write_dataset
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from earmark.params import Recipe
+from earmark.runs.parameters import Recipe
 
 SMALL = Recipe.model_validate(
     {

@@ -8,14 +8,14 @@ import numpy as np
 import polars as pl
 import soundfile
 
-from earmark.engine import LocalEngine
 from earmark.extraction import extract_frames
 from earmark.frames import FrameStore
 from earmark.labels import LabelSet
 from earmark.model_card import ModelCard, write_card
 from earmark.networks import build, write_network
 from earmark.ontology import Ontology
-from earmark.params import ModelParams, NetworkParams
+from earmark.runs.engine import LocalEngine
+from earmark.runs.parameters import ModelParams, NetworkParams
 from earmark.workspace import Workspace, write_dataset
 
 CLASS_IDS = ("/m/hum", "/m/beep", "/m/hiss")

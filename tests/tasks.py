@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from earmark.errors import EarmarkError
-from earmark.progress import Meter
+from earmark.runs.progress import Meter
 
 
 def square(number: int, meter: Meter) -> tuple[int, str]:

@@ -11,8 +11,8 @@ from earmark.assessment import METRICS, Basis, bases, find_bases, logits_of, mar
 from earmark.evaluation import evaluate
 from earmark.flagging import ignored, thresholds
 from earmark.held_out import score_held_out
-from earmark.params import CompareParams, SweepParams
 from earmark.relabel import relabel, write_relabelled
+from earmark.runs.parameters import CompareParams, SweepParams
 from earmark.scoring import Scores, readable_clips
 from earmark.strategies import parse_strategy
 from earmark.students import Student, TrainSet, student_scores, students, train_students

@@ -19,10 +19,10 @@ from audioset_files import (
     varint,
     write_official,
 )
-from earmark.artefacts import read_table
 from earmark.datasets.audioset_features import import_audioset_features, parse_embedding
 from earmark.errors import EarmarkError
 from earmark.frames import FrameStore
+from earmark.runs.artefacts import read_table
 
 RANDOM = np.random.default_rng(0)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from earmark.augment import Mix, hidden_stripes, masked_patches
 from earmark.losses import Targets
-from earmark.params import SpecAugmentParams
+from earmark.runs.parameters import SpecAugmentParams
 
 EXPLICIT_POSITIVE, EXPLICIT_NEGATIVE, IMPLICIT, IGNORED = (1, 1, 0), (0, 1, 0), (0, 1, 1), (0, 0, 1)
 """Target, weight and whether implicit."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from earmark.batches import EpochOrder, Plan, learning_rate
 from earmark.errors import EarmarkError
-from earmark.params import TrainParams
+from earmark.runs.parameters import TrainParams
 
 PER_CLIP = np.array([3, 1, 0, 4])
 

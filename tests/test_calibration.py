@@ -10,7 +10,7 @@ from earmark.errors import EarmarkError
 from earmark.flagging import FLAG_SCHEMA, flag
 from earmark.judgements import JUDGEMENT_SCHEMA
 from earmark.ontology import Ontology
-from earmark.params import ReviewParams
+from earmark.runs.parameters import ReviewParams
 from earmark.sampling import make_queue
 from reviews import SMALL, answer_all, make_scores, small_queue
 

@@ -14,7 +14,7 @@ import torch
 from earmark.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.models import build_probe
-from earmark.params import ModelParams
+from earmark.runs.parameters import ModelParams
 from scenes import band_workspace
 
 

@@ -14,7 +14,8 @@ import polars as pl
 import pytest
 import soundfile
 
-from earmark import artefacts, cli
+from earmark import cli
+from earmark.runs import artefacts
 from earmark.scoring import write_scores
 from scenes import band_workspace
 

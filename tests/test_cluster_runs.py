@@ -8,9 +8,9 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from clusters import SabotagedEngine, Victim
-from earmark.engine import LocalEngine
 from earmark.pipeline import run
-from earmark.ray_engine import RayEngine
+from earmark.runs.engine import LocalEngine
+from earmark.runs.ray import RayEngine
 from noises import content
 from small_recipe import SMALL
 

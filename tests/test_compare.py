@@ -9,13 +9,13 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from earmark.artefacts import write_json
 from earmark.assessment import METRICS, Basis, MarkBook, Marks
 from earmark.cli import app
 from earmark.compare import compare, read_comparison, run_compare, with_holm
 from earmark.errors import EarmarkError
 from earmark.intervals import Draws
-from earmark.params import CompareParams, Recipe
+from earmark.runs.artefacts import write_json
+from earmark.runs.parameters import CompareParams, Recipe
 from earmark.scoring import Scores
 from earmark.strategies import BASELINE, parse_strategy
 from earmark.students import Student, combine

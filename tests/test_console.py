@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from earmark.console import chosen_engine
-from earmark.engine import LOCAL, LocalEngine
 from earmark.errors import EarmarkError
-from earmark.params import ResourceParams, TaskResources
-from earmark.ray_engine import RayEngine
+from earmark.runs.engine import LOCAL, LocalEngine
+from earmark.runs.parameters import ResourceParams, TaskResources
+from earmark.runs.ray import RayEngine
 
 
 def test_work_runs_here_unless_a_cluster_is_asked_for() -> None:

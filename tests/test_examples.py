@@ -11,7 +11,7 @@ from earmark.errors import EarmarkError
 from earmark.examples import ClipExamples, Examples, check_front_end, examples_of
 from earmark.frames import write_store
 from earmark.models import build_model, build_probe
-from earmark.params import FrontEndParams, ModelParams
+from earmark.runs.parameters import FrontEndParams, ModelParams
 from scenes import band_workspace, open_store
 
 PROBE = ModelParams(architecture="attention_probe", n_hidden=4)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from earmark import features
 from earmark.errors import EarmarkError
-from earmark.params import FrontEndParams
+from earmark.runs.parameters import FrontEndParams
 
 GOLDEN = np.load(Path(__file__).parent / "golden" / "front_end.npz")
 LENGTHS = (100, 8000, 15600, 15601, 16000, 23281, 48000)

@@ -13,7 +13,7 @@ from PIL import Image
 
 from earmark import figures
 from earmark.errors import EarmarkError
-from earmark.params import PAPER_DISCARD_PERCENTS
+from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 
 SKY_BLUE = (86, 180, 233)
 

@@ -26,7 +26,7 @@ from earmark.flagging import (
 )
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
-from earmark.params import PAPER_DISCARD_PERCENTS
+from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 
 
 def plain_threshold(implicit_scores: np.ndarray, percent: float) -> float:

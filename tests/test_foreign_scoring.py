@@ -8,11 +8,11 @@ import pytest
 import soundfile
 
 from earmark import foreign_scoring
-from earmark.engine import LocalEngine
 from earmark.errors import EarmarkError
 from earmark.flagging import flag, thresholds
 from earmark.foreign_models import ForeignModel
 from earmark.foreign_scoring import TeacherScores, score_by_teacher
+from earmark.runs.engine import LocalEngine
 from earmark.workspace import Workspace
 from made_up_onnx import loudness, mean_of_patches
 from scenes import band_workspace, open_store

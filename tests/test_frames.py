@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earmark import extraction
-from earmark.engine import LocalEngine
 from earmark.errors import EarmarkError
 from earmark.extraction import extract_frames
 from earmark.features import log_mel, patches
 from earmark.frames import CLIPS_PER_SHARD, FrameStore, write_store
-from earmark.params import FrontEndParams
+from earmark.runs.engine import LocalEngine
+from earmark.runs.parameters import FrontEndParams
 from earmark.workspace import Workspace
 from noises import PARAMS, RATE, content, make_workspace, noisy_workspace, write_noise
 
@@ -137,9 +137,9 @@ def test_bytes_and_progress_do_not_depend_on_the_number_of_workers(tmp_path):
 STALLING_EXTRACTION = """
 import sys, time
 from pathlib import Path
-from earmark.engine import LocalEngine
+from earmark.runs.engine import LocalEngine
 from earmark.extraction import extract_frames
-from earmark.params import FrontEndParams
+from earmark.runs.parameters import FrontEndParams
 from earmark.workspace import Workspace
 
 class Stall:

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from earmark.engine import LocalEngine
 from earmark.errors import EarmarkError
 from earmark.examples import examples_of
 from earmark.held_out import score_held_out, teacher_folders
 from earmark.networks import load_network
-from earmark.params import CrossFitParams, ModelParams, NetworkParams, TrainParams
+from earmark.runs.engine import LocalEngine
+from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
 from earmark.scoring import cross_fit, readable_clips, score_clips
 from scenes import band_workspace, open_store
 

@@ -15,7 +15,7 @@ from earmark.frames import FrameStore, write_store
 from earmark.hiding import hidden_workspace, hide, missing_labels, n_missing, recalls
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
-from earmark.params import HidingParams
+from earmark.runs.parameters import HidingParams
 from earmark.workspace import Workspace, write_dataset
 from scenes import band_workspace
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from earmark.artefacts import read_table
 from earmark.history import (
     forget_history,
     open_course,
@@ -13,6 +12,7 @@ from earmark.history import (
     split_history,
     write_history,
 )
+from earmark.runs.artefacts import read_table
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:

@@ -7,7 +7,7 @@ import pytest
 
 from earmark.errors import EarmarkError
 from earmark.iterating import one_point, run_rounds
-from earmark.params import CompareParams
+from earmark.runs.parameters import CompareParams
 from earmark.scoring import Scores
 from earmark.sweep import by_seed
 from scenes import FOLDS, ONE, PROBE, scored_workspace

@@ -23,7 +23,7 @@ from earmark.judgement_files import (
 from earmark.judgements import ANSWERS, Judgement
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
-from earmark.params import ReviewParams
+from earmark.runs.parameters import ReviewParams
 from earmark.sampling import Queue, item_id, make_queue
 from earmark.workspace import CLIP_SCHEMA, Workspace, write_dataset
 from reviews import START, judgement, table, uuid

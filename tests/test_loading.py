@@ -12,7 +12,7 @@ from earmark.batches import Batch, Plan
 from earmark.errors import EarmarkError
 from earmark.examples import examples_of
 from earmark.loading import N_AHEAD, Loaded, Loader, made_ahead
-from earmark.params import ModelParams, SpecAugmentParams, TrainParams
+from earmark.runs.parameters import ModelParams, SpecAugmentParams, TrainParams
 from earmark.scoring import readable_clips
 from earmark.supervision import AsLabelled
 from scenes import band_workspace, open_store

@@ -11,7 +11,7 @@ from earmark.examples import Examples
 from earmark.measured_card import named_metrics, write_measured_card
 from earmark.model_card import read_card
 from earmark.networks import build, load_network, write_network
-from earmark.params import ModelParams, NetworkParams
+from earmark.runs.parameters import ModelParams, NetworkParams
 from earmark.scoring import readable_clips, score_clips
 from earmark.workspace import Workspace
 from scenes import CLASS_IDS, band_workspace, open_store

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from earmark.artefacts import read_json, write_json
 from earmark.errors import EarmarkError
 from earmark.features import YAMNET
 from earmark.model_card import StudentCard, card_text, read_card, write_card
+from earmark.runs.artefacts import read_json, write_json
 from scenes import band_workspace, open_store
 from sounds import CLASS_IDS, ONTOLOGY, model_folder, sound_workspace
 

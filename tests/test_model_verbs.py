@@ -11,12 +11,12 @@ import pytest
 import soundfile
 from typer.testing import CliRunner, Result
 
-from earmark.artefacts import read_table, write_table
 from earmark.cli import app
 from earmark.errors import EarmarkError
 from earmark.model_card import StudentCard, write_card
 from earmark.onnx_graphs import open_session
-from earmark.params import ModelParams, read_recipe
+from earmark.runs.artefacts import read_table, write_table
+from earmark.runs.parameters import ModelParams, read_recipe
 from earmark.scoring import Scores
 from earmark.tagging import Tagger
 from earmark.workspace import Workspace

@@ -5,7 +5,7 @@ import torch
 
 from earmark.errors import EarmarkError
 from earmark.models import build_model, build_probe, cost
-from earmark.params import ModelParams
+from earmark.runs.parameters import ModelParams
 
 MOBILENET = ModelParams(architecture="mobilenet_v1")
 RESNET = ModelParams(architecture="resnet50")

@@ -19,7 +19,7 @@ from earmark.networks import (
     student_of,
     write_network,
 )
-from earmark.params import ModelParams, NetworkParams
+from earmark.runs.parameters import ModelParams, NetworkParams
 
 CNN = ModelParams(width=0.125)
 PROBE = ModelParams(architecture="mlp_probe", n_hidden=8)

@@ -5,7 +5,7 @@ import torch
 
 from earmark.errors import EarmarkError
 from earmark.number_types import NumberTypes
-from earmark.params import TrainParams
+from earmark.runs.parameters import TrainParams
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

@@ -16,7 +16,7 @@ from earmark.model_card import ModelCard
 from earmark.models import Network, Probe, SameConv
 from earmark.networks import AnyNetwork, Stack, build
 from earmark.onnx_graphs import forward_of, make_graph, open_session, write_onnx
-from earmark.params import FrontEndParams, ModelParams, NetworkParams
+from earmark.runs.parameters import FrontEndParams, ModelParams, NetworkParams
 from earmark.scoring import score_clips, sum_outputs
 from scenes import band_workspace, open_store
 from sounds import NARROW, sound

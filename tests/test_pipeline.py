@@ -5,9 +5,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from earmark.engine import LocalEngine
 from earmark.errors import EarmarkError
 from earmark.pipeline import find_recipe, run
+from earmark.runs.engine import LocalEngine
 from earmark.sweep import read_sweep
 from small_recipe import SMALL
 

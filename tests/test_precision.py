@@ -10,7 +10,6 @@ from sklearn.metrics import cohen_kappa_score
 from earmark.errors import EarmarkError
 from earmark.judgements import JUDGEMENT_SCHEMA
 from earmark.metrics import wilson_interval
-from earmark.params import ReviewParams
 from earmark.precision import (
     agreement,
     controls,
@@ -20,6 +19,7 @@ from earmark.precision import (
     tally,
     without_failed_blocks,
 )
+from earmark.runs.parameters import ReviewParams
 from earmark.sampling import CONTROLS, Queue
 from reviews import SMALL, answer_all, small_queue
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.artefacts import read_json
 from earmark.errors import EarmarkError
 from earmark.flagging import flag
 from earmark.judgements import ANSWERS, JUDGEMENT_SCHEMA
@@ -22,6 +21,7 @@ from earmark.relabel import (
     without_cleared,
     write_relabelled,
 )
+from earmark.runs.artefacts import read_json
 from earmark.sampling import item_id, make_queue
 from reviews import SMALL, answer_all, judgement, make_scores, table
 from scenes import band_workspace

@@ -15,9 +15,15 @@ from safetensors.torch import load_file
 from torch import nn
 
 from earmark import replicas
-from earmark.artefacts import read_table
-from earmark.params import ModelParams, NetworkParams, SpecAugmentParams, TrainParams, read_recipe
-from earmark.progress import SILENT, Meter
+from earmark.runs.artefacts import read_table
+from earmark.runs.parameters import (
+    ModelParams,
+    NetworkParams,
+    SpecAugmentParams,
+    TrainParams,
+    read_recipe,
+)
+from earmark.runs.progress import SILENT, Meter
 from earmark.scoring import readable_clips, tune_set
 from earmark.supervision import AsLabelled, TrainingSet
 from earmark.train import train

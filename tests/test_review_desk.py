@@ -9,8 +9,8 @@ import pytest
 
 from earmark.errors import EarmarkError
 from earmark.judgements import Answer
-from earmark.params import ReviewParams
 from earmark.review.desk import Conflict, Desk, Posted, Unknown, open_desk
+from earmark.runs.parameters import ReviewParams
 from listening import RECIPE, open_tones
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

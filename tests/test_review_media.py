@@ -13,9 +13,9 @@ from earmark.audio import UnreadableAudio
 from earmark.extraction import extract_frames
 from earmark.features import log_mel
 from earmark.frames import FrameStore, write_store
-from earmark.params import FrontEndParams
 from earmark.review.media import Media
 from earmark.review.pictures import MOST_COLUMNS, picture_png, seen_frames
+from earmark.runs.parameters import FrontEndParams
 from earmark.workspace import Workspace
 from listening import tone_workspace
 

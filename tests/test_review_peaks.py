@@ -7,11 +7,11 @@ import polars as pl
 import pytest
 from scipy.special import logit
 
-from earmark.engine import LocalEngine
 from earmark.extraction import extract_frames
 from earmark.frames import FrameStore
-from earmark.params import CrossFitParams, ModelParams, NetworkParams, Recipe, TrainParams
 from earmark.review.peaks import Peaks, find_peaks
+from earmark.runs.engine import LocalEngine
+from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, Recipe, TrainParams
 from earmark.scoring import Scores, cross_fit
 from earmark.workspace import Workspace
 from listening import RECIPE, tone_workspace

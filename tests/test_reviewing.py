@@ -9,15 +9,15 @@ import pytest
 from typer.testing import CliRunner
 
 from earmark import pipeline
-from earmark.artefacts import write_json
 from earmark.calibration import read_calibration
 from earmark.cli import app
 from earmark.errors import EarmarkError
 from earmark.judgements import JudgementStore
-from earmark.params import Recipe
 from earmark.relabel import read_relabelled, relabel
 from earmark.review.desk import open_desk
 from earmark.reviewing import open_store, prepare_queue, review_app
+from earmark.runs.artefacts import write_json
+from earmark.runs.parameters import Recipe
 from earmark.sampling import read_queue
 from earmark.scoring import Scores, write_scores
 from earmark.workspace import Workspace

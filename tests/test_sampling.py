@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
-from earmark.params import ReviewParams
+from earmark.runs.parameters import ReviewParams
 from earmark.sampling import (
     CONTROLS,
     QUEUE_SCHEMA,

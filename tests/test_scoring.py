@@ -7,13 +7,13 @@ import polars as pl
 import pytest
 import torch
 
-from earmark.artefacts import write_table
-from earmark.engine import LocalEngine
 from earmark.errors import EarmarkError
 from earmark.examples import ClipExamples, Examples
 from earmark.metrics import lwlrap
 from earmark.models import build_model, build_probe
-from earmark.params import CrossFitParams, ModelParams, NetworkParams, TrainParams
+from earmark.runs.artefacts import write_table
+from earmark.runs.engine import LocalEngine
+from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
 from earmark.scoring import (
     Scores,
     cross_fit,

@@ -8,10 +8,10 @@ from ray.cluster_utils import Cluster
 
 from earmark.bracketing import Passes, Summary, top_scores
 from earmark.counting import estimate_missing
-from earmark.engine import Engine, LocalEngine
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
-from earmark.ray_engine import RayEngine
+from earmark.runs.engine import Engine, LocalEngine
+from earmark.runs.ray import RayEngine
 from earmark.sharded_scores import sharded_passes
 
 

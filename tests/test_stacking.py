@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from earmark.artefacts import read_table
 from earmark.batches import Batch
 from earmark.loading import Loaded, Loader
 from earmark.model_card import read_card
 from earmark.networks import load_network
-from earmark.params import ModelParams, NetworkParams, TrainParams
+from earmark.runs.artefacts import read_table
+from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
 from earmark.scoring import Scores
 from earmark.strategies import BASELINE, parse_strategy
 from earmark.students import Student, combine, student_scores, train_students

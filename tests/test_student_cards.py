@@ -7,7 +7,7 @@ import pytest
 from earmark.assessment import MarkBook, bases, mark_students
 from earmark.evaluation import evaluate
 from earmark.model_card import ModelCard, read_card
-from earmark.params import ModelParams, NetworkParams, TrainParams
+from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
 from earmark.scoring import readable_clips
 from earmark.strategies import BASELINE, parse_strategy
 from earmark.student_cards import write_student_cards

@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from earmark.engine import Engine, LocalEngine, Task
 from earmark.errors import EarmarkError
 from earmark.model_card import read_card
 from earmark.models import cost
-from earmark.params import CrossFitParams, ModelParams, NetworkParams, SweepParams, TrainParams
-from earmark.progress import SILENT, Progress
+from earmark.runs.engine import Engine, LocalEngine, Task
+from earmark.runs.parameters import (
+    CrossFitParams,
+    ModelParams,
+    NetworkParams,
+    SweepParams,
+    TrainParams,
+)
+from earmark.runs.progress import SILENT, Progress
 from earmark.scoring import Scores, cross_fit
 from earmark.strategies import parse_strategy
 from earmark.students import (

@@ -7,7 +7,7 @@ import pytest
 
 from earmark import supervision
 from earmark.labels import LabelSet
-from earmark.params import NetworkParams, TrainParams
+from earmark.runs.parameters import NetworkParams, TrainParams
 from earmark.supervision import AsLabelled, TrainingSet, class_balance
 from scenes import band_workspace
 

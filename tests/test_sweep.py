@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from earmark.engine import LocalEngine
-from earmark.params import SweepParams
+from earmark.runs.engine import LocalEngine
+from earmark.runs.parameters import SweepParams
 from earmark.students import student_scores, students
 from earmark.sweep import read_sweep, run_sweep
 from earmark.workspace import Workspace

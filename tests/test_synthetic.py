@@ -9,9 +9,9 @@ import soundfile
 
 from earmark.datasets import sources, synthetic
 from earmark.datasets.synthetic import CLASSES, ontology, priors, scene, scene_truth, write_scenes
-from earmark.engine import LocalEngine
 from earmark.errors import EarmarkError
-from earmark.params import HidingParams, SceneParams
+from earmark.runs.engine import LocalEngine
+from earmark.runs.parameters import HidingParams, SceneParams
 from earmark.workspace import Workspace
 
 RATE_HZ = synthetic.SAMPLE_RATE_HZ

@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from earmark.datasets.delimited import read_source
 from earmark.datasets.summary import ImportSummary
 from earmark.datasets.table import import_table
 from earmark.errors import EarmarkError
 from earmark.frames import FrameStore
+from earmark.runs.delimited import read_source
 
 CLIPS = "clip_id,audio,split,source\na,a.wav,train,one\nb,b.wav,tune,two\nc,c.wav,eval,three\n"
 LONG = "clip_id,class_id,present\na,dog,1\na,cat,0\nb,cat,true\nc,dog,not_present\n"

@@ -14,7 +14,7 @@ from earmark.errors import EarmarkError
 from earmark.examples import Examples
 from earmark.features import log_mel, patches
 from earmark.networks import load_network
-from earmark.params import ModelParams
+from earmark.runs.parameters import ModelParams
 from earmark.scoring import score_clips
 from earmark.tagging import Strip, Tagger, stream_patches
 from scenes import band_workspace, open_store

@@ -15,14 +15,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from earmark.artefacts import read_json, read_table
 from earmark.errors import EarmarkError, EarmarkWarning, Stopped
 from earmark.losses import Targets
 from earmark.metrics import auc_per_class
 from earmark.models import Network
 from earmark.networks import AnyNetwork
-from earmark.params import ModelParams, NetworkParams, SpecAugmentParams, TrainParams
-from earmark.progress import SILENT
+from earmark.runs.artefacts import read_json, read_table
+from earmark.runs.parameters import ModelParams, NetworkParams, SpecAugmentParams, TrainParams
+from earmark.runs.progress import SILENT
 from earmark.scoring import readable_clips, tune_set
 from earmark.supervision import AsLabelled, TrainingSet
 from earmark.train import train

@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from earmark.evaluation import evaluate
     from earmark.flagging import Thresholds, flag, ignored, thresholds
     from earmark.labels import LabelSet
-    from earmark.params import PAPER_DISCARD_PERCENTS
+    from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 
 __version__ = "0.1.0"
 
@@ -109,7 +109,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "PAPER_DISCARD_PERCENTS": "params",
+    "PAPER_DISCARD_PERCENTS": "runs.parameters",
     "EarmarkError": "errors",
     "EarmarkWarning": "errors",
     "LabelSet": "labels",

@@ -14,7 +14,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.engine import LOCAL, Engine, Task
 from earmark.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
 from earmark.flagging import ignored, thresholds
 from earmark.frames import FrameStore
@@ -24,9 +23,10 @@ from earmark.labels import LabelSet
 from earmark.metrics import lwlrap, mean_over_classes, resampled_lwlrap_per_class
 from earmark.named_labels import CORRECTED, has_corrected, read_labels
 from earmark.offsets import apply_offset, fit_class_offsets, fit_prior_offset, smoothed_priors
-from earmark.params import CompareParams, CrossFitParams, SweepParams
-from earmark.progress import SILENT, Meter, Progress
 from earmark.relabel import read_relabelled
+from earmark.runs.engine import LOCAL, Engine, Task
+from earmark.runs.parameters import CompareParams, CrossFitParams, SweepParams
+from earmark.runs.progress import SILENT, Meter, Progress
 from earmark.scoring import Scores, readable_clips
 from earmark.students import EVALUATED_SPLITS, Student, student_scores
 from earmark.workspace import Split, Workspace

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earmark.losses import Targets
-from earmark.params import SpecAugmentParams
+from earmark.runs.parameters import SpecAugmentParams
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.engine import default_workers
 from earmark.errors import EarmarkError
 from earmark.kernels import N_BINS, bins_above, choose_kernels, valid_bits
 from earmark.labels import LabelSet
+from earmark.runs.engine import default_workers
 from earmark.scores import (
     Chunk,
     ScoreMatrix,

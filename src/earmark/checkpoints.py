@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from earmark import replicas
-from earmark.artefacts import write_aside
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.networks import AnyNetwork
+from earmark.runs.artefacts import write_aside
 
 SAVED_AS_THEY_ARE = (
     "average",

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from earmark.errors import EarmarkError, nearest
-from earmark.foreign_files import CLASS_COLUMNS, first_few, read_text_table
 from earmark.ontology import Ontology
+from earmark.runs.tables import CLASS_COLUMNS, first_few, read_text_table
 
 OUTPUT_COLUMNS = ("output", "index")
 

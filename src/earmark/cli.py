@@ -39,8 +39,8 @@ from earmark.console import (
 from earmark.errors import EarmarkError, Stopped, nearest
 from earmark.importing import import_app
 from earmark.model_verbs import model_app
-from earmark.params import Recipe
 from earmark.reviewing import review_app
+from earmark.runs.parameters import Recipe
 
 N_IMPLIED_SHOWN = 20
 """Implied labels that ``lint`` prints; ``--json`` lists all."""
@@ -100,7 +100,7 @@ def run(
 ) -> None:
     """Run all stages of a recipe, from the data to the report."""
     from earmark import pipeline
-    from earmark.progress import Display
+    from earmark.runs.progress import Display
 
     chosen = pipeline.find_recipe(recipe)
     keep_recipe(work, chosen)
@@ -128,7 +128,7 @@ def hide(
 ) -> None:
     """Hide labels of a fully labelled workspace as nomination does, and keep the truth."""
     from earmark.hiding import hidden_workspace, n_missing
-    from earmark.params import HidingParams
+    from earmark.runs.parameters import HidingParams
     from earmark.workspace import Workspace
 
     params = HidingParams(recall_range=(lowest_recall, highest_recall), seed=seed)
@@ -172,10 +172,10 @@ def lint(
     as_json: AsJson = False,
 ) -> None:
     """Check labels: unknown names, repeated and contradictory rows, empty classes."""
-    from earmark.artefacts import read_table
     from earmark.hierarchy import find_implied
     from earmark.labels import LabelSet, checked_rows
     from earmark.labels import lint as find_problems
+    from earmark.runs.artefacts import read_table
     from earmark.workspace import Workspace
 
     ontology = None
@@ -242,7 +242,7 @@ def scan(
     """Find likely missing labels from labels and scores alone: no audio, no training."""
     from typing import Literal, cast
 
-    from earmark.progress import Display
+    from earmark.runs.progress import Display
     from earmark.scan import scan as run_scan
 
     if scale not in ("auto", "logits", "probabilities"):
@@ -286,7 +286,7 @@ def models(
 ) -> None:
     """Print the networks' parameters and multiply-adds."""
     from earmark.models import cost
-    from earmark.params import ModelParams
+    from earmark.runs.parameters import ModelParams
 
     sizes = {
         params.architecture: cost(params, classes)
@@ -314,7 +314,7 @@ def features(
 ) -> None:
     """Decode the audio and store log-mel frames; what cannot be read is quarantined."""
     from earmark.extraction import extract_frames
-    from earmark.progress import Display
+    from earmark.runs.progress import Display
     from earmark.workspace import Workspace
 
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
@@ -351,8 +351,8 @@ def train(
     from earmark.examples import check_front_end, examples_of
     from earmark.frames import FrameStore
     from earmark.measured_card import write_measured_card
-    from earmark.progress import SILENT, Display
-    from earmark.ray_training import train_together
+    from earmark.runs.progress import SILENT, Display
+    from earmark.runs.ray_training import train_together
     from earmark.scoring import readable_clips, training_task, tune_set
     from earmark.supervision import AsLabelled, TrainingSet
     from earmark.train import n_examples_in_all
@@ -430,7 +430,7 @@ def sweep(
 
     With ``--labels corrected`` also on the labels that judgements corrected, alone and ignoring.
     """
-    from earmark.progress import Display
+    from earmark.runs.progress import Display
     from earmark.sweep import run_sweep
 
     if labels not in (None, "given", "corrected"):

@@ -19,13 +19,13 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from earmark.artefacts import read_table, write_table
 from earmark.assessment import METRICS, Basis, MarkBook
-from earmark.engine import LOCAL, Engine
 from earmark.errors import EarmarkError
 from earmark.intervals import Draws, holm, mildest_within_one_error, over_classes, p_value
-from earmark.params import CompareParams, CrossFitParams, NetworkParams
-from earmark.progress import SILENT, Progress
+from earmark.runs.artefacts import read_table, write_table
+from earmark.runs.engine import LOCAL, Engine
+from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams
+from earmark.runs.progress import SILENT, Progress
 from earmark.scoring import Scores
 from earmark.strategies import BASELINE, Strategy, parse_strategy
 from earmark.students import Student, combine

@@ -24,10 +24,10 @@ from earmark.console import (
     open_scored,
     tell,
 )
-from earmark.engine import Engine
 from earmark.errors import EarmarkError
-from earmark.params import CompareParams, Recipe
-from earmark.progress import Display, Progress
+from earmark.runs.engine import Engine
+from earmark.runs.parameters import CompareParams, Recipe
+from earmark.runs.progress import Display, Progress
 
 if TYPE_CHECKING:
     from earmark.scoring import Scores

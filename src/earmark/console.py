@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from earmark.engine import LOCAL, Engine, LocalEngine
 from earmark.errors import EarmarkError
-from earmark.params import Recipe, ResourceParams
-from earmark.ray_engine import RayEngine
+from earmark.runs.engine import LOCAL, Engine, LocalEngine
+from earmark.runs.parameters import Recipe, ResourceParams
+from earmark.runs.ray import RayEngine
 
 if TYPE_CHECKING:
     from earmark.scoring import Scores
@@ -60,8 +60,8 @@ def chosen_cluster(engine: str, resources: ResourceParams | None = None) -> RayE
 
 def chosen_recipe(work: Path, recipe: str | None) -> Recipe:
     """Return the recipe asked for, or the one that the workspace was last run with."""
-    from earmark.artefacts import read_json
     from earmark.pipeline import find_recipe
+    from earmark.runs.artefacts import read_json
 
     if recipe is not None:
         chosen = find_recipe(recipe)
@@ -90,7 +90,7 @@ def check_frames(workspace: Workspace, recipe: Recipe) -> None:
 
 def keep_recipe(work: Path, recipe: Recipe) -> None:
     """Remember a recipe in the workspace, for the verbs that come after."""
-    from earmark.artefacts import write_json
+    from earmark.runs.artefacts import write_json
 
     write_json(work / "recipe.json", recipe.model_dump(mode="json"))
 

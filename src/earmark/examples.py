@@ -12,7 +12,7 @@ from torch import Tensor
 from earmark import replicas
 from earmark.errors import EarmarkError
 from earmark.frames import FrameStore
-from earmark.params import FrontEndParams, ModelParams
+from earmark.runs.parameters import FrontEndParams, ModelParams
 
 UINT8_SCALE = 255 / 4
 """AudioSet's quantised embeddings spread -2..2 over 0..255."""

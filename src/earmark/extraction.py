@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from earmark.artefacts import is_current, read_json, read_table, write_table
 from earmark.audio import UnreadableAudio, local_file, read_clip
-from earmark.engine import LOCAL, Engine, Task
 from earmark.errors import EarmarkError
 from earmark.features import YAMNET, log_mel
 from earmark.frames import CLIPS_PER_SHARD, FrameStore
-from earmark.params import FrontEndParams, digest
-from earmark.progress import SILENT, AsOneJob, Meter, Progress
-from earmark.remote_files import place_of
+from earmark.runs.artefacts import is_current, read_json, read_table, write_table
+from earmark.runs.engine import LOCAL, Engine, Task
+from earmark.runs.parameters import FrontEndParams, digest
+from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
+from earmark.runs.remote_files import place_of
 from earmark.shards import (
     LAYOUT_VERSION,
     FrameFormat,

@@ -26,9 +26,9 @@ from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from earmark.artefacts import write_aside
 from earmark.errors import EarmarkError
 from earmark.metrics import wilson_interval
+from earmark.runs.artefacts import write_aside
 
 PAPER_PRIOR_CUTOFFS = (0.00325, 0.01)
 """The paper's limits of small and large classes in AudioSet: prior below, prior above."""

@@ -27,7 +27,6 @@ from earmark.histograms import Histograms
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
 from earmark.operating_points import Thresholds, ignored, n_discarded, n_largest, thresholds
-from earmark.params import PAPER_DISCARD_PERCENTS
 from earmark.policies import (
     POLICIES,
     Choice,
@@ -36,6 +35,7 @@ from earmark.policies import (
     choose,
     percentile_flags,
 )
+from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 from earmark.scores import ScoreMatrix, ScoresLike, open_scores
 
 __all__ = [

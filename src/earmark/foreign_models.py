@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, nearest
-from earmark.foreign_files import check_file
 from earmark.onnx_graphs import open_session
-from earmark.params import digest
+from earmark.runs.parameters import digest
+from earmark.runs.tables import check_file
 
 InputKind = Literal["waveforms", "patches"]
 

@@ -16,19 +16,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.artefacts import is_current, write_aside
 from earmark.audio import read_clip
 from earmark.class_maps import ClassMap, map_by_names, read_class_map
-from earmark.engine import LOCAL, Engine, Task
 from earmark.errors import EarmarkError
 from earmark.foreign_models import ForeignModel
 from earmark.frames import FrameStore
 from earmark.labels import LabelSet
 from earmark.onnx_graphs import open_session
 from earmark.ontology import Ontology
-from earmark.params import digest
 from earmark.probabilities import Scale, write_logits
-from earmark.progress import SILENT, AsOneJob, Meter, Progress
+from earmark.runs.artefacts import is_current, write_aside
+from earmark.runs.engine import LOCAL, Engine, Task
+from earmark.runs.parameters import digest
+from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
 from earmark.scoring import ReadableClips, Scores, readable_clips, sum_outputs, write_scores
 from earmark.workspace import Workspace
 

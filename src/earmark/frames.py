@@ -18,9 +18,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from earmark.artefacts import read_json, read_table
 from earmark.errors import EarmarkError
 from earmark.features import n_patches
+from earmark.runs.artefacts import read_json, read_table
 from earmark.shards import (
     FrameFormat,
     Row,

@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.artefacts import is_current
-from earmark.engine import LOCAL, Engine, Task
 from earmark.errors import EarmarkError
 from earmark.examples import examples_of
 from earmark.frames import FrameStore
 from earmark.model_card import read_params
 from earmark.networks import load_network
-from earmark.params import CrossFitParams, digest
-from earmark.progress import SILENT, Meter, Progress
+from earmark.runs.artefacts import is_current
+from earmark.runs.engine import LOCAL, Engine, Task
+from earmark.runs.parameters import CrossFitParams, digest
+from earmark.runs.progress import SILENT, Meter, Progress
 from earmark.scoring import Scores, readable_clips, score_clips, write_scores
 from earmark.workspace import Workspace
 

@@ -21,7 +21,7 @@ from scipy.special import expit, logit
 from earmark.errors import EarmarkError
 from earmark.labels import IMPLICIT, PRESENT, LabelSet
 from earmark.ontology import Ontology
-from earmark.params import HidingParams
+from earmark.runs.parameters import HidingParams
 from earmark.workspace import Workspace, derive_workspace
 
 _CHUNK_CLIPS = 4096

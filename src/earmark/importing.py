@@ -36,7 +36,7 @@ def import_scenes(
 ) -> None:
     """Make synthetic sound scenes with known truth, and hide labels as nomination does."""
     from earmark import pipeline
-    from earmark.progress import Display
+    from earmark.runs.progress import Display
 
     chosen = chosen_recipe(work, recipe)
     keep_recipe(work, chosen)
@@ -77,7 +77,7 @@ def import_table(
 
     from earmark.datasets import table
     from earmark.datasets.forms import Zeros
-    from earmark.progress import Display
+    from earmark.runs.progress import Display
 
     pairs = (pair.partition("=") for pair in column or [])
     if zeros not in ("implicit", "absent"):
@@ -109,7 +109,7 @@ def import_audioset(
 ) -> None:
     """Bring in AudioSet's official lists, with whatever of the audio is there."""
     from earmark.datasets import audioset
-    from earmark.progress import Display
+    from earmark.runs.progress import Display
 
     with Display() as progress:
         summary = audioset.import_audioset(
@@ -122,7 +122,7 @@ def import_audioset(
 def import_audioset_features(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
     """Bring in AudioSet's official VGGish embeddings, from the folder or the tar."""
     from earmark.datasets import audioset_features
-    from earmark.progress import Display
+    from earmark.runs.progress import Display
 
     with Display() as progress:
         summary = audioset_features.import_audioset_features(root, work, progress=progress)
@@ -133,7 +133,7 @@ def import_audioset_features(root: Root, work: WorkOption, as_json: AsJson = Fal
 def import_fsd50k(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
     """Bring in FSD50K with its votes: agreed answers become explicit labels."""
     from earmark.datasets import fsd50k
-    from earmark.progress import Display
+    from earmark.runs.progress import Display
 
     with Display() as progress:
         summary = fsd50k.import_fsd50k(root, work, progress=progress)
@@ -144,7 +144,7 @@ def import_fsd50k(root: Root, work: WorkOption, as_json: AsJson = False) -> None
 def import_openmic(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
     """Bring in OpenMIC-2018: masked-in labels are explicit, its VGGish features the frames."""
     from earmark.datasets import openmic
-    from earmark.progress import Display
+    from earmark.runs.progress import Display
 
     with Display() as progress:
         summary = openmic.import_openmic(root, work, progress=progress)

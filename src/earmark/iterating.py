@@ -12,14 +12,14 @@ from dataclasses import replace
 
 import polars as pl
 
-from earmark.artefacts import write_table
 from earmark.assessment import METRICS, find_bases, mark_students
 from earmark.compare import identify
-from earmark.engine import LOCAL, Engine
 from earmark.errors import EarmarkError
 from earmark.frames import FrameStore
-from earmark.params import CompareParams, CrossFitParams, NetworkParams
-from earmark.progress import SILENT, Progress
+from earmark.runs.artefacts import write_table
+from earmark.runs.engine import LOCAL, Engine
+from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams
+from earmark.runs.progress import SILENT, Progress
 from earmark.scoring import Scores, cross_fit
 from earmark.strategies import Strategy, parse_strategy
 from earmark.student_cards import write_student_cards

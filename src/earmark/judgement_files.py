@@ -18,11 +18,11 @@ from uuid import UUID, uuid5
 import polars as pl
 from pydantic import ValidationError
 
-from earmark.artefacts import write_json, write_table, write_text
-from earmark.datasets.delimited import LINE, PRESENCE, read_source
 from earmark.datasets.label_studio import annotations_of, read_tasks
 from earmark.errors import EarmarkError, nearest
 from earmark.judgements import ANSWERS, JUDGEMENT_SCHEMA, Answer, Judgement
+from earmark.runs.artefacts import write_json, write_table, write_text
+from earmark.runs.delimited import LINE, PRESENCE, read_source
 from earmark.sampling import Queue, item_id
 from earmark.workspace import Workspace
 

@@ -22,7 +22,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, nearest
-from earmark.foreign_files import (
+from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
+from earmark.ontology import Ontology
+from earmark.runs.tables import (
     TABLE_ERRORS,
     check_file,
     check_unique,
@@ -33,8 +35,6 @@ from earmark.foreign_files import (
     open_archive,
     read_text_table,
 )
-from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
-from earmark.ontology import Ontology
 
 LABEL_KEYS = ("labels", "states", "y")
 MAX_CLASSES = 1_000_000

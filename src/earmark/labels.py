@@ -21,8 +21,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from earmark.artefacts import read_table, write_table
 from earmark.errors import EarmarkError, nearest
+from earmark.runs.artefacts import read_table, write_table
 
 PRESENT, NOT_PRESENT, IMPLICIT = 1, -1, 0
 """The three states of a label."""

@@ -19,7 +19,7 @@ from earmark.batches import Batch
 from earmark.errors import EarmarkError
 from earmark.examples import ClipExamples, Examples
 from earmark.losses import Targets
-from earmark.params import TrainParams
+from earmark.runs.parameters import TrainParams
 from earmark.supervision import Supervision
 
 N_AHEAD = 2

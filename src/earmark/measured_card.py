@@ -11,7 +11,7 @@ from earmark.examples import examples_of
 from earmark.frames import FrameStore
 from earmark.model_card import ModelCard, write_card
 from earmark.networks import load_network
-from earmark.params import NetworkParams
+from earmark.runs.parameters import NetworkParams
 from earmark.scoring import readable_clips, score_clips
 from earmark.workspace import Split, Workspace
 

@@ -15,10 +15,10 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from earmark.artefacts import read_json, write_json, write_text
 from earmark.errors import EarmarkError, nearest
 from earmark.ontology import Ontology
-from earmark.params import FrontEndParams, NetworkParams, Params
+from earmark.runs.artefacts import read_json, write_json, write_text
+from earmark.runs.parameters import FrontEndParams, NetworkParams, Params
 
 LIBRARIES = ("earmark", "torch", "numpy")
 """Libraries whose versions a card names, beside Python's."""

@@ -19,9 +19,9 @@ from earmark.console import (
     chosen_recipe,
     tell,
 )
-from earmark.engine import Engine
 from earmark.errors import EarmarkError
-from earmark.params import Recipe
+from earmark.runs.engine import Engine
+from earmark.runs.parameters import Recipe
 
 model_app = typer.Typer()
 
@@ -152,7 +152,7 @@ def score(
 def _score_by_network(
     workspace: Any, recipe: Recipe, in_sample: bool, engine: Engine
 ) -> dict[str, Any]:
-    from earmark.progress import Display
+    from earmark.runs.progress import Display
     from earmark.scoring import cross_fit
 
     check_frames(workspace, recipe)
@@ -173,10 +173,10 @@ def _score_by_onnx(
     as_json: bool,
 ) -> dict[str, Any]:
     """Score with an ONNX model, and say how it was understood."""
-    from earmark.foreign_files import first_few
     from earmark.foreign_models import ForeignModel
     from earmark.foreign_scoring import score_by_teacher
-    from earmark.progress import Display
+    from earmark.runs.progress import Display
+    from earmark.runs.tables import first_few
 
     kind = _choice("--input", options["input_kind"], ("waveforms", "patches"))
     scale = _choice("--scale", options["scale"], ("logits", "probabilities"))

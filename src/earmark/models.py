@@ -3,8 +3,8 @@
 The networks take log-mel patches [patch, 96, 64] and return one logit per class. MobileNetV1 is
 YAMNet's (Howard et al. 2017, normalisation without a scale); ResNet-50 is Hershey et al. 2017's:
 He's first version with the stride in the first 1x1 convolution, and a 7x7 stem of stride 1. The
-``width`` of :class:`~earmark.params.ModelParams` narrows either for small machines. Probes take
-all frames of a clip, and train the students of a sweep in stacks.
+``width`` of :class:`~earmark.runs.parameters.ModelParams` narrows either for small machines. Probes
+take all frames of a clip, and train the students of a sweep in stacks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from earmark.errors import EarmarkError
-from earmark.params import FrontEndParams, ModelParams, digest
+from earmark.runs.parameters import FrontEndParams, ModelParams, digest
 
 MOBILENET_V1_STEM = (3, 2, 32)
 """Kernel, stride and channels of the first convolution."""

@@ -16,12 +16,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from earmark import replicas
-from earmark.artefacts import write_aside, write_json
 from earmark.errors import EarmarkError
 from earmark.frames import FrameStore
 from earmark.model_card import FrameKind, NetworkMeta, make_again, read_meta, read_params
 from earmark.models import Network, Probe, build_model, build_probe
-from earmark.params import ModelParams, NetworkParams, digest
+from earmark.runs.artefacts import write_aside, write_json
+from earmark.runs.parameters import ModelParams, NetworkParams, digest
 
 
 class Stack(nn.Module):

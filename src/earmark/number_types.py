@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from earmark.errors import EarmarkError
-from earmark.params import TrainParams
+from earmark.runs.parameters import TrainParams
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from earmark.artefacts import write_aside
 from earmark.errors import EarmarkError, load_library
 from earmark.features import log_mel_module
 from earmark.model_card import ModelCard
 from earmark.models import Network, Probe
 from earmark.networks import AnyNetwork, Stack
-from earmark.params import FrontEndParams
+from earmark.runs.artefacts import write_aside
+from earmark.runs.parameters import FrontEndParams
 
 TOLERANCE = 1e-3
 """How far a graph's logits may be from torch's. Rounding to float32 moves those of a full-width

@@ -15,11 +15,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from earmark.artefacts import read_table, write_json, write_table
 from earmark.audio import read_clip
 from earmark.calibration import flag_by_judgements, read_calibration
 from earmark.datasets import synthetic
-from earmark.engine import LOCAL, Engine
 from earmark.errors import EarmarkError, nearest
 from earmark.evaluation import judge_flags
 from earmark.extraction import extract_frames
@@ -29,10 +27,12 @@ from earmark.heard import HeardFlag
 from earmark.held_out import held_out_folder
 from earmark.history import read_histories
 from earmark.labels import LabelSet
-from earmark.params import PAPER_DISCARD_PERCENTS, Recipe, digest, read_recipe
-from earmark.progress import SILENT, Progress
 from earmark.relabel import read_relabelled, without_cleared
 from earmark.report import ReportContents, write_report
+from earmark.runs.artefacts import read_table, write_json, write_table
+from earmark.runs.engine import LOCAL, Engine
+from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, Recipe, digest, read_recipe
+from earmark.runs.progress import SILENT, Progress
 from earmark.scoring import Scores, cross_fit, readable_clips
 from earmark.sweep import SweepResults, is_swept, read_sweep, run_sweep
 from earmark.tables import class_summary
@@ -55,7 +55,7 @@ class Outcome:
 
 def shipped_recipes() -> dict[str, Path]:
     """Return the recipes that come with earmark, by name."""
-    folder = Path(str(resources.files("earmark"))) / "recipes"
+    folder = Path(str(resources.files("earmark.runs"))) / "recipes"
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 

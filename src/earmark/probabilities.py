@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
-from earmark.progress import SILENT, Progress
+from earmark.runs.progress import SILENT, Progress
 from earmark.score_files import map_scores, row_blocks, write_blocks
 from earmark.scores import ScoreMatrix
 

@@ -21,11 +21,11 @@ from importlib import metadata
 
 import polars as pl
 
-from earmark.artefacts import read_json, read_table, write_json, write_table
 from earmark.errors import EarmarkError, nearest
 from earmark.judgements import combine_votes
 from earmark.labels import LabelSet
-from earmark.params import digest
+from earmark.runs.artefacts import read_json, read_table, write_json, write_table
+from earmark.runs.parameters import digest
 from earmark.sampling import CONTROLS, Queue, item_id
 from earmark.workspace import Workspace
 

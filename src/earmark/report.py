@@ -14,7 +14,6 @@ from pathlib import Path
 import polars as pl
 
 from earmark import figures
-from earmark.artefacts import write_text
 from earmark.charts import bases_of
 from earmark.class_tables import class_table, show_classes
 from earmark.comparison_tables import comparison_told, show_comparison, show_rounds
@@ -33,6 +32,7 @@ from earmark.page_parts import (
     text,
 )
 from earmark.report_figures import LineChanges, write_figures
+from earmark.runs.artefacts import write_text
 from earmark.summary import flags_told, numbers_told, sentences
 from earmark.tables import (
     BASIS_NAMES,

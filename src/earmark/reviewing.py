@@ -13,7 +13,7 @@ from rich.table import Table
 
 from earmark.console import AsJson, RecipeOption, Work, chosen_recipe, open_scored, tell
 from earmark.errors import EarmarkError
-from earmark.params import ReviewParams, digest
+from earmark.runs.parameters import ReviewParams, digest
 
 if TYPE_CHECKING:
     import polars as pl
@@ -97,10 +97,10 @@ def review(
     """Listen to flags on a local page and judge them, one key each."""
     import webbrowser
 
-    from earmark.progress import Display
     from earmark.review.desk import open_desk
     from earmark.review.guard import Place
     from earmark.review.server import make_app, make_server, make_tokens, open_socket
+    from earmark.runs.progress import Display
     from earmark.workspace import Workspace
 
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
@@ -128,8 +128,8 @@ def precision(
     as_json: AsJson = False,
 ) -> None:
     """Say how many of the flags are right, by class and by band, with intervals."""
-    from earmark.artefacts import write_table
     from earmark.precision import agreement, controls, precision_table
+    from earmark.runs.artefacts import write_table
 
     workspace, drawn, judgements = _open_judged(work, drop_failed_blocks)
     table = precision_table(drawn, judgements, discard_percent)
@@ -222,9 +222,9 @@ def prepare_queue(
 
     Without ``params`` a queue that is there is taken as it is.
     """
-    from earmark.artefacts import read_json
     from earmark.held_out import score_held_out
     from earmark.pipeline import scored_labels
+    from earmark.runs.artefacts import read_json
     from earmark.sampling import make_queue, read_queue, write_queue
 
     sealed = workspace.review_folder / "queue.json"

@@ -18,11 +18,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.artefacts import read_json, read_table, write_json, write_table
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
-from earmark.params import ReviewParams, digest
+from earmark.runs.artefacts import read_json, read_table, write_json, write_table
+from earmark.runs.parameters import ReviewParams, digest
 from earmark.scores import ScoreMatrix, ScoresLike, find_unscored, open_scores
 from earmark.strata import Cells, Orders, draw, mix, ranks
 from earmark.workspace import Workspace

@@ -21,10 +21,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from earmark.artefacts import read_json, write_json, write_table, write_text
 from earmark.errors import EarmarkError
 from earmark.policies import check_policy
-from earmark.progress import SILENT, Progress
+from earmark.runs.artefacts import read_json, write_json, write_table, write_text
+from earmark.runs.progress import SILENT, Progress
 from earmark.scan_findings import Findings, find, spread_rows
 from earmark.scan_inputs import InputFiles, Inputs, read_inputs
 from earmark.scan_page import headline, page

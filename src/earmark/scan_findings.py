@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from earmark.counting import Counts
 from earmark.flagging import Survey, in_sample_warning, survey, suspicious_positives
-from earmark.foreign_files import first_few
 from earmark.hierarchy import Implied, find_implied
 from earmark.histograms import Histograms
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
-from earmark.progress import SILENT, Progress
+from earmark.runs.progress import SILENT, Progress
+from earmark.runs.tables import first_few
 from earmark.scan_inputs import Inputs
 from earmark.scores import Chunk, ScoreMatrix, find_unscored
 

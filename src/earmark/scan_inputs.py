@@ -18,12 +18,12 @@ import polars as pl
 
 from earmark.datasets.audioset_segments import VIDEO_ID, read_ontology, read_segments
 from earmark.errors import EarmarkError
-from earmark.foreign_files import check_file, first_few, read_class_list, read_clip_list
 from earmark.label_files import LabelFile, arrange, match_names, read_label_file
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
 from earmark.probabilities import Scale, detect_scale, write_logits
-from earmark.progress import SILENT, Progress
+from earmark.runs.progress import SILENT, Progress
+from earmark.runs.tables import check_file, first_few, read_class_list, read_clip_list
 from earmark.score_files import ScoreFile, open_score_file
 from earmark.scores import ScoreMatrix, open_scores
 

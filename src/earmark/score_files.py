@@ -25,9 +25,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.artefacts import read_json
 from earmark.errors import EarmarkError
-from earmark.foreign_files import (
+from earmark.runs.artefacts import read_json
+from earmark.runs.progress import SILENT, Progress
+from earmark.runs.tables import (
     TABLE_ERRORS,
     check_file,
     check_unique,
@@ -38,7 +39,6 @@ from earmark.foreign_files import (
     read_class_list,
     read_clip_list,
 )
-from earmark.progress import SILENT, Progress
 
 BLOCK_BYTES = 64 << 20
 """Scores in memory at a time during a conversion."""

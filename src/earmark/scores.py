@@ -22,9 +22,9 @@ from typing import NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.engine import default_workers
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
+from earmark.runs.engine import default_workers
 
 ScoresLike = NDArray[np.floating] | str | Path
 """An array, a memory map or the path of an ``.npy`` file."""

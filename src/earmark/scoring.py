@@ -18,9 +18,6 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from earmark.artefacts import is_current, read_json, read_table, write_aside, write_json
-from earmark.artefacts import write_table as write_parquet
-from earmark.engine import LOCAL, Engine, Task
 from earmark.errors import EarmarkError
 from earmark.examples import Examples, examples_of
 from earmark.frames import FrameStore
@@ -30,8 +27,11 @@ from earmark.model_card import write_card
 from earmark.models import Probe
 from earmark.networks import AnyNetwork, n_students
 from earmark.onnx_graphs import Forward, forward_of
-from earmark.params import CrossFitParams, ModelParams, NetworkParams, digest
-from earmark.progress import SILENT, Meter, Progress
+from earmark.runs.artefacts import is_current, read_json, read_table, write_aside, write_json
+from earmark.runs.artefacts import write_table as write_parquet
+from earmark.runs.engine import LOCAL, Engine, Task
+from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, digest
+from earmark.runs.progress import SILENT, Meter, Progress
 from earmark.splits import folds
 from earmark.supervision import AsLabelled, Supervision, TrainingSet
 from earmark.train import n_examples_in_all, train

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from earmark.binning import BinCounts, Grid, Kept, count_bins, keep
 from earmark.bracketing import Passes
-from earmark.engine import LOCAL, Engine, Task
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
-from earmark.progress import Meter
+from earmark.runs.engine import LOCAL, Engine, Task
+from earmark.runs.progress import Meter
 from earmark.scores import ScoreMatrix
 
 CLIPS_PER_SHARD = 250_000

@@ -20,9 +20,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.artefacts import read_table, write_aside, write_json, write_table
 from earmark.errors import EarmarkError
-from earmark.params import digest
+from earmark.runs.artefacts import read_table, write_aside, write_json, write_table
+from earmark.runs.parameters import digest
 
 LAYOUT_VERSION = 1
 """Part of every digest: a store of another layout is made anew."""

@@ -15,16 +15,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.artefacts import is_current
-from earmark.engine import Task
 from earmark.examples import examples_of
 from earmark.frames import FrameStore
 from earmark.history import forget_history, split_history, write_history
 from earmark.model_card import StudentCard, write_card
 from earmark.networks import AnyNetwork, Stack, forget_network, parts_of, write_network
 from earmark.ontology import Ontology
-from earmark.params import NetworkParams, digest
-from earmark.progress import Meter
+from earmark.runs.artefacts import is_current
+from earmark.runs.engine import Task
+from earmark.runs.parameters import NetworkParams, digest
+from earmark.runs.progress import Meter
 from earmark.scoring import MadeBy, score_clips, training_task, write_scores
 from earmark.supervision import TrainingSet
 from earmark.train import train

@@ -19,15 +19,15 @@ import numpy as np
 import polars as pl
 import torch
 
-from earmark.artefacts import write_aside
-from earmark.engine import LOCAL, Engine, LocalEngine
 from earmark.errors import EarmarkError
 from earmark.frames import FrameStore
 from earmark.labels import LabelSet
 from earmark.models import cost
 from earmark.named_labels import read_labels
-from earmark.params import NetworkParams, SweepParams, digest
-from earmark.progress import SILENT, Progress
+from earmark.runs.artefacts import write_aside
+from earmark.runs.engine import LOCAL, Engine, LocalEngine
+from earmark.runs.parameters import NetworkParams, SweepParams, digest
+from earmark.runs.progress import SILENT, Progress
 from earmark.scoring import ReadableClips, Scores, readable_clips, tune_set
 from earmark.splits import subset
 from earmark.stacking import Place, StackSet, write_cards
@@ -150,7 +150,7 @@ def train_students(
     """Train the students that are not there yet, and score the tune and eval splits with each.
 
     ``train_sets`` has the share of the train split behind every name; ``scores`` are the
-    teacher's of the train split. For ``stack_gb`` see :class:`earmark.params.SweepParams`.
+    teacher's of the train split. For ``stack_gb`` see :class:`earmark.runs.parameters.SweepParams`.
     """
     store = FrameStore.open(workspace.frames_folder)
     score_rows = np.concatenate(

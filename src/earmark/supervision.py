@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earmark.artefacts import read_json
 from earmark.labels import LabelSet
 from earmark.losses import Moment, Targets, bce_entries
 from earmark.networks import AnyNetwork
-from earmark.params import NetworkParams, digest
+from earmark.runs.artefacts import read_json
+from earmark.runs.parameters import NetworkParams, digest
 
 EVERYBODY = slice(0, None)
 """All students of a stack."""

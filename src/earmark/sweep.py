@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from earmark.artefacts import read_table, write_table
 from earmark.assessment import METRICS, Basis, MarkBook, find_bases, mark_students
-from earmark.engine import LOCAL, Engine
 from earmark.intervals import Draws
-from earmark.params import CompareParams, CrossFitParams, NetworkParams, SweepParams
-from earmark.progress import SILENT, Progress
+from earmark.runs.artefacts import read_table, write_table
+from earmark.runs.engine import LOCAL, Engine
+from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams, SweepParams
+from earmark.runs.progress import SILENT, Progress
 from earmark.scoring import Scores
 from earmark.student_cards import write_student_cards
 from earmark.students import Student, students, train_students

@@ -10,13 +10,13 @@ from typing import Any
 import polars as pl
 
 from earmark import figures
-from earmark.artefacts import write_table, write_text
 from earmark.errors import EarmarkError
 from earmark.figures import METRIC_NAMES, mean_over_seeds
 from earmark.intervals import Interval
 from earmark.labels import LabelSet
 from earmark.metrics import wilson_interval
 from earmark.ontology import Ontology
+from earmark.runs.artefacts import write_table, write_text
 from earmark.verdict import (
     Verdict,
     at_point,

@@ -23,7 +23,7 @@ from earmark.features import YAMNET, log_mel, patches
 from earmark.model_card import ModelCard, read_card
 from earmark.models import Network
 from earmark.networks import Stack, load_network
-from earmark.params import FrontEndParams
+from earmark.runs.parameters import FrontEndParams
 from earmark.scoring import sum_outputs
 
 PATCHES_AT_ONCE = 64

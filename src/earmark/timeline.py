@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from earmark.features import YAMNET, mel_matrix
 from earmark.figures import LOG_MEL_RANGE, STYLE, literal
-from earmark.params import FrontEndParams
+from earmark.runs.parameters import FrontEndParams
 from earmark.tagging import Strip, Tags
 
 LONGEST_NAME = 28

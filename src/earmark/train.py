@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earmark import replicas
-from earmark.artefacts import is_current
 from earmark.batches import Plan
 from earmark.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
 from earmark.errors import EarmarkError, Stopped
@@ -47,8 +46,9 @@ from earmark.networks import (
     write_network,
 )
 from earmark.number_types import NumberTypes
-from earmark.params import NetworkParams, TrainParams
-from earmark.progress import Meter
+from earmark.runs.artefacts import is_current
+from earmark.runs.parameters import NetworkParams, TrainParams
+from earmark.runs.progress import Meter
 from earmark.supervision import Remembering, TrainingSet, class_balance
 
 MEMORY_ERRORS = (torch.OutOfMemoryError, MemoryError, RuntimeError)

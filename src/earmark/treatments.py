@@ -26,8 +26,8 @@ from earmark.flagging import flag, thresholds
 from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.losses import Moment, Targets
 from earmark.ontology import Ontology
-from earmark.params import digest
 from earmark.rivals import Loss, PermanentCorrection, make_loss
+from earmark.runs.parameters import digest
 from earmark.strategies import BY_PERCENT, KNOBS, Treatment
 from earmark.supervision import EVERYBODY
 

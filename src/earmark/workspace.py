@@ -17,12 +17,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.artefacts import read_table, write_table
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
-from earmark.params import digest
-from earmark.remote_files import place_of
+from earmark.runs.artefacts import read_table, write_table
+from earmark.runs.parameters import digest
+from earmark.runs.remote_files import place_of
 
 CLIP_SCHEMA = pl.Schema(
     {

@@ -16,10 +16,10 @@ import pytest
 from typer.testing import CliRunner
 
 from earmark.judgements import JudgementStore
-from earmark.params import ReviewParams
 from earmark.relabel import relabel
 from earmark.review.desk import Desk
 from earmark.reviewing import review_app
+from earmark.runs.parameters import ReviewParams
 from listening import open_tones
 from tests.browser.conftest import Rater, Served, serving
 

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 import polars as pl
 
 from earmark.errors import EarmarkError
-from earmark.progress import Meter
+from earmark.runs.progress import Meter
 
 AUDIO_SUFFIXES = frozenset(
     (

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import polars as pl
 
-from earmark.artefacts import read_table
 from earmark.datasets.archives import duration_seconds, find_audio
 from earmark.datasets.audioset_segments import (
     NUMBER,
@@ -37,7 +36,8 @@ from earmark.datasets.summary import ImportSummary
 from earmark.errors import EarmarkError, nearest
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
-from earmark.progress import SILENT, Progress
+from earmark.runs.artefacts import read_table
+from earmark.runs.progress import SILENT, Progress
 from earmark.splits import TUNE_SHARE
 from earmark.workspace import write_dataset
 

@@ -22,7 +22,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.artefacts import write_table
 from earmark.datasets.archives import TAR_SUFFIXES, DamagedArchive, read_tar, walk_files
 from earmark.datasets.audioset_segments import (
     Listing,
@@ -38,7 +37,8 @@ from earmark.datasets.tfrecord import Damage, Record, is_intact, read_records
 from earmark.errors import EarmarkError
 from earmark.frames import write_store
 from earmark.labels import LabelSet
-from earmark.progress import SILENT, Meter, Progress
+from earmark.runs.artefacts import write_table
+from earmark.runs.progress import SILENT, Meter, Progress
 from earmark.splits import TUNE_SHARE
 from earmark.workspace import Split, Workspace, write_dataset
 

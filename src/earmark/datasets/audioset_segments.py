@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from earmark.artefacts import read_json, read_table
 from earmark.datasets.archives import walk_files
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
+from earmark.runs.artefacts import read_json, read_table
 from earmark.splits import assign
 from earmark.workspace import CLIP_SCHEMA, Split
 

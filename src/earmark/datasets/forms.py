@@ -14,8 +14,8 @@ from typing import Literal
 
 import polars as pl
 
-from earmark.datasets.delimited import LINE, PRESENCE, SourceTable
 from earmark.errors import EarmarkError, nearest
+from earmark.runs.delimited import LINE, PRESENCE, SourceTable
 
 COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "clip_id": (

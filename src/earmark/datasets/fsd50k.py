@@ -23,14 +23,14 @@ from typing import Any
 
 import polars as pl
 
-from earmark.artefacts import read_json
 from earmark.datasets.audioset_segments import ONTOLOGY_FILE, read_ontology
-from earmark.datasets.delimited import LINE, SourceTable, read_source
 from earmark.datasets.summary import ImportSummary
 from earmark.errors import EarmarkError
 from earmark.labels import ROW_SCHEMA, LabelSet
 from earmark.ontology import Ontology
-from earmark.progress import SILENT, Progress
+from earmark.runs.artefacts import read_json
+from earmark.runs.delimited import LINE, SourceTable, read_source
+from earmark.runs.progress import SILENT, Progress
 from earmark.workspace import write_dataset
 
 SPLITS = {"train": "train", "val": "tune"}

@@ -19,14 +19,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.artefacts import read_json
-from earmark.datasets.delimited import read_source
 from earmark.datasets.summary import ImportSummary
 from earmark.errors import EarmarkError
 from earmark.frames import write_store
 from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.ontology import Ontology
-from earmark.progress import SILENT, Progress
+from earmark.runs.artefacts import read_json
+from earmark.runs.delimited import read_source
+from earmark.runs.progress import SILENT, Progress
 from earmark.splits import complete_splits
 from earmark.workspace import write_dataset
 

@@ -17,15 +17,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.artefacts import read_json, write_aside, write_json
 from earmark.datasets import sources
-from earmark.engine import LOCAL, Engine, Task
 from earmark.errors import EarmarkError
 from earmark.hiding import hide
 from earmark.labels import NOT_PRESENT, PRESENT, LabelSet
 from earmark.ontology import Ontology
-from earmark.params import HidingParams, SceneParams
-from earmark.progress import SILENT, Meter, Progress
+from earmark.runs.artefacts import read_json, write_aside, write_json
+from earmark.runs.engine import LOCAL, Engine, Task
+from earmark.runs.parameters import HidingParams, SceneParams
+from earmark.runs.progress import SILENT, Meter, Progress
 from earmark.workspace import CLIP_SCHEMA, Workspace, write_dataset
 
 SAMPLE_RATE_HZ = 16_000

@@ -15,7 +15,6 @@ from pathlib import Path
 import polars as pl
 
 from earmark.datasets.archives import AUDIO_SUFFIXES, find_audio
-from earmark.datasets.delimited import LINE, SourceTable, read_source
 from earmark.datasets.embeddings import write_embeddings
 from earmark.datasets.forms import (
     CLIP_ROLES,
@@ -33,8 +32,9 @@ from earmark.datasets.summary import ImportSummary
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.ontology import Ontology
-from earmark.progress import SILENT, Progress
-from earmark.remote_files import is_url, place_of
+from earmark.runs.delimited import LINE, SourceTable, read_source
+from earmark.runs.progress import SILENT, Progress
+from earmark.runs.remote_files import is_url, place_of
 from earmark.splits import complete_splits
 from earmark.workspace import CLIP_SCHEMA, SPLITS, write_dataset
 

@@ -16,18 +16,18 @@ import polars as pl
 from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.types import UUID4
 
-from earmark.artefacts import read_json
 from earmark.counting import count_missing
 from earmark.errors import EarmarkError
 from earmark.frames import FrameStore
 from earmark.judgements import ANSWERS, Answer, Judgement, JudgementStore
-from earmark.params import Params, Recipe, digest
 from earmark.pipeline import scored_labels, scores_of
 from earmark.precision import controls, curve, precision_table
-from earmark.progress import SILENT, Progress
 from earmark.review.cards import Cards
 from earmark.review.media import Media
 from earmark.review.peaks import Peaks, find_peaks
+from earmark.runs.artefacts import read_json
+from earmark.runs.parameters import Params, Recipe, digest
+from earmark.runs.progress import SILENT, Progress
 from earmark.sampling import Queue, block_plan, blocks_of
 from earmark.scoring import Scores
 from earmark.workspace import Workspace

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from earmark.audio import UnreadableAudio, read_clip
 from earmark.frames import FrameStore
-from earmark.params import FrontEndParams
 from earmark.review.pictures import picture_png, seen_frames
 from earmark.review.sounds import PLAYED_HZ, wav_bytes
+from earmark.runs.parameters import FrontEndParams
 from earmark.workspace import Workspace
 
 N_KEPT = 48

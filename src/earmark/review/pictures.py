@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from earmark.features import log_mel
 from earmark.figures import log_mel_png
 from earmark.frames import FrameStore
-from earmark.params import FrontEndParams
+from earmark.runs.parameters import FrontEndParams
 
 PICTURE_HEIGHT = 192
 MOST_COLUMNS = 1_200

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from earmark.engine import ONE_THREAD, Task, TaskMeter
 from earmark.errors import EarmarkError, load_library
-from earmark.params import ResourceParams, TaskResources
-from earmark.progress import SILENT, Progress
+from earmark.runs.engine import ONE_THREAD, Task, TaskMeter
+from earmark.runs.parameters import ResourceParams, TaskResources
+from earmark.runs.progress import SILENT, Progress
 
 N_ATTEMPTS = 4
 """Times that a task is started at most; machines die, but a task that kills them must not."""

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from earmark.errors import Stopped
-from earmark.params import Stage
-from earmark.progress import SILENT, Meter, Progress
+from earmark.runs.parameters import Stage
+from earmark.runs.progress import SILENT, Meter, Progress
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",

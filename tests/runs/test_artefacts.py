@@ -5,7 +5,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from earmark.artefacts import (
+from earmark.errors import EarmarkError
+from earmark.runs.artefacts import (
     is_current,
     read_json,
     read_table,
@@ -14,7 +15,6 @@ from earmark.artefacts import (
     write_table,
     write_text,
 )
-from earmark.errors import EarmarkError
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from earmark.engine import LOCAL, LocalEngine, Task
 from earmark.errors import EarmarkError
+from earmark.runs.engine import LOCAL, LocalEngine, Task
 from tasks import Counter, fail, square
 
 

@@ -10,10 +10,10 @@ import soundfile
 from moto.server import ThreadedMotoServer
 
 from earmark.audio import UnreadableAudio, read_clip
-from earmark.engine import LocalEngine
 from earmark.errors import EarmarkError
 from earmark.extraction import extract_frames
-from earmark.remote_files import local_copy, place_of
+from earmark.runs.engine import LocalEngine
+from earmark.runs.remote_files import local_copy, place_of
 from earmark.workspace import Workspace
 from noises import PARAMS, RATE, content, make_workspace, write_noise
 

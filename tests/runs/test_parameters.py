@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from earmark.errors import EarmarkError
-from earmark.params import (
+from earmark.runs.parameters import (
     PAPER_DISCARD_PERCENTS,
     FrontEndParams,
     Recipe,
@@ -76,7 +76,9 @@ def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
 
 def test_every_shipped_recipe_can_be_read() -> None:
     recipes = [
-        p for p in (resources.files("earmark") / "recipes").iterdir() if p.name.endswith(".toml")
+        p
+        for p in (resources.files("earmark.runs") / "recipes").iterdir()
+        if p.name.endswith(".toml")
     ]
     assert {"demo.toml", "paper.toml"} <= {path.name for path in recipes}
     for path in recipes:

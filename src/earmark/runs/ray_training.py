@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from earmark.engine import Task, TaskMeter
 from earmark.errors import EarmarkError
-from earmark.params import TaskResources
-from earmark.progress import SILENT, Progress
-from earmark.ray_engine import (
+from earmark.runs.engine import Task, TaskMeter
+from earmark.runs.parameters import TaskResources
+from earmark.runs.progress import SILENT, Progress
+from earmark.runs.ray import (
     N_ATTEMPTS,
     SECONDS_BETWEEN_LOOKS,
     Mailbox,

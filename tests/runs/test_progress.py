@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from earmark.progress import SILENT, Display
+from earmark.runs.progress import SILENT, Display
 
 
 def test_without_a_terminal_the_end_of_a_job_is_one_line(

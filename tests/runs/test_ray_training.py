@@ -8,12 +8,12 @@ import pytest
 from ray.cluster_utils import Cluster
 from safetensors.numpy import load_file
 
-from earmark.engine import Task
 from earmark.errors import EarmarkError
-from earmark.params import ModelParams, NetworkParams, TrainParams
-from earmark.progress import Meter
-from earmark.ray_engine import RayEngine
-from earmark.ray_training import train_together
+from earmark.runs.engine import Task
+from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
+from earmark.runs.progress import Meter
+from earmark.runs.ray import RayEngine
+from earmark.runs.ray_training import train_together
 from earmark.scoring import readable_clips, training_task
 from earmark.supervision import AsLabelled, TrainingSet
 from earmark.train import train
