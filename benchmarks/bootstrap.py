@@ -30,8 +30,8 @@ from earmark.assessment import Basis, mark_students
 from earmark.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
 from earmark.frames import write_store
 from earmark.intervals import Draws, resample_weights, with_seeds
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.artefacts import write_json
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import NetworkParams, SweepParams

@@ -29,8 +29,8 @@ from scipy.special import expit
 
 from earmark.counting import estimate_missing
 from earmark.hiding import hide
-from earmark.labels import IMPLICIT, PRESENT, LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import HidingParams
 
 PRIORS = (0.1, 0.01, 0.001, 0.0002)

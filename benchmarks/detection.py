@@ -39,8 +39,8 @@ from sklearn.isotonic import IsotonicRegression
 from earmark.counting import count_missing
 from earmark.flagging import flag, n_discarded
 from earmark.hiding import hide, recalls
-from earmark.labels import IMPLICIT, PRESENT, LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import HidingParams
 
 N_CLASSES = 527

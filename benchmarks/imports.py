@@ -35,7 +35,7 @@ from rich.table import Table
 from earmark.datasets.archives import duration_seconds
 from earmark.datasets.audioset import import_audioset
 from earmark.datasets.audioset_features import import_audioset_features
-from earmark.datasets.audioset_segments import CLASSES_FILE, ONTOLOGY_FILE
+from earmark.labels.audioset_format import CLASSES_FILE, ONTOLOGY_FILE
 from earmark.runs.artefacts import write_json
 
 GOAL_SECONDS, GOAL_GB = 60, 2.0

@@ -30,8 +30,8 @@ from earmark.counting import MIN_POSITIVES, MOST_TILT, tilts_of_missing
 from earmark.flagging import IN_SAMPLE_RATIO, in_sample_warning
 from earmark.hiding import hide
 from earmark.histograms import score_histograms
-from earmark.labels import IMPLICIT, PRESENT, LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import HidingParams
 
 N_CLIPS, N_CLASSES, N_FEATURES, N_HIDDEN = 4_000, 24, 96, 128

@@ -32,8 +32,8 @@ from earmark.frames import write_store
 from earmark.hiding import hide, n_missing
 from earmark.judgement_files import NAMESPACE
 from earmark.judgements import Judgement, JudgementStore
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.pipeline import scored_labels
 from earmark.relabel import relabel
 from earmark.runs.engine import LocalEngine

@@ -41,10 +41,10 @@ from earmark.figures import write_figure
 from earmark.flagging import ignored, thresholds
 from earmark.frames import write_store
 from earmark.hiding import hide
-from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
+from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.metrics import lwlrap
 from earmark.offsets import apply_offset, fit_prior_offset, smoothed_priors
-from earmark.ontology import Ontology
 from earmark.runs.artefacts import read_json, write_json
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import (

@@ -28,7 +28,7 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 
 POSITIVES_PER_CLIP = 2.5
 MISSING_SHARE = 0.3

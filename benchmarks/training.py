@@ -43,7 +43,7 @@ from earmark.batches import Plan
 from earmark.examples import examples_of
 from earmark.flagging import thresholds
 from earmark.frames import FrameStore, write_store
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.loading import Loader
 from earmark.losses import Moment, normalised, norms
 from earmark.models import MOBILENET_V1_ROWS, MOBILENET_V1_STEM, build_model

@@ -9,8 +9,8 @@ import polars as pl
 import soundfile
 
 from earmark.judgements import JudgementStore
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.pipeline import scored_labels
 from earmark.review.desk import Desk, open_desk
 from earmark.runs.parameters import Recipe, ReportParams, ReviewParams

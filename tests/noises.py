@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import soundfile
 
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import FrontEndParams
 from earmark.workspace import CLIP_SCHEMA, Workspace, write_dataset
 

@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 
 from earmark.judgements import JUDGEMENT_SCHEMA, Judgement
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import ReviewParams
 from earmark.sampling import Queue, make_queue
 

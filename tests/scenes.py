@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from earmark.frames import FrameStore, write_store
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
 from earmark.scoring import Scores, cross_fit

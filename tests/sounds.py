@@ -10,10 +10,10 @@ import soundfile
 
 from earmark.extraction import extract_frames
 from earmark.frames import FrameStore
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.model_card import ModelCard, write_card
 from earmark.networks import build, write_network
-from earmark.ontology import Ontology
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import ModelParams, NetworkParams
 from earmark.workspace import Workspace, write_dataset

@@ -9,7 +9,7 @@ from earmark import kernels
 from earmark.binning import Grid, count_bins, keep
 from earmark.errors import EarmarkError
 from earmark.kernels import N_BINS, unpack_rows, unpack_scores
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from made_up import NASTY
 
 N_CLIPS, N_CLASSES = 600, 3

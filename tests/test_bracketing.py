@@ -5,7 +5,7 @@ import pytest
 
 from earmark import bracketing, kernels
 from earmark.bracketing import scores_above, top_scores
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 
 
 def skewed(n_clips: int = 20_000, seed: int = 0) -> np.ndarray:

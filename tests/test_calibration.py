@@ -9,7 +9,7 @@ from earmark.calibration import calibrated_chance, deepest_percents, flag_by_jud
 from earmark.errors import EarmarkError
 from earmark.flagging import FLAG_SCHEMA, flag
 from earmark.judgements import JUDGEMENT_SCHEMA
-from earmark.ontology import Ontology
+from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import ReviewParams
 from earmark.sampling import make_queue
 from reviews import SMALL, answer_all, make_scores, small_queue

@@ -10,7 +10,7 @@ from scipy.stats import beta, chi2
 from earmark.bracketing import top_scores
 from earmark.counting import count_missing, estimate_missing, tilts_of_missing
 from earmark.histograms import score_histograms
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 
 
 def hidden(

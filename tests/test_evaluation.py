@@ -8,7 +8,7 @@ from earmark.errors import EarmarkError
 from earmark.evaluation import judge_flags
 from earmark.flagging import thresholds
 from earmark.intervals import interval, resample_weights
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 
 
 def simulated(seed: int = 0, n_clips: int = 60, n_classes: int = 6, separation: float = 1.0):

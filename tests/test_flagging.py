@@ -24,8 +24,8 @@ from earmark.flagging import (
     suspicious_positives,
     thresholds,
 )
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 
 

@@ -13,8 +13,8 @@ from earmark import hiding
 from earmark.errors import EarmarkError
 from earmark.frames import FrameStore, write_store
 from earmark.hiding import hidden_workspace, hide, missing_labels, n_missing, recalls
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import HidingParams
 from earmark.workspace import Workspace, write_dataset
 from scenes import band_workspace

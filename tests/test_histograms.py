@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from earmark.histograms import moments, quantile_bins, score_histograms, smoothed
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 
 
 def test_counts_add_up() -> None:

@@ -21,8 +21,8 @@ from earmark.judgement_files import (
     write_label_studio_tasks,
 )
 from earmark.judgements import ANSWERS, Judgement
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import ReviewParams
 from earmark.sampling import Queue, item_id, make_queue
 from earmark.workspace import CLIP_SCHEMA, Workspace, write_dataset

@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from earmark import score_files
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.probabilities import detect_scale, write_logits
 
 LABELS = LabelSet.from_dense(np.zeros((7, 3)), [f"clip{i}" for i in range(7)], ["a", "b", "c"])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from earmark.errors import EarmarkError
 from earmark.flagging import flag
 from earmark.judgements import ANSWERS, JUDGEMENT_SCHEMA
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.relabel import (
     CHANGE_SCHEMA,
     CONFLICT_SCHEMA,

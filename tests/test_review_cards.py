@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.review.cards import Card, Cards
 
 ONTOLOGY = Ontology(

@@ -11,7 +11,7 @@ import pytest
 
 from earmark.errors import EarmarkError
 from earmark.flagging import flag, suspicious_positives, thresholds
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.metrics import auc_per_class
 from earmark.scan import scan
 from earmark.scan_page import headline, rounded

@@ -9,7 +9,7 @@ from ray.cluster_utils import Cluster
 from earmark.bracketing import Passes, Summary, top_scores
 from earmark.counting import estimate_missing
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.runs.engine import Engine, LocalEngine
 from earmark.runs.ray import RayEngine
 from earmark.sharded_scores import sharded_passes

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import simulation
-from earmark.ontology import Ontology
+from earmark.labels.ontology import Ontology
 from simulated_runs import make_study
 
 

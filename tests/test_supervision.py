@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from earmark import supervision
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.runs.parameters import NetworkParams, TrainParams
 from earmark.supervision import AsLabelled, TrainingSet, class_balance
 from scenes import band_workspace

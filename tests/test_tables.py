@@ -5,8 +5,8 @@ import pytest
 
 from earmark import report
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.tables import (
     Table,
     class_changes,

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
 from earmark.flagging import flag
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.losses import Moment
-from earmark.ontology import Ontology
 from earmark.strategies import KNOBS
 from earmark.treatments import (
     Flags,

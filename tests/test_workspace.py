@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.workspace import Workspace, write_dataset
 
 

@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from earmark.errors import EarmarkError, EarmarkWarning
     from earmark.evaluation import evaluate
     from earmark.flagging import Thresholds, flag, ignored, thresholds
-    from earmark.labels import LabelSet
+    from earmark.labels.label_set import LabelSet
     from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 
 __version__ = "0.1.0"
@@ -112,7 +112,7 @@ _HOMES = {
     "PAPER_DISCARD_PERCENTS": "runs.parameters",
     "EarmarkError": "errors",
     "EarmarkWarning": "errors",
-    "LabelSet": "labels",
+    "LabelSet": "labels.label_set",
     "Thresholds": "flagging",
     "evaluate": "evaluation",
     "flag": "flagging",

@@ -19,7 +19,7 @@ from earmark.flagging import ignored, thresholds
 from earmark.frames import FrameStore
 from earmark.held_out import can_score, score_held_out
 from earmark.intervals import Draws, resample_weights, with_seeds
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.metrics import lwlrap, mean_over_classes, resampled_lwlrap_per_class
 from earmark.named_labels import CORRECTED, has_corrected, read_labels
 from earmark.offsets import apply_offset, fit_class_offsets, fit_prior_offset, smoothed_priors

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
 from earmark.kernels import N_BINS, bins_above, choose_kernels, valid_bits
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.runs.engine import default_workers
 from earmark.scores import (
     Chunk,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from earmark.binning import BinCounts, Grid, Kept, count_bins, from_top, keep
 from earmark.kernels import N_BINS, first_key, unpack_rows, unpack_scores
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.scores import ScoreMatrix, ScoresLike, open_scores
 
 SAMPLE_CLIPS = 4096

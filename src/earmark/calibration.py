@@ -15,7 +15,7 @@ from scipy.optimize import isotonic_regression
 from earmark.errors import EarmarkError
 from earmark.flagging import FLAG_SCHEMA, flag, thresholds
 from earmark.judgements import JudgementStore
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.precision import tally
 from earmark.sampling import Queue, read_queue
 from earmark.scores import ScoresLike, open_scores

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from earmark.errors import EarmarkError, nearest
-from earmark.ontology import Ontology
+from earmark.labels.ontology import Ontology
 from earmark.runs.tables import CLASS_COLUMNS, first_few, read_text_table
 
 OUTPUT_COLUMNS = ("output", "index")

@@ -147,7 +147,7 @@ def subset(
     as_json: AsJson = False,
 ) -> None:
     """Make tr_small from tr_large: nested, whole recordings, class distribution kept."""
-    from earmark.splits import subset_workspace
+    from earmark.labels.splits import subset_workspace
     from earmark.workspace import Workspace
 
     smaller, deviation = subset_workspace(Workspace.open(work), out, share, seed)
@@ -172,9 +172,9 @@ def lint(
     as_json: AsJson = False,
 ) -> None:
     """Check labels: unknown names, repeated and contradictory rows, empty classes."""
-    from earmark.hierarchy import find_implied
-    from earmark.labels import LabelSet, checked_rows
-    from earmark.labels import lint as find_problems
+    from earmark.labels.hierarchy import find_implied
+    from earmark.labels.label_set import LabelSet, checked_rows
+    from earmark.labels.label_set import lint as find_problems
     from earmark.runs.artefacts import read_table
     from earmark.workspace import Workspace
 
@@ -460,7 +460,7 @@ def evaluate(
 ) -> None:
     """Measure d', lwlrap and average precision of a folder of scores against labels."""
     from earmark.evaluation import evaluate as measure
-    from earmark.labels import LabelSet
+    from earmark.labels.label_set import LabelSet
     from earmark.scoring import Scores
 
     opened = Scores.open(scores)

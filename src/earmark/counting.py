@@ -36,7 +36,7 @@ from earmark.histograms import (
     score_histograms,
     smoothed,
 )
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.mixture import chances_of_missing, fit, mixture, quantiles_of_missing
 from earmark.scores import ScoreMatrix, ScoresLike, find_unscored, open_scores
 

@@ -24,8 +24,8 @@ from earmark.counting import (
 )
 from earmark.errors import EarmarkError
 from earmark.histograms import Histograms
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.operating_points import Thresholds, ignored, n_discarded, n_largest, thresholds
 from earmark.policies import (
     POLICIES,

@@ -21,9 +21,9 @@ from earmark.class_maps import ClassMap, map_by_names, read_class_map
 from earmark.errors import EarmarkError
 from earmark.foreign_models import ForeignModel
 from earmark.frames import FrameStore
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.onnx_graphs import open_session
-from earmark.ontology import Ontology
 from earmark.probabilities import Scale, write_logits
 from earmark.runs.artefacts import is_current, write_aside
 from earmark.runs.engine import LOCAL, Engine, Task

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from earmark.errors import EarmarkError
-from earmark.labels import IMPLICIT, PRESENT, LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import HidingParams
 from earmark.workspace import Workspace, derive_workspace
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
 from earmark.bracketing import Summary, Tail, sample_scores, top_scores
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.scores import ScoreMatrix, ScoresLike, find_unscored, open_scores
 
 TAIL_SHARE, TAIL_PER_PRIOR, MOST_TAIL_SHARE = 0.1, 5.0, 0.5

@@ -16,7 +16,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from earmark.errors import EarmarkError, nearest
-from earmark.ontology import Ontology
+from earmark.labels.ontology import Ontology
 from earmark.runs.artefacts import read_json, write_json, write_text
 from earmark.runs.parameters import FrontEndParams, NetworkParams, Params
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.relabel import read_relabelled
 from earmark.workspace import Workspace
 

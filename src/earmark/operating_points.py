@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from earmark.bracketing import top_scores
 from earmark.errors import EarmarkError
-from earmark.labels import IMPLICIT, LabelSet
+from earmark.labels.label_set import IMPLICIT, LabelSet
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 from earmark.scores import ScoreMatrix, ScoresLike, find_unscored, open_scores
 

@@ -26,7 +26,7 @@ from earmark.frames import FrameStore
 from earmark.heard import HeardFlag
 from earmark.held_out import held_out_folder
 from earmark.history import read_histories
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.relabel import read_relabelled, without_cleared
 from earmark.report import ReportContents, write_report
 from earmark.runs.artefacts import read_table, write_json, write_table

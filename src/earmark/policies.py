@@ -20,8 +20,8 @@ from scipy.special import expit, logit
 from earmark.bracketing import Summary
 from earmark.counting import Counts, estimate_missing
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.operating_points import n_largest
 from earmark.scores import ScoreMatrix
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.runs.progress import SILENT, Progress
 from earmark.score_files import map_scores, row_blocks, write_blocks
 from earmark.scores import ScoreMatrix

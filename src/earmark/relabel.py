@@ -23,7 +23,7 @@ import polars as pl
 
 from earmark.errors import EarmarkError, nearest
 from earmark.judgements import combine_votes
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.runs.artefacts import read_json, read_table, write_json, write_table
 from earmark.runs.parameters import digest
 from earmark.sampling import CONTROLS, Queue, item_id

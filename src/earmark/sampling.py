@@ -19,8 +19,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.artefacts import read_json, read_table, write_json, write_table
 from earmark.runs.parameters import ReviewParams, digest
 from earmark.scores import ScoreMatrix, ScoresLike, find_unscored, open_scores

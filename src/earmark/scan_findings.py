@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from earmark.counting import Counts
 from earmark.flagging import Survey, in_sample_warning, survey, suspicious_positives
-from earmark.hierarchy import Implied, find_implied
 from earmark.histograms import Histograms
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.hierarchy import Implied, find_implied
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.progress import SILENT, Progress
 from earmark.runs.tables import first_few
 from earmark.scan_inputs import Inputs

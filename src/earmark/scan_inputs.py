@@ -16,11 +16,11 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from earmark.datasets.audioset_segments import VIDEO_ID, read_ontology, read_segments
 from earmark.errors import EarmarkError
-from earmark.label_files import LabelFile, arrange, match_names, read_label_file
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.audioset_format import VIDEO_ID, read_ontology, read_segments
+from earmark.labels.label_files import LabelFile, arrange, match_names, read_label_file
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.probabilities import Scale, detect_scale, write_logits
 from earmark.runs.progress import SILENT, Progress
 from earmark.runs.tables import check_file, first_few, read_class_list, read_clip_list

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.runs.engine import default_workers
 
 ScoresLike = NDArray[np.floating] | str | Path

@@ -21,7 +21,8 @@ from scipy.special import expit
 from earmark.errors import EarmarkError
 from earmark.examples import Examples, examples_of
 from earmark.frames import FrameStore
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
+from earmark.labels.splits import folds
 from earmark.metrics import lwlrap
 from earmark.model_card import write_card
 from earmark.models import Probe
@@ -32,7 +33,6 @@ from earmark.runs.artefacts import write_table as write_parquet
 from earmark.runs.engine import LOCAL, Engine, Task
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, digest
 from earmark.runs.progress import SILENT, Meter, Progress
-from earmark.splits import folds
 from earmark.supervision import AsLabelled, Supervision, TrainingSet
 from earmark.train import n_examples_in_all, train
 from earmark.workspace import Workspace

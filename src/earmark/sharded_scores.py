@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from earmark.binning import BinCounts, Grid, Kept, count_bins, keep
 from earmark.bracketing import Passes
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.runs.engine import LOCAL, Engine, Task
 from earmark.runs.progress import Meter
 from earmark.scores import ScoreMatrix

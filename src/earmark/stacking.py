@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from earmark.examples import examples_of
 from earmark.frames import FrameStore
 from earmark.history import forget_history, split_history, write_history
+from earmark.labels.ontology import Ontology
 from earmark.model_card import StudentCard, write_card
 from earmark.networks import AnyNetwork, Stack, forget_network, parts_of, write_network
-from earmark.ontology import Ontology
 from earmark.runs.artefacts import is_current
 from earmark.runs.engine import Task
 from earmark.runs.parameters import NetworkParams, digest

@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.flagging import thresholds
-from earmark.labels import IMPLICIT, LabelSet
+from earmark.labels.label_set import IMPLICIT, LabelSet
 from earmark.scores import CHUNK_SCORES, ScoreMatrix
 
 MARGIN_SDS = 8.0

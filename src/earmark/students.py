@@ -21,7 +21,8 @@ import torch
 
 from earmark.errors import EarmarkError
 from earmark.frames import FrameStore
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
+from earmark.labels.splits import subset
 from earmark.models import cost
 from earmark.named_labels import read_labels
 from earmark.runs.artefacts import write_aside
@@ -29,7 +30,6 @@ from earmark.runs.engine import LOCAL, Engine, LocalEngine
 from earmark.runs.parameters import NetworkParams, SweepParams, digest
 from earmark.runs.progress import SILENT, Progress
 from earmark.scoring import ReadableClips, Scores, readable_clips, tune_set
-from earmark.splits import subset
 from earmark.stacking import Place, StackSet, write_cards
 from earmark.strategies import BASELINE, Strategy, TrainingLabels, parse_strategy
 from earmark.supervision import TrainingSet

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.losses import Moment, Targets, bce_entries
 from earmark.networks import AnyNetwork
 from earmark.runs.artefacts import read_json

@@ -23,9 +23,9 @@ from torch import Tensor
 
 from earmark.errors import EarmarkError
 from earmark.flagging import flag, thresholds
-from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
+from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.losses import Moment, Targets
-from earmark.ontology import Ontology
 from earmark.rivals import Loss, PermanentCorrection, make_loss
 from earmark.runs.parameters import digest
 from earmark.strategies import BY_PERCENT, KNOBS, Treatment

@@ -18,8 +18,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.artefacts import read_table, write_table
 from earmark.runs.parameters import digest
 from earmark.runs.remote_files import place_of

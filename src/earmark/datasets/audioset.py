@@ -19,7 +19,9 @@ from pathlib import Path
 import polars as pl
 
 from earmark.datasets.archives import duration_seconds, find_audio
-from earmark.datasets.audioset_segments import (
+from earmark.datasets.summary import ImportSummary
+from earmark.errors import EarmarkError, nearest
+from earmark.labels.audioset_format import (
     NUMBER,
     SEGMENT_FILES,
     VIDEO_ID,
@@ -32,13 +34,11 @@ from earmark.datasets.audioset_segments import (
     read_ontology,
     take_tune,
 )
-from earmark.datasets.summary import ImportSummary
-from earmark.errors import EarmarkError, nearest
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
+from earmark.labels.splits import TUNE_SHARE
 from earmark.runs.artefacts import read_table
 from earmark.runs.progress import SILENT, Progress
-from earmark.splits import TUNE_SHARE
 from earmark.workspace import write_dataset
 
 RATING_COLUMNS = {

@@ -23,7 +23,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.datasets.archives import TAR_SUFFIXES, DamagedArchive, read_tar, walk_files
-from earmark.datasets.audioset_segments import (
+from earmark.datasets.summary import ImportSummary
+from earmark.datasets.tfrecord import Damage, Record, is_intact, read_records
+from earmark.errors import EarmarkError
+from earmark.frames import write_store
+from earmark.labels.audioset_format import (
     Listing,
     find_official,
     ontology_notes,
@@ -32,14 +36,10 @@ from earmark.datasets.audioset_segments import (
     read_ontology,
     take_tune,
 )
-from earmark.datasets.summary import ImportSummary
-from earmark.datasets.tfrecord import Damage, Record, is_intact, read_records
-from earmark.errors import EarmarkError
-from earmark.frames import write_store
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
+from earmark.labels.splits import TUNE_SHARE
 from earmark.runs.artefacts import write_table
 from earmark.runs.progress import SILENT, Meter, Progress
-from earmark.splits import TUNE_SHARE
 from earmark.workspace import Split, Workspace, write_dataset
 
 FRAME_BYTES = 128

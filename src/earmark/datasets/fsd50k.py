@@ -23,11 +23,11 @@ from typing import Any
 
 import polars as pl
 
-from earmark.datasets.audioset_segments import ONTOLOGY_FILE, read_ontology
 from earmark.datasets.summary import ImportSummary
 from earmark.errors import EarmarkError
-from earmark.labels import ROW_SCHEMA, LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.audioset_format import ONTOLOGY_FILE, read_ontology
+from earmark.labels.label_set import ROW_SCHEMA, LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.artefacts import read_json
 from earmark.runs.delimited import LINE, SourceTable, read_source
 from earmark.runs.progress import SILENT, Progress

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from earmark.datasets.summary import ImportSummary
 from earmark.errors import EarmarkError
 from earmark.frames import write_store
-from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
+from earmark.labels.ontology import Ontology
+from earmark.labels.splits import complete_splits
 from earmark.runs.artefacts import read_json
 from earmark.runs.delimited import read_source
 from earmark.runs.progress import SILENT, Progress
-from earmark.splits import complete_splits
 from earmark.workspace import write_dataset
 
 PARTITIONS = {"split01_train.csv": "train", "split01_test.csv": "eval"}

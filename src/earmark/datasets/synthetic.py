@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from earmark.datasets import sources
 from earmark.errors import EarmarkError
 from earmark.hiding import hide
-from earmark.labels import NOT_PRESENT, PRESENT, LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import NOT_PRESENT, PRESENT, LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.artefacts import read_json, write_aside, write_json
 from earmark.runs.engine import LOCAL, Engine, Task
 from earmark.runs.parameters import HidingParams, SceneParams

@@ -30,12 +30,12 @@ from earmark.datasets.forms import (
 from earmark.datasets.label_studio import read_label_studio
 from earmark.datasets.summary import ImportSummary
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
+from earmark.labels.splits import complete_splits
 from earmark.runs.delimited import LINE, SourceTable, read_source
 from earmark.runs.progress import SILENT, Progress
 from earmark.runs.remote_files import is_url, place_of
-from earmark.splits import complete_splits
 from earmark.workspace import CLIP_SCHEMA, SPLITS, write_dataset
 
 SPLIT_NAMES = {

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from earmark.frames import FrameStore
+from earmark.labels.splits import folds
 from earmark.runs.artefacts import is_current, read_table, write_json, write_table
 from earmark.runs.parameters import FrontEndParams, NetworkParams, Recipe, digest
 from earmark.runs.progress import SILENT, Progress
 from earmark.scoring import ReadableClips, Scores, readable_clips
-from earmark.splits import folds
 from earmark.workspace import Workspace
 
 N_PEAKS = 6

@@ -20,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, nearest
-from earmark.ontology import Ontology
+from earmark.labels.ontology import Ontology
 
 ARRAY_ERRORS = (
     OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError, TypeError, LookupError,

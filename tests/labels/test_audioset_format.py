@@ -7,14 +7,14 @@ import polars as pl
 import pytest
 
 from audioset_files import BALANCED, DOG, MUSIC, ROCK, SPEECH, segments_text, write_official
-from earmark.datasets.audioset_segments import (
+from earmark.errors import EarmarkError
+from earmark.labels.audioset_format import (
     find_official,
     read_classes,
     read_listing,
     read_ontology,
     read_segments,
 )
-from earmark.errors import EarmarkError
 
 
 def read(tmp_path: Path, text: str | bytes) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet, lint
+from earmark.labels.label_set import LabelSet, lint
 
 STATES = arrays.arrays(
     np.int8, st.tuples(st.integers(0, 8), st.integers(1, 6)), elements=st.sampled_from([-1, 0, 1])

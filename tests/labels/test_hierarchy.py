@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from earmark.errors import EarmarkError
-from earmark.hierarchy import find_implied
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.hierarchy import find_implied
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 
 IDS = ("puppy", "dog", "animal", "siren")
 TREE = Ontology(IDS, {"puppy": ("dog",), "dog": ("pets",), "pets": ("animal",)})

@@ -22,8 +22,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, nearest
-from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.tables import (
     TABLE_ERRORS,
     check_file,

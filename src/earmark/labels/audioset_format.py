@@ -15,10 +15,10 @@ import polars as pl
 
 from earmark.datasets.archives import walk_files
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
+from earmark.labels.splits import assign
 from earmark.runs.artefacts import read_json, read_table
-from earmark.splits import assign
 from earmark.workspace import CLIP_SCHEMA, Split
 
 SEGMENT_FILES: dict[str, Split] = {

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.label_files import arrange, read_label_file
-from earmark.ontology import Ontology
+from earmark.labels.label_files import arrange, read_label_file
+from earmark.labels.ontology import Ontology
 from earmark.runs.tables import first_few, read_class_list, read_clip_list
 
 STATES = np.array([[1, 0, -1], [0, 0, 0], [0, 1, 1]], np.int8)

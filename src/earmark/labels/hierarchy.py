@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.labels import LabelSet
-from earmark.ontology import Ontology
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 
 IMPLIED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "clip_id": pl.String,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
 from earmark.frames import FrameStore
-from earmark.labels import LabelSet
-from earmark.splits import (
+from earmark.labels.label_set import LabelSet
+from earmark.labels.splits import (
     Deviation,
     assign,
     complete_splits,

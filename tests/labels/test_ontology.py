@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.ontology import Ontology
+from earmark.labels.ontology import Ontology
 
 TREE = Ontology(
     class_ids=("siren", "ambulance", "police", "horn"),

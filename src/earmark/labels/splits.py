@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.workspace import Workspace, derive_workspace
 
 SPLIT_SHARES = {"train": 0.8, "tune": 0.1, "eval": 0.1}
