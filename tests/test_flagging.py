@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from earmark import bracketing
 from earmark.counting import score_histograms
 from earmark.errors import EarmarkError
 from earmark.flagging import (
@@ -27,6 +26,7 @@ from earmark.flagging import (
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
+from earmark.scores import top_scores
 
 
 def plain_threshold(implicit_scores: np.ndarray, percent: float) -> float:
@@ -109,9 +109,9 @@ class TestThresholds:
     ) -> None:
         # A small sample, several chunks and several groups of classes; the sample misleads when
         # every fifth clip scores high.
-        monkeypatch.setattr(bracketing, "SAMPLE_CLIPS", 1_000)
-        monkeypatch.setattr(bracketing, "KEPT_BYTES", 8 * 300)
-        monkeypatch.setattr("earmark.scores.CHUNK_SCORES", 2_000)
+        monkeypatch.setattr(top_scores, "SAMPLE_CLIPS", 1_000)
+        monkeypatch.setattr(top_scores, "KEPT_BYTES", 8 * 300)
+        monkeypatch.setattr("earmark.scores.matrix.CHUNK_SCORES", 2_000)
         states, scores = random_case(5_000, 4, decimals=decimals)
         if order == "sorted":
             scores.sort(axis=0)
@@ -164,7 +164,7 @@ class TestScores:
     def test_arrays_maps_and_files_agree(
         self, dtype: str, order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("earmark.scores.CHUNK_SCORES", 200)
+        monkeypatch.setattr("earmark.scores.matrix.CHUNK_SCORES", 200)
         states, scores = random_case(400, 3)
         stored = np.asarray(scores.astype(dtype), order=order)
         np.save(tmp_path / "logits.npy", stored)

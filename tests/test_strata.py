@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from earmark import strata
 from earmark.labels.label_set import LabelSet
-from earmark.scores import open_scores
+from earmark.scores.matrix import open_scores
 from earmark.strata import Cells, Orders, draw, ranks
 from reviews import make_scores
 

@@ -18,7 +18,7 @@ from earmark.judgements import JudgementStore
 from earmark.labels.label_set import LabelSet
 from earmark.precision import tally
 from earmark.sampling import Queue, read_queue
-from earmark.scores import ScoresLike, open_scores
+from earmark.scores.matrix import ScoresLike, open_scores
 from earmark.workspace import Workspace
 
 POOLED_JUDGEMENTS = 5.0

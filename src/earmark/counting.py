@@ -26,7 +26,6 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.stats import beta, chi2
 
-from earmark.bracketing import Summary
 from earmark.histograms import (
     N_BINS,
     Histograms,
@@ -38,7 +37,8 @@ from earmark.histograms import (
 )
 from earmark.labels.label_set import LabelSet
 from earmark.mixture import chances_of_missing, fit, mixture, quantiles_of_missing
-from earmark.scores import ScoreMatrix, ScoresLike, find_unscored, open_scores
+from earmark.scores.matrix import ScoreMatrix, ScoresLike, find_unscored, open_scores
+from earmark.scores.top_scores import Summary
 
 MIN_POSITIVES = 30
 """Explicit positives, and implicit labels, below which a class is not estimable."""

@@ -14,7 +14,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.bracketing import Summary, scores_above, top_scores
 from earmark.counting import (
     MIN_POSITIVES,
     MOST_TILT,
@@ -36,7 +35,8 @@ from earmark.policies import (
     percentile_flags,
 )
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
-from earmark.scores import ScoreMatrix, ScoresLike, open_scores
+from earmark.scores.matrix import ScoreMatrix, ScoresLike, open_scores
+from earmark.scores.top_scores import Summary, scores_above, top_scores
 
 __all__ = [
     "FLAG_SCHEMA",

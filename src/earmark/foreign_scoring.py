@@ -24,11 +24,11 @@ from earmark.frames import FrameStore
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.onnx_graphs import open_session
-from earmark.probabilities import Scale, write_logits
 from earmark.runs.artefacts import is_current, write_aside
 from earmark.runs.engine import LOCAL, Engine, Task
 from earmark.runs.parameters import digest
 from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
+from earmark.scores.scale import Scale, write_logits
 from earmark.scoring import ReadableClips, Scores, readable_clips, sum_outputs, write_scores
 from earmark.workspace import Workspace
 

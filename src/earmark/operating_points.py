@@ -17,11 +17,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.bracketing import top_scores
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import IMPLICIT, LabelSet
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
-from earmark.scores import ScoreMatrix, ScoresLike, find_unscored, open_scores
+from earmark.scores.matrix import ScoreMatrix, ScoresLike, find_unscored, open_scores
+from earmark.scores.top_scores import top_scores
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def thresholds(
     """Find the exact thresholds t_c of every operating point in two passes over the scores.
 
     ``logits`` [clip, class]: an array, a memory map or an ``.npy`` path (see
-    :mod:`earmark.scores`). A class without implicit labels or without scores gets +inf.
+    :mod:`earmark.scores.matrix`). A class without implicit labels or without scores gets +inf.
 
     >>> labels = LabelSet.from_dense([[0], [0], [0], [1], [0]])
     >>> thresholds(labels, np.array([[4.0], [1.0], [3.0], [9.0], [2.0]]), [25, 50]).values

@@ -17,13 +17,13 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from earmark.bracketing import Summary
 from earmark.counting import Counts, estimate_missing
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.operating_points import n_largest
-from earmark.scores import ScoreMatrix
+from earmark.scores.matrix import ScoreMatrix
+from earmark.scores.top_scores import Summary
 
 
 @dataclass(frozen=True, eq=False)

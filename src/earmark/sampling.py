@@ -23,7 +23,7 @@ from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.artefacts import read_json, read_table, write_json, write_table
 from earmark.runs.parameters import ReviewParams, digest
-from earmark.scores import ScoreMatrix, ScoresLike, find_unscored, open_scores
+from earmark.scores.matrix import ScoreMatrix, ScoresLike, find_unscored, open_scores
 from earmark.strata import Cells, Orders, draw, mix, ranks
 from earmark.workspace import Workspace
 

@@ -21,11 +21,11 @@ from earmark.labels.audioset_format import VIDEO_ID, read_ontology, read_segment
 from earmark.labels.label_files import LabelFile, arrange, match_names, read_label_file
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.probabilities import Scale, detect_scale, write_logits
 from earmark.runs.progress import SILENT, Progress
 from earmark.runs.tables import check_file, first_few, read_class_list, read_clip_list
-from earmark.score_files import ScoreFile, open_score_file
-from earmark.scores import ScoreMatrix, open_scores
+from earmark.scores.matrix import ScoreMatrix, open_scores
+from earmark.scores.scale import Scale, detect_scale, write_logits
+from earmark.scores.score_files import ScoreFile, open_score_file
 
 _SEGMENT = re.compile(rf'\s*(#|"?{VIDEO_ID}"?\s*,\s*"?[0-9.]+"?\s*,)')
 

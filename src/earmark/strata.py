@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from earmark.flagging import thresholds
 from earmark.labels.label_set import IMPLICIT, LabelSet
-from earmark.scores import CHUNK_SCORES, ScoreMatrix
+from earmark.scores.matrix import CHUNK_SCORES, ScoreMatrix
 
 MARGIN_SDS = 8.0
 """How many standard deviations more labels than needed a pass keeps of each cell."""

@@ -10,7 +10,7 @@ import pytest
 
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
-from earmark.scores import Chunk, ScoreMatrix, open_scores
+from earmark.scores.matrix import Chunk, ScoreMatrix, open_scores
 
 LABELS = LabelSet.from_dense(np.zeros((101, 5), int))
 
@@ -18,7 +18,7 @@ LABELS = LabelSet.from_dense(np.zeros((101, 5), int))
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, number in (("CHUNK_SCORES", 60), ("COLUMN_SCORES", 80), ("SAMPLED_COLUMNS", 2)):
-        monkeypatch.setattr(f"earmark.scores.{name}", number)
+        monkeypatch.setattr(f"earmark.scores.matrix.{name}", number)
 
 
 @pytest.fixture(params=["f2", "f4", "f8", ">f4"])

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.binning import BinCounts, Grid, Kept, count_bins, keep
-from earmark.bracketing import Passes
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.runs.engine import LOCAL, Engine, Task
 from earmark.runs.progress import Meter
-from earmark.scores import ScoreMatrix
+from earmark.scores.bins import BinCounts, Grid, Kept, count_bins, keep
+from earmark.scores.matrix import ScoreMatrix
+from earmark.scores.top_scores import Passes
 
 CLIPS_PER_SHARD = 250_000
 """Half a gigabyte of scores of 527 classes."""

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.runs.progress import SILENT, Progress
-from earmark.score_files import map_scores, row_blocks, write_blocks
-from earmark.scores import ScoreMatrix
+from earmark.scores.matrix import ScoreMatrix
+from earmark.scores.score_files import map_scores, row_blocks, write_blocks
 
 Scale = Literal["logits", "probabilities"]
 

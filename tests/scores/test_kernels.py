@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from earmark import kernels
-from earmark.kernels import N_BINS, NUMPY, Kernels
+from earmark.scores import kernels
+from earmark.scores.kernels import N_BINS, NUMPY, Kernels
 
 ODD = (np.nan, np.inf, -np.inf)
 scores = st.one_of(

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from ray.cluster_utils import Cluster
 
-from earmark.bracketing import Passes, Summary, top_scores
 from earmark.counting import estimate_missing
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.runs.engine import Engine, LocalEngine
 from earmark.runs.ray import RayEngine
-from earmark.sharded_scores import sharded_passes
+from earmark.scores.sharded import sharded_passes
+from earmark.scores.top_scores import Passes, Summary, top_scores
 
 
 def made_up(folder: Path, n_clips: int = 3_000, n_classes: int = 7) -> tuple[LabelSet, Path]:

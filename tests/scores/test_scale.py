@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from earmark import score_files
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
-from earmark.probabilities import detect_scale, write_logits
+from earmark.scores import score_files
+from earmark.scores.scale import detect_scale, write_logits
 
 LABELS = LabelSet.from_dense(np.zeros((7, 3)), [f"clip{i}" for i in range(7)], ["a", "b", "c"])
 SHARED_FOLDER = settings(

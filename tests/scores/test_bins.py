@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from earmark import kernels
-from earmark.binning import Grid, count_bins, keep
 from earmark.errors import EarmarkError
-from earmark.kernels import N_BINS, unpack_rows, unpack_scores
 from earmark.labels.label_set import LabelSet
+from earmark.scores import kernels
+from earmark.scores.bins import Grid, count_bins, keep
+from earmark.scores.kernels import N_BINS, unpack_rows, unpack_scores
 from made_up import NASTY
 
 N_CLIPS, N_CLASSES = 600, 3
@@ -23,7 +23,7 @@ def case(
     if request.param == "numba":
         pytest.importorskip("numba")
         monkeypatch.setattr(kernels, "COMPILED_FROM_SCORES", 0)
-    monkeypatch.setattr("earmark.scores.CHUNK_SCORES", 100)
+    monkeypatch.setattr("earmark.scores.matrix.CHUNK_SCORES", 100)
     rng = np.random.default_rng(0)
     states = rng.choice(np.array([0, 0, 0, 1, -1], np.int8), size=(N_CLIPS, N_CLASSES))
     return states, rng.normal(size=states.shape).round(1).astype(np.float32)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from earmark import score_files
 from earmark.errors import EarmarkError
-from earmark.probabilities import detect_scale
-from earmark.score_files import open_score_file
+from earmark.scores import score_files
+from earmark.scores.scale import detect_scale
+from earmark.scores.score_files import open_score_file
 
 SCORES = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
 CLIPS, CLASSES = [f"clip{i}" for i in range(7)], ["a", "b", "c"]

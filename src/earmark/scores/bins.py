@@ -10,7 +10,7 @@ What a pass finds in a shard is a value, and the values of several shards or mac
 array([2])
 
 Only implicit scores are counted and kept. The loops over single scores are those of
-:mod:`earmark.kernels`, which says what the bins are.
+:mod:`earmark.scores.kernels`, which says what the bins are.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.kernels import N_BINS, bins_above, choose_kernels, valid_bits
 from earmark.labels.label_set import LabelSet
 from earmark.runs.engine import default_workers
-from earmark.scores import (
+from earmark.scores.kernels import N_BINS, bins_above, choose_kernels, valid_bits
+from earmark.scores.matrix import (
     Chunk,
     ScoreMatrix,
     ScoresLike,
@@ -43,7 +43,7 @@ CORE_SHARE, CORE_BINS = 0.05, 0.25
 
 @dataclass(frozen=True)
 class Grid:
-    """The bins of each class [class]: see :mod:`earmark.kernels`."""
+    """The bins of each class [class]: see :mod:`earmark.scores.kernels`."""
 
     lows: NDArray[np.float32]
     scales: NDArray[np.float32]
@@ -119,8 +119,8 @@ class BinCounts:
 class Kept:
     """The implicit scores of ``n_clips`` clips in the bins ``is_hot`` bool [class, bin].
 
-    ``keys`` int64 (see :mod:`earmark.kernels`) ascend within each class, which has the places
-    ``starts[class]:starts[class + 1]``.
+    ``keys`` int64 (see :mod:`earmark.scores.kernels`) ascend within each class, which has the
+    places ``starts[class]:starts[class + 1]``.
     """
 
     n_clips: int

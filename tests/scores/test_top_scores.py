@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from earmark import bracketing, kernels
-from earmark.bracketing import scores_above, top_scores
 from earmark.labels.label_set import LabelSet
+from earmark.scores import kernels
+from earmark.scores.top_scores import scores_above, top_scores
 
 
 def skewed(n_clips: int = 20_000, seed: int = 0) -> np.ndarray:
@@ -52,7 +52,7 @@ def test_listing_equals_a_plain_sort(
     if is_compiled:
         pytest.importorskip("numba")
         monkeypatch.setattr(kernels, "COMPILED_FROM_SCORES", 0)
-    monkeypatch.setattr(bracketing, "SAMPLE_CLIPS", 200)
+    monkeypatch.setattr("earmark.scores.top_scores.SAMPLE_CLIPS", 200)
     scores = skewed(5_000).round(2)
     labels = LabelSet.from_dense(np.zeros(scores.shape, int))
     found = top_scores(labels, scores, np.array([[3]]), n_listed)

@@ -2,7 +2,7 @@
 
 A sample of clips gives each class a grid of bins over the scores asked for. The first pass counts
 the scores in every bin; so the bins that hold the wanted order statistics are known, and the second
-pass keeps their scores alone: about one in a hundred. See :mod:`earmark.binning`.
+pass keeps their scores alone: about one in a hundred. See :mod:`earmark.scores.bins`.
 
 The guess decides how much is kept, never what comes out: a rank below the grid is found among the
 scores below it. Memory grows with what is kept, not with the clips.
@@ -18,10 +18,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.binning import BinCounts, Grid, Kept, count_bins, from_top, keep
-from earmark.kernels import N_BINS, first_key, unpack_rows, unpack_scores
 from earmark.labels.label_set import LabelSet
-from earmark.scores import ScoreMatrix, ScoresLike, open_scores
+from earmark.scores.bins import BinCounts, Grid, Kept, count_bins, from_top, keep
+from earmark.scores.kernels import N_BINS, first_key, unpack_rows, unpack_scores
+from earmark.scores.matrix import ScoreMatrix, ScoresLike, open_scores
 
 SAMPLE_CLIPS = 4096
 """Clips from which grids are guessed: the top 20 % is then known to about one in a hundred."""
