@@ -27,8 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 from earmark.assessment import Basis, mark_students
+from earmark.audio.frame_store import write_store
 from earmark.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
-from earmark.frames import write_store
 from earmark.intervals import Draws, resample_weights, with_seeds
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology

@@ -28,9 +28,9 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
+from earmark.audio.frame_store import FrameStore, write_store
+from earmark.audio.front_end import YAMNET, log_mel, mel_matrix
 from earmark.extraction import extract_frames
-from earmark.features import YAMNET, log_mel, mel_matrix
-from earmark.frames import FrameStore, write_store
 from earmark.runs.artefacts import write_json
 from earmark.runs.engine import LocalEngine
 from earmark.workspace import Workspace

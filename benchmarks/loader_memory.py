@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from earmark.frames import FrameStore
+from earmark.audio.frame_store import FrameStore
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import TrainParams
 from earmark.supervision import AsLabelled

@@ -27,8 +27,8 @@ from uuid import uuid5
 import numpy as np
 import polars as pl
 
+from earmark.audio.frame_store import write_store
 from earmark.flagging import flag
-from earmark.frames import write_store
 from earmark.hiding import hide, n_missing
 from earmark.judgement_files import NAMESPACE
 from earmark.judgements import Judgement, JudgementStore

@@ -34,12 +34,12 @@ import polars as pl
 import soundfile
 from numpy.typing import NDArray
 
+from earmark.audio.frame_store import write_store
+from earmark.audio.front_end import log_mel, patches
 from earmark.datasets import synthetic
 from earmark.evaluation import evaluate, judge_flags
-from earmark.features import log_mel, patches
 from earmark.figures import write_figure
 from earmark.flagging import ignored, thresholds
-from earmark.frames import write_store
 from earmark.hiding import hide
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from earmark import train as loop
-from earmark.frames import FrameStore
+from earmark.audio.frame_store import FrameStore
 from earmark.loading import Loader
 from earmark.networks import n_students
 from earmark.runs.artefacts import write_json

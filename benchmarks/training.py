@@ -39,10 +39,10 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional
 
+from earmark.audio.frame_store import FrameStore, write_store
 from earmark.batches import Plan
 from earmark.examples import examples_of
 from earmark.flagging import thresholds
-from earmark.frames import FrameStore, write_store
 from earmark.labels.label_set import LabelSet
 from earmark.loading import Loader
 from earmark.losses import Moment, normalised, norms

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from earmark.frames import FrameStore, write_store
+from earmark.audio.frame_store import FrameStore, write_store
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.engine import LocalEngine

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import soundfile
 
+from earmark.audio.frame_store import FrameStore
 from earmark.extraction import extract_frames
-from earmark.frames import FrameStore
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.model_card import ModelCard, write_card

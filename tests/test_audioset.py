@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from audioset_files import BALANCED, DOG, MUSIC, ROCK, SPEECH, write_official, write_sound
-from earmark.audio import read_clip
+from earmark.audio.decode import read_clip
 from earmark.datasets.audioset import import_audioset
 from earmark.datasets.summary import ImportSummary
 from earmark.errors import EarmarkError

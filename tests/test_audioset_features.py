@@ -19,9 +19,9 @@ from audioset_files import (
     varint,
     write_official,
 )
+from earmark.audio.frame_store import FrameStore
 from earmark.datasets.audioset_features import import_audioset_features, parse_embedding
 from earmark.errors import EarmarkError
-from earmark.frames import FrameStore
 from earmark.runs.artefacts import read_table
 
 RANDOM = np.random.default_rng(0)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from earmark import hiding
+from earmark.audio.frame_store import FrameStore, write_store
 from earmark.errors import EarmarkError
-from earmark.frames import FrameStore, write_store
 from earmark.hiding import hidden_workspace, hide, missing_labels, n_missing, recalls
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology

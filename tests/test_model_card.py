@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from earmark.audio.front_end import YAMNET
 from earmark.errors import EarmarkError
-from earmark.features import YAMNET
 from earmark.model_card import StudentCard, card_text, read_card, write_card
 from earmark.runs.artefacts import read_json, write_json
 from scenes import band_workspace, open_store

@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from earmark.audio.frame_store import FrameStore, write_store
 from earmark.errors import EarmarkError
-from earmark.frames import FrameStore, write_store
 from earmark.networks import (
     AnyNetwork,
     Stack,

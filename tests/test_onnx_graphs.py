@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from earmark import onnx_graphs
+from earmark.audio.front_end import YAMNET, log_mel, patches
 from earmark.errors import EarmarkError
 from earmark.examples import Examples
-from earmark.features import YAMNET, log_mel, patches
 from earmark.model_card import ModelCard
 from earmark.models import Network, Probe, SameConv
 from earmark.networks import AnyNetwork, Stack, build

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from earmark.audio.frame_store import FrameStore
 from earmark.datasets.openmic import import_openmic, read_npz
 from earmark.errors import EarmarkError
-from earmark.frames import FrameStore
 
 CLASS_IDS = ("accordion", "banjo", "voice")
 KEYS = [f"{track:06}_{3840 * (track % 3)}" for track in range(40)]

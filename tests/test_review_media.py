@@ -9,12 +9,12 @@ import pytest
 import soundfile
 from PIL import Image
 
-from earmark.audio import UnreadableAudio
+from earmark.audio.decode import UnreadableAudio
+from earmark.audio.frame_store import FrameStore, write_store
+from earmark.audio.front_end import log_mel
+from earmark.audio.pictures import MOST_COLUMNS, picture_png, seen_frames
 from earmark.extraction import extract_frames
-from earmark.features import log_mel
-from earmark.frames import FrameStore, write_store
 from earmark.review.media import Media
-from earmark.review.pictures import MOST_COLUMNS, picture_png, seen_frames
 from earmark.runs.parameters import FrontEndParams
 from earmark.workspace import Workspace
 from listening import tone_workspace

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 from scipy.special import logit
 
+from earmark.audio.frame_store import FrameStore
 from earmark.extraction import extract_frames
-from earmark.frames import FrameStore
 from earmark.review.peaks import Peaks, find_peaks
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, Recipe, TrainParams

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from earmark.audio.frame_store import FrameStore
 from earmark.datasets.summary import ImportSummary
 from earmark.datasets.table import import_table
 from earmark.errors import EarmarkError
-from earmark.frames import FrameStore
 from earmark.runs.delimited import read_source
 
 CLIPS = "clip_id,audio,split,source\na,a.wav,train,one\nb,b.wav,tune,two\nc,c.wav,eval,three\n"

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earmark import tagging
-from earmark.audio import UnreadableAudio
+from earmark.audio.decode import UnreadableAudio
+from earmark.audio.front_end import log_mel, patches
 from earmark.errors import EarmarkError
 from earmark.examples import Examples
-from earmark.features import log_mel, patches
 from earmark.networks import load_network
 from earmark.runs.parameters import ModelParams
 from earmark.scoring import score_clips

@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.audio.frame_store import FrameStore
 from earmark.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
 from earmark.flagging import ignored, thresholds
-from earmark.frames import FrameStore
 from earmark.held_out import can_score, score_held_out
 from earmark.intervals import Draws, resample_weights, with_seeds
 from earmark.labels.label_set import LabelSet

@@ -348,8 +348,8 @@ def train(
     from contextlib import nullcontext
 
     from earmark import replicas
+    from earmark.audio.frame_store import FrameStore
     from earmark.examples import check_front_end, examples_of
-    from earmark.frames import FrameStore
     from earmark.measured_card import write_measured_card
     from earmark.runs.progress import SILENT, Display
     from earmark.runs.ray_training import train_together

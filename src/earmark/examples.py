@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earmark import replicas
+from earmark.audio.frame_store import FrameStore
 from earmark.errors import EarmarkError
-from earmark.frames import FrameStore
 from earmark.runs.parameters import FrontEndParams, ModelParams
 
 UINT8_SCALE = 255 / 4

@@ -18,16 +18,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from earmark.audio import UnreadableAudio, local_file, read_clip
-from earmark.errors import EarmarkError
-from earmark.features import YAMNET, log_mel
-from earmark.frames import CLIPS_PER_SHARD, FrameStore
-from earmark.runs.artefacts import is_current, read_json, read_table, write_table
-from earmark.runs.engine import LOCAL, Engine, Task
-from earmark.runs.parameters import FrontEndParams, digest
-from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
-from earmark.runs.remote_files import place_of
-from earmark.shards import (
+from earmark.audio.decode import UnreadableAudio, local_file, read_clip
+from earmark.audio.frame_store import CLIPS_PER_SHARD, FrameStore
+from earmark.audio.front_end import YAMNET, log_mel
+from earmark.audio.shards import (
     LAYOUT_VERSION,
     FrameFormat,
     Row,
@@ -41,6 +35,12 @@ from earmark.shards import (
     shard_path,
     write_shard,
 )
+from earmark.errors import EarmarkError
+from earmark.runs.artefacts import is_current, read_json, read_table, write_table
+from earmark.runs.engine import LOCAL, Engine, Task
+from earmark.runs.parameters import FrontEndParams, digest
+from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
+from earmark.runs.remote_files import place_of
 from earmark.workspace import Workspace
 
 MIN_SHARDS, MIN_CLIPS_PER_SHARD = 32, 16

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.audio import read_clip
+from earmark.audio.decode import read_clip
+from earmark.audio.frame_store import FrameStore
 from earmark.class_maps import ClassMap, map_by_names, read_class_map
 from earmark.errors import EarmarkError
 from earmark.foreign_models import ForeignModel
-from earmark.frames import FrameStore
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.onnx_graphs import open_session

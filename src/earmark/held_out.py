@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from earmark.audio.frame_store import FrameStore
 from earmark.errors import EarmarkError
 from earmark.examples import examples_of
-from earmark.frames import FrameStore
 from earmark.model_card import read_params
 from earmark.networks import load_network
 from earmark.runs.artefacts import is_current

@@ -13,9 +13,9 @@ from dataclasses import replace
 import polars as pl
 
 from earmark.assessment import METRICS, find_bases, mark_students
+from earmark.audio.frame_store import FrameStore
 from earmark.compare import identify
 from earmark.errors import EarmarkError
-from earmark.frames import FrameStore
 from earmark.runs.artefacts import write_table
 from earmark.runs.engine import LOCAL, Engine
 from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+from earmark.audio.frame_store import FrameStore
 from earmark.evaluation import evaluate
 from earmark.examples import examples_of
-from earmark.frames import FrameStore
 from earmark.model_card import ModelCard, write_card
 from earmark.networks import load_network
 from earmark.runs.parameters import NetworkParams

@@ -45,7 +45,7 @@ def tag(
     as_json: AsJson = False,
 ) -> None:
     """Name the classes heard in sound files, and draw when; files of any length."""
-    from earmark.audio import UnreadableAudio
+    from earmark.audio.decode import UnreadableAudio
     from earmark.model_card import read_card
     from earmark.tagging import Tagger
 

@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from earmark import replicas
+from earmark.audio.frame_store import FrameStore
 from earmark.errors import EarmarkError
-from earmark.frames import FrameStore
 from earmark.model_card import FrameKind, NetworkMeta, make_again, read_meta, read_params
 from earmark.models import Network, Probe, build_model, build_probe
 from earmark.runs.artefacts import write_aside, write_json

@@ -22,8 +22,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from earmark.audio.front_end import log_mel_module
 from earmark.errors import EarmarkError, load_library
-from earmark.features import log_mel_module
 from earmark.model_card import ModelCard
 from earmark.models import Network, Probe
 from earmark.networks import AnyNetwork, Stack

@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from earmark.audio import read_clip
+from earmark.audio.decode import read_clip
+from earmark.audio.frame_store import FrameStore
 from earmark.calibration import flag_by_judgements, read_calibration
 from earmark.datasets import synthetic
 from earmark.errors import EarmarkError, nearest
 from earmark.evaluation import judge_flags
 from earmark.extraction import extract_frames
 from earmark.flagging import Thresholds, flag, survey, thresholds
-from earmark.frames import FrameStore
 from earmark.heard import HeardFlag
 from earmark.held_out import held_out_folder
 from earmark.history import read_histories

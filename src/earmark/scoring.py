@@ -18,9 +18,9 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from earmark.audio.frame_store import FrameStore
 from earmark.errors import EarmarkError
 from earmark.examples import Examples, examples_of
-from earmark.frames import FrameStore
 from earmark.labels.label_set import LabelSet
 from earmark.labels.splits import folds
 from earmark.metrics import lwlrap

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from earmark.audio.frame_store import FrameStore
 from earmark.examples import examples_of
-from earmark.frames import FrameStore
 from earmark.history import forget_history, split_history, write_history
 from earmark.labels.ontology import Ontology
 from earmark.model_card import StudentCard, write_card

@@ -19,8 +19,8 @@ import numpy as np
 import polars as pl
 import torch
 
+from earmark.audio.frame_store import FrameStore
 from earmark.errors import EarmarkError
-from earmark.frames import FrameStore
 from earmark.labels.label_set import LabelSet
 from earmark.labels.splits import subset
 from earmark.models import cost

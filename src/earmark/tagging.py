@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from earmark.audio import stream_clip
+from earmark.audio.decode import stream_clip
+from earmark.audio.front_end import YAMNET, log_mel, patches
 from earmark.errors import EarmarkError
-from earmark.features import YAMNET, log_mel, patches
 from earmark.model_card import ModelCard, read_card
 from earmark.models import Network
 from earmark.networks import Stack, load_network

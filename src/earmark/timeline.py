@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from earmark.features import YAMNET, mel_matrix
+from earmark.audio.front_end import YAMNET, mel_matrix
 from earmark.figures import LOG_MEL_RANGE, STYLE, literal
 from earmark.runs.parameters import FrontEndParams
 from earmark.tagging import Strip, Tags

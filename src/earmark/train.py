@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earmark import replicas
+from earmark.audio.frame_store import FrameStore
 from earmark.batches import Plan
 from earmark.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
 from earmark.errors import EarmarkError, Stopped
 from earmark.examples import examples_of
-from earmark.frames import FrameStore
 from earmark.history import Course, open_course, write_history
 from earmark.loading import Loaded, Loader
 from earmark.losses import Moment, by_student, norms

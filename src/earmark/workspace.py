@@ -170,7 +170,7 @@ class Workspace:
         return self.root / audio
 
     def audio_place(self, audio: str) -> str | Path:
-        """Return the place of a clip's file, which :mod:`earmark.audio` reads: a URL, or a path."""
+        """Return the place of a clip's file, for :mod:`earmark.audio.decode`: a URL or a path."""
         return place_of(self.root, audio)
 
 

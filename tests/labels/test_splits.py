@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from earmark.audio.frame_store import FrameStore
 from earmark.errors import EarmarkError
-from earmark.frames import FrameStore
 from earmark.labels.label_set import LabelSet
 from earmark.labels.splits import (
     Deviation,

@@ -12,13 +12,13 @@ import ray
 from ray.cluster_utils import Cluster
 
 from clusters import SabotagedEngine, Victim, wait_until
+from earmark.audio.shards import part_path
 from earmark.errors import EarmarkError
 from earmark.extraction import extract_frames
 from earmark.runs.engine import LocalEngine, Task
 from earmark.runs.parameters import ResourceParams, TaskResources
 from earmark.runs.progress import Meter
 from earmark.runs.ray import N_ATTEMPTS, RayEngine
-from earmark.shards import part_path
 from earmark.workspace import Workspace
 from noises import PARAMS, content, noisy_workspace
 from tasks import Counter, fail, square

@@ -9,7 +9,7 @@ import pytest
 import soundfile
 from moto.server import ThreadedMotoServer
 
-from earmark.audio import UnreadableAudio, read_clip
+from earmark.audio.decode import UnreadableAudio, read_clip
 from earmark.errors import EarmarkError
 from earmark.extraction import extract_frames
 from earmark.runs.engine import LocalEngine

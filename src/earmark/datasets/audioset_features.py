@@ -22,11 +22,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.audio.frame_store import write_store
 from earmark.datasets.archives import TAR_SUFFIXES, DamagedArchive, read_tar, walk_files
 from earmark.datasets.summary import ImportSummary
 from earmark.datasets.tfrecord import Damage, Record, is_intact, read_records
 from earmark.errors import EarmarkError
-from earmark.frames import write_store
 from earmark.labels.audioset_format import (
     Listing,
     find_official,

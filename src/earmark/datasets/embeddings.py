@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.audio.frame_store import FrameStore, write_store
 from earmark.datasets.archives import AUDIO_SUFFIXES
 from earmark.errors import EarmarkError
-from earmark.frames import FrameStore, write_store
 from earmark.runs.artefacts import write_table
 from earmark.runs.progress import SILENT, Progress
 from earmark.workspace import Workspace

@@ -19,9 +19,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.audio.frame_store import write_store
 from earmark.datasets.summary import ImportSummary
 from earmark.errors import EarmarkError
-from earmark.frames import write_store
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.labels.splits import complete_splits

@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.audio import UnreadableAudio, read_clip
-from earmark.frames import FrameStore
-from earmark.review.pictures import picture_png, seen_frames
-from earmark.review.sounds import PLAYED_HZ, wav_bytes
+from earmark.audio.decode import UnreadableAudio, read_clip
+from earmark.audio.frame_store import FrameStore
+from earmark.audio.pictures import picture_png, seen_frames
+from earmark.audio.playback import PLAYED_HZ, wav_bytes
 from earmark.runs.parameters import FrontEndParams
 from earmark.workspace import Workspace
 
@@ -26,7 +26,7 @@ class Media:
     """Makes what is heard and seen of a workspace's clips.
 
     ``sound(clip_id)`` returns a WAV and ``picture(clip_id)`` a PNG; both raise
-    :class:`~earmark.audio.UnreadableAudio` with the reason where there is nothing to hear.
+    :class:`~earmark.audio.decode.UnreadableAudio` with the reason where there is nothing to hear.
     """
 
     workspace: Workspace

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from earmark.frames import FrameStore
+from earmark.audio.frame_store import FrameStore
 from earmark.labels.splits import folds
 from earmark.runs.artefacts import is_current, read_table, write_json, write_table
 from earmark.runs.parameters import FrontEndParams, NetworkParams, Recipe, digest

@@ -18,11 +18,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from earmark.audio import UnreadableAudio
+from earmark.audio.decode import UnreadableAudio
+from earmark.audio.playback import BadRange, byte_range
 from earmark.errors import EarmarkError
 from earmark.review.desk import Conflict, Desk, Posted, Unknown
 from earmark.review.guard import Guard, Place
-from earmark.review.sounds import BadRange, byte_range
 
 MAX_BODY_BYTES = 4_096
 """A judgement takes about 350."""

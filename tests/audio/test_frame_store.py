@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earmark import extraction
+from earmark.audio.frame_store import CLIPS_PER_SHARD, FrameStore, write_store
+from earmark.audio.front_end import log_mel, patches
 from earmark.errors import EarmarkError
 from earmark.extraction import extract_frames
-from earmark.features import log_mel, patches
-from earmark.frames import CLIPS_PER_SHARD, FrameStore, write_store
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import FrontEndParams
 from earmark.workspace import Workspace

@@ -18,10 +18,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from earmark.errors import EarmarkError
-from earmark.features import n_patches
-from earmark.runs.artefacts import read_json, read_table
-from earmark.shards import (
+from earmark.audio.front_end import n_patches
+from earmark.audio.shards import (
     FrameFormat,
     Row,
     StoreMeta,
@@ -35,6 +33,8 @@ from earmark.shards import (
     shard_path,
     write_shard,
 )
+from earmark.errors import EarmarkError
+from earmark.runs.artefacts import read_json, read_table
 
 CLIPS_PER_SHARD = 2_000
 """Clips in a shard of a large store: about 260 MB for clips of 10 s."""

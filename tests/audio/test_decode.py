@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from earmark import audio
-from earmark.audio import UnreadableAudio, read_clip, stream_clip
+from earmark.audio import decode
+from earmark.audio.decode import UnreadableAudio, read_clip, stream_clip
 from earmark.errors import EarmarkError
 
 RATE = 16_000
@@ -153,7 +153,7 @@ def test_blocks_join_without_a_seam(tmp_path, monkeypatch):
     sound = np.random.default_rng(0).uniform(-0.5, 0.5, (44_100, 2)).astype(np.float32)
     soundfile.write(tmp_path / "a.flac", sound, 44_100)
     at_once = read_clip(tmp_path / "a.flac", RATE)
-    monkeypatch.setattr(audio, "BLOCK_SAMPLES", 4_321)
+    monkeypatch.setattr(decode, "BLOCK_SAMPLES", 4_321)
     np.testing.assert_allclose(read_clip(tmp_path / "a.flac", RATE), at_once, atol=1e-7)
 
 
@@ -275,7 +275,7 @@ def test_any_file_name_will_do(tmp_path, name):
 def test_a_stream_is_the_clip_in_blocks(tmp_path, monkeypatch):
     soundfile.write(tmp_path / "a.wav", tone(rate=44_100), 44_100)
     whole = read_clip(tmp_path / "a.wav", RATE)
-    monkeypatch.setattr(audio, "BLOCK_SAMPLES", 1_000)
+    monkeypatch.setattr(decode, "BLOCK_SAMPLES", 1_000)
     blocks = list(stream_clip(tmp_path / "a.wav", RATE))
     assert len(blocks) > 10
     assert np.concatenate(blocks) == pytest.approx(whole, abs=1e-6)

@@ -8,11 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark import features
+from earmark.audio import front_end
 from earmark.errors import EarmarkError
 from earmark.runs.parameters import FrontEndParams
 
-GOLDEN = np.load(Path(__file__).parent / "golden" / "front_end.npz")
+GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "front_end.npz")
 LENGTHS = (100, 8000, 15600, 15601, 16000, 23281, 48000)
 SILENCE = -6.907755
 
@@ -42,7 +42,7 @@ def tone(hz: float, seconds: float = 1.0) -> np.ndarray:
 @pytest.mark.parametrize("n_samples", LENGTHS)
 def test_agrees_with_the_golden_numbers(n_samples):
     waveform, expected = GOLDEN[f"waveform_{n_samples}"], GOLDEN[f"log_mel_{n_samples}"]
-    frames = features.log_mel(waveform)
+    frames = front_end.log_mel(waveform)
     assert frames.dtype == np.float32
     assert frames.shape == expected.shape
     np.testing.assert_allclose(frames, expected, atol=1e-4, rtol=0)
@@ -51,17 +51,17 @@ def test_agrees_with_the_golden_numbers(n_samples):
 @pytest.mark.parametrize("n_samples", LENGTHS)
 def test_padding_and_patch_counts_are_golden(n_samples):
     waveform, n_patches = GOLDEN[f"waveform_{n_samples}"], GOLDEN[f"n_patches_{n_samples}"]
-    padded = features.pad(waveform)
+    padded = front_end.pad(waveform)
     assert len(padded) == GOLDEN[f"padded_samples_{n_samples}"]
     assert np.array_equal(padded[:n_samples], waveform)
     assert not padded[n_samples:].any()
-    frames = features.log_mel(waveform)
-    assert features.n_patches(len(frames)) == n_patches
-    assert features.patches(frames).shape == (n_patches, 96, 64)
+    frames = front_end.log_mel(waveform)
+    assert front_end.n_patches(len(frames)) == n_patches
+    assert front_end.patches(frames).shape == (n_patches, 96, 64)
 
 
 def test_mel_matrix_is_golden_and_without_a_constant_bin():
-    weights = features.mel_matrix()
+    weights = front_end.mel_matrix()
     np.testing.assert_allclose(weights, GOLDEN["mel_matrix"], atol=1e-4, rtol=0)
     assert not weights[0].any()
 
@@ -69,28 +69,28 @@ def test_mel_matrix_is_golden_and_without_a_constant_bin():
 def test_agrees_with_the_slow_twin():
     waveform = np.random.default_rng(0).uniform(-1, 1, 15_600).astype(np.float32)
     slow = slow_log_mel(waveform[: 400 + 3 * 160])
-    np.testing.assert_allclose(features.log_mel(waveform)[:4], slow, atol=1e-4, rtol=0)
+    np.testing.assert_allclose(front_end.log_mel(waveform)[:4], slow, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("n_samples", LENGTHS)
 def test_the_torch_module_agrees_with_the_cpu(n_samples):
     waveform = GOLDEN[f"waveform_{n_samples}"]
-    frames = features.log_mel_module()(torch.from_numpy(waveform)).numpy()
-    np.testing.assert_allclose(frames, features.log_mel(waveform), atol=1e-4, rtol=0)
+    frames = front_end.log_mel_module()(torch.from_numpy(waveform)).numpy()
+    np.testing.assert_allclose(frames, front_end.log_mel(waveform), atol=1e-4, rtol=0)
 
 
 def test_the_torch_module_takes_batches_and_has_no_weights_to_train_or_save():
-    module = features.log_mel_module()
+    module = front_end.log_mel_module()
     waveforms = np.random.default_rng(0).uniform(-1, 1, (2, 16_000)).astype(np.float32)
     frames = module(torch.from_numpy(waveforms))
     assert frames.shape == (2, 144, 64)
-    np.testing.assert_allclose(frames[1], features.log_mel(waveforms[1]), atol=1e-4, rtol=0)
+    np.testing.assert_allclose(frames[1], front_end.log_mel(waveforms[1]), atol=1e-4, rtol=0)
     assert list(module.parameters()) == []
     assert module.state_dict() == {}
 
 
 def test_the_torch_module_exports_for_any_batch_and_length():
-    module = features.log_mel_module()
+    module = front_end.log_mel_module()
     dims = {0: torch.export.Dim("clip"), 1: torch.export.Dim("sample", min=401, max=10**6)}
     exported = torch.export.export(
         module, (torch.zeros(2, 20_000),), dynamic_shapes={"waveform": dims}
@@ -101,28 +101,28 @@ def test_the_torch_module_exports_for_any_batch_and_length():
 
 @pytest.mark.parametrize("n_samples", [0, 1, 399, 16_000])
 def test_silence_is_the_log_of_the_offset(n_samples):
-    frames = features.log_mel(np.zeros(n_samples, np.float32))
+    frames = front_end.log_mel(np.zeros(n_samples, np.float32))
     assert len(frames) == (144 if n_samples == 16_000 else 96)
     np.testing.assert_allclose(frames, SILENCE, atol=1e-6)
 
 
 def test_ten_seconds_are_twenty_patches():
-    frames = features.log_mel(np.zeros(160_000, np.float32))
+    frames = front_end.log_mel(np.zeros(160_000, np.float32))
     assert frames.shape == (1008, 64)
-    assert features.n_patches(1008) == 20
+    assert front_end.n_patches(1008) == 20
 
 
 @pytest.mark.parametrize("hz", [200, 440, 1000, 3000, 7000])
 def test_a_sine_lands_in_the_band_around_its_frequency(hz):
     centres_mel = np.linspace(*(1127 * np.log(1 + np.array([125, 7500]) / 700)), 66)[1:-1]
     nearest = np.abs(centres_mel - 1127 * np.log(1 + hz / 700)).argmin()
-    loudest = features.log_mel(tone(hz))[:90].mean(axis=0).argmax()
+    loudest = front_end.log_mel(tone(hz))[:90].mean(axis=0).argmax()
     assert abs(loudest - nearest) <= 1
 
 
 def test_patches_are_views_of_the_frames():
     frames = np.arange(144 * 2).reshape(144, 2)
-    cut = features.patches(frames)
+    cut = front_end.patches(frames)
     assert np.shares_memory(cut, frames)
     assert np.array_equal(cut[1], frames[48:144])
 
@@ -132,23 +132,23 @@ def test_patches_are_slices(n_frames, patch, hop):
     params = FrontEndParams(patch_frames=patch, patch_hop_frames=hop)
     frames = np.arange(n_frames * 3).reshape(n_frames, 3)
     slices = [frames[i : i + patch] for i in range(0, n_frames - patch + 1, hop)]
-    cut = features.patches(frames, params)
-    assert len(cut) == len(slices) == features.n_patches(n_frames, params)
+    cut = front_end.patches(frames, params)
+    assert len(cut) == len(slices) == front_end.n_patches(n_frames, params)
     assert all(np.array_equal(a, b) for a, b in zip(cut, slices, strict=True))
 
 
 @given(n_samples=st.integers(0, 10**7))
 def test_padding_is_the_least_that_covers_all_samples_with_patches(n_samples):
-    padded = features.padded_samples(n_samples)
+    padded = front_end.padded_samples(n_samples)
     assert padded >= max(n_samples, 15_600)
     assert (padded - 15_600) % 7_680 == 0
     assert padded == 15_600 or padded - 7_680 < n_samples
-    assert features.padded_samples(padded) == padded
+    assert front_end.padded_samples(padded) == padded
 
 
 def test_other_parameters_change_the_shape():
     params = FrontEndParams(sample_rate_hz=32_000, n_bands=128, high_hz=14_000)
-    assert features.log_mel(np.zeros(32_000, np.float32), params).shape == (144, 128)
+    assert front_end.log_mel(np.zeros(32_000, np.float32), params).shape == (144, 128)
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,8 @@ def test_other_parameters_change_the_shape():
 )
 def test_refuses_what_is_not_a_mono_float_waveform(waveform):
     with pytest.raises(EarmarkError, match="mono waveform"):
-        features.log_mel(waveform)
+        front_end.log_mel(waveform)
 
 
 def test_counts_patches_of_many_clips_at_once():
-    assert features.n_patches(np.array([0, 95, 96, 143, 144])).tolist() == [0, 0, 1, 1, 2]
+    assert front_end.n_patches(np.array([0, 95, 96, 143, 144])).tolist() == [0, 0, 1, 1, 2]

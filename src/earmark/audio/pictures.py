@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.features import log_mel
+from earmark.audio.frame_store import FrameStore
+from earmark.audio.front_end import log_mel
 from earmark.figures import log_mel_png
-from earmark.frames import FrameStore
 from earmark.runs.parameters import FrontEndParams
 
 PICTURE_HEIGHT = 192
