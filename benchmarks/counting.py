@@ -27,7 +27,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from earmark.counting import estimate_missing
+from earmark.flags.counts import estimate_missing
 from earmark.hiding import hide
 from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology

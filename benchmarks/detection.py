@@ -36,8 +36,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 from sklearn.isotonic import IsotonicRegression
 
-from earmark.counting import count_missing
-from earmark.flagging import flag, n_discarded
+from earmark.flags.counts import count_missing
+from earmark.flags.flag import flag, n_discarded
 from earmark.hiding import hide, recalls
 from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology

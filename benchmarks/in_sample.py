@@ -5,7 +5,7 @@ networks on what is left for a short, a medium and a long time, and scores the c
 network that saw them (in-sample) and with networks that did not (out of fold). Prints how many of
 each kind two signs give away, beside how much of the missing labels the scores still show: few
 implicit labels score above the positives' median (labels learnt by heart), or missing labels score
-far lower than positives (tilt); and what :func:`earmark.flagging.in_sample_warning` says. Writes
+far lower than positives (tilt); and what :func:`earmark.flags.flag.in_sample_warning` says. Writes
 ``results/in_sample.json``. Three minutes on one core.
 
     python benchmarks/in_sample.py [--datasets 8]
@@ -26,10 +26,10 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from earmark.counting import MIN_POSITIVES, MOST_TILT, tilts_of_missing
-from earmark.flagging import IN_SAMPLE_RATIO, in_sample_warning
+from earmark.flags.counts import MIN_POSITIVES, MOST_TILT, tilts_of_missing
+from earmark.flags.flag import IN_SAMPLE_RATIO, in_sample_warning
+from earmark.flags.histograms import score_histograms
 from earmark.hiding import hide
-from earmark.histograms import score_histograms
 from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import HidingParams

@@ -28,7 +28,7 @@ import numpy as np
 import polars as pl
 
 from earmark.audio.frame_store import write_store
-from earmark.flagging import flag
+from earmark.flags.flag import flag
 from earmark.hiding import hide, n_missing
 from earmark.judgement_files import NAMESPACE
 from earmark.judgements import Judgement, JudgementStore

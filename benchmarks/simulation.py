@@ -39,7 +39,7 @@ from earmark.audio.front_end import log_mel, patches
 from earmark.datasets import synthetic
 from earmark.evaluation import evaluate, judge_flags
 from earmark.figures import write_figure
-from earmark.flagging import ignored, thresholds
+from earmark.flags.flag import ignored, thresholds
 from earmark.hiding import hide
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology

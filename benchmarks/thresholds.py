@@ -76,7 +76,7 @@ def load_whole(folder: Path) -> dict[str, float]:
 
 
 def survey_scores(folder: Path, name: str = "logits.npy", **options: bool) -> dict[str, float]:
-    from earmark.flagging import survey
+    from earmark.flags.flag import survey
 
     labels, seconds = read_labels(folder), []
     for _ in range(2):

@@ -42,7 +42,7 @@ from torch.nn import functional
 from earmark.audio.frame_store import FrameStore, write_store
 from earmark.batches import Plan
 from earmark.examples import examples_of
-from earmark.flagging import thresholds
+from earmark.flags.flag import thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.loading import Loader
 from earmark.losses import Moment, normalised, norms

@@ -9,7 +9,7 @@ import pytest
 
 from earmark.assessment import METRICS, Basis, bases, find_bases, logits_of, mark_students
 from earmark.evaluation import evaluate
-from earmark.flagging import ignored, thresholds
+from earmark.flags.flag import ignored, thresholds
 from earmark.held_out import score_held_out
 from earmark.relabel import relabel, write_relabelled
 from earmark.runs.parameters import CompareParams, SweepParams

@@ -7,7 +7,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from earmark.calibration import calibrated_chance, deepest_percents, flag_by_judgements
 from earmark.errors import EarmarkError
-from earmark.flagging import FLAG_SCHEMA, flag
+from earmark.flags.flag import FLAG_SCHEMA, flag
 from earmark.judgements import JUDGEMENT_SCHEMA
 from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import ReviewParams

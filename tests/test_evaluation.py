@@ -6,7 +6,7 @@ import pytest
 from earmark import evaluation, metrics
 from earmark.errors import EarmarkError
 from earmark.evaluation import judge_flags
-from earmark.flagging import thresholds
+from earmark.flags.flag import thresholds
 from earmark.intervals import interval, resample_weights
 from earmark.labels.label_set import LabelSet
 

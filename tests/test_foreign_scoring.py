@@ -9,7 +9,7 @@ import soundfile
 
 from earmark import foreign_scoring
 from earmark.errors import EarmarkError
-from earmark.flagging import flag, thresholds
+from earmark.flags.flag import flag, thresholds
 from earmark.foreign_models import ForeignModel
 from earmark.foreign_scoring import TeacherScores, score_by_teacher
 from earmark.runs.engine import LocalEngine

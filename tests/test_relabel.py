@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.flagging import flag
+from earmark.flags.flag import flag
 from earmark.judgements import ANSWERS, JUDGEMENT_SCHEMA
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology

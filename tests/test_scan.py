@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.flagging import flag, suspicious_positives, thresholds
+from earmark.flags.flag import flag, suspicious_positives, thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.metrics import auc_per_class
 from earmark.scan import scan

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.flagging import flag
+from earmark.flags.flag import flag
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.losses import Moment

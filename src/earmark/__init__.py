@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from earmark import losses, metrics
     from earmark.errors import EarmarkError, EarmarkWarning
     from earmark.evaluation import evaluate
-    from earmark.flagging import Thresholds, flag, ignored, thresholds
+    from earmark.flags.flag import Thresholds, flag, ignored, thresholds
     from earmark.labels.label_set import LabelSet
     from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 
@@ -113,11 +113,11 @@ _HOMES = {
     "EarmarkError": "errors",
     "EarmarkWarning": "errors",
     "LabelSet": "labels.label_set",
-    "Thresholds": "flagging",
+    "Thresholds": "flags.flag",
     "evaluate": "evaluation",
-    "flag": "flagging",
-    "ignored": "flagging",
-    "thresholds": "flagging",
+    "flag": "flags.flag",
+    "ignored": "flags.flag",
+    "thresholds": "flags.flag",
 }
 
 

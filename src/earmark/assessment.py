@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from earmark.audio.frame_store import FrameStore
 from earmark.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
-from earmark.flagging import ignored, thresholds
+from earmark.flags.flag import ignored, thresholds
 from earmark.held_out import can_score, score_held_out
 from earmark.intervals import Draws, resample_weights, with_seeds
 from earmark.labels.label_set import LabelSet

@@ -1,8 +1,8 @@
 """Judged samples to chances: how likely a flag of a class and band is a missing label.
 
-The estimate from scores alone (:mod:`earmark.counting`) assumes that labels go missing at random;
-ears do not. A class's answers are few, so its chances borrow from the curve of all classes, and
-fall from band to band as the score does.
+The estimate from scores alone (:mod:`earmark.flags.counts`) assumes that labels go missing at
+random; ears do not. A class's answers are few, so its chances borrow from the curve of all
+classes, and fall from band to band as the score does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from earmark.errors import EarmarkError
-from earmark.flagging import FLAG_SCHEMA, flag, thresholds
+from earmark.flags.flag import FLAG_SCHEMA, flag, thresholds
 from earmark.judgements import JudgementStore
 from earmark.labels.label_set import LabelSet
 from earmark.precision import tally

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from earmark import metrics
 from earmark.errors import EarmarkError
-from earmark.flagging import Thresholds, ignored
+from earmark.flags.flag import Thresholds, ignored
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.metrics import Floats, Negatives, mean_over_classes
 

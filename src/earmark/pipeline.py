@@ -22,7 +22,7 @@ from earmark.datasets import synthetic
 from earmark.errors import EarmarkError, nearest
 from earmark.evaluation import judge_flags
 from earmark.extraction import extract_frames
-from earmark.flagging import Thresholds, flag, survey, thresholds
+from earmark.flags.flag import Thresholds, flag, survey, thresholds
 from earmark.heard import HeardFlag
 from earmark.held_out import held_out_folder
 from earmark.history import read_histories

@@ -22,10 +22,10 @@ from typing import Any, Literal
 import numpy as np
 
 from earmark.errors import EarmarkError
-from earmark.policies import check_policy
+from earmark.flags.findings import Findings, find, spread_rows
+from earmark.flags.policies import check_policy
 from earmark.runs.artefacts import read_json, write_json, write_table, write_text
 from earmark.runs.progress import SILENT, Progress
-from earmark.scan_findings import Findings, find, spread_rows
 from earmark.scan_inputs import InputFiles, Inputs, read_inputs
 from earmark.scan_page import headline, page
 
@@ -86,7 +86,7 @@ def scan(
     ``classes`` and ``clips`` list them in the order of the scores, where the scores do not name
     them. ``ontology`` (AudioSet's ``ontology.json``, or a table with class_id and parents) tells
     which implicit labels are certain; ``fill_ancestors`` takes those as positives. ``options`` are
-    the policy's (see :func:`earmark.flagging.flag`); ``gate=True`` stands for the given ontology.
+    the policy's (see :func:`earmark.flags.flag.flag`); ``gate=True`` stands for the given ontology.
     A folder ``out`` that an earlier scan wrote is replaced; any other that holds files is refused.
     """
     start, out = time.monotonic(), Path(out)

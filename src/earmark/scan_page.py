@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from earmark.scan_findings import Findings
+from earmark.flags.findings import Findings
 
 N_CLASSES_SHOWN, N_FLAGS_SHOWN = 8, 6
 """Classes whose best flags the page lists, and flags of each."""

@@ -8,7 +8,7 @@ is enough: ``mask``, ``precision/soft``, ``count/mask+adjust``, ``hill``, ``corr
 part           choices
 =============  ====================================================================================
 LABELS         ``corrected``: as judgements changed them; ``truth``: complete, where known (oracle)
-POLICY         those of :func:`earmark.flagging.flag`, ``percentile`` by default; ``psla``: above a
+POLICY         those of :func:`earmark.flag`, ``percentile`` by default; ``psla``: above a
                quantile of the positives where a parent or child is labelled; ``random``: as many
                labels, drawn at random (control); ``oracle``: the labels that truly are missing
 TREATMENT      ``mask``, ``flip``, ``soft``, ``hedge``, ``weight``; ``distil`` is ``soft`` for all
@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from earmark.errors import EarmarkError, nearest
-from earmark.flagging import POLICIES
+from earmark.flags.flag import POLICIES
 
 Treatment = Literal["mask", "flip", "soft", "hedge", "weight"]
 """What becomes of a flagged label, as (target, weight) by the teacher's output p.
@@ -45,7 +45,7 @@ BY_PERCENT = ("percentile", "random", "budget")
 """Policies whose points are a per cent: of each class's implicit labels, or (budget) of all."""
 
 OWN_POLICIES = ("psla", "random", "oracle", "all")
-"""Policies beside those of :mod:`earmark.flagging`."""
+"""Policies beside those of :mod:`earmark.flags.flag`."""
 
 KNOBS = {
     "precision": "target",
@@ -70,7 +70,7 @@ POINTS: dict[str, tuple[float, ...]] = {
 }
 """Operating points of policies and losses, mildest first, where none are given.
 
-What they mean: see :func:`earmark.flagging.flag` and :func:`earmark.rivals.make_loss`. A policy
+What they mean: see :func:`earmark.flags.flag.flag` and :func:`earmark.rivals.make_loss`. A policy
 that is not listed has one point, 1.
 """
 

@@ -22,7 +22,7 @@ from scipy.special import expit
 from torch import Tensor
 
 from earmark.errors import EarmarkError
-from earmark.flagging import flag, thresholds
+from earmark.flags.flag import flag, thresholds
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.losses import Moment, Targets

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from ray.cluster_utils import Cluster
 
-from earmark.counting import estimate_missing
 from earmark.errors import EarmarkError
+from earmark.flags.counts import estimate_missing
 from earmark.labels.label_set import LabelSet
 from earmark.runs.engine import Engine, LocalEngine
 from earmark.runs.ray import RayEngine

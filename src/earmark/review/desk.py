@@ -17,8 +17,8 @@ from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.types import UUID4
 
 from earmark.audio.frame_store import FrameStore
-from earmark.counting import count_missing
 from earmark.errors import EarmarkError
+from earmark.flags.counts import count_missing
 from earmark.judgements import ANSWERS, Answer, Judgement, JudgementStore
 from earmark.pipeline import scored_labels, scores_of
 from earmark.precision import controls, curve, precision_table

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
-from earmark.histograms import N_BINS, Histograms, Matrix, moments, quantile_bins, tail_shares
+from earmark.flags.histograms import N_BINS, Histograms, Matrix, moments, quantile_bins, tail_shares
 
 BEND = 0.3
 """How much the negatives' log density may bend: sd of its third derivative, in sds of scores."""

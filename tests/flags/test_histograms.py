@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from earmark.histograms import moments, quantile_bins, score_histograms, smoothed
+from earmark.flags.histograms import moments, quantile_bins, score_histograms, smoothed
 from earmark.labels.label_set import LabelSet
 
 

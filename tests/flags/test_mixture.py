@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from earmark.histograms import N_BINS, Histograms
-from earmark.mixture import chances_of_missing, fit, mixture, quantiles_of_missing
+from earmark.flags.histograms import N_BINS, Histograms
+from earmark.flags.mixture import chances_of_missing, fit, mixture, quantiles_of_missing
 
 EDGES = np.linspace(-3, 9, N_BINS + 1)
 SHARES = np.array([0.05, 0.5, 0.95])

@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.counting import Counts
-from earmark.flagging import Survey, in_sample_warning, survey, suspicious_positives
-from earmark.histograms import Histograms
+from earmark.flags.counts import Counts
+from earmark.flags.flag import Survey, in_sample_warning, survey, suspicious_positives
+from earmark.flags.histograms import Histograms
 from earmark.labels.hierarchy import Implied, find_implied
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology

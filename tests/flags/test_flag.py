@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from earmark.counting import score_histograms
 from earmark.errors import EarmarkError
-from earmark.flagging import (
+from earmark.flags.counts import score_histograms
+from earmark.flags.flag import (
     POLICIES,
     flag,
     ignored,

@@ -17,11 +17,11 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from earmark.counting import Counts, estimate_missing
 from earmark.errors import EarmarkError
+from earmark.flags.counts import Counts, estimate_missing
+from earmark.flags.thresholds import n_largest
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.operating_points import n_largest
 from earmark.scores.matrix import ScoreMatrix
 from earmark.scores.top_scores import Summary
 

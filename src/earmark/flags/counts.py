@@ -2,7 +2,8 @@
 
 The implicit scores of a class mix negatives with *missing* labels: sounds that are there but that
 nobody was asked about. The missing ones score like the class's explicit positives, or a little
-lower where faint sounds are labelled less often; :mod:`earmark.mixture` tells them from negatives.
+lower where faint sounds are labelled less often; :mod:`earmark.flags.mixture` tells them from
+negatives.
 
 - ``n_missing``, ``low`` and ``high``: the median of what the scores leave possible, and 90 % of
   it. Before the scores are seen, a class misses 0.6 labels per positive, give or take a factor of
@@ -26,7 +27,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.stats import beta, chi2
 
-from earmark.histograms import (
+from earmark.flags.histograms import (
     N_BINS,
     Histograms,
     Matrix,
@@ -35,8 +36,8 @@ from earmark.histograms import (
     score_histograms,
     smoothed,
 )
+from earmark.flags.mixture import chances_of_missing, fit, mixture, quantiles_of_missing
 from earmark.labels.label_set import LabelSet
-from earmark.mixture import chances_of_missing, fit, mixture, quantiles_of_missing
 from earmark.scores.matrix import ScoreMatrix, ScoresLike, find_unscored, open_scores
 from earmark.scores.top_scores import Summary
 

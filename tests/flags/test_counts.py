@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, chi2
 
-from earmark.counting import count_missing, estimate_missing, tilts_of_missing
-from earmark.histograms import score_histograms
+from earmark.flags.counts import count_missing, estimate_missing, tilts_of_missing
+from earmark.flags.histograms import score_histograms
 from earmark.labels.label_set import LabelSet
 from earmark.scores.top_scores import top_scores
 

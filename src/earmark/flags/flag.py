@@ -1,7 +1,8 @@
 """Which implicit labels are suspect: flags, and what else labels and scores tell at once.
 
-The rules are in :mod:`earmark.policies`, the thresholds in :mod:`earmark.operating_points`; their
-public names can be had from here too. :func:`survey` finds all of it in two passes over the scores.
+The rules are in :mod:`earmark.flags.policies`, the thresholds in :mod:`earmark.flags.thresholds`;
+their public names can be had from here too. :func:`survey` finds all of it in two passes over the
+scores.
 """
 
 from __future__ import annotations
@@ -14,19 +15,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.counting import (
+from earmark.errors import EarmarkError
+from earmark.flags.counts import (
     MIN_POSITIVES,
     MOST_TILT,
     Counts,
     estimate_missing,
     tilts_of_missing,
 )
-from earmark.errors import EarmarkError
-from earmark.histograms import Histograms
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.operating_points import Thresholds, ignored, n_discarded, n_largest, thresholds
-from earmark.policies import (
+from earmark.flags.histograms import Histograms
+from earmark.flags.policies import (
     POLICIES,
     Choice,
     Evidence,
@@ -34,6 +32,9 @@ from earmark.policies import (
     choose,
     percentile_flags,
 )
+from earmark.flags.thresholds import Thresholds, ignored, n_discarded, n_largest, thresholds
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 from earmark.scores.matrix import ScoreMatrix, ScoresLike, open_scores
 from earmark.scores.top_scores import Summary, scores_above, top_scores
