@@ -28,6 +28,7 @@ from rich.table import Table
 
 from earmark.assessment import Basis, mark_students
 from earmark.audio.frame_store import write_store
+from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
 from earmark.intervals import Draws, resample_weights, with_seeds
 from earmark.labels.label_set import LabelSet
@@ -37,7 +38,6 @@ from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import NetworkParams, SweepParams
 from earmark.scoring import write_scores
 from earmark.students import Student, students
-from earmark.workspace import Workspace, write_dataset
 
 GOAL_SECONDS, GOAL_MB = 300.0, 2_000.0
 N_CLASSES = 6

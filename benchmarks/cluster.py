@@ -25,7 +25,7 @@ from ray.cluster_utils import Cluster
 from rich.console import Console
 from rich.table import Table
 
-from earmark.extraction import extract_frames
+from earmark.datasets.extraction import extract_frames
 from earmark.runs.artefacts import write_json
 from earmark.runs.engine import Engine, LocalEngine
 from earmark.runs.ray import RayEngine, connect

@@ -1,13 +1,14 @@
 """How well the number of missing labels is estimated, on labels whose truth is known.
 
 Simulates classes with priors from 0.1 to 0.0002 and teachers of several strengths whose scores are
-normal, skewed, heavy-tailed, or raised by decoys; hides labels with :mod:`earmark.hiding`, at
-random or more often where the sound is faint; and compares estimate / truth and the coverage of the
-90 % interval with the confident joint (cleanlab's count) and the mean of positives (PSLA's
-threshold). The estimator's constants were chosen on other simulations: strengths 1.5, 2.5 and 4,
-normal, logistic, Gumbel and two-part scores, a fifth or half of the labels missing (but for
-``mixture.RELATIVE_ERROR``, which a first run of this benchmark raised). Prints tables and writes
-``results/counting.json``. Two and a half minutes on one core.
+normal, skewed, heavy-tailed, or raised by decoys; hides labels with
+:mod:`earmark.datasets.synthetic.hiding`, at random or more often where the sound is faint; and
+compares estimate / truth and the coverage of the 90 % interval with the confident joint
+(cleanlab's count) and the mean of positives (PSLA's threshold). The estimator's constants were
+chosen on other simulations: strengths 1.5, 2.5 and 4, normal, logistic, Gumbel and two-part
+scores, a fifth or half of the labels missing (but for ``mixture.RELATIVE_ERROR``, which a first
+run of this benchmark raised). Prints tables and writes ``results/counting.json``. Two and a half
+minutes on one core.
 
     python benchmarks/counting.py [--clips 100000] [--repeats 12]
 """
@@ -27,8 +28,8 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from earmark.datasets.synthetic.hiding import hide
 from earmark.flags.counts import estimate_missing
-from earmark.hiding import hide
 from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import HidingParams

@@ -2,12 +2,13 @@
 
 Simulates 50,000 clips x 527 classes with a long tail like AudioSet's and teachers whose scores are
 neither normal nor quite calibrated and who take look-alikes for one another; hides labels with
-:mod:`earmark.hiding`; and lets Earmark's policies and their rivals flag half as many labels as are
-missing, as many, and twice as many, and as many as cleanlab's filter does of its own accord. A
-teacher's probabilities are roughly those of the sound, or, as those of a network that was trained
-on the incomplete labels, of the label. cleanlab's own code runs beside our short version of its
-rule. The ceiling ranks by the true chance of each class and score, which nobody knows. Prints a
-table for each teacher and writes ``results/detection.json``. Half an hour on one core.
+:mod:`earmark.datasets.synthetic.hiding`; and lets Earmark's policies and their rivals flag half as
+many labels as are missing, as many, and twice as many, and as many as cleanlab's filter does of
+its own accord. A teacher's probabilities are roughly those of the sound, or, as those of a network
+that was trained on the incomplete labels, of the label. cleanlab's own code runs beside our short
+version of its rule. The ceiling ranks by the true chance of each class and score, which nobody
+knows. Prints a table for each teacher and writes ``results/detection.json``. Half an hour on one
+core.
 
     python benchmarks/detection.py [--seeds 2] [--clips 50000]
 """
@@ -36,9 +37,9 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 from sklearn.isotonic import IsotonicRegression
 
+from earmark.datasets.synthetic.hiding import hide, recalls
 from earmark.flags.counts import count_missing
 from earmark.flags.flag import flag, n_discarded
-from earmark.hiding import hide, recalls
 from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import HidingParams

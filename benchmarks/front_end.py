@@ -30,10 +30,10 @@ from rich.table import Table
 
 from earmark.audio.frame_store import FrameStore, write_store
 from earmark.audio.front_end import YAMNET, log_mel, mel_matrix
-from earmark.extraction import extract_frames
+from earmark.datasets.extraction import extract_frames
+from earmark.datasets.workspace import Workspace
 from earmark.runs.artefacts import write_json
 from earmark.runs.engine import LocalEngine
-from earmark.workspace import Workspace
 
 GOAL_AGAINST_LIBROSA = 2.2
 GOAL_PATCHES_PER_SECOND = 50_000

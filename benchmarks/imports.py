@@ -32,9 +32,9 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from earmark.datasets.archives import duration_seconds
-from earmark.datasets.audioset import import_audioset
-from earmark.datasets.audioset_features import import_audioset_features
+from earmark.datasets.audio_files import duration_seconds
+from earmark.datasets.audioset.audio import import_audioset
+from earmark.datasets.audioset.features import import_audioset_features
 from earmark.labels.audioset_format import CLASSES_FILE, ONTOLOGY_FILE
 from earmark.runs.artefacts import write_json
 

@@ -1,12 +1,13 @@
 """How often the check for in-sample scores finds them, and how often it cries wolf.
 
-Draws datasets of sounds with known truth, hides labels with :mod:`earmark.hiding`, trains small
-networks on what is left for a short, a medium and a long time, and scores the clips with the
-network that saw them (in-sample) and with networks that did not (out of fold). Prints how many of
-each kind two signs give away, beside how much of the missing labels the scores still show: few
-implicit labels score above the positives' median (labels learnt by heart), or missing labels score
-far lower than positives (tilt); and what :func:`earmark.flags.flag.in_sample_warning` says. Writes
-``results/in_sample.json``. Three minutes on one core.
+Draws datasets of sounds with known truth, hides labels with
+:mod:`earmark.datasets.synthetic.hiding`, trains small networks on what is left for a short, a
+medium and a long time, and scores the clips with the network that saw them (in-sample) and with
+networks that did not (out of fold). Prints how many of each kind two signs give away, beside how
+much of the missing labels the scores still show: few implicit labels score above the positives'
+median (labels learnt by heart), or missing labels score far lower than positives (tilt); and what
+:func:`earmark.flags.flag.in_sample_warning` says. Writes ``results/in_sample.json``. Three minutes
+on one core.
 
     python benchmarks/in_sample.py [--datasets 8]
 """
@@ -26,10 +27,10 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from earmark.datasets.synthetic.hiding import hide
 from earmark.flags.counts import MIN_POSITIVES, MOST_TILT, tilts_of_missing
 from earmark.flags.flag import IN_SAMPLE_RATIO, in_sample_warning
 from earmark.flags.histograms import score_histograms
-from earmark.hiding import hide
 from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import HidingParams

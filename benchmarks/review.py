@@ -28,8 +28,9 @@ import numpy as np
 import polars as pl
 
 from earmark.audio.frame_store import write_store
+from earmark.datasets.synthetic.hiding import hide, n_missing
+from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, derive_workspace, write_dataset
 from earmark.flags.flag import flag
-from earmark.hiding import hide, n_missing
 from earmark.judgement_files import NAMESPACE
 from earmark.judgements import Judgement, JudgementStore
 from earmark.labels.label_set import LabelSet
@@ -49,7 +50,6 @@ from earmark.runs.parameters import (
 from earmark.sampling import Queue, item_id, make_queue
 from earmark.scoring import Scores, cross_fit
 from earmark.sweep import run_sweep
-from earmark.workspace import CLIP_SCHEMA, Workspace, derive_workspace, write_dataset
 
 N_JUDGEMENTS = (100, 500, 2_000)
 POINTS = (0, 1, 2, 5)

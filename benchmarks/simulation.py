@@ -1,11 +1,12 @@
 """What ignoring flagged labels does where the truth is known: missing rate x train size x strategy.
 
-Makes sound scenes (:mod:`earmark.datasets.synthetic`) and, given a folder of ESC-10 recordings,
-mixtures of them; hides labels with :mod:`earmark.hiding`; flags out of fold; trains students with
-every strategy; and judges flags and students by the complete labels. Two oracles bound the gain
-(the missing labels masked; labels complete) and labels ignored at random control it. A world is one
-draw of hidden labels, folds and initial weights; intervals are over worlds. Teacher and students
-are probes over log-mel statistics of 0.96 s patches, all students of a world in one stack.
+Makes sound scenes (:mod:`earmark.datasets.synthetic.scenes`) and, given a folder of ESC-10
+recordings, mixtures of them; hides labels with :mod:`earmark.datasets.synthetic.hiding`; flags out
+of fold; trains students with every strategy; and judges flags and students by the complete labels.
+Two oracles bound the gain (the missing labels masked; labels complete) and labels ignored at random
+control it. A world is one draw of hidden labels, folds and initial weights; intervals are over
+worlds. Teacher and students are probes over log-mel statistics of 0.96 s patches, all students of
+a world in one stack.
 
 Finished runs are kept in ``--work``, so that the study can be stopped at any time and goes on where
 it was. When all runs are there, or with ``--draw``, it prints short tables, and writes all numbers
@@ -36,11 +37,12 @@ from numpy.typing import NDArray
 
 from earmark.audio.frame_store import write_store
 from earmark.audio.front_end import log_mel, patches
-from earmark.datasets import synthetic
+from earmark.datasets.synthetic import scenes
+from earmark.datasets.synthetic.hiding import hide
+from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, derive_workspace, write_dataset
 from earmark.evaluation import evaluate, judge_flags
 from earmark.figures import write_figure
 from earmark.flags.flag import ignored, thresholds
-from earmark.hiding import hide
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.metrics import lwlrap
@@ -59,7 +61,6 @@ from earmark.runs.parameters import (
 from earmark.scoring import Scores, cross_fit
 from earmark.strategies import BASELINE, parse_strategy
 from earmark.students import Student, combine, student_scores, train_students
-from earmark.workspace import CLIP_SCHEMA, Workspace, derive_workspace, write_dataset
 from simulation_figures import flags_figure, gains_figure
 from simulation_summary import (
     Run,
@@ -77,7 +78,7 @@ SIZES = {"train": 4500, "tune": 600, "eval": 1500}
 TRAIN_SIZES = (500, 4500)
 MISSING_RATES = (0.2, 0.5, 0.8)
 N_WORLDS = 3
-CLIP_SAMPLES = 2 * synthetic.SAMPLE_RATE_HZ
+CLIP_SAMPLES = 2 * scenes.SAMPLE_RATE_HZ
 PERCENTS = (1.0, 2.0, 5.0, 10.0)
 STRATEGIES = (
     "mask", "random", "soft@2,10", "hedge@2,10", "precision/mask@0.5", "hill",
@@ -149,7 +150,7 @@ def write_clips(
         "clip_id": clip_ids,
         "audio": [None] * len(clip_ids),
         "start_seconds": [0.0] * len(clip_ids),
-        "end_seconds": [CLIP_SAMPLES / synthetic.SAMPLE_RATE_HZ] * len(clip_ids),
+        "end_seconds": [CLIP_SAMPLES / scenes.SAMPLE_RATE_HZ] * len(clip_ids),
         "split": np.repeat(list(SIZES), list(SIZES.values())),
         "source": sources,
     }
@@ -161,8 +162,8 @@ def write_scene_clips(root: Path) -> Workspace:
     params = SceneParams(
         clip_seconds=2.0, max_events=3, shortest_event_seconds=0.7, level_range_db=(10, 34)
     )
-    scenes = (synthetic.scene(params, index)[:2] for index in range(n_clips))
-    return write_clips(root, synthetic.ontology(), scenes, [f"scene{i}" for i in range(n_clips)])
+    scenes = (scenes.scene(params, index)[:2] for index in range(n_clips))
+    return write_clips(root, scenes.ontology(), scenes, [f"scene{i}" for i in range(n_clips)])
 
 
 def write_mixtures(root: Path, folder: Path) -> Workspace:

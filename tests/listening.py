@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import soundfile
 
+from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.judgements import JudgementStore
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
@@ -16,7 +17,6 @@ from earmark.review.desk import Desk, open_desk
 from earmark.runs.parameters import Recipe, ReportParams, ReviewParams
 from earmark.sampling import make_queue, write_queue
 from earmark.scoring import Scores, write_scores
-from earmark.workspace import Workspace, write_dataset
 
 RATE_HZ = 16_000
 TONES_HZ = {"hum": 220, "siren": 900, "whistle": 2500}

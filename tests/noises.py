@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import soundfile
 
+from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import FrontEndParams
-from earmark.workspace import CLIP_SCHEMA, Workspace, write_dataset
 
 RATE = 16_000
 PARAMS = FrontEndParams()

@@ -11,12 +11,12 @@ import numpy as np
 import polars as pl
 
 from earmark.audio.frame_store import FrameStore, write_store
+from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
 from earmark.scoring import Scores, cross_fit
-from earmark.workspace import Workspace, write_dataset
 
 CLASS_IDS = ("low", "middle", "high")
 PROBE = NetworkParams(

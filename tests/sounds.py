@@ -9,14 +9,14 @@ import polars as pl
 import soundfile
 
 from earmark.audio.frame_store import FrameStore
-from earmark.extraction import extract_frames
+from earmark.datasets.extraction import extract_frames
+from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.model_card import ModelCard, write_card
 from earmark.networks import build, write_network
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import ModelParams, NetworkParams
-from earmark.workspace import Workspace, write_dataset
 
 CLASS_IDS = ("/m/hum", "/m/beep", "/m/hiss")
 ONTOLOGY = Ontology(CLASS_IDS, names=dict(zip(CLASS_IDS, ("Hum", "Beep", "Hiss"), strict=True)))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from earmark.assessment import METRICS, Basis, bases, find_bases, logits_of, mark_students
+from earmark.datasets.workspace import Split, Workspace
 from earmark.evaluation import evaluate
 from earmark.flags.flag import ignored, thresholds
 from earmark.held_out import score_held_out
@@ -17,7 +18,6 @@ from earmark.scoring import Scores, readable_clips
 from earmark.strategies import parse_strategy
 from earmark.students import Student, TrainSet, student_scores, students, train_students
 from earmark.sweep import run_sweep
-from earmark.workspace import Split, Workspace
 from reviews import judgement, table
 from scenes import FOLDS, ONE, PROBE, open_store, scored_workspace
 

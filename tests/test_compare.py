@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from earmark.assessment import METRICS, Basis, MarkBook, Marks
 from earmark.cli import app
 from earmark.compare import compare, read_comparison, run_compare, with_holm
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.intervals import Draws
 from earmark.runs.artefacts import write_json
@@ -19,7 +20,6 @@ from earmark.runs.parameters import CompareParams, Recipe
 from earmark.scoring import Scores
 from earmark.strategies import BASELINE, parse_strategy
 from earmark.students import Student, combine
-from earmark.workspace import Workspace
 from made_up import Page
 from scenes import FOLDS, ONE, PROBE, band_workspace, scored_workspace
 

@@ -8,12 +8,12 @@ import pytest
 import soundfile
 
 from earmark import foreign_scoring
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.flags.flag import flag, thresholds
 from earmark.foreign_models import ForeignModel
 from earmark.foreign_scoring import TeacherScores, score_by_teacher
 from earmark.runs.engine import LocalEngine
-from earmark.workspace import Workspace
 from made_up_onnx import loudness, mean_of_patches
 from scenes import band_workspace, open_store
 from sounds import CLASS_IDS, sound, sound_workspace

@@ -13,6 +13,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
 from earmark.errors import EarmarkError
 from earmark.judgement_files import (
     read_judgements,
@@ -25,7 +26,6 @@ from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import ReviewParams
 from earmark.sampling import Queue, item_id, make_queue
-from earmark.workspace import CLIP_SCHEMA, Workspace, write_dataset
 from reviews import START, judgement, table, uuid
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1, max_size=20)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.evaluation import METRICS, evaluate
 from earmark.examples import Examples
@@ -13,7 +14,6 @@ from earmark.model_card import read_card
 from earmark.networks import build, load_network, write_network
 from earmark.runs.parameters import ModelParams, NetworkParams
 from earmark.scoring import readable_clips, score_clips
-from earmark.workspace import Workspace
 from scenes import CLASS_IDS, band_workspace, open_store
 from sounds import model_folder
 

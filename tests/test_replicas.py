@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from earmark import replicas
+from earmark.datasets.workspace import Workspace
 from earmark.runs.artefacts import read_table
 from earmark.runs.parameters import (
     ModelParams,
@@ -27,7 +28,6 @@ from earmark.runs.progress import SILENT, Meter
 from earmark.scoring import readable_clips, tune_set
 from earmark.supervision import AsLabelled, TrainingSet
 from earmark.train import train
-from earmark.workspace import Workspace
 from scenes import band_workspace, open_store
 
 FEW_THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}

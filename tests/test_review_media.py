@@ -13,10 +13,10 @@ from earmark.audio.decode import UnreadableAudio
 from earmark.audio.frame_store import FrameStore, write_store
 from earmark.audio.front_end import log_mel
 from earmark.audio.pictures import MOST_COLUMNS, picture_png, seen_frames
-from earmark.extraction import extract_frames
+from earmark.datasets.extraction import extract_frames
+from earmark.datasets.workspace import Workspace
 from earmark.review.media import Media
 from earmark.runs.parameters import FrontEndParams
-from earmark.workspace import Workspace
 from listening import tone_workspace
 
 FRONT_END = FrontEndParams()

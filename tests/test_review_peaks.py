@@ -8,12 +8,12 @@ import pytest
 from scipy.special import logit
 
 from earmark.audio.frame_store import FrameStore
-from earmark.extraction import extract_frames
+from earmark.datasets.extraction import extract_frames
+from earmark.datasets.workspace import Workspace
 from earmark.review.peaks import Peaks, find_peaks
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, Recipe, TrainParams
 from earmark.scoring import Scores, cross_fit
-from earmark.workspace import Workspace
 from listening import RECIPE, tone_workspace
 
 SMALL = NetworkParams(

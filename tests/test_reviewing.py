@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from earmark import pipeline
 from earmark.calibration import read_calibration
 from earmark.cli import app
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.judgements import JudgementStore
 from earmark.relabel import read_relabelled, relabel
@@ -20,7 +21,6 @@ from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import Recipe
 from earmark.sampling import read_queue
 from earmark.scoring import Scores, write_scores
-from earmark.workspace import Workspace
 from reviews import answer_all
 from scenes import FOLDS, PROBE, band_workspace, scored_workspace
 

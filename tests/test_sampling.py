@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
@@ -23,7 +24,6 @@ from earmark.sampling import (
     read_queue,
     write_queue,
 )
-from earmark.workspace import Workspace
 from reviews import SMALL, make_scores, small_queue
 
 

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 import torch
 
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.examples import ClipExamples, Examples
 from earmark.metrics import lwlrap
@@ -22,7 +23,6 @@ from earmark.scoring import (
     tune_set,
     write_scores,
 )
-from earmark.workspace import Workspace
 from scenes import band_workspace, open_store
 
 TINY = NetworkParams(

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from earmark.batches import Batch
+from earmark.datasets.workspace import Workspace
 from earmark.loading import Loaded, Loader
 from earmark.model_card import read_card
 from earmark.networks import load_network
@@ -17,7 +18,6 @@ from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
 from earmark.scoring import Scores
 from earmark.strategies import BASELINE, parse_strategy
 from earmark.students import Student, combine, student_scores, train_students
-from earmark.workspace import Workspace
 from scenes import ONE, PROBE, scored_workspace
 
 CNN = NetworkParams(

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from earmark.assessment import MarkBook, bases, mark_students
+from earmark.datasets.workspace import Workspace
 from earmark.evaluation import evaluate
 from earmark.model_card import ModelCard, read_card
 from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
@@ -12,7 +13,6 @@ from earmark.scoring import readable_clips
 from earmark.strategies import BASELINE, parse_strategy
 from earmark.student_cards import write_student_cards
 from earmark.students import Student, combine, student_scores, train_students
-from earmark.workspace import Workspace
 from scenes import ONE, PROBE, open_store, scored_workspace
 
 CNN = NetworkParams(

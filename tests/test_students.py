@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.model_card import read_card
 from earmark.models import cost
@@ -34,7 +35,6 @@ from earmark.students import (
 )
 from earmark.supervision import TrainingSet
 from earmark.train import train
-from earmark.workspace import Workspace
 from scenes import band_workspace, open_store
 
 PROBE = NetworkParams(

@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from earmark.datasets.workspace import Workspace
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import SweepParams
 from earmark.students import student_scores, students
 from earmark.sweep import read_sweep, run_sweep
-from earmark.workspace import Workspace
 from scenes import CLASS_IDS, FOLDS, ONE, PROBE, scored_workspace
 
 SWEEP = SweepParams(

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from earmark.audio.frame_store import FrameStore
-from earmark.datasets.summary import ImportSummary
+from earmark.datasets.importer import ImportSummary
 from earmark.datasets.table import import_table
 from earmark.errors import EarmarkError
 from earmark.runs.delimited import read_source

@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning, Stopped
 from earmark.losses import Targets
 from earmark.metrics import auc_per_class
@@ -26,7 +27,6 @@ from earmark.runs.progress import SILENT
 from earmark.scoring import readable_clips, tune_set
 from earmark.supervision import AsLabelled, TrainingSet
 from earmark.train import train
-from earmark.workspace import Workspace
 from scenes import CLASS_IDS, band_workspace, open_store
 
 TINY = NetworkParams(
@@ -156,7 +156,8 @@ def test_an_interrupted_run_ends_in_the_same_weights(
 
 def test_a_killed_process_resumes_to_the_same_weights(workspace: Workspace, tmp_path: Path) -> None:
     script = (
-        f"import sys, {__name__} as t; from pathlib import Path; from earmark.workspace import *\n"
+        f"import sys, {__name__} as t; from pathlib import Path\n"
+        "from earmark.datasets.workspace import Workspace\n"
         "data = t.training_set(Workspace.open(sys.argv[1]), t.LONGER)\n"
         "t.train(t.LONGER, data, Path(sys.argv[2]), t.METER)"
     )

@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.flags.flag import FLAG_SCHEMA, flag, thresholds
 from earmark.judgements import JudgementStore
@@ -19,7 +20,6 @@ from earmark.labels.label_set import LabelSet
 from earmark.precision import tally
 from earmark.sampling import Queue, read_queue
 from earmark.scores.matrix import ScoresLike, open_scores
-from earmark.workspace import Workspace
 
 POOLED_JUDGEMENTS = 5.0
 """How many judgements of all classes' curve the chance in a class's cell borrows."""

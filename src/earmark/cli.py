@@ -127,9 +127,9 @@ def hide(
     as_json: AsJson = False,
 ) -> None:
     """Hide labels of a fully labelled workspace as nomination does, and keep the truth."""
-    from earmark.hiding import hidden_workspace, n_missing
+    from earmark.datasets.synthetic.hiding import hidden_workspace, n_missing
+    from earmark.datasets.workspace import Workspace
     from earmark.runs.parameters import HidingParams
-    from earmark.workspace import Workspace
 
     params = HidingParams(recall_range=(lowest_recall, highest_recall), seed=seed)
     hidden = hidden_workspace(Workspace.open(work), out, params, assume_complete=assume_complete)
@@ -147,8 +147,8 @@ def subset(
     as_json: AsJson = False,
 ) -> None:
     """Make tr_small from tr_large: nested, whole recordings, class distribution kept."""
+    from earmark.datasets.workspace import Workspace
     from earmark.labels.splits import subset_workspace
-    from earmark.workspace import Workspace
 
     smaller, deviation = subset_workspace(Workspace.open(work), out, share, seed)
     tell(
@@ -172,11 +172,11 @@ def lint(
     as_json: AsJson = False,
 ) -> None:
     """Check labels: unknown names, repeated and contradictory rows, empty classes."""
+    from earmark.datasets.workspace import Workspace
     from earmark.labels.hierarchy import find_implied
     from earmark.labels.label_set import LabelSet, checked_rows
     from earmark.labels.label_set import lint as find_problems
     from earmark.runs.artefacts import read_table
-    from earmark.workspace import Workspace
 
     ontology = None
     path = target
@@ -313,9 +313,9 @@ def features(
     as_json: AsJson = False,
 ) -> None:
     """Decode the audio and store log-mel frames; what cannot be read is quarantined."""
-    from earmark.extraction import extract_frames
+    from earmark.datasets.extraction import extract_frames
+    from earmark.datasets.workspace import Workspace
     from earmark.runs.progress import Display
-    from earmark.workspace import Workspace
 
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     with Display() as progress:
@@ -349,6 +349,7 @@ def train(
 
     from earmark import replicas
     from earmark.audio.frame_store import FrameStore
+    from earmark.datasets.workspace import Workspace
     from earmark.examples import check_front_end, examples_of
     from earmark.measured_card import write_measured_card
     from earmark.runs.progress import SILENT, Display
@@ -357,7 +358,6 @@ def train(
     from earmark.supervision import AsLabelled, TrainingSet
     from earmark.train import n_examples_in_all
     from earmark.train import train as train_network
-    from earmark.workspace import Workspace
 
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     store = FrameStore.open(workspace.frames_folder)
@@ -485,7 +485,7 @@ def evaluate(
 def report(work: Work, recipe: RecipeOption = None, as_json: AsJson = False) -> None:
     """Draw the figures and tables, and write the page with flags to hear."""
     from earmark import pipeline
-    from earmark.workspace import Workspace
+    from earmark.datasets.workspace import Workspace
 
     path = pipeline.make_report(Workspace.open(work), chosen_recipe(work, recipe))
     tell(as_json, next_command=f"open {path} in a browser", wrote=path)

@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from earmark.assessment import METRICS, Basis, MarkBook
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.intervals import Draws, holm, mildest_within_one_error, over_classes, p_value
 from earmark.runs.artefacts import read_table, write_table
@@ -30,7 +31,6 @@ from earmark.scoring import Scores
 from earmark.strategies import BASELINE, Strategy, parse_strategy
 from earmark.students import Student, combine
 from earmark.sweep import Row, by_seed, measured, train_and_mark
-from earmark.workspace import Workspace
 
 PER_CLASS = {
     "d_prime_explicit": "d_prime_explicit",

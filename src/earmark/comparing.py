@@ -30,8 +30,8 @@ from earmark.runs.parameters import CompareParams, Recipe
 from earmark.runs.progress import Display, Progress
 
 if TYPE_CHECKING:
+    from earmark.datasets.workspace import Workspace
     from earmark.scoring import Scores
-    from earmark.workspace import Workspace
 
 compare_app = typer.Typer()
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from earmark.audio.decode import read_clip
 from earmark.audio.frame_store import FrameStore
 from earmark.class_maps import ClassMap, map_by_names, read_class_map
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.foreign_models import ForeignModel
 from earmark.labels.label_set import LabelSet
@@ -30,7 +31,6 @@ from earmark.runs.parameters import digest
 from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
 from earmark.scores.scale import Scale, write_logits
 from earmark.scoring import ReadableClips, Scores, readable_clips, sum_outputs, write_scores
-from earmark.workspace import Workspace
 
 TRIED_CLIPS = 8
 """Clips whose outputs tell probabilities from logits."""

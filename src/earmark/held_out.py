@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio.frame_store import FrameStore
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.examples import examples_of
 from earmark.model_card import read_params
@@ -22,7 +23,6 @@ from earmark.runs.engine import LOCAL, Engine, Task
 from earmark.runs.parameters import CrossFitParams, digest
 from earmark.runs.progress import SILENT, Meter, Progress
 from earmark.scoring import Scores, readable_clips, score_clips, write_scores
-from earmark.workspace import Workspace
 
 
 def score_held_out(

@@ -76,7 +76,7 @@ def import_table(
     from typing import cast
 
     from earmark.datasets import table
-    from earmark.datasets.forms import Zeros
+    from earmark.datasets.table_forms import Zeros
     from earmark.runs.progress import Display
 
     pairs = (pair.partition("=") for pair in column or [])
@@ -108,7 +108,7 @@ def import_audioset(
     as_json: AsJson = False,
 ) -> None:
     """Bring in AudioSet's official lists, with whatever of the audio is there."""
-    from earmark.datasets import audioset
+    from earmark.datasets.audioset import audio as audioset
     from earmark.runs.progress import Display
 
     with Display() as progress:
@@ -121,11 +121,11 @@ def import_audioset(
 @import_app.command("audioset-features")
 def import_audioset_features(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
     """Bring in AudioSet's official VGGish embeddings, from the folder or the tar."""
-    from earmark.datasets import audioset_features
+    from earmark.datasets.audioset import features
     from earmark.runs.progress import Display
 
     with Display() as progress:
-        summary = audioset_features.import_audioset_features(root, work, progress=progress)
+        summary = features.import_audioset_features(root, work, progress=progress)
     _tell_import(summary, as_json)
 
 

@@ -15,6 +15,7 @@ import polars as pl
 from earmark.assessment import METRICS, find_bases, mark_students
 from earmark.audio.frame_store import FrameStore
 from earmark.compare import identify
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.runs.artefacts import write_table
 from earmark.runs.engine import LOCAL, Engine
@@ -25,7 +26,6 @@ from earmark.strategies import Strategy, parse_strategy
 from earmark.student_cards import write_student_cards
 from earmark.students import Student, TrainSet, combine, train_students
 from earmark.sweep import by_seed, measured
-from earmark.workspace import Workspace
 
 
 def run_rounds(

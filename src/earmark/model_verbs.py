@@ -128,7 +128,7 @@ def score(
     as_json: AsJson = False,
 ) -> None:
     """Score the train split with a teacher, out of fold by default, or with a given model."""
-    from earmark.workspace import Workspace
+    from earmark.datasets.workspace import Workspace
 
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     options = {

@@ -18,10 +18,11 @@ import polars as pl
 from earmark.audio.decode import read_clip
 from earmark.audio.frame_store import FrameStore
 from earmark.calibration import flag_by_judgements, read_calibration
-from earmark.datasets import synthetic
+from earmark.datasets.extraction import extract_frames
+from earmark.datasets.synthetic import scenes
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, nearest
 from earmark.evaluation import judge_flags
-from earmark.extraction import extract_frames
 from earmark.flags.flag import Thresholds, flag, survey, thresholds
 from earmark.heard import HeardFlag
 from earmark.held_out import held_out_folder
@@ -36,7 +37,6 @@ from earmark.runs.progress import SILENT, Progress
 from earmark.scoring import Scores, cross_fit, readable_clips
 from earmark.sweep import SweepResults, is_swept, read_sweep, run_sweep
 from earmark.tables import class_summary
-from earmark.workspace import Workspace
 
 N_HEARD_CLASSES = 4
 """Classes whose flags can be heard where the recipe names none."""
@@ -98,7 +98,7 @@ def make_dataset(
     """Open the workspace, or make the recipe's scenes in it if it is empty."""
     workspace = Workspace(Path(root))
     if recipe.scenes is not None:
-        return synthetic.write_scenes(
+        return scenes.write_scenes(
             workspace.root, recipe.scenes, recipe.hiding, engine=engine, progress=progress
         )
     return Workspace.open(root)

@@ -21,13 +21,13 @@ from importlib import metadata
 
 import polars as pl
 
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, nearest
 from earmark.judgements import combine_votes
 from earmark.labels.label_set import LabelSet
 from earmark.runs.artefacts import read_json, read_table, write_json, write_table
 from earmark.runs.parameters import digest
 from earmark.sampling import CONTROLS, Queue, item_id
-from earmark.workspace import Workspace
 
 PAIR = ["clip_id", "class_id"]
 

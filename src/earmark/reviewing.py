@@ -18,10 +18,10 @@ from earmark.runs.parameters import ReviewParams, digest
 if TYPE_CHECKING:
     import polars as pl
 
+    from earmark.datasets.workspace import Workspace
     from earmark.judgements import JudgementStore
     from earmark.review.guard import Place
     from earmark.sampling import Queue
-    from earmark.workspace import Workspace
 
 review_app = typer.Typer()
 judgements_app = typer.Typer(help="Exchange raters' answers.", no_args_is_help=True)
@@ -59,9 +59,9 @@ def queue(
     as_json: AsJson = False,
 ) -> None:
     """Draw the labels that raters will listen to, in a fixed random order with blind controls."""
+    from earmark.datasets.workspace import Workspace
     from earmark.judgement_files import write_label_studio_tasks
     from earmark.sampling import block_plan
-    from earmark.workspace import Workspace
 
     params = ReviewParams(
         classes=split_names(classes),
@@ -97,11 +97,11 @@ def review(
     """Listen to flags on a local page and judge them, one key each."""
     import webbrowser
 
+    from earmark.datasets.workspace import Workspace
     from earmark.review.desk import open_desk
     from earmark.review.guard import Place
     from earmark.review.server import make_app, make_server, make_tokens, open_socket
     from earmark.runs.progress import Display
-    from earmark.workspace import Workspace
 
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     names = _rater_names(raters)
@@ -182,8 +182,8 @@ def export_judgements(
     as_json: AsJson = False,
 ) -> None:
     """Write all answers, retractions included, as a table."""
+    from earmark.datasets.workspace import Workspace
     from earmark.judgement_files import write_judgements
-    from earmark.workspace import Workspace
 
     with open_store(Workspace.open(work), must_exist=True) as store:
         rows = store.current() if only_current else store.rows()
@@ -201,8 +201,8 @@ def import_judgements(
     as_json: AsJson = False,
 ) -> None:
     """Add answers given elsewhere; what is there already is not added twice."""
+    from earmark.datasets.workspace import Workspace
     from earmark.judgement_files import read_judgements, read_label_studio_answers
-    from earmark.workspace import Workspace
 
     workspace = Workspace.open(work)
     with open_store(workspace) as store:
@@ -285,9 +285,9 @@ def _print_addresses(place: Place, tokens: Mapping[str, str]) -> None:
 
 def _open_judged(work: Path, drop_failed_blocks: bool) -> tuple[Workspace, Queue, pl.DataFrame]:
     """Return the workspace, its queue and the current judgements."""
+    from earmark.datasets.workspace import Workspace
     from earmark.precision import without_failed_blocks
     from earmark.sampling import read_queue
-    from earmark.workspace import Workspace
 
     workspace = Workspace.open(work)
     drawn = read_queue(workspace)

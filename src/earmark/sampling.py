@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
@@ -25,7 +26,6 @@ from earmark.runs.artefacts import read_json, read_table, write_json, write_tabl
 from earmark.runs.parameters import ReviewParams, digest
 from earmark.scores.matrix import ScoreMatrix, ScoresLike, find_unscored, open_scores
 from earmark.strata import Cells, Orders, draw, mix, ranks
-from earmark.workspace import Workspace
 
 QUEUE_SCHEMA = pl.Schema(
     {

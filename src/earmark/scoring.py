@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from earmark.audio.frame_store import FrameStore
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.examples import Examples, examples_of
 from earmark.labels.label_set import LabelSet
@@ -35,7 +36,6 @@ from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, 
 from earmark.runs.progress import SILENT, Meter, Progress
 from earmark.supervision import AsLabelled, Supervision, TrainingSet
 from earmark.train import n_examples_in_all, train
-from earmark.workspace import Workspace
 
 BATCH_EXAMPLES = 256
 """Clips scored at once, or patches on a GPU."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from earmark.assessment import MarkBook
+from earmark.datasets.workspace import Workspace
 from earmark.measured_card import named_metrics
 from earmark.model_card import StudentCard, read_card, write_card
 from earmark.students import Student, student_scores
-from earmark.workspace import Workspace
 
 
 def write_student_cards(workspace: Workspace, book: MarkBook) -> None:

@@ -20,11 +20,12 @@ import polars as pl
 import torch
 
 from earmark.audio.frame_store import FrameStore
+from earmark.datasets.label_versions import read_labels
+from earmark.datasets.workspace import Split, Workspace
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.splits import subset
 from earmark.models import cost
-from earmark.named_labels import read_labels
 from earmark.runs.artefacts import write_aside
 from earmark.runs.engine import LOCAL, Engine, LocalEngine
 from earmark.runs.parameters import NetworkParams, SweepParams, digest
@@ -34,7 +35,6 @@ from earmark.stacking import Place, StackSet, write_cards
 from earmark.strategies import BASELINE, Strategy, TrainingLabels, parse_strategy
 from earmark.supervision import TrainingSet
 from earmark.treatments import Flags, FlagSources, ScoresFile, Told, Treated, find_flags
-from earmark.workspace import Split, Workspace
 
 EVALUATED_SPLITS: tuple[Split, ...] = ("tune", "eval")
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from earmark.assessment import METRICS, Basis, MarkBook, find_bases, mark_students
+from earmark.datasets.workspace import Workspace
 from earmark.intervals import Draws
 from earmark.runs.artefacts import read_table, write_table
 from earmark.runs.engine import LOCAL, Engine
@@ -21,7 +22,6 @@ from earmark.runs.progress import SILENT, Progress
 from earmark.scoring import Scores
 from earmark.student_cards import write_student_cards
 from earmark.students import Student, students, train_students
-from earmark.workspace import Workspace
 
 Row = dict[str, str | int | float | None]
 """One row of a result table, by column."""

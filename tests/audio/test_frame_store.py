@@ -15,14 +15,14 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from earmark import extraction
 from earmark.audio.frame_store import CLIPS_PER_SHARD, FrameStore, write_store
 from earmark.audio.front_end import log_mel, patches
+from earmark.datasets import extraction
+from earmark.datasets.extraction import extract_frames
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.extraction import extract_frames
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import FrontEndParams
-from earmark.workspace import Workspace
 from noises import PARAMS, RATE, content, make_workspace, noisy_workspace, write_noise
 
 
@@ -138,9 +138,9 @@ STALLING_EXTRACTION = """
 import sys, time
 from pathlib import Path
 from earmark.runs.engine import LocalEngine
-from earmark.extraction import extract_frames
+from earmark.datasets.extraction import extract_frames
 from earmark.runs.parameters import FrontEndParams
-from earmark.workspace import Workspace
+from earmark.datasets.workspace import Workspace
 
 class Stall:
     def job(self, label, n_total, unit):

@@ -8,6 +8,7 @@ import pytest
 from ray.cluster_utils import Cluster
 from safetensors.numpy import load_file
 
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.runs.engine import Task
 from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
@@ -17,7 +18,6 @@ from earmark.runs.ray_training import train_together
 from earmark.scoring import readable_clips, training_task
 from earmark.supervision import AsLabelled, TrainingSet
 from earmark.train import train
-from earmark.workspace import Workspace
 from scenes import band_workspace, open_store
 from tasks import Counter
 

@@ -10,11 +10,11 @@ import soundfile
 from moto.server import ThreadedMotoServer
 
 from earmark.audio.decode import UnreadableAudio, read_clip
+from earmark.datasets.extraction import extract_frames
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.extraction import extract_frames
 from earmark.runs.engine import LocalEngine
 from earmark.runs.remote_files import local_copy, place_of
-from earmark.workspace import Workspace
 from noises import PARAMS, RATE, content, make_workspace, write_noise
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import polars as pl
 
-from earmark.datasets.archives import AUDIO_SUFFIXES
+from earmark.datasets.audio_files import AUDIO_SUFFIXES
 from earmark.errors import EarmarkError
 from earmark.runs.artefacts import read_json
 from earmark.runs.delimited import LINE, PRESENCE

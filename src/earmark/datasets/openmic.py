@@ -20,7 +20,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio.frame_store import write_store
-from earmark.datasets.summary import ImportSummary
+from earmark.datasets.importer import ImportSummary
+from earmark.datasets.workspace import write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
@@ -28,7 +29,6 @@ from earmark.labels.splits import complete_splits
 from earmark.runs.artefacts import read_json
 from earmark.runs.delimited import read_source
 from earmark.runs.progress import SILENT, Progress
-from earmark.workspace import write_dataset
 
 PARTITIONS = {"split01_train.csv": "train", "split01_test.csv": "eval"}
 """The official partition and our splits; a tenth of train becomes tune."""

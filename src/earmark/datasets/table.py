@@ -14,9 +14,11 @@ from pathlib import Path
 
 import polars as pl
 
-from earmark.datasets.archives import AUDIO_SUFFIXES, find_audio
+from earmark.datasets.audio_files import AUDIO_SUFFIXES, find_audio
 from earmark.datasets.embeddings import write_embeddings
-from earmark.datasets.forms import (
+from earmark.datasets.importer import ImportSummary
+from earmark.datasets.label_studio import read_label_studio
+from earmark.datasets.table_forms import (
     CLIP_ROLES,
     LABEL_ROLES,
     FormedLabels,
@@ -27,8 +29,7 @@ from earmark.datasets.forms import (
     form_labels,
     guess_columns,
 )
-from earmark.datasets.label_studio import read_label_studio
-from earmark.datasets.summary import ImportSummary
+from earmark.datasets.workspace import CLIP_SCHEMA, SPLITS, write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
@@ -36,7 +37,6 @@ from earmark.labels.splits import complete_splits
 from earmark.runs.delimited import LINE, SourceTable, read_source
 from earmark.runs.progress import SILENT, Progress
 from earmark.runs.remote_files import is_url, place_of
-from earmark.workspace import CLIP_SCHEMA, SPLITS, write_dataset
 
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),

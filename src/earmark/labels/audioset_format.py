@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from earmark.datasets.archives import walk_files
+from earmark.datasets.audio_files import walk_files
+from earmark.datasets.workspace import CLIP_SCHEMA, Split
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.labels.splits import assign
 from earmark.runs.artefacts import read_json, read_table
-from earmark.workspace import CLIP_SCHEMA, Split
 
 SEGMENT_FILES: dict[str, Split] = {
     "eval_segments.csv": "eval",

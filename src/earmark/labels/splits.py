@@ -17,9 +17,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.datasets.workspace import Workspace, derive_workspace
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
-from earmark.workspace import Workspace, derive_workspace
 
 SPLIT_SHARES = {"train": 0.8, "tune": 0.1, "eval": 0.1}
 """Shares of the clips where a dataset has no splits of its own."""

@@ -17,6 +17,7 @@ from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.types import UUID4
 
 from earmark.audio.frame_store import FrameStore
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.flags.counts import count_missing
 from earmark.judgements import ANSWERS, Answer, Judgement, JudgementStore
@@ -30,7 +31,6 @@ from earmark.runs.parameters import Params, Recipe, digest
 from earmark.runs.progress import SILENT, Progress
 from earmark.sampling import Queue, block_plan, blocks_of
 from earmark.scoring import Scores
-from earmark.workspace import Workspace
 
 NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "interval_high"))
 

@@ -14,8 +14,8 @@ from earmark.audio.decode import UnreadableAudio, read_clip
 from earmark.audio.frame_store import FrameStore
 from earmark.audio.pictures import picture_png, seen_frames
 from earmark.audio.playback import PLAYED_HZ, wav_bytes
+from earmark.datasets.workspace import Workspace
 from earmark.runs.parameters import FrontEndParams
-from earmark.workspace import Workspace
 
 N_KEPT = 48
 """Sounds and pictures in memory: those on the page, and those just left."""

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from earmark.audio.frame_store import FrameStore
+from earmark.datasets.workspace import Workspace
 from earmark.labels.splits import folds
 from earmark.runs.artefacts import is_current, read_table, write_json, write_table
 from earmark.runs.parameters import FrontEndParams, NetworkParams, Recipe, digest
 from earmark.runs.progress import SILENT, Progress
 from earmark.scoring import ReadableClips, Scores, readable_clips
-from earmark.workspace import Workspace
 
 N_PEAKS = 6
 """Peaks of a clip that the page tours through, the best included."""

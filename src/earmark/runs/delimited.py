@@ -15,7 +15,7 @@ from typing import TextIO
 
 import polars as pl
 
-from earmark.datasets.archives import AUDIO_SUFFIXES
+from earmark.datasets.audio_files import AUDIO_SUFFIXES
 from earmark.errors import EarmarkError
 
 LINE = "__line__"

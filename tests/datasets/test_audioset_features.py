@@ -20,7 +20,7 @@ from audioset_files import (
     write_official,
 )
 from earmark.audio.frame_store import FrameStore
-from earmark.datasets.audioset_features import import_audioset_features, parse_embedding
+from earmark.datasets.audioset.features import import_audioset_features, parse_embedding
 from earmark.errors import EarmarkError
 from earmark.runs.artefacts import read_table
 

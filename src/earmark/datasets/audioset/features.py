@@ -23,9 +23,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio.frame_store import write_store
-from earmark.datasets.archives import TAR_SUFFIXES, DamagedArchive, read_tar, walk_files
-from earmark.datasets.summary import ImportSummary
-from earmark.datasets.tfrecord import Damage, Record, is_intact, read_records
+from earmark.datasets.audio_files import TAR_SUFFIXES, DamagedArchive, read_tar, walk_files
+from earmark.datasets.audioset.tfrecord import Damage, Record, is_intact, read_records
+from earmark.datasets.importer import ImportSummary
+from earmark.datasets.workspace import Split, Workspace, write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels.audioset_format import (
     Listing,
@@ -40,7 +41,6 @@ from earmark.labels.label_set import LabelSet
 from earmark.labels.splits import TUNE_SHARE
 from earmark.runs.artefacts import write_table
 from earmark.runs.progress import SILENT, Meter, Progress
-from earmark.workspace import Split, Workspace, write_dataset
 
 FRAME_BYTES = 128
 _FRAME_HEAD = b"\x0a\x86\x01\x0a\x83\x01\x0a\x80\x01"  # feature { bytes_list { value: 128 bytes

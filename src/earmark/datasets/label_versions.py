@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.relabel import read_relabelled
-from earmark.workspace import Workspace
 
 CORRECTED = "corrected"
 """The name under which ``earmark relabel`` writes corrected labels by default."""

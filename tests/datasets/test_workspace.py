@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.workspace import Workspace, write_dataset
 
 
 def small_dataset(root: Path, splits: tuple[str, ...] = ("train", "tune", "eval")) -> Workspace:

@@ -35,13 +35,13 @@ from earmark.audio.shards import (
     shard_path,
     write_shard,
 )
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.runs.artefacts import is_current, read_json, read_table, write_table
 from earmark.runs.engine import LOCAL, Engine, Task
 from earmark.runs.parameters import FrontEndParams, digest
 from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
 from earmark.runs.remote_files import place_of
-from earmark.workspace import Workspace
 
 MIN_SHARDS, MIN_CLIPS_PER_SHARD = 32, 16
 """Smaller sets get smaller shards, so that all cores have work; never by the number of cores."""

@@ -18,11 +18,11 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
+from earmark.datasets.workspace import Workspace, derive_workspace
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import HidingParams
-from earmark.workspace import Workspace, derive_workspace
 
 _CHUNK_CLIPS = 4096
 

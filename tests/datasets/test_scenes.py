@@ -7,14 +7,21 @@ import pytest
 import scipy.signal
 import soundfile
 
-from earmark.datasets import sources, synthetic
-from earmark.datasets.synthetic import CLASSES, ontology, priors, scene, scene_truth, write_scenes
+from earmark.datasets.synthetic import scenes, sound_sources
+from earmark.datasets.synthetic.scenes import (
+    CLASSES,
+    ontology,
+    priors,
+    scene,
+    scene_truth,
+    write_scenes,
+)
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import HidingParams, SceneParams
-from earmark.workspace import Workspace
 
-RATE_HZ = synthetic.SAMPLE_RATE_HZ
+RATE_HZ = scenes.SAMPLE_RATE_HZ
 SOUNDS = [row for row in CLASSES if row.source is not None]
 PARENTS = [row for row in CLASSES if row.source is None]
 SMALL = SceneParams(n_train=5, n_tune=2, n_eval=3, clip_seconds=1.0, seed=7)
@@ -153,7 +160,7 @@ def test_voices_have_their_pitch(class_id, low_hz, high_hz):
 @pytest.mark.parametrize(("power_slope", "db_per_octave"), [(0, 0.0), (1, -3.01), (2, -6.02)])
 def test_noise_has_its_colour(power_slope, db_per_octave):
     rng = np.random.default_rng(0)
-    waveform = sources.noise(rng, 8 * RATE_HZ, RATE_HZ, high_hz=1e6, power_slope=power_slope)
+    waveform = sound_sources.noise(rng, 8 * RATE_HZ, RATE_HZ, high_hz=1e6, power_slope=power_slope)
     frequency_hz, power = scipy.signal.welch(waveform, RATE_HZ, nperseg=2048)
     is_inside = (frequency_hz > 200) & (frequency_hz < 6_000)
     slope, _ = np.polyfit(np.log2(frequency_hz[is_inside]), 10 * np.log10(power[is_inside]), 1)

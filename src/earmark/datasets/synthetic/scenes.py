@@ -1,9 +1,10 @@
 """Synthetic sound scenes whose truth is known.
 
 A scene is background noise with a few events at random times and levels. Each event is a sound of
-one class (see :mod:`earmark.datasets.sources`), drawn by long-tailed priors. The classes form a
-small ontology: siblings resemble one another, and a parent is present where a child is. Scenes are
-complete in their truth; :mod:`earmark.hiding` makes labels of it as AudioSet was labelled.
+one class (see :mod:`earmark.datasets.synthetic.sound_sources`), drawn by long-tailed priors. The
+classes form a small ontology: siblings resemble one another, and a parent is present where a child
+is. Scenes are complete in their truth; :mod:`earmark.datasets.synthetic.hiding` makes labels of it
+as AudioSet was labelled.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.datasets import sources
+from earmark.datasets.synthetic import sound_sources
+from earmark.datasets.synthetic.hiding import hide
+from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
 from earmark.errors import EarmarkError
-from earmark.hiding import hide
 from earmark.labels.label_set import NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.artefacts import read_json, write_aside, write_json
 from earmark.runs.engine import LOCAL, Engine, Task
 from earmark.runs.parameters import HidingParams, SceneParams
 from earmark.runs.progress import SILENT, Meter, Progress
-from earmark.workspace import CLIP_SCHEMA, Workspace, write_dataset
 
 SAMPLE_RATE_HZ = 16_000
 LOUDEST_PEAK = 0.95
@@ -49,7 +50,7 @@ class SceneClass:
     parent: str | None = None
     rank: int | None = None
     """Place in the order of frequency, 1 the most frequent; it mixes the families."""
-    source: sources.Source | None = None
+    source: sound_sources.Source | None = None
 
 
 # fmt: off
@@ -57,73 +58,73 @@ CLASSES: tuple[SceneClass, ...] = (
     SceneClass("human", "Human sounds", "Sounds made by people's voices, hands and feet."),
     SceneClass("speech", "Speech", "A person speaking, in words or in babble.", "human"),
     SceneClass("male_speech", "Male speech", "A low voice speaking.",
-               "speech", 1, sources.male_speech),
+               "speech", 1, sound_sources.male_speech),
     SceneClass("female_speech", "Female speech", "A higher voice speaking.",
-               "speech", 8, sources.female_speech),
+               "speech", 8, sound_sources.female_speech),
     SceneClass("child_speech", "Child speech", "A child's high voice speaking.",
-               "speech", 22, sources.child_speech),
+               "speech", 22, sound_sources.child_speech),
     SceneClass("laughter", "Laughter", "Rhythmic breathy calls of amusement.",
-               "human", 29, sources.laughter),
+               "human", 29, sound_sources.laughter),
     SceneClass("applause", "Applause", "Several hands clapping.",
-               "human", 16, sources.applause),
+               "human", 16, sound_sources.applause),
     SceneClass("footsteps", "Footsteps", "Feet falling on a floor, walking or running.",
-               "human", 12, sources.footsteps),
+               "human", 12, sound_sources.footsteps),
     SceneClass("whistling", "Whistling", "A melody whistled with the lips.",
-               "human", 24, sources.whistling),
+               "human", 24, sound_sources.whistling),
     SceneClass("animal", "Animal", "Sounds made by animals."),
     SceneClass("songbird", "Songbird", "Quick high chirps in phrases.",
-               "animal", 3, sources.songbird),
+               "animal", 3, sound_sources.songbird),
     SceneClass("crow", "Crow", "Harsh caws.",
-               "animal", 31, sources.crow),
+               "animal", 31, sound_sources.crow),
     SceneClass("dog_bark", "Dog bark", "Short sharp barks.",
-               "animal", 9, sources.dog_bark),
+               "animal", 9, sound_sources.dog_bark),
     SceneClass("cat_meow", "Cat meow", "Long calls with an opening and closing mouth.",
-               "animal", 25, sources.cat_meow),
+               "animal", 25, sound_sources.cat_meow),
     SceneClass("cricket", "Cricket", "A high tone in pulses, rubbed by an insect.",
-               "animal", 18, sources.cricket),
+               "animal", 18, sound_sources.cricket),
     SceneClass("vehicle", "Vehicle", "Sounds of machines that carry people and goods."),
     SceneClass("car_engine", "Car engine", "A car's engine, idling or cruising.",
-               "vehicle", 2, sources.car_engine),
+               "vehicle", 2, sound_sources.car_engine),
     SceneClass("motorcycle", "Motorcycle", "A buzzing engine that is revved.",
-               "vehicle", 15, sources.motorcycle),
+               "vehicle", 15, sound_sources.motorcycle),
     SceneClass("helicopter", "Helicopter", "Beating rotor blades under a turbine's whine.",
-               "vehicle", 28, sources.helicopter),
+               "vehicle", 28, sound_sources.helicopter),
     SceneClass("alarm", "Alarm", "Signals made to catch attention."),
     SceneClass("siren", "Siren", "The wailing, yelping or two-tone horn of a vehicle.",
-               "alarm", 7, sources.siren),
+               "alarm", 7, sound_sources.siren),
     SceneClass("beep", "Beep", "Even bursts of one electronic tone.",
-               "alarm", 20, sources.beep),
+               "alarm", 20, sound_sources.beep),
     SceneClass("telephone", "Telephone", "A warbling ring with pauses.",
-               "alarm", 14, sources.telephone),
+               "alarm", 14, sound_sources.telephone),
     SceneClass("buzzer", "Buzzer", "A harsh, steady electric buzz.",
-               "alarm", 30, sources.buzzer),
+               "alarm", 30, sound_sources.buzzer),
     SceneClass("mechanism", "Mechanism", "Tools and clockwork."),
     SceneClass("drill", "Drill", "A motor's whine that sags and grinds under load.",
-               "mechanism", 6, sources.drill),
+               "mechanism", 6, sound_sources.drill),
     SceneClass("saw", "Saw", "Rasping strokes of a hand saw.",
-               "mechanism", 21, sources.saw),
+               "mechanism", 21, sound_sources.saw),
     SceneClass("hammer", "Hammer", "Blows on metal.",
-               "mechanism", 26, sources.hammer),
+               "mechanism", 26, sound_sources.hammer),
     SceneClass("clock_tick", "Clock tick", "The strict small clicks of a clock.",
-               "mechanism", 13, sources.clock_tick),
+               "mechanism", 13, sound_sources.clock_tick),
     SceneClass("music", "Musical instrument", "Instruments, played."),
     SceneClass("bell", "Bell", "Strokes of a bell that ring for long.",
-               "music", 23, sources.bell),
+               "music", 23, sound_sources.bell),
     SceneClass("drum", "Drum", "Beats on a skin, with or without snares.",
-               "music", 11, sources.drum),
+               "music", 11, sound_sources.drum),
     SceneClass("plucked_string", "Plucked string", "Notes of a guitar or harp.",
-               "music", 5, sources.plucked_string),
+               "music", 5, sound_sources.plucked_string),
     SceneClass("flute", "Flute", "Held notes of a wind instrument.",
-               "music", 17, sources.flute),
+               "music", 17, sound_sources.flute),
     SceneClass("nature", "Water and weather", "Sounds of water, air and storms."),
     SceneClass("rain", "Rain", "A steady hiss of many drops.",
-               "nature", 4, sources.rain),
+               "nature", 4, sound_sources.rain),
     SceneClass("wind", "Wind", "Gusts of moving air.",
-               "nature", 10, sources.wind),
+               "nature", 10, sound_sources.wind),
     SceneClass("drip", "Drip", "Single drops falling into water.",
-               "nature", 19, sources.drip),
+               "nature", 19, sound_sources.drip),
     SceneClass("thunder", "Thunder", "A crack and a rolling rumble.",
-               "nature", 27, sources.thunder),
+               "nature", 27, sound_sources.thunder),
 )
 # fmt: on
 
@@ -230,7 +231,9 @@ def _draw_event(rng: np.random.Generator, column: int, params: SceneParams) -> _
 
 def _background(rng: np.random.Generator, n_samples: int) -> NDArray[np.float64]:
     """Return noise of a random colour and level."""
-    waveform = sources.noise(rng, n_samples, SAMPLE_RATE_HZ, power_slope=rng.choice(NOISE_SLOPES))
+    waveform = sound_sources.noise(
+        rng, n_samples, SAMPLE_RATE_HZ, power_slope=rng.choice(NOISE_SLOPES)
+    )
     rms: float = 10 ** (rng.uniform(*BACKGROUND_DB) / 20)
     return waveform * (rms / float(np.sqrt(np.mean(waveform**2))))
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from earmark.datasets.label_versions import has_corrected, read_labels
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.named_labels import has_corrected, read_labels
 from earmark.relabel import relabel, write_relabelled
-from earmark.workspace import Workspace
 from reviews import judgement, table
 from scenes import CLASS_IDS, band_workspace
 

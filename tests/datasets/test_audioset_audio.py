@@ -10,10 +10,10 @@ import soundfile
 
 from audioset_files import BALANCED, DOG, MUSIC, ROCK, SPEECH, write_official, write_sound
 from earmark.audio.decode import read_clip
-from earmark.datasets.audioset import import_audioset
-from earmark.datasets.summary import ImportSummary
+from earmark.datasets.audioset.audio import import_audioset
+from earmark.datasets.importer import ImportSummary
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.workspace import Workspace
 
 DOTS = "--PJHxphWEs"  # listed from 30 to 40 s
 WHY = "Yabcdefghij"  # listed from 0 to 10 s

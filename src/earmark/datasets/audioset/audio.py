@@ -18,8 +18,9 @@ from pathlib import Path
 
 import polars as pl
 
-from earmark.datasets.archives import duration_seconds, find_audio
-from earmark.datasets.summary import ImportSummary
+from earmark.datasets.audio_files import duration_seconds, find_audio
+from earmark.datasets.importer import ImportSummary
+from earmark.datasets.workspace import write_dataset
 from earmark.errors import EarmarkError, nearest
 from earmark.labels.audioset_format import (
     NUMBER,
@@ -39,7 +40,6 @@ from earmark.labels.ontology import Ontology
 from earmark.labels.splits import TUNE_SHARE
 from earmark.runs.artefacts import read_table
 from earmark.runs.progress import SILENT, Progress
-from earmark.workspace import write_dataset
 
 RATING_COLUMNS = {
     "clip_id": ("clip_id", "video_id", "segment_id", "ytid", "youtube_id", "id"),

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from earmark.datasets.workspace import SPLITS, Workspace
 from earmark.errors import EarmarkError
-from earmark.workspace import SPLITS, Workspace
 
 
 @dataclass(frozen=True)

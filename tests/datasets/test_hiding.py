@@ -9,14 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from earmark import hiding
 from earmark.audio.frame_store import FrameStore, write_store
+from earmark.datasets.synthetic import hiding
+from earmark.datasets.synthetic.hiding import (
+    hidden_workspace,
+    hide,
+    missing_labels,
+    n_missing,
+    recalls,
+)
+from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.errors import EarmarkError
-from earmark.hiding import hidden_workspace, hide, missing_labels, n_missing, recalls
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import HidingParams
-from earmark.workspace import Workspace, write_dataset
 from scenes import band_workspace
 
 FLAT = Ontology(())

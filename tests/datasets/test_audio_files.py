@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from audioset_files import write_sound
-from earmark.datasets.archives import (
+from earmark.datasets.audio_files import (
     DamagedArchive,
     duration_seconds,
     find_audio,
