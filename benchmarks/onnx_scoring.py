@@ -26,8 +26,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from earmark.models import Network, build_model
-from earmark.onnx_graphs import WORK_WORTH_A_GRAPH, Forward, forward_of, runtime_forward
+from earmark.networks.architectures import Network, build_model
+from earmark.networks.onnx_export import WORK_WORTH_A_GRAPH, Forward, forward_of, runtime_forward
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import ModelParams
 from earmark.scoring import CACHED_PATCHES

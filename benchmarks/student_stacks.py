@@ -31,7 +31,7 @@ from rich.table import Table
 from earmark import train as loop
 from earmark.audio.frame_store import FrameStore
 from earmark.loading import Loader
-from earmark.networks import n_students
+from earmark.networks.saved import n_students
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
 from earmark.supervision import TrainingSet

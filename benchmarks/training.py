@@ -41,13 +41,13 @@ from torch.nn import functional
 
 from earmark.audio.frame_store import FrameStore, write_store
 from earmark.batches import Plan
-from earmark.examples import examples_of
 from earmark.flags.flag import thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.loading import Loader
 from earmark.losses import Moment, normalised, norms
-from earmark.models import MOBILENET_V1_ROWS, MOBILENET_V1_STEM, build_model
-from earmark.networks import build, trainable
+from earmark.networks.architectures import MOBILENET_V1_ROWS, MOBILENET_V1_STEM, build_model
+from earmark.networks.examples import examples_of
+from earmark.networks.saved import build, trainable
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, ModelParams, NetworkParams, TrainParams
 from earmark.runs.progress import SILENT

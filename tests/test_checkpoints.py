@@ -13,7 +13,7 @@ import torch
 
 from earmark.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
 from earmark.errors import EarmarkError, EarmarkWarning
-from earmark.models import build_probe
+from earmark.networks.architectures import build_probe
 from earmark.runs.parameters import ModelParams
 from scenes import band_workspace
 

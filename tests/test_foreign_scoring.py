@@ -11,8 +11,8 @@ from earmark import foreign_scoring
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.flags.flag import flag, thresholds
-from earmark.foreign_models import ForeignModel
 from earmark.foreign_scoring import TeacherScores, score_by_teacher
+from earmark.networks.onnx_model import ForeignModel
 from earmark.runs.engine import LocalEngine
 from made_up_onnx import loudness, mean_of_patches
 from scenes import band_workspace, open_store

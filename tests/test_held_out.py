@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.examples import examples_of
 from earmark.held_out import score_held_out, teacher_folders
-from earmark.networks import load_network
+from earmark.networks.examples import examples_of
+from earmark.networks.saved import load_network
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
 from earmark.scoring import cross_fit, readable_clips, score_clips

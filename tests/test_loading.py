@@ -10,8 +10,8 @@ import torch
 
 from earmark.batches import Batch, Plan
 from earmark.errors import EarmarkError
-from earmark.examples import examples_of
 from earmark.loading import N_AHEAD, Loaded, Loader, made_ahead
+from earmark.networks.examples import examples_of
 from earmark.runs.parameters import ModelParams, SpecAugmentParams, TrainParams
 from earmark.scoring import readable_clips
 from earmark.supervision import AsLabelled

@@ -14,12 +14,12 @@ from typer.testing import CliRunner, Result
 from earmark.cli import app
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.model_card import StudentCard, write_card
-from earmark.onnx_graphs import open_session
+from earmark.networks.model_card import StudentCard, write_card
+from earmark.networks.onnx_export import open_session
+from earmark.networks.tagging import Tagger
 from earmark.runs.artefacts import read_table, write_table
 from earmark.runs.parameters import ModelParams, read_recipe
 from earmark.scoring import Scores
-from earmark.tagging import Tagger
 from made_up_onnx import loudness, mean_of_patches
 from scenes import band_workspace, open_store
 from sounds import ONTOLOGY, model_folder, sound, sound_workspace

@@ -9,9 +9,9 @@ import torch
 
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.examples import ClipExamples, Examples
 from earmark.metrics import lwlrap
-from earmark.models import build_model, build_probe
+from earmark.networks.architectures import build_model, build_probe
+from earmark.networks.examples import ClipExamples, Examples
 from earmark.runs.artefacts import write_table
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams

@@ -11,8 +11,8 @@ import torch
 from earmark.batches import Batch
 from earmark.datasets.workspace import Workspace
 from earmark.loading import Loaded, Loader
-from earmark.model_card import read_card
-from earmark.networks import load_network
+from earmark.networks.model_card import read_card
+from earmark.networks.saved import load_network
 from earmark.runs.artefacts import read_table
 from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
 from earmark.scoring import Scores

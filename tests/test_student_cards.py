@@ -7,7 +7,7 @@ import pytest
 from earmark.assessment import MarkBook, bases, mark_students
 from earmark.datasets.workspace import Workspace
 from earmark.evaluation import evaluate
-from earmark.model_card import ModelCard, read_card
+from earmark.networks.model_card import ModelCard, read_card
 from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
 from earmark.scoring import readable_clips
 from earmark.strategies import BASELINE, parse_strategy

@@ -10,8 +10,8 @@ import torch
 
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.model_card import read_card
-from earmark.models import cost
+from earmark.networks.architectures import cost
+from earmark.networks.model_card import read_card
 from earmark.runs.engine import Engine, LocalEngine, Task
 from earmark.runs.parameters import (
     CrossFitParams,

@@ -8,7 +8,7 @@ import soundfile
 from PIL import Image
 
 from earmark.figures import write_png
-from earmark.tagging import Tagger
+from earmark.networks.tagging import Tagger
 from earmark.timeline import timeline_figure
 from scenes import open_store
 from sounds import model_folder, sound, sound_workspace

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from earmark import replicas
 from earmark.errors import EarmarkError, EarmarkWarning
-from earmark.networks import AnyNetwork
+from earmark.networks.saved import AnyNetwork
 from earmark.runs.artefacts import write_aside
 
 SAVED_AS_THEY_ARE = (

@@ -285,7 +285,7 @@ def models(
     as_json: AsJson = False,
 ) -> None:
     """Print the networks' parameters and multiply-adds."""
-    from earmark.models import cost
+    from earmark.networks.architectures import cost
     from earmark.runs.parameters import ModelParams
 
     sizes = {
@@ -350,8 +350,8 @@ def train(
     from earmark import replicas
     from earmark.audio.frame_store import FrameStore
     from earmark.datasets.workspace import Workspace
-    from earmark.examples import check_front_end, examples_of
-    from earmark.measured_card import write_measured_card
+    from earmark.networks.examples import check_front_end, examples_of
+    from earmark.networks.measured_card import write_measured_card
     from earmark.runs.progress import SILENT, Display
     from earmark.runs.ray_training import train_together
     from earmark.scoring import readable_clips, training_task, tune_set

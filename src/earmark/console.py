@@ -83,7 +83,7 @@ def open_scored(work: Path, recipe: str | None) -> tuple[Workspace, Recipe, Scor
 def check_frames(workspace: Workspace, recipe: Recipe) -> None:
     """Refuse a workspace whose frames were made with another front end than the recipe's."""
     from earmark.audio.frame_store import FrameStore
-    from earmark.examples import check_front_end
+    from earmark.networks.examples import check_front_end
 
     check_front_end(FrameStore.open(workspace.frames_folder), recipe.front_end)
 

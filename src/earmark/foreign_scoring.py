@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from earmark.audio.decode import read_clip
 from earmark.audio.frame_store import FrameStore
-from earmark.class_maps import ClassMap, map_by_names, read_class_map
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.foreign_models import ForeignModel
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.onnx_graphs import open_session
+from earmark.networks.class_maps import ClassMap, map_by_names, read_class_map
+from earmark.networks.onnx_export import open_session
+from earmark.networks.onnx_model import ForeignModel
 from earmark.runs.artefacts import is_current, write_aside
 from earmark.runs.engine import LOCAL, Engine, Task
 from earmark.runs.parameters import digest
@@ -64,8 +64,8 @@ def score_by_teacher(
 ) -> TeacherScores:
     """Score the train split with a model from elsewhere, into the scores folder ``name``.
 
-    ``class_map`` is a file (see :mod:`earmark.class_maps`), needed unless the model names its
-    classes itself. Nobody but the user knows whether the model was trained on these clips:
+    ``class_map`` is a file (see :mod:`earmark.networks.class_maps`), needed unless the model names
+    its classes itself. Nobody but the user knows whether the model was trained on these clips:
     ``out_of_fold`` says that it was not. Parts scored before an interrupt are found again.
     """
     clips = readable_clips(workspace, FrameStore.open(workspace.frames_folder), "train")

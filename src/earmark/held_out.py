@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from earmark.audio.frame_store import FrameStore
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.examples import examples_of
-from earmark.model_card import read_params
-from earmark.networks import load_network
+from earmark.networks.examples import examples_of
+from earmark.networks.model_card import read_params
+from earmark.networks.saved import load_network
 from earmark.runs.artefacts import is_current
 from earmark.runs.engine import LOCAL, Engine, Task
 from earmark.runs.parameters import CrossFitParams, digest

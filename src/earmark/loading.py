@@ -17,8 +17,8 @@ from earmark import replicas
 from earmark.augment import Mix, hidden_stripes, masked_patches
 from earmark.batches import Batch
 from earmark.errors import EarmarkError
-from earmark.examples import ClipExamples, Examples
 from earmark.losses import Targets
+from earmark.networks.examples import ClipExamples, Examples
 from earmark.runs.parameters import TrainParams
 from earmark.supervision import Supervision
 

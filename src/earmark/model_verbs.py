@@ -46,8 +46,8 @@ def tag(
 ) -> None:
     """Name the classes heard in sound files, and draw when; files of any length."""
     from earmark.audio.decode import UnreadableAudio
-    from earmark.model_card import read_card
-    from earmark.tagging import Tagger
+    from earmark.networks.model_card import read_card
+    from earmark.networks.tagging import Tagger
 
     tagger = Tagger.open(model, None if student is None else read_card(model).place_of(student))
     unreadable, told = [], []
@@ -86,9 +86,9 @@ def export_model(
     as_json: AsJson = False,
 ) -> None:
     """Write a trained network as ONNX, classes in its metadata, checked against torch."""
-    from earmark.model_card import read_card
-    from earmark.networks import load_network, student_of
-    from earmark.onnx_graphs import write_onnx
+    from earmark.networks.model_card import read_card
+    from earmark.networks.onnx_export import write_onnx
+    from earmark.networks.saved import load_network, student_of
 
     card, network = read_card(model), load_network(model)
     if student is not None:
@@ -173,8 +173,8 @@ def _score_by_onnx(
     as_json: bool,
 ) -> dict[str, Any]:
     """Score with an ONNX model, and say how it was understood."""
-    from earmark.foreign_models import ForeignModel
     from earmark.foreign_scoring import score_by_teacher
+    from earmark.networks.onnx_model import ForeignModel
     from earmark.runs.progress import Display
     from earmark.runs.tables import first_few
 

@@ -21,14 +21,14 @@ from scipy.special import expit
 from earmark.audio.frame_store import FrameStore
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.examples import Examples, examples_of
 from earmark.labels.label_set import LabelSet
 from earmark.labels.splits import folds
 from earmark.metrics import lwlrap
-from earmark.model_card import write_card
-from earmark.models import Probe
-from earmark.networks import AnyNetwork, n_students
-from earmark.onnx_graphs import Forward, forward_of
+from earmark.networks.architectures import Probe
+from earmark.networks.examples import Examples, examples_of
+from earmark.networks.model_card import write_card
+from earmark.networks.onnx_export import Forward, forward_of
+from earmark.networks.saved import AnyNetwork, n_students
 from earmark.runs.artefacts import is_current, read_json, read_table, write_aside, write_json
 from earmark.runs.artefacts import write_table as write_parquet
 from earmark.runs.engine import LOCAL, Engine, Task

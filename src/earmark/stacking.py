@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio.frame_store import FrameStore
-from earmark.examples import examples_of
 from earmark.history import forget_history, split_history, write_history
 from earmark.labels.ontology import Ontology
-from earmark.model_card import StudentCard, write_card
-from earmark.networks import AnyNetwork, Stack, forget_network, parts_of, write_network
+from earmark.networks.examples import examples_of
+from earmark.networks.model_card import StudentCard, write_card
+from earmark.networks.saved import AnyNetwork, Stack, forget_network, parts_of, write_network
 from earmark.runs.artefacts import is_current
 from earmark.runs.engine import Task
 from earmark.runs.parameters import NetworkParams, digest

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from earmark.assessment import MarkBook
 from earmark.datasets.workspace import Workspace
-from earmark.measured_card import named_metrics
-from earmark.model_card import StudentCard, read_card, write_card
+from earmark.networks.measured_card import named_metrics
+from earmark.networks.model_card import StudentCard, read_card, write_card
 from earmark.students import Student, student_scores
 
 

@@ -25,7 +25,7 @@ from earmark.datasets.workspace import Split, Workspace
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.splits import subset
-from earmark.models import cost
+from earmark.networks.architectures import cost
 from earmark.runs.artefacts import write_aside
 from earmark.runs.engine import LOCAL, Engine, LocalEngine
 from earmark.runs.parameters import NetworkParams, SweepParams, digest

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from earmark.audio.front_end import YAMNET, mel_matrix
 from earmark.figures import LOG_MEL_RANGE, STYLE, literal
+from earmark.networks.tagging import Strip, Tags
 from earmark.runs.parameters import FrontEndParams
-from earmark.tagging import Strip, Tags
 
 LONGEST_NAME = 28
 """Letters of a class's name that are shown."""

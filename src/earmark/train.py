@@ -31,12 +31,13 @@ from earmark.audio.frame_store import FrameStore
 from earmark.batches import Plan
 from earmark.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
 from earmark.errors import EarmarkError, Stopped
-from earmark.examples import examples_of
 from earmark.history import Course, open_course, write_history
 from earmark.loading import Loaded, Loader
 from earmark.losses import Moment, by_student, norms
-from earmark.models import Probe
-from earmark.networks import (
+from earmark.networks.architectures import Probe
+from earmark.networks.device import NumberTypes
+from earmark.networks.examples import examples_of
+from earmark.networks.saved import (
     AnyNetwork,
     build,
     load_network,
@@ -45,7 +46,6 @@ from earmark.networks import (
     trainable,
     write_network,
 )
-from earmark.number_types import NumberTypes
 from earmark.runs.artefacts import is_current
 from earmark.runs.parameters import NetworkParams, TrainParams
 from earmark.runs.progress import Meter

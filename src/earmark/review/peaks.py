@@ -146,8 +146,8 @@ def _run_teacher(
     """Yield clip_id, class_id and the outputs of its patches for the labels wanted."""
     import torch  # heavy: a page whose peaks are known does without it
 
-    from earmark.examples import examples_of
-    from earmark.networks import load_network
+    from earmark.networks.examples import examples_of
+    from earmark.networks.saved import load_network
 
     classes = dict(wanted.group_by("clip_id").agg("class_id").iter_rows())
     columns = {class_id: column for column, class_id in enumerate(clips.labels.class_ids)}

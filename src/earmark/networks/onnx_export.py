@@ -24,9 +24,9 @@ from torch import Tensor, nn
 
 from earmark.audio.front_end import log_mel_module
 from earmark.errors import EarmarkError, load_library
-from earmark.model_card import ModelCard
-from earmark.models import Network, Probe
-from earmark.networks import AnyNetwork, Stack
+from earmark.networks.architectures import Network, Probe
+from earmark.networks.model_card import ModelCard
+from earmark.networks.saved import AnyNetwork, Stack
 from earmark.runs.artefacts import write_aside
 from earmark.runs.parameters import FrontEndParams
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from earmark.class_maps import ClassMap, map_by_names, read_class_map
 from earmark.errors import EarmarkError
+from earmark.networks.class_maps import ClassMap, map_by_names, read_class_map
 from sounds import ONTOLOGY
 
 

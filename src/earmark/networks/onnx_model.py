@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, nearest
-from earmark.onnx_graphs import open_session
+from earmark.networks.onnx_export import open_session
 from earmark.runs.parameters import digest
 from earmark.runs.tables import check_file
 

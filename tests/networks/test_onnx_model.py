@@ -7,8 +7,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from earmark.errors import EarmarkError
-from earmark.foreign_models import ForeignModel
-from earmark.onnx_graphs import open_session
+from earmark.networks.onnx_export import open_session
+from earmark.networks.onnx_model import ForeignModel
 from made_up_onnx import Axes, loudness, mean_of_patches, write_model
 from sounds import sound
 

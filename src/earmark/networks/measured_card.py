@@ -9,9 +9,9 @@ from pathlib import Path
 from earmark.audio.frame_store import FrameStore
 from earmark.datasets.workspace import Split, Workspace
 from earmark.evaluation import evaluate
-from earmark.examples import examples_of
-from earmark.model_card import ModelCard, write_card
-from earmark.networks import load_network
+from earmark.networks.examples import examples_of
+from earmark.networks.model_card import ModelCard, write_card
+from earmark.networks.saved import load_network
 from earmark.runs.parameters import NetworkParams
 from earmark.scoring import readable_clips, score_clips
 

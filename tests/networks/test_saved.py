@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from earmark.audio.frame_store import FrameStore, write_store
 from earmark.errors import EarmarkError
-from earmark.networks import (
+from earmark.networks.saved import (
     AnyNetwork,
     Stack,
     build,

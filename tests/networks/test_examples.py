@@ -9,8 +9,8 @@ import torch
 
 from earmark.audio.frame_store import write_store
 from earmark.errors import EarmarkError
-from earmark.examples import ClipExamples, Examples, check_front_end, examples_of
-from earmark.models import build_model, build_probe
+from earmark.networks.architectures import build_model, build_probe
+from earmark.networks.examples import ClipExamples, Examples, check_front_end, examples_of
 from earmark.runs.parameters import FrontEndParams, ModelParams
 from scenes import band_workspace, open_store
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from earmark.errors import EarmarkError
-from earmark.number_types import NumberTypes
+from earmark.networks.device import NumberTypes
 from earmark.runs.parameters import TrainParams
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

@@ -8,15 +8,15 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from earmark import tagging
 from earmark.audio.decode import UnreadableAudio
 from earmark.audio.front_end import log_mel, patches
 from earmark.errors import EarmarkError
-from earmark.examples import Examples
-from earmark.networks import load_network
+from earmark.networks import tagging
+from earmark.networks.examples import Examples
+from earmark.networks.saved import load_network
+from earmark.networks.tagging import Strip, Tagger, stream_patches
 from earmark.runs.parameters import ModelParams
 from earmark.scoring import score_clips
-from earmark.tagging import Strip, Tagger, stream_patches
 from scenes import band_workspace, open_store
 from sounds import CLASS_IDS, model_folder, sound, sound_workspace
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from earmark import onnx_graphs
 from earmark.audio.front_end import YAMNET, log_mel, patches
 from earmark.errors import EarmarkError
-from earmark.examples import Examples
-from earmark.model_card import ModelCard
-from earmark.models import Network, Probe, SameConv
-from earmark.networks import AnyNetwork, Stack, build
-from earmark.onnx_graphs import forward_of, make_graph, open_session, write_onnx
+from earmark.networks import onnx_export
+from earmark.networks.architectures import Network, Probe, SameConv
+from earmark.networks.examples import Examples
+from earmark.networks.model_card import ModelCard
+from earmark.networks.onnx_export import forward_of, make_graph, open_session, write_onnx
+from earmark.networks.saved import AnyNetwork, Stack, build
 from earmark.runs.parameters import FrontEndParams, ModelParams, NetworkParams
 from earmark.scoring import score_clips, sum_outputs
 from scenes import band_workspace, open_store
@@ -120,11 +120,11 @@ def test_scoring_through_the_runtime_gives_torchs_scores(
     network, examples = one_layer(), Examples(store, np.arange(5))
     opened = []
     monkeypatch.setattr(
-        onnx_graphs, "open_session", lambda *given: opened.append(1) or open_session(*given)
+        onnx_export, "open_session", lambda *given: opened.append(1) or open_session(*given)
     )
     by_torch, best = score_clips(network, examples)
     assert not opened, "a graph for 20 patches costs more than it saves"
-    monkeypatch.setattr(onnx_graphs, "WORK_WORTH_A_GRAPH", 0)
+    monkeypatch.setattr(onnx_export, "WORK_WORTH_A_GRAPH", 0)
     by_runtime, best_too = score_clips(network, examples)
     assert opened
     assert by_runtime == pytest.approx(by_torch, abs=1e-4)
@@ -133,7 +133,7 @@ def test_scoring_through_the_runtime_gives_torchs_scores(
 
 def test_without_the_runtime_torch_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    monkeypatch.setattr(onnx_graphs, "WORK_WORTH_A_GRAPH", 0)
+    monkeypatch.setattr(onnx_export, "WORK_WORTH_A_GRAPH", 0)
     forward = forward_of(one_layer(), 1_000, (96, 64))
     assert forward(torch.zeros(2, 96, 64)).shape == (2, 3)
     with pytest.raises(EarmarkError, match=r"onnxruntime.*pip install 'earmark\[onnx\]'"):
@@ -144,7 +144,7 @@ def test_a_graph_that_disagrees_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = make_graph(one_layer(1), {"patches": torch.zeros(2, 96, 64)})
-    monkeypatch.setattr(onnx_graphs, "make_graph", lambda *given: other)
+    monkeypatch.setattr(onnx_export, "make_graph", lambda *given: other)
     card = make_card(NARROW, 64, None)
     with pytest.raises(EarmarkError, match=r"p.onnx: .* from torch's.*not written"):
         write_onnx(tmp_path / "p.onnx", one_layer(0), card, with_front_end=False)

@@ -20,9 +20,9 @@ from scipy.special import expit
 from earmark.audio.decode import stream_clip
 from earmark.audio.front_end import YAMNET, log_mel, patches
 from earmark.errors import EarmarkError
-from earmark.model_card import ModelCard, read_card
-from earmark.models import Network
-from earmark.networks import Stack, load_network
+from earmark.networks.architectures import Network
+from earmark.networks.model_card import ModelCard, read_card
+from earmark.networks.saved import Stack, load_network
 from earmark.runs.parameters import FrontEndParams
 from earmark.scoring import sum_outputs
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from earmark.errors import EarmarkError
-from earmark.models import build_model, build_probe, cost
+from earmark.networks.architectures import build_model, build_probe, cost
 from earmark.runs.parameters import ModelParams
 
 MOBILENET = ModelParams(architecture="mobilenet_v1")

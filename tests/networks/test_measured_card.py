@@ -8,10 +8,10 @@ import pytest
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.evaluation import METRICS, evaluate
-from earmark.examples import Examples
-from earmark.measured_card import named_metrics, write_measured_card
-from earmark.model_card import read_card
-from earmark.networks import build, load_network, write_network
+from earmark.networks.examples import Examples
+from earmark.networks.measured_card import named_metrics, write_measured_card
+from earmark.networks.model_card import read_card
+from earmark.networks.saved import build, load_network, write_network
 from earmark.runs.parameters import ModelParams, NetworkParams
 from earmark.scoring import readable_clips, score_clips
 from scenes import CLASS_IDS, band_workspace, open_store
