@@ -36,8 +36,8 @@ from earmark.labels.ontology import Ontology
 from earmark.runs.artefacts import write_json
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import NetworkParams, SweepParams
-from earmark.scoring import write_scores
 from earmark.students import Student, students
+from earmark.training.teacher import write_scores
 
 GOAL_SECONDS, GOAL_MB = 300.0, 2_000.0
 N_CLASSES = 6

@@ -30,7 +30,7 @@ from earmark.networks.architectures import Network, build_model
 from earmark.networks.onnx_export import WORK_WORTH_A_GRAPH, Forward, forward_of, runtime_forward
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import ModelParams
-from earmark.scoring import CACHED_PATCHES
+from earmark.training.teacher import CACHED_PATCHES
 
 GOAL = 2.1
 N_CLASSES = 527

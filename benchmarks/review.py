@@ -48,8 +48,8 @@ from earmark.runs.parameters import (
     TrainParams,
 )
 from earmark.sampling import Queue, item_id, make_queue
-from earmark.scoring import Scores, cross_fit
 from earmark.sweep import run_sweep
+from earmark.training.teacher import Scores, cross_fit
 
 N_JUDGEMENTS = (100, 500, 2_000)
 POINTS = (0, 1, 2, 5)

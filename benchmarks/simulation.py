@@ -58,9 +58,9 @@ from earmark.runs.parameters import (
     SceneParams,
     TrainParams,
 )
-from earmark.scoring import Scores, cross_fit
 from earmark.strategies import BASELINE, parse_strategy
 from earmark.students import Student, combine, student_scores, train_students
+from earmark.training.teacher import Scores, cross_fit
 from simulation_figures import flags_figure, gains_figure
 from simulation_summary import (
     Run,

@@ -28,13 +28,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from earmark import train as loop
 from earmark.audio.frame_store import FrameStore
-from earmark.loading import Loader
 from earmark.networks.saved import n_students
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
-from earmark.supervision import TrainingSet
+from earmark.training import loop as loop
+from earmark.training.loading import Loader
+from earmark.training.supervision import TrainingSet
 from training import METER, make_labels, make_masks, make_patches
 
 N_CLIPS = 64

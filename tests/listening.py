@@ -16,7 +16,7 @@ from earmark.pipeline import scored_labels
 from earmark.review.desk import Desk, open_desk
 from earmark.runs.parameters import Recipe, ReportParams, ReviewParams
 from earmark.sampling import make_queue, write_queue
-from earmark.scoring import Scores, write_scores
+from earmark.training.teacher import Scores, write_scores
 
 RATE_HZ = 16_000
 TONES_HZ = {"hum": 220, "siren": 900, "whistle": 2500}

@@ -16,7 +16,7 @@ from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
-from earmark.scoring import Scores, cross_fit
+from earmark.training.teacher import Scores, cross_fit
 
 CLASS_IDS = ("low", "middle", "high")
 PROBE = NetworkParams(

@@ -11,13 +11,13 @@ from earmark.assessment import METRICS, Basis, bases, find_bases, logits_of, mar
 from earmark.datasets.workspace import Split, Workspace
 from earmark.evaluation import evaluate
 from earmark.flags.flag import ignored, thresholds
-from earmark.held_out import score_held_out
 from earmark.relabel import relabel, write_relabelled
 from earmark.runs.parameters import CompareParams, SweepParams
-from earmark.scoring import Scores, readable_clips
 from earmark.strategies import parse_strategy
 from earmark.students import Student, TrainSet, student_scores, students, train_students
 from earmark.sweep import run_sweep
+from earmark.training.held_out import score_held_out
+from earmark.training.teacher import Scores, readable_clips
 from reviews import judgement, table
 from scenes import FOLDS, ONE, PROBE, open_store, scored_workspace
 

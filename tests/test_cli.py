@@ -16,7 +16,7 @@ import soundfile
 
 from earmark import cli
 from earmark.runs import artefacts
-from earmark.scoring import write_scores
+from earmark.training.teacher import write_scores
 from scenes import band_workspace
 
 RECIPE = """

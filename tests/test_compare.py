@@ -17,9 +17,9 @@ from earmark.errors import EarmarkError
 from earmark.intervals import Draws
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import CompareParams, Recipe
-from earmark.scoring import Scores
 from earmark.strategies import BASELINE, parse_strategy
 from earmark.students import Student, combine
+from earmark.training.teacher import Scores
 from made_up import Page
 from scenes import FOLDS, ONE, PROBE, band_workspace, scored_workspace
 

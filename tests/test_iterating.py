@@ -8,8 +8,8 @@ import pytest
 from earmark.errors import EarmarkError
 from earmark.iterating import one_point, run_rounds
 from earmark.runs.parameters import CompareParams
-from earmark.scoring import Scores
 from earmark.sweep import by_seed
+from earmark.training.teacher import Scores
 from scenes import FOLDS, ONE, PROBE, scored_workspace
 
 PARAMS = CompareParams(seeds=(0, 1), n_resamples=100)

@@ -19,7 +19,7 @@ from earmark.networks.onnx_export import open_session
 from earmark.networks.tagging import Tagger
 from earmark.runs.artefacts import read_table, write_table
 from earmark.runs.parameters import ModelParams, read_recipe
-from earmark.scoring import Scores
+from earmark.training.teacher import Scores
 from made_up_onnx import loudness, mean_of_patches
 from scenes import band_workspace, open_store
 from sounds import ONTOLOGY, model_folder, sound, sound_workspace

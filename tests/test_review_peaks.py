@@ -13,7 +13,7 @@ from earmark.datasets.workspace import Workspace
 from earmark.review.peaks import Peaks, find_peaks
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, Recipe, TrainParams
-from earmark.scoring import Scores, cross_fit
+from earmark.training.teacher import Scores, cross_fit
 from listening import RECIPE, tone_workspace
 
 SMALL = NetworkParams(

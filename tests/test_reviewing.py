@@ -20,7 +20,7 @@ from earmark.reviewing import open_store, prepare_queue, review_app
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import Recipe
 from earmark.sampling import read_queue
-from earmark.scoring import Scores, write_scores
+from earmark.training.teacher import Scores, write_scores
 from reviews import answer_all
 from scenes import FOLDS, PROBE, band_workspace, scored_workspace
 

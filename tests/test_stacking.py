@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from earmark.batches import Batch
 from earmark.datasets.workspace import Workspace
-from earmark.loading import Loaded, Loader
 from earmark.networks.model_card import read_card
 from earmark.networks.saved import load_network
 from earmark.runs.artefacts import read_table
 from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
-from earmark.scoring import Scores
 from earmark.strategies import BASELINE, parse_strategy
 from earmark.students import Student, combine, student_scores, train_students
+from earmark.training.batches import Batch
+from earmark.training.loading import Loaded, Loader
+from earmark.training.teacher import Scores
 from scenes import ONE, PROBE, scored_workspace
 
 CNN = NetworkParams(

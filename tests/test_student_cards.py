@@ -9,10 +9,10 @@ from earmark.datasets.workspace import Workspace
 from earmark.evaluation import evaluate
 from earmark.networks.model_card import ModelCard, read_card
 from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
-from earmark.scoring import readable_clips
 from earmark.strategies import BASELINE, parse_strategy
 from earmark.student_cards import write_student_cards
 from earmark.students import Student, combine, student_scores, train_students
+from earmark.training.teacher import readable_clips
 from scenes import ONE, PROBE, open_store, scored_workspace
 
 CNN = NetworkParams(

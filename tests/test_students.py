@@ -21,7 +21,6 @@ from earmark.runs.parameters import (
     TrainParams,
 )
 from earmark.runs.progress import SILENT, Progress
-from earmark.scoring import Scores, cross_fit
 from earmark.strategies import parse_strategy
 from earmark.students import (
     Student,
@@ -33,8 +32,9 @@ from earmark.students import (
     students,
     train_students,
 )
-from earmark.supervision import TrainingSet
-from earmark.train import train
+from earmark.training.loop import train
+from earmark.training.supervision import TrainingSet
+from earmark.training.teacher import Scores, cross_fit
 from scenes import band_workspace, open_store
 
 PROBE = NetworkParams(

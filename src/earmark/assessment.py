@@ -19,7 +19,6 @@ from earmark.datasets.label_versions import CORRECTED, has_corrected, read_label
 from earmark.datasets.workspace import Split, Workspace
 from earmark.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
 from earmark.flags.flag import ignored, thresholds
-from earmark.held_out import can_score, score_held_out
 from earmark.intervals import Draws, resample_weights, with_seeds
 from earmark.labels.label_set import LabelSet
 from earmark.metrics import lwlrap, mean_over_classes, resampled_lwlrap_per_class
@@ -28,8 +27,9 @@ from earmark.relabel import read_relabelled
 from earmark.runs.engine import LOCAL, Engine, Task
 from earmark.runs.parameters import CompareParams, CrossFitParams, SweepParams
 from earmark.runs.progress import SILENT, Meter, Progress
-from earmark.scoring import Scores, readable_clips
 from earmark.students import EVALUATED_SPLITS, Student, student_scores
+from earmark.training.held_out import can_score, score_held_out
+from earmark.training.teacher import Scores, readable_clips
 
 METRICS = (*BOOTSTRAP_METRICS, "lwlrap_calibrated", "lwlrap_fitted")
 """What students are measured by.

@@ -347,17 +347,17 @@ def train(
     """
     from contextlib import nullcontext
 
-    from earmark import replicas
     from earmark.audio.frame_store import FrameStore
     from earmark.datasets.workspace import Workspace
     from earmark.networks.examples import check_front_end, examples_of
     from earmark.networks.measured_card import write_measured_card
     from earmark.runs.progress import SILENT, Display
     from earmark.runs.ray_training import train_together
-    from earmark.scoring import readable_clips, training_task, tune_set
-    from earmark.supervision import AsLabelled, TrainingSet
-    from earmark.train import n_examples_in_all
-    from earmark.train import train as train_network
+    from earmark.training import replicas
+    from earmark.training.loop import n_examples_in_all
+    from earmark.training.loop import train as train_network
+    from earmark.training.supervision import AsLabelled, TrainingSet
+    from earmark.training.teacher import readable_clips, training_task, tune_set
 
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     store = FrameStore.open(workspace.frames_folder)
@@ -461,7 +461,7 @@ def evaluate(
     """Measure d', lwlrap and average precision of a folder of scores against labels."""
     from earmark.evaluation import evaluate as measure
     from earmark.labels.label_set import LabelSet
-    from earmark.scoring import Scores
+    from earmark.training.teacher import Scores
 
     opened = Scores.open(scores)
     known = LabelSet.read(labels, class_ids=opened.class_ids)

@@ -27,10 +27,10 @@ from earmark.runs.artefacts import read_table, write_table
 from earmark.runs.engine import LOCAL, Engine
 from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams
 from earmark.runs.progress import SILENT, Progress
-from earmark.scoring import Scores
 from earmark.strategies import BASELINE, Strategy, parse_strategy
 from earmark.students import Student, combine
 from earmark.sweep import Row, by_seed, measured, train_and_mark
+from earmark.training.teacher import Scores
 
 PER_CLASS = {
     "d_prime_explicit": "d_prime_explicit",

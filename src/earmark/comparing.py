@@ -31,7 +31,7 @@ from earmark.runs.progress import Display, Progress
 
 if TYPE_CHECKING:
     from earmark.datasets.workspace import Workspace
-    from earmark.scoring import Scores
+    from earmark.training.teacher import Scores
 
 compare_app = typer.Typer()
 

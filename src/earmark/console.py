@@ -15,7 +15,7 @@ from earmark.runs.ray import RayEngine
 
 if TYPE_CHECKING:
     from earmark.datasets.workspace import Workspace
-    from earmark.scoring import Scores
+    from earmark.training.teacher import Scores
 
 Work = Annotated[Path, typer.Argument(help="The workspace folder.", metavar="WORK")]
 WorkOption = Annotated[Path, typer.Option("--work", help="The workspace folder to write.")]
@@ -74,7 +74,7 @@ def chosen_recipe(work: Path, recipe: str | None) -> Recipe:
 def open_scored(work: Path, recipe: str | None) -> tuple[Workspace, Recipe, Scores]:
     """Open a workspace, the recipe asked for, and its teacher's scores of the train split."""
     from earmark.datasets.workspace import Workspace
-    from earmark.scoring import Scores
+    from earmark.training.teacher import Scores
 
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     return workspace, chosen, Scores.open(workspace.scores_folder(chosen.teacher.name))

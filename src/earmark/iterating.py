@@ -21,11 +21,11 @@ from earmark.runs.artefacts import write_table
 from earmark.runs.engine import LOCAL, Engine
 from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams
 from earmark.runs.progress import SILENT, Progress
-from earmark.scoring import Scores, cross_fit
 from earmark.strategies import Strategy, parse_strategy
 from earmark.student_cards import write_student_cards
 from earmark.students import Student, TrainSet, combine, train_students
 from earmark.sweep import by_seed, measured
+from earmark.training.teacher import Scores, cross_fit
 
 
 def run_rounds(

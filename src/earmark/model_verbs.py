@@ -153,7 +153,7 @@ def _score_by_network(
     workspace: Any, recipe: Recipe, in_sample: bool, engine: Engine
 ) -> dict[str, Any]:
     from earmark.runs.progress import Display
-    from earmark.scoring import cross_fit
+    from earmark.training.teacher import cross_fit
 
     check_frames(workspace, recipe)
     in_sample = in_sample or recipe.cross_fit.in_sample
@@ -173,10 +173,10 @@ def _score_by_onnx(
     as_json: bool,
 ) -> dict[str, Any]:
     """Score with an ONNX model, and say how it was understood."""
-    from earmark.foreign_scoring import score_by_teacher
     from earmark.networks.onnx_model import ForeignModel
     from earmark.runs.progress import Display
     from earmark.runs.tables import first_few
+    from earmark.training.onnx_teacher import score_by_teacher
 
     kind = _choice("--input", options["input_kind"], ("waveforms", "patches"))
     scale = _choice("--scale", options["scale"], ("logits", "probabilities"))

@@ -25,8 +25,6 @@ from earmark.errors import EarmarkError, nearest
 from earmark.evaluation import judge_flags
 from earmark.flags.flag import Thresholds, flag, survey, thresholds
 from earmark.heard import HeardFlag
-from earmark.held_out import held_out_folder
-from earmark.history import read_histories
 from earmark.labels.label_set import LabelSet
 from earmark.relabel import read_relabelled, without_cleared
 from earmark.report import ReportContents, write_report
@@ -34,9 +32,11 @@ from earmark.runs.artefacts import read_table, write_json, write_table
 from earmark.runs.engine import LOCAL, Engine
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, Recipe, digest, read_recipe
 from earmark.runs.progress import SILENT, Progress
-from earmark.scoring import Scores, cross_fit, readable_clips
 from earmark.sweep import SweepResults, is_swept, read_sweep, run_sweep
 from earmark.tables import class_summary
+from earmark.training.held_out import held_out_folder
+from earmark.training.history import read_histories
+from earmark.training.teacher import Scores, cross_fit, readable_clips
 
 N_HEARD_CLASSES = 4
 """Classes whose flags can be heard where the recipe names none."""

@@ -222,10 +222,10 @@ def prepare_queue(
 
     Without ``params`` a queue that is there is taken as it is.
     """
-    from earmark.held_out import score_held_out
     from earmark.pipeline import scored_labels
     from earmark.runs.artefacts import read_json
     from earmark.sampling import make_queue, read_queue, write_queue
+    from earmark.training.held_out import score_held_out
 
     sealed = workspace.review_folder / "queue.json"
     if params is None and sealed.exists():

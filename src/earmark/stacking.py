@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio.frame_store import FrameStore
-from earmark.history import forget_history, split_history, write_history
 from earmark.labels.ontology import Ontology
 from earmark.networks.examples import examples_of
 from earmark.networks.model_card import StudentCard, write_card
@@ -25,10 +24,11 @@ from earmark.runs.artefacts import is_current
 from earmark.runs.engine import Task
 from earmark.runs.parameters import NetworkParams, digest
 from earmark.runs.progress import Meter
-from earmark.scoring import MadeBy, score_clips, training_task, write_scores
-from earmark.supervision import TrainingSet
-from earmark.train import train
-from earmark.treatments import Told, Treated
+from earmark.training.history import forget_history, split_history, write_history
+from earmark.training.loop import train
+from earmark.training.supervision import TrainingSet
+from earmark.training.teacher import MadeBy, score_clips, training_task, write_scores
+from earmark.training.treatments import Told, Treated
 
 
 @dataclass(frozen=True)

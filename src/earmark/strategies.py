@@ -70,12 +70,12 @@ POINTS: dict[str, tuple[float, ...]] = {
 }
 """Operating points of policies and losses, mildest first, where none are given.
 
-What they mean: see :func:`earmark.flags.flag.flag` and :func:`earmark.rivals.make_loss`. A policy
-that is not listed has one point, 1.
+What they mean: see :func:`earmark.flags.flag.flag` and :func:`earmark.training.rivals.make_loss`.
+A policy that is not listed has one point, 1.
 """
 
 LOSS_NAMES = ("ll-r", "ll-ct", "ll-cp", "splc", "hill", "asl", "an-ls", "em")
-"""The rivals in :data:`earmark.rivals.LOSSES`, named here for those who do without torch."""
+"""The rivals in :mod:`earmark.training.rivals`, named here for those who do without torch."""
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,11 @@ from earmark.runs.artefacts import write_aside
 from earmark.runs.engine import LOCAL, Engine, LocalEngine
 from earmark.runs.parameters import NetworkParams, SweepParams, digest
 from earmark.runs.progress import SILENT, Progress
-from earmark.scoring import ReadableClips, Scores, readable_clips, tune_set
 from earmark.stacking import Place, StackSet, write_cards
 from earmark.strategies import BASELINE, Strategy, TrainingLabels, parse_strategy
-from earmark.supervision import TrainingSet
-from earmark.treatments import Flags, FlagSources, ScoresFile, Told, Treated, find_flags
+from earmark.training.supervision import TrainingSet
+from earmark.training.teacher import ReadableClips, Scores, readable_clips, tune_set
+from earmark.training.treatments import Flags, FlagSources, ScoresFile, Told, Treated, find_flags
 
 EVALUATED_SPLITS: tuple[Split, ...] = ("tune", "eval")
 

@@ -19,9 +19,9 @@ from earmark.runs.artefacts import read_table, write_table
 from earmark.runs.engine import LOCAL, Engine
 from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams, SweepParams
 from earmark.runs.progress import SILENT, Progress
-from earmark.scoring import Scores
 from earmark.student_cards import write_student_cards
 from earmark.students import Student, students, train_students
+from earmark.training.teacher import Scores
 
 Row = dict[str, str | int | float | None]
 """One row of a result table, by column."""

@@ -13,7 +13,7 @@ from earmark.networks.measured_card import named_metrics, write_measured_card
 from earmark.networks.model_card import read_card
 from earmark.networks.saved import build, load_network, write_network
 from earmark.runs.parameters import ModelParams, NetworkParams
-from earmark.scoring import readable_clips, score_clips
+from earmark.training.teacher import readable_clips, score_clips
 from scenes import CLASS_IDS, band_workspace, open_store
 from sounds import model_folder
 

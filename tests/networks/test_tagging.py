@@ -16,7 +16,7 @@ from earmark.networks.examples import Examples
 from earmark.networks.saved import load_network
 from earmark.networks.tagging import Strip, Tagger, stream_patches
 from earmark.runs.parameters import ModelParams
-from earmark.scoring import score_clips
+from earmark.training.teacher import score_clips
 from scenes import band_workspace, open_store
 from sounds import CLASS_IDS, model_folder, sound, sound_workspace
 

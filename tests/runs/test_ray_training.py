@@ -15,9 +15,9 @@ from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
 from earmark.runs.progress import Meter
 from earmark.runs.ray import RayEngine
 from earmark.runs.ray_training import train_together
-from earmark.scoring import readable_clips, training_task
-from earmark.supervision import AsLabelled, TrainingSet
-from earmark.train import train
+from earmark.training.loop import train
+from earmark.training.supervision import AsLabelled, TrainingSet
+from earmark.training.teacher import readable_clips, training_task
 from scenes import band_workspace, open_store
 from tasks import Counter
 
@@ -33,7 +33,7 @@ NETWORK = NetworkParams(
 
 def killed_once(deed: Path, meter: Meter, **given: object) -> None:
     """Train, and end the second process in the middle of the second epoch."""
-    from earmark import replicas
+    from earmark.training import replicas
 
     if not replicas.is_first() and not deed.exists():
         meter = _Killer(deed)

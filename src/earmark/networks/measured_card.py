@@ -13,7 +13,7 @@ from earmark.networks.examples import examples_of
 from earmark.networks.model_card import ModelCard, write_card
 from earmark.networks.saved import load_network
 from earmark.runs.parameters import NetworkParams
-from earmark.scoring import readable_clips, score_clips
+from earmark.training.teacher import readable_clips, score_clips
 
 
 def write_measured_card(

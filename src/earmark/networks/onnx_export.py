@@ -61,8 +61,8 @@ class WaveformNetwork(nn.Module):
     def forward(self, waveforms: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits [clip, patch, class] of waveforms [clip, sample], and [clip, class].
 
-        The logit of a clip is that of its mean output over patches, as in :mod:`earmark.scoring`.
-        A stack has the student as first axis.
+        The logit of a clip is that of its mean output over patches, as in
+        :mod:`earmark.training.teacher`. A stack has the student as first axis.
         """
         patches = self.front_end(waveforms).unfold(1, *self._patch)  # [clip, patch, band, frame]
         logits = self.network(patches.transpose(2, 3).flatten(0, 1))

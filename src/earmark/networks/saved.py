@@ -15,13 +15,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from earmark import replicas
 from earmark.audio.frame_store import FrameStore
 from earmark.errors import EarmarkError
 from earmark.networks.architectures import Network, Probe, build_model, build_probe
 from earmark.networks.model_card import FrameKind, NetworkMeta, make_again, read_meta, read_params
 from earmark.runs.artefacts import write_aside, write_json
 from earmark.runs.parameters import ModelParams, NetworkParams, digest
+from earmark.training import replicas
 
 
 class Stack(nn.Module):

@@ -24,7 +24,7 @@ from earmark.networks.architectures import Network
 from earmark.networks.model_card import ModelCard, read_card
 from earmark.networks.saved import Stack, load_network
 from earmark.runs.parameters import FrontEndParams
-from earmark.scoring import sum_outputs
+from earmark.training.teacher import sum_outputs
 
 PATCHES_AT_ONCE = 64
 """Patches computed at a time: half a minute."""

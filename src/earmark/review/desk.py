@@ -30,7 +30,7 @@ from earmark.runs.artefacts import read_json
 from earmark.runs.parameters import Params, Recipe, digest
 from earmark.runs.progress import SILENT, Progress
 from earmark.sampling import Queue, block_plan, blocks_of
-from earmark.scoring import Scores
+from earmark.training.teacher import Scores
 
 NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "interval_high"))
 

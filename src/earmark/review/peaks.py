@@ -23,7 +23,7 @@ from earmark.labels.splits import folds
 from earmark.runs.artefacts import is_current, read_table, write_json, write_table
 from earmark.runs.parameters import FrontEndParams, NetworkParams, Recipe, digest
 from earmark.runs.progress import SILENT, Progress
-from earmark.scoring import ReadableClips, Scores, readable_clips
+from earmark.training.teacher import ReadableClips, Scores, readable_clips
 
 N_PEAKS = 6
 """Peaks of a clip that the page tours through, the best included."""

@@ -4,7 +4,8 @@ Teacher and student are the same :func:`train` on different supervision. A run i
 parameters, its data and its seed: which examples make up a batch, how they are augmented, and what
 dropout drops, depends on (seed, epoch, step) alone. So a run that was killed continues to the very
 weights that it would have reached, and students of one seed see the same examples in the same
-order from the same initial weights. Several processes share each batch (:mod:`earmark.replicas`).
+order from the same initial weights. Several processes share each batch
+(:mod:`earmark.training.replicas`).
 
 An example is a patch of log-mel frames for the convolutional networks, and a whole clip for the
 probes. Students of one sweep train in a stack on the same batches, each as if it were alone:
@@ -26,13 +27,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earmark import replicas
 from earmark.audio.frame_store import FrameStore
-from earmark.batches import Plan
-from earmark.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
 from earmark.errors import EarmarkError, Stopped
-from earmark.history import Course, open_course, write_history
-from earmark.loading import Loaded, Loader
 from earmark.losses import Moment, by_student, norms
 from earmark.networks.architectures import Probe
 from earmark.networks.device import NumberTypes
@@ -49,7 +45,12 @@ from earmark.networks.saved import (
 from earmark.runs.artefacts import is_current
 from earmark.runs.parameters import NetworkParams, TrainParams
 from earmark.runs.progress import Meter
-from earmark.supervision import Remembering, TrainingSet, class_balance
+from earmark.training import replicas
+from earmark.training.batches import Plan
+from earmark.training.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
+from earmark.training.history import Course, open_course, write_history
+from earmark.training.loading import Loaded, Loader
+from earmark.training.supervision import Remembering, TrainingSet, class_balance
 
 MEMORY_ERRORS = (torch.OutOfMemoryError, MemoryError, RuntimeError)
 """What torch raises for want of memory; a RuntimeError may mean anything else."""

@@ -15,7 +15,7 @@ from earmark.networks.examples import ClipExamples, Examples
 from earmark.runs.artefacts import write_table
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
-from earmark.scoring import (
+from earmark.training.teacher import (
     Scores,
     cross_fit,
     readable_clips,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
 from earmark.losses import Moment, Targets
-from earmark.rivals import LOSSES, PermanentCorrection, largest, make_loss
 from earmark.strategies import LOSS_NAMES
+from earmark.training.rivals import LOSSES, PermanentCorrection, largest, make_loss
 
 FIRST, SECOND, THIRD = (Moment(epoch, 0, 1) for epoch in range(3))
 LOG2 = math.log(2)

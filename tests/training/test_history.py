@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from earmark.history import (
+from earmark.runs.artefacts import read_table
+from earmark.training.history import (
     forget_history,
     open_course,
     read_histories,
     split_history,
     write_history,
 )
-from earmark.runs.artefacts import read_table
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:

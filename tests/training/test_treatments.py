@@ -15,7 +15,7 @@ from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.losses import Moment
 from earmark.strategies import KNOBS
-from earmark.treatments import (
+from earmark.training.treatments import (
     Flags,
     FlagSources,
     ScoresFile,

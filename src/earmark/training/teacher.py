@@ -34,8 +34,8 @@ from earmark.runs.artefacts import write_table as write_parquet
 from earmark.runs.engine import LOCAL, Engine, Task
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, digest
 from earmark.runs.progress import SILENT, Meter, Progress
-from earmark.supervision import AsLabelled, Supervision, TrainingSet
-from earmark.train import n_examples_in_all, train
+from earmark.training.loop import n_examples_in_all, train
+from earmark.training.supervision import AsLabelled, Supervision, TrainingSet
 
 BATCH_EXAMPLES = 256
 """Clips scored at once, or patches on a GPU."""
@@ -255,7 +255,7 @@ def readable_clips(
 
 @dataclass(frozen=True)
 class TuneSet:
-    """The tune split as the exam of networks in training (:class:`earmark.supervision.Exam`)."""
+    """The tune split as the exam of networks in training (see ``supervision.Exam``)."""
 
     model: ModelParams
     frames_folder: Path

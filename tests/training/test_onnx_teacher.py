@@ -7,13 +7,13 @@ import polars as pl
 import pytest
 import soundfile
 
-from earmark import foreign_scoring
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.flags.flag import flag, thresholds
-from earmark.foreign_scoring import TeacherScores, score_by_teacher
 from earmark.networks.onnx_model import ForeignModel
 from earmark.runs.engine import LocalEngine
+from earmark.training import onnx_teacher
+from earmark.training.onnx_teacher import TeacherScores, score_by_teacher
 from made_up_onnx import loudness, mean_of_patches
 from scenes import band_workspace, open_store
 from sounds import CLASS_IDS, sound, sound_workspace
@@ -92,7 +92,7 @@ def test_the_best_part_of_a_clip_is_a_patch_of_the_store(tmp_path: Path) -> None
 def test_scores_are_found_again_and_parts_survive_an_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreign_scoring, "CLIPS_PER_PART", 8)
+    monkeypatch.setattr(onnx_teacher, "CLIPS_PER_PART", 8)
     workspace = band_workspace(tmp_path / "w", n_clips=30)  # 20 to train on
     model, mapped = mean_of_patches(tmp_path / "m.onnx"), class_map(tmp_path, (0, "low"))
     whole = np.array(score(workspace, model, mapped, out_of_fold=True).scores.logits)
@@ -104,8 +104,8 @@ def test_scores_are_found_again_and_parts_survive_an_interrupt(
             raise KeyboardInterrupt
         return original(teacher, clip, *rest)
 
-    original = foreign_scoring._clip_score
-    monkeypatch.setattr(foreign_scoring, "_clip_score", interrupted)
+    original = onnx_teacher._clip_score
+    monkeypatch.setattr(onnx_teacher, "_clip_score", interrupted)
     assert np.array_equal(
         score(workspace, model, mapped, out_of_fold=True).scores.logits, whole, equal_nan=True
     )

@@ -24,9 +24,9 @@ from earmark.networks.saved import AnyNetwork
 from earmark.runs.artefacts import read_json, read_table
 from earmark.runs.parameters import ModelParams, NetworkParams, SpecAugmentParams, TrainParams
 from earmark.runs.progress import SILENT
-from earmark.scoring import readable_clips, tune_set
-from earmark.supervision import AsLabelled, TrainingSet
-from earmark.train import train
+from earmark.training.loop import train
+from earmark.training.supervision import AsLabelled, TrainingSet
+from earmark.training.teacher import readable_clips, tune_set
 from scenes import CLASS_IDS, band_workspace, open_store
 
 TINY = NetworkParams(

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.held_out import score_held_out, teacher_folders
 from earmark.networks.examples import examples_of
 from earmark.networks.saved import load_network
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
-from earmark.scoring import cross_fit, readable_clips, score_clips
+from earmark.training.held_out import score_held_out, teacher_folders
+from earmark.training.teacher import cross_fit, readable_clips, score_clips
 from scenes import band_workspace, open_store
 
 TEACHER = NetworkParams(

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
-from earmark import replicas
 from earmark.datasets.workspace import Workspace
 from earmark.runs.artefacts import read_table
 from earmark.runs.parameters import (
@@ -25,9 +24,10 @@ from earmark.runs.parameters import (
     read_recipe,
 )
 from earmark.runs.progress import SILENT, Meter
-from earmark.scoring import readable_clips, tune_set
-from earmark.supervision import AsLabelled, TrainingSet
-from earmark.train import train
+from earmark.training import replicas
+from earmark.training.loop import train
+from earmark.training.supervision import AsLabelled, TrainingSet
+from earmark.training.teacher import readable_clips, tune_set
 from scenes import band_workspace, open_store
 
 FEW_THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}

@@ -21,10 +21,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from earmark import replicas
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.networks.saved import AnyNetwork
 from earmark.runs.artefacts import write_aside
+from earmark.training import replicas
 
 SAVED_AS_THEY_ARE = (
     "average",
@@ -68,7 +68,7 @@ class Run:
     n_waits: list[int] = field(default_factory=list)
     """Epochs since each student's best."""
     remembered: dict[str, Tensor] = field(default_factory=dict)
-    """What a :class:`earmark.supervision.Remembering` supervision must not forget."""
+    """What a :class:`earmark.training.supervision.Remembering` supervision must not forget."""
     saved_at: float = field(default_factory=time.monotonic)
 
 

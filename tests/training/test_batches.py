@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.batches import EpochOrder, Plan, learning_rate
 from earmark.errors import EarmarkError
 from earmark.runs.parameters import TrainParams
+from earmark.training.batches import EpochOrder, Plan, learning_rate
 
 PER_CLIP = np.array([3, 1, 0, 4])
 

@@ -2,7 +2,7 @@
 
 What comes out (logits or probabilities) is told from the model's first outputs, and can be said. A
 clip's score is the mean output over whatever parts the model hears it in, stored as a logit, as in
-:mod:`earmark.scoring`. Classes that the model lacks are unscored: NaN, never flagged.
+:mod:`earmark.training.teacher`. Classes that the model lacks are unscored: NaN, never flagged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,13 @@ from earmark.runs.engine import LOCAL, Engine, Task
 from earmark.runs.parameters import digest
 from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
 from earmark.scores.scale import Scale, write_logits
-from earmark.scoring import ReadableClips, Scores, readable_clips, sum_outputs, write_scores
+from earmark.training.teacher import (
+    ReadableClips,
+    Scores,
+    readable_clips,
+    sum_outputs,
+    write_scores,
+)
 
 TRIED_CLIPS = 8
 """Clips whose outputs tell probabilities from logits."""

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from earmark import supervision
 from earmark.labels.label_set import LabelSet
 from earmark.runs.parameters import NetworkParams, TrainParams
-from earmark.supervision import AsLabelled, TrainingSet, class_balance
+from earmark.training import supervision
+from earmark.training.supervision import AsLabelled, TrainingSet, class_balance
 from scenes import band_workspace
 
 

@@ -26,10 +26,10 @@ from earmark.flags.flag import flag, thresholds
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.losses import Moment, Targets
-from earmark.rivals import Loss, PermanentCorrection, make_loss
 from earmark.runs.parameters import digest
 from earmark.strategies import BY_PERCENT, KNOBS, Treatment
-from earmark.supervision import EVERYBODY
+from earmark.training.rivals import Loss, PermanentCorrection, make_loss
+from earmark.training.supervision import EVERYBODY
 
 
 @dataclass(frozen=True)

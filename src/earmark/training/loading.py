@@ -13,14 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earmark import replicas
-from earmark.augment import Mix, hidden_stripes, masked_patches
-from earmark.batches import Batch
 from earmark.errors import EarmarkError
 from earmark.losses import Targets
 from earmark.networks.examples import ClipExamples, Examples
 from earmark.runs.parameters import TrainParams
-from earmark.supervision import Supervision
+from earmark.training import replicas
+from earmark.training.augment import Mix, hidden_stripes, masked_patches
+from earmark.training.batches import Batch
+from earmark.training.supervision import Supervision
 
 N_AHEAD = 2
 """Batches that wait for the network; more would only take memory."""

@@ -22,7 +22,7 @@ from earmark.runs.artefacts import is_current
 from earmark.runs.engine import LOCAL, Engine, Task
 from earmark.runs.parameters import CrossFitParams, digest
 from earmark.runs.progress import SILENT, Meter, Progress
-from earmark.scoring import Scores, readable_clips, score_clips, write_scores
+from earmark.training.teacher import Scores, readable_clips, score_clips, write_scores
 
 
 def score_held_out(

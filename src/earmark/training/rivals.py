@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, distributed
 from torch.nn.functional import logsigmoid, softplus
 
-from earmark import replicas
 from earmark.errors import EarmarkError
 from earmark.losses import Moment, Targets, bce_entries
+from earmark.training import replicas
 
 SPLC_GAMMA, SPLC_MARGIN = 2.0, 1.0
 HILL_LAMBDA, HILL_MARGIN, HILL_GAMMA = 1.5, 1.0, 2.0

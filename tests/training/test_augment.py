@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.augment import Mix, hidden_stripes, masked_patches
 from earmark.losses import Targets
 from earmark.runs.parameters import SpecAugmentParams
+from earmark.training.augment import Mix, hidden_stripes, masked_patches
 
 EXPLICIT_POSITIVE, EXPLICIT_NEGATIVE, IMPLICIT, IGNORED = (1, 1, 0), (0, 1, 0), (0, 1, 1), (0, 0, 1)
 """Target, weight and whether implicit."""

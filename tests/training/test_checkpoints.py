@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from earmark.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.networks.architectures import build_probe
 from earmark.runs.parameters import ModelParams
+from earmark.training.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
 from scenes import band_workspace
 
 
