@@ -26,17 +26,17 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from earmark.assessment import Basis, mark_students
 from earmark.audio.frame_store import write_store
 from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
+from earmark.experiments.marks import Basis, mark_students
+from earmark.experiments.students import Student, students
 from earmark.intervals import Draws, resample_weights, with_seeds
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.artefacts import write_json
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import NetworkParams, SweepParams
-from earmark.students import Student, students
 from earmark.training.teacher import write_scores
 
 GOAL_SECONDS, GOAL_MB = 300.0, 2_000.0

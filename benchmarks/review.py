@@ -30,6 +30,7 @@ import polars as pl
 from earmark.audio.frame_store import write_store
 from earmark.datasets.synthetic.hiding import hide, n_missing
 from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, derive_workspace, write_dataset
+from earmark.experiments.sweep import run_sweep
 from earmark.flags.flag import flag
 from earmark.judgement_files import NAMESPACE
 from earmark.judgements import Judgement, JudgementStore
@@ -48,7 +49,6 @@ from earmark.runs.parameters import (
     TrainParams,
 )
 from earmark.sampling import Queue, item_id, make_queue
-from earmark.sweep import run_sweep
 from earmark.training.teacher import Scores, cross_fit
 
 N_JUDGEMENTS = (100, 500, 2_000)

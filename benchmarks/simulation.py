@@ -41,6 +41,8 @@ from earmark.datasets.synthetic import scenes
 from earmark.datasets.synthetic.hiding import hide
 from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, derive_workspace, write_dataset
 from earmark.evaluation import evaluate, judge_flags
+from earmark.experiments.strategies import BASELINE, parse_strategy
+from earmark.experiments.students import Student, combine, student_scores, train_students
 from earmark.figures import write_figure
 from earmark.flags.flag import ignored, thresholds
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
@@ -58,8 +60,6 @@ from earmark.runs.parameters import (
     SceneParams,
     TrainParams,
 )
-from earmark.strategies import BASELINE, parse_strategy
-from earmark.students import Student, combine, student_scores, train_students
 from earmark.training.teacher import Scores, cross_fit
 from simulation_figures import flags_figure, gains_figure
 from simulation_summary import (

@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
+from earmark.experiments.sweep import read_sweep
 from earmark.pipeline import find_recipe, run
 from earmark.runs.engine import LocalEngine
-from earmark.sweep import read_sweep
 from small_recipe import SMALL
 
 

@@ -21,8 +21,8 @@ def comparison_figure(
 ) -> Figure:
     """Draw every strategy's difference from the baseline on eval, one panel for each metric.
 
-    ``choices`` is the table of :class:`earmark.compare.Comparison`; bars are 90 % intervals over
-    clips and seeds. Each student and train set has a colour and a marker.
+    ``choices`` is the table of :class:`earmark.experiments.compare.Comparison`; bars are 90 %
+    intervals over clips and seeds. Each student and train set has a colour and a marker.
     """
     rows = choices.filter((pl.col("labels") == labels) & (pl.col("strategy") != "baseline"))
     if rows.is_empty():

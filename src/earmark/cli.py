@@ -430,8 +430,8 @@ def sweep(
 
     With ``--labels corrected`` also on the labels that judgements corrected, alone and ignoring.
     """
+    from earmark.experiments.sweep import run_sweep
     from earmark.runs.progress import Display
-    from earmark.sweep import run_sweep
 
     if labels not in (None, "given", "corrected"):
         raise EarmarkError(f"--labels is given or corrected, got {labels!r}")

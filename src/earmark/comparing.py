@@ -60,7 +60,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare strategies: points chosen on tune, differences on eval with honest intervals."""
-    from earmark.compare import run_compare
+    from earmark.experiments.compare import run_compare
 
     with _open_bench(work, recipe, workers, engine) as bench:
         params = _params(bench.recipe, strategy, points, seeds, choose_by)
@@ -91,7 +91,7 @@ def iterate(
     as_json: AsJson = False,
 ) -> None:
     """Let students become teachers for some rounds, and measure every round."""
-    from earmark.iterating import run_rounds
+    from earmark.experiments.rounds import run_rounds
 
     with _open_bench(work, recipe, workers, engine) as bench:
         curve = run_rounds(

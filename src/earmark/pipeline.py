@@ -23,6 +23,7 @@ from earmark.datasets.synthetic import scenes
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, nearest
 from earmark.evaluation import judge_flags
+from earmark.experiments.sweep import SweepResults, is_swept, read_sweep, run_sweep
 from earmark.flags.flag import Thresholds, flag, survey, thresholds
 from earmark.heard import HeardFlag
 from earmark.labels.label_set import LabelSet
@@ -32,7 +33,6 @@ from earmark.runs.artefacts import read_table, write_json, write_table
 from earmark.runs.engine import LOCAL, Engine
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, Recipe, digest, read_recipe
 from earmark.runs.progress import SILENT, Progress
-from earmark.sweep import SweepResults, is_swept, read_sweep, run_sweep
 from earmark.tables import class_summary
 from earmark.training.held_out import held_out_folder
 from earmark.training.history import read_histories

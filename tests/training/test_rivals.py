@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
+from earmark.experiments.strategies import LOSS_NAMES
 from earmark.losses import Moment, Targets
-from earmark.strategies import LOSS_NAMES
 from earmark.training.rivals import LOSSES, PermanentCorrection, largest, make_loss
 
 FIRST, SECOND, THIRD = (Moment(epoch, 0, 1) for epoch in range(3))

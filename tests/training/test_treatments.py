@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
+from earmark.experiments.strategies import KNOBS
 from earmark.flags.flag import flag
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.losses import Moment
-from earmark.strategies import KNOBS
 from earmark.training.treatments import (
     Flags,
     FlagSources,

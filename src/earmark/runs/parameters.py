@@ -245,7 +245,7 @@ class CompareParams(Params):
         "mask", "soft", "weight", "flip", "distil", "random",
         "adjust", "mask+adjust", "soft+adjust",
     )  # fmt: skip
-    """By name (see :mod:`earmark.strategies`), with ``@`` and points of their own where wanted."""
+    """By name (see :mod:`earmark.experiments.strategies`), with ``@`` and points where wanted."""
     discard_percents: tuple[float, ...] = (0.1, 0.5, 1, 2, 5, 10)
     """Operating points of the strategies that go by per cent."""
     train_sets: dict[str, float] = {"train": 1.0}

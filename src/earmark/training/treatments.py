@@ -2,7 +2,7 @@
 
 A flagged label is one that scores above its class's threshold, or one of a list. Neither a label
 set nor a matrix of targets is ever copied: a batch reads its scores from disk and compares. See
-:mod:`earmark.strategies` for the names of policies, treatments and losses.
+:mod:`earmark.experiments.strategies` for the names of policies, treatments and losses.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from scipy.special import expit
 from torch import Tensor
 
 from earmark.errors import EarmarkError
+from earmark.experiments.strategies import BY_PERCENT, KNOBS, Treatment
 from earmark.flags.flag import flag, thresholds
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.losses import Moment, Targets
 from earmark.runs.parameters import digest
-from earmark.strategies import BY_PERCENT, KNOBS, Treatment
 from earmark.training.rivals import Loss, PermanentCorrection, make_loss
 from earmark.training.supervision import EVERYBODY
 

@@ -19,17 +19,17 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from earmark.assessment import METRICS, Basis, MarkBook
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
+from earmark.experiments.marks import METRICS, Basis, MarkBook
+from earmark.experiments.strategies import BASELINE, Strategy, parse_strategy
+from earmark.experiments.students import Student, combine
+from earmark.experiments.sweep import Row, by_seed, measured, train_and_mark
 from earmark.intervals import Draws, holm, mildest_within_one_error, over_classes, p_value
 from earmark.runs.artefacts import read_table, write_table
 from earmark.runs.engine import LOCAL, Engine
 from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams
 from earmark.runs.progress import SILENT, Progress
-from earmark.strategies import BASELINE, Strategy, parse_strategy
-from earmark.students import Student, combine
-from earmark.sweep import Row, by_seed, measured, train_and_mark
 from earmark.training.teacher import Scores
 
 PER_CLASS = {
@@ -75,7 +75,7 @@ def run_compare(
 ) -> Comparison:
     """Train every strategy's students, measure them, choose points, and write the tables.
 
-    For ``scores`` and ``cross_fit`` see :func:`earmark.sweep.train_and_mark`.
+    For ``scores`` and ``cross_fit`` see :func:`earmark.experiments.sweep.train_and_mark`.
     """
     strategies = [parse_strategy(text, params.discard_percents) for text in params.strategies]
     _check(workspace, strategies)

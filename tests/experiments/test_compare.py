@@ -9,16 +9,16 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from earmark.assessment import METRICS, Basis, MarkBook, Marks
 from earmark.cli import app
-from earmark.compare import compare, read_comparison, run_compare, with_holm
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
+from earmark.experiments.compare import compare, read_comparison, run_compare, with_holm
+from earmark.experiments.marks import METRICS, Basis, MarkBook, Marks
+from earmark.experiments.strategies import BASELINE, parse_strategy
+from earmark.experiments.students import Student, combine
 from earmark.intervals import Draws
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import CompareParams, Recipe
-from earmark.strategies import BASELINE, parse_strategy
-from earmark.students import Student, combine
 from earmark.training.teacher import Scores
 from made_up import Page
 from scenes import FOLDS, ONE, PROBE, band_workspace, scored_workspace

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from earmark.assessment import METRICS, Basis, MarkBook, find_bases, mark_students
 from earmark.datasets.workspace import Workspace
+from earmark.experiments.marks import METRICS, Basis, MarkBook, find_bases, mark_students
+from earmark.experiments.student_cards import write_student_cards
+from earmark.experiments.students import Student, students, train_students
 from earmark.intervals import Draws
 from earmark.runs.artefacts import read_table, write_table
 from earmark.runs.engine import LOCAL, Engine
 from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams, SweepParams
 from earmark.runs.progress import SILENT, Progress
-from earmark.student_cards import write_student_cards
-from earmark.students import Student, students, train_students
 from earmark.training.teacher import Scores
 
 Row = dict[str, str | int | float | None]
@@ -78,7 +78,7 @@ def train_and_mark(
     """Train the students that are not there yet, and measure them all by every kind of labels.
 
     ``scores`` are the teacher's of the train split, made with ``cross_fit``. What students are
-    held against, see :func:`earmark.assessment.find_bases`.
+    held against, see :func:`earmark.experiments.marks.find_bases`.
     """
     against = find_bases(workspace, params, scores, cross_fit, engine=engine, progress=progress)
     train_students(

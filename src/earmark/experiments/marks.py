@@ -18,6 +18,7 @@ from earmark.audio.frame_store import FrameStore
 from earmark.datasets.label_versions import CORRECTED, has_corrected, read_labels
 from earmark.datasets.workspace import Split, Workspace
 from earmark.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
+from earmark.experiments.students import EVALUATED_SPLITS, Student, student_scores
 from earmark.flags.flag import ignored, thresholds
 from earmark.intervals import Draws, resample_weights, with_seeds
 from earmark.labels.label_set import LabelSet
@@ -27,7 +28,6 @@ from earmark.relabel import read_relabelled
 from earmark.runs.engine import LOCAL, Engine, Task
 from earmark.runs.parameters import CompareParams, CrossFitParams, SweepParams
 from earmark.runs.progress import SILENT, Meter, Progress
-from earmark.students import EVALUATED_SPLITS, Student, student_scores
 from earmark.training.held_out import can_score, score_held_out
 from earmark.training.teacher import Scores, readable_clips
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from earmark.datasets.workspace import Workspace
+from earmark.experiments.strategies import BASELINE, parse_strategy
+from earmark.experiments.students import Student, combine, student_scores, train_students
 from earmark.networks.model_card import read_card
 from earmark.networks.saved import load_network
 from earmark.runs.artefacts import read_table
 from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
-from earmark.strategies import BASELINE, parse_strategy
-from earmark.students import Student, combine, student_scores, train_students
 from earmark.training.batches import Batch
 from earmark.training.loading import Loaded, Loader
 from earmark.training.teacher import Scores

@@ -10,6 +10,17 @@ import torch
 
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
+from earmark.experiments.strategies import parse_strategy
+from earmark.experiments.students import (
+    Student,
+    TrainSet,
+    combine,
+    n_within,
+    stacks,
+    student_scores,
+    students,
+    train_students,
+)
 from earmark.networks.architectures import cost
 from earmark.networks.model_card import read_card
 from earmark.runs.engine import Engine, LocalEngine, Task
@@ -21,17 +32,6 @@ from earmark.runs.parameters import (
     TrainParams,
 )
 from earmark.runs.progress import SILENT, Progress
-from earmark.strategies import parse_strategy
-from earmark.students import (
-    Student,
-    TrainSet,
-    combine,
-    n_within,
-    stacks,
-    student_scores,
-    students,
-    train_students,
-)
 from earmark.training.loop import train
 from earmark.training.supervision import TrainingSet
 from earmark.training.teacher import Scores, cross_fit

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from earmark.errors import EarmarkError
+from earmark.experiments.strategies import BASELINE, parse_strategy
 from earmark.flags.flag import POLICIES
-from earmark.strategies import BASELINE, parse_strategy
 
 PERCENTS = [0, 0.5, 2]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from earmark.assessment import MarkBook
 from earmark.datasets.workspace import Workspace
+from earmark.experiments.marks import MarkBook
+from earmark.experiments.students import Student, student_scores
 from earmark.networks.measured_card import named_metrics
 from earmark.networks.model_card import StudentCard, read_card, write_card
-from earmark.students import Student, student_scores
 
 
 def write_student_cards(workspace: Workspace, book: MarkBook) -> None:

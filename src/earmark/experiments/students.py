@@ -23,6 +23,8 @@ from earmark.audio.frame_store import FrameStore
 from earmark.datasets.label_versions import read_labels
 from earmark.datasets.workspace import Split, Workspace
 from earmark.errors import EarmarkError
+from earmark.experiments.stacks import Place, StackSet, write_cards
+from earmark.experiments.strategies import BASELINE, Strategy, TrainingLabels, parse_strategy
 from earmark.labels.label_set import LabelSet
 from earmark.labels.splits import subset
 from earmark.networks.architectures import cost
@@ -30,8 +32,6 @@ from earmark.runs.artefacts import write_aside
 from earmark.runs.engine import LOCAL, Engine, LocalEngine
 from earmark.runs.parameters import NetworkParams, SweepParams, digest
 from earmark.runs.progress import SILENT, Progress
-from earmark.stacking import Place, StackSet, write_cards
-from earmark.strategies import BASELINE, Strategy, TrainingLabels, parse_strategy
 from earmark.training.supervision import TrainingSet
 from earmark.training.teacher import ReadableClips, Scores, readable_clips, tune_set
 from earmark.training.treatments import Flags, FlagSources, ScoresFile, Told, Treated, find_flags
@@ -50,7 +50,7 @@ class Student:
     """A network told about its labels by one strategy at one operating point.
 
     ``round`` counts how often students have become teachers before (see
-    :mod:`earmark.iterating`).
+    :mod:`earmark.experiments.rounds`).
     """
 
     network: NetworkParams

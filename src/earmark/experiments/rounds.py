@@ -12,19 +12,19 @@ from dataclasses import replace
 
 import polars as pl
 
-from earmark.assessment import METRICS, find_bases, mark_students
 from earmark.audio.frame_store import FrameStore
-from earmark.compare import identify
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
+from earmark.experiments.compare import identify
+from earmark.experiments.marks import METRICS, find_bases, mark_students
+from earmark.experiments.strategies import Strategy, parse_strategy
+from earmark.experiments.student_cards import write_student_cards
+from earmark.experiments.students import Student, TrainSet, combine, train_students
+from earmark.experiments.sweep import by_seed, measured
 from earmark.runs.artefacts import write_table
 from earmark.runs.engine import LOCAL, Engine
 from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams
 from earmark.runs.progress import SILENT, Progress
-from earmark.strategies import Strategy, parse_strategy
-from earmark.student_cards import write_student_cards
-from earmark.students import Student, TrainSet, combine, train_students
-from earmark.sweep import by_seed, measured
 from earmark.training.teacher import Scores, cross_fit
 
 
@@ -43,9 +43,9 @@ def run_rounds(
     """Let students become teachers for some rounds; write and return the curve per round.
 
     ``strategy`` names one operating point, such as ``mask@1``; ``scores`` are the first teacher's
-    of the train split. Columns: those of :func:`earmark.compare.identify`, round (0: the first
-    teacher's flags), and those of :func:`earmark.sweep.measured`; differences are from the
-    baseline.
+    of the train split. Columns: those of :func:`earmark.experiments.compare.identify`, round (0:
+    the first teacher's flags), and those of :func:`earmark.experiments.sweep.measured`;
+    differences are from the baseline.
     """
     chosen, point = one_point(strategy, params)
     against = find_bases(workspace, params, scores, folds, engine=engine, progress=progress)

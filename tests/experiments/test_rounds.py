@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.iterating import one_point, run_rounds
+from earmark.experiments.rounds import one_point, run_rounds
+from earmark.experiments.sweep import by_seed
 from earmark.runs.parameters import CompareParams
-from earmark.sweep import by_seed
 from earmark.training.teacher import Scores
 from scenes import FOLDS, ONE, PROBE, scored_workspace
 

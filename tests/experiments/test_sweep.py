@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 from earmark.datasets.workspace import Workspace
+from earmark.experiments.students import student_scores, students
+from earmark.experiments.sweep import read_sweep, run_sweep
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import SweepParams
-from earmark.students import student_scores, students
-from earmark.sweep import read_sweep, run_sweep
 from scenes import CLASS_IDS, FOLDS, ONE, PROBE, scored_workspace
 
 SWEEP = SweepParams(
