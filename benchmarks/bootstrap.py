@@ -28,12 +28,12 @@ from rich.table import Table
 
 from earmark.audio.frame_store import write_store
 from earmark.datasets.workspace import Workspace, write_dataset
-from earmark.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
 from earmark.experiments.marks import Basis, mark_students
 from earmark.experiments.students import Student, students
-from earmark.intervals import Draws, resample_weights, with_seeds
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
+from earmark.metrics.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
+from earmark.metrics.intervals import Draws, resample_weights, with_seeds
 from earmark.runs.artefacts import write_json
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import NetworkParams, SweepParams

@@ -29,7 +29,8 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from earmark import evaluation, intervals, metrics
+from earmark import metrics
+from earmark.metrics import evaluation, intervals
 from earmark.runs.artefacts import write_json
 
 Metric = Callable[[], NDArray[np.float64]]

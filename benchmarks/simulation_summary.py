@@ -10,7 +10,7 @@ import polars as pl
 from scipy.stats import t as student_t
 
 from earmark.figures import METRIC_NAMES
-from earmark.intervals import holm
+from earmark.metrics.intervals import holm
 
 METRICS = ("lwlrap", "lwlrap_calibrated", "d_prime_all", "map")
 """Measured by the complete labels."""

@@ -87,9 +87,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from earmark import losses, metrics
     from earmark.errors import EarmarkError, EarmarkWarning
-    from earmark.evaluation import evaluate
     from earmark.flags.flag import Thresholds, flag, ignored, thresholds
     from earmark.labels.label_set import LabelSet
+    from earmark.metrics.evaluation import evaluate
     from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 
 __version__ = "0.1.0"
@@ -114,7 +114,7 @@ _HOMES = {
     "EarmarkWarning": "errors",
     "LabelSet": "labels.label_set",
     "Thresholds": "flags.flag",
-    "evaluate": "evaluation",
+    "evaluate": "metrics.evaluation",
     "flag": "flags.flag",
     "ignored": "flags.flag",
     "thresholds": "flags.flag",

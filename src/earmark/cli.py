@@ -459,8 +459,8 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure d', lwlrap and average precision of a folder of scores against labels."""
-    from earmark.evaluation import evaluate as measure
     from earmark.labels.label_set import LabelSet
+    from earmark.metrics.evaluation import evaluate as measure
     from earmark.training.teacher import Scores
 
     opened = Scores.open(scores)

@@ -22,11 +22,11 @@ from earmark.datasets.extraction import extract_frames
 from earmark.datasets.synthetic import scenes
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, nearest
-from earmark.evaluation import judge_flags
 from earmark.experiments.sweep import SweepResults, is_swept, read_sweep, run_sweep
 from earmark.flags.flag import Thresholds, flag, survey, thresholds
 from earmark.heard import HeardFlag
 from earmark.labels.label_set import LabelSet
+from earmark.metrics.evaluation import judge_flags
 from earmark.relabel import read_relabelled, without_cleared
 from earmark.report import ReportContents, write_report
 from earmark.runs.artefacts import read_table, write_json, write_table

@@ -12,10 +12,10 @@ import polars as pl
 from earmark import figures
 from earmark.errors import EarmarkError
 from earmark.figures import METRIC_NAMES, mean_over_seeds
-from earmark.intervals import Interval
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.metrics import wilson_interval
+from earmark.metrics.intervals import Interval
 from earmark.runs.artefacts import write_table, write_text
 from earmark.verdict import (
     Verdict,

@@ -16,7 +16,7 @@ import polars as pl
 
 from earmark.errors import EarmarkError
 from earmark.figures import count_seeds, mean_over_seeds, within_class_metric
-from earmark.intervals import Interval
+from earmark.metrics.intervals import Interval
 
 Answer = Literal["Yes", "Only in part", "Unsure", "No", "Unknown"]
 """Whether ignoring labels helped; see :attr:`Verdict.answer`."""

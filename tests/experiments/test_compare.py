@@ -16,7 +16,7 @@ from earmark.experiments.compare import compare, read_comparison, run_compare, w
 from earmark.experiments.marks import METRICS, Basis, MarkBook, Marks
 from earmark.experiments.strategies import BASELINE, parse_strategy
 from earmark.experiments.students import Student, combine
-from earmark.intervals import Draws
+from earmark.metrics.intervals import Draws
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import CompareParams, Recipe
 from earmark.training.teacher import Scores

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from earmark.datasets.workspace import Workspace
-from earmark.evaluation import evaluate
 from earmark.experiments.marks import MarkBook, bases, mark_students
 from earmark.experiments.strategies import BASELINE, parse_strategy
 from earmark.experiments.student_cards import write_student_cards
 from earmark.experiments.students import Student, combine, student_scores, train_students
+from earmark.metrics.evaluation import evaluate
 from earmark.networks.model_card import ModelCard, read_card
 from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
 from earmark.training.teacher import readable_clips

@@ -7,7 +7,7 @@ import pytest
 
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.evaluation import METRICS, evaluate
+from earmark.metrics.evaluation import METRICS, evaluate
 from earmark.networks.examples import Examples
 from earmark.networks.measured_card import named_metrics, write_measured_card
 from earmark.networks.model_card import read_card

@@ -17,13 +17,18 @@ from numpy.typing import NDArray
 from earmark.audio.frame_store import FrameStore
 from earmark.datasets.label_versions import CORRECTED, has_corrected, read_labels
 from earmark.datasets.workspace import Split, Workspace
-from earmark.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
 from earmark.experiments.students import EVALUATED_SPLITS, Student, student_scores
 from earmark.flags.flag import ignored, thresholds
-from earmark.intervals import Draws, resample_weights, with_seeds
 from earmark.labels.label_set import LabelSet
 from earmark.metrics import lwlrap, mean_over_classes, resampled_lwlrap_per_class
-from earmark.offsets import apply_offset, fit_class_offsets, fit_prior_offset, smoothed_priors
+from earmark.metrics.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
+from earmark.metrics.intervals import Draws, resample_weights, with_seeds
+from earmark.metrics.prior_offsets import (
+    apply_offset,
+    fit_class_offsets,
+    fit_prior_offset,
+    smoothed_priors,
+)
 from earmark.relabel import read_relabelled
 from earmark.runs.engine import LOCAL, Engine, Task
 from earmark.runs.parameters import CompareParams, CrossFitParams, SweepParams
@@ -35,7 +40,8 @@ METRICS = (*BOOTSTRAP_METRICS, "lwlrap_calibrated", "lwlrap_fitted")
 """What students are measured by.
 
 ``lwlrap_calibrated`` gives every student its best prior offset z_c - tau * log(prior_c) on
-``tune``, ``lwlrap_fitted`` a fitted offset for each class (see :mod:`earmark.offsets`).
+``tune``, ``lwlrap_fitted`` a fitted offset for each class (see
+:mod:`earmark.metrics.prior_offsets`).
 """
 
 STUDENTS_PER_TASK = 6

@@ -16,7 +16,7 @@ from earmark.datasets.workspace import Workspace
 from earmark.experiments.marks import METRICS, Basis, MarkBook, find_bases, mark_students
 from earmark.experiments.student_cards import write_student_cards
 from earmark.experiments.students import Student, students, train_students
-from earmark.intervals import Draws
+from earmark.metrics.intervals import Draws
 from earmark.runs.artefacts import read_table, write_table
 from earmark.runs.engine import LOCAL, Engine
 from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams, SweepParams

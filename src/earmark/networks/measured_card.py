@@ -8,7 +8,7 @@ from pathlib import Path
 
 from earmark.audio.frame_store import FrameStore
 from earmark.datasets.workspace import Split, Workspace
-from earmark.evaluation import evaluate
+from earmark.metrics.evaluation import evaluate
 from earmark.networks.examples import examples_of
 from earmark.networks.model_card import ModelCard, write_card
 from earmark.networks.saved import load_network
@@ -21,7 +21,7 @@ def write_measured_card(
 ) -> ModelCard:
     """Measure a finished network on a split, and write its card with the results.
 
-    The metrics are those of :data:`earmark.evaluation.METRICS`, named after the split
+    The metrics are those of :data:`earmark.metrics.evaluation.METRICS`, named after the split
     (``tune_lwlrap``), those that could be measured; none where the split has no clips, or the
     folder holds a stack of students.
     """

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark import intervals, metrics
+from earmark import metrics
 from earmark.errors import EarmarkError
-from earmark.evaluation import bootstrap, evaluate
-from earmark.intervals import Draws, holm, mildest_within_one_error, p_value, with_seeds
+from earmark.metrics import intervals
+from earmark.metrics.evaluation import bootstrap, evaluate
+from earmark.metrics.intervals import Draws, holm, mildest_within_one_error, p_value, with_seeds
 
 
 def test_resamples_draw_as_many_clips_as_there_are() -> None:

@@ -18,11 +18,23 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from earmark import metrics
 from earmark.errors import EarmarkError
 from earmark.flags.flag import Thresholds, ignored
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
-from earmark.metrics import Floats, Negatives, mean_over_classes
+from earmark.metrics.lwlrap import (
+    lwlrap_label_weighted,
+    lwlrap_per_class,
+    resampled_lwlrap_per_class,
+)
+from earmark.metrics.matrices import Floats, mean_over_classes
+from earmark.metrics.within_class import (
+    Negatives,
+    Resampled,
+    auc_per_class,
+    average_precision_per_class,
+    d_prime,
+    resampled_auc_and_ap,
+)
 
 METRICS = (
     "d_prime_explicit",
@@ -79,7 +91,7 @@ def evaluate(
     n_negatives = {"explicit": table["n_negatives"], "all": pl.Series(counted.n_negatives)}
     return Evaluation(
         per_class=table,
-        overall=_overall(table, metrics.lwlrap_label_weighted(matrix, counted.ranked)),
+        overall=_overall(table, lwlrap_label_weighted(matrix, counted.ranked)),
         n_without_positives=int((table["n_positives"] == 0).sum()),
         n_without_negatives={kind: int((n_negatives[kind] == 0).sum()) for kind in kinds},
         n_clipped={kind: int(table[f"auc_{kind}"].is_in([0.0, 1.0]).sum()) for kind in kinds},
@@ -94,19 +106,19 @@ def bootstrap(
 ) -> dict[str, Floats]:
     """Repeat the overall metrics on resamples: the name in :data:`BOOTSTRAP_METRICS` -> [resample].
 
-    ``weights`` [resample, clip] come from :func:`earmark.intervals.resample_weights`. A class
-    without positives or negatives in a resample is left out of that resample's mean. That depends
-    on labels and weights alone, so students that share both leave out the same classes, and
+    ``weights`` [resample, clip] come from :func:`earmark.metrics.intervals.resample_weights`. A
+    class without positives or negatives in a resample is left out of that resample's mean. That
+    depends on labels and weights alone, so students that share both leave out the same classes, and
     subtracting their arrays gives paired differences. For ``left_out`` see :func:`evaluate`.
     """
     matrix = _dense(states)
     counted = _Counted.of(matrix, scores, left_out)
-    explicit = metrics.resampled_auc_and_ap(matrix, scores, weights, "explicit")
-    every = metrics.resampled_auc_and_ap(counted.states, scores, weights, counted.negatives)
+    explicit = resampled_auc_and_ap(matrix, scores, weights, "explicit")
+    every = resampled_auc_and_ap(counted.states, scores, weights, counted.negatives)
     per_class = {
         "d_prime_explicit": _d_prime(explicit),
         "d_prime_all": _d_prime(every),
-        "lwlrap": metrics.resampled_lwlrap_per_class(matrix, counted.ranked, weights),
+        "lwlrap": resampled_lwlrap_per_class(matrix, counted.ranked, weights),
         "map": every.average_precision,
     }
     return {name: mean_over_classes(per_class[name]) for name in BOOTSTRAP_METRICS}
@@ -166,7 +178,7 @@ def _per_class(
     states: NDArray[Any], scores: ArrayLike, counted: _Counted, class_ids: list[str]
 ) -> pl.DataFrame:
     every = (counted.states, scores, counted.negatives)
-    auc_explicit, auc_all = metrics.auc_per_class(states, scores), metrics.auc_per_class(*every)
+    auc_explicit, auc_all = auc_per_class(states, scores), auc_per_class(*every)
     n_positives, n_explicit = (states > 0).sum(axis=0), (states < 0).sum(axis=0)
     return pl.DataFrame(
         {
@@ -175,11 +187,11 @@ def _per_class(
             "n_negatives": n_explicit,
             "auc_explicit": auc_explicit,
             "auc_all": auc_all,
-            "d_prime_explicit": metrics.d_prime(auc_explicit, n_positives, n_explicit),
-            "d_prime_all": metrics.d_prime(auc_all, n_positives, counted.n_negatives),
-            "lwlrap": metrics.lwlrap_per_class(states, counted.ranked),
-            "ap_explicit": metrics.average_precision_per_class(states, scores, "explicit"),
-            "ap": metrics.average_precision_per_class(*every),
+            "d_prime_explicit": d_prime(auc_explicit, n_positives, n_explicit),
+            "d_prime_all": d_prime(auc_all, n_positives, counted.n_negatives),
+            "lwlrap": lwlrap_per_class(states, counted.ranked),
+            "ap_explicit": average_precision_per_class(states, scores, "explicit"),
+            "ap": average_precision_per_class(*every),
         }
     )
 
@@ -203,11 +215,11 @@ def _overall(table: pl.DataFrame, label_weighted: float) -> dict[str, float]:
 
 def _d_prime_unclipped(mean_auc: float) -> float:
     # Infinitely many pairs leave nothing to clip; the mean is 1 only if every class is perfect.
-    return float(metrics.d_prime(mean_auc, np.inf, np.inf))
+    return float(d_prime(mean_auc, np.inf, np.inf))
 
 
-def _d_prime(resampled: metrics.Resampled) -> Floats:
-    return metrics.d_prime(resampled.auc, resampled.n_positives, resampled.n_negatives)
+def _d_prime(resampled: Resampled) -> Floats:
+    return d_prime(resampled.auc, resampled.n_positives, resampled.n_negatives)
 
 
 def _dense(states: ArrayLike | LabelSet) -> NDArray[Any]:

@@ -14,6 +14,7 @@ from sklearn import metrics as sklearn_metrics
 
 from earmark import metrics
 from earmark.errors import EarmarkError
+from earmark.metrics.lwlrap import _PAIRS_PER_BLOCK
 
 NAN = float("nan")
 
@@ -110,7 +111,7 @@ def test_lwlrap_equals_its_twin(case):
 
 def test_lwlrap_in_many_blocks_equals_its_twin():
     states, scores = random_case(1, n_clips=500, n_levels=4)
-    assert (states > 0).sum() > 2 * metrics._PAIRS_PER_BLOCK
+    assert (states > 0).sum() > 2 * _PAIRS_PER_BLOCK
     np.testing.assert_allclose(
         metrics.lwlrap_per_class(states > 0, scores), lwlrap_twin(states, scores), rtol=1e-12
     )
@@ -242,8 +243,10 @@ def test_memory_order_width_and_memory_maps_do_not_matter(tmp_path: Path, monkey
     states, scores = random_case(5, n_levels=8)
     expected = all_metrics(states, scores)
     np.save(tmp_path / "scores.npy", scores)
-    monkeypatch.setattr(metrics, "_VALUES_PER_BLOCK", 100)  # two classes at a time
-    monkeypatch.setattr(metrics, "_CLIPS_PER_BLOCK", 7)
+    monkeypatch.setattr(
+        "earmark.metrics.within_class._VALUES_PER_BLOCK", 100
+    )  # two classes at a time
+    monkeypatch.setattr("earmark.metrics.matrices._CLIPS_PER_BLOCK", 7)
     for same in (
         np.asfortranarray(scores),
         scores.astype(np.float16),
@@ -266,7 +269,7 @@ def test_double_precision_scores_keep_their_order():
 def test_nan_scores_are_named(monkeypatch):
     states, scores = random_case(6)
     scores[33, 4] = NAN
-    monkeypatch.setattr(metrics, "_CLIPS_PER_BLOCK", 10)
+    monkeypatch.setattr("earmark.metrics.matrices._CLIPS_PER_BLOCK", 10)
     for metric in (metrics.lwlrap_per_class, metrics.auc_per_class):
         with pytest.raises(EarmarkError, match=r"clip 33, class 4 .* NaN"):
             metric(states, scores)
@@ -338,7 +341,7 @@ def test_impossible_proportions_are_refused(k, n, level):
 @pytest.mark.parametrize("n_levels", [None, 5])
 @pytest.mark.parametrize("negatives", ["explicit", "all"])
 def test_resampling_equals_repeating_clips(negatives, n_levels, monkeypatch):
-    monkeypatch.setattr(metrics, "_RESAMPLES_PER_BLOCK", 4)
+    monkeypatch.setattr("earmark.metrics.matrices._RESAMPLES_PER_BLOCK", 4)
     states, scores = random_case(7, n_clips=25, n_levels=n_levels)
     weights = np.random.default_rng(8).poisson(0.6, (10, 25))
     weights[0] = 1

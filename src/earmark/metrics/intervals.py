@@ -14,9 +14,10 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from earmark.errors import EarmarkError
-from earmark.metrics import Floats, check_level, mean_over_classes
+from earmark.metrics.matrices import Floats, mean_over_classes
 
 Point = TypeVar("Point")
 
@@ -161,3 +162,32 @@ def mildest_within_one_error(points: Mapping[Point, Draws]) -> Point:
         if difference.value <= difference.error:
             return point
     raise AssertionError("the best point is within one error of itself")
+
+
+def wilson_interval(
+    n_successes: ArrayLike, n: ArrayLike, level: float = 0.9
+) -> tuple[Floats, Floats]:
+    """Return Wilson's score interval (low, high) of a proportion; the arguments broadcast.
+
+    Where nothing was tried (n = 0) nothing is known: (0, 1).
+
+    >>> [round(float(end), 3) for end in wilson_interval(8, 10)]
+    [0.541, 0.931]
+    """
+    check_level(level)
+    successes, trials = np.asarray(n_successes, np.float64), np.asarray(n, np.float64)
+    failures = trials - successes
+    if not np.all((successes >= 0) & (failures >= 0)):
+        raise EarmarkError(f"expected 0 <= n_successes <= n, got {n_successes!r} of {n!r}")
+    z = special.ndtri((1 + level) / 2)
+    centre = (successes + z**2 / 2) / (trials + z**2)
+    variance = successes * failures / np.maximum(trials, 1) + z**2 / 4
+    half_width = z * np.sqrt(variance) / (trials + z**2)
+    low = np.where(successes == 0, 0, centre - half_width)
+    return low, np.where(failures == 0, 1, centre + half_width)
+
+
+def check_level(level: float) -> None:
+    """Refuse an interval's level that is not a share between 0 and 1."""
+    if not 0 < level < 1:
+        raise EarmarkError(f"an interval's level lies between 0 and 1 (0.9 is 90 %), got {level}")

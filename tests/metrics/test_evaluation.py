@@ -3,12 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from earmark import evaluation, metrics
+from earmark import metrics
 from earmark.errors import EarmarkError
-from earmark.evaluation import judge_flags
 from earmark.flags.flag import thresholds
-from earmark.intervals import interval, resample_weights
 from earmark.labels.label_set import LabelSet
+from earmark.metrics import evaluation
+from earmark.metrics.evaluation import judge_flags
+from earmark.metrics.intervals import interval, resample_weights
 
 
 def simulated(seed: int = 0, n_clips: int = 60, n_classes: int = 6, separation: float = 1.0):

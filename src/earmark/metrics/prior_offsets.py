@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
-from earmark import metrics
 from earmark.errors import EarmarkError
-from earmark.metrics import Floats
+from earmark.metrics.lwlrap import lwlrap
+from earmark.metrics.matrices import Floats
 
 OFFSET_STRENGTHS = tuple(step / 10 for step in range(11))
 """The values of tau among which :func:`fit_prior_offset` chooses."""
@@ -66,9 +66,7 @@ def fit_prior_offset(states: ArrayLike, scores: ArrayLike, priors: ArrayLike) ->
     is_positive = np.asarray(states) > 0
     if not is_positive.any():
         raise EarmarkError("no label is positive: an offset cannot be fitted to these clips")
-    values = [
-        metrics.lwlrap(is_positive, apply_offset(scores, priors, tau)) for tau in OFFSET_STRENGTHS
-    ]
+    values = [lwlrap(is_positive, apply_offset(scores, priors, tau)) for tau in OFFSET_STRENGTHS]
     return OFFSET_STRENGTHS[int(np.argmax(values))]
 
 
