@@ -32,12 +32,13 @@ from earmark.datasets.synthetic.hiding import hide, n_missing
 from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, derive_workspace, write_dataset
 from earmark.experiments.sweep import run_sweep
 from earmark.flags.flag import flag
-from earmark.judgement_files import NAMESPACE
-from earmark.judgements import Judgement, JudgementStore
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.pipeline import scored_labels
-from earmark.relabel import relabel
+from earmark.review.judgement_files import NAMESPACE
+from earmark.review.judgements import Judgement, JudgementStore
+from earmark.review.queue import Queue, item_id, make_queue
+from earmark.review.relabel import relabel
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import (
     CrossFitParams,
@@ -48,7 +49,6 @@ from earmark.runs.parameters import (
     SweepParams,
     TrainParams,
 )
-from earmark.sampling import Queue, item_id, make_queue
 from earmark.training.teacher import Scores, cross_fit
 
 N_JUDGEMENTS = (100, 500, 2_000)

@@ -9,11 +9,11 @@ from uuid import UUID
 import numpy as np
 import polars as pl
 
-from earmark.judgements import JUDGEMENT_SCHEMA, Judgement
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
+from earmark.review.judgements import JUDGEMENT_SCHEMA, Judgement
+from earmark.review.queue import Queue, make_queue
 from earmark.runs.parameters import ReviewParams
-from earmark.sampling import Queue, make_queue
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SMALL = ReviewParams(discard_percents=(0, 5, 10, 20), flags_per_block=12, blocks_per_class=3)

@@ -9,17 +9,17 @@ import pytest
 from typer.testing import CliRunner
 
 from earmark import pipeline
-from earmark.calibration import read_calibration
 from earmark.cli import app
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.judgements import JudgementStore
-from earmark.relabel import read_relabelled, relabel
-from earmark.review.desk import open_desk
+from earmark.review.judged_chance import read_calibration
+from earmark.review.judgements import JudgementStore
+from earmark.review.queue import read_queue
+from earmark.review.relabel import read_relabelled, relabel
+from earmark.review.server.desk import open_desk
 from earmark.reviewing import open_store, prepare_queue, review_app
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import Recipe
-from earmark.sampling import read_queue
 from earmark.training.teacher import Scores, write_scores
 from reviews import answer_all
 from scenes import FOLDS, PROBE, band_workspace, scored_workspace

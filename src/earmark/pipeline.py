@@ -17,7 +17,6 @@ import polars as pl
 
 from earmark.audio.decode import read_clip
 from earmark.audio.frame_store import FrameStore
-from earmark.calibration import flag_by_judgements, read_calibration
 from earmark.datasets.extraction import extract_frames
 from earmark.datasets.synthetic import scenes
 from earmark.datasets.workspace import Workspace
@@ -27,8 +26,9 @@ from earmark.flags.flag import Thresholds, flag, survey, thresholds
 from earmark.heard import HeardFlag
 from earmark.labels.label_set import LabelSet
 from earmark.metrics.evaluation import judge_flags
-from earmark.relabel import read_relabelled, without_cleared
 from earmark.report import ReportContents, write_report
+from earmark.review.judged_chance import flag_by_judgements, read_calibration
+from earmark.review.relabel import read_relabelled, without_cleared
 from earmark.runs.artefacts import read_table, write_json, write_table
 from earmark.runs.engine import LOCAL, Engine
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, Recipe, digest, read_recipe

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from earmark.datasets.workspace import Workspace
-    from earmark.judgements import JudgementStore
-    from earmark.review.guard import Place
-    from earmark.sampling import Queue
+    from earmark.review.judgements import JudgementStore
+    from earmark.review.queue import Queue
+    from earmark.review.server.guard import Place
 
 review_app = typer.Typer()
 judgements_app = typer.Typer(help="Exchange raters' answers.", no_args_is_help=True)
@@ -60,8 +60,8 @@ def queue(
 ) -> None:
     """Draw the labels that raters will listen to, in a fixed random order with blind controls."""
     from earmark.datasets.workspace import Workspace
-    from earmark.judgement_files import write_label_studio_tasks
-    from earmark.sampling import block_plan
+    from earmark.review.judgement_files import write_label_studio_tasks
+    from earmark.review.queue import block_plan
 
     params = ReviewParams(
         classes=split_names(classes),
@@ -98,9 +98,9 @@ def review(
     import webbrowser
 
     from earmark.datasets.workspace import Workspace
-    from earmark.review.desk import open_desk
-    from earmark.review.guard import Place
-    from earmark.review.server import make_app, make_server, make_tokens, open_socket
+    from earmark.review.server.app import make_app, make_server, make_tokens, open_socket
+    from earmark.review.server.desk import open_desk
+    from earmark.review.server.guard import Place
     from earmark.runs.progress import Display
 
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
@@ -128,7 +128,7 @@ def precision(
     as_json: AsJson = False,
 ) -> None:
     """Say how many of the flags are right, by class and by band, with intervals."""
-    from earmark.precision import agreement, controls, precision_table
+    from earmark.review.flag_precision import agreement, controls, precision_table
     from earmark.runs.artefacts import write_table
 
     workspace, drawn, judgements = _open_judged(work, drop_failed_blocks)
@@ -157,8 +157,8 @@ def relabel(
     as_json: AsJson = False,
 ) -> None:
     """Write the label set that the judgements make of the labels, every change with its origin."""
-    from earmark.relabel import relabel as correct
-    from earmark.relabel import write_relabelled
+    from earmark.review.relabel import relabel as correct
+    from earmark.review.relabel import write_relabelled
 
     workspace, drawn, judgements = _open_judged(work, drop_failed_blocks)
     relabelled = correct(workspace.labels, judgements, drawn)
@@ -183,7 +183,7 @@ def export_judgements(
 ) -> None:
     """Write all answers, retractions included, as a table."""
     from earmark.datasets.workspace import Workspace
-    from earmark.judgement_files import write_judgements
+    from earmark.review.judgement_files import write_judgements
 
     with open_store(Workspace.open(work), must_exist=True) as store:
         rows = store.current() if only_current else store.rows()
@@ -202,7 +202,7 @@ def import_judgements(
 ) -> None:
     """Add answers given elsewhere; what is there already is not added twice."""
     from earmark.datasets.workspace import Workspace
-    from earmark.judgement_files import read_judgements, read_label_studio_answers
+    from earmark.review.judgement_files import read_judgements, read_label_studio_answers
 
     workspace = Workspace.open(work)
     with open_store(workspace) as store:
@@ -223,8 +223,8 @@ def prepare_queue(
     Without ``params`` a queue that is there is taken as it is.
     """
     from earmark.pipeline import scored_labels
+    from earmark.review.queue import make_queue, read_queue, write_queue
     from earmark.runs.artefacts import read_json
-    from earmark.sampling import make_queue, read_queue, write_queue
     from earmark.training.held_out import score_held_out
 
     sealed = workspace.review_folder / "queue.json"
@@ -245,7 +245,7 @@ def prepare_queue(
 
 def open_store(workspace: Workspace, *, must_exist: bool = False) -> JudgementStore:
     """Open the judgements of a workspace's review."""
-    from earmark.judgements import JudgementStore
+    from earmark.review.judgements import JudgementStore
 
     return JudgementStore(workspace.judgements_path, must_exist=must_exist)
 
@@ -286,8 +286,8 @@ def _print_addresses(place: Place, tokens: Mapping[str, str]) -> None:
 def _open_judged(work: Path, drop_failed_blocks: bool) -> tuple[Workspace, Queue, pl.DataFrame]:
     """Return the workspace, its queue and the current judgements."""
     from earmark.datasets.workspace import Workspace
-    from earmark.precision import without_failed_blocks
-    from earmark.sampling import read_queue
+    from earmark.review.flag_precision import without_failed_blocks
+    from earmark.review.queue import read_queue
 
     workspace = Workspace.open(work)
     drawn = read_queue(workspace)

@@ -13,9 +13,9 @@ import polars as pl
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from earmark.review.desk import Desk
-from earmark.review.guard import Place
-from earmark.review.server import make_app, make_server, make_tokens, open_socket
+from earmark.review.server.app import make_app, make_server, make_tokens, open_socket
+from earmark.review.server.desk import Desk
+from earmark.review.server.guard import Place
 
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 

@@ -15,9 +15,9 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from earmark.judgements import JudgementStore
-from earmark.relabel import relabel
-from earmark.review.desk import Desk
+from earmark.review.judgements import JudgementStore
+from earmark.review.relabel import relabel
+from earmark.review.server.desk import Desk
 from earmark.reviewing import review_app
 from earmark.runs.parameters import ReviewParams
 from listening import open_tones

@@ -7,7 +7,7 @@ import pytest
 from earmark.datasets.label_versions import has_corrected, read_labels
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.relabel import relabel, write_relabelled
+from earmark.review.relabel import relabel, write_relabelled
 from reviews import judgement, table
 from scenes import CLASS_IDS, band_workspace
 

@@ -14,7 +14,7 @@ from earmark.experiments.students import Student, TrainSet, student_scores, stud
 from earmark.experiments.sweep import run_sweep
 from earmark.flags.flag import ignored, thresholds
 from earmark.metrics.evaluation import evaluate
-from earmark.relabel import relabel, write_relabelled
+from earmark.review.relabel import relabel, write_relabelled
 from earmark.runs.parameters import CompareParams, SweepParams
 from earmark.training.held_out import score_held_out
 from earmark.training.teacher import Scores, readable_clips

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
-from earmark.relabel import read_relabelled
+from earmark.review.relabel import read_relabelled
 
 CORRECTED = "corrected"
 """The name under which ``earmark relabel`` writes corrected labels by default."""

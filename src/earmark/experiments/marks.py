@@ -29,7 +29,7 @@ from earmark.metrics.prior_offsets import (
     fit_prior_offset,
     smoothed_priors,
 )
-from earmark.relabel import read_relabelled
+from earmark.review.relabel import read_relabelled
 from earmark.runs.engine import LOCAL, Engine, Task
 from earmark.runs.parameters import CompareParams, CrossFitParams, SweepParams
 from earmark.runs.progress import SILENT, Meter, Progress

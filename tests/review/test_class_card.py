@@ -5,7 +5,7 @@ import polars as pl
 
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.review.cards import Card, Cards
+from earmark.review.class_card import Card, Cards
 
 ONTOLOGY = Ontology(
     ("siren", "horn", "rain"),

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
 from earmark.flags.flag import flag
-from earmark.judgements import ANSWERS, JUDGEMENT_SCHEMA
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.relabel import (
+from earmark.review.judgements import ANSWERS, JUDGEMENT_SCHEMA
+from earmark.review.queue import item_id, make_queue
+from earmark.review.relabel import (
     CHANGE_SCHEMA,
     CONFLICT_SCHEMA,
     read_relabelled,
@@ -22,7 +23,6 @@ from earmark.relabel import (
     write_relabelled,
 )
 from earmark.runs.artefacts import read_json
-from earmark.sampling import item_id, make_queue
 from reviews import SMALL, answer_all, judgement, make_scores, table
 from scenes import band_workspace
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from earmark.errors import EarmarkError
-from earmark.review.desk import Desk
-from earmark.review.guard import CONTENT_POLICY, Place
-from earmark.review.server import MAX_BODY_BYTES, make_app, make_tokens, open_socket
+from earmark.review.server.app import MAX_BODY_BYTES, make_app, make_tokens, open_socket
+from earmark.review.server.desk import Desk
+from earmark.review.server.guard import CONTENT_POLICY, Place
 from listening import open_tones
 
 PLACE = Place("127.0.0.1", 8321)

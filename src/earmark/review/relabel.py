@@ -23,11 +23,11 @@ import polars as pl
 
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, nearest
-from earmark.judgements import combine_votes
 from earmark.labels.label_set import LabelSet
+from earmark.review.judgements import combine_votes
+from earmark.review.queue import CONTROLS, Queue, item_id
 from earmark.runs.artefacts import read_json, read_table, write_json, write_table
 from earmark.runs.parameters import digest
-from earmark.sampling import CONTROLS, Queue, item_id
 
 PAIR = ["clip_id", "class_id"]
 

@@ -17,9 +17,9 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from earmark.errors import EarmarkError
-from earmark.judgements import combine_votes
 from earmark.metrics import wilson_interval
-from earmark.sampling import CONTROLS, Queue
+from earmark.review.judgements import combine_votes
+from earmark.review.queue import CONTROLS, Queue
 
 LEVEL = 0.95
 """Of every interval here, unless another is asked for."""

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
 from earmark.errors import EarmarkError
-from earmark.judgements import JUDGEMENT_SCHEMA
 from earmark.metrics import wilson_interval
-from earmark.precision import (
+from earmark.review.flag_precision import (
     agreement,
     controls,
     curve,
@@ -19,8 +18,9 @@ from earmark.precision import (
     tally,
     without_failed_blocks,
 )
+from earmark.review.judgements import JUDGEMENT_SCHEMA
+from earmark.review.queue import CONTROLS, Queue
 from earmark.runs.parameters import ReviewParams
-from earmark.sampling import CONTROLS, Queue
 from reviews import SMALL, answer_all, small_queue
 
 NOTHING = pl.DataFrame(schema=JUDGEMENT_SCHEMA)

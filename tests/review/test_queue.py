@@ -13,8 +13,7 @@ from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.runs.parameters import ReviewParams
-from earmark.sampling import (
+from earmark.review.queue import (
     CONTROLS,
     QUEUE_SCHEMA,
     block_plan,
@@ -24,6 +23,7 @@ from earmark.sampling import (
     read_queue,
     write_queue,
 )
+from earmark.runs.parameters import ReviewParams
 from reviews import SMALL, make_scores, small_queue
 
 

@@ -1,8 +1,8 @@
 """The review queue: which labels are listened to, and in what order.
 
 Raters hear blocks of one class. A block takes turns through the class's cells (see
-:mod:`earmark.strata`), each in its fixed random order, so whatever was judged when a rater stops is
-a simple random sample of every cell, and a longer queue begins like a shorter one.
+:mod:`earmark.review.strata`), each in its fixed random order, so whatever was judged when a rater
+stops is a simple random sample of every cell, and a longer queue begins like a shorter one.
 
 Among the sampled labels stand controls that look like any other item: explicit positives, explicit
 negatives where there are any, and silent repeats of an item that the rater has just answered.
@@ -22,10 +22,10 @@ from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
+from earmark.review.strata import Cells, Orders, draw, mix, ranks
 from earmark.runs.artefacts import read_json, read_table, write_json, write_table
 from earmark.runs.parameters import ReviewParams, digest
 from earmark.scores.matrix import ScoreMatrix, ScoresLike, find_unscored, open_scores
-from earmark.strata import Cells, Orders, draw, mix, ranks
 
 QUEUE_SCHEMA = pl.Schema(
     {

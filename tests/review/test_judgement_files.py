@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 
 from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
 from earmark.errors import EarmarkError
-from earmark.judgement_files import (
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
+from earmark.review.judgement_files import (
     read_judgements,
     read_label_studio_answers,
     write_judgements,
     write_label_studio_tasks,
 )
-from earmark.judgements import ANSWERS, Judgement
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
+from earmark.review.judgements import ANSWERS, Judgement
+from earmark.review.queue import Queue, item_id, make_queue
 from earmark.runs.parameters import ReviewParams
-from earmark.sampling import Queue, item_id, make_queue
 from reviews import START, judgement, table, uuid
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1, max_size=20)

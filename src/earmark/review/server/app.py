@@ -21,8 +21,8 @@ from starlette.routing import Route
 from earmark.audio.decode import UnreadableAudio
 from earmark.audio.playback import BadRange, byte_range
 from earmark.errors import EarmarkError
-from earmark.review.desk import Conflict, Desk, Posted, Unknown
-from earmark.review.guard import Guard, Place
+from earmark.review.server.desk import Conflict, Desk, Posted, Unknown
+from earmark.review.server.guard import Guard, Place
 
 MAX_BODY_BYTES = 4_096
 """A judgement takes about 350."""
@@ -101,7 +101,7 @@ def make_server(app: Starlette) -> uvicorn.Server:
 
 def _static(name: str) -> Response:
     """Return a file of the page; nothing else in the package can be named."""
-    folder = resources.files("earmark.review") / "static"
+    folder = resources.files("earmark.review.server") / "static"
     known = {entry.name: entry for entry in folder.iterdir()}
     kind = MEDIA_TYPES.get(name.rpartition(".")[2])
     if name not in known or kind is None:

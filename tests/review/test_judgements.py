@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from earmark.errors import EarmarkError
-from earmark.judgements import JUDGEMENT_SCHEMA, Judgement, JudgementStore, combine_votes
+from earmark.review.judgements import JUDGEMENT_SCHEMA, Judgement, JudgementStore, combine_votes
 from reviews import START, judgement, table, uuid
 
 N_JUDGEMENTS = 10_000

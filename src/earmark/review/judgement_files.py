@@ -21,10 +21,10 @@ from pydantic import ValidationError
 from earmark.datasets.label_studio import annotations_of, read_tasks
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, nearest
-from earmark.judgements import ANSWERS, JUDGEMENT_SCHEMA, Answer, Judgement
+from earmark.review.judgements import ANSWERS, JUDGEMENT_SCHEMA, Answer, Judgement
+from earmark.review.queue import Queue, item_id
 from earmark.runs.artefacts import write_json, write_table, write_text
 from earmark.runs.delimited import LINE, PRESENCE, read_source
-from earmark.sampling import Queue, item_id
 
 NEEDED = ("clip_id", "class_id", "answer")
 

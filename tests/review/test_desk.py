@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.judgements import Answer
-from earmark.review.desk import Conflict, Desk, Posted, Unknown, open_desk
+from earmark.review.judgements import Answer
+from earmark.review.server.desk import Conflict, Desk, Posted, Unknown, open_desk
 from earmark.runs.parameters import ReviewParams
 from listening import RECIPE, open_tones
 

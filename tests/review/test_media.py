@@ -15,7 +15,7 @@ from earmark.audio.front_end import log_mel
 from earmark.audio.pictures import MOST_COLUMNS, picture_png, seen_frames
 from earmark.datasets.extraction import extract_frames
 from earmark.datasets.workspace import Workspace
-from earmark.review.media import Media
+from earmark.review.server.media import Media
 from earmark.runs.parameters import FrontEndParams
 from listening import tone_workspace
 

@@ -5,13 +5,13 @@ import polars as pl
 import pytest
 from sklearn.isotonic import IsotonicRegression
 
-from earmark.calibration import calibrated_chance, deepest_percents, flag_by_judgements
 from earmark.errors import EarmarkError
 from earmark.flags.flag import FLAG_SCHEMA, flag
-from earmark.judgements import JUDGEMENT_SCHEMA
 from earmark.labels.ontology import Ontology
+from earmark.review.judged_chance import calibrated_chance, deepest_percents, flag_by_judgements
+from earmark.review.judgements import JUDGEMENT_SCHEMA
+from earmark.review.queue import make_queue
 from earmark.runs.parameters import ReviewParams
-from earmark.sampling import make_queue
 from reviews import SMALL, answer_all, make_scores, small_queue
 
 CENSUS = SMALL.model_copy(update={"flags_per_block": 400, "blocks_per_class": 1})

@@ -15,10 +15,10 @@ from scipy.optimize import isotonic_regression
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.flags.flag import FLAG_SCHEMA, flag, thresholds
-from earmark.judgements import JudgementStore
 from earmark.labels.label_set import LabelSet
-from earmark.precision import tally
-from earmark.sampling import Queue, read_queue
+from earmark.review.flag_precision import tally
+from earmark.review.judgements import JudgementStore
+from earmark.review.queue import Queue, read_queue
 from earmark.scores.matrix import ScoresLike, open_scores
 
 POOLED_JUDGEMENTS = 5.0

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from earmark import strata
 from earmark.labels.label_set import LabelSet
+from earmark.review import strata
+from earmark.review.strata import Cells, Orders, draw, ranks
 from earmark.scores.matrix import open_scores
-from earmark.strata import Cells, Orders, draw, ranks
 from reviews import make_scores
 
 PERCENTS = (0, 1, 5, 20)

@@ -20,16 +20,16 @@ from earmark.audio.frame_store import FrameStore
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.flags.counts import count_missing
-from earmark.judgements import ANSWERS, Answer, Judgement, JudgementStore
 from earmark.pipeline import scored_labels, scores_of
-from earmark.precision import controls, curve, precision_table
-from earmark.review.cards import Cards
-from earmark.review.media import Media
+from earmark.review.class_card import Cards
+from earmark.review.flag_precision import controls, curve, precision_table
+from earmark.review.judgements import ANSWERS, Answer, Judgement, JudgementStore
 from earmark.review.peaks import Peaks, find_peaks
+from earmark.review.queue import Queue, block_plan, blocks_of
+from earmark.review.server.media import Media
 from earmark.runs.artefacts import read_json
 from earmark.runs.parameters import Params, Recipe, digest
 from earmark.runs.progress import SILENT, Progress
-from earmark.sampling import Queue, block_plan, blocks_of
 from earmark.training.teacher import Scores
 
 NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "interval_high"))
