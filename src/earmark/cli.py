@@ -531,7 +531,7 @@ def _share_or_mean(quantile: str | None) -> float | str | None:
 
 def _print_outcome(outcome: Any, recipe: Recipe) -> None:
     """Print what a newcomer wants to see at the end of a run."""
-    from earmark.summary import summary_lines
+    from earmark.report.sentences import summary_lines
 
     print()
     for line in summary_lines(outcome.sweep.summary, outcome.judged, recipe.report.flag_percent):

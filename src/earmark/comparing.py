@@ -163,8 +163,8 @@ def _numbers(option: str, text: str) -> list[float]:
 
 def _print_choices(choices: pl.DataFrame, choose_by: str) -> None:
     """Print each strategy's worth on eval, at the point chosen on tune."""
-    from earmark.charts import bases_of
-    from earmark.comparison_tables import SHOWN_METRICS, comparison_headline, named_by_role
+    from earmark.report.charts import bases_of
+    from earmark.report.comparison_tables import SHOWN_METRICS, comparison_headline, named_by_role
 
     given = named_by_role(choices.filter(labels="given"))
     for line in given.partition_by("student", "train_set", maintain_order=True):
@@ -199,7 +199,7 @@ def _cell(row: dict[str, float]) -> str:
 
 
 def _print_rounds(curve: pl.DataFrame) -> None:
-    from earmark.comparison_tables import SHOWN_METRICS, rounds_told
+    from earmark.report.comparison_tables import SHOWN_METRICS, rounds_told
 
     table = _table(["round", *SHOWN_METRICS], "eval, labels as given")
     shown = curve.filter(split="eval", labels="given")

@@ -224,8 +224,8 @@ def _n_named(paths: list[Path], name: str) -> int:
 
 def _write_timeline(tags: Any, top: int, out: Path, n_before: int) -> Path:
     """Write the picture; files of one name from several folders are numbered."""
-    from earmark.figures import write_png
-    from earmark.timeline import timeline_figure
+    from earmark.report.figures import write_png
+    from earmark.report.timeline import timeline_figure
 
     number = f"-{n_before + 1}" if n_before else ""
     picture = out / f"{tags.path.name}{number}.png"

@@ -23,17 +23,17 @@ from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, nearest
 from earmark.experiments.sweep import SweepResults, is_swept, read_sweep, run_sweep
 from earmark.flags.flag import Thresholds, flag, survey, thresholds
-from earmark.heard import HeardFlag
 from earmark.labels.label_set import LabelSet
 from earmark.metrics.evaluation import judge_flags
-from earmark.report import ReportContents, write_report
+from earmark.report.heard import HeardFlag
+from earmark.report.page import ReportContents, write_report
+from earmark.report.tables import class_summary
 from earmark.review.judged_chance import flag_by_judgements, read_calibration
 from earmark.review.relabel import read_relabelled, without_cleared
 from earmark.runs.artefacts import read_table, write_json, write_table
 from earmark.runs.engine import LOCAL, Engine
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, Recipe, digest, read_recipe
 from earmark.runs.progress import SILENT, Progress
-from earmark.tables import class_summary
 from earmark.training.held_out import held_out_folder
 from earmark.training.history import read_histories
 from earmark.training.teacher import Scores, cross_fit, readable_clips

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from playwright.sync_api import Browser, Page
 
-from earmark import report
+from earmark.report.page import write_report
 from made_up import CURVE, make_choices, make_contents, make_courses, make_results
 
 LWLRAP = "#figure-performance-lwlrap"
@@ -23,7 +23,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
         {"discard_percent": percents, "n_flags": 100, "n_right": 50, "n_missing": 200}
     )
     contents = make_contents(results, choices=choices, courses=make_courses(), judged=judged)
-    path = report.write_report(tmp_path_factory.mktemp("report"), contents)
+    path = write_report(tmp_path_factory.mktemp("report"), contents)
     return path.as_uri()
 
 

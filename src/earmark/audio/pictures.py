@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from earmark.audio.frame_store import FrameStore
 from earmark.audio.front_end import log_mel
-from earmark.figures import log_mel_png
+from earmark.report.figures import log_mel_png
 from earmark.runs.parameters import FrontEndParams
 
 PICTURE_HEIGHT = 192

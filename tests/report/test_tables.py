@@ -3,11 +3,11 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from earmark import report
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.tables import (
+from earmark.report.page import report_tables
+from earmark.report.tables import (
     Table,
     class_changes,
     class_summary,
@@ -19,7 +19,7 @@ from earmark.tables import (
     to_latex,
     write_tables,
 )
-from earmark.verdict import verdicts
+from earmark.report.verdict import verdicts
 from made_up import CURVE, RESULTS, make_contents, make_results
 
 
@@ -79,7 +79,7 @@ def test_label_counts_are_the_supplements():
 
 def test_label_counts_refuse_a_point_that_was_not_computed():
     with pytest.raises(EarmarkError, match=r"flag_percent is 3,.*: 0, 1, 2"):
-        report.report_tables(make_contents(flag_percent=3.0))
+        report_tables(make_contents(flag_percent=3.0))
 
 
 def test_class_summary_counts_labels():
@@ -113,7 +113,7 @@ def test_group_table_by_hand():
 
 def test_groups_name_their_cutoffs():
     contents = make_contents(prior_cutoffs=(0.03, 0.07))
-    (groups,) = (table for table in report.report_tables(contents) if table.name == "groups")
+    (groups,) = (table for table in report_tables(contents) if table.name == "groups")
     assert "(small: below 0.03, large: above 0.07)" in groups.caption
     assert groups.shown["Improved"].to_list() == ["0 (0.0 %)", "0 (0.0 %)", "1 (100.0 %)"]
 
@@ -150,7 +150,7 @@ def test_every_table_is_written_as_csv_and_latex(tmp_path):
     judged = pl.DataFrame(
         {"discard_percent": [1.0], "n_flags": [10], "n_right": [8], "n_missing": [40]}
     )
-    tables = report.report_tables(make_contents(judged=judged))
+    tables = report_tables(make_contents(judged=judged))
     write_tables(tmp_path, tables)
     names = {"performance", "controls", "flags_judged", "groups", "per_class", "label_counts"}
     assert {path.name for path in tmp_path.iterdir()} == {

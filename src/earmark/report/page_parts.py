@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from earmark.charts import Chart, as_json
-from earmark.tables import Table
+from earmark.report.charts import Chart, as_json
+from earmark.report.tables import Table
 
 N_ROWS_TO_FILTER = 12
 """Rows from which a table gets a field to filter it by."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.figures import log_mel_png
-from earmark.page_parts import data_uri, text
-from earmark.verdict import number_text
+from earmark.report.figures import log_mel_png
+from earmark.report.page_parts import data_uri, text
+from earmark.report.verdict import number_text
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
 from earmark.metrics.intervals import Interval
-from earmark.verdict import Verdict, best_point, headline, noise_note, verdicts
+from earmark.report.verdict import Verdict, best_point, headline, noise_note, verdicts
 from made_up import CURVE, RESULTS, make_results
 
 

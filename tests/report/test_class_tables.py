@@ -3,7 +3,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from earmark.class_tables import class_table, show_classes
+from earmark.report.class_tables import class_table, show_classes
 
 COUNTS = pl.DataFrame(
     {"class_id": ["a", "b"], "name": ["Bird", "Rain"], "positives": [1_000, 0], "to_ignore": [5, 6]}

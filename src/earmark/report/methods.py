@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from earmark.charts import bases_of
-from earmark.figures import count_seeds
-from earmark.tables import BASIS_NAMES
+from earmark.report.charts import bases_of
+from earmark.report.figures import count_seeds
+from earmark.report.tables import BASIS_NAMES
 
 
 def methods_text(

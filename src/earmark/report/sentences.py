@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from earmark.charts import bases_of
-from earmark.comparison_tables import comparison_headline, rounds_told
 from earmark.errors import EarmarkError
-from earmark.figures import METRIC_NAMES, within_class_metric
 from earmark.metrics.intervals import Interval
-from earmark.tables import BASIS_NAMES, flags_judged_table, performance_table, ranged_text
-from earmark.verdict import Verdict, headline, noise_note, signed_text, verdicts
+from earmark.report.charts import bases_of
+from earmark.report.comparison_tables import comparison_headline, rounds_told
+from earmark.report.figures import METRIC_NAMES, within_class_metric
+from earmark.report.tables import BASIS_NAMES, flags_judged_table, performance_table, ranged_text
+from earmark.report.verdict import Verdict, headline, noise_note, signed_text, verdicts
 
 
 def sentences(

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from earmark.tables import Table
-from earmark.verdict import number_text, signed_text
+from earmark.report.tables import Table
+from earmark.report.verdict import number_text, signed_text
 
 
 def class_table(

@@ -12,14 +12,14 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from earmark.figures import (
+from earmark.report.figures import (
     METRIC_NAMES,
     PRIOR_GROUPS,
     mean_over_seeds,
     within_class_metric,
 )
-from earmark.tables import BASIS_NAMES, flags_judged_table, ranged_text
-from earmark.verdict import number_text, signed_text
+from earmark.report.tables import BASIS_NAMES, flags_judged_table, ranged_text
+from earmark.report.verdict import number_text, signed_text
 
 Row = Mapping[str, Any]
 """One row of a result table, by column."""

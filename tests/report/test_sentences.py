@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.summary import numbers_told, sentences, summary_lines
-from earmark.verdict import headline
+from earmark.report.sentences import numbers_told, sentences, summary_lines
+from earmark.report.verdict import headline
 from made_up import CURVE, RESULTS, make_choices, make_results, make_rounds
 
 CHOICES = make_choices({"baseline": 0.0, "mask": 0.03}, {"mask": 0.04})

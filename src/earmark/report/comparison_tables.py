@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from earmark.figures import METRIC_NAMES
-from earmark.tables import BASIS_NAMES, Table, named_by, ranged_text
-from earmark.verdict import (
+from earmark.report.figures import METRIC_NAMES
+from earmark.report.tables import BASIS_NAMES, Table, named_by, ranged_text
+from earmark.report.verdict import (
     ALPHA,
     Verdict,
     count_text,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from earmark.heard import HeardFlag, heard_html
+from earmark.report.heard import HeardFlag, heard_html
 from made_up import NASTY, Page, make_flags
 
 

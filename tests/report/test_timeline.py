@@ -7,9 +7,9 @@ import pytest
 import soundfile
 from PIL import Image
 
-from earmark.figures import write_png
 from earmark.networks.tagging import Tagger
-from earmark.timeline import timeline_figure
+from earmark.report.figures import write_png
+from earmark.report.timeline import timeline_figure
 from scenes import open_store
 from sounds import model_folder, sound, sound_workspace
 

@@ -61,7 +61,7 @@ def rounded(number: float) -> str:
 
 def page(findings: Findings, provenance: Mapping[str, str]) -> str:
     """Return the page as HTML."""
-    template = resources.files("earmark").joinpath("scan.html").read_text(encoding="utf-8")
+    template = resources.files("earmark.report").joinpath("scan.html").read_text(encoding="utf-8")
     told = [findings.data_told, f"{len(findings.flags):,} labels are flagged: "
             f"{findings.policy_told}.", findings.implied_told]  # fmt: skip
     warnings = "".join(f"<li>{_text(warning)}</li>" for warning in findings.warnings)

@@ -9,15 +9,14 @@ from typing import Any
 
 import polars as pl
 
-from earmark import figures
 from earmark.errors import EarmarkError
-from earmark.figures import METRIC_NAMES, mean_over_seeds
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.metrics import wilson_interval
 from earmark.metrics.intervals import Interval
-from earmark.runs.artefacts import write_table, write_text
-from earmark.verdict import (
+from earmark.report import figures
+from earmark.report.figures import METRIC_NAMES, mean_over_seeds
+from earmark.report.verdict import (
     Verdict,
     at_point,
     best_point,
@@ -25,6 +24,7 @@ from earmark.verdict import (
     number_text,
     signed_text,
 )
+from earmark.runs.artefacts import write_table, write_text
 
 TABLE_METRICS = ("d_prime_explicit", "lwlrap", "d_prime_all", "map")
 

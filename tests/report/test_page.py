@@ -11,12 +11,12 @@ import polars as pl
 import pytest
 import soundfile
 
-from earmark import report
-from earmark.comparison_tables import comparison_headline
 from earmark.errors import EarmarkError
-from earmark.page_parts import content_hash
-from earmark.tables import BASIS_NAMES
-from earmark.verdict import headline
+from earmark.report.comparison_tables import comparison_headline
+from earmark.report.page import report_tables, write_report
+from earmark.report.page_parts import content_hash
+from earmark.report.tables import BASIS_NAMES
+from earmark.report.verdict import headline
 from made_up import (
     CURVE,
     NASTY,
@@ -42,7 +42,7 @@ def test_the_page_is_well_formed_and_needs_nothing_else(tmp_path):
         results, NASTY, title=NASTY, judged=judged, heard={NASTY: make_flags(NASTY)},
         provenance={NASTY: NASTY}, courses=make_courses(),
     )  # fmt: skip
-    path = report.write_report(tmp_path / "report", contents)
+    path = write_report(tmp_path / "report", contents)
     text = path.read_text(encoding="utf-8")
     page = Page(text)
     assert path == tmp_path / "report" / "index.html"
@@ -59,7 +59,7 @@ def test_the_page_tells_its_story_in_order(tmp_path):
         {"discard_percent": [1.0], "n_flags": [10], "n_right": [8], "n_missing": [40]}
     )
     contents = make_contents(judged=judged, heard={"Bird": make_flags()})
-    text = report.write_report(tmp_path, contents).read_text(encoding="utf-8")
+    text = write_report(tmp_path, contents).read_text(encoding="utf-8")
     anchors = ["finding", "discard", "table", "judged", "classes", "counts", "listen", "methods"]
     assert re.findall(r'<section id="(\w+)">', text) == anchors
     told = Page(text).text
@@ -70,7 +70,7 @@ def test_the_page_tells_its_story_in_order(tmp_path):
 def test_comparison_rounds_and_training_join_the_page_where_they_were_run(tmp_path):
     choices = make_choices({"baseline": 0.0, "mask": 0.03}, {"mask": 0.04}, labels=BASES)
     contents = make_contents(choices=choices, rounds=make_rounds(), courses=make_courses())
-    path = report.write_report(tmp_path, contents)
+    path = write_report(tmp_path, contents)
     text = path.read_text(encoding="utf-8")
     page = Page(text)
     assert {"compared", "training"} < set(page.ids)
@@ -94,7 +94,7 @@ def test_every_kind_of_labels_is_in_figures_tables_and_words(tmp_path, labels):
     results = make_results({0.0: 0.1, 2.0: 0.2}, CURVE, labels=labels)
     choices = make_choices({"baseline": 0.0, "mask": 0.03}, {"mask": 0.04}, labels=labels)
     contents = make_contents(results, choices=choices)
-    page = Page(report.write_report(tmp_path, contents).read_text(encoding="utf-8"))
+    page = Page(write_report(tmp_path, contents).read_text(encoding="utf-8"))
     for by in labels[1:]:
         assert f"lwlrap by {BASIS_NAMES[by]} +0.030" in page.text
         assert {f"performance_{by}", f"comparison_{by}"} < set(page.ids)
@@ -105,16 +105,16 @@ def test_every_kind_of_labels_is_in_figures_tables_and_words(tmp_path, labels):
 def test_labels_that_only_tune_was_judged_by_are_not_reported(tmp_path):
     judged = make_results(CURVE, CURVE, labels=("corrected",)).filter(split="tune")
     contents = make_contents(pl.concat([RESULTS, judged]))
-    assert "performance_corrected" not in {table.name for table in report.report_tables(contents)}
+    assert "performance_corrected" not in {table.name for table in report_tables(contents)}
 
 
 def test_nothing_to_report_is_a_readable_error(tmp_path):
     with pytest.raises(EarmarkError, match="no sweep, no comparison and no rounds"):
-        report.write_report(tmp_path, replace(make_contents(), results=None, per_class=None))
+        write_report(tmp_path, replace(make_contents(), results=None, per_class=None))
 
 
 def test_the_policy_admits_this_script_and_style_alone(tmp_path):
-    text = report.write_report(tmp_path, make_contents()).read_text(encoding="utf-8")
+    text = write_report(tmp_path, make_contents()).read_text(encoding="utf-8")
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy.startswith("default-src 'none'; img-src data:; media-src data:;")
     assert "unsafe" not in policy
@@ -126,7 +126,7 @@ def test_the_policy_admits_this_script_and_style_alone(tmp_path):
 
 def test_the_class_table_holds_every_class_of_every_student(tmp_path):
     results = pl.concat(make_results(CURVE, CURVE, train_set=name) for name in ("small", "large"))
-    tables = {table.name: table for table in report.report_tables(make_contents(results))}
+    tables = {table.name: table for table in report_tables(make_contents(results))}
     shown = tables["per_class"].shown
     assert shown.columns[:3] == ["Class", "Student", "Prior"]
     assert shown["Student"].to_list() == ["net, small"] * 3 + ["net, large"] * 3
@@ -136,7 +136,7 @@ def test_the_class_table_holds_every_class_of_every_student(tmp_path):
 
 def test_flags_can_be_heard_and_seen(tmp_path):
     contents = make_contents(heard={"Bird": make_flags()})
-    text = report.write_report(tmp_path, contents).read_text(encoding="utf-8")
+    text = write_report(tmp_path, contents).read_text(encoding="utf-8")
     told = Page(text).text
     assert "score 3.21 · chance 0.90 ✓ missing label" in told
     assert "score −1.50 ✗ decoy" in told
@@ -151,7 +151,7 @@ def test_flags_can_be_heard_and_seen(tmp_path):
 
 
 def test_a_report_without_truth_controls_or_sounds_is_still_a_page(tmp_path):
-    text = report.write_report(tmp_path, make_contents()).read_text(encoding="utf-8")
+    text = write_report(tmp_path, make_contents()).read_text(encoding="utf-8")
     assert "Unsure" in Page(text).text
     assert 'id="judged"' not in text
     assert 'id="listen"' not in text
@@ -159,7 +159,7 @@ def test_a_report_without_truth_controls_or_sounds_is_still_a_page(tmp_path):
 
 def test_the_same_contents_give_the_same_page(tmp_path):
     contents = make_contents(heard={"Bird": make_flags()})
-    first, second = (report.write_report(tmp_path / name, contents) for name in ("a", "b"))
+    first, second = (write_report(tmp_path / name, contents) for name in ("a", "b"))
     assert first.read_bytes() == second.read_bytes()
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from earmark.methods import methods_text
+from earmark.report.methods import methods_text
 from made_up import CURVE, RESULTS, make_choices, make_results, make_rounds
 
 

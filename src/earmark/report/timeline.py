@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from earmark.audio.front_end import YAMNET, mel_matrix
-from earmark.figures import LOG_MEL_RANGE, STYLE, literal
 from earmark.networks.tagging import Strip, Tags
+from earmark.report.figures import LOG_MEL_RANGE, STYLE, literal
 from earmark.runs.parameters import FrontEndParams
 
 LONGEST_NAME = 28

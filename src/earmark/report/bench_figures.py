@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from earmark.errors import EarmarkError
-from earmark.figures import COLOURS, COLUMN_INCHES, MARKERS, METRIC_NAMES, STYLE, literal
+from earmark.report.figures import COLOURS, COLUMN_INCHES, MARKERS, METRIC_NAMES, STYLE, literal
 
 _PAGE_INCHES = 2 * COLUMN_INCHES
 

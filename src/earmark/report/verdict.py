@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 
 from earmark.errors import EarmarkError
-from earmark.figures import count_seeds, mean_over_seeds, within_class_metric
 from earmark.metrics.intervals import Interval
+from earmark.report.figures import count_seeds, mean_over_seeds, within_class_metric
 
 Answer = Literal["Yes", "Only in part", "Unsure", "No", "Unknown"]
 """Whether ignoring labels helped; see :attr:`Verdict.answer`."""

@@ -3,8 +3,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from earmark import bench_figures
 from earmark.errors import EarmarkError
+from earmark.report import bench_figures
 from made_up import make_choices, make_courses, make_rounds
 
 CHOICES = make_choices({"baseline": 0.0, "mask": 0.03, "hill": -0.04}, {})

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import polars as pl
 
-from earmark import figures
-from earmark.charts import bases_of
-from earmark.class_tables import class_table, show_classes
-from earmark.comparison_tables import comparison_told, show_comparison, show_rounds
-from earmark.heard import HeardFlag, heard_html
-from earmark.methods import methods_text
-from earmark.page_parts import (
+from earmark.report import figures
+from earmark.report.charts import bases_of
+from earmark.report.class_tables import class_table, show_classes
+from earmark.report.comparison_tables import comparison_told, show_comparison, show_rounds
+from earmark.report.heard import HeardFlag, heard_html
+from earmark.report.methods import methods_text
+from earmark.report.page_parts import (
     Figure,
     charts_json,
     content_hash,
@@ -31,10 +31,9 @@ from earmark.page_parts import (
     table_html,
     text,
 )
-from earmark.report_figures import LineChanges, write_figures
-from earmark.runs.artefacts import write_text
-from earmark.summary import flags_told, numbers_told, sentences
-from earmark.tables import (
+from earmark.report.report_figures import LineChanges, write_figures
+from earmark.report.sentences import flags_told, numbers_told, sentences
+from earmark.report.tables import (
     BASIS_NAMES,
     Table,
     class_changes,
@@ -49,7 +48,8 @@ from earmark.tables import (
     show_performance,
     write_tables,
 )
-from earmark.verdict import best_point, by_line, noise_note, verdicts
+from earmark.report.verdict import best_point, by_line, noise_note, verdicts
+from earmark.runs.artefacts import write_text
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _page(
     contents: ReportContents, tables: Sequence[Table], drawn: Mapping[str, Sequence[Figure]]
 ) -> str:
     template, style, script = (
-        resources.files("earmark").joinpath(f"report.{kind}").read_text(encoding="utf-8")
+        resources.files("earmark.report").joinpath(f"report.{kind}").read_text(encoding="utf-8")
         for kind in ("html", "css", "js")
     )
     data = {

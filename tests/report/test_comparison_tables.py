@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import polars as pl
 
-from earmark.comparison_tables import (
+from earmark.report.comparison_tables import (
     comparison_headline,
     comparison_told,
     rounds_told,
     show_comparison,
     show_rounds,
 )
-from earmark.tables import to_latex
+from earmark.report.tables import to_latex
 from made_up import make_choices, make_rounds
 
 CHOICES = make_choices(

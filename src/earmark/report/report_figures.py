@@ -10,12 +10,12 @@ from pathlib import Path
 import polars as pl
 from matplotlib.figure import Figure as Drawing
 
-from earmark import bench_figures, charts, figures
-from earmark.charts import bases_of
-from earmark.comparison_tables import SHOWN_METRICS, named_by_role
-from earmark.figures import METRIC_NAMES, write_figure
-from earmark.page_parts import Figure
-from earmark.tables import BASIS_NAMES, named_by
+from earmark.report import bench_figures, charts, figures
+from earmark.report.charts import bases_of
+from earmark.report.comparison_tables import SHOWN_METRICS, named_by_role
+from earmark.report.figures import METRIC_NAMES, write_figure
+from earmark.report.page_parts import Figure
+from earmark.report.tables import BASIS_NAMES, named_by
 
 
 @dataclass(frozen=True)

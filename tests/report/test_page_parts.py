@@ -7,10 +7,10 @@ import json
 import polars as pl
 import pytest
 
-from earmark import page_parts
-from earmark.charts import Chart
-from earmark.page_parts import Figure
-from earmark.tables import Table
+from earmark.report import page_parts
+from earmark.report.charts import Chart
+from earmark.report.page_parts import Figure
+from earmark.report.tables import Table
 from made_up import NASTY, Page
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
-from earmark import figures
 from earmark.errors import EarmarkError
+from earmark.report import figures
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 
 SKY_BLUE = (86, 180, 233)

@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from earmark import charts
+from earmark.report import charts
 from made_up import CURVE, RESULTS, make_choices, make_courses, make_results, make_rounds
 
 
