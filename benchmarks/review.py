@@ -34,7 +34,6 @@ from earmark.experiments.sweep import run_sweep
 from earmark.flags.flag import flag
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.pipeline import scored_labels
 from earmark.review.judgement_files import NAMESPACE
 from earmark.review.judgements import Judgement, JudgementStore
 from earmark.review.queue import Queue, item_id, make_queue
@@ -49,6 +48,7 @@ from earmark.runs.parameters import (
     SweepParams,
     TrainParams,
 )
+from earmark.stages.run import scored_labels
 from earmark.training.teacher import Scores, cross_fit
 
 N_JUDGEMENTS = (100, 500, 2_000)

@@ -11,11 +11,11 @@ import soundfile
 from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.pipeline import scored_labels
 from earmark.review.judgements import JudgementStore
 from earmark.review.queue import make_queue, write_queue
 from earmark.review.server.desk import Desk, open_desk
 from earmark.runs.parameters import Recipe, ReportParams, ReviewParams
+from earmark.stages.run import scored_labels
 from earmark.training.teacher import Scores, write_scores
 
 RATE_HZ = 16_000

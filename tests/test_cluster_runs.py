@@ -8,9 +8,9 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from clusters import SabotagedEngine, Victim
-from earmark.pipeline import run
 from earmark.runs.engine import LocalEngine
 from earmark.runs.ray import RayEngine
+from earmark.stages.run import run
 from noises import content
 from small_recipe import SMALL
 

@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from earmark import pipeline
 from earmark.cli import app
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
@@ -20,6 +19,7 @@ from earmark.review.server.desk import open_desk
 from earmark.reviewing import open_store, prepare_queue, review_app
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import Recipe
+from earmark.stages import run
 from earmark.training.teacher import Scores, write_scores
 from reviews import answer_all
 from scenes import FOLDS, PROBE, band_workspace, scored_workspace
@@ -187,15 +187,15 @@ def test_flags_follow_the_judged_chance_and_leave_out_what_was_cleared(
     workspace: Workspace,
 ) -> None:
     scores = Scores.open(workspace.scores_folder("teacher"))
-    estimated = pipeline.write_flags(workspace, scores, 5.0, target=0.3)
+    estimated = run.write_flags(workspace, scores, 5.0, target=0.3)
     prepare_queue(workspace)
     listen(workspace, slip=lambda answer: "not_present")
-    judged = pipeline.write_flags(workspace, scores, 5.0, target=0.3)
+    judged = run.write_flags(workspace, scores, 5.0, target=0.3)
     assert judged.is_empty()  # ears found nothing
     assert not estimated.equals(judged)
     earmark("relabel", workspace.root)
-    plain = pipeline.write_flags(workspace, scores, 20.0)
-    left = pipeline.write_flags(workspace, scores, 20.0, labels_name="corrected")
+    plain = run.write_flags(workspace, scores, 20.0)
+    left = run.write_flags(workspace, scores, 20.0, labels_name="corrected")
     cleared = read_relabelled(workspace, "corrected").rulings.rows()
     assert len(plain.join(cleared, on=["clip_id", "class_id"], how="semi"))
     assert left.join(cleared, on=["clip_id", "class_id"], how="semi").is_empty()
@@ -207,7 +207,7 @@ def test_exported_labels_are_the_corrected_ones(workspace: Workspace, tmp_path: 
     answers = iter(["present", "unsure", "not_present"] * 1_000)
     judgements = listen(workspace, slip=lambda answer: next(answers))
     earmark("relabel", workspace.root)
-    pipeline.export_labels(workspace, scores, 20.0, tmp_path / "x.csv", "corrected")
+    run.export_labels(workspace, scores, 20.0, tmp_path / "x.csv", "corrected")
     pairs = ["clip_id", "class_id"]
     states = {(c, k): s for c, k, s in pl.read_csv(tmp_path / "x.csv").iter_rows()}
     changes = relabel(workspace.labels, judgements).changes

@@ -99,14 +99,14 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run all stages of a recipe, from the data to the report."""
-    from earmark import pipeline
     from earmark.runs.progress import Display
+    from earmark.stages import run
 
-    chosen = pipeline.find_recipe(recipe)
+    chosen = run.find_recipe(recipe)
     keep_recipe(work, chosen)
     with Display() as progress:
         where = chosen_engine(workers, engine, chosen.resources)
-        outcome = pipeline.run(chosen, work, engine=where, progress=progress)
+        outcome = run.run(chosen, work, engine=where, progress=progress)
     if as_json:
         facts = {"report": outcome.report, "n_flags": outcome.n_flags}
         tell(as_json, next_command=_after_run(outcome), **facts)
@@ -243,7 +243,7 @@ def scan(
     from typing import Literal, cast
 
     from earmark.runs.progress import Display
-    from earmark.scan import scan as run_scan
+    from earmark.stages.scan import scan as run_scan
 
     if scale not in ("auto", "logits", "probabilities"):
         raise EarmarkError(f"--scale is auto, logits or probabilities, got {scale!r}")
@@ -399,15 +399,13 @@ def flag(
     as_json: AsJson = False,
 ) -> None:
     """Flag the top-scored implicit labels of each class, and write all 18 thresholds."""
-    from earmark import pipeline
+    from earmark.stages import run
 
     workspace, _, scores = open_scored(work, recipe)
     if policy not in ("percentile", "precision"):
         raise EarmarkError(f"--policy is percentile or precision, got {policy!r}")
     least = target if policy == "precision" else None
-    flags = pipeline.write_flags(
-        workspace, scores, discard_percent, target=least, labels_name=labels
-    )
+    flags = run.write_flags(workspace, scores, discard_percent, target=least, labels_name=labels)
     tell(
         as_json,
         next_command=f"earmark sweep {work}",
@@ -484,10 +482,10 @@ def evaluate(
 @app.command()
 def report(work: Work, recipe: RecipeOption = None, as_json: AsJson = False) -> None:
     """Draw the figures and tables, and write the page with flags to hear."""
-    from earmark import pipeline
     from earmark.datasets.workspace import Workspace
+    from earmark.stages import run
 
-    path = pipeline.make_report(Workspace.open(work), chosen_recipe(work, recipe))
+    path = run.make_report(Workspace.open(work), chosen_recipe(work, recipe))
     tell(as_json, next_command=f"open {path} in a browser", wrote=path)
 
 
@@ -501,10 +499,10 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the enhanced label set of one operating point: explicit labels and ignored ones."""
-    from earmark import pipeline
+    from earmark.stages import run
 
     workspace, _, scores = open_scored(work, recipe)
-    n_rows = pipeline.export_labels(workspace, scores, discard_percent, to, labels)
+    n_rows = run.export_labels(workspace, scores, discard_percent, to, labels)
     tell(as_json, wrote=to, rows=n_rows)
 
 

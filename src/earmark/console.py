@@ -60,8 +60,8 @@ def chosen_cluster(engine: str, resources: ResourceParams | None = None) -> RayE
 
 def chosen_recipe(work: Path, recipe: str | None) -> Recipe:
     """Return the recipe asked for, or the one that the workspace was last run with."""
-    from earmark.pipeline import find_recipe
     from earmark.runs.artefacts import read_json
+    from earmark.stages.run import find_recipe
 
     if recipe is not None:
         chosen = find_recipe(recipe)

@@ -35,14 +35,14 @@ def import_scenes(
     as_json: AsJson = False,
 ) -> None:
     """Make synthetic sound scenes with known truth, and hide labels as nomination does."""
-    from earmark import pipeline
     from earmark.runs.progress import Display
+    from earmark.stages import run
 
     chosen = chosen_recipe(work, recipe)
     keep_recipe(work, chosen)
     with Display() as progress:
         where = chosen_engine(workers, engine, chosen.resources)
-        workspace = pipeline.make_dataset(chosen, work, engine=where, progress=progress)
+        workspace = run.make_dataset(chosen, work, engine=where, progress=progress)
     labels = workspace.labels
     summary = {
         "clips": labels.n_clips,

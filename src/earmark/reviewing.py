@@ -222,9 +222,9 @@ def prepare_queue(
 
     Without ``params`` a queue that is there is taken as it is.
     """
-    from earmark.pipeline import scored_labels
     from earmark.review.queue import make_queue, read_queue, write_queue
     from earmark.runs.artefacts import read_json
+    from earmark.stages.run import scored_labels
     from earmark.training.held_out import score_held_out
 
     sealed = workspace.review_folder / "queue.json"

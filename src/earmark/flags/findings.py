@@ -18,8 +18,8 @@ from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.progress import SILENT, Progress
 from earmark.runs.tables import first_few
-from earmark.scan_inputs import Inputs
 from earmark.scores.matrix import Chunk, ScoreMatrix, find_unscored
+from earmark.stages.scan_inputs import Inputs
 
 SAMPLE_CLIPS = 1024
 """Clips, spread evenly over all, whose scores show constant classes."""

@@ -20,7 +20,6 @@ from earmark.audio.frame_store import FrameStore
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.flags.counts import count_missing
-from earmark.pipeline import scored_labels, scores_of
 from earmark.review.class_card import Cards
 from earmark.review.flag_precision import controls, curve, precision_table
 from earmark.review.judgements import ANSWERS, Answer, Judgement, JudgementStore
@@ -30,6 +29,7 @@ from earmark.review.server.media import Media
 from earmark.runs.artefacts import read_json
 from earmark.runs.parameters import Params, Recipe, digest
 from earmark.runs.progress import SILENT, Progress
+from earmark.stages.run import scored_labels, scores_of
 from earmark.training.teacher import Scores
 
 NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "interval_high"))

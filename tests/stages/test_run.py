@@ -7,8 +7,8 @@ import pytest
 
 from earmark.errors import EarmarkError
 from earmark.experiments.sweep import read_sweep
-from earmark.pipeline import find_recipe, run
 from earmark.runs.engine import LocalEngine
+from earmark.stages.run import find_recipe, run
 from small_recipe import SMALL
 
 

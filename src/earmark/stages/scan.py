@@ -27,7 +27,7 @@ from earmark.flags.policies import check_policy
 from earmark.report.scan_page import headline, page
 from earmark.runs.artefacts import read_json, write_json, write_table, write_text
 from earmark.runs.progress import SILENT, Progress
-from earmark.scan_inputs import InputFiles, Inputs, read_inputs
+from earmark.stages.scan_inputs import InputFiles, Inputs, read_inputs
 
 FORMAT = "earmark scan 1"
 """What ``meta.json`` of an output folder calls itself; only such a folder is replaced."""

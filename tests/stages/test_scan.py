@@ -14,7 +14,7 @@ from earmark.flags.flag import flag, suspicious_positives, thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.metrics import auc_per_class
 from earmark.report.scan_page import headline, rounded
-from earmark.scan import scan
+from earmark.stages.scan import scan
 from made_up import NASTY, Page
 
 N_CLIPS, N_MISSING = 3_000, 60
