@@ -16,7 +16,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # Processes that tests start, and nodes of a cluster, find the tests' own functions by this path.
 TESTS = Path(__file__).parent
-os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (TESTS.parent, TESTS)))
+PATHS = [str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH")]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, PATHS))
 
 
 @pytest.fixture(scope="module")

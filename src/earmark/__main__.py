@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from earmark.cli import main
+from earmark.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -15,10 +15,10 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from earmark.cli.review import review_app
 from earmark.review.judgements import JudgementStore
 from earmark.review.relabel import relabel
 from earmark.review.server.desk import Desk
-from earmark.reviewing import review_app
 from earmark.runs.parameters import ReviewParams
 from listening import open_tones
 from tests.browser.conftest import Rater, Served, serving

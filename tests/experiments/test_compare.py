@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from earmark.cli import app
+from earmark.cli.app import app
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.experiments.compare import compare, read_comparison, run_compare, with_holm

@@ -11,7 +11,7 @@ import pytest
 import soundfile
 from typer.testing import CliRunner, Result
 
-from earmark.cli import app
+from earmark.cli.app import app
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.networks.model_card import StudentCard, write_card

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from earmark.console import AsJson, RecipeOption, Work, chosen_recipe, open_scored, tell
+from earmark.cli.options import AsJson, RecipeOption, Work, chosen_recipe, open_scored, tell
 from earmark.errors import EarmarkError
 from earmark.runs.parameters import ReviewParams, digest
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from earmark.console import (
+from earmark.cli.options import (
     AsJson,
     EngineOption,
     RecipeOption,

@@ -11,7 +11,7 @@ from scipy.stats import ttest_1samp
 import simulation_summary as summary
 from simulated_runs import make_run, make_student, make_study
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def gains_of(students: list[dict[str, object]]) -> dict[str, dict[str, object]]:

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 import soundfile
 
-from earmark import cli
+from earmark.cli import app
 from earmark.runs import artefacts
 from earmark.training.teacher import write_scores
 from scenes import band_workspace
@@ -210,11 +210,11 @@ def test_a_full_disk_loses_nothing_and_says_what_to_do(
     with monkeypatch.context() as patch:
         patch.setattr(artefacts, "_flush", full)
         with pytest.raises(SystemExit) as stopped:
-            cli.main()
+            app.main()
     assert stopped.value.code == 2
     assert "make room and run the same command again" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["w"]
     with pytest.raises(SystemExit) as finished:
-        cli.main()
+        app.main()
     assert finished.value.code == 0
     assert (tmp_path / "x.csv").exists()

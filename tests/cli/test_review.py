@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from earmark.cli import app
+from earmark.cli.app import app
+from earmark.cli.review import open_store, prepare_queue, review_app
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.review.judged_chance import read_calibration
@@ -16,7 +17,6 @@ from earmark.review.judgements import JudgementStore
 from earmark.review.queue import read_queue
 from earmark.review.relabel import read_relabelled, relabel
 from earmark.review.server.desk import open_desk
-from earmark.reviewing import open_store, prepare_queue, review_app
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import Recipe
 from earmark.stages import run

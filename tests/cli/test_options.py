@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from earmark.console import chosen_engine
+from earmark.cli.options import chosen_engine
 from earmark.errors import EarmarkError
 from earmark.runs.engine import LOCAL, LocalEngine
 from earmark.runs.parameters import ResourceParams, TaskResources

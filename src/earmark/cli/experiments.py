@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from earmark.console import (
+from earmark.cli.options import (
     AsJson,
     EngineOption,
     RecipeOption,

@@ -6,8 +6,8 @@ import pytest
 import uvicorn
 from typer.testing import CliRunner
 
+from earmark.cli.review import review_app
 from earmark.errors import EarmarkError
-from earmark.reviewing import review_app
 from listening import open_tones
 
 

@@ -19,8 +19,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from earmark.comparing import compare_app
-from earmark.console import (
+from earmark.cli.experiments import compare_app
+from earmark.cli.imports import import_app
+from earmark.cli.models import model_app
+from earmark.cli.options import (
     AsJson,
     EngineOption,
     LabelsOption,
@@ -36,10 +38,8 @@ from earmark.console import (
     open_scored,
     tell,
 )
+from earmark.cli.review import review_app
 from earmark.errors import EarmarkError, Stopped, nearest
-from earmark.importing import import_app
-from earmark.model_verbs import model_app
-from earmark.reviewing import review_app
 from earmark.runs.parameters import Recipe
 
 N_IMPLIED_SHOWN = 20
