@@ -4,13 +4,13 @@ import pytest
 
 from earmark.cli.options import chosen_engine
 from earmark.errors import EarmarkError
-from earmark.runs.engine import LOCAL, LocalEngine
+from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import ResourceParams, TaskResources
 from earmark.runs.ray import RayEngine
 
 
 def test_work_runs_here_unless_a_cluster_is_asked_for() -> None:
-    assert chosen_engine(None) is LOCAL
+    assert chosen_engine(None) == LocalEngine()
     assert chosen_engine(3) == LocalEngine(3)
 
 

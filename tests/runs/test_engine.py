@@ -5,7 +5,7 @@ import os
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.runs.engine import LOCAL, LocalEngine, Task
+from earmark.runs.engine import HERE, LocalEngine, Task
 from tasks import Counter, fail, square
 
 
@@ -33,4 +33,4 @@ def test_a_users_mistake_in_a_worker_reaches_the_caller(n_workers: int) -> None:
 
 
 def test_no_tasks_no_work() -> None:
-    assert LOCAL.map([]) == []
+    assert HERE.map([]) == []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from earmark.errors import EarmarkError
-from earmark.runs.engine import LOCAL, Engine, LocalEngine
+from earmark.runs.engine import Engine, LocalEngine
 from earmark.runs.parameters import Recipe, ResourceParams
 from earmark.runs.ray import RayEngine
 
@@ -42,7 +42,7 @@ def chosen_engine(
     On a cluster the recipe's ``resources`` say how many tasks fit, in place of ``workers``.
     """
     if engine == "local":
-        return LOCAL if workers is None else LocalEngine(workers)
+        return LocalEngine() if workers is None else LocalEngine(workers)
     if workers is not None:
         raise EarmarkError(
             "--workers counts processes on this machine; on a cluster [resources] in the recipe "

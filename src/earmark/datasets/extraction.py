@@ -38,7 +38,7 @@ from earmark.audio.shards import (
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.runs.artefacts import is_current, read_json, read_table, write_table
-from earmark.runs.engine import LOCAL, Engine, Task
+from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import FrontEndParams, digest
 from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
 from earmark.runs.remote_files import place_of
@@ -55,7 +55,7 @@ def extract_frames(
     params: FrontEndParams = YAMNET,
     *,
     clips_per_shard: int = CLIPS_PER_SHARD,
-    engine: Engine = LOCAL,
+    engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> FrameStore:
     """Write the log-mel frames of a workspace's clips, and the quarantine of unreadable ones.

@@ -27,7 +27,7 @@ from earmark.experiments.students import Student, combine
 from earmark.experiments.sweep import Row, by_seed, measured, train_and_mark
 from earmark.metrics.intervals import Draws, holm, mildest_within_one_error, over_classes, p_value
 from earmark.runs.artefacts import read_table, write_table
-from earmark.runs.engine import LOCAL, Engine
+from earmark.runs.engine import HERE, Engine
 from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams
 from earmark.runs.progress import SILENT, Progress
 from earmark.training.teacher import Scores
@@ -70,7 +70,7 @@ def run_compare(
     scores: Scores,
     cross_fit: CrossFitParams,
     *,
-    engine: Engine = LOCAL,
+    engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> Comparison:
     """Train every strategy's students, measure them, choose points, and write the tables.

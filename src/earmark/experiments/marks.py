@@ -30,7 +30,7 @@ from earmark.metrics.prior_offsets import (
     smoothed_priors,
 )
 from earmark.review.relabel import read_relabelled
-from earmark.runs.engine import LOCAL, Engine, Task
+from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import CompareParams, CrossFitParams, SweepParams
 from earmark.runs.progress import SILENT, Meter, Progress
 from earmark.training.held_out import can_score, score_held_out
@@ -150,7 +150,7 @@ def find_bases(
     scores: Scores,
     cross_fit: CrossFitParams,
     *,
-    engine: Engine = LOCAL,
+    engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> list[Basis]:
     """List what students can be held against, and make the scores that this takes.
@@ -200,7 +200,7 @@ def mark_students(
     wanted: Sequence[Student],
     against: Sequence[Basis],
     *,
-    engine: Engine = LOCAL,
+    engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> MarkBook:
     """Measure every student, and the baselines of all of them, by every basis."""

@@ -22,7 +22,7 @@ from earmark.experiments.student_cards import write_student_cards
 from earmark.experiments.students import Student, TrainSet, combine, train_students
 from earmark.experiments.sweep import by_seed, measured
 from earmark.runs.artefacts import write_table
-from earmark.runs.engine import LOCAL, Engine
+from earmark.runs.engine import HERE, Engine
 from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams
 from earmark.runs.progress import SILENT, Progress
 from earmark.training.teacher import Scores, cross_fit
@@ -37,7 +37,7 @@ def run_rounds(
     folds: CrossFitParams,
     n_rounds: int,
     *,
-    engine: Engine = LOCAL,
+    engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> pl.DataFrame:
     """Let students become teachers for some rounds; write and return the curve per round.
@@ -98,7 +98,7 @@ def next_teacher(
     student: Student,
     scores: Scores,
     folds: CrossFitParams,
-    engine: Engine = LOCAL,
+    engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> Scores:
     """Score the whole train split with a student, out of fold, told what ``scores`` flag."""

@@ -29,7 +29,7 @@ from earmark.labels.label_set import LabelSet
 from earmark.labels.splits import subset
 from earmark.networks.architectures import cost
 from earmark.runs.artefacts import write_aside
-from earmark.runs.engine import LOCAL, Engine, LocalEngine
+from earmark.runs.engine import HERE, Engine, LocalEngine
 from earmark.runs.parameters import NetworkParams, SweepParams, digest
 from earmark.runs.progress import SILENT, Progress
 from earmark.training.supervision import TrainingSet
@@ -144,7 +144,7 @@ def train_students(
     scores: Scores,
     *,
     stack_gb: float = STACK_GB,
-    engine: Engine = LOCAL,
+    engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> None:
     """Train the students that are not there yet, and score the tune and eval splits with each.

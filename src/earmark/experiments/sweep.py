@@ -18,7 +18,7 @@ from earmark.experiments.student_cards import write_student_cards
 from earmark.experiments.students import Student, students, train_students
 from earmark.metrics.intervals import Draws
 from earmark.runs.artefacts import read_table, write_table
-from earmark.runs.engine import LOCAL, Engine
+from earmark.runs.engine import HERE, Engine
 from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams, SweepParams
 from earmark.runs.progress import SILENT, Progress
 from earmark.training.teacher import Scores
@@ -48,7 +48,7 @@ def run_sweep(
     scores: Scores,
     cross_fit: CrossFitParams,
     *,
-    engine: Engine = LOCAL,
+    engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> SweepResults:
     """Train and score every student, evaluate them, and write the result tables.
@@ -72,7 +72,7 @@ def train_and_mark(
     scores: Scores,
     cross_fit: CrossFitParams,
     *,
-    engine: Engine = LOCAL,
+    engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> MarkBook:
     """Train the students that are not there yet, and measure them all by every kind of labels.

@@ -65,7 +65,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """Processes on this machine."""
+    """Processes on this machine, as many as there are cores; one worker is this very process."""
 
     n_workers: int = field(default_factory=default_workers)
 
@@ -74,8 +74,8 @@ class LocalEngine:
         return _run_tasks(tasks, self.n_workers, progress)
 
 
-LOCAL = LocalEngine()
-"""All cores that this process may use."""
+HERE = LocalEngine(1)
+"""This very process: a script without a main guard and a notebook's cell can call anything."""
 
 
 def _run_tasks(tasks: Sequence[Task], n_workers: int, progress: Progress) -> list[Any]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
-from earmark.runs.engine import LOCAL, Engine, Task
+from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.progress import Meter
 from earmark.scores.bins import BinCounts, Grid, Kept, count_bins, keep
 from earmark.scores.matrix import ScoreMatrix
@@ -29,7 +29,7 @@ CLIPS_PER_SHARD = 250_000
 """Half a gigabyte of scores of 527 classes."""
 
 
-def sharded_passes(engine: Engine = LOCAL, clips_per_shard: int = CLIPS_PER_SHARD) -> Passes:
+def sharded_passes(engine: Engine = HERE, clips_per_shard: int = CLIPS_PER_SHARD) -> Passes:
     """Return passes that run as one task for each ``clips_per_shard`` clips of an ``.npy`` file."""
     return Passes(
         partial(_count_all, engine, clips_per_shard), partial(_keep_all, engine, clips_per_shard)

@@ -31,7 +31,7 @@ from earmark.report.tables import class_summary
 from earmark.review.judged_chance import flag_by_judgements, read_calibration
 from earmark.review.relabel import read_relabelled, without_cleared
 from earmark.runs.artefacts import read_table, write_json, write_table
-from earmark.runs.engine import LOCAL, Engine
+from earmark.runs.engine import HERE, Engine
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, Recipe, digest, read_recipe
 from earmark.runs.progress import SILENT, Progress
 from earmark.training.held_out import held_out_folder
@@ -70,7 +70,7 @@ def find_recipe(name_or_path: str) -> Recipe:
 
 
 def run(
-    recipe: Recipe, root: str | Path, *, engine: Engine = LOCAL, progress: Progress = SILENT
+    recipe: Recipe, root: str | Path, *, engine: Engine = HERE, progress: Progress = SILENT
 ) -> Outcome:
     """Run every stage of a recipe in a workspace."""
     workspace = make_dataset(recipe, root, engine=engine, progress=progress)
@@ -93,7 +93,7 @@ def run(
 
 
 def make_dataset(
-    recipe: Recipe, root: str | Path, *, engine: Engine = LOCAL, progress: Progress = SILENT
+    recipe: Recipe, root: str | Path, *, engine: Engine = HERE, progress: Progress = SILENT
 ) -> Workspace:
     """Open the workspace, or make the recipe's scenes in it if it is empty."""
     workspace = Workspace(Path(root))

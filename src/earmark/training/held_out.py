@@ -19,7 +19,7 @@ from earmark.networks.examples import examples_of
 from earmark.networks.model_card import read_params
 from earmark.networks.saved import load_network
 from earmark.runs.artefacts import is_current
-from earmark.runs.engine import LOCAL, Engine, Task
+from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import CrossFitParams, digest
 from earmark.runs.progress import SILENT, Meter, Progress
 from earmark.training.teacher import Scores, readable_clips, score_clips, write_scores
@@ -30,7 +30,7 @@ def score_held_out(
     scores: Scores,
     params: CrossFitParams,
     *,
-    engine: Engine = LOCAL,
+    engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> Scores:
     """Score the tune and eval splits with the networks behind a teacher's scores, or find them.

@@ -26,7 +26,7 @@ from earmark.networks.class_maps import ClassMap, map_by_names, read_class_map
 from earmark.networks.onnx_export import open_session
 from earmark.networks.onnx_model import ForeignModel
 from earmark.runs.artefacts import is_current, write_aside
-from earmark.runs.engine import LOCAL, Engine, Task
+from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import digest
 from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
 from earmark.scores.scale import Scale, write_logits
@@ -65,7 +65,7 @@ def score_by_teacher(
     skip_unknown: bool = False,
     scale: Scale | None = None,
     out_of_fold: bool = False,
-    engine: Engine = LOCAL,
+    engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> TeacherScores:
     """Score the train split with a model from elsewhere, into the scores folder ``name``.

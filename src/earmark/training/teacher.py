@@ -31,7 +31,7 @@ from earmark.networks.onnx_export import Forward, forward_of
 from earmark.networks.saved import AnyNetwork, n_students
 from earmark.runs.artefacts import is_current, read_json, read_table, write_aside, write_json
 from earmark.runs.artefacts import write_table as write_parquet
-from earmark.runs.engine import LOCAL, Engine, Task
+from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, digest
 from earmark.runs.progress import SILENT, Meter, Progress
 from earmark.training.loop import n_examples_in_all, train
@@ -168,7 +168,7 @@ def cross_fit(
     params: CrossFitParams,
     *,
     supervise: Callable[[NDArray[np.int64]], Supervision] | None = None,
-    engine: Engine = LOCAL,
+    engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> Scores:
     """Score the train split with a teacher, out of fold unless ``params.in_sample``.

@@ -25,7 +25,7 @@ from earmark.errors import EarmarkError
 from earmark.labels.label_set import NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.artefacts import read_json, write_aside, write_json
-from earmark.runs.engine import LOCAL, Engine, Task
+from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import HidingParams, SceneParams
 from earmark.runs.progress import SILENT, Meter, Progress
 
@@ -188,7 +188,7 @@ def write_scenes(
     params: SceneParams,
     hiding: HidingParams,
     *,
-    engine: Engine = LOCAL,
+    engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> Workspace:
     """Write a dataset of scenes, its truth and its hidden labels into a workspace folder.
