@@ -11,7 +11,11 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
+
+_N_NAMED = 3
+"""Names that a message lists before it counts the rest."""
 
 
 class EarmarkError(Exception):
@@ -37,6 +41,23 @@ def nearest(word: str, choices: Iterable[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; the choices are {', '.join(choices)}"
+
+
+def first_few(names: Iterable[object]) -> str:
+    """Name the first few of some clips or classes, and how many more there are.
+
+    >>> first_few(["a", "b", "c", "d", "e"])
+    "'a', 'b', 'c' and 2 more"
+    """
+    names = list(names)
+    more = f" and {len(names) - _N_NAMED:,} more" if len(names) > _N_NAMED else ""
+    return ", ".join(repr(name) for name in names[:_N_NAMED]) + more
+
+
+def check_file(path: Path) -> None:
+    """Refuse a path that is no file."""
+    if not path.is_file():
+        raise EarmarkError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
 
 
 def load_library(name: str, purpose: str, extra: str) -> Any:

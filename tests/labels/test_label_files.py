@@ -11,9 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_files import arrange, read_label_file
+from earmark.labels.label_files import arrange, read_class_list, read_clip_list, read_label_file
 from earmark.labels.ontology import Ontology
-from earmark.runs.tables import first_few, read_class_list, read_clip_list
 
 STATES = np.array([[1, 0, -1], [0, 0, 0], [0, 1, 1]], np.int8)
 IDS = Ontology(("a", "b", "c"), names={"a": "Ape", "b": "Bee", "c": "Cat"})
@@ -158,11 +157,6 @@ def test_lists_with_a_name_twice_or_without_the_column_are_refused(tmp_path):
         read_clip_list(tmp_path / "c.csv")
     with pytest.raises(EarmarkError, match="no such file"):
         read_clip_list(tmp_path / "none.csv")
-
-
-def test_first_few_counts_the_rest():
-    assert first_few("abcd") == "'a', 'b', 'c' and 1 more"
-    assert first_few("a") == "'a'"
 
 
 @SHARED_FOLDER

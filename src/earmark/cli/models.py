@@ -19,7 +19,7 @@ from earmark.cli.options import (
     chosen_recipe,
     tell,
 )
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, first_few
 from earmark.runs.engine import Engine
 from earmark.runs.parameters import Recipe
 
@@ -175,7 +175,6 @@ def _score_by_onnx(
     """Score with an ONNX model, and say how it was understood."""
     from earmark.networks.onnx_model import ForeignModel
     from earmark.runs.progress import Display
-    from earmark.runs.tables import first_few
     from earmark.training.onnx_teacher import score_by_teacher
 
     kind = _choice("--input", options["input_kind"], ("waveforms", "patches"))

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.errors import first_few
 from earmark.flags.counts import Counts
 from earmark.flags.flag import Survey, in_sample_warning, survey, suspicious_positives
 from earmark.flags.histograms import Histograms
@@ -17,7 +18,6 @@ from earmark.labels.hierarchy import Implied, find_implied
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.progress import SILENT, Progress
-from earmark.runs.tables import first_few
 from earmark.scores.matrix import Chunk, ScoreMatrix, find_unscored
 from earmark.stages.scan_inputs import Inputs
 

@@ -6,6 +6,8 @@
   -1 these are zeros and ones, and a zero is an implicit label. An ``.npz`` may name its clips and
   classes in arrays ``clip_ids`` and ``class_ids``
 - cleanlab's list of lists as JSON: for each clip its classes, by number or by name
+
+Lists of classes and of clips, which say what the columns and rows of scores are, are read here too.
 """
 
 from __future__ import annotations
@@ -21,20 +23,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError, nearest
+from earmark.errors import EarmarkError, check_file, first_few, nearest
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.runs.tables import (
-    TABLE_ERRORS,
-    check_file,
-    check_unique,
-    choose_key,
-    first_few,
-    map_array,
-    names_in,
-    open_archive,
-    read_text_table,
-)
+from earmark.runs.arrays import choose_key, map_array, names_in, open_archive
+from earmark.runs.tables import TABLE_ERRORS, check_unique, read_text_table
+
+CLASS_COLUMNS = ("class_id", "mid", "class", "label", "name", "display_name")
+NAME_COLUMNS = ("name", "display_name")
 
 LABEL_KEYS = ("labels", "states", "y")
 MAX_CLASSES = 1_000_000
@@ -82,6 +78,37 @@ def read_label_file(path: str | Path, key: str | None = None) -> LabelFile:
         f"{path}: labels are expected as .parquet, .csv, .tsv (clip_id, class_id, present), .npy "
         f"or .npz (states [clip, class]) or .json (a list of lists), got {suffix or 'no ending'!r}"
     )
+
+
+def read_class_list(path: str | Path) -> Ontology:
+    """Read classes in the order of the score columns: identifiers, names and parents if given.
+
+    A text file with one class per line; or a CSV, TSV or Parquet table with a column class_id (or
+    mid, class, label, name), maybe name (or display_name) and parents (in text, separated by
+    semicolons). AudioSet's ``class_labels_indices.csv`` is one; a column ``index`` gives the order.
+    """
+    path = Path(path)
+    table = _named_table(path, CLASS_COLUMNS, "class_id")
+    if "index" in table.columns:
+        table = table.with_columns(pl.col("index").cast(pl.Int64, strict=False)).sort("index")
+    ids = tuple(table["class_id"].to_list())
+    check_unique(table["class_id"], f"{path}: class")
+    of_names = next((name for name in NAME_COLUMNS if name in table.columns), "class_id")
+    names = dict(zip(ids, table[of_names].cast(pl.String).to_list(), strict=True))
+    parents = {}
+    if table.schema.get("parents") == pl.String:
+        table = table.with_columns(pl.col("parents").str.split(";"))
+    if table.schema.get("parents") == pl.List(pl.String):
+        parents = {row["class_id"]: tuple(row["parents"] or ()) for row in table.to_dicts()}
+    return Ontology(ids, parents, names)
+
+
+def read_clip_list(path: str | Path) -> pl.Series:
+    """Read clips in the order of the score rows: lines of text, or a table's column clip_id."""
+    path = Path(path)
+    clips = _named_table(path, ("clip_id",), "clip_id")["clip_id"]
+    check_unique(clips, f"{path}: clip")
+    return clips
 
 
 def arrange(
@@ -231,6 +258,29 @@ def _names_or_numbers(path: Path, names: pl.Series | None, n: int, what: str) ->
         raise EarmarkError(f"{path}: {len(names):,} {what}_ids for {n:,} in the matrix")
     check_unique(names, f"{path}: {what}")
     return names
+
+
+def _named_table(path: Path, columns: Sequence[str], name: str) -> pl.DataFrame:
+    """Read a table, or lines of text, and give its identifying column a name."""
+    check_file(path)
+    if path.suffix.lower() == ".txt":
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except (UnicodeDecodeError, OSError) as error:
+            raise EarmarkError(f"{path}: not a text file in UTF-8 ({error})") from None
+        return pl.DataFrame({name: [line.strip() for line in lines if line.strip()]})
+    table = read_text_table(path)
+    found = next((column for column in columns if column in table.columns), None)
+    if found is None:
+        raise EarmarkError(
+            f"{path}: expected a column {' or '.join(columns)}, got {', '.join(table.columns)!r}"
+        )
+    if table.schema[found].is_nested():
+        raise EarmarkError(f"{path}: column {found!r} holds {table.schema[found]}, expected texts")
+    table = table.with_columns(pl.col(found).cast(pl.String, strict=False).alias(name))
+    if table[name].null_count():
+        raise EarmarkError(f"{path}, line {int(table[name].is_null().arg_max() or 0) + 2}: empty")
+    return table
 
 
 def _match_clips(

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from earmark.errors import EarmarkError, nearest
+from earmark.errors import EarmarkError, first_few, nearest
+from earmark.labels.label_files import CLASS_COLUMNS
 from earmark.labels.ontology import Ontology
-from earmark.runs.tables import CLASS_COLUMNS, first_few, read_text_table
+from earmark.runs.tables import read_text_table
 
 OUTPUT_COLUMNS = ("output", "index")
 

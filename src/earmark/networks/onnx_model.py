@@ -17,10 +17,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError, nearest
+from earmark.errors import EarmarkError, check_file, nearest
 from earmark.networks.onnx_export import open_session
 from earmark.runs.parameters import digest
-from earmark.runs.tables import check_file
 
 InputKind = Literal["waveforms", "patches"]
 

@@ -25,20 +25,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, check_file
+from earmark.labels.label_files import read_class_list, read_clip_list
+from earmark.runs.arrays import choose_key, map_array, names_in, open_archive
 from earmark.runs.artefacts import read_json
 from earmark.runs.progress import SILENT, Progress
-from earmark.runs.tables import (
-    TABLE_ERRORS,
-    check_file,
-    check_unique,
-    choose_key,
-    map_array,
-    names_in,
-    open_archive,
-    read_class_list,
-    read_clip_list,
-)
+from earmark.runs.tables import TABLE_ERRORS, check_unique
 
 BLOCK_BYTES = 64 << 20
 """Scores in memory at a time during a conversion."""

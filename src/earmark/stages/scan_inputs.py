@@ -16,13 +16,19 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, check_file, first_few
 from earmark.labels.audioset_format import VIDEO_ID, read_ontology, read_segments
-from earmark.labels.label_files import LabelFile, arrange, match_names, read_label_file
+from earmark.labels.label_files import (
+    LabelFile,
+    arrange,
+    match_names,
+    read_class_list,
+    read_clip_list,
+    read_label_file,
+)
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.progress import SILENT, Progress
-from earmark.runs.tables import check_file, first_few, read_class_list, read_clip_list
 from earmark.scores.matrix import ScoreMatrix, open_scores
 from earmark.scores.scale import Scale, detect_scale, write_logits
 from earmark.scores.score_files import ScoreFile, open_score_file
