@@ -37,7 +37,7 @@ from earmark.metrics.intervals import Draws, resample_weights, with_seeds
 from earmark.runs.artefacts import write_json
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import NetworkParams, SweepParams
-from earmark.training.teacher import write_scores
+from earmark.scores.folder import write_score_folder
 
 GOAL_SECONDS, GOAL_MB = 300.0, 2_000.0
 N_CLASSES = 6
@@ -163,7 +163,9 @@ def make_workspace(root: Path, n_clips: int, n_classes: int) -> tuple[Workspace,
     wanted = students([NetworkParams(name="student")], params)
     first = workspace.sweep_folder / "scores" / wanted[0].name
     best = np.zeros(shape, np.uint16)
-    write_scores(first, labels.clip_ids, class_ids, logits, best, out_of_fold=True, digest="x")
+    write_score_folder(
+        first, labels.clip_ids, class_ids, logits, best, out_of_fold=True, digest="x"
+    )
     for student in wanted[1:]:
         (first.parent / student.name).symlink_to(first, target_is_directory=True)
     return workspace, wanted

@@ -48,8 +48,9 @@ from earmark.runs.parameters import (
     SweepParams,
     TrainParams,
 )
+from earmark.scores.folder import ScoreFolder
 from earmark.stages.run import scored_labels
-from earmark.training.teacher import Scores, cross_fit
+from earmark.training.teacher import cross_fit
 
 N_JUDGEMENTS = (100, 500, 2_000)
 POINTS = (0, 1, 2, 5)
@@ -117,7 +118,9 @@ def simulate_rater(
     ]
 
 
-def in_order(order: str, labels: LabelSet, scores: Scores, queue: Queue, n: int) -> pl.DataFrame:
+def in_order(
+    order: str, labels: LabelSet, scores: ScoreFolder, queue: Queue, n: int
+) -> pl.DataFrame:
     """Return the first items of the queue, or the likeliest flags: item, clip_id, class_id."""
     if order == "queue":
         return queue.items.head(n).select("item", "clip_id", "class_id")
@@ -127,7 +130,7 @@ def in_order(order: str, labels: LabelSet, scores: Scores, queue: Queue, n: int)
     return pairs.select(names.alias("item"), "clip_id", "class_id")
 
 
-def train(workspace: Workspace, scores: Scores, seeds: Sequence[int]) -> pl.DataFrame:
+def train(workspace: Workspace, scores: ScoreFolder, seeds: Sequence[int]) -> pl.DataFrame:
     """Train students at all points and return their results on tune and eval."""
     params = SweepParams(
         discard_percents=POINTS, random_control_percents=(), seeds=tuple(seeds), n_resamples=100
@@ -136,13 +139,13 @@ def train(workspace: Workspace, scores: Scores, seeds: Sequence[int]) -> pl.Data
 
 
 def corrected_workspace(
-    hidden: Workspace, out: Path, labels: LabelSet, scores: Scores
-) -> tuple[Workspace, Scores]:
+    hidden: Workspace, out: Path, labels: LabelSet, scores: ScoreFolder
+) -> tuple[Workspace, ScoreFolder]:
     """Copy a hidden workspace with other labels; the teacher's scores stay."""
     workspace = derive_workspace(hidden, out, labels, hidden.truth)
     folder = workspace.scores_folder(scores.folder.name)
     shutil.copytree(scores.folder, folder)
-    return workspace, Scores.open(folder)
+    return workspace, ScoreFolder.open(folder)
 
 
 def summarise(name: str, results: pl.DataFrame) -> list[dict[str, object]]:

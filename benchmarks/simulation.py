@@ -60,7 +60,8 @@ from earmark.runs.parameters import (
     SceneParams,
     TrainParams,
 )
-from earmark.training.teacher import Scores, cross_fit
+from earmark.scores.folder import ScoreFolder
+from earmark.training.teacher import cross_fit
 from simulation_figures import flags_figure, gains_figure
 from simulation_summary import (
     Run,
@@ -237,7 +238,7 @@ def run(setting: Setting, complete: Workspace, folder: Path) -> dict[str, object
     }
 
 
-def judge(workspace: Workspace, scores: Scores) -> list[dict[str, float]]:
+def judge(workspace: Workspace, scores: ScoreFolder) -> list[dict[str, float]]:
     """Count flags of every point: missing labels, decoys beside a sibling, other decoys."""
     rows = workspace.clips["split"].to_numpy() == "train"
     labels, truth = (
@@ -265,7 +266,7 @@ def _siblings(ontology: Ontology) -> NDArray[np.bool_]:
     return related
 
 
-def mark(workspace: Workspace, scores: Scores, seed: int) -> list[dict[str, object]]:
+def mark(workspace: Workspace, scores: ScoreFolder, seed: int) -> list[dict[str, object]]:
     """Train all students, and measure them on eval by the truth, and on tune as labelled."""
     parsed = [parse_strategy(name, PERCENTS) for name in STRATEGIES]
     points = [(strategy, point) for strategy in parsed for point in strategy.points]

@@ -15,8 +15,8 @@ from earmark.review.judgements import JudgementStore
 from earmark.review.queue import make_queue, write_queue
 from earmark.review.server.desk import Desk, open_desk
 from earmark.runs.parameters import Recipe, ReportParams, ReviewParams
+from earmark.scores.folder import ScoreFolder, write_score_folder
 from earmark.stages.run import scored_labels
-from earmark.training.teacher import Scores, write_scores
 
 RATE_HZ = 16_000
 TONES_HZ = {"hum": 220, "siren": 900, "whistle": 2500}
@@ -68,7 +68,7 @@ def open_tones(
 ) -> Desk:
     """Make a workspace and open its review."""
     workspace = tone_workspace(root, **options)  # type: ignore[arg-type]
-    scores = Scores.open(workspace.scores_folder("teacher"))
+    scores = ScoreFolder.open(workspace.scores_folder("teacher"))
     labels = scored_labels(workspace, scores)
     queue = make_queue(labels, scores.logits, workspace.ontology, params)
     write_queue(workspace, queue)
@@ -93,7 +93,7 @@ def _scene(rng: np.random.Generator, row: np.ndarray, seconds: float) -> np.ndar
 
 def _write_scores(workspace: Workspace, present: np.ndarray, rng: np.random.Generator) -> None:
     logits = (3.0 * present - 2 + rng.standard_normal(present.shape)).astype(np.float32)
-    write_scores(
+    write_score_folder(
         workspace.scores_folder("teacher"),
         workspace.clips["clip_id"],
         ONTOLOGY.class_ids,

@@ -16,7 +16,8 @@ from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
-from earmark.training.teacher import Scores, cross_fit
+from earmark.scores.folder import ScoreFolder
+from earmark.training.teacher import cross_fit
 
 CLASS_IDS = ("low", "middle", "high")
 PROBE = NetworkParams(
@@ -61,7 +62,7 @@ def band_workspace(root: Path, n_clips: int = 60, n_frames: int = 144, seed: int
     return write_dataset(root, clips, Ontology(CLASS_IDS), labels, truth)
 
 
-def scored_workspace(root: Path) -> tuple[Workspace, Scores]:
+def scored_workspace(root: Path) -> tuple[Workspace, ScoreFolder]:
     """Write such clips, and have a teacher score the train split out of fold."""
     workspace = band_workspace(root)
     return workspace, cross_fit(workspace, TEACHER, FOLDS, engine=ONE)

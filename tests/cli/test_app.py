@@ -16,7 +16,7 @@ import soundfile
 
 from earmark.cli import app
 from earmark.runs import artefacts
-from earmark.training.teacher import write_scores
+from earmark.scores.folder import write_score_folder
 from scenes import band_workspace
 
 RECIPE = """
@@ -197,7 +197,7 @@ def test_a_full_disk_loses_nothing_and_says_what_to_do(
     workspace = band_workspace(tmp_path / "w")
     monkeypatch.setattr(sys, "argv", ["earmark", "export", str(workspace.root), "x.csv"])
     logits = np.zeros((len(workspace.rows("train")), 3), np.float32)
-    write_scores(
+    write_score_folder(
         workspace.scores_folder("teacher"),
         workspace.clips["clip_id"].gather(workspace.rows("train")),
         workspace.ontology.class_ids,

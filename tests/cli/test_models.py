@@ -19,7 +19,7 @@ from earmark.networks.onnx_export import open_session
 from earmark.networks.tagging import Tagger
 from earmark.runs.artefacts import read_table, write_table
 from earmark.runs.parameters import ModelParams, read_recipe
-from earmark.training.teacher import Scores
+from earmark.scores.folder import ScoreFolder
 from made_up_onnx import loudness, mean_of_patches
 from scenes import band_workspace, open_store
 from sounds import ONTOLOGY, model_folder, sound, sound_workspace
@@ -164,7 +164,7 @@ def test_an_exported_model_is_a_teacher_without_a_class_map(model: Path, tmp_pat
     told = json.loads(earmark("score", work, "--onnx", path, "--json").stdout)
     assert told["unscored"] == []
     assert "waveforms [any, any] at 16,000 Hz to 'logits', logits" in told["model"]
-    scores = Scores.open(work / "scores" / "teacher")
+    scores = ScoreFolder.open(work / "scores" / "teacher")
     expected = Tagger.open(model).tag(work / "audio" / "clip0.wav").scores
     assert scores.logits[0] == pytest.approx(np.log(expected / (1 - expected)), abs=1e-4)
     assert not scores.out_of_fold

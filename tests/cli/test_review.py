@@ -19,8 +19,8 @@ from earmark.review.relabel import read_relabelled, relabel
 from earmark.review.server.desk import open_desk
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import Recipe
+from earmark.scores.folder import ScoreFolder, write_score_folder
 from earmark.stages import run
-from earmark.training.teacher import Scores, write_scores
 from reviews import answer_all
 from scenes import FOLDS, PROBE, band_workspace, scored_workspace
 
@@ -33,7 +33,7 @@ def workspace(tmp_path: Path) -> Workspace:
     rows = made.rows("train")
     noise = np.random.default_rng(0).normal(0, 1, (len(rows), 3))
     logits = (made.truth.states(rows) + noise).astype(np.float32)
-    write_scores(
+    write_score_folder(
         made.scores_folder("teacher"),
         made.clips["clip_id"].gather(rows),
         made.ontology.class_ids,
@@ -186,7 +186,7 @@ def test_verbs_say_what_has_to_come_first(workspace: Workspace) -> None:
 def test_flags_follow_the_judged_chance_and_leave_out_what_was_cleared(
     workspace: Workspace,
 ) -> None:
-    scores = Scores.open(workspace.scores_folder("teacher"))
+    scores = ScoreFolder.open(workspace.scores_folder("teacher"))
     estimated = run.write_flags(workspace, scores, 5.0, target=0.3)
     prepare_queue(workspace)
     listen(workspace, slip=lambda answer: "not_present")
@@ -202,7 +202,7 @@ def test_flags_follow_the_judged_chance_and_leave_out_what_was_cleared(
 
 
 def test_exported_labels_are_the_corrected_ones(workspace: Workspace, tmp_path: Path) -> None:
-    scores = Scores.open(workspace.scores_folder("teacher"))
+    scores = ScoreFolder.open(workspace.scores_folder("teacher"))
     prepare_queue(workspace)
     answers = iter(["present", "unsure", "not_present"] * 1_000)
     judgements = listen(workspace, slip=lambda answer: next(answers))

@@ -19,7 +19,7 @@ from earmark.experiments.students import Student, combine
 from earmark.metrics.intervals import Draws
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import CompareParams, Recipe
-from earmark.training.teacher import Scores
+from earmark.scores.folder import ScoreFolder
 from made_up import Page
 from scenes import FOLDS, ONE, PROBE, band_workspace, scored_workspace
 
@@ -167,12 +167,12 @@ def test_holm_counts_the_strategies_of_one_comparison() -> None:
 
 
 @pytest.fixture(scope="module")
-def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, Scores]:
+def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, ScoreFolder]:
     return scored_workspace(tmp_path_factory.mktemp("compare"))
 
 
 def test_a_comparison_trains_measures_and_writes_its_tables(
-    scored: tuple[Workspace, Scores],
+    scored: tuple[Workspace, ScoreFolder],
 ) -> None:
     workspace, scores = scored
     params = CompareParams(
@@ -195,7 +195,7 @@ def test_a_comparison_trains_measures_and_writes_its_tables(
     assert adjusted["difference"].abs().max() == pytest.approx(0, abs=1e-9)
 
 
-def test_oracles_need_the_truth(scored: tuple[Workspace, Scores], tmp_path: Path) -> None:
+def test_oracles_need_the_truth(scored: tuple[Workspace, ScoreFolder], tmp_path: Path) -> None:
     workspace, scores = scored
     without = band_workspace(tmp_path)
     without.truth_path.unlink()
@@ -215,7 +215,7 @@ def keep_recipe(workspace: Workspace) -> None:
     )
 
 
-def test_the_verb_prints_a_table_and_names_mistakes(scored: tuple[Workspace, Scores]) -> None:
+def test_the_verb_prints_a_table_and_names_mistakes(scored: tuple[Workspace, ScoreFolder]) -> None:
     workspace, _ = scored
     keep_recipe(workspace)
     command = ["compare", str(workspace.root), "--workers", "1", "--points", "20"]
@@ -237,7 +237,7 @@ def test_the_verb_prints_a_table_and_names_mistakes(scored: tuple[Workspace, Sco
         assert message in str(failed.exception)
 
 
-def test_a_mask_of_nothing_is_the_baseline(scored: tuple[Workspace, Scores]) -> None:
+def test_a_mask_of_nothing_is_the_baseline(scored: tuple[Workspace, ScoreFolder]) -> None:
     workspace, scores = scored
     params = CompareParams(strategies=("mask@0,20",), seeds=(0, 1), n_resamples=100)
     found = run_compare(workspace, [PROBE], params, scores, FOLDS, engine=ONE)

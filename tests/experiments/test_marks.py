@@ -16,8 +16,9 @@ from earmark.flags.flag import ignored, thresholds
 from earmark.metrics.evaluation import evaluate
 from earmark.review.relabel import relabel, write_relabelled
 from earmark.runs.parameters import CompareParams, SweepParams
+from earmark.scores.folder import ScoreFolder
 from earmark.training.held_out import score_held_out
-from earmark.training.teacher import Scores, readable_clips
+from earmark.training.teacher import readable_clips
 from reviews import judgement, table
 from scenes import FOLDS, ONE, PROBE, open_store, scored_workspace
 
@@ -25,13 +26,13 @@ MASK = Student(PROBE, "train", 0, parse_strategy("mask", [20]), 20.0)
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, Scores]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, ScoreFolder]:
     workspace, scores = scored_workspace(tmp_path_factory.mktemp("assessment"))
     train_students(workspace, [MASK, MASK.baseline], {"train": 1.0}, scores, engine=ONE)
     return workspace, score_held_out(workspace, scores, FOLDS, engine=ONE)
 
 
-def test_marks_are_the_evaluations_numbers(trained: tuple[Workspace, Scores]) -> None:
+def test_marks_are_the_evaluations_numbers(trained: tuple[Workspace, ScoreFolder]) -> None:
     workspace, _ = trained
     book = mark_students(workspace, [MASK], [Basis("eval", "truth", 100)], engine=ONE)
     (basis,) = book.bases
@@ -47,7 +48,7 @@ def test_marks_are_the_evaluations_numbers(trained: tuple[Workspace, Scores]) ->
 
 
 def test_flagged_labels_of_the_evaluation_set_take_no_part(
-    trained: tuple[Workspace, Scores],
+    trained: tuple[Workspace, ScoreFolder],
 ) -> None:
     workspace, held_out = trained
     against = bases(workspace, 100, held_out.folder.name, 20.0)
@@ -100,7 +101,9 @@ def test_students_follow_the_raters_rulings(tmp_path: Path) -> None:
     assert set(found.summary["labels"]) == {"given", "ignored", "truth"}
 
 
-def test_corrected_labels_count_where_raters_listened(trained: tuple[Workspace, Scores]) -> None:
+def test_corrected_labels_count_where_raters_listened(
+    trained: tuple[Workspace, ScoreFolder],
+) -> None:
     workspace, held_out = trained
     present, unsure, cleared = judge(workspace, "eval", ["present", "unsure", "not_present"])
     against = bases(workspace, 100, held_out.folder.name, 20.0)

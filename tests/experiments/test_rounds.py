@@ -9,7 +9,7 @@ from earmark.errors import EarmarkError
 from earmark.experiments.rounds import one_point, run_rounds
 from earmark.experiments.sweep import by_seed
 from earmark.runs.parameters import CompareParams
-from earmark.training.teacher import Scores
+from earmark.scores.folder import ScoreFolder
 from scenes import FOLDS, ONE, PROBE, scored_workspace
 
 PARAMS = CompareParams(seeds=(0, 1), n_resamples=100)
@@ -23,7 +23,7 @@ def test_every_round_has_a_teacher_of_its_own_and_a_row_in_the_curve(tmp_path: P
     assert set(curve["n_seeds"]) == {2}
     assert set(curve["labels"]) == {"given", "ignored", "truth"}
     found = [
-        Scores.open(workspace.scores_folder(f"probe-train-seed0-mask20{name}-teacher"))
+        ScoreFolder.open(workspace.scores_folder(f"probe-train-seed0-mask20{name}-teacher"))
         for name in ("", "-round1")
     ]
     assert all(one.out_of_fold for one in found)

@@ -15,9 +15,9 @@ from earmark.networks.model_card import read_card
 from earmark.networks.saved import load_network
 from earmark.runs.artefacts import read_table
 from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
+from earmark.scores.folder import ScoreFolder
 from earmark.training.batches import Batch
 from earmark.training.loading import Loaded, Loader
-from earmark.training.teacher import Scores
 from scenes import ONE, PROBE, scored_workspace
 
 CNN = NetworkParams(
@@ -117,6 +117,6 @@ def test_probes_stay_in_their_stack_and_its_card_names_them(tmp_path: Path) -> N
     assert len(read_table(workspace.model_folder(made_by[0][0]) / "history_by_student.csv")) == 6
 
 
-def made_by_of(scores: Scores) -> tuple[str, int]:
+def made_by_of(scores: ScoreFolder) -> tuple[str, int]:
     assert scores.made_by is not None
     return scores.made_by.network, scores.made_by.student

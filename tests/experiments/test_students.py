@@ -32,9 +32,10 @@ from earmark.runs.parameters import (
     TrainParams,
 )
 from earmark.runs.progress import SILENT, Progress
+from earmark.scores.folder import ScoreFolder
 from earmark.training.loop import train
 from earmark.training.supervision import TrainingSet
-from earmark.training.teacher import Scores, cross_fit
+from earmark.training.teacher import cross_fit
 from scenes import band_workspace, open_store
 
 PROBE = NetworkParams(
@@ -52,7 +53,7 @@ ONE = LocalEngine(1)
 WHOLE = {"train": 1.0}
 
 
-def scored(root: Path) -> tuple[Workspace, Scores]:
+def scored(root: Path) -> tuple[Workspace, ScoreFolder]:
     workspace = band_workspace(root)
     return workspace, cross_fit(workspace, TEACHER, CrossFitParams(n_folds=2), engine=ONE)
 
@@ -252,7 +253,7 @@ def test_the_baseline_is_the_student_that_takes_labels_as_they_are() -> None:
 
 def test_scores_of_other_clips_are_refused(tmp_path: Path) -> None:
     workspace, scores = scored(tmp_path)
-    shorter = Scores(
+    shorter = ScoreFolder(
         scores.folder, scores.clip_ids[1:], scores.class_ids, scores.logits[1:],
         scores.best_patches[1:], scores.out_of_fold, scores.digest,
     )  # fmt: skip

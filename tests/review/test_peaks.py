@@ -13,7 +13,8 @@ from earmark.datasets.workspace import Workspace
 from earmark.review.peaks import Peaks, find_peaks
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, Recipe, TrainParams
-from earmark.training.teacher import Scores, cross_fit
+from earmark.scores.folder import ScoreFolder
+from earmark.training.teacher import cross_fit
 from listening import RECIPE, tone_workspace
 
 SMALL = NetworkParams(
@@ -37,10 +38,10 @@ def wanted(workspace: Workspace) -> pl.DataFrame:
 
 
 def _find(
-    workspace: Workspace, wanted: pl.DataFrame, recipe: Recipe, scores: Scores | None = None
+    workspace: Workspace, wanted: pl.DataFrame, recipe: Recipe, scores: ScoreFolder | None = None
 ) -> Peaks:
     store = FrameStore.open(workspace.frames_folder)
-    scores = scores or Scores.open(workspace.scores_folder(recipe.teacher.name))
+    scores = scores or ScoreFolder.open(workspace.scores_folder(recipe.teacher.name))
     return find_peaks(workspace, recipe, scores, store, wanted)
 
 
@@ -71,7 +72,7 @@ def test_scores_from_elsewhere_lead_to_the_best_patch(
     workspace: Workspace, wanted: pl.DataFrame
 ) -> None:
     peaks = _find(workspace, wanted, RECIPE)
-    scores = Scores.open(workspace.scores_folder("teacher"))
+    scores = ScoreFolder.open(workspace.scores_folder("teacher"))
     best = scores.best_patches[0, scores.class_ids.index("hum")]
     assert peaks.times("clip000", "hum") == [pytest.approx(0.48 * best)]
     assert peaks.patches("clip000", "hum") == []
@@ -82,12 +83,12 @@ def test_without_frames_there_is_still_a_place_to_listen(
     tmp_path: Path, wanted: pl.DataFrame
 ) -> None:
     bare = tone_workspace(tmp_path, n_clips=4)
-    scores = Scores.open(bare.scores_folder("teacher"))
+    scores = ScoreFolder.open(bare.scores_folder("teacher"))
     assert find_peaks(bare, RECIPE, scores, None, wanted).times("clip000", "hum")[0] >= 0
 
 
 def test_the_tour_goes_down_from_the_best_patch_and_never_overlaps(workspace: Workspace) -> None:
-    scores = Scores.open(workspace.scores_folder("teacher"))
+    scores = ScoreFolder.open(workspace.scores_folder("teacher"))
     outputs = np.array([0.1, 0.9, 0.8, 0.3, 0.2, 0.7, 0.0], np.float32)
     peaks = Peaks(scores, 0.48, 0.96, {("clip000", "hum"): outputs})
     assert peaks.times("clip000", "hum") == [0.48, 2.4, 1.44]

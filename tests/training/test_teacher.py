@@ -8,21 +8,13 @@ import pytest
 import torch
 
 from earmark.datasets.workspace import Workspace
-from earmark.errors import EarmarkError
 from earmark.metrics import lwlrap
 from earmark.networks.architectures import build_model, build_probe
 from earmark.networks.examples import ClipExamples, Examples
 from earmark.runs.artefacts import write_table
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
-from earmark.training.teacher import (
-    Scores,
-    cross_fit,
-    readable_clips,
-    score_clips,
-    tune_set,
-    write_scores,
-)
+from earmark.training.teacher import cross_fit, readable_clips, score_clips, tune_set
 from scenes import band_workspace, open_store
 
 TINY = NetworkParams(
@@ -87,11 +79,6 @@ def test_in_sample_scores_say_so(tmp_path: Path) -> None:
     assert not cross_fit(band_workspace(tmp_path), TINY, params, engine=LocalEngine(1)).out_of_fold
 
 
-def test_scores_that_are_not_there_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(EarmarkError, match="earmark score"):
-        Scores.open(tmp_path)
-
-
 def test_the_tune_split_marks_every_student(tmp_path: Path) -> None:
     workspace = band_workspace(tmp_path)
     store = open_store(workspace)
@@ -117,29 +104,3 @@ def test_without_a_tune_split_there_is_no_exam(tmp_path: Path) -> None:
     clips = workspace.clips.with_columns(split=pl.lit("train"))
     write_table(tmp_path / "clips.parquet", clips)
     assert tune_set(Workspace.open(tmp_path), open_store(workspace), ModelParams()) is None
-
-
-@pytest.mark.parametrize("name", ["logits.npy", "best_patches.npy"])
-@pytest.mark.parametrize("damage", ["empty", "truncated", "garbage", "gone", "shape"])
-def test_damaged_scores_are_named_with_what_to_do(tmp_path: Path, name: str, damage: str) -> None:
-    logits = np.zeros((2, 3), np.float32)
-    best, clip_ids = logits.astype(np.uint16), pl.Series(["a", "b"])
-    write_scores(tmp_path, clip_ids, "xyz", logits, best, out_of_fold=True, digest="run")
-    path = tmp_path / name
-    whole = path.read_bytes()
-    path.write_bytes({"truncated": whole[:-2], "garbage": b"no array"}.get(damage, b""))
-    if damage == "gone":
-        path.unlink()
-    elif damage == "shape":
-        np.save(path, np.zeros((2, 4), np.float32))
-    with pytest.raises(EarmarkError, match=rf"{name}.*\(2, 3\).*delete .*run the command"):
-        Scores.open(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("text", "told"), [("", "not valid JSON"), ('{"digest": "x"}', "no class_ids"), ("[]", "no ")]
-)
-def test_scores_without_a_description_are_named(tmp_path: Path, text: str, told: str) -> None:
-    (tmp_path / "meta.json").write_text(text)
-    with pytest.raises(EarmarkError, match=rf"meta.json: .*{told}.*"):
-        Scores.open(tmp_path)

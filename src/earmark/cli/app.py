@@ -459,9 +459,9 @@ def evaluate(
     """Measure d', lwlrap and average precision of a folder of scores against labels."""
     from earmark.labels.label_set import LabelSet
     from earmark.metrics.evaluation import evaluate as measure
-    from earmark.training.teacher import Scores
+    from earmark.scores.folder import ScoreFolder
 
-    opened = Scores.open(scores)
+    opened = ScoreFolder.open(scores)
     known = LabelSet.read(labels, class_ids=opened.class_ids)
     everywhere = LabelSet.from_rows(
         known.rows().filter(known.rows()["clip_id"].is_in(opened.clip_ids.implode())),

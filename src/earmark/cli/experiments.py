@@ -31,7 +31,7 @@ from earmark.runs.progress import Display, Progress
 
 if TYPE_CHECKING:
     from earmark.datasets.workspace import Workspace
-    from earmark.training.teacher import Scores
+    from earmark.scores.folder import ScoreFolder
 
 compare_app = typer.Typer()
 
@@ -117,7 +117,7 @@ class _Bench:
 
     workspace: Workspace
     recipe: Recipe
-    scores: Scores
+    scores: ScoreFolder
     engine: Engine
     progress: Progress
 

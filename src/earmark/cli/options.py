@@ -15,7 +15,7 @@ from earmark.runs.ray import RayEngine
 
 if TYPE_CHECKING:
     from earmark.datasets.workspace import Workspace
-    from earmark.training.teacher import Scores
+    from earmark.scores.folder import ScoreFolder
 
 Work = Annotated[Path, typer.Argument(help="The workspace folder.", metavar="WORK")]
 WorkOption = Annotated[Path, typer.Option("--work", help="The workspace folder to write.")]
@@ -71,13 +71,13 @@ def chosen_recipe(work: Path, recipe: str | None) -> Recipe:
     return Recipe.model_validate(read_json(kept)) if kept.exists() else Recipe()
 
 
-def open_scored(work: Path, recipe: str | None) -> tuple[Workspace, Recipe, Scores]:
+def open_scored(work: Path, recipe: str | None) -> tuple[Workspace, Recipe, ScoreFolder]:
     """Open a workspace, the recipe asked for, and its teacher's scores of the train split."""
     from earmark.datasets.workspace import Workspace
-    from earmark.training.teacher import Scores
+    from earmark.scores.folder import ScoreFolder
 
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
-    return workspace, chosen, Scores.open(workspace.scores_folder(chosen.teacher.name))
+    return workspace, chosen, ScoreFolder.open(workspace.scores_folder(chosen.teacher.name))
 
 
 def check_frames(workspace: Workspace, recipe: Recipe) -> None:

@@ -30,7 +30,7 @@ from earmark.runs.artefacts import read_table, write_table
 from earmark.runs.engine import HERE, Engine
 from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams
 from earmark.runs.progress import SILENT, Progress
-from earmark.training.teacher import Scores
+from earmark.scores.folder import ScoreFolder
 
 PER_CLASS = {
     "d_prime_explicit": "d_prime_explicit",
@@ -67,7 +67,7 @@ def run_compare(
     workspace: Workspace,
     networks: Sequence[NetworkParams],
     params: CompareParams,
-    scores: Scores,
+    scores: ScoreFolder,
     cross_fit: CrossFitParams,
     *,
     engine: Engine = HERE,

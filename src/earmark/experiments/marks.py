@@ -33,8 +33,9 @@ from earmark.review.relabel import read_relabelled
 from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import CompareParams, CrossFitParams, SweepParams
 from earmark.runs.progress import SILENT, Meter, Progress
+from earmark.scores.folder import ScoreFolder
 from earmark.training.held_out import can_score, score_held_out
-from earmark.training.teacher import Scores, readable_clips
+from earmark.training.teacher import readable_clips
 
 METRICS = (*BOOTSTRAP_METRICS, "lwlrap_calibrated", "lwlrap_fitted")
 """What students are measured by.
@@ -91,7 +92,7 @@ class Basis:
             return rulings.states(mine["row"].to_numpy()) > 0
         if self.labels != "ignored":
             return None
-        scores = Scores.open(workspace.scores_folder(self.teacher))
+        scores = ScoreFolder.open(workspace.scores_folder(self.teacher))
         logits = logits_of(scores, labels.clip_ids)
         edges = thresholds(labels, logits, [self.ignored_percent]).values[0]
         return ignored(labels.states(), logits, edges)
@@ -147,7 +148,7 @@ class MarkBook:
 def find_bases(
     workspace: Workspace,
     params: SweepParams | CompareParams,
-    scores: Scores,
+    scores: ScoreFolder,
     cross_fit: CrossFitParams,
     *,
     engine: Engine = HERE,
@@ -218,7 +219,7 @@ def mark_students(
     return MarkBook(dict(zip(places, found, strict=True)))
 
 
-def logits_of(scores: Scores, clip_ids: pl.Series) -> NDArray[np.float32]:
+def logits_of(scores: ScoreFolder, clip_ids: pl.Series) -> NDArray[np.float32]:
     """Return the scores [clip, class] of some clips, in their order."""
     places = pl.DataFrame({"clip_id": scores.clip_ids}).with_row_index("row")
     rows = pl.DataFrame({"clip_id": clip_ids}).join(

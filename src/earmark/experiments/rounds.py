@@ -25,7 +25,8 @@ from earmark.runs.artefacts import write_table
 from earmark.runs.engine import HERE, Engine
 from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams
 from earmark.runs.progress import SILENT, Progress
-from earmark.training.teacher import Scores, cross_fit
+from earmark.scores.folder import ScoreFolder
+from earmark.training.teacher import cross_fit
 
 
 def run_rounds(
@@ -33,7 +34,7 @@ def run_rounds(
     network: NetworkParams,
     params: CompareParams,
     strategy: str,
-    scores: Scores,
+    scores: ScoreFolder,
     folds: CrossFitParams,
     n_rounds: int,
     *,
@@ -96,11 +97,11 @@ def one_point(text: str, params: CompareParams) -> tuple[Strategy, float]:
 def next_teacher(
     workspace: Workspace,
     student: Student,
-    scores: Scores,
+    scores: ScoreFolder,
     folds: CrossFitParams,
     engine: Engine = HERE,
     progress: Progress = SILENT,
-) -> Scores:
+) -> ScoreFolder:
     """Score the whole train split with a student, out of fold, told what ``scores`` flag."""
     store = FrameStore.open(workspace.frames_folder)
     data = TrainSet.open(workspace, store, 1.0, student.strategy.labels, scores)

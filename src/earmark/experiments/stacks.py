@@ -24,10 +24,11 @@ from earmark.runs.artefacts import is_current
 from earmark.runs.engine import Task
 from earmark.runs.parameters import NetworkParams, digest
 from earmark.runs.progress import Meter
+from earmark.scores.folder import MadeBy, write_score_folder
 from earmark.training.history import forget_history, split_history, write_history
 from earmark.training.loop import train
 from earmark.training.supervision import TrainingSet
-from earmark.training.teacher import MadeBy, score_clips, training_task, write_scores
+from earmark.training.teacher import score_clips, training_task
 from earmark.training.treatments import Told, Treated
 
 
@@ -127,7 +128,7 @@ def _train_and_score(
     for own, part in parts_of(trained):
         logits, best = score_clips(part, examples)
         for student, (one, its) in enumerate(zip(places[own], logits, strict=True)):
-            write_scores(
+            write_score_folder(
                 one.scores_folder,
                 *of_clips,
                 its,

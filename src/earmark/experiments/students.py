@@ -32,8 +32,9 @@ from earmark.runs.artefacts import write_aside
 from earmark.runs.engine import HERE, Engine, LocalEngine
 from earmark.runs.parameters import NetworkParams, SweepParams, digest
 from earmark.runs.progress import SILENT, Progress
+from earmark.scores.folder import ScoreFolder
 from earmark.training.supervision import TrainingSet
-from earmark.training.teacher import ReadableClips, Scores, readable_clips, tune_set
+from earmark.training.teacher import ReadableClips, readable_clips, tune_set
 from earmark.training.treatments import Flags, FlagSources, ScoresFile, Told, Treated, find_flags
 
 EVALUATED_SPLITS: tuple[Split, ...] = ("tune", "eval")
@@ -141,7 +142,7 @@ def train_students(
     workspace: Workspace,
     wanted: Sequence[Student],
     train_sets: Mapping[str, float],
-    scores: Scores,
+    scores: ScoreFolder,
     *,
     stack_gb: float = STACK_GB,
     engine: Engine = HERE,
@@ -228,9 +229,9 @@ def _n_cuts(groups: Iterable[Sequence[Student]], engine: Engine) -> int:
     return 1 if torch.cuda.is_available() else math.ceil(engine.n_workers / max(len(names), 1))
 
 
-def student_scores(workspace: Workspace, student: Student) -> Scores:
+def student_scores(workspace: Workspace, student: Student) -> ScoreFolder:
     """Open the scores of the tune and eval splits by a student's network."""
-    return Scores.open(_scores_folder(workspace, student))
+    return ScoreFolder.open(_scores_folder(workspace, student))
 
 
 @dataclass(frozen=True)
@@ -251,7 +252,7 @@ class TrainSet:
         store: FrameStore,
         share: float,
         labels: TrainingLabels,
-        scores: Scores,
+        scores: ScoreFolder,
     ) -> TrainSet:
         """Choose the clips of a share; ``scores`` are the teacher's of the whole train split."""
         given = readable_clips(workspace, store, "train")
@@ -318,7 +319,7 @@ def _by_train_set(
     return groups
 
 
-def _check_scores(given: ReadableClips, scores: Scores) -> None:
+def _check_scores(given: ReadableClips, scores: ScoreFolder) -> None:
     classes = (pl.Series(ids.class_ids, dtype=pl.String) for ids in (scores, given.labels))
     pairs = {"clips": (scores.clip_ids, given.labels.clip_ids), "classes": classes}
     for what, (have, want) in pairs.items():

@@ -21,7 +21,7 @@ from earmark.runs.artefacts import read_table, write_table
 from earmark.runs.engine import HERE, Engine
 from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams, SweepParams
 from earmark.runs.progress import SILENT, Progress
-from earmark.training.teacher import Scores
+from earmark.scores.folder import ScoreFolder
 
 Row = dict[str, str | int | float | None]
 """One row of a result table, by column."""
@@ -45,7 +45,7 @@ def run_sweep(
     workspace: Workspace,
     networks: Sequence[NetworkParams],
     params: SweepParams,
-    scores: Scores,
+    scores: ScoreFolder,
     cross_fit: CrossFitParams,
     *,
     engine: Engine = HERE,
@@ -69,7 +69,7 @@ def train_and_mark(
     workspace: Workspace,
     wanted: Sequence[Student],
     params: SweepParams | CompareParams,
-    scores: Scores,
+    scores: ScoreFolder,
     cross_fit: CrossFitParams,
     *,
     engine: Engine = HERE,

@@ -23,7 +23,8 @@ from earmark.labels.splits import folds
 from earmark.runs.artefacts import is_current, read_table, write_json, write_table
 from earmark.runs.parameters import FrontEndParams, NetworkParams, Recipe, digest
 from earmark.runs.progress import SILENT, Progress
-from earmark.training.teacher import ReadableClips, Scores, readable_clips
+from earmark.scores.folder import ScoreFolder
+from earmark.training.teacher import ReadableClips, readable_clips
 
 N_PEAKS = 6
 """Peaks of a clip that the page tours through, the best included."""
@@ -41,7 +42,7 @@ class Peaks:
     their best patch only. Times are in seconds from the clip's start.
     """
 
-    scores: Scores
+    scores: ScoreFolder
     hop_seconds: float
     patch_seconds: float
     outputs: Mapping[tuple[str, str], NDArray[np.float32]] = field(default_factory=dict)
@@ -81,7 +82,7 @@ class Peaks:
 def find_peaks(
     workspace: Workspace,
     recipe: Recipe,
-    scores: Scores,
+    scores: ScoreFolder,
     store: FrameStore | None,
     wanted: pl.DataFrame,
     progress: Progress = SILENT,
@@ -116,7 +117,11 @@ def find_peaks(
 
 
 def _networks(
-    workspace: Workspace, recipe: Recipe, scores: Scores, clips: ReadableClips, store: FrameStore
+    workspace: Workspace,
+    recipe: Recipe,
+    scores: ScoreFolder,
+    clips: ReadableClips,
+    store: FrameStore,
 ) -> list[tuple[Path, NDArray[np.int64]]] | None:
     """Return each teacher's folder with the clips that it scored; None if they are not these."""
     teacher, params = recipe.teacher, recipe.cross_fit

@@ -34,9 +34,10 @@ from earmark.runs.artefacts import read_table, write_json, write_table
 from earmark.runs.engine import HERE, Engine
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, Recipe, digest, read_recipe
 from earmark.runs.progress import SILENT, Progress
+from earmark.scores.folder import ScoreFolder
 from earmark.training.held_out import held_out_folder
 from earmark.training.history import read_histories
-from earmark.training.teacher import Scores, cross_fit, readable_clips
+from earmark.training.teacher import cross_fit, readable_clips
 
 N_HEARD_CLASSES = 4
 """Classes whose flags can be heard where the recipe names none."""
@@ -106,7 +107,7 @@ def make_dataset(
 
 def write_flags(
     workspace: Workspace,
-    scores: Scores,
+    scores: ScoreFolder,
     discard_percent: float,
     *,
     target: float | None = None,
@@ -135,7 +136,7 @@ def write_flags(
 
 
 def _flags_of_chance(
-    workspace: Workspace, scores: Scores, labels: LabelSet, target: float
+    workspace: Workspace, scores: ScoreFolder, labels: LabelSet, target: float
 ) -> pl.DataFrame:
     calibrated = read_calibration(workspace)
     if calibrated is None:
@@ -143,7 +144,9 @@ def _flags_of_chance(
     return flag_by_judgements(labels, scores.logits, calibrated, target)
 
 
-def scored_labels(workspace: Workspace, scores: Scores, labels: LabelSet | None = None) -> LabelSet:
+def scored_labels(
+    workspace: Workspace, scores: ScoreFolder, labels: LabelSet | None = None
+) -> LabelSet:
     """Return the labels of the scored clips, in the order of the scores."""
     if scores.class_ids != workspace.labels.class_ids:
         raise EarmarkError(
@@ -161,15 +164,15 @@ def scored_labels(workspace: Workspace, scores: Scores, labels: LabelSet | None 
     return (labels or workspace.labels).select(rows.to_numpy())
 
 
-def scores_of(workspace: Workspace, teacher: str, clip_ids: pl.Series) -> Scores:
+def scores_of(workspace: Workspace, teacher: str, clip_ids: pl.Series) -> ScoreFolder:
     """Open those scores of a teacher that hold some clips: of the train split, or held out."""
-    scores = Scores.open(workspace.scores_folder(teacher))
+    scores = ScoreFolder.open(workspace.scores_folder(teacher))
     if clip_ids.is_in(scores.clip_ids.implode()).all():
         return scores
-    return Scores.open(held_out_folder(workspace, teacher))
+    return ScoreFolder.open(held_out_folder(workspace, teacher))
 
 
-def judged_flags(workspace: Workspace, scores: Scores) -> pl.DataFrame | None:
+def judged_flags(workspace: Workspace, scores: ScoreFolder) -> pl.DataFrame | None:
     """Hold the flags of all 18 points against the truth, where it is known."""
     if workspace.truth is None:
         return None
@@ -183,7 +186,7 @@ def make_report(workspace: Workspace, recipe: Recipe) -> Path:
 
     A sweep, a comparison and rounds of teaching each have their part; one of them is enough.
     """
-    scores = Scores.open(workspace.scores_folder(recipe.teacher.name))
+    scores = ScoreFolder.open(workspace.scores_folder(recipe.teacher.name))
     sweep = read_sweep(workspace) if is_swept(workspace) else None
     choices, rounds = (
         _if_there(workspace.compare_folder / f"{name}.parquet") for name in ("choices", "rounds")
@@ -215,7 +218,7 @@ def make_report(workspace: Workspace, recipe: Recipe) -> Path:
 
 def export_labels(
     workspace: Workspace,
-    scores: Scores,
+    scores: ScoreFolder,
     discard_percent: float,
     path: Path,
     labels_name: str | None = None,
@@ -245,12 +248,12 @@ def _if_there(path: Path) -> pl.DataFrame | None:
     return read_table(path) if path.exists() else None
 
 
-def _all_thresholds(labels: LabelSet, scores: Scores) -> Thresholds:
+def _all_thresholds(labels: LabelSet, scores: ScoreFolder) -> Thresholds:
     return thresholds(labels, scores.logits, PAPER_DISCARD_PERCENTS)
 
 
 def _heard(
-    workspace: Workspace, recipe: Recipe, scores: Scores, labels: LabelSet, flags: pl.DataFrame
+    workspace: Workspace, recipe: Recipe, scores: ScoreFolder, labels: LabelSet, flags: pl.DataFrame
 ) -> dict[str, Sequence[HeardFlag]]:
     """Return the top flags of the chosen classes with their sound, by class name."""
     ontology = workspace.ontology
@@ -277,7 +280,7 @@ def _most_flagged(labels: LabelSet, flags: pl.DataFrame) -> list[str]:
 def _heard_flag(
     workspace: Workspace,
     recipe: Recipe,
-    scores: Scores,
+    scores: ScoreFolder,
     store: FrameStore,
     row: Mapping[str, str | int | float | None],
 ) -> HeardFlag:
@@ -308,7 +311,7 @@ def _heard_flag(
 
 
 def _provenance(
-    workspace: Workspace, recipe: Recipe, scores: Scores, sweep: SweepResults | None
+    workspace: Workspace, recipe: Recipe, scores: ScoreFolder, sweep: SweepResults | None
 ) -> dict[str, str]:
     store = FrameStore.open(workspace.frames_folder)
     counts = {s: len(readable_clips(workspace, store, s).labels) for s in ("train", "tune", "eval")}

@@ -22,17 +22,18 @@ from earmark.runs.artefacts import is_current
 from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import CrossFitParams, digest
 from earmark.runs.progress import SILENT, Meter, Progress
-from earmark.training.teacher import Scores, readable_clips, score_clips, write_scores
+from earmark.scores.folder import ScoreFolder, write_score_folder
+from earmark.training.teacher import readable_clips, score_clips
 
 
 def score_held_out(
     workspace: Workspace,
-    scores: Scores,
+    scores: ScoreFolder,
     params: CrossFitParams,
     *,
     engine: Engine = HERE,
     progress: Progress = SILENT,
-) -> Scores:
+) -> ScoreFolder:
     """Score the tune and eval splits with the networks behind a teacher's scores, or find them.
 
     ``scores`` are those of the train split, made with ``params``. A teacher from elsewhere left
@@ -42,7 +43,7 @@ def score_held_out(
     folder = held_out_folder(workspace, teacher)
     run_digest = digest("held out", scores.digest)
     if is_current(folder, run_digest):
-        return Scores.open(folder)
+        return ScoreFolder.open(folder)
     models = teacher_folders(workspace, teacher, params)
     if not can_score(workspace, teacher, params):
         raise EarmarkError(
@@ -58,7 +59,7 @@ def score_held_out(
         for path in models
     ]
     logits, best = zip(*engine.map(tasks, progress), strict=True)
-    return write_scores(
+    return write_score_folder(
         folder,
         store.clip_ids.gather(rows),
         scores.class_ids,

@@ -29,14 +29,9 @@ from earmark.runs.artefacts import is_current, write_aside
 from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import digest
 from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
+from earmark.scores.folder import ScoreFolder, write_score_folder
 from earmark.scores.scale import Scale, write_logits
-from earmark.training.teacher import (
-    ReadableClips,
-    Scores,
-    readable_clips,
-    sum_outputs,
-    write_scores,
-)
+from earmark.training.teacher import ReadableClips, readable_clips, sum_outputs
 
 TRIED_CLIPS = 8
 """Clips whose outputs tell probabilities from logits."""
@@ -49,7 +44,7 @@ CLIPS_PER_PART = 256
 class TeacherScores:
     """Scores by a teacher from elsewhere, and what the user should know about them."""
 
-    scores: Scores
+    scores: ScoreFolder
     scale: Scale
     unscored: tuple[str, ...]
     """Classes of the workspace that no output of the model stands for."""
@@ -88,7 +83,7 @@ def score_by_teacher(
         logits = values.astype(np.float32)
         if job.scale == "probabilities":
             logits, warnings = _to_logits(folder, clips.labels, values)
-        write_scores(
+        write_score_folder(
             folder,
             clips.labels.clip_ids,
             clips.labels.class_ids,
@@ -98,7 +93,7 @@ def score_by_teacher(
             digest=run_digest,
         )
     unscored = tuple(chosen.unscored(ontology))
-    return TeacherScores(Scores.open(folder), job.scale, unscored, tuple(warnings))
+    return TeacherScores(ScoreFolder.open(folder), job.scale, unscored, tuple(warnings))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ others. The paper scored in-sample; ``in_sample`` does as it did.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,11 @@ from earmark.networks.examples import Examples, examples_of
 from earmark.networks.model_card import write_card
 from earmark.networks.onnx_export import Forward, forward_of
 from earmark.networks.saved import AnyNetwork, n_students
-from earmark.runs.artefacts import is_current, read_json, read_table, write_aside, write_json
-from earmark.runs.artefacts import write_table as write_parquet
+from earmark.runs.artefacts import is_current
 from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, digest
 from earmark.runs.progress import SILENT, Meter, Progress
+from earmark.scores.folder import ScoreFolder, write_score_folder
 from earmark.training.loop import n_examples_in_all, train
 from earmark.training.supervision import AsLabelled, Supervision, TrainingSet
 
@@ -42,91 +42,6 @@ BATCH_EXAMPLES = 256
 
 CACHED_PATCHES = 32
 """Patches scored at once on a CPU: many more fall out of its cache."""
-
-
-@dataclass(frozen=True)
-class MadeBy:
-    """The network behind scores: its name under ``models``, and a student's place in the stack."""
-
-    network: str
-    student: int = 0
-
-
-@dataclass(frozen=True)
-class Scores:
-    """A network's scores of some clips: logits float32 [clip, class], memory-mapped.
-
-    ``best_patches`` [clip, class] is the patch with the highest output; ``made_by`` is None where
-    several networks scored, one from elsewhere, or an earlier version of earmark.
-    """
-
-    folder: Path
-    clip_ids: pl.Series
-    class_ids: tuple[str, ...]
-    logits: NDArray[np.float32]
-    best_patches: NDArray[np.uint16]
-    out_of_fold: bool
-    digest: str
-    made_by: MadeBy | None = None
-
-    @classmethod
-    def open(cls, folder: str | Path) -> Scores:
-        """Open the scores in a folder."""
-        folder = Path(folder)
-        if not (folder / "meta.json").exists():
-            raise EarmarkError(f"{folder}: no finished scores here; make them with `earmark score`")
-        meta = read_json(folder / "meta.json")
-        missing = {"class_ids", "out_of_fold", "digest"} - set(meta)
-        if missing:
-            raise EarmarkError(
-                f"{folder / 'meta.json'}: not of scores (no {', '.join(sorted(missing))}); "
-                f"{_make_again(folder)}"
-            )
-        class_ids = tuple(meta["class_ids"])
-        clip_ids = read_table(folder / "clips.parquet")["clip_id"]
-        logits, best_patches = (
-            _open_matrix(folder / name, (len(clip_ids), len(class_ids)))
-            for name in ("logits.npy", "best_patches.npy")
-        )
-        return cls(
-            folder,
-            clip_ids,
-            class_ids,
-            logits,
-            best_patches,
-            meta["out_of_fold"],
-            meta["digest"],
-            MadeBy(**meta["made_by"]) if "made_by" in meta else None,
-        )
-
-
-def write_scores(
-    folder: Path,
-    clip_ids: pl.Series,
-    class_ids: Sequence[str],
-    logits: NDArray[np.float32],
-    best_patches: NDArray[np.uint16],
-    *,
-    out_of_fold: bool,
-    digest: str,
-    made_by: MadeBy | None = None,
-) -> Scores:
-    """Write scores into a folder; ``meta.json`` comes last, as its seal.
-
-    ``made_by`` is the network, where it is one. Scores of the same digest are left alone: a task
-    that runs twice takes no seal away.
-    """
-    if is_current(folder, digest):
-        return Scores.open(folder)
-    (folder / "meta.json").unlink(missing_ok=True)
-    for name, array in (("logits.npy", logits), ("best_patches.npy", best_patches)):
-        with write_aside(folder / name) as aside, aside.open("wb") as file:
-            np.save(file, array)
-    write_parquet(folder / "clips.parquet", pl.DataFrame({"clip_id": clip_ids}))
-    meta = {"digest": digest, "out_of_fold": out_of_fold, "class_ids": list(class_ids)}
-    origin = {} if made_by is None else {"made_by": asdict(made_by)}
-    write_json(folder / "meta.json", meta | origin)
-    return Scores.open(folder)
 
 
 def score_clips(
@@ -170,7 +85,7 @@ def cross_fit(
     supervise: Callable[[NDArray[np.int64]], Supervision] | None = None,
     engine: Engine = HERE,
     progress: Progress = SILENT,
-) -> Scores:
+) -> ScoreFolder:
     """Score the train split with a teacher, out of fold unless ``params.in_sample``.
 
     Clips without frames (quarantined) are left out. Folds that were finished before are found
@@ -184,7 +99,7 @@ def cross_fit(
     told = supervise(np.arange(len(clips.labels)))
     run_digest = digest(network, params, store.digest, told.digest)
     if is_current(folder, run_digest):
-        return Scores.open(folder)
+        return ScoreFolder.open(folder)
     fold_of = np.zeros(len(clips.labels), np.int64)
     if not params.in_sample:
         fold_of = folds(clips.labels, clips.sources, params.n_folds, network.train.seed)
@@ -212,7 +127,7 @@ def cross_fit(
         (logits[fold_of == fold],), best[fold_of == fold] = result
         model_folder = tasks[fold].arguments["folder"]
         write_card(model_folder, workspace.ontology)
-    return write_scores(
+    return write_score_folder(
         folder,
         clips.labels.clip_ids,
         clips.labels.class_ids,
@@ -319,26 +234,6 @@ def train_and_score(
     trained = train(network, data, folder, meter)
     store = FrameStore.open(data.frames_folder)
     return score_clips(trained, examples_of(network.model, store, score_rows))
-
-
-def _open_matrix(path: Path, shape: tuple[int, int]) -> NDArray[Any]:
-    """Map an array [clip, class]; refuse one that is damaged or of another shape."""
-    try:
-        matrix: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise EarmarkError(
-            f"{path}: expected an array of shape {shape}, but it is missing or damaged ({error}); "
-            f"{_make_again(path.parent)}"
-        ) from None
-    if matrix.shape != shape:
-        raise EarmarkError(
-            f"{path} has shape {matrix.shape}, expected {shape}; {_make_again(path.parent)}"
-        )
-    return matrix
-
-
-def _make_again(folder: Path) -> str:
-    return f"delete {folder} and run the command that made it again, such as `earmark score`"
 
 
 def _n_at_once(network: AnyNetwork) -> int:

@@ -29,8 +29,8 @@ from earmark.review.server.media import Media
 from earmark.runs.artefacts import read_json
 from earmark.runs.parameters import Params, Recipe, digest
 from earmark.runs.progress import SILENT, Progress
+from earmark.scores.folder import ScoreFolder
 from earmark.stages.run import scored_labels, scores_of
-from earmark.training.teacher import Scores
 
 NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "interval_high"))
 
@@ -67,7 +67,7 @@ class Desk:
     workspace: Workspace
     recipe: Recipe
     queue: Queue
-    scores: Scores
+    scores: ScoreFolder
     peaks: Peaks
     media: Media
     judgements: JudgementStore

@@ -1,0 +1,126 @@
+"""A network's scores of some clips as a folder: what was said, in which order, and by whom.
+
+``logits.npy`` and ``best_patches.npy`` [clip, class] are memory-mapped; ``clips.parquet`` and
+``meta.json`` name their clips and classes. ``meta.json`` is the seal: without it the scores are
+not finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.errors import EarmarkError
+from earmark.runs.artefacts import is_current, read_json, read_table, write_aside, write_json
+from earmark.runs.artefacts import write_table as write_parquet
+
+
+@dataclass(frozen=True)
+class MadeBy:
+    """The network behind scores: its name under ``models``, and a student's place in the stack."""
+
+    network: str
+    student: int = 0
+
+
+@dataclass(frozen=True)
+class ScoreFolder:
+    """A network's scores of some clips: logits float32 [clip, class], memory-mapped.
+
+    ``best_patches`` [clip, class] is the patch with the highest output; ``made_by`` is None where
+    several networks scored, one from elsewhere, or an earlier version of earmark.
+    """
+
+    folder: Path
+    clip_ids: pl.Series
+    class_ids: tuple[str, ...]
+    logits: NDArray[np.float32]
+    best_patches: NDArray[np.uint16]
+    out_of_fold: bool
+    digest: str
+    made_by: MadeBy | None = None
+
+    @classmethod
+    def open(cls, folder: str | Path) -> ScoreFolder:
+        """Open the scores in a folder."""
+        folder = Path(folder)
+        if not (folder / "meta.json").exists():
+            raise EarmarkError(f"{folder}: no finished scores here; make them with `earmark score`")
+        meta = read_json(folder / "meta.json")
+        missing = {"class_ids", "out_of_fold", "digest"} - set(meta)
+        if missing:
+            raise EarmarkError(
+                f"{folder / 'meta.json'}: not of scores (no {', '.join(sorted(missing))}); "
+                f"{_make_again(folder)}"
+            )
+        class_ids = tuple(meta["class_ids"])
+        clip_ids = read_table(folder / "clips.parquet")["clip_id"]
+        logits, best_patches = (
+            _open_matrix(folder / name, (len(clip_ids), len(class_ids)))
+            for name in ("logits.npy", "best_patches.npy")
+        )
+        return cls(
+            folder,
+            clip_ids,
+            class_ids,
+            logits,
+            best_patches,
+            meta["out_of_fold"],
+            meta["digest"],
+            MadeBy(**meta["made_by"]) if "made_by" in meta else None,
+        )
+
+
+def write_score_folder(
+    folder: Path,
+    clip_ids: pl.Series,
+    class_ids: Sequence[str],
+    logits: NDArray[np.float32],
+    best_patches: NDArray[np.uint16],
+    *,
+    out_of_fold: bool,
+    digest: str,
+    made_by: MadeBy | None = None,
+) -> ScoreFolder:
+    """Write scores into a folder; ``meta.json`` comes last, as its seal.
+
+    ``made_by`` is the network, where it is one. Scores of the same digest are left alone: a task
+    that runs twice takes no seal away.
+    """
+    if is_current(folder, digest):
+        return ScoreFolder.open(folder)
+    (folder / "meta.json").unlink(missing_ok=True)
+    for name, array in (("logits.npy", logits), ("best_patches.npy", best_patches)):
+        with write_aside(folder / name) as aside, aside.open("wb") as file:
+            np.save(file, array)
+    write_parquet(folder / "clips.parquet", pl.DataFrame({"clip_id": clip_ids}))
+    meta = {"digest": digest, "out_of_fold": out_of_fold, "class_ids": list(class_ids)}
+    origin = {} if made_by is None else {"made_by": asdict(made_by)}
+    write_json(folder / "meta.json", meta | origin)
+    return ScoreFolder.open(folder)
+
+
+def _open_matrix(path: Path, shape: tuple[int, int]) -> NDArray[Any]:
+    """Map an array [clip, class]; refuse one that is damaged or of another shape."""
+    try:
+        matrix: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise EarmarkError(
+            f"{path}: expected an array of shape {shape}, but it is missing or damaged ({error}); "
+            f"{_make_again(path.parent)}"
+        ) from None
+    if matrix.shape != shape:
+        raise EarmarkError(
+            f"{path} has shape {matrix.shape}, expected {shape}; {_make_again(path.parent)}"
+        )
+    return matrix
+
+
+def _make_again(folder: Path) -> str:
+    return f"delete {folder} and run the command that made it again, such as `earmark score`"

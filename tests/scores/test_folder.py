@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from earmark.errors import EarmarkError
+from earmark.scores.folder import ScoreFolder, write_score_folder
+
+
+def test_scores_that_are_not_there_say_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(EarmarkError, match="earmark score"):
+        ScoreFolder.open(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["logits.npy", "best_patches.npy"])
+@pytest.mark.parametrize("damage", ["empty", "truncated", "garbage", "gone", "shape"])
+def test_damaged_scores_are_named_with_what_to_do(tmp_path: Path, name: str, damage: str) -> None:
+    logits = np.zeros((2, 3), np.float32)
+    best, clip_ids = logits.astype(np.uint16), pl.Series(["a", "b"])
+    write_score_folder(tmp_path, clip_ids, "xyz", logits, best, out_of_fold=True, digest="run")
+    path = tmp_path / name
+    whole = path.read_bytes()
+    path.write_bytes({"truncated": whole[:-2], "garbage": b"no array"}.get(damage, b""))
+    if damage == "gone":
+        path.unlink()
+    elif damage == "shape":
+        np.save(path, np.zeros((2, 4), np.float32))
+    with pytest.raises(EarmarkError, match=rf"{name}.*\(2, 3\).*delete .*run the command"):
+        ScoreFolder.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("", "not valid JSON"), ('{"digest": "x"}', "no class_ids"), ("[]", "no ")]
+)
+def test_scores_without_a_description_are_named(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "meta.json").write_text(text)
+    with pytest.raises(EarmarkError, match=rf"meta.json: .*{told}.*"):
+        ScoreFolder.open(tmp_path)
