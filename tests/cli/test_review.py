@@ -10,12 +10,13 @@ from typer.testing import CliRunner
 
 from earmark.cli.app import app
 from earmark.cli.review import open_store, prepare_queue, review_app
+from earmark.datasets.label_versions import read_relabelled
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.review.judged_chance import read_calibration
 from earmark.review.judgements import JudgementStore
 from earmark.review.queue import read_queue
-from earmark.review.relabel import read_relabelled, relabel
+from earmark.review.relabel import relabel
 from earmark.review.server.desk import open_desk
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import Recipe

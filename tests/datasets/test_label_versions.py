@@ -2,17 +2,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
-from earmark.datasets.label_versions import has_corrected, read_labels
+from earmark.datasets.label_versions import (
+    has_corrected,
+    label_names,
+    read_labels,
+    read_relabelled,
+)
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
+from earmark.review.judgements import JUDGEMENT_SCHEMA
 from earmark.review.relabel import relabel, write_relabelled
 from reviews import judgement, table
 from scenes import CLASS_IDS, band_workspace
 
 
-def judged(workspace: Workspace) -> dict[str, str]:
+def judged(workspace: Workspace, name: str = "corrected") -> dict[str, str]:
     """Judge one implicit label of each class: present, cleared, unsure; return the clips."""
     states = workspace.labels.states()
     answers = ("present", "not_present", "unsure")
@@ -22,7 +29,7 @@ def judged(workspace: Workspace) -> dict[str, str]:
         clips[class_id] = workspace.labels.clip_ids[int(row)]
         told.append(judgement(column, answer, clip_id=clips[class_id], class_id=class_id))
     judgements = table(*told)
-    write_relabelled(workspace, "corrected", relabel(workspace.labels, judgements), judgements)
+    write_relabelled(workspace, name, relabel(workspace.labels, judgements), judgements)
     return clips
 
 
@@ -42,10 +49,31 @@ def test_labels_that_are_not_there_are_explained(tmp_path: Path) -> None:
     workspace = band_workspace(tmp_path)
     assert read_labels(workspace, "given").labels is workspace.labels
     assert read_labels(workspace, "truth").rulings is None
-    with pytest.raises(EarmarkError, match="expected given, corrected or truth"):
+    with pytest.raises(EarmarkError, match="no labels 'mine'; the choices are given, truth"):
         read_labels(workspace, "mine")
     with pytest.raises(EarmarkError, match="earmark relabel"):
         read_labels(workspace, "corrected")
     workspace.truth_path.unlink()
     with pytest.raises(EarmarkError, match="only a simulated dataset"):
         read_labels(Workspace.open(tmp_path), "truth")
+
+
+def test_a_corrected_set_is_read_by_whatever_name_it_was_given(tmp_path: Path) -> None:
+    workspace = band_workspace(tmp_path)
+    judged(workspace, "mine")
+    assert label_names(workspace) == ["given", "mine", "truth"]
+    assert not has_corrected(workspace)
+    named = read_labels(workspace, "mine")
+    assert named.labels.digest == read_relabelled(workspace, "mine").labels.digest
+    assert named.rulings is not None
+    with pytest.raises(EarmarkError, match="the choices are given, mine, truth"):
+        read_labels(workspace, "yours")
+
+
+def test_corrections_of_other_labels_are_refused(tmp_path: Path) -> None:
+    workspace = band_workspace(tmp_path)
+    nothing = pl.DataFrame(schema=JUDGEMENT_SCHEMA)
+    write_relabelled(workspace, "old", relabel(workspace.labels, nothing), nothing)
+    changed = band_workspace(tmp_path, seed=1)
+    with pytest.raises(EarmarkError, match="corrects other labels"):
+        read_relabelled(changed, "old")

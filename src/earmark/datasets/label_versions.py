@@ -1,16 +1,122 @@
-"""Label sets of a workspace by name: as given, corrected by judgements, or the truth."""
+"""Label sets of a workspace by name: as given, corrected by judgements, or the truth.
+
+Corrected sets are made by :mod:`earmark.review.relabel`, under any name but ``given`` and
+``truth``; how they look on disk is said here, where they are read.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
 
 from earmark.datasets.workspace import Workspace
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, nearest
 from earmark.labels.label_set import LabelSet
-from earmark.review.relabel import read_relabelled
+from earmark.runs.artefacts import read_json, read_table
+
+GIVEN = "given"
+TRUTH = "truth"
+RESERVED_NAMES = (GIVEN, TRUTH)
+"""Labels that are there from the start; a corrected set has any other name."""
 
 CORRECTED = "corrected"
 """The name under which ``earmark relabel`` writes corrected labels by default."""
+
+PAIR = ["clip_id", "class_id"]
+
+CHANGE_SCHEMA = pl.Schema(
+    {
+        "clip_id": pl.String(),
+        "class_id": pl.String(),
+        "before": pl.String(),
+        "after": pl.String(),
+        "rater": pl.String(),
+        "at": pl.String(),
+        "item": pl.String(),
+        "score": pl.Float32(),
+        "rank": pl.Int64(),
+        "discard_percent": pl.Float64(),
+    }
+)
+
+CONFLICT_SCHEMA = pl.Schema(
+    {
+        "clip_id": pl.String(),
+        "class_id": pl.String(),
+        "label": pl.String(),
+        "answer": pl.String(),
+        "rater": pl.String(),
+        "at": pl.String(),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Relabelled:
+    """A corrected label set, and what was changed.
+
+    ``changes`` has a row for each judged implicit label: clip_id, class_id, before (``implicit``),
+    after (``present``, ``not_present``, ``cleared`` or ``ignored``), rater (names, joined by
+    commas), at (UTC), item, and the flag's score, rank and discard_percent (the shallowest
+    operating point that flags it; 100: none; null without a queue). ``conflicts`` has clip_id,
+    class_id, label, answer, rater, at.
+    """
+
+    labels: LabelSet
+    changes: pl.DataFrame
+    conflicts: pl.DataFrame
+
+    @cached_property
+    def rulings(self) -> LabelSet:
+        """What raters settled about implicit labels, beyond what the label set can say.
+
+        A label set of the same clips and classes in which +1 stands for *ignored* (never in the
+        loss), -1 for *cleared* (never flagged, never ignored, always in the loss as a negative).
+        """
+        settled = self.changes.filter(pl.col("after").is_in(["cleared", "ignored"]))
+        rows = settled.select(*PAIR, present=pl.col("after") == "ignored")
+        return LabelSet.from_rows(rows, self.labels.clip_ids, self.labels.class_ids, "rulings")
+
+    @property
+    def n_by_outcome(self) -> dict[str, int]:
+        """How many labels became present, not_present, cleared or ignored."""
+        outcomes = ("present", "not_present", "cleared", "ignored")
+        return {name: int((self.changes["after"] == name).sum()) for name in outcomes}
+
+
+@dataclass(frozen=True)
+class RelabelledFolder:
+    """The files of one corrected label set; ``meta_path`` is written last, as the seal."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, workspace: Workspace, name: str) -> RelabelledFolder:
+        """Return the folder of a corrected set, written or not."""
+        return cls(workspace.relabelled_folder(name))
+
+    @property
+    def labels_path(self) -> Path:
+        """The corrected labels."""
+        return self.path / "labels.parquet"
+
+    @property
+    def changes_path(self) -> Path:
+        """What became of each judged implicit label."""
+        return self.path / "changes.parquet"
+
+    @property
+    def conflicts_path(self) -> Path:
+        """The explicit labels that raters contradict."""
+        return self.path / "conflicts.parquet"
+
+    @property
+    def meta_path(self) -> Path:
+        """What the set was made from, and how many labels changed."""
+        return self.path / "meta.json"
 
 
 @dataclass(frozen=True)
@@ -25,20 +131,53 @@ class NamedLabels:
     rulings: LabelSet | None = None
 
 
+def corrected_names(workspace: Workspace) -> list[str]:
+    """Return the names of all corrected label sets, in alphabetical order."""
+    seals = RelabelledFolder.of(workspace, "*").meta_path.relative_to(workspace.root)
+    return sorted(seal.parent.name for seal in workspace.root.glob(str(seals)))
+
+
+def label_names(workspace: Workspace) -> list[str]:
+    """Return all that :func:`read_labels` can read in a workspace."""
+    truth = [TRUTH] if workspace.truth_path.exists() else []
+    return [GIVEN, *corrected_names(workspace), *truth]
+
+
 def has_corrected(workspace: Workspace) -> bool:
-    """Tell whether judgements have been turned into corrected labels."""
-    return (workspace.relabelled_folder(CORRECTED) / "meta.json").exists()
+    """Tell whether judgements have been turned into corrected labels, under the usual name."""
+    return RelabelledFolder.of(workspace, CORRECTED).meta_path.exists()
 
 
 def read_labels(workspace: Workspace, name: str) -> NamedLabels:
-    """Return the labels called ``given``, ``corrected`` or ``truth``."""
-    if name == "given":
+    """Return the labels called ``given`` or ``truth``, or a corrected set by its name."""
+    if name == GIVEN:
         return NamedLabels(workspace.labels)
-    if name == CORRECTED:
-        relabelled = read_relabelled(workspace, CORRECTED)
-        return NamedLabels(relabelled.labels, relabelled.rulings)
-    if name != "truth":
-        raise EarmarkError(f"there are no labels {name!r}; expected given, corrected or truth")
+    if name == TRUTH:
+        return NamedLabels(_truth(workspace))
+    relabelled = read_relabelled(workspace, name)
+    return NamedLabels(relabelled.labels, relabelled.rulings)
+
+
+def read_relabelled(workspace: Workspace, name: str) -> Relabelled:
+    """Read a corrected label set; refuse one that was made from other labels than there are now."""
+    folder = RelabelledFolder.of(workspace, name)
+    if not folder.meta_path.exists():
+        raise EarmarkError(
+            f"{workspace.root}: no labels {name!r}{nearest(name, label_names(workspace))}; "
+            f"`earmark relabel {workspace.root} --out {name}` makes them from judgements"
+        )
+    if read_json(folder.meta_path)["original_labels"] != workspace.labels.digest:
+        raise EarmarkError(
+            f"{folder.path}: corrects other labels than the workspace's; run `earmark relabel "
+            f"{workspace.root} --out {name}` again"
+        )
+    labels = LabelSet.read(
+        folder.labels_path, workspace.clips["clip_id"], workspace.ontology.class_ids
+    )
+    return Relabelled(labels, read_table(folder.changes_path), read_table(folder.conflicts_path))
+
+
+def _truth(workspace: Workspace) -> LabelSet:
     if workspace.truth is None:
         raise EarmarkError(f"{workspace.root}: only a simulated dataset knows the truth")
-    return NamedLabels(workspace.truth)
+    return workspace.truth

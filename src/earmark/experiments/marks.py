@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio.frame_store import FrameStore
-from earmark.datasets.label_versions import CORRECTED, has_corrected, read_labels
+from earmark.datasets.label_versions import CORRECTED, has_corrected, read_labels, read_relabelled
 from earmark.datasets.workspace import Split, Workspace
 from earmark.experiments.students import EVALUATED_SPLITS, Student, student_scores
 from earmark.flags.flag import ignored, thresholds
@@ -29,7 +29,6 @@ from earmark.metrics.prior_offsets import (
     fit_prior_offset,
     smoothed_priors,
 )
-from earmark.review.relabel import read_relabelled
 from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import CompareParams, CrossFitParams, SweepParams
 from earmark.runs.progress import SILENT, Meter, Progress

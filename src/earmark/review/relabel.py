@@ -15,80 +15,25 @@ Explicit labels are never changed: a judgement that contradicts one is listed as
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from importlib import metadata
 
 import polars as pl
 
+from earmark.datasets.label_versions import (
+    CHANGE_SCHEMA,
+    CONFLICT_SCHEMA,
+    PAIR,
+    RESERVED_NAMES,
+    Relabelled,
+    RelabelledFolder,
+)
 from earmark.datasets.workspace import Workspace
-from earmark.errors import EarmarkError, nearest
+from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.review.judgements import combine_votes
 from earmark.review.queue import CONTROLS, Queue, item_id
-from earmark.runs.artefacts import read_json, read_table, write_json, write_table
+from earmark.runs.artefacts import write_json, write_table
 from earmark.runs.parameters import digest
-
-PAIR = ["clip_id", "class_id"]
-
-CHANGE_SCHEMA = pl.Schema(
-    {
-        "clip_id": pl.String(),
-        "class_id": pl.String(),
-        "before": pl.String(),
-        "after": pl.String(),
-        "rater": pl.String(),
-        "at": pl.String(),
-        "item": pl.String(),
-        "score": pl.Float32(),
-        "rank": pl.Int64(),
-        "discard_percent": pl.Float64(),
-    }
-)
-
-CONFLICT_SCHEMA = pl.Schema(
-    {
-        "clip_id": pl.String(),
-        "class_id": pl.String(),
-        "label": pl.String(),
-        "answer": pl.String(),
-        "rater": pl.String(),
-        "at": pl.String(),
-    }
-)
-
-
-@dataclass(frozen=True)
-class Relabelled:
-    """A corrected label set, and what was changed.
-
-    ``changes`` has a row for each judged implicit label: clip_id, class_id, before (``implicit``),
-    after (``present``, ``not_present``, ``cleared`` or ``ignored``), rater (names, joined by
-    commas), at (UTC), item, and the flag's score, rank and discard_percent (the shallowest
-    operating point that flags it; 100: none; null without a queue). ``conflicts`` has clip_id,
-    class_id, label, answer, rater, at.
-    """
-
-    labels: LabelSet
-    changes: pl.DataFrame
-    conflicts: pl.DataFrame
-
-    @cached_property
-    def rulings(self) -> LabelSet:
-        """What raters settled about implicit labels, beyond what the label set can say.
-
-        A label set of the same clips and classes in which +1 stands for *ignored* (never in the
-        loss), -1 for *cleared* (never flagged, never ignored, always in the loss as a negative).
-        """
-        settled = self.changes.filter(pl.col("after").is_in(["cleared", "ignored"]))
-        rows = settled.select(*PAIR, present=pl.col("after") == "ignored")
-        return LabelSet.from_rows(rows, self.labels.clip_ids, self.labels.class_ids, "rulings")
-
-    @property
-    def n_by_outcome(self) -> dict[str, int]:
-        """How many labels became present, not_present, cleared or ignored."""
-        outcomes = ("present", "not_present", "cleared", "ignored")
-        return {name: int((self.changes["after"] == name).sum()) for name in outcomes}
 
 
 def relabel(labels: LabelSet, judgements: pl.DataFrame, queue: Queue | None = None) -> Relabelled:
@@ -120,14 +65,19 @@ def write_relabelled(
 ) -> None:
     """Write a corrected label set into the workspace, stamped with what it was made from.
 
-    The folder ``relabelled/NAME`` gets ``labels.parquet``, ``changes.parquet``,
-    ``conflicts.parquet`` and, as the seal, ``meta.json``.
+    The folder is a :class:`~earmark.datasets.label_versions.RelabelledFolder`; its ``meta.json``
+    is the seal. The names of the labels that every workspace may have are refused.
     """
-    folder = workspace.relabelled_folder(name)
-    (folder / "meta.json").unlink(missing_ok=True)
-    relabelled.labels.write(folder / "labels.parquet")
-    write_table(folder / "changes.parquet", relabelled.changes)
-    write_table(folder / "conflicts.parquet", relabelled.conflicts)
+    if name in RESERVED_NAMES:
+        raise EarmarkError(
+            f"corrected labels cannot be called {name!r}: it is the name of labels that are not "
+            "corrected; give another name with --out"
+        )
+    folder = RelabelledFolder.of(workspace, name)
+    folder.meta_path.unlink(missing_ok=True)
+    relabelled.labels.write(folder.labels_path)
+    write_table(folder.changes_path, relabelled.changes)
+    write_table(folder.conflicts_path, relabelled.conflicts)
     meta = {
         "digest": digest(relabelled.labels.digest, relabelled.rulings.digest),
         "original_labels": workspace.labels.digest,
@@ -138,26 +88,7 @@ def write_relabelled(
         "n_conflicts": len(relabelled.conflicts),
         "earmark": metadata.version("earmark"),
     }
-    write_json(folder / "meta.json", meta)
-
-
-def read_relabelled(workspace: Workspace, name: str) -> Relabelled:
-    """Read a corrected label set; refuse one that was made from other labels than there are now."""
-    folder = workspace.relabelled_folder(name)
-    if not (folder / "meta.json").exists():
-        there = [path.parent.name for path in sorted(folder.parent.glob("*/meta.json"))]
-        hint = nearest(name, there) if there else f"; run `earmark relabel {workspace.root}` first"
-        raise EarmarkError(f"{folder}: no corrected labels there{hint}")
-    if read_json(folder / "meta.json")["original_labels"] != workspace.labels.digest:
-        raise EarmarkError(
-            f"{folder}: corrects other labels than the workspace's; run `earmark relabel "
-            f"{workspace.root} --out {name}` again"
-        )
-    labels = LabelSet.read(
-        folder / "labels.parquet", workspace.clips["clip_id"], workspace.ontology.class_ids
-    )
-    tables = (read_table(folder / f"{table}.parquet") for table in ("changes", "conflicts"))
-    return Relabelled(labels, *tables)
+    write_json(folder.meta_path, meta)
 
 
 def _check_known(labels: LabelSet, judgements: pl.DataFrame) -> None:

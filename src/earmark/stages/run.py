@@ -18,6 +18,7 @@ import polars as pl
 from earmark.audio.decode import read_clip
 from earmark.audio.frame_store import FrameStore
 from earmark.datasets.extraction import extract_frames
+from earmark.datasets.label_versions import read_relabelled
 from earmark.datasets.synthetic import scenes
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, nearest
@@ -29,7 +30,7 @@ from earmark.report.heard import HeardFlag
 from earmark.report.page import ReportContents, write_report
 from earmark.report.tables import class_summary
 from earmark.review.judged_chance import flag_by_judgements, read_calibration
-from earmark.review.relabel import read_relabelled, without_cleared
+from earmark.review.relabel import without_cleared
 from earmark.runs.artefacts import read_table, write_json, write_table
 from earmark.runs.engine import HERE, Engine
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, Recipe, digest, read_recipe
