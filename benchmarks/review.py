@@ -28,8 +28,9 @@ import numpy as np
 import polars as pl
 
 from earmark.audio.frame_store import write_store
+from earmark.datasets.derived import derive_workspace
 from earmark.datasets.synthetic.hiding import hide, n_missing
-from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, derive_workspace, write_dataset
+from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
 from earmark.experiments.sweep import run_sweep
 from earmark.flags.flag import flag
 from earmark.labels.label_set import LabelSet

@@ -37,9 +37,10 @@ from numpy.typing import NDArray
 
 from earmark.audio.frame_store import write_store
 from earmark.audio.front_end import log_mel, patches
+from earmark.datasets.derived import derive_workspace
 from earmark.datasets.synthetic import scenes
 from earmark.datasets.synthetic.hiding import hide
-from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, derive_workspace, write_dataset
+from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
 from earmark.experiments.strategies import BASELINE, parse_strategy
 from earmark.experiments.students import Student, combine, student_scores, train_students
 from earmark.flags.flag import ignored, thresholds

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.audio.frame_store import FrameStore
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.splits import (
@@ -18,9 +15,7 @@ from earmark.labels.splits import (
     folds,
     largest_deviation,
     subset,
-    subset_workspace,
 )
-from scenes import band_workspace
 
 PRIORS = [0.5, 0.2, 0.1, 0.05]
 
@@ -210,24 +205,6 @@ def test_without_official_splits_recordings_are_dealt_out(official: pl.Series | 
     assert counts["train"] == pytest.approx(320, abs=16)
     assert counts["tune"] == pytest.approx(40, abs=12)
     assert counts["eval"] == pytest.approx(40, abs=12)
-
-
-def test_a_smaller_workspace_keeps_tune_and_eval_and_shares_the_frames(tmp_path: Path) -> None:
-    whole = band_workspace(tmp_path / "whole")
-    smaller, _ = subset_workspace(whole, tmp_path / "smaller", 0.5)
-    assert len(smaller.rows("train")) == pytest.approx(0.5 * len(whole.rows("train")), abs=1)
-    for split in ("tune", "eval"):
-        kept, expected = (w.clips["clip_id"].gather(w.rows(split)) for w in (smaller, whole))
-        assert kept.to_list() == expected.to_list()
-    chosen = [whole.clips["clip_id"].to_list().index(name) for name in smaller.clips["clip_id"]]
-    assert smaller.labels.states().tolist() == whole.labels.states(chosen).tolist()
-    assert smaller.truth is not None
-    assert whole.truth is not None
-    assert smaller.truth.states().tolist() == whole.truth.states(chosen).tolist()
-    one, other = (FrameStore.open(w.frames_folder) for w in (whole, smaller))
-    assert one.digest == other.digest
-    with pytest.raises(EarmarkError, match="give another folder"):
-        subset_workspace(whole, tmp_path / "smaller", 0.5)
 
 
 def test_a_deviation_reads_well() -> None:

@@ -127,7 +127,8 @@ def hide(
     as_json: AsJson = False,
 ) -> None:
     """Hide labels of a fully labelled workspace as nomination does, and keep the truth."""
-    from earmark.datasets.synthetic.hiding import hidden_workspace, n_missing
+    from earmark.datasets.derived import hidden_workspace
+    from earmark.datasets.synthetic.hiding import n_missing
     from earmark.datasets.workspace import Workspace
     from earmark.runs.parameters import HidingParams
 
@@ -147,8 +148,8 @@ def subset(
     as_json: AsJson = False,
 ) -> None:
     """Make tr_small from tr_large: nested, whole recordings, class distribution kept."""
+    from earmark.datasets.derived import subset_workspace
     from earmark.datasets.workspace import Workspace
-    from earmark.labels.splits import subset_workspace
 
     smaller, deviation = subset_workspace(Workspace.open(work), out, share, seed)
     tell(

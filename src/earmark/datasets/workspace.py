@@ -6,8 +6,6 @@ their order; every matrix [clip, class] in the workspace refers to it.
 
 from __future__ import annotations
 
-import os
-import shutil
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -190,41 +188,3 @@ def write_dataset(
         truth.write(workspace.truth_path)
     labels.write(root / "labels.parquet")
     return workspace
-
-
-def derive_workspace(
-    original: Workspace, out: str | Path, labels: LabelSet, truth: LabelSet | None = None
-) -> Workspace:
-    """Write a workspace with other labels of an original's clips, or of some of them.
-
-    Audio is shared, and so are the frames (as hard links; as copies on another disk). The clips
-    are those of ``labels``, in their order. A folder that holds a dataset is refused.
-    """
-    derived = Workspace(Path(out))
-    if derived.has_dataset():
-        raise EarmarkError(f"{out}: there is a dataset in it already; give another folder")
-    clips = pl.DataFrame({"clip_id": labels.clip_ids}).join(
-        original.clips, on="clip_id", how="left", maintain_order="left"
-    )
-    audio = [name and _from_anywhere(original.audio_place(name)) for name in clips["audio"]]
-    clips = clips.with_columns(pl.Series("audio", audio, pl.String))
-    _share_files(original.frames_folder, derived.frames_folder)
-    return write_dataset(out, clips, original.ontology, labels, truth)
-
-
-def _from_anywhere(place: str | Path) -> str:
-    """Name a file so that it is found from any folder."""
-    return place if isinstance(place, str) else str(place.resolve())
-
-
-def _share_files(folder: Path, shared: Path) -> None:
-    """Link the files of a finished store; later stages replace files, they never write into one."""
-    shutil.rmtree(shared, ignore_errors=True)  # what an interrupt left behind
-    if not (folder / "meta.json").exists():
-        return
-    shared.mkdir(parents=True)
-    for path in folder.iterdir():
-        try:
-            os.link(path, shared / path.name)
-        except OSError:  # another disk, or a file system without links
-            shutil.copy2(path, shared / path.name)

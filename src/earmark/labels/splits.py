@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.datasets.workspace import Workspace, derive_workspace
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 
@@ -139,24 +137,6 @@ def subset(
     if n_wanted > len(rows) / 2 or not is_chosen.any():
         is_chosen[rows] = True
     return is_chosen
-
-
-def subset_workspace(
-    workspace: Workspace, out: str | Path, share: float, seed: int = 0
-) -> tuple[Workspace, Deviation]:
-    """Write a workspace with a share of the train split and all of the others.
-
-    Audio and frames are shared with the original. The deviation is the largest one of a class's
-    prior from that in the whole train split (see :func:`largest_deviation`).
-    """
-    train = workspace.rows("train")
-    labels = workspace.labels.select(train)
-    is_chosen = subset(labels, workspace.clips["source"].gather(train), share, seed)
-    is_kept = np.ones(workspace.labels.n_clips, bool)
-    is_kept[train] = is_chosen
-    truth = None if workspace.truth is None else workspace.truth.select(is_kept)
-    smaller = derive_workspace(workspace, out, workspace.labels.select(is_kept), truth)
-    return smaller, largest_deviation(labels, is_chosen)
 
 
 def largest_deviation(

@@ -4,21 +4,20 @@ AudioSet's raters were asked only about classes that automatic methods had nomin
 most ten of them. A sound that was not nominated is a missing label: present, but implicit. Given
 the truth, :func:`hide` nominates and returns the labels that would have come of it; comparing the
 two (:func:`missing_labels`, :func:`n_missing`) says which labels are missing.
-:func:`hidden_workspace` does so to a whole dataset, to measure what the method would find in it.
+:func:`earmark.datasets.derived.hidden_workspace` does so to a whole dataset, to measure what the
+method would find in it.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from earmark.datasets.workspace import Workspace, derive_workspace
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
@@ -68,31 +67,6 @@ def hide(
         np.concatenate([np.empty(0, np.int32), *columns]).astype(np.int32),
         np.concatenate([np.empty(0, np.bool_), *present]),
     )
-
-
-def hidden_workspace(
-    workspace: Workspace,
-    out: str | Path,
-    params: HidingParams,
-    *,
-    assume_complete: bool = False,
-) -> Workspace:
-    """Write a copy of a fully labelled workspace in which labels are hidden and the truth is kept.
-
-    The truth goes to ``truth.parquet``, to judge by and never to train on; audio and frames are
-    shared. Implicit labels are refused, because nobody knows their truth, unless
-    ``assume_complete`` takes them for absent.
-    """
-    truth = workspace.labels
-    n_implicit = int(truth.n_implicit.sum())
-    if n_implicit and not assume_complete:
-        raise EarmarkError(
-            f"{workspace.root}: {n_implicit:,} of {truth.n_clips * truth.n_classes:,} labels are "
-            "implicit, so the truth is not known; if they are all truly absent, say so with "
-            "--assume-complete"
-        )
-    labels = hide(truth, workspace.ontology, params)
-    return derive_workspace(workspace, out, labels, truth)
 
 
 def recalls(class_ids: Iterable[str], params: HidingParams) -> NDArray[np.float64]:

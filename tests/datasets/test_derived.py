@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from earmark.audio.frame_store import FrameStore, write_store
+from earmark.datasets.derived import hidden_workspace, subset_workspace
+from earmark.datasets.synthetic.hiding import hide, n_missing
+from earmark.datasets.workspace import Workspace, write_dataset
+from earmark.errors import EarmarkError
+from earmark.runs.parameters import HidingParams
+from scenes import band_workspace
+
+
+def test_a_smaller_workspace_keeps_tune_and_eval_and_shares_the_frames(tmp_path: Path) -> None:
+    whole = band_workspace(tmp_path / "whole")
+    smaller, _ = subset_workspace(whole, tmp_path / "smaller", 0.5)
+    assert len(smaller.rows("train")) == pytest.approx(0.5 * len(whole.rows("train")), abs=1)
+    for split in ("tune", "eval"):
+        kept, expected = (w.clips["clip_id"].gather(w.rows(split)) for w in (smaller, whole))
+        assert kept.to_list() == expected.to_list()
+    chosen = [whole.clips["clip_id"].to_list().index(name) for name in smaller.clips["clip_id"]]
+    assert smaller.labels.states().tolist() == whole.labels.states(chosen).tolist()
+    assert smaller.truth is not None
+    assert whole.truth is not None
+    assert smaller.truth.states().tolist() == whole.truth.states(chosen).tolist()
+    one, other = (FrameStore.open(w.frames_folder) for w in (whole, smaller))
+    assert one.digest == other.digest
+    with pytest.raises(EarmarkError, match="give another folder"):
+        subset_workspace(whole, tmp_path / "smaller", 0.5)
+
+
+def complete_workspace(root: Path) -> Workspace:
+    workspace = band_workspace(root)
+    assert workspace.truth is not None
+    clips = workspace.clips.with_columns(audio=pl.format("audio/{}.wav", "clip_id"))
+    return write_dataset(root, clips, workspace.ontology, workspace.truth)
+
+
+def test_a_hidden_workspace_keeps_the_truth_and_shares_audio_and_frames(tmp_path):
+    complete = complete_workspace(tmp_path / "complete")
+    params = HidingParams(recall_range=(0.5, 0.5), false_candidates=1)
+    hidden = hidden_workspace(complete, tmp_path / "hidden", params)
+    assert hidden.truth is not None
+    assert hidden.truth.digest == complete.labels.digest
+    assert hidden.labels.digest == hide(complete.labels, complete.ontology, params).digest
+    assert n_missing(hidden.truth, hidden.labels).sum() > 0
+    assert hidden.clips["audio"][0] == str(tmp_path / "complete/audio/clip000.wav")
+    one, other = (FrameStore.open(w.frames_folder) for w in (complete, hidden))
+    assert one.digest == other.digest
+    assert np.array_equal(one.frames(3), other.frames(3))
+
+
+def test_writing_to_the_hidden_frames_leaves_the_complete_ones_alone(tmp_path):
+    complete = complete_workspace(tmp_path / "complete")
+    before = FrameStore.open(complete.frames_folder).frames(0).copy()
+    hidden = hidden_workspace(complete, tmp_path / "hidden", HidingParams())
+    write_store(hidden.frames_folder, [("other", np.zeros((3, 64), np.float16))])
+    assert np.array_equal(FrameStore.open(complete.frames_folder).frames(0), before)
+
+
+def test_implicit_labels_are_refused_unless_they_are_said_to_be_absent(tmp_path):
+    incomplete = band_workspace(tmp_path / "incomplete")
+    with pytest.raises(EarmarkError, match=r"labels are implicit.*--assume-complete"):
+        hidden_workspace(incomplete, tmp_path / "hidden", HidingParams())
+    hidden = hidden_workspace(incomplete, tmp_path / "hidden", HidingParams(), assume_complete=True)
+    assert hidden.truth is not None
+    assert hidden.truth.n_positives.tolist() == incomplete.labels.n_positives.tolist()
+
+
+def test_a_dataset_is_never_overwritten(tmp_path):
+    complete = complete_workspace(tmp_path)
+    with pytest.raises(EarmarkError, match="give another folder"):
+        hidden_workspace(complete, tmp_path, HidingParams())
