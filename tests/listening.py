@@ -14,7 +14,8 @@ from earmark.labels.ontology import Ontology
 from earmark.review.judgements import JudgementStore
 from earmark.review.queue import make_queue, write_queue
 from earmark.review.server.desk import Desk, open_desk
-from earmark.runs.parameters import Recipe, ReportParams, ReviewParams
+from earmark.runs.parameters import ReportParams, ReviewParams
+from earmark.runs.recipe import Recipe
 from earmark.scores.folder import ScoreFolder, write_score_folder
 from earmark.stages.run import scored_labels
 

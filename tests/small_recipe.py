@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from earmark.runs.parameters import Recipe
+from earmark.runs.recipe import Recipe
 
 SMALL = Recipe.model_validate(
     {

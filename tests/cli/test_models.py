@@ -18,7 +18,8 @@ from earmark.networks.model_card import StudentCard, write_card
 from earmark.networks.onnx_export import open_session
 from earmark.networks.tagging import Tagger
 from earmark.runs.artefacts import read_table, write_table
-from earmark.runs.parameters import ModelParams, read_recipe
+from earmark.runs.parameters import ModelParams
+from earmark.runs.recipe import read_recipe
 from earmark.scores.folder import ScoreFolder
 from made_up_onnx import loudness, mean_of_patches
 from scenes import band_workspace, open_store

@@ -4,8 +4,7 @@ import pytest
 
 from earmark.cli.options import chosen_engine
 from earmark.errors import EarmarkError
-from earmark.runs.engine import LocalEngine
-from earmark.runs.parameters import ResourceParams, TaskResources
+from earmark.runs.engine import LocalEngine, ResourceParams, TaskResources
 from earmark.runs.ray import RayEngine
 
 

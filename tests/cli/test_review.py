@@ -18,8 +18,7 @@ from earmark.review.judgements import JudgementStore
 from earmark.review.queue import read_queue
 from earmark.review.relabel import relabel
 from earmark.review.server.desk import open_desk
-from earmark.runs.artefacts import write_json
-from earmark.runs.parameters import Recipe
+from earmark.runs.recipe import Recipe, keep_recipe
 from earmark.scores.folder import ScoreFolder, write_score_folder
 from earmark.stages import run
 from reviews import answer_all
@@ -152,7 +151,7 @@ SMALL = Recipe.model_validate(
 
 def test_the_evaluation_splits_can_be_listened_to_and_then_judge_students(tmp_path: Path) -> None:
     workspace, scores = scored_workspace(tmp_path / "w")
-    write_json(workspace.root / "recipe.json", SMALL.model_dump(mode="json"))
+    keep_recipe(workspace.root, SMALL)
     earmark("queue", workspace.root, "--held-out")
     queue = read_queue(workspace)
     heard = workspace.clips.join(queue.items, on="clip_id", how="semi")

@@ -17,8 +17,8 @@ from earmark.experiments.marks import METRICS, Basis, MarkBook, Marks
 from earmark.experiments.strategies import BASELINE, parse_strategy
 from earmark.experiments.students import Student, combine
 from earmark.metrics.intervals import Draws
-from earmark.runs.artefacts import write_json
-from earmark.runs.parameters import CompareParams, Recipe
+from earmark.runs.parameters import CompareParams
+from earmark.runs.recipe import Recipe, keep_recipe
 from earmark.scores.folder import ScoreFolder
 from made_up import Page
 from scenes import FOLDS, ONE, PROBE, band_workspace, scored_workspace
@@ -207,17 +207,15 @@ def test_oracles_need_the_truth(scored: tuple[Workspace, ScoreFolder], tmp_path:
         run_compare(workspace, [PROBE], twice, scores, FOLDS)
 
 
-def keep_recipe(workspace: Workspace) -> None:
+def keep_comparison(workspace: Workspace) -> None:
     compared = {"strategies": ["mask"], "seeds": [0], "n_resamples": 100}
     recipe = {"students": [PROBE], "cross_fit": FOLDS, "compare": compared}
-    write_json(
-        workspace.root / "recipe.json", Recipe.model_validate(recipe).model_dump(mode="json")
-    )
+    keep_recipe(workspace.root, Recipe.model_validate(recipe))
 
 
 def test_the_verb_prints_a_table_and_names_mistakes(scored: tuple[Workspace, ScoreFolder]) -> None:
     workspace, _ = scored
-    keep_recipe(workspace)
+    keep_comparison(workspace)
     command = ["compare", str(workspace.root), "--workers", "1", "--points", "20"]
     result = CliRunner().invoke(app, [*command, "--strategy", "mask", "--strategy", "truth"])
     assert result.exit_code == 0, result.output
@@ -253,7 +251,7 @@ def report(workspace: Workspace) -> Page:
 
 def test_a_comparison_or_rounds_alone_make_a_report(tmp_path: Path) -> None:
     workspace, _ = scored_workspace(tmp_path)
-    keep_recipe(workspace)
+    keep_comparison(workspace)
     nothing = CliRunner().invoke(app, ["report", str(workspace.root)])
     assert isinstance(nothing.exception, EarmarkError)
     assert "run `earmark sweep`, `earmark compare` or `earmark iterate`" in str(nothing.exception)

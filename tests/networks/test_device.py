@@ -10,13 +10,13 @@ from earmark.runs.parameters import TrainParams
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
-def types_of(precision: str, device: torch.device) -> NumberTypes:
-    return NumberTypes.of(TrainParams(precision=precision), device)
+def types_of(number_type: str, device: torch.device) -> NumberTypes:
+    return NumberTypes.of(TrainParams(number_type=number_type), device)
 
 
 def test_a_cpu_computes_in_float32_unless_told() -> None:
-    for precision in ("float32", "auto"):
-        assert types_of(precision, CPU) == NumberTypes(torch.float32)
+    for number_type in ("float32", "auto"):
+        assert types_of(number_type, CPU) == NumberTypes(torch.float32)
     assert types_of("float64", CPU) == NumberTypes(torch.float64)
 
 
@@ -30,10 +30,10 @@ def test_a_gpu_mixes_in_what_it_has(
     assert types_of("float32", GPU) == NumberTypes(torch.float32)
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_shorter_types_on_a_cpu_are_refused(precision: str) -> None:
-    with pytest.raises(EarmarkError, match=f'"{precision}" needs a GPU'):
-        types_of(precision, CPU)
+@pytest.mark.parametrize("number_type", ["bfloat16", "float16"])
+def test_shorter_types_on_a_cpu_are_refused(number_type: str) -> None:
+    with pytest.raises(EarmarkError, match=f'"{number_type}" needs a GPU'):
+        types_of(number_type, CPU)
 
 
 def test_the_forward_pass_is_mixed_only_where_types_differ() -> None:

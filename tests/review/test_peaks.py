@@ -12,7 +12,8 @@ from earmark.datasets.extraction import extract_frames
 from earmark.datasets.workspace import Workspace
 from earmark.review.peaks import Peaks, find_peaks
 from earmark.runs.engine import LocalEngine
-from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, Recipe, TrainParams
+from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
+from earmark.runs.recipe import Recipe
 from earmark.scores.folder import ScoreFolder
 from earmark.training.teacher import cross_fit
 from listening import RECIPE, tone_workspace

@@ -16,8 +16,7 @@ from earmark.audio.shards import part_path
 from earmark.datasets.extraction import extract_frames
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.runs.engine import LocalEngine, Task
-from earmark.runs.parameters import ResourceParams, TaskResources
+from earmark.runs.engine import LocalEngine, ResourceParams, Task, TaskResources
 from earmark.runs.progress import Meter
 from earmark.runs.ray import N_ATTEMPTS, RayEngine
 from noises import PARAMS, content, noisy_workspace

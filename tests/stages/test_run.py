@@ -8,7 +8,7 @@ import pytest
 from earmark.errors import EarmarkError
 from earmark.experiments.sweep import read_sweep
 from earmark.runs.engine import LocalEngine
-from earmark.stages.run import find_recipe, run
+from earmark.stages.run import run
 from small_recipe import SMALL
 
 
@@ -62,11 +62,6 @@ def test_the_same_recipe_gives_the_same_flags_and_numbers(finished: Path, tmp_pa
     assert len(contents[0]) == 2 + 3  # folds of the teacher, students
     pages = [(root / "report" / "index.html").read_bytes() for root in (finished, tmp_path)]
     assert pages[0] == pages[1]
-
-
-def test_an_unknown_recipe_lists_the_choices() -> None:
-    with pytest.raises(EarmarkError, match="no recipe is called 'demi'; did you mean 'demo'"):
-        find_recipe("demi")
 
 
 def test_a_recipe_without_scenes_needs_a_dataset(tmp_path: Path) -> None:

@@ -16,14 +16,9 @@ from torch import nn
 
 from earmark.datasets.workspace import Workspace
 from earmark.runs.artefacts import read_table
-from earmark.runs.parameters import (
-    ModelParams,
-    NetworkParams,
-    SpecAugmentParams,
-    TrainParams,
-    read_recipe,
-)
+from earmark.runs.parameters import ModelParams, NetworkParams, SpecAugmentParams, TrainParams
 from earmark.runs.progress import SILENT, Meter
+from earmark.runs.recipe import read_recipe
 from earmark.training import replicas
 from earmark.training.loop import train
 from earmark.training.supervision import AsLabelled, TrainingSet
@@ -34,7 +29,7 @@ FEW_THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 METER = SILENT.job("", 0, "")
 
 # 80 patches or 40 clips: the last batch has 2 or 1, so that a third process has nothing to do.
-EXACT = TrainParams(epochs=2, batch_patches=39, learning_rate=3e-3, precision="float64")
+EXACT = TrainParams(epochs=2, batch_patches=39, learning_rate=3e-3, number_type="float64")
 EVERYTHING = {"mixup": 0.5, "balanced_sampling": True, "average_share": 0.5, "patience": 3}
 STRIPES = SpecAugmentParams(n_time_masks=1, n_band_masks=1)
 NETWORKS = [
@@ -136,7 +131,7 @@ def test_a_run_stopped_by_sigterm_goes_on_with_another_number_of_processes(tmp_p
     band_workspace(work)
     recipe.write_text(
         '[teacher]\nname = "teacher"\nmodel = { width = 0.125 }\ntrain = { epochs = 8, '
-        'batch_patches = 40, precision = "float64", checkpoint_seconds = 1e9 }\n'
+        'batch_patches = 40, number_type = "float64", checkpoint_seconds = 1e9 }\n'
     )
     folder = work / "models" / "teacher"
     verb = ["-m", "earmark", "train", str(work), "--recipe", str(recipe)]

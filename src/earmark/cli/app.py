@@ -34,13 +34,12 @@ from earmark.cli.options import (
     chosen_cluster,
     chosen_engine,
     chosen_recipe,
-    keep_recipe,
     open_scored,
     tell,
 )
 from earmark.cli.review import review_app
 from earmark.errors import EarmarkError, Stopped, nearest
-from earmark.runs.parameters import Recipe
+from earmark.runs.recipe import Recipe, find_recipe, keep_recipe
 
 N_IMPLIED_SHOWN = 20
 """Implied labels that ``lint`` prints; ``--json`` lists all."""
@@ -102,7 +101,7 @@ def run(
     from earmark.runs.progress import Display
     from earmark.stages import run
 
-    chosen = run.find_recipe(recipe)
+    chosen = find_recipe(recipe)
     keep_recipe(work, chosen)
     with Display() as progress:
         where = chosen_engine(workers, engine, chosen.resources)

@@ -26,8 +26,9 @@ from earmark.cli.options import (
 )
 from earmark.errors import EarmarkError
 from earmark.runs.engine import Engine
-from earmark.runs.parameters import CompareParams, Recipe
+from earmark.runs.parameters import CompareParams
 from earmark.runs.progress import Display, Progress
+from earmark.runs.recipe import Recipe
 
 if TYPE_CHECKING:
     from earmark.datasets.workspace import Workspace

@@ -18,10 +18,10 @@ from earmark.cli.options import (
     after_import,
     chosen_engine,
     chosen_recipe,
-    keep_recipe,
     tell,
 )
 from earmark.errors import EarmarkError
+from earmark.runs.recipe import keep_recipe
 
 import_app = typer.Typer(help="Bring a dataset into a workspace.", no_args_is_help=True)
 

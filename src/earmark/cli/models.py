@@ -21,7 +21,7 @@ from earmark.cli.options import (
 )
 from earmark.errors import EarmarkError, first_few
 from earmark.runs.engine import Engine
-from earmark.runs.parameters import Recipe
+from earmark.runs.recipe import Recipe
 
 model_app = typer.Typer()
 

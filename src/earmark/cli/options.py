@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from earmark.errors import EarmarkError
-from earmark.runs.engine import Engine, LocalEngine
-from earmark.runs.parameters import Recipe, ResourceParams
+from earmark.runs.engine import Engine, LocalEngine, ResourceParams
 from earmark.runs.ray import RayEngine
+from earmark.runs.recipe import Recipe, find_recipe, keep_recipe, kept_recipe
 
 if TYPE_CHECKING:
     from earmark.datasets.workspace import Workspace
@@ -60,15 +60,11 @@ def chosen_cluster(engine: str, resources: ResourceParams | None = None) -> RayE
 
 def chosen_recipe(work: Path, recipe: str | None) -> Recipe:
     """Return the recipe asked for, or the one that the workspace was last run with."""
-    from earmark.runs.artefacts import read_json
-    from earmark.stages.run import find_recipe
-
-    if recipe is not None:
-        chosen = find_recipe(recipe)
-        keep_recipe(work, chosen)
-        return chosen
-    kept = work / "recipe.json"
-    return Recipe.model_validate(read_json(kept)) if kept.exists() else Recipe()
+    if recipe is None:
+        return kept_recipe(work)
+    chosen = find_recipe(recipe)
+    keep_recipe(work, chosen)
+    return chosen
 
 
 def open_scored(work: Path, recipe: str | None) -> tuple[Workspace, Recipe, ScoreFolder]:
@@ -86,13 +82,6 @@ def check_frames(workspace: Workspace, recipe: Recipe) -> None:
     from earmark.networks.examples import check_front_end
 
     check_front_end(FrameStore.open(workspace.frames_folder), recipe.front_end)
-
-
-def keep_recipe(work: Path, recipe: Recipe) -> None:
-    """Remember a recipe in the workspace, for the verbs that come after."""
-    from earmark.runs.artefacts import write_json
-
-    write_json(work / "recipe.json", recipe.model_dump(mode="json"))
 
 
 def tell(as_json: bool, next_command: str | None = None, **facts: Any) -> None:

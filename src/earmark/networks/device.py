@@ -24,13 +24,13 @@ class NumberTypes:
         Shorter types are refused on a CPU: without AMX they take ten times as long, and a virtual
         machine that claims AMX without having it dies of the first step.
         """
-        name = params.precision
+        name = params.number_type
         if name == "auto" and device.type == "cuda":
             name = "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
         if name in ("bfloat16", "float16") and device.type == "cpu":
             raise EarmarkError(
-                f'precision = "{name}" needs a GPU, and torch finds none here; take "float32", or '
-                '"auto" for the best on either'
+                f'number_type = "{name}" needs a GPU, and torch finds none here; take "float32", '
+                'or "auto" for the best on either'
             )
         if name == "float64":
             return cls(torch.float64)

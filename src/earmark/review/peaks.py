@@ -21,8 +21,9 @@ from earmark.audio.frame_store import FrameStore
 from earmark.datasets.workspace import Workspace
 from earmark.labels.splits import folds
 from earmark.runs.artefacts import is_current, read_table, write_json, write_table
-from earmark.runs.parameters import FrontEndParams, NetworkParams, Recipe, digest
+from earmark.runs.parameters import FrontEndParams, NetworkParams, digest
 from earmark.runs.progress import SILENT, Progress
+from earmark.runs.recipe import Recipe
 from earmark.scores.folder import ScoreFolder
 from earmark.training.teacher import ReadableClips, readable_clips
 

@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, Self
+
+from pydantic import Field, model_validator
 
 from earmark.errors import Stopped
-from earmark.runs.parameters import Stage
+from earmark.runs.parameters import Params
 from earmark.runs.progress import SILENT, Meter, Progress
 
 ONE_THREAD = {
@@ -28,6 +30,34 @@ ONE_THREAD = {
     "POLARS_MAX_THREADS": "1",
     "OMP_WAIT_POLICY": "passive",
 }
+
+
+Stage = Literal["features", "score", "train"]
+"""Stages whose tasks may take more of a machine than one core."""
+
+
+class TaskResources(Params):
+    """What one task takes of a machine; a cluster runs as many at once as fit."""
+
+    cpus: float = Field(1, ge=0)
+    gpus: float = Field(0, ge=0)
+    """A part of one packs several tasks on a GPU; more than one must be whole."""
+    memory_gb: float = Field(0, ge=0)
+    """Set aside, so that tasks do not crowd one another out; 0 asks for none."""
+
+    @model_validator(mode="after")
+    def _gpus_are_a_part_or_whole(self) -> Self:
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise ValueError(f"gpus is a part of one or a whole number, got {self.gpus}")
+        return self
+
+
+class ResourceParams(Params):
+    """What the tasks of each stage take; changes where they run, never what they compute."""
+
+    features: TaskResources = TaskResources()
+    score: TaskResources = TaskResources()
+    train: TaskResources = TaskResources()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Frozen parameter records, recipe files and digests.
+"""Frozen parameter records and their digests.
 
 Every number that changes a result lives in one of these records. A record is frozen, refuses keys
 that it does not know, and has a digest; a run is a function of its parameters, its data and its
@@ -10,13 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tomllib
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-from earmark.errors import EarmarkError, nearest
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 PAPER_DISCARD_PERCENTS: tuple[float, ...] = (
     0, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 20,
@@ -165,7 +162,7 @@ class TrainParams(Params):
     weights; 0 never stops."""
     watch: Literal["lwlrap", "loss"] = "lwlrap"
     """What a better result on the tune split is."""
-    precision: Literal["float32", "bfloat16", "float16", "auto", "float64"] = "float32"
+    number_type: Literal["float32", "bfloat16", "float16", "auto", "float64"] = "float32"
     """Of activations: ``auto`` mixes on a GPU and is float32 elsewhere; the two short ones need a
     GPU; ``float64`` holds the weights too, and is there for checks."""
     seed: int = 0
@@ -324,34 +321,6 @@ class ReviewParams(Params):
         return self
 
 
-Stage = Literal["features", "score", "train"]
-"""Stages whose tasks may take more of a machine than one core."""
-
-
-class TaskResources(Params):
-    """What one task takes of a machine; a cluster runs as many at once as fit."""
-
-    cpus: float = Field(1, ge=0)
-    gpus: float = Field(0, ge=0)
-    """A part of one packs several tasks on a GPU; more than one must be whole."""
-    memory_gb: float = Field(0, ge=0)
-    """Set aside, so that tasks do not crowd one another out; 0 asks for none."""
-
-    @model_validator(mode="after")
-    def _gpus_are_a_part_or_whole(self) -> Self:
-        if self.gpus > 1 and self.gpus != int(self.gpus):
-            raise ValueError(f"gpus is a part of one or a whole number, got {self.gpus}")
-        return self
-
-
-class ResourceParams(Params):
-    """What the tasks of each stage take; changes where they run, never what they compute."""
-
-    features: TaskResources = TaskResources()
-    score: TaskResources = TaskResources()
-    train: TaskResources = TaskResources()
-
-
 class SceneParams(Params):
     """Synthetic sound scenes with known truth."""
 
@@ -391,46 +360,6 @@ class HidingParams(Params):
     seed: int = 0
 
 
-class Recipe(Params):
-    """All the parameters of one run, from the data to the report."""
-
-    name: str = "earmark"
-    scenes: SceneParams | None = None
-    """Make these scenes if the workspace has no clips yet; None expects an imported dataset."""
-    hiding: HidingParams = HidingParams()
-    front_end: FrontEndParams = FrontEndParams()
-    teacher: NetworkParams = NetworkParams(name="teacher")
-    students: tuple[NetworkParams, ...] = (NetworkParams(name="student"),)
-    cross_fit: CrossFitParams = CrossFitParams()
-    sweep: SweepParams = SweepParams()
-    compare: CompareParams = CompareParams()
-    report: ReportParams = ReportParams()
-    resources: ResourceParams = ResourceParams()
-
-    @model_validator(mode="after")
-    def _names_differ(self) -> Self:
-        names = [self.teacher.name, *(student.name for student in self.students)]
-        if len(set(names)) < len(names):
-            raise ValueError(f"teacher and students need names of their own, got {names}")
-        return self
-
-
-def read_recipe(path: str | Path) -> Recipe:
-    """Read a recipe from a TOML file; a misspelt key is named with the nearest valid one."""
-    path = Path(path)
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise EarmarkError(f"{path}: no such recipe file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise EarmarkError(f"{path}: not a TOML file: {error}") from None
-    try:
-        return Recipe.model_validate(values)
-    except ValidationError as error:
-        details = "\n".join(f"  {_explain(problem)}" for problem in error.errors())
-        raise EarmarkError(f"{path}: the recipe cannot be used:\n{details}") from None
-
-
 def digest(*values: object) -> str:
     """Return 16 hexadecimal digits identifying parameters, texts, numbers, bytes and containers.
 
@@ -451,26 +380,3 @@ def _plain(value: object) -> object:
     if isinstance(value, bytes):
         return {"bytes": hashlib.sha256(value).hexdigest()}
     raise TypeError(f"cannot take the digest of a {type(value).__name__}")
-
-
-def _explain(problem: Any) -> str:
-    """Turn one of pydantic's error records into a sentence that names the key."""
-    location = [str(part) for part in problem["loc"]]
-    key = ".".join(location)
-    if problem["type"] == "extra_forbidden":
-        return f"{key}: no such key{nearest(location[-1], _fields_at(location[:-1]))}"
-    if problem["type"] == "value_error":
-        return f"{key or 'recipe'}: {problem['ctx']['error']}"
-    return f"{key}: {problem['msg'].lower()}, got {problem['input']!r}"
-
-
-def _fields_at(location: list[str]) -> list[str]:
-    """Return the valid keys of the record that a dotted place in a recipe leads to."""
-    record: type[BaseModel] = Recipe
-    for part in location:
-        if part.isdigit():
-            continue
-        annotation: Any = record.model_fields[part].annotation
-        choices = [annotation, *getattr(annotation, "__args__", ())]
-        record = next(c for c in choices if isinstance(c, type) and issubclass(c, BaseModel))
-    return list(record.model_fields)

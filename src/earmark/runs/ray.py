@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from earmark.errors import EarmarkError, load_library
-from earmark.runs.engine import ONE_THREAD, Task, TaskMeter
-from earmark.runs.parameters import ResourceParams, TaskResources
+from earmark.runs.engine import ONE_THREAD, ResourceParams, Task, TaskMeter, TaskResources
 from earmark.runs.progress import SILENT, Progress
 
 N_ATTEMPTS = 4

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from earmark.errors import EarmarkError
-from earmark.runs.engine import Task, TaskMeter
-from earmark.runs.parameters import TaskResources
+from earmark.runs.engine import Task, TaskMeter, TaskResources
 from earmark.runs.progress import SILENT, Progress
 from earmark.runs.ray import (
     N_ATTEMPTS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from earmark.datasets.extraction import extract_frames
 from earmark.datasets.label_versions import read_relabelled
 from earmark.datasets.synthetic import scenes
 from earmark.datasets.workspace import Workspace
-from earmark.errors import EarmarkError, nearest
+from earmark.errors import EarmarkError
 from earmark.experiments.sweep import SweepResults, is_swept, read_sweep, run_sweep
 from earmark.flags.flag import Thresholds, flag, survey, thresholds
 from earmark.labels.label_set import LabelSet
@@ -33,8 +33,9 @@ from earmark.review.judged_chance import flag_by_judgements, read_calibration
 from earmark.review.relabel import without_cleared
 from earmark.runs.artefacts import read_table, write_json, write_table
 from earmark.runs.engine import HERE, Engine
-from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, Recipe, digest, read_recipe
+from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, digest
 from earmark.runs.progress import SILENT, Progress
+from earmark.runs.recipe import Recipe
 from earmark.scores.folder import ScoreFolder
 from earmark.training.held_out import held_out_folder
 from earmark.training.history import read_histories
@@ -53,22 +54,6 @@ class Outcome:
     judged: pl.DataFrame | None
     sweep: SweepResults
     report: Path
-
-
-def shipped_recipes() -> dict[str, Path]:
-    """Return the recipes that come with earmark, by name."""
-    folder = Path(str(resources.files("earmark.runs"))) / "recipes"
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
-
-
-def find_recipe(name_or_path: str) -> Recipe:
-    """Read a recipe given by the name of a shipped one or by the path of a TOML file."""
-    shipped = shipped_recipes()
-    if name_or_path in shipped:
-        return read_recipe(shipped[name_or_path])
-    if not name_or_path.endswith(".toml"):
-        raise EarmarkError(f"no recipe is called {name_or_path!r}{nearest(name_or_path, shipped)}")
-    return read_recipe(name_or_path)
 
 
 def run(

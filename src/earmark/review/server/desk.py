@@ -27,8 +27,9 @@ from earmark.review.peaks import Peaks, find_peaks
 from earmark.review.queue import Queue, block_plan, blocks_of
 from earmark.review.server.media import Media
 from earmark.runs.artefacts import read_json
-from earmark.runs.parameters import Params, Recipe, digest
+from earmark.runs.parameters import Params, digest
 from earmark.runs.progress import SILENT, Progress
+from earmark.runs.recipe import Recipe
 from earmark.scores.folder import ScoreFolder
 from earmark.stages.run import scored_labels, scores_of
 

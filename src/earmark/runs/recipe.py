@@ -1,0 +1,125 @@
+"""Recipes: all the parameters of one run, as a TOML file and as a workspace remembers them.
+
+Recipes that come with earmark lie in ``recipes/``; the one that a workspace was last run with lies
+in its ``recipe.json``, for the verbs that come after.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ValidationError, model_validator
+
+from earmark.errors import EarmarkError, nearest
+from earmark.runs.artefacts import read_json, write_json
+from earmark.runs.engine import ResourceParams
+from earmark.runs.parameters import (
+    CompareParams,
+    CrossFitParams,
+    FrontEndParams,
+    HidingParams,
+    NetworkParams,
+    Params,
+    ReportParams,
+    SceneParams,
+    SweepParams,
+)
+
+_SHIPPED = Path(__file__).with_name("recipes")
+_KEPT = "recipe.json"
+
+
+class Recipe(Params):
+    """All the parameters of one run, from the data to the report."""
+
+    name: str = "earmark"
+    scenes: SceneParams | None = None
+    """Make these scenes if the workspace has no clips yet; None expects an imported dataset."""
+    hiding: HidingParams = HidingParams()
+    front_end: FrontEndParams = FrontEndParams()
+    teacher: NetworkParams = NetworkParams(name="teacher")
+    students: tuple[NetworkParams, ...] = (NetworkParams(name="student"),)
+    cross_fit: CrossFitParams = CrossFitParams()
+    sweep: SweepParams = SweepParams()
+    compare: CompareParams = CompareParams()
+    report: ReportParams = ReportParams()
+    resources: ResourceParams = ResourceParams()
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [self.teacher.name, *(student.name for student in self.students)]
+        if len(set(names)) < len(names):
+            raise ValueError(f"teacher and students need names of their own, got {names}")
+        return self
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """Return the recipes that come with earmark, by name."""
+    return {path.stem: path for path in sorted(_SHIPPED.glob("*.toml"))}
+
+
+def find_recipe(name_or_path: str) -> Recipe:
+    """Read a recipe given by the name of a shipped one or by the path of a TOML file."""
+    shipped = shipped_recipes()
+    if name_or_path in shipped:
+        return read_recipe(shipped[name_or_path])
+    if not name_or_path.endswith(".toml"):
+        raise EarmarkError(f"no recipe is called {name_or_path!r}{nearest(name_or_path, shipped)}")
+    return read_recipe(name_or_path)
+
+
+def read_recipe(path: str | Path) -> Recipe:
+    """Read a recipe from a TOML file; a misspelt key is named with the nearest valid one."""
+    path = Path(path)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise EarmarkError(f"{path}: no such recipe file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise EarmarkError(f"{path}: not a TOML file: {error}") from None
+    return _checked(path, values)
+
+
+def keep_recipe(root: str | Path, recipe: Recipe) -> None:
+    """Remember a recipe in a workspace, for the verbs that come after."""
+    write_json(Path(root) / _KEPT, recipe.model_dump(mode="json"))
+
+
+def kept_recipe(root: str | Path) -> Recipe:
+    """Return the recipe that a workspace was last run with; the defaults where there was none."""
+    path = Path(root) / _KEPT
+    return _checked(path, read_json(path)) if path.exists() else Recipe()
+
+
+def _checked(path: Path, values: Any) -> Recipe:
+    """Return the recipe that a file holds; name every key that cannot be used."""
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        details = "\n".join(f"  {_explain(problem)}" for problem in error.errors())
+        raise EarmarkError(f"{path}: the recipe cannot be used:\n{details}") from None
+
+
+def _explain(problem: Any) -> str:
+    """Turn one of pydantic's error records into a sentence that names the key."""
+    location = [str(part) for part in problem["loc"]]
+    key = ".".join(location)
+    if problem["type"] == "extra_forbidden":
+        return f"{key}: no such key{nearest(location[-1], _fields_at(location[:-1]))}"
+    if problem["type"] == "value_error":
+        return f"{key or 'recipe'}: {problem['ctx']['error']}"
+    return f"{key}: {problem['msg'].lower()}, got {problem['input']!r}"
+
+
+def _fields_at(location: list[str]) -> list[str]:
+    """Return the valid keys of the record that a dotted place in a recipe leads to."""
+    record: type[BaseModel] = Recipe
+    for part in location:
+        if part.isdigit():
+            continue
+        annotation: Any = record.model_fields[part].annotation
+        choices = [annotation, *getattr(annotation, "__args__", ())]
+        record = next(c for c in choices if isinstance(c, type) and issubclass(c, BaseModel))
+    return list(record.model_fields)

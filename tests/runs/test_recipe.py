@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from earmark.errors import EarmarkError
+from earmark.runs.engine import TaskResources
+from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, CrossFitParams
+from earmark.runs.recipe import (
+    Recipe,
+    find_recipe,
+    keep_recipe,
+    kept_recipe,
+    read_recipe,
+    shipped_recipes,
+)
+
+
+def recipe_file(folder: Path, text: str) -> Path:
+    path = folder / "recipe.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_recipe_is_read_with_defaults_for_what_it_leaves_out(tmp_path: Path) -> None:
+    recipe = read_recipe(recipe_file(tmp_path, "[teacher]\nname='t'\ntrain={epochs=3}\n"))
+    assert recipe.teacher.train.epochs == 3
+    assert recipe.sweep.discard_percents == PAPER_DISCARD_PERCENTS
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[teacher]\nname='t'\n[teacher.train]\nepoch=3\n", ["teacher.train.epoch", "'epochs'"]),
+        ("[sweeep]\n", ["sweeep", "'sweep'"]),
+        ("[[students]]\nname='s'\nmodle={}\n", ["students.0.modle", "'model'"]),
+        ("[scenes]\nn_trian=4\n", ["scenes.n_trian", "'n_train'"]),
+        ("[teacher]\nname='t'\ntrain={epochs=0}\n", ["teacher.train.epochs", "got 0"]),
+        ("[sweep]\ndiscard_percents=[1, 2]\n", ["needs 0", "baseline"]),
+        ("[sweep]\ndiscard_percents=[0, 2, 1]\n", ["must rise"]),
+        ("[[students]]\nname='teacher'\n", ["names of their own"]),
+        ("this is not TOML", ["not a TOML file"]),
+    ],
+)
+def test_a_bad_recipe_is_refused_by_name(tmp_path: Path, text: str, told: list[str]) -> None:
+    path = recipe_file(tmp_path, text)
+    with pytest.raises(EarmarkError) as error:
+        read_recipe(path)
+    for words in (str(path), *told):
+        assert words in str(error.value)
+
+
+def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EarmarkError, match=r"nowhere\.toml: no such recipe"):
+        read_recipe(tmp_path / "nowhere.toml")
+
+
+def test_every_shipped_recipe_can_be_read() -> None:
+    recipes = shipped_recipes()
+    assert {"demo", "paper"} <= recipes.keys()
+    for name, path in recipes.items():
+        assert find_recipe(name) == read_recipe(path)
+        assert read_recipe(path).name == name
+
+
+def test_an_unknown_recipe_lists_the_choices() -> None:
+    with pytest.raises(EarmarkError, match="no recipe is called 'demi'; did you mean 'demo'"):
+        find_recipe("demi")
+
+
+def test_resources_are_a_part_of_a_gpu_or_whole_ones(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text("[resources.train]\ngpus = 0.25\nmemory_gb = 8\n")
+    assert read_recipe(path).resources.train == TaskResources(gpus=0.25, memory_gb=8)
+    path.write_text("[resources.train]\ngpus = 1.5\n")
+    with pytest.raises(EarmarkError, match=r"a part of one or a whole number, got 1\.5"):
+        read_recipe(path)
+
+
+def test_a_workspace_remembers_its_recipe(tmp_path: Path) -> None:
+    assert kept_recipe(tmp_path) == Recipe()
+    recipe = Recipe(name="mine", cross_fit=CrossFitParams(n_folds=5))
+    keep_recipe(tmp_path, recipe)
+    assert kept_recipe(tmp_path) == recipe
+
+
+def test_a_kept_recipe_of_another_version_is_refused_by_key(tmp_path: Path) -> None:
+    (tmp_path / "recipe.json").write_text('{"name": "old", "sweeep": {}}')
+    with pytest.raises(EarmarkError, match=r"recipe\.json: the recipe cannot be used:\n  sweeep"):
+        kept_recipe(tmp_path)
