@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from earmark.audio.frame_store import FrameStore
-from earmark.networks.saved import n_students
+from earmark.networks.stacks import n_students
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
 from earmark.training import loop as loop

@@ -45,7 +45,7 @@ from earmark.labels.label_set import LabelSet
 from earmark.losses import Moment, normalised, norms
 from earmark.networks.architectures import MOBILENET_V1_ROWS, MOBILENET_V1_STEM, build_model
 from earmark.networks.examples import examples_of
-from earmark.networks.saved import build, trainable
+from earmark.networks.stacks import build, trainable
 from earmark.runs.artefacts import write_json
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, ModelParams, NetworkParams, TrainParams
 from earmark.runs.progress import SILENT

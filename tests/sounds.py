@@ -14,7 +14,8 @@ from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.networks.model_card import ModelCard, write_card
-from earmark.networks.saved import build, write_network
+from earmark.networks.saved import write_network
+from earmark.networks.stacks import build
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import ModelParams, NetworkParams
 

@@ -5,6 +5,7 @@ import pytest
 from earmark.errors import EarmarkError
 from earmark.experiments.strategies import BASELINE, parse_strategy
 from earmark.flags.flag import POLICIES
+from earmark.training.rivals import LOSSES
 
 PERCENTS = [0, 0.5, 2]
 
@@ -67,3 +68,8 @@ def test_adjustment_is_trained_as_what_it_adjusts() -> None:
     assert parse_strategy("adjust", PERCENTS).trained == BASELINE
     assert parse_strategy("truth", PERCENTS).needs_truth
     assert not parse_strategy("mask", PERCENTS).needs_truth
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "bce"])
+def test_every_rival_is_a_strategy(name: str) -> None:
+    assert parse_strategy(name, [1.0]).loss == name

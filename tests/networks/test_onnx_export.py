@@ -15,7 +15,7 @@ from earmark.networks.architectures import Network, Probe, SameConv
 from earmark.networks.examples import Examples
 from earmark.networks.model_card import ModelCard
 from earmark.networks.onnx_export import forward_of, make_graph, open_session, write_onnx
-from earmark.networks.saved import AnyNetwork, Stack, build
+from earmark.networks.stacks import AnyNetwork, Stack, build
 from earmark.runs.parameters import FrontEndParams, ModelParams, NetworkParams
 from earmark.training.teacher import score_clips, sum_outputs
 from scenes import band_workspace, open_store

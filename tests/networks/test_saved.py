@@ -9,15 +9,11 @@ from safetensors.torch import save_file
 
 from earmark.audio.frame_store import FrameStore, write_store
 from earmark.errors import EarmarkError
-from earmark.networks.saved import (
+from earmark.networks.saved import load_network, write_network
+from earmark.networks.stacks import (
     AnyNetwork,
-    Stack,
     build,
-    load_network,
     n_students,
-    state_of_student,
-    student_of,
-    write_network,
 )
 from earmark.runs.parameters import ModelParams, NetworkParams
 
@@ -46,29 +42,6 @@ def test_a_loaded_network_is_the_written_one(tmp_path: Path, params: ModelParams
         assert torch.equal(network(*inputs), loaded(*inputs))
 
 
-@pytest.mark.parametrize("params", [CNN, PROBE])
-def test_one_students_state_is_its_own(params: ModelParams) -> None:
-    network = build(params, 64, 2, n_students=2)
-    state = network.state_dict()
-    for values in state_of_student(network, state, 1):
-        values.zero_()
-    first, second = (state_of_student(network, state, student) for student in (0, 1))
-    assert len(first) == len(second)
-    assert all(not values.any() for values in second)
-    assert any(values.any() for values in first)
-    assert sum(values.numel() for values in first + second) == sum(
-        values.numel() for values in state.values()
-    )
-
-
-def test_students_of_a_stack_begin_alike() -> None:
-    stack = build(CNN, 64, 2, n_students=2)
-    assert isinstance(stack, Stack)
-    logits = stack.eval()(torch.randn(3, 96, 64))
-    assert logits.shape == (2, 3, 2)
-    assert torch.equal(logits[0], logits[1])
-
-
 def test_frames_of_another_kind_are_refused_with_both_digests(tmp_path: Path) -> None:
     store, other = store_of(tmp_path / "frames"), store_of(tmp_path / "other", n_bands=32)
     folder = written(tmp_path / "model", CNN, build(CNN, 64, 2), store)
@@ -84,21 +57,6 @@ def test_other_classes_are_refused_with_both_digests(tmp_path: Path) -> None:
     for other in (["b", "a"], ["a", "b", "c"]):
         with pytest.raises(EarmarkError, match=r"2 classes \w{16}, but .*classes \w{16}.*train"):
             load_network(folder, class_ids=other)
-
-
-@pytest.mark.parametrize("params", [CNN, PROBE])
-def test_one_student_is_a_network_of_its_own(params: ModelParams) -> None:
-    stack = build(params, 64, 2, n_students=2).eval()
-    with torch.no_grad():
-        for values in state_of_student(stack, stack.state_dict(), 1):
-            values += 1
-    inputs = (torch.randn(2, 96, 64), *([torch.tensor([96, 50])] if params.is_probe else []))
-    with torch.inference_mode():
-        together = stack(*inputs)
-        for student in (0, 1):
-            alone = student_of(stack, student)
-            assert n_students(alone) == 1
-            assert torch.allclose(alone(*inputs).view(2, 2), together[student])
 
 
 def test_a_network_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from earmark.errors import EarmarkError, EarmarkWarning, Stopped
 from earmark.losses import Targets
 from earmark.metrics import auc_per_class
 from earmark.networks.architectures import Network
-from earmark.networks.saved import AnyNetwork
+from earmark.networks.stacks import AnyNetwork
 from earmark.runs.artefacts import read_json, read_table
 from earmark.runs.parameters import ModelParams, NetworkParams, SpecAugmentParams, TrainParams
 from earmark.runs.progress import SILENT

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.experiments.strategies import LOSS_NAMES
 from earmark.losses import Moment, Targets
 from earmark.training.rivals import LOSSES, PermanentCorrection, largest, make_loss
 
@@ -55,7 +54,7 @@ def test_formulas_by_hand(
     assert losses_of(name, point, z, state, FIRST) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", LOSS_NAMES)
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "bce"])
 def test_an_explicit_negative_keeps_its_cross_entropy(name: str) -> None:
     expected = math.log(4)
     if name == "an-ls":  # smooths every label
@@ -168,7 +167,6 @@ def test_a_weight_of_zero_takes_a_label_out_of_the_loss(name: str) -> None:
 def test_an_unknown_loss_lists_the_choices() -> None:
     with pytest.raises(EarmarkError, match="no loss 'll'; the choices are bce"):
         make_loss("ll")
-    assert {*LOSS_NAMES, "bce"} == set(LOSSES)
 
 
 def _share_of_largest(rank: int, folder: str) -> None:

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.experiments.strategies import KNOBS
 from earmark.flags.flag import flag
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.losses import Moment
 from earmark.training.treatments import (
+    KNOBS,
     Flags,
     FlagSources,
     ScoresFile,

@@ -88,7 +88,8 @@ def export_model(
     """Write a trained network as ONNX, classes in its metadata, checked against torch."""
     from earmark.networks.model_card import read_card
     from earmark.networks.onnx_export import write_onnx
-    from earmark.networks.saved import load_network, student_of
+    from earmark.networks.saved import load_network
+    from earmark.networks.stacks import student_of
 
     card, network = read_card(model), load_network(model)
     if student is not None:

@@ -19,7 +19,8 @@ from earmark.audio.frame_store import FrameStore
 from earmark.labels.ontology import Ontology
 from earmark.networks.examples import examples_of
 from earmark.networks.model_card import StudentCard, write_card
-from earmark.networks.saved import AnyNetwork, Stack, forget_network, parts_of, write_network
+from earmark.networks.saved import forget_network, write_network
+from earmark.networks.stacks import AnyNetwork, Stack, parts_of
 from earmark.runs.artefacts import is_current
 from earmark.runs.engine import Task
 from earmark.runs.parameters import NetworkParams, digest

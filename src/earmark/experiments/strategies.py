@@ -30,29 +30,11 @@ from typing import Literal, get_args
 
 from earmark.errors import EarmarkError, nearest
 from earmark.flags.flag import POLICIES
-
-Treatment = Literal["mask", "flip", "soft", "hedge", "weight"]
-"""What becomes of a flagged label, as (target, weight) by the teacher's output p.
-
-(0, 0), (1, 1), (p, 1), (p / 2, 1) and (0, 1 - p): ``hedge`` stands half-way between the label as
-it is and the teacher.
-"""
+from earmark.training.rivals import LOSSES
+from earmark.training.treatments import BY_PERCENT, OWN_POLICIES, Treatment
 
 TrainingLabels = Literal["given", "corrected", "truth"]
 """The labels that a student is trained on."""
-
-BY_PERCENT = ("percentile", "random", "budget")
-"""Policies whose points are a per cent: of each class's implicit labels, or (budget) of all."""
-
-OWN_POLICIES = ("psla", "random", "oracle", "all")
-"""Policies beside those of :mod:`earmark.flags.flag`."""
-
-KNOBS = {
-    "precision": "target",
-    "positives_quantile": "quantile",
-    "global": "probability",
-}
-"""The option of a policy that its operating points set, beside those that go by per cent."""
 
 POINTS: dict[str, tuple[float, ...]] = {
     "precision": (0.9, 0.7, 0.5, 0.3),
@@ -74,8 +56,8 @@ What they mean: see :func:`earmark.flags.flag.flag` and :func:`earmark.training.
 A policy that is not listed has one point, 1.
 """
 
-LOSS_NAMES = ("ll-r", "ll-ct", "ll-cp", "splc", "hill", "asl", "an-ls", "em")
-"""The rivals in :mod:`earmark.training.rivals`, named here for those who do without torch."""
+LOSS_NAMES = tuple(name for name in LOSSES if name != "bce")
+"""The rivals of :mod:`earmark.training.rivals`; ``bce`` is no part of a strategy's name."""
 
 
 @dataclass(frozen=True)

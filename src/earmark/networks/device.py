@@ -1,13 +1,21 @@
-"""The types of a training's numbers: float32, mixed with a shorter one on a GPU."""
+"""Where networks compute, and in which types of numbers: float32, on a GPU mixed with a shorter."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import torch
 
 from earmark.errors import EarmarkError
 from earmark.runs.parameters import TrainParams
+
+
+def own_device() -> torch.device:
+    """Return where this process computes: a GPU of its own, or the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("cpu")
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from earmark.audio.frame_store import FrameStore
 from earmark.errors import EarmarkError
+from earmark.networks.device import own_device
 from earmark.runs.parameters import FrontEndParams, ModelParams
-from earmark.training import replicas
 
 UINT8_SCALE = 255 / 4
 """AudioSet's quantised embeddings spread -2..2 over 0..255."""
@@ -37,7 +37,7 @@ class Examples:
 
     def inputs(self, clips: NDArray[np.int64], which: NDArray[np.int64]) -> tuple[Tensor, ...]:
         """Return what a network takes, on the device where it computes (see :meth:`gather`)."""
-        return tuple(values.to(replicas.device()) for values in self.gather(clips, which))
+        return tuple(values.to(own_device()) for values in self.gather(clips, which))
 
     def names(self, clips: NDArray[np.int64]) -> list[str]:
         """Return the identifiers of the clips in a batch."""

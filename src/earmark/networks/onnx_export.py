@@ -26,7 +26,7 @@ from earmark.audio.front_end import log_mel_module
 from earmark.errors import EarmarkError, load_library
 from earmark.networks.architectures import Network, Probe
 from earmark.networks.model_card import ModelCard
-from earmark.networks.saved import AnyNetwork, Stack
+from earmark.networks.stacks import AnyNetwork, Stack
 from earmark.runs.artefacts import write_aside
 from earmark.runs.parameters import FrontEndParams
 

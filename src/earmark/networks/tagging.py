@@ -22,7 +22,8 @@ from earmark.audio.front_end import YAMNET, log_mel, patches
 from earmark.errors import EarmarkError
 from earmark.networks.architectures import Network
 from earmark.networks.model_card import ModelCard, read_card
-from earmark.networks.saved import Stack, load_network
+from earmark.networks.saved import load_network
+from earmark.networks.stacks import Stack
 from earmark.runs.parameters import FrontEndParams
 from earmark.training.teacher import sum_outputs
 

@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from earmark.errors import EarmarkError, EarmarkWarning
-from earmark.networks.saved import AnyNetwork
+from earmark.networks.device import own_device
+from earmark.networks.stacks import AnyNetwork
 from earmark.runs.artefacts import write_aside
 from earmark.training import replicas
 
@@ -146,7 +147,7 @@ def _read_checkpoint(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        state: Any = torch.load(path, map_location=replicas.device(), weights_only=True)
+        state: Any = torch.load(path, map_location=own_device(), weights_only=True)
     except (torch.OutOfMemoryError, MemoryError):
         raise
     except Exception as error:  # damaged bytes lead torch's reader into errors of any kind

@@ -31,17 +31,10 @@ from earmark.audio.frame_store import FrameStore
 from earmark.errors import EarmarkError, Stopped
 from earmark.losses import Moment, by_student, norms
 from earmark.networks.architectures import Probe
-from earmark.networks.device import NumberTypes
+from earmark.networks.device import NumberTypes, own_device
 from earmark.networks.examples import examples_of
-from earmark.networks.saved import (
-    AnyNetwork,
-    build,
-    load_network,
-    parts_of,
-    state_of_student,
-    trainable,
-    write_network,
-)
+from earmark.networks.saved import load_network, write_network
+from earmark.networks.stacks import AnyNetwork, build, parts_of, state_of_student, trainable
 from earmark.runs.artefacts import is_current
 from earmark.runs.parameters import NetworkParams, TrainParams
 from earmark.runs.progress import Meter
@@ -82,7 +75,7 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
         if not _is_out_of_memory(error):
             raise
         raise EarmarkError(
-            f"out of memory for the weights on {replicas.device()}: {_smaller(job)}"
+            f"out of memory for the weights on {own_device()}: {_smaller(job)}"
         ) from None
     if isinstance(data.supervision, Remembering):
         data.supervision.load_state(run.remembered)
@@ -125,7 +118,7 @@ class _Job:
 
 
 def _begin(job: _Job) -> Run:
-    params, types = job.params, NumberTypes.of(job.params, replicas.device())
+    params, types = job.params, NumberTypes.of(job.params, own_device())
     if params.patience and job.data.exam is None:
         raise EarmarkError(
             f"patience = {params.patience} stops early by the tune split, but no tune clips were "
@@ -219,7 +212,7 @@ def _learn(job: _Job, run: Run, loaded: Loaded) -> Tensor:
 
 def _add_gradients(job: _Job, run: Run, loaded: Loaded) -> Tensor:
     """Add the gradients of this process's part of the losses; return these [student]."""
-    params, batch, device = job.params, loaded.batch, replicas.device()
+    params, batch, device = job.params, loaded.batch, own_device()
     types = NumberTypes.of(params, device)
     here = loaded.to(device, types.weights)
     if isinstance(run.network, Probe):
@@ -362,7 +355,7 @@ def _out_of_memory(job: _Job, run: Run, loaded: Loaded) -> EarmarkError:
         advice = f"batch_patches = {n_fitting} fits" if n_fitting else "not even one example fits"
     return EarmarkError(
         f"out of memory in a step of {n_given} {job.network.model.example_unit} on "
-        f"{replicas.device()}: {advice}; set it in the recipe's [train] part, or {_smaller(job)}"
+        f"{own_device()}: {advice}; set it in the recipe's [train] part, or {_smaller(job)}"
     )
 
 

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 
+from earmark.networks.device import own_device
+
 STARTED_TOGETHER = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 """What torchrun and its like tell the processes that they start."""
 
@@ -48,13 +50,6 @@ def is_first() -> bool:
     return rank() == 0
 
 
-def device() -> torch.device:
-    """Return where this process computes: a GPU of its own, or the CPU."""
-    if torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return torch.device("cpu")
-
-
 def share(n_examples: int) -> slice:
     """Return this process's part of a batch; parts differ by one at most and may be empty."""
     first, after = (n_examples * place // n_processes() for place in (rank(), rank() + 1))
@@ -72,7 +67,7 @@ def first_says(value: Any) -> Any:
     if n_processes() == 1:
         return value
     values = [value]
-    distributed.broadcast_object_list(values, device=device())
+    distributed.broadcast_object_list(values, device=own_device())
     return values[0]
 
 

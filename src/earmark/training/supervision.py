@@ -14,7 +14,7 @@ from torch import Tensor
 
 from earmark.labels.label_set import LabelSet
 from earmark.losses import Moment, Targets, bce_entries
-from earmark.networks.saved import AnyNetwork
+from earmark.networks.stacks import AnyNetwork
 from earmark.runs.artefacts import read_json
 from earmark.runs.parameters import NetworkParams, digest
 

@@ -28,7 +28,7 @@ from earmark.networks.architectures import Probe
 from earmark.networks.examples import Examples, examples_of
 from earmark.networks.model_card import write_card
 from earmark.networks.onnx_export import Forward, forward_of
-from earmark.networks.saved import AnyNetwork, n_students
+from earmark.networks.stacks import AnyNetwork, n_students
 from earmark.runs.artefacts import is_current
 from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, digest

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -22,7 +22,6 @@ from scipy.special import expit
 from torch import Tensor
 
 from earmark.errors import EarmarkError
-from earmark.experiments.strategies import BY_PERCENT, KNOBS, Treatment
 from earmark.flags.flag import flag, thresholds
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
@@ -30,6 +29,26 @@ from earmark.losses import Moment, Targets
 from earmark.runs.parameters import digest
 from earmark.training.rivals import Loss, PermanentCorrection, make_loss
 from earmark.training.supervision import EVERYBODY
+
+Treatment = Literal["mask", "flip", "soft", "hedge", "weight"]
+"""What becomes of a flagged label, as (target, weight) by the teacher's output p.
+
+(0, 0), (1, 1), (p, 1), (p / 2, 1) and (0, 1 - p): ``hedge`` stands half-way between the label as
+it is and the teacher.
+"""
+
+BY_PERCENT = ("percentile", "random", "budget")
+"""Policies whose points are a per cent: of each class's implicit labels, or (budget) of all."""
+
+OWN_POLICIES = ("psla", "random", "oracle", "all")
+"""Policies of training, beside those of :mod:`earmark.flags.flag` (see :func:`find_flags`)."""
+
+KNOBS = {
+    "precision": "target",
+    "positives_quantile": "quantile",
+    "global": "probability",
+}
+"""The option of a policy that its operating points set, beside those that go by per cent."""
 
 
 @dataclass(frozen=True)
