@@ -49,8 +49,8 @@ from earmark.runs.parameters import (
     SweepParams,
     TrainParams,
 )
+from earmark.scores.alignment import scored_labels
 from earmark.scores.folder import ScoreFolder
-from earmark.stages.run import scored_labels
 from earmark.training.teacher import cross_fit
 
 N_JUDGEMENTS = (100, 500, 2_000)
@@ -171,8 +171,8 @@ def review(
     assert hidden.truth is not None
     teacher = NETWORK.model_copy(update={"name": "teacher"})
     scores = cross_fit(hidden, teacher, FOLDS, engine=ENGINE)
-    labels = scored_labels(hidden, scores)
-    truth = scored_labels(hidden, scores, hidden.truth)
+    labels = scored_labels(scores, hidden.labels)
+    truth = scored_labels(scores, hidden.truth)
     queue = make_queue(labels, scores.logits, hidden.ontology, ReviewParams(blocks_per_class=8))
     rows = summarise("as given", train(hidden, scores, seeds))
     yields = []
@@ -185,7 +185,7 @@ def review(
                 judgements = store.current()
             corrected = relabel(hidden.labels, judgements, queue)
             found = corrected.n_by_outcome["present"]
-            left = int(n_missing(truth, scored_labels(hidden, scores, corrected.labels)).sum())
+            left = int(n_missing(truth, scored_labels(scores, corrected.labels)).sum())
             yields.append({"order": order, "judgements": len(items), "found": found, "left": left})
             workspace = corrected_workspace(
                 hidden, folder / f"{order}{n}", corrected.labels, scores

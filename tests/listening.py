@@ -16,8 +16,8 @@ from earmark.review.queue import make_queue, write_queue
 from earmark.review.server.desk import Desk, open_desk
 from earmark.runs.parameters import ReportParams, ReviewParams
 from earmark.runs.recipe import Recipe
+from earmark.scores.alignment import scored_labels
 from earmark.scores.folder import ScoreFolder, write_score_folder
-from earmark.stages.run import scored_labels
 
 RATE_HZ = 16_000
 TONES_HZ = {"hum": 220, "siren": 900, "whistle": 2500}
@@ -70,7 +70,7 @@ def open_tones(
     """Make a workspace and open its review."""
     workspace = tone_workspace(root, **options)  # type: ignore[arg-type]
     scores = ScoreFolder.open(workspace.scores_folder("teacher"))
-    labels = scored_labels(workspace, scores)
+    labels = scored_labels(scores, workspace.labels)
     queue = make_queue(labels, scores.logits, workspace.ontology, params)
     write_queue(workspace, queue)
     judgements = JudgementStore(workspace.review_folder / "judgements.sqlite")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from earmark.datasets.workspace import Split, Workspace
-from earmark.experiments.marks import METRICS, Basis, bases, find_bases, logits_of, mark_students
+from earmark.experiments.marks import METRICS, Basis, bases, find_bases, mark_students
 from earmark.experiments.strategies import parse_strategy
 from earmark.experiments.students import Student, TrainSet, student_scores, students, train_students
 from earmark.experiments.sweep import run_sweep
@@ -16,6 +16,7 @@ from earmark.flags.flag import ignored, thresholds
 from earmark.metrics.evaluation import evaluate
 from earmark.review.relabel import relabel, write_relabelled
 from earmark.runs.parameters import CompareParams, SweepParams
+from earmark.scores.alignment import logits_of
 from earmark.scores.folder import ScoreFolder
 from earmark.training.held_out import score_held_out
 from earmark.training.teacher import readable_clips

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_files import arrange, read_class_list, read_clip_list, read_label_file
+from earmark.labels.label_files import read_class_list, read_clip_list, read_label_file
 from earmark.labels.ontology import Ontology
+from earmark.scores.alignment import arrange
 
 STATES = np.array([[1, 0, -1], [0, 0, 0], [0, 1, 1]], np.int8)
 IDS = Ontology(("a", "b", "c"), names={"a": "Ape", "b": "Bee", "c": "Cat"})

@@ -224,7 +224,7 @@ def prepare_queue(
     """
     from earmark.review.queue import make_queue, read_queue, write_queue
     from earmark.runs.artefacts import read_json
-    from earmark.stages.run import scored_labels
+    from earmark.scores.alignment import scored_labels
     from earmark.training.held_out import score_held_out
 
     sealed = workspace.review_folder / "queue.json"
@@ -234,7 +234,7 @@ def prepare_queue(
     _, chosen, scores = open_scored(workspace.root, recipe)
     if wanted.held_out:
         scores = score_held_out(workspace, scores, chosen.cross_fit)
-    labels = scored_labels(workspace, scores)
+    labels = scored_labels(scores, workspace.labels)
     made_from = digest(labels.digest, scores.digest, wanted)
     if sealed.exists() and read_json(sealed).get("made_from") == made_from:
         return read_queue(workspace)

@@ -32,6 +32,7 @@ from earmark.metrics.prior_offsets import (
 from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import CompareParams, CrossFitParams, SweepParams
 from earmark.runs.progress import SILENT, Meter, Progress
+from earmark.scores.alignment import logits_of, rows_of
 from earmark.scores.folder import ScoreFolder
 from earmark.training.held_out import can_score, score_held_out
 from earmark.training.teacher import readable_clips
@@ -84,11 +85,7 @@ class Basis:
     ) -> NDArray[np.bool_] | None:
         """Return flagged labels, or those that raters could not settle; None where all count."""
         if rulings is not None:
-            rows = rulings.clip_ids.to_frame("clip_id").with_row_index("row")
-            mine = labels.clip_ids.to_frame("clip_id").join(
-                rows, on="clip_id", maintain_order="left"
-            )
-            return rulings.states(mine["row"].to_numpy()) > 0
+            return rulings.states(rows_of(labels.clip_ids, rulings.clip_ids).to_numpy()) > 0
         if self.labels != "ignored":
             return None
         scores = ScoreFolder.open(workspace.scores_folder(self.teacher))
@@ -216,15 +213,6 @@ def mark_students(
             places += [(basis, student) for student in group]
     found = [marks for group in engine.map(tasks, progress) for marks in group]
     return MarkBook(dict(zip(places, found, strict=True)))
-
-
-def logits_of(scores: ScoreFolder, clip_ids: pl.Series) -> NDArray[np.float32]:
-    """Return the scores [clip, class] of some clips, in their order."""
-    places = pl.DataFrame({"clip_id": scores.clip_ids}).with_row_index("row")
-    rows = pl.DataFrame({"clip_id": clip_ids}).join(
-        places, on="clip_id", how="left", maintain_order="left"
-    )
-    return np.asarray(scores.logits[rows["row"].to_numpy()])
 
 
 def _mark_group(

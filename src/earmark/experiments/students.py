@@ -16,13 +16,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import torch
 
 from earmark.audio.frame_store import FrameStore
 from earmark.datasets.label_versions import read_labels
 from earmark.datasets.workspace import Split, Workspace
-from earmark.errors import EarmarkError
 from earmark.experiments.stacks import Place, StackSet, write_cards
 from earmark.experiments.strategies import BASELINE, Strategy, TrainingLabels, parse_strategy
 from earmark.labels.label_set import LabelSet
@@ -32,6 +30,7 @@ from earmark.runs.artefacts import write_aside
 from earmark.runs.engine import HERE, Engine, LocalEngine
 from earmark.runs.parameters import NetworkParams, SweepParams, digest
 from earmark.runs.progress import SILENT, Progress
+from earmark.scores.alignment import check_aligned
 from earmark.scores.folder import ScoreFolder
 from earmark.training.supervision import TrainingSet
 from earmark.training.teacher import ReadableClips, readable_clips, tune_set
@@ -256,7 +255,7 @@ class TrainSet:
     ) -> TrainSet:
         """Choose the clips of a share; ``scores`` are the teacher's of the whole train split."""
         given = readable_clips(workspace, store, "train")
-        _check_scores(given, scores)
+        check_aligned(scores, given.labels)
         rows = np.flatnonzero(subset(given.labels, given.sources, share))
 
         def chosen(every: LabelSet) -> ReadableClips:
@@ -317,18 +316,6 @@ def _by_train_set(
     for student in dict.fromkeys(student.trained for student in wanted):
         groups.setdefault((student.train_set, student.strategy.labels), []).append(student)
     return groups
-
-
-def _check_scores(given: ReadableClips, scores: ScoreFolder) -> None:
-    classes = (pl.Series(ids.class_ids, dtype=pl.String) for ids in (scores, given.labels))
-    pairs = {"clips": (scores.clip_ids, given.labels.clip_ids), "classes": classes}
-    for what, (have, want) in pairs.items():
-        if not have.equals(want):
-            raise EarmarkError(
-                f"{scores.folder}: the teacher scored {len(have)} {what} {digest(have.to_list())}, "
-                f"and not the {len(want)} {what} {digest(want.to_list())} of the train split in "
-                "their order; run `earmark score` again"
-            )
 
 
 def _scores_folder(workspace: Workspace, student: Student) -> Path:

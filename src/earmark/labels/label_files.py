@@ -1,4 +1,4 @@
-"""Labels in the formats that people have, brought into the order of their scores.
+"""Labels in the formats that people have.
 
 - rows clip_id, class_id, present as Parquet, CSV or TSV; without the column ``present`` every row
   is a positive
@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError, check_file, first_few, nearest
+from earmark.errors import EarmarkError, check_file
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.arrays import choose_key, map_array, names_in, open_archive
@@ -109,27 +109,6 @@ def read_clip_list(path: str | Path) -> pl.Series:
     clips = _named_table(path, ("clip_id",), "clip_id")["clip_id"]
     check_unique(clips, f"{path}: clip")
     return clips
-
-
-def arrange(
-    file: LabelFile, n_clips: int, clip_ids: pl.Series | None, classes: Ontology
-) -> LabelSet:
-    """Return the labels in the order of the score rows and columns.
-
-    ``clip_ids`` [clip] names the rows where their names are known; labels without names of their
-    own are matched by number. Classes are matched by identifier or, failing that, by name. What
-    cannot be matched is an error that names the first few.
-    """
-    rows, clip_ids = _match_clips(file, n_clips, clip_ids)
-    columns = _match_classes(file, classes)
-    labels = file.labels
-    return sparse_labels(
-        clip_ids,
-        classes.class_ids,
-        rows[labels.clip_rows],
-        columns[labels.columns],
-        labels.present,
-    )
 
 
 def sparse_labels(
@@ -281,64 +260,3 @@ def _named_table(path: Path, columns: Sequence[str], name: str) -> pl.DataFrame:
     if table[name].null_count():
         raise EarmarkError(f"{path}, line {int(table[name].is_null().arg_max() or 0) + 2}: empty")
     return table
-
-
-def _match_clips(
-    file: LabelFile, n_clips: int, clip_ids: pl.Series | None
-) -> tuple[NDArray[np.int64], pl.Series]:
-    """Return the score row of each of the labels' clips, and the names of all rows."""
-    own = file.labels.clip_ids
-    if clip_ids is None or not file.names_clips:
-        if len(own) != n_clips:
-            hint = "" if file.lists_clips else (
-                "; the label file mentions only clips with a label: list all clips in the order "
-                "of the scores (option `clips`)"
-            )  # fmt: skip
-            raise EarmarkError(
-                f"{file.path}: {len(own):,} clips, but the scores have {n_clips:,} rows{hint}"
-            )
-        return np.arange(n_clips), own if clip_ids is None else clip_ids
-    rows = pl.DataFrame({"clip_id": clip_ids}).with_row_index("row")
-    found = own.to_frame("clip_id").join(rows, on="clip_id", how="left", maintain_order="left")
-    unknown = found.filter(pl.col("row").is_null())["clip_id"]
-    if len(unknown):
-        raise EarmarkError(
-            f"{file.path}: the scores have no row for the clips {first_few(unknown)}; the scores' "
-            f"clips are called {first_few(clip_ids)}"
-        )
-    if file.lists_clips and len(own) < n_clips:
-        without = clip_ids.filter(~clip_ids.is_in(own.implode()))
-        raise EarmarkError(f"{file.path}: there are no labels for the clips {first_few(without)}")
-    return found["row"].cast(pl.Int64).to_numpy(), clip_ids
-
-
-def _match_classes(file: LabelFile, classes: Ontology) -> NDArray[np.int64]:
-    """Return the score column of each of the labels' classes."""
-    own, n_classes = file.labels.class_ids, len(classes.class_ids)
-    if not file.names_classes:
-        if len(own) > n_classes or (file.lists_classes and len(own) < n_classes):
-            raise EarmarkError(
-                f"{file.path}: {len(own):,} classes, but the scores have {n_classes:,} columns"
-            )
-        return np.arange(len(own))
-    columns = match_names(own, classes)
-    unknown = [name for name, column in zip(own, columns, strict=True) if column is None]
-    if unknown:
-        raise EarmarkError(
-            f"{file.path}: there is no score column for the classes {first_few(unknown)}"
-            f"{nearest(unknown[0], classes.class_ids) if n_classes < 10_000 else ''}"
-        )
-    if file.lists_classes and len(own) < n_classes:
-        without = set(classes.class_ids) - {classes.class_ids[c] for c in columns if c is not None}
-        raise EarmarkError(f"{file.path}: there are no labels for classes {first_few(without)}")
-    if len(set(columns)) < len(columns):
-        raise EarmarkError(f"{file.path}: a class occurs both by identifier and by name")
-    return np.array(columns, np.int64)
-
-
-def match_names(names: Sequence[str], classes: Ontology) -> list[int | None]:
-    """Return the column of each class given by identifier or by name; None where unknown."""
-    by_name: dict[str, int] = {}
-    for column, class_id in enumerate(classes.class_ids):
-        by_name.setdefault(classes.name(class_id), column)
-    return [classes.index.get(name, by_name.get(name)) for name in names]

@@ -36,8 +36,8 @@ from earmark.runs.engine import HERE, Engine
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, digest
 from earmark.runs.progress import SILENT, Progress
 from earmark.runs.recipe import Recipe
+from earmark.scores.alignment import scored_labels
 from earmark.scores.folder import ScoreFolder
-from earmark.training.held_out import held_out_folder
 from earmark.training.history import read_histories
 from earmark.training.teacher import cross_fit, readable_clips
 
@@ -106,7 +106,7 @@ def write_flags(
     labels; what raters cleared is not flagged again.
     """
     relabelled = None if labels_name is None else read_relabelled(workspace, labels_name)
-    labels = scored_labels(workspace, scores, relabelled.labels if relabelled else None)
+    labels = scored_labels(scores, relabelled.labels if relabelled else workspace.labels)
     found = survey(labels, scores.logits, discard_percent=discard_percent)
     points, flags = found.thresholds, found.flags
     if target is not None:
@@ -130,40 +130,12 @@ def _flags_of_chance(
     return flag_by_judgements(labels, scores.logits, calibrated, target)
 
 
-def scored_labels(
-    workspace: Workspace, scores: ScoreFolder, labels: LabelSet | None = None
-) -> LabelSet:
-    """Return the labels of the scored clips, in the order of the scores."""
-    if scores.class_ids != workspace.labels.class_ids:
-        raise EarmarkError(
-            f"{scores.folder}: the scores are of {len(scores.class_ids)} classes in another order "
-            f"than the workspace's {len(workspace.labels.class_ids)}; run `earmark score` again"
-        )
-    places = workspace.clips.select("clip_id").with_row_index("row")
-    wanted = pl.DataFrame({"clip_id": scores.clip_ids})
-    rows = wanted.join(places, on="clip_id", how="left", maintain_order="left")["row"]
-    if rows.null_count():
-        raise EarmarkError(
-            f"{scores.folder}: {rows.null_count()} scored clips are not in the workspace; "
-            "run `earmark score` again"
-        )
-    return (labels or workspace.labels).select(rows.to_numpy())
-
-
-def scores_of(workspace: Workspace, teacher: str, clip_ids: pl.Series) -> ScoreFolder:
-    """Open those scores of a teacher that hold some clips: of the train split, or held out."""
-    scores = ScoreFolder.open(workspace.scores_folder(teacher))
-    if clip_ids.is_in(scores.clip_ids.implode()).all():
-        return scores
-    return ScoreFolder.open(held_out_folder(workspace, teacher))
-
-
 def judged_flags(workspace: Workspace, scores: ScoreFolder) -> pl.DataFrame | None:
     """Hold the flags of all 18 points against the truth, where it is known."""
     if workspace.truth is None:
         return None
-    labels = scored_labels(workspace, scores)
-    truth = scored_labels(workspace, scores, workspace.truth)
+    labels = scored_labels(scores, workspace.labels)
+    truth = scored_labels(scores, workspace.truth)
     return judge_flags(labels, truth, scores.logits, _all_thresholds(labels, scores))
 
 
@@ -182,7 +154,7 @@ def make_report(workspace: Workspace, recipe: Recipe) -> Path:
             f"{workspace.root}: there is nothing to report yet; run `earmark sweep`, "
             "`earmark compare` or `earmark iterate` first"
         )
-    labels = scored_labels(workspace, scores)
+    labels = scored_labels(scores, workspace.labels)
     flags = flag(labels, scores.logits, discard_percent=recipe.report.flag_percent)
     contents = ReportContents(
         title=f"earmark: {recipe.name}",
@@ -216,10 +188,10 @@ def export_labels(
     those that they cleared are not.
     """
     relabelled = None if labels_name is None else read_relabelled(workspace, labels_name)
-    labels = scored_labels(workspace, scores, relabelled.labels if relabelled else None)
+    labels = scored_labels(scores, relabelled.labels if relabelled else workspace.labels)
     ignored = flag(labels, scores.logits, discard_percent=discard_percent, with_chance=False)
     if relabelled is not None:
-        rulings = scored_labels(workspace, scores, relabelled.rulings)
+        rulings = scored_labels(scores, relabelled.rulings)
         unsettled = rulings.rows().filter("present")
         ignored = pl.concat([without_cleared(ignored, rulings), unsettled], how="diagonal")
     state = pl.when("present").then(pl.lit("present")).otherwise(pl.lit("not_present"))

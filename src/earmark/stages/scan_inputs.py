@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -20,18 +20,21 @@ from earmark.errors import EarmarkError, check_file, first_few
 from earmark.labels.audioset_format import VIDEO_ID, read_ontology, read_segments
 from earmark.labels.label_files import (
     LabelFile,
-    arrange,
-    match_names,
     read_class_list,
-    read_clip_list,
     read_label_file,
 )
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.progress import SILENT, Progress
+from earmark.scores.alignment import (
+    arrange,
+    classes_of_columns,
+    clips_of_rows,
+    leave_out_unscored,
+)
 from earmark.scores.matrix import ScoreMatrix, open_scores
 from earmark.scores.scale import Scale, detect_scale, write_logits
-from earmark.scores.score_files import ScoreFile, open_score_file
+from earmark.scores.score_files import open_score_file
 
 _SEGMENT = re.compile(rf'\s*(#|"?{VIDEO_ID}"?\s*,\s*"?[0-9.]+"?\s*,)')
 
@@ -85,8 +88,8 @@ def read_inputs(
     listed = None if files.classes is None else read_class_list(files.classes)
     if listed is not None:
         labels_file = labels_file.named(listed)
-    classes = score_classes(score_file, listed, labels_file)
-    clip_ids = _score_clips(score_file, files.clips)
+    classes = classes_of_columns(score_file, listed, labels_file)
+    clip_ids = clips_of_rows(score_file, files.clips)
     labels_file, left_out = leave_out_unscored(labels_file, clip_ids)
     labels = arrange(labels_file, score_file.shape[0], clip_ids, classes)
     ontology = classes if files.ontology is None else add_parents(classes, files.ontology)
@@ -120,85 +123,6 @@ def read_labels(path: Path, key: str | None = None) -> LabelFile:
 def _is_segments(path: Path) -> bool:
     with path.open("rb") as file:
         return bool(_SEGMENT.match(file.read(200).decode("utf-8-sig", "replace")))
-
-
-def score_classes(file: ScoreFile, listed: Ontology | None, labels: LabelFile) -> Ontology:
-    """Return the classes in the order of the score columns.
-
-    They are the names in the score file, matched with the ``listed`` ones by identifier or name;
-    or the listed ones; or those of a label file that lists or numbers them all.
-    """
-    if file.class_ids is not None:
-        return Ontology(file.class_ids) if listed is None else _matched(file, listed)
-    n_classes = file.shape[1]
-    if listed is not None:
-        if len(listed.class_ids) != n_classes:
-            raise EarmarkError(
-                f"{file.path}: {n_classes:,} columns, but {len(listed.class_ids):,} classes are "
-                "listed; list the classes in the order of the scores' columns"
-            )
-        return listed
-    if labels.lists_classes:
-        return Ontology(labels.labels.class_ids)
-    if not labels.names_classes:
-        return Ontology(tuple(str(number) for number in range(n_classes)))
-    raise EarmarkError(
-        f"{file.path}: the scores do not say which column is which class; list the classes in the "
-        "order of the columns, one per line (option `classes`)"
-    )
-
-
-def _matched(file: ScoreFile, listed: Ontology) -> Ontology:
-    """Return the listed classes in the order of the score file's own names."""
-    assert file.class_ids is not None
-    columns = match_names(file.class_ids, listed)
-    unknown = [name for name, c in zip(file.class_ids, columns, strict=True) if c is None]
-    if unknown:
-        raise EarmarkError(f"{file.path}: not among the listed classes: {first_few(unknown)}")
-    ids = tuple(listed.class_ids[column] for column in columns if column is not None)
-    without = [class_id for class_id in listed.class_ids if class_id not in set(ids)]
-    if without or len(set(ids)) < len(ids):
-        raise EarmarkError(f"{file.path}: no scores for the classes {first_few(without)}")
-    return Ontology(ids, listed.parents, listed.names)
-
-
-def _score_clips(file: ScoreFile, clips: Path | None) -> pl.Series | None:
-    if clips is None:
-        return file.clip_ids
-    if file.clip_ids is not None:
-        raise EarmarkError(f"{file.path} names its clips itself; leave {clips} out")
-    listed = read_clip_list(clips)
-    if len(listed) != file.shape[0]:
-        raise EarmarkError(f"{clips}: {len(listed):,} clips for {file.shape[0]:,} rows of scores")
-    return listed
-
-
-def leave_out_unscored(
-    file: LabelFile, clip_ids: pl.Series | None
-) -> tuple[LabelFile, tuple[str, ...]]:
-    """Leave out the labels of clips that have no scores; return what there is to say about it.
-
-    Without names on both sides there is nothing to compare. Not one clip in common is an error.
-    """
-    own = file.labels.clip_ids
-    if clip_ids is None or not file.names_clips:
-        return file, ()
-    is_scored = own.is_in(clip_ids.implode())
-    if is_scored.all():
-        return file, ()
-    without = first_few(own.filter(~is_scored))
-    if not is_scored.any():
-        raise EarmarkError(
-            f"{file.path}: the scores have no row for any of its clips {without}; the scores' "
-            f"clips are called {first_few(clip_ids)}"
-        )
-    labels = file.labels.select(is_scored.to_numpy())
-    n_labels = len(file.labels.columns) - len(labels.columns)
-    warning = (
-        f"{len(own) - labels.n_clips:,} of {len(own):,} clips in {file.path.name} have no scores "
-        f"(such as {without}): their {n_labels:,} labels are left out"
-    )
-    return replace(file, labels=labels), (warning,)
 
 
 def add_parents(classes: Ontology, path: Path) -> Ontology:

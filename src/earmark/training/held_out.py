@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio.frame_store import FrameStore
@@ -73,6 +74,14 @@ def score_held_out(
 def held_out_folder(workspace: Workspace, teacher: str) -> Path:
     """Return the folder of a teacher's scores of the tune and eval splits."""
     return workspace.scores_folder(f"{teacher}-held-out")
+
+
+def scores_of(workspace: Workspace, teacher: str, clip_ids: pl.Series) -> ScoreFolder:
+    """Open those scores of a teacher that hold some clips: of the train split, or held out."""
+    scores = ScoreFolder.open(workspace.scores_folder(teacher))
+    if clip_ids.is_in(scores.clip_ids.implode()).all():
+        return scores
+    return ScoreFolder.open(held_out_folder(workspace, teacher))
 
 
 def can_score(workspace: Workspace, teacher: str, params: CrossFitParams) -> bool:

@@ -30,8 +30,9 @@ from earmark.runs.artefacts import read_json
 from earmark.runs.parameters import Params, digest
 from earmark.runs.progress import SILENT, Progress
 from earmark.runs.recipe import Recipe
+from earmark.scores.alignment import scored_labels
 from earmark.scores.folder import ScoreFolder
-from earmark.stages.run import scored_labels, scores_of
+from earmark.training.held_out import scores_of
 
 NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "interval_high"))
 
@@ -246,7 +247,7 @@ class Desk:
 
     @cached_property
     def _cards(self) -> Cards:
-        labels = scored_labels(self.workspace, self.scores)
+        labels = scored_labels(self.scores, self.workspace.labels)
         clips = pl.DataFrame({"clip_id": labels.clip_ids}).join(
             self.workspace.clips, on="clip_id", how="left", maintain_order="left"
         )
@@ -286,7 +287,7 @@ class Desk:
 
     @cached_property
     def _missing(self) -> pl.DataFrame:
-        labels = scored_labels(self.workspace, self.scores)
+        labels = scored_labels(self.scores, self.workspace.labels)
         counted = count_missing(labels, self.scores.logits)
         return counted.select("class_id", "n_missing", missing_low="low", missing_high="high")
 

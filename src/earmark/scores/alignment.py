@@ -1,0 +1,228 @@
+"""Scores and labels brought into one order of clips and classes.
+
+The scores give the order, because labels are sparse and cheap to rearrange. A folder of scores and
+the labels of a workspace share their names; files from elsewhere are matched by name where both
+sides have names, and by number where one has none. What cannot be matched is an error that names
+the first few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.errors import EarmarkError, first_few, nearest
+from earmark.labels.label_files import LabelFile, read_clip_list, sparse_labels
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
+from earmark.runs.parameters import digest
+from earmark.scores.folder import ScoreFolder
+from earmark.scores.score_files import ScoreFile
+
+
+def scored_labels(scores: ScoreFolder, labels: LabelSet) -> LabelSet:
+    """Return the labels of the scored clips, in the order of the scores."""
+    if scores.class_ids != labels.class_ids:
+        raise EarmarkError(
+            f"{scores.folder}: the scores are of {len(scores.class_ids)} classes in another order "
+            f"than the workspace's {len(labels.class_ids)}; run `earmark score` again"
+        )
+    rows = rows_of(scores.clip_ids, labels.clip_ids)
+    if rows.null_count():
+        raise EarmarkError(
+            f"{scores.folder}: {rows.null_count()} scored clips are not in the workspace; "
+            "run `earmark score` again"
+        )
+    return labels.select(rows.to_numpy())
+
+
+def logits_of(scores: ScoreFolder, clip_ids: pl.Series) -> NDArray[np.float32]:
+    """Return the scores [clip, class] of some clips, in their order."""
+    return np.asarray(scores.logits[rows_of(clip_ids, scores.clip_ids).to_numpy()])
+
+
+def check_aligned(scores: ScoreFolder, labels: LabelSet) -> None:
+    """Refuse scores that are not of the labels' clips and classes, in their order."""
+    classes = (pl.Series(ids.class_ids, dtype=pl.String) for ids in (scores, labels))
+    pairs = {"clips": (scores.clip_ids, labels.clip_ids), "classes": classes}
+    for what, (have, want) in pairs.items():
+        if not have.equals(want):
+            raise EarmarkError(
+                f"{scores.folder}: the teacher scored {len(have)} {what} {digest(have.to_list())}, "
+                f"and not the {len(want)} {what} {digest(want.to_list())} of the train split in "
+                "their order; run `earmark score` again"
+            )
+
+
+def classes_of_columns(file: ScoreFile, listed: Ontology | None, labels: LabelFile) -> Ontology:
+    """Return the classes in the order of the score columns.
+
+    They are the names in the score file, matched with the ``listed`` ones by identifier or name;
+    or the listed ones; or those of a label file that lists or numbers them all.
+    """
+    if file.class_ids is not None:
+        return Ontology(file.class_ids) if listed is None else _matched(file, listed)
+    n_classes = file.shape[1]
+    if listed is not None:
+        if len(listed.class_ids) != n_classes:
+            raise EarmarkError(
+                f"{file.path}: {n_classes:,} columns, but {len(listed.class_ids):,} classes are "
+                "listed; list the classes in the order of the scores' columns"
+            )
+        return listed
+    if labels.lists_classes:
+        return Ontology(labels.labels.class_ids)
+    if not labels.names_classes:
+        return Ontology(tuple(str(number) for number in range(n_classes)))
+    raise EarmarkError(
+        f"{file.path}: the scores do not say which column is which class; list the classes in the "
+        "order of the columns, one per line (option `classes`)"
+    )
+
+
+def clips_of_rows(file: ScoreFile, clips: Path | None) -> pl.Series | None:
+    """Return the clips in the order of the score rows: the file's own names or a listed one's."""
+    if clips is None:
+        return file.clip_ids
+    if file.clip_ids is not None:
+        raise EarmarkError(f"{file.path} names its clips itself; leave {clips} out")
+    listed = read_clip_list(clips)
+    if len(listed) != file.shape[0]:
+        raise EarmarkError(f"{clips}: {len(listed):,} clips for {file.shape[0]:,} rows of scores")
+    return listed
+
+
+def leave_out_unscored(
+    file: LabelFile, clip_ids: pl.Series | None
+) -> tuple[LabelFile, tuple[str, ...]]:
+    """Leave out the labels of clips that have no scores; return what there is to say about it.
+
+    Without names on both sides there is nothing to compare. Not one clip in common is an error.
+    """
+    own = file.labels.clip_ids
+    if clip_ids is None or not file.names_clips:
+        return file, ()
+    is_scored = own.is_in(clip_ids.implode())
+    if is_scored.all():
+        return file, ()
+    without = first_few(own.filter(~is_scored))
+    if not is_scored.any():
+        raise EarmarkError(
+            f"{file.path}: the scores have no row for any of its clips {without}; the scores' "
+            f"clips are called {first_few(clip_ids)}"
+        )
+    labels = file.labels.select(is_scored.to_numpy())
+    n_labels = len(file.labels.columns) - len(labels.columns)
+    warning = (
+        f"{len(own) - labels.n_clips:,} of {len(own):,} clips in {file.path.name} have no scores "
+        f"(such as {without}): their {n_labels:,} labels are left out"
+    )
+    return replace(file, labels=labels), (warning,)
+
+
+def arrange(
+    file: LabelFile, n_clips: int, clip_ids: pl.Series | None, classes: Ontology
+) -> LabelSet:
+    """Return the labels in the order of the score rows and columns.
+
+    ``clip_ids`` [clip] names the rows where their names are known; labels without names of their
+    own are matched by number. Classes are matched by identifier or, failing that, by name. What
+    cannot be matched is an error that names the first few.
+    """
+    rows, clip_ids = _match_clips(file, n_clips, clip_ids)
+    columns = _match_classes(file, classes)
+    labels = file.labels
+    return sparse_labels(
+        clip_ids,
+        classes.class_ids,
+        rows[labels.clip_rows],
+        columns[labels.columns],
+        labels.present,
+    )
+
+
+def rows_of(clip_ids: pl.Series, among: pl.Series) -> pl.Series:
+    """Return the row of each clip among others; null where it is not one of them."""
+    places = pl.DataFrame({"clip_id": among}).with_row_index("row")
+    wanted = pl.DataFrame({"clip_id": clip_ids})
+    return wanted.join(places, on="clip_id", how="left", maintain_order="left")["row"]
+
+
+def _matched(file: ScoreFile, listed: Ontology) -> Ontology:
+    """Return the listed classes in the order of the score file's own names."""
+    assert file.class_ids is not None
+    columns = match_names(file.class_ids, listed)
+    unknown = [name for name, c in zip(file.class_ids, columns, strict=True) if c is None]
+    if unknown:
+        raise EarmarkError(f"{file.path}: not among the listed classes: {first_few(unknown)}")
+    ids = tuple(listed.class_ids[column] for column in columns if column is not None)
+    without = [class_id for class_id in listed.class_ids if class_id not in set(ids)]
+    if without or len(set(ids)) < len(ids):
+        raise EarmarkError(f"{file.path}: no scores for the classes {first_few(without)}")
+    return Ontology(ids, listed.parents, listed.names)
+
+
+def _match_clips(
+    file: LabelFile, n_clips: int, clip_ids: pl.Series | None
+) -> tuple[NDArray[np.int64], pl.Series]:
+    """Return the score row of each of the labels' clips, and the names of all rows."""
+    own = file.labels.clip_ids
+    if clip_ids is None or not file.names_clips:
+        if len(own) != n_clips:
+            hint = "" if file.lists_clips else (
+                "; the label file mentions only clips with a label: list all clips in the order "
+                "of the scores (option `clips`)"
+            )  # fmt: skip
+            raise EarmarkError(
+                f"{file.path}: {len(own):,} clips, but the scores have {n_clips:,} rows{hint}"
+            )
+        return np.arange(n_clips), own if clip_ids is None else clip_ids
+    rows = pl.DataFrame({"clip_id": clip_ids}).with_row_index("row")
+    found = own.to_frame("clip_id").join(rows, on="clip_id", how="left", maintain_order="left")
+    unknown = found.filter(pl.col("row").is_null())["clip_id"]
+    if len(unknown):
+        raise EarmarkError(
+            f"{file.path}: the scores have no row for the clips {first_few(unknown)}; the scores' "
+            f"clips are called {first_few(clip_ids)}"
+        )
+    if file.lists_clips and len(own) < n_clips:
+        without = clip_ids.filter(~clip_ids.is_in(own.implode()))
+        raise EarmarkError(f"{file.path}: there are no labels for the clips {first_few(without)}")
+    return found["row"].cast(pl.Int64).to_numpy(), clip_ids
+
+
+def _match_classes(file: LabelFile, classes: Ontology) -> NDArray[np.int64]:
+    """Return the score column of each of the labels' classes."""
+    own, n_classes = file.labels.class_ids, len(classes.class_ids)
+    if not file.names_classes:
+        if len(own) > n_classes or (file.lists_classes and len(own) < n_classes):
+            raise EarmarkError(
+                f"{file.path}: {len(own):,} classes, but the scores have {n_classes:,} columns"
+            )
+        return np.arange(len(own))
+    columns = match_names(own, classes)
+    unknown = [name for name, column in zip(own, columns, strict=True) if column is None]
+    if unknown:
+        raise EarmarkError(
+            f"{file.path}: there is no score column for the classes {first_few(unknown)}"
+            f"{nearest(unknown[0], classes.class_ids) if n_classes < 10_000 else ''}"
+        )
+    if file.lists_classes and len(own) < n_classes:
+        without = set(classes.class_ids) - {classes.class_ids[c] for c in columns if c is not None}
+        raise EarmarkError(f"{file.path}: there are no labels for classes {first_few(without)}")
+    if len(set(columns)) < len(columns):
+        raise EarmarkError(f"{file.path}: a class occurs both by identifier and by name")
+    return np.array(columns, np.int64)
+
+
+def match_names(names: Sequence[str], classes: Ontology) -> list[int | None]:
+    """Return the column of each class given by identifier or by name; None where unknown."""
+    by_name: dict[str, int] = {}
+    for column, class_id in enumerate(classes.class_ids):
+        by_name.setdefault(classes.name(class_id), column)
+    return [classes.index.get(name, by_name.get(name)) for name in names]
