@@ -10,7 +10,7 @@ import polars as pl
 from scipy.stats import t as student_t
 
 from earmark.metrics.intervals import holm
-from earmark.report.figures import METRIC_NAMES
+from earmark.report.results import METRIC_NAMES
 
 METRICS = ("lwlrap", "lwlrap_calibrated", "d_prime_all", "map")
 """Measured by the complete labels."""

@@ -8,8 +8,7 @@ import html.parser
 import numpy as np
 import polars as pl
 
-from earmark.report.heard import HeardFlag
-from earmark.report.page import ReportContents
+from earmark.report.contents import HeardFlag, ReportContents
 
 RESULT_COLUMNS = [
     "student", "train_set", "seed", "kind", "discard_percent", "split", "labels", "metric",

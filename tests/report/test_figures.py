@@ -1,21 +1,18 @@
 from __future__ import annotations
 
-import io
 import itertools
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
 from earmark.errors import EarmarkError
 from earmark.report import figures
+from earmark.report.results import PRIOR_GROUPS
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
-
-SKY_BLUE = (86, 180, 233)
+from made_up import make_choices, make_courses, make_rounds
 
 
 def make_results(
@@ -49,17 +46,13 @@ def make_changes(n_classes: int = 30, seed: int = 0) -> pl.DataFrame:
             "name": [f"class number {i}" for i in range(n_classes)],
             "baseline": baseline,
             "chosen": baseline + random.normal(0, 0.1, n_classes),
-            "group": [figures.PRIOR_GROUPS[i % 3] for i in range(n_classes)],
+            "group": [PRIOR_GROUPS[i % 3] for i in range(n_classes)],
         }
     )
 
 
 def lines_at(axes, marker):
     return [line for line in axes.get_lines() if line.get_marker() == marker]
-
-
-def pixels_of(png: bytes) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
 
 
 def test_performance_shows_means_over_seeds_baseline_and_controls():
@@ -193,51 +186,35 @@ def test_flags_judged_shows_precision_and_recall():
         figures.flags_judged_figure(judged.head(1))
 
 
-def test_priors_are_grouped_by_the_papers_cutoffs_where_they_part_the_classes():
-    priors = [0.2, 0.01, 0.00325, 0.003]
-    assert figures.prior_cutoffs(priors) == (0.00325, 0.01)
-    groups = figures.prior_groups(priors, (0.00325, 0.01))
-    assert groups == ["large", "medium", "medium", "small"]
+CHOICES = make_choices({"baseline": 0.0, "mask": 0.03, "hill": -0.04}, {})
 
 
-def test_priors_elsewhere_are_grouped_by_terciles():
-    priors = np.arange(1, 10) / 10
-    groups = figures.prior_groups(priors, figures.prior_cutoffs(priors))
-    assert groups == ["small"] * 3 + ["medium"] * 3 + ["large"] * 3
-    assert figures.prior_cutoffs([]) == figures.PAPER_PRIOR_CUTOFFS
+def test_every_metric_has_a_panel_with_all_strategies() -> None:
+    figure = figures.comparison_figure(CHOICES, ["lwlrap", "map"])
+    assert [axes.get_xlabel() for axes in figure.axes] == ["lwlrap, change", "mAP, change"]
+    labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert labels == ["mask", "hill"]
+    points = figure.axes[0].get_lines()[-1]
+    assert list(points.get_xdata()) == pytest.approx([0.03, -0.04])
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=50))
-def test_groups_follow_the_order_of_priors(priors):
-    groups = figures.prior_groups(priors, figures.prior_cutoffs(priors))
-    sizes = [("small", "medium", "large").index(groups[i]) for i in np.argsort(priors)]
-    assert sizes == sorted(sizes)
+def test_rounds_show_their_bands() -> None:
+    figure = figures.rounds_figure(make_rounds(), ["lwlrap"])
+    (axes,) = figure.axes
+    assert list(axes.get_lines()[-1].get_ydata()) == pytest.approx([0.01, 0.02])
+    assert len(axes.collections) == 1
 
 
-def test_log_mel_picture_has_low_bands_at_the_bottom_and_fixed_colours():
-    frames = np.full((50, 64), -6.9)
-    frames[:, 0] = 3.0
-    picture = pixels_of(figures.log_mel_png(frames))
-    assert picture.shape == (100, 320, 3)
-    assert picture[-1].min() > 150
-    assert picture[0].max() < 10
-    louder = frames.copy()
-    louder[0, 30] = 10.0
-    np.testing.assert_array_equal(picture[-1], pixels_of(figures.log_mel_png(louder))[-1])
+def test_trainings_share_a_panel_for_each_measure() -> None:
+    figure = figures.training_figure(make_courses())
+    assert [axes.get_ylabel() for axes in figure.axes] == ["loss", "lwlrap on tune"]
+    assert [len(axes.get_lines()) for axes in figure.axes] == [2, 1]
 
 
-def test_log_mel_picture_frames_the_best_patch():
-    frames = np.full((100, 64), -6.9)
-    picture = pixels_of(figures.log_mel_png(frames, best_patch=(25, 75)))
-    is_blue = (picture == SKY_BLUE).all(axis=2)
-    columns = np.flatnonzero(is_blue.any(axis=0))
-    assert (columns[0], columns[-1]) == (80, 239)
-    assert not is_blue[50, 100:200].any()
-    beyond = pixels_of(figures.log_mel_png(frames, best_patch=(80, 176)))
-    assert (beyond[50, -1] == SKY_BLUE).all()
-
-
-def test_log_mel_picture_of_nothing_is_silence():
-    picture = pixels_of(figures.log_mel_png(np.empty((0, 64)), best_patch=(0, 96)))
-    assert picture.shape == (100, 320, 3)
-    assert picture.max() < 10
+def test_nothing_to_draw_is_a_readable_error() -> None:
+    with pytest.raises(EarmarkError, match="compare first"):
+        figures.comparison_figure(CHOICES, ["lwlrap"], "truth")
+    with pytest.raises(EarmarkError, match="iterate first"):
+        figures.rounds_figure(make_rounds(), ["lwlrap"], "truth")
+    with pytest.raises(EarmarkError, match="train first"):
+        figures.training_figure(dict[str, pl.DataFrame]())

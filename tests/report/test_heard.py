@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from earmark.report.heard import HeardFlag, heard_html
+from earmark.report.contents import HeardFlag
+from earmark.report.heard import heard_html
 from made_up import NASTY, Page, make_flags
 
 

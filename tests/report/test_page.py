@@ -12,10 +12,11 @@ import pytest
 import soundfile
 
 from earmark.errors import EarmarkError
-from earmark.report.comparison_tables import comparison_headline
-from earmark.report.page import report_tables, write_report
+from earmark.report.page import write_report
 from earmark.report.page_parts import content_hash
-from earmark.report.tables import BASIS_NAMES
+from earmark.report.results import BASIS_NAMES
+from earmark.report.sentences import comparison_headline
+from earmark.report.tables import report_tables
 from earmark.report.verdict import headline
 from made_up import (
     CURVE,

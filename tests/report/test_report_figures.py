@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from earmark.report.report_figures import LineChanges, write_figures
+from earmark.report.contents import LineChanges
+from earmark.report.report_figures import write_figures
 from made_up import CURVE, NASTY, make_results
 
 CHANGES = pl.DataFrame(

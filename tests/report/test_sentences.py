@@ -4,7 +4,15 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.report.sentences import numbers_told, sentences, summary_lines
+from earmark.report.sentences import (
+    comparison_headline,
+    comparison_told,
+    numbers_told,
+    rounds_told,
+    sentences,
+    summary_lines,
+)
+from earmark.report.tables import show_comparison
 from earmark.report.verdict import headline
 from made_up import CURVE, RESULTS, make_choices, make_results, make_rounds
 
@@ -44,3 +52,94 @@ def test_a_gain_that_given_labels_hide_is_told() -> None:
     assert told.startswith("at 2 %, change from the baseline: lwlrap +0.000 [−0.005, +0.005]")
     hidden = "lwlrap by the labels as given, flagged ones left out +0.050 [+0.045, +0.055]."
     assert told.endswith(hidden)
+
+
+COMPARED = make_choices(
+    {"baseline": 0.0, "mask": 0.03, "soft": 0.05, "hill": -0.04, "random": 0.001},
+    {"mask": 0.04, "soft": 0.2, "hill": 0.01},
+    labels=("given", "truth"),
+)
+
+
+def test_only_gains_that_survive_the_correction_are_told() -> None:
+    told = comparison_told(COMPARED)
+    assert "lwlrap: mask;" in told  # soft is not sure, hill is a loss, random no hypothesis
+    assert "soft" not in told
+    assert "mAP: none" in comparison_told(make_choices({"mask": 0.03}, {"mask": 0.5}))
+
+
+def test_oracles_and_controls_are_marked_and_never_among_the_best() -> None:
+    gains = {"baseline": 0.0, "mask": 0.03, "random": 0.001, "truth": 0.3, "oracle/mask": 0.2}
+    choices = make_choices(gains, {"mask": 0.04})
+    shown = show_comparison(choices, "given").shown
+    names = ["baseline", "mask", "random (control)", "truth (oracle)", "oracle/mask (oracle)"]
+    assert shown["Strategy"].to_list() == names
+    assert shown["p (Holm)"].to_list() == ["–", "0.040", "–", "–", "–"]
+    told = comparison_told(choices)
+    assert "lwlrap: mask;" in told
+    assert told.endswith(
+        "Oracles, which know the truth, change lwlrap: truth by +0.300 [+0.290, +0.310]; "
+        "oracle/mask by +0.200 [+0.190, +0.210]."
+    )
+    headline = comparison_headline(choices)
+    assert "1 of 1 tested strategies raised lwlrap" in headline
+    assert "truth" not in headline
+
+
+def test_the_headline_says_what_the_controls_leave_of_each_gain() -> None:
+    told = comparison_headline(with_calibrated(COMPARED, "mask", 0.015))
+    assert told == (
+        "Yes: 1 of the 3 tested strategies raised lwlrap on the evaluation clips beyond chance "
+        "(Holm-corrected p below 0.1), and 1 lowered it: mask by +0.030 (97 % of it left after "
+        "the random control and 50 % of it left after the calibration control). Both controls are "
+        "survived by mask."
+    )
+    explained = comparison_headline(with_calibrated(COMPARED, "mask", -0.02))
+    assert explained.startswith("No: 1 of the 3 tested strategies raised")
+    assert "nothing of it left after the calibration control" in explained
+    assert explained.endswith("Both controls are survived by none of them.")
+
+
+def test_the_headline_says_which_controls_are_missing_and_which_student_gained() -> None:
+    alone = make_choices({"baseline": 0.0, "mask": 0.03}, {"mask": 0.04})
+    assert comparison_headline(alone).startswith("Unsure: 1 of 1 tested strategies raised")
+    assert "the random control was not run" in comparison_headline(alone)
+    other = make_choices({"baseline": 0.0, "mask": 0.001}, {"mask": 0.9})
+    both = pl.concat([alone, other.with_columns(train_set=pl.lit("large"))])
+    told = comparison_headline(both)
+    assert "1 of the 2 tested strategies (counted for each student and train set)" in told
+    assert "mask for net, small by +0.030" in told
+    untested = make_choices({"baseline": 0.0, "random": 0.1, "truth": 0.2}, {})
+    assert comparison_headline(untested).startswith("Unknown: ")
+
+
+def test_only_a_few_gains_are_told_one_by_one() -> None:
+    names = [f"mask{i}" for i in range(6)]
+    gains = {name: 0.1 + 0.1 * i for i, name in enumerate(names)}
+    told = comparison_headline(make_choices({"baseline": 0.0, **gains}, dict.fromkeys(names, 0.01)))
+    assert "all 6 tested strategies raised" in told
+    assert "mask5 by +0.600" in told
+    assert "mask2 by" not in told
+    assert "; and 3 more." in told
+
+
+def with_calibrated(choices: pl.DataFrame, strategy: str, gain: float) -> pl.DataFrame:
+    """Give one strategy another gain in calibrated lwlrap, 0.01 either way."""
+    is_own = (pl.col("strategy") == strategy) & (pl.col("metric") == "lwlrap_calibrated")
+    return choices.with_columns(
+        pl.when(is_own).then(gain + shift).otherwise(name).alias(name)
+        for name, shift in (
+            ("difference", 0.0), ("difference_low", -0.01), ("difference_high", 0.01),
+        )
+    )  # fmt: skip
+
+
+def test_rounds_are_told_from_the_first_to_the_last() -> None:
+    told = rounds_told(make_rounds((0.01, 0.02, -0.03)))
+    assert told == (
+        "The student as the next teacher (mask at 1), change from the baseline on the evaluation "
+        "clips: net, small: lwlrap +0.010 [+0.000, +0.020] with the first teacher's flags; lwlrap "
+        "−0.030 [−0.040, −0.020] after 2 rounds."
+    )
+    oracle = make_rounds().with_columns(strategy=pl.lit("truth"), role=pl.lit("oracle"))
+    assert "(truth (oracle) at 1)" in rounds_told(oracle)

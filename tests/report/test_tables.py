@@ -4,47 +4,19 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.report.page import report_tables
+from earmark.report.results import class_table
 from earmark.report.tables import (
     Table,
-    class_changes,
-    class_summary,
     controls_table,
-    flags_judged_table,
-    group_table,
-    label_counts,
-    performance_table,
+    report_tables,
+    show_classes,
+    show_comparison,
+    show_rounds,
     to_latex,
     write_tables,
 )
 from earmark.report.verdict import verdicts
-from made_up import CURVE, RESULTS, make_contents, make_results
-
-
-def test_performance_table_by_hand():
-    row = performance_table(RESULTS).row(by_predicate=pl.col("metric") == "lwlrap", named=1)
-    expected = {
-        "baseline": 0.40, "baseline_low": 0.30, "baseline_high": 0.50,
-        "best_percent": 2.0, "best": 0.43, "difference": 0.03,
-        "difference_low": 0.025, "difference_high": 0.035, "relative_gain_percent": 7.5,
-        "best_on_eval_percent": 1.0, "best_on_eval": 0.44,
-    }  # fmt: skip
-    assert {name: row[name] for name in expected} == pytest.approx(expected)
-
-
-def test_performance_by_the_truth_keeps_the_point_chosen_by_the_labels_as_given():
-    given_labels = make_results({0.0: 0.4, 1.0: 0.42, 2.0: 0.45}, CURVE)
-    truth = make_results({0.0: 0.4, 1.0: 0.9, 2.0: 0.1}, CURVE, labels=("truth",))
-    table = performance_table(pl.concat([given_labels, truth]), labels="truth")
-    assert table["best_percent"].unique().to_list() == [2.0]
-
-
-def test_a_metric_that_could_not_be_computed_has_no_row():
-    is_d_prime = pl.col("metric") == "d_prime_explicit"
-    value = pl.when(is_d_prime).then(float("nan")).otherwise("value").alias("value")
-    assert performance_table(RESULTS.with_columns(value))["metric"].to_list() == ["lwlrap"]
+from made_up import CURVE, make_choices, make_contents, make_results, make_rounds
 
 
 def test_controls_table_by_hand():
@@ -58,57 +30,9 @@ def test_controls_table_by_hand():
     assert row["survives_both"] is True
 
 
-def test_label_counts_are_the_supplements():
-    classes = pl.DataFrame(
-        {"class_id": ["s", "a"], "name": ["Speech", "Ambulance (siren)"], "n_total": [506_721] * 2}
-    )
-    thresholds = pl.DataFrame(
-        {
-            "discard_percent": [0.1, 0.1],
-            "class_id": ["a", "s"],
-            "n_implicit": [505_064, 42_459],
-            "n_ignored": [505, 42],
-        }
-    )
-    counts = label_counts(thresholds, classes)
-    assert counts.select("name", "total", "explicit", "implicit", "to_ignore").rows() == [
-        ("Ambulance (siren)", 506_721, 1_657, 505_064, 505),
-        ("Speech", 506_721, 464_262, 42_459, 42),
-    ]
-
-
 def test_label_counts_refuse_a_point_that_was_not_computed():
     with pytest.raises(EarmarkError, match=r"flag_percent is 3,.*: 0, 1, 2"):
         report_tables(make_contents(flag_percent=3.0))
-
-
-def test_class_summary_counts_labels():
-    labels = LabelSet.from_dense([[1, 0], [1, -1], [0, 0], [0, 0]], class_ids=["a", "b"])
-    summary = class_summary(labels, Ontology(("a", "b"), names={"a": "Bird"}))
-    assert summary.rows() == [("a", "Bird", 4, 2, 0, 2, 0.5), ("b", "b", 4, 0, 1, 3, 0.0)]
-
-
-def test_class_changes_are_means_over_seeds_of_defined_classes():
-    contents = make_contents()
-    is_second = pl.col("class_id") == "b"
-    shifted = pl.col("lwlrap") + 0.02 * (pl.col("seed") - 0.5)
-    undefined = pl.when(is_second).then(float("nan")).otherwise(shifted).alias("lwlrap")
-    changes = class_changes(
-        contents.per_class.with_columns(undefined), contents.classes, 2.0, cutoffs=(0.03, 0.07)
-    )
-    assert changes["class_id"].to_list() == ["a", "c"]
-    assert changes["group"].to_list() == ["large", "small"]
-    assert changes["change"].to_list() == pytest.approx([-0.1, 0.1])
-
-
-def test_group_table_by_hand():
-    changes = pl.DataFrame(
-        {"group": ["small"] * 4 + ["large"], "change": [0.3, 0.1, 0.0, -0.2, -0.1]}
-    )
-    large, medium, small = group_table(changes).rows()
-    assert large == ("large", 1, 0, 0.0, -0.1, None)
-    assert medium == ("medium", 0, 0, None, None, None)
-    assert small == ("small", 4, 2, 50.0, pytest.approx(0.05), pytest.approx(0.2))
 
 
 def test_groups_name_their_cutoffs():
@@ -116,21 +40,6 @@ def test_groups_name_their_cutoffs():
     (groups,) = (table for table in report_tables(contents) if table.name == "groups")
     assert "(small: below 0.03, large: above 0.07)" in groups.caption
     assert groups.shown["Improved"].to_list() == ["0 (0.0 %)", "0 (0.0 %)", "1 (100.0 %)"]
-
-
-def test_flags_judged_table_by_hand():
-    judged = pl.DataFrame(
-        {
-            "discard_percent": [0.0, 1.0],
-            "n_flags": [0, 10],
-            "n_right": [0, 8],
-            "n_missing": [40, 40],
-        }
-    )
-    (row,) = flags_judged_table(judged).iter_rows(named=True)
-    assert row["precision"] == 0.8
-    assert row["recall"] == 0.2
-    assert (row["precision_low"], row["precision_high"]) == pytest.approx((0.541, 0.931), abs=1e-3)
 
 
 def test_latex_escapes_names():
@@ -160,3 +69,83 @@ def test_every_table_is_written_as_csv_and_latex(tmp_path):
     assert len(counts) == 3 * 3  # every class at every point
     assert (tmp_path / "label_counts.tex").read_text().count(r"\\") == 1 + 3
     assert pl.read_csv(tmp_path / "performance.csv")["best"][1] == pytest.approx(0.43)
+
+
+CHOICES = make_choices(
+    {"baseline": 0.0, "mask": 0.03, "soft": 0.05, "hill": -0.04, "random": 0.001},
+    {"mask": 0.04, "soft": 0.2, "hill": 0.01},
+    labels=("given", "truth"),
+)
+
+
+def test_a_strategy_is_one_row_with_its_differences() -> None:
+    table = show_comparison(CHOICES, "given")
+    assert table.name == "comparison"
+    assert len(table.values) == 5 * 4
+    row = dict(zip(table.shown.columns, table.shown.row(1), strict=True))
+    assert row == {
+        "Strategy": "mask", "Student": "net", "Train set": "small", "Point": "1",
+        "lwlrap": "+0.030 [+0.020, +0.040]", "lwlrap, calibrated": "+0.030 [+0.020, +0.040]",
+        "d′ (all labels)": "+0.030 [+0.020, +0.040]", "mAP": "+0.030 [+0.020, +0.040]",
+        "lwlrap over classes": "[+0.010, +0.050]", "p (Holm)": "0.040",
+        "Chosen on eval": "0.600 at 2",
+    }  # fmt: skip
+    assert table.shown["Point"][0] == "none"
+    assert table.shown["p (Holm)"][0] == "–"
+    assert r"\toprule" in to_latex(table)
+
+
+def test_other_labels_make_a_table_of_another_name() -> None:
+    assert show_comparison(CHOICES, "truth").name == "comparison_truth"
+
+
+def test_rounds_are_listed_in_order() -> None:
+    table = show_rounds(make_rounds((0.01, 0.02, -0.03)))
+    assert table.shown["Round"].to_list() == ["0", "1", "2"]
+    assert table.shown["lwlrap"][2] == "−0.030 [−0.040, −0.020]"
+    assert "mask at 1" in table.caption
+
+
+COUNTS = pl.DataFrame(
+    {"class_id": ["a", "b"], "name": ["Bird", "Rain"], "positives": [1_000, 0], "to_ignore": [5, 6]}
+)
+
+
+CHANGES = pl.DataFrame(
+    {"class_id": ["a"], "group": ["large"], "baseline": [0.5], "chosen": [0.75], "change": [0.25]}
+)
+
+
+def per_class(values: dict[float, tuple[float, float]]) -> pl.DataFrame:
+    """AP of class a by discard percent and seed."""
+    return pl.DataFrame(
+        [
+            {
+                "kind": "mask", "split": "eval", "labels": "given", "class_id": "a",
+                "discard_percent": percent, "ap": value,
+            }
+            for percent, seeds in values.items()
+            for value in seeds
+        ]
+    )  # fmt: skip
+
+
+def test_metrics_are_means_over_seeds_and_their_change() -> None:
+    rows = per_class({0.0: (0.2, 0.4), 1.0: (0.5, 0.7), 2.0: (0.9, 0.9)})
+    table = class_table(CHANGES, rows, COUNTS, 1.0)
+    assert table["ap_baseline"][0] == pytest.approx(0.3)
+    assert table["ap_change"][0] == pytest.approx(0.3)
+    assert "d_prime_all_baseline" not in table.columns
+
+
+def test_a_class_that_cannot_be_measured_stays_in_the_table() -> None:
+    table = class_table(CHANGES, per_class({0.0: (0.2,), 1.0: (0.5,)}), COUNTS, 1.0)
+    values = table.select(pl.lit("net, small").alias("line"), pl.all())
+    shown = show_classes(values, {"net, small": 1.0}).shown
+    assert shown.columns == [
+        "Class", "Prior", "Positives", "To ignore", "lwlrap", "AP", "lwlrap change", "AP change",
+    ]  # fmt: skip
+    assert shown.rows() == [
+        ("Bird", "large", "1,000", "5", "0.500", "0.200", "+0.250", "+0.300"),
+        ("Rain", "–", "0", "6", "–", "–", "–", "–"),
+    ]

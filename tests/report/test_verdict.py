@@ -7,30 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.errors import EarmarkError
 from earmark.metrics.intervals import Interval
-from earmark.report.verdict import Verdict, best_point, headline, noise_note, verdicts
-from made_up import CURVE, RESULTS, make_results
-
-
-def test_best_point_is_the_best_mean_over_seeds_on_tune():
-    assert best_point(RESULTS, "lwlrap") == 2.0
-    assert best_point(RESULTS, "lwlrap", split="eval") == 1.0
-
-
-def test_best_point_prefers_the_smaller_of_a_tie_and_skips_undefined_values():
-    tied = make_results({0.0: 0.4, 2.0: 0.5, 1.0: 0.5, 5.0: float("nan")}, CURVE)
-    assert best_point(tied, "lwlrap") == 1.0
-
-
-def test_best_point_ignores_the_random_control():
-    results = make_results(CURVE, CURVE, random={2.0: 0.9})
-    assert best_point(results, "lwlrap", split="eval") == 1.0
-
-
-def test_best_point_without_tune_clips_says_so():
-    with pytest.raises(EarmarkError, match="'tune'"):
-        best_point(RESULTS.filter(split="eval"), "lwlrap")
+from earmark.report.verdict import Verdict, headline, noise_note, verdicts
+from made_up import CURVE, make_results
 
 
 def headline_of(gain: float, half_width: float = 0.005, **controls) -> str:

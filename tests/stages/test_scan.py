@@ -13,7 +13,8 @@ from earmark.errors import EarmarkError
 from earmark.flags.flag import flag, suspicious_positives, thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.metrics import auc_per_class
-from earmark.report.scan_page import headline, rounded
+from earmark.report.numerals import rounded
+from earmark.report.scan_page import headline
 from earmark.stages.scan import scan
 from made_up import NASTY, Page
 

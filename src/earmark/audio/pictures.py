@@ -1,18 +1,29 @@
-"""What is seen of a clip: the log-mel frames that the teacher saw, as a PNG."""
+"""What is seen of a clip: the log-mel frames that the teacher saw, as a PNG.
+
+There is one such picture; the report and the listening page both show it.
+"""
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from earmark.audio.frame_store import FrameStore
 from earmark.audio.front_end import log_mel
-from earmark.report.figures import log_mel_png
+from earmark.errors import load_library
 from earmark.runs.parameters import FrontEndParams
 
 PICTURE_HEIGHT = 192
 MOST_COLUMNS = 1_200
 """Width in pixels of the picture of a long clip; shorter ones have a pixel for each frame."""
+
+
+LOG_MEL_RANGE = (-6.9, 3.0)
+"""Levels of log-mel pictures, from silence to a loud tone: the same, so they can be compared."""
+_LOG_MEL_COLOURS = 64  # enough for the eye, and a third of the bytes of full colour
+_PATCH_COLOUR = (86, 180, 233)  # sky blue does not occur in the magma colour map
 
 
 def seen_frames(
@@ -34,3 +45,48 @@ def picture_png(frames: NDArray[np.floating]) -> bytes:
     """Draw frames [frame, band] with the colours that all pictures share, low bands below."""
     width = min(max(len(frames), 1), MOST_COLUMNS)
     return log_mel_png(frames, width=width, height=PICTURE_HEIGHT)
+
+
+def log_mel_png(
+    frames: ArrayLike,
+    best_patch: tuple[int, int] | None = None,
+    width: int = 320,
+    height: int = 100,
+) -> bytes:
+    """Return a small PNG of a clip's log-mel frames [frame, band], low bands at the bottom.
+
+    Colours run from silence to a loud tone, the same in every picture. ``best_patch`` (first
+    frame and the one after the last) is framed. No frames give a picture of silence.
+    """
+    frames = np.asarray(frames, np.float32)
+    low, high = LOG_MEL_RANGE
+    n_frames = len(frames)
+    if n_frames == 0:
+        frames = np.full((1, 1), low, np.float32)
+    columns = np.arange(width) * len(frames) // width
+    bands = np.arange(height)[::-1] * frames.shape[1] // height
+    picture = frames[columns[None, :], bands[:, None]]  # [height, width]
+    levels = np.clip((picture - low) / (high - low), 0, 1) * (_LOG_MEL_COLOURS - 1)
+    pixels = np.rint(np.nan_to_num(levels)).astype(np.uint8)
+    if best_patch is not None and n_frames:
+        start, end = (round(frame * width / n_frames) for frame in best_patch)
+        _frame_pixels(pixels, max(start, 0), min(end, width))
+    return _palette_png(pixels)
+
+
+def _frame_pixels(pixels: NDArray[np.uint8], start: int, end: int) -> None:
+    """Draw the outline of the columns ``start:end``, two pixels wide, in place."""
+    pixels[:2, start:end] = pixels[-2:, start:end] = _LOG_MEL_COLOURS
+    pixels[:, start : start + 2] = pixels[:, max(end - 2, 0) : end] = _LOG_MEL_COLOURS
+
+
+def _palette_png(pixels: NDArray[np.uint8]) -> bytes:
+    purpose = "drawing a picture of a clip"
+    colour_maps = load_library("matplotlib", purpose, "report").colormaps
+    pictures = load_library("PIL.Image", purpose, "report")
+    shades = colour_maps["magma"](np.linspace(0, 1, _LOG_MEL_COLOURS), bytes=True)[:, :3]
+    image = pictures.fromarray(pixels).convert("P")
+    image.putpalette([*shades.ravel().tolist(), *_PATCH_COLOUR])
+    png = io.BytesIO()
+    image.save(png, format="png", optimize=True)
+    return png.getvalue()

@@ -164,8 +164,8 @@ def _numbers(option: str, text: str) -> list[float]:
 
 def _print_choices(choices: pl.DataFrame, choose_by: str) -> None:
     """Print each strategy's worth on eval, at the point chosen on tune."""
-    from earmark.report.charts import bases_of
-    from earmark.report.comparison_tables import SHOWN_METRICS, comparison_headline, named_by_role
+    from earmark.report.results import SHOWN_METRICS, bases_of, named_by_role
+    from earmark.report.sentences import comparison_headline
 
     given = named_by_role(choices.filter(labels="given"))
     for line in given.partition_by("student", "train_set", maintain_order=True):
@@ -200,7 +200,8 @@ def _cell(row: dict[str, float]) -> str:
 
 
 def _print_rounds(curve: pl.DataFrame) -> None:
-    from earmark.report.comparison_tables import SHOWN_METRICS, rounds_told
+    from earmark.report.results import SHOWN_METRICS
+    from earmark.report.sentences import rounds_told
 
     table = _table(["round", *SHOWN_METRICS], "eval, labels as given")
     shown = curve.filter(split="eval", labels="given")

@@ -12,14 +12,17 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from earmark.report.figures import (
+from earmark.report.numerals import number_text, ranged_text, signed_text
+from earmark.report.results import (
+    BASIS_NAMES,
+    COURSE_NAMES,
     METRIC_NAMES,
     PRIOR_GROUPS,
+    bases_of,
+    flags_judged_table,
     mean_over_seeds,
     within_class_metric,
 )
-from earmark.report.tables import BASIS_NAMES, flags_judged_table, ranged_text
-from earmark.report.verdict import number_text, signed_text
 
 Row = Mapping[str, Any]
 """One row of a result table, by column."""
@@ -86,12 +89,6 @@ def performance_charts(results: pl.DataFrame) -> dict[str, dict[str, Chart]]:
         for metric in metrics
         if metric in means["metric"]
     }
-
-
-def bases_of(results: pl.DataFrame) -> list[str]:
-    """List the labels that results on eval are judged by, in the order in which they are shown."""
-    there = set(results.filter(split="eval")["labels"])
-    return [labels for labels in BASIS_NAMES if labels in there]
 
 
 def flags_chart(judged: pl.DataFrame) -> Chart:
@@ -177,15 +174,6 @@ def training_charts(courses: Mapping[str, pl.DataFrame]) -> dict[str, Chart]:
     }
 
 
-COURSE_NAMES = {
-    "loss": "loss",
-    "tune_lwlrap": "lwlrap on tune",
-    "tune_loss": "loss on tune",
-    "learning_rate": "learning rate",
-}
-"""How the columns of a history are called where people read."""
-
-
 def _performance_chart(means: pl.DataFrame, metric: str) -> Chart:
     series: list[Series] = []
     lines = means.select("student", "train_set").unique(maintain_order=True).rows(named=True)
@@ -268,9 +256,8 @@ def _training_chart(courses: Mapping[str, pl.DataFrame], measure: str) -> Chart:
 
 def _measures(row: Row) -> tuple[str, str]:
     """Say a value and its difference from the baseline, each with its interval."""
-    value = f"{number_text(row['value'])} [{number_text(row['low'])}, {number_text(row['high'])}]"
     metric = METRIC_NAMES[row["metric"]]
-    return f"{metric} {value}", f"change {ranged_text(row, 'difference', signed_text)}"
+    return f"{metric} {ranged_text(row)}", f"change {ranged_text(row, 'difference', signed_text)}"
 
 
 def _percent_told(percent: float) -> str:

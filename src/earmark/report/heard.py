@@ -4,30 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.report.figures import log_mel_png
+from earmark.audio.pictures import log_mel_png
+from earmark.report.contents import HeardFlag
+from earmark.report.numerals import number_text
 from earmark.report.page_parts import data_uri, text
-from earmark.report.verdict import number_text
-
-
-@dataclass(frozen=True)
-class HeardFlag:
-    """One flag to hear and see; ``is_missing`` is the truth about it, where it is known."""
-
-    rank: int
-    clip_id: str
-    score: float
-    chance: float | None = None
-    is_missing: bool | None = None
-    waveform: NDArray[np.float32] | None = None
-    frames: NDArray[np.floating] | None = None
-    """Log-mel frames [frame, band]."""
-    best_patch: tuple[int, int] | None = None
-    """First frame of the patch that scored best, and the frame after its last."""
 
 
 def heard_html(heard: Mapping[str, Sequence[HeardFlag]], sample_rate_hz: int) -> list[str]:

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from earmark.report.charts import bases_of
-from earmark.report.figures import count_seeds
-from earmark.report.tables import BASIS_NAMES
+from earmark.report.results import BASIS_NAMES, bases_of, count_seeds
 
 
 def methods_text(

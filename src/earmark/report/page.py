@@ -7,17 +7,11 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
-import polars as pl
-
-from earmark.report import figures
-from earmark.report.charts import bases_of
-from earmark.report.class_tables import class_table, show_classes
-from earmark.report.comparison_tables import comparison_told, show_comparison, show_rounds
-from earmark.report.heard import HeardFlag, heard_html
+from earmark.report.contents import ReportContents
+from earmark.report.heard import heard_html
 from earmark.report.methods import methods_text
 from earmark.report.page_parts import (
     Figure,
@@ -31,78 +25,12 @@ from earmark.report.page_parts import (
     table_html,
     text,
 )
-from earmark.report.report_figures import LineChanges, write_figures
-from earmark.report.sentences import flags_told, numbers_told, sentences
-from earmark.report.tables import (
-    BASIS_NAMES,
-    Table,
-    class_changes,
-    controls_table,
-    flags_judged_table,
-    group_table,
-    label_counts,
-    show_controls,
-    show_flags_judged,
-    show_groups,
-    show_label_counts,
-    show_performance,
-    write_tables,
-)
-from earmark.report.verdict import best_point, by_line, noise_note, verdicts
+from earmark.report.report_figures import write_figures
+from earmark.report.results import BASIS_NAMES, label_counts
+from earmark.report.sentences import comparison_told, flags_told, numbers_told, sentences
+from earmark.report.tables import Table, report_tables, write_tables
+from earmark.report.verdict import noise_note
 from earmark.runs.artefacts import write_text
-
-
-@dataclass(frozen=True)
-class ReportContents:
-    """Everything that the report shows, as plain values.
-
-    ``results`` and ``per_class`` are the sweep's tables, ``choices`` is that of a comparison and
-    ``rounds`` that of students as teachers; None where they were not run, but one of them must be
-    there. ``thresholds`` is the table of operating points, ``classes`` comes from
-    :func:`class_summary`, ``judged`` (discard_percent, n_flags, n_right, n_missing) is there where
-    the truth is known, ``heard`` maps the names of chosen classes to their top flags, and
-    ``provenance`` holds versions, seeds and digests. ``courses`` are the histories of trainings by
-    the name of the network.
-    """
-
-    title: str
-    results: pl.DataFrame | None
-    per_class: pl.DataFrame | None
-    thresholds: pl.DataFrame
-    classes: pl.DataFrame
-    judged: pl.DataFrame | None = None
-    heard: Mapping[str, Sequence[HeardFlag]] = field(default_factory=dict)
-    provenance: Mapping[str, str] = field(default_factory=dict)
-    choices: pl.DataFrame | None = None
-    rounds: pl.DataFrame | None = None
-    courses: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    flag_percent: float = 1.0
-    """The operating point at which labels are counted and flags listed."""
-    prior_cutoffs: tuple[float, float] | None = None
-    """Priors below which a class is small, above which large; None: see ``prior_cutoffs``."""
-    sample_rate_hz: int = 16_000
-
-
-def report_tables(contents: ReportContents) -> list[Table]:
-    """Return all tables of the report, in the order in which the page shows them."""
-    tables: list[Table] = []
-    if contents.results is not None:
-        results = contents.results
-        tables += [show_performance(results, labels) for labels in bases_of(results)]
-        tables.append(show_controls(controls_table(verdicts(results))))
-    if contents.choices is not None:
-        tables += [show_comparison(contents.choices, by) for by in bases_of(contents.choices)]
-    if contents.rounds is not None:
-        tables.append(show_rounds(contents.rounds))
-    if contents.judged is not None:
-        tables.append(show_flags_judged(flags_judged_table(contents.judged)))
-    counts = label_counts(contents.thresholds, contents.classes)
-    counted = show_label_counts(counts, contents.flag_percent)
-    if contents.per_class is not None:
-        lines = _line_changes(contents)
-        tables.append(show_groups(_all_groups(lines), _cutoffs(contents)))
-        tables.append(_show_classes(contents, contents.per_class, lines))
-    return [*tables, counted]
 
 
 def write_report(folder: str | Path, contents: ReportContents) -> Path:
@@ -117,7 +45,7 @@ def write_report(folder: str | Path, contents: ReportContents) -> Path:
     drawn = write_figures(
         folder / "figures",
         contents.results,
-        _line_changes(contents),
+        contents.line_changes(),
         judged=contents.judged,
         choices=contents.choices,
         rounds=contents.rounds,
@@ -235,57 +163,6 @@ def _finding(contents: ReportContents) -> str:
 
 def _sentences(contents: ReportContents) -> list[str]:
     return sentences(contents.results, contents.choices, contents.rounds)
-
-
-def _line_changes(contents: ReportContents) -> list[LineChanges]:
-    """Return the per-class changes of every student and train set.
-
-    The point is the one chosen on ``tune`` among those that ignore something.
-    """
-    if contents.results is None or contents.per_class is None:
-        return []
-    found = []
-    for own in by_line(contents.results.filter(pl.col("discard_percent") > 0)):
-        student, train_set = own["student"][0], own["train_set"][0]
-        percent = best_point(own, "lwlrap")
-        rows = contents.per_class.filter(student=student, train_set=train_set)
-        changes = class_changes(rows, contents.classes, percent, _cutoffs(contents))
-        found.append(LineChanges(student, train_set, percent, changes))
-    return found
-
-
-def _cutoffs(contents: ReportContents) -> tuple[float, float]:
-    return contents.prior_cutoffs or figures.prior_cutoffs(contents.classes["prior"].to_numpy())
-
-
-def _all_groups(lines: Sequence[LineChanges]) -> pl.DataFrame:
-    """Stack the group tables of all students and train sets."""
-    return pl.concat(
-        group_table(line.changes).select(
-            pl.lit(line.student).alias("student"),
-            pl.lit(line.train_set).alias("train_set"),
-            pl.lit(line.percent).alias("discard_percent"),
-            pl.all(),
-        )
-        for line in lines
-    )
-
-
-def _show_classes(
-    contents: ReportContents, per_class: pl.DataFrame, lines: Sequence[LineChanges]
-) -> Table:
-    """Put the classes of all students into one table."""
-    points = contents.thresholds.select("class_id", "discard_percent", to_ignore="n_ignored")
-    parts = []
-    for line in lines:
-        at = points.filter(discard_percent=contents.flag_percent).drop("discard_percent")
-        counts = contents.classes.select("class_id", "name", positives="n_positives").join(
-            at, on="class_id", how="left", maintain_order="left"
-        )
-        rows = per_class.filter(student=line.student, train_set=line.train_set)
-        table = class_table(line.changes.drop("name"), rows, counts, line.percent)
-        parts.append(table.select(pl.lit(line.name).alias("line"), pl.all()))
-    return show_classes(pl.concat(parts), {line.name: line.percent for line in lines})
 
 
 def _counts_html(contents: ReportContents, table: Table) -> str:

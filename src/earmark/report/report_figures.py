@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
-from matplotlib.figure import Figure as Drawing
 
-from earmark.report import bench_figures, charts, figures
-from earmark.report.charts import bases_of
-from earmark.report.comparison_tables import SHOWN_METRICS, named_by_role
-from earmark.report.figures import METRIC_NAMES, write_figure
+from earmark.report import charts, figures
+from earmark.report.contents import LineChanges
+from earmark.report.figures import write_figure
 from earmark.report.page_parts import Figure
-from earmark.report.tables import BASIS_NAMES, named_by
+from earmark.report.results import (
+    BASIS_NAMES,
+    METRIC_NAMES,
+    SHOWN_METRICS,
+    bases_of,
+    named_by_role,
+)
+from earmark.report.tables import named_by
 
-
-@dataclass(frozen=True)
-class LineChanges:
-    """How the classes of one student and train set change at a point (see ``class_changes``)."""
-
-    student: str
-    train_set: str
-    percent: float
-    changes: pl.DataFrame
-
-    @property
-    def name(self) -> str:
-        """How the student is called where people read."""
-        return f"{self.student}, {self.train_set}"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
 
 
 def write_figures(
@@ -103,7 +96,7 @@ def _comparison(folder: Path, choices: pl.DataFrame) -> list[Figure]:
         folder,
         "comparison",
         choices,
-        lambda by: bench_figures.comparison_figure(choices, metrics, by),
+        lambda by: figures.comparison_figure(choices, metrics, by),
     )
     found = charts.comparison_charts(choices, metrics)
     return [
@@ -120,7 +113,7 @@ def _comparison(folder: Path, choices: pl.DataFrame) -> list[Figure]:
 def _rounds(folder: Path, rounds: pl.DataFrame) -> list[Figure]:
     metrics = [metric for metric in SHOWN_METRICS if metric in rounds["metric"]]
     files = _written(
-        folder, "rounds", rounds, lambda by: bench_figures.rounds_figure(rounds, metrics, by)
+        folder, "rounds", rounds, lambda by: figures.rounds_figure(rounds, metrics, by)
     )
     return [
         Figure(
@@ -137,7 +130,7 @@ def _rounds(folder: Path, rounds: pl.DataFrame) -> list[Figure]:
 
 
 def _training(folder: Path, courses: Mapping[str, pl.DataFrame]) -> Figure:
-    files = write_figure(bench_figures.training_figure(courses), folder / "training")
+    files = write_figure(figures.training_figure(courses), folder / "training")
     caption = "The course of every training, epoch by epoch."
     return Figure("training", caption, charts.training_charts(courses), files)
 

@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from earmark.flags.findings import Findings
+from earmark.report.numerals import rounded
 
 N_CLASSES_SHOWN, N_FLAGS_SHOWN = 8, 6
 """Classes whose best flags the page lists, and flags of each."""
@@ -47,16 +48,6 @@ def headline(classes: pl.DataFrame) -> str:
         f"About {total} labels are missing (90 % interval {low} to {high}) beside "
         f"{known['n_positives'].sum():,} positives, in {where}."
     )
-
-
-def rounded(number: float) -> str:
-    """Write a count with two or three meaningful digits.
-
-    >>> rounded(12_345.6), rounded(0.2), rounded(87.4)
-    ('12,300', '0', '87')
-    """
-    whole = round(number)
-    return f"{round(whole, 3 - len(str(abs(whole)))):,}" if abs(whole) >= 1_000 else f"{whole:,}"
 
 
 def page(findings: Findings, provenance: Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,31 +10,24 @@ from typing import Any
 import polars as pl
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.metrics import wilson_interval
-from earmark.metrics.intervals import Interval
-from earmark.report import figures
-from earmark.report.figures import METRIC_NAMES, mean_over_seeds
-from earmark.report.verdict import (
-    Verdict,
-    at_point,
-    best_point,
-    by_line,
-    number_text,
-    signed_text,
+from earmark.report.contents import LineChanges, ReportContents
+from earmark.report.numerals import number_text, ranged_text, signed_text
+from earmark.report.results import (
+    BASIS_NAMES,
+    METRIC_NAMES,
+    SHOWN_METRICS,
+    bases_of,
+    class_table,
+    flags_judged_table,
+    group_table,
+    label_counts,
+    named_by_role,
+    performance_table,
+    spread,
+    teaching_told,
 )
+from earmark.report.verdict import Verdict, verdicts
 from earmark.runs.artefacts import write_table, write_text
-
-TABLE_METRICS = ("d_prime_explicit", "lwlrap", "d_prime_all", "map")
-
-BASIS_NAMES = {
-    "given": "the labels as given",
-    "ignored": "the labels as given, flagged ones left out",
-    "corrected": "the labels as corrected by judgements",
-    "truth": "the complete labels of the simulator",
-}
-"""How the labels that students are judged by are called, in the order in which they are shown."""
 
 
 @dataclass(frozen=True)
@@ -48,127 +41,38 @@ class Table:
     n_text_columns: int = 2
 
 
-def performance_table(results: pl.DataFrame, labels: str = "given") -> pl.DataFrame:
-    """Return Table II: baseline, best point, difference and relative gain on ``eval``.
-
-    One row per student, train set and metric that could be computed. The best point is chosen
-    on ``tune``; ``best_on_eval`` is the paper's choice, on ``eval`` itself.
-    """
-    return pl.DataFrame(
-        [
-            _performance_row(own, metric, labels)
-            for own in by_line(results)
-            for metric in TABLE_METRICS
-            if _has(own, metric, "tune", "given") and _has(own, metric, "eval", labels)
-        ]
-    )
-
-
-def controls_table(found: Iterable[Verdict]) -> pl.DataFrame:
-    """Return the gain in lwlrap beside the gains of the two controls, and the shares left."""
-    return pl.DataFrame(
-        [
-            {
-                "student": verdict.student,
-                "train_set": verdict.train_set,
-                "discard_percent": verdict.percent,
-                **_spread("gain", verdict.gain),
-                "random_percent": verdict.random_percent,
-                **_spread("random_gain", verdict.random_gain),
-                "left_after_random": verdict.left_after_random,
-                **_spread("calibrated_gain", verdict.calibrated_gain),
-                "left_after_calibration": verdict.left_after_calibration,
-                "survives_both": verdict.survives,
-            }
-            for verdict in found
-        ],
-        infer_schema_length=None,
-    )
+def report_tables(contents: ReportContents) -> list[Table]:
+    """Return all tables of the report, in the order in which the page shows them."""
+    tables: list[Table] = []
+    if contents.results is not None:
+        results = contents.results
+        tables += [show_performance(results, labels) for labels in bases_of(results)]
+        tables.append(show_controls(controls_table(verdicts(results))))
+    if contents.choices is not None:
+        tables += [show_comparison(contents.choices, by) for by in bases_of(contents.choices)]
+    if contents.rounds is not None:
+        tables.append(show_rounds(contents.rounds))
+    if contents.judged is not None:
+        tables.append(show_flags_judged(flags_judged_table(contents.judged)))
+    counts = label_counts(contents.thresholds, contents.classes)
+    counted = show_label_counts(counts, contents.flag_percent)
+    if contents.per_class is not None:
+        lines = contents.line_changes()
+        tables.append(show_groups(_all_groups(lines), contents.cutoffs()))
+        tables.append(_all_classes(contents, contents.per_class, lines))
+    return [*tables, counted]
 
 
-def class_summary(labels: LabelSet, ontology: Ontology) -> pl.DataFrame:
-    """Return names and label counts of all classes: class_id, name, n_total, ..., prior."""
-    return pl.DataFrame(
-        {
-            "class_id": list(labels.class_ids),
-            "name": [ontology.name(class_id) for class_id in labels.class_ids],
-            "n_total": [labels.n_clips] * labels.n_classes,
-            "n_positives": labels.n_positives,
-            "n_negatives": labels.n_negatives,
-            "n_implicit": labels.n_implicit,
-            "prior": labels.priors,
-        }
-    )
+def write_tables(folder: str | Path, tables: Iterable[Table]) -> None:
+    """Write every table as ``NAME.csv`` (all numbers) and ``NAME.tex`` (as shown)."""
+    for table in tables:
+        write_table(Path(folder) / f"{table.name}.csv", table.values)
+        write_text(Path(folder) / f"{table.name}.tex", to_latex(table))
 
 
-def label_counts(thresholds: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
-    """Return the supplement's table for every operating point and class.
-
-    Columns: discard_percent, class_id, name, total, explicit (present or not), implicit and
-    to_ignore.
-    """
-    names = classes.select("class_id", "name", total="n_total")
-    joined = thresholds.join(names, on="class_id", maintain_order="left")
-    explicit = pl.col("total") - pl.col("n_implicit")
-    return joined.select(
-        "discard_percent", "class_id", "name", "total", explicit.alias("explicit"),
-        implicit="n_implicit", to_ignore="n_ignored",
-    )  # fmt: skip
-
-
-def class_changes(
-    per_class: pl.DataFrame,
-    classes: pl.DataFrame,
-    percent: float,
-    cutoffs: tuple[float, float] | None = None,
-) -> pl.DataFrame:
-    """Return every class's lwlrap on ``eval`` at baseline and at a point, and its size group.
-
-    ``per_class`` holds one student and train set; values are means over seeds. Classes whose
-    lwlrap is undefined (no positives) are left out. Columns: class_id, name, prior, group,
-    baseline, chosen, change.
-    """
-    rows = per_class.filter(kind="mask", split="eval", labels="given")
-    priors = classes["prior"].to_numpy()
-    groups = figures.prior_groups(priors, cutoffs or figures.prior_cutoffs(priors))
-    changes = classes.select("class_id", "name", "prior", group=pl.Series(groups, dtype=pl.String))
-    for name, point in (("baseline", 0.0), ("chosen", percent)):
-        at_point = rows.filter(discard_percent=point).group_by("class_id")
-        means = at_point.agg(pl.col("lwlrap").mean().alias(name))
-        changes = changes.join(means, on="class_id", maintain_order="left")
-    changes = changes.filter(pl.col("baseline").is_finite() & pl.col("chosen").is_finite())
-    return changes.with_columns(change=pl.col("chosen") - pl.col("baseline"))
-
-
-def group_table(changes: pl.DataFrame) -> pl.DataFrame:
-    """Return, for large, medium and small classes, how many improved and by how much.
-
-    ``mean_change_improved`` averages over the improved classes only: the paper's "average
-    improvement", which cannot be negative. ``mean_change`` averages over all of the group.
-    A group without (improved) classes has null means.
-    """
-    change, is_improved = pl.col("change"), pl.col("change") > 0
-    found = changes.group_by("group").agg(
-        n_classes=pl.len().cast(pl.Int64),
-        n_improved=is_improved.sum().cast(pl.Int64),
-        improved_percent=100 * is_improved.mean(),
-        mean_change=change.mean(),
-        mean_change_improved=change.filter(is_improved).mean(),
-    )
-    order = pl.DataFrame({"group": figures.PRIOR_GROUPS})
-    table = order.join(found, on="group", how="left", maintain_order="left")
-    return table.with_columns(pl.col("n_classes", "n_improved").fill_null(0))
-
-
-def flags_judged_table(judged: pl.DataFrame) -> pl.DataFrame:
-    """Return precision and recall of the flags at every point, with 90 % Wilson intervals."""
-    table = judged.filter(pl.col("n_flags") > 0).sort("discard_percent")
-    for name, total in (("precision", "n_flags"), ("recall", "n_missing")):
-        low, high = wilson_interval(table["n_right"].to_numpy(), table[total].to_numpy())
-        share = pl.col("n_right") / pl.col(total)
-        ends = {f"{name}_low": pl.Series(low), f"{name}_high": pl.Series(high)}
-        table = table.with_columns(share.alias(name), **ends)
-    return table
+def named_by(labels: str, name: str) -> str:
+    """Return the name of a table or figure, with the labels in it unless they are as given."""
+    return name if labels == "given" else f"{name}_{labels}"
 
 
 def to_latex(table: Table) -> str:
@@ -195,11 +99,26 @@ def to_latex(table: Table) -> str:
     )
 
 
-def write_tables(folder: str | Path, tables: Iterable[Table]) -> None:
-    """Write every table as ``NAME.csv`` (all numbers) and ``NAME.tex`` (as shown)."""
-    for table in tables:
-        write_table(Path(folder) / f"{table.name}.csv", table.values)
-        write_text(Path(folder) / f"{table.name}.tex", to_latex(table))
+def controls_table(found: Iterable[Verdict]) -> pl.DataFrame:
+    """Return the gain in lwlrap beside the gains of the two controls, and the shares left."""
+    return pl.DataFrame(
+        [
+            {
+                "student": verdict.student,
+                "train_set": verdict.train_set,
+                "discard_percent": verdict.percent,
+                **spread("gain", verdict.gain),
+                "random_percent": verdict.random_percent,
+                **spread("random_gain", verdict.random_gain),
+                "left_after_random": verdict.left_after_random,
+                **spread("calibrated_gain", verdict.calibrated_gain),
+                "left_after_calibration": verdict.left_after_calibration,
+                "survives_both": verdict.survives,
+            }
+            for verdict in found
+        ],
+        infer_schema_length=None,
+    )
 
 
 def show_performance(results: pl.DataFrame, labels: str) -> Table:
@@ -229,11 +148,6 @@ def show_performance(results: pl.DataFrame, labels: str) -> Table:
     )
 
 
-def named_by(labels: str, name: str) -> str:
-    """Return the name of a table or figure, with the labels in it unless they are as given."""
-    return name if labels == "given" else f"{name}_{labels}"
-
-
 def show_controls(values: pl.DataFrame) -> Table:
     """Return the table of the two controls for files and the page."""
     shown = [
@@ -255,6 +169,67 @@ def show_controls(values: pl.DataFrame) -> Table:
         "and every student, the baseline included, given its best offset by class prior."
     )
     return Table("controls", caption, values, pl.DataFrame(shown))
+
+
+def show_comparison(choices: pl.DataFrame, labels: str) -> Table:
+    """Return what every strategy is worth on eval by some labels, at its point chosen on tune."""
+    values = choices.filter(labels=labels)
+    shown = [
+        _shown({row["metric"]: row for row in own.iter_rows(named=True)})
+        for own in named_by_role(values).partition_by(
+            "student", "train_set", "strategy", maintain_order=True
+        )
+    ]
+    caption = (
+        "Strategies at the operating points chosen on tune, measured on eval by "
+        f"{BASIS_NAMES[labels]}: differences from the baseline with 90 % intervals over clips and "
+        "seeds, and of lwlrap over classes; p is corrected for the number of strategies (Holm); "
+        "the last column chooses the point on eval itself, as the paper did. Oracles know the "
+        "truth and controls nothing: neither is tested, and no point is chosen for them."
+    )
+    return Table(
+        named_by(labels, "comparison"), caption, values, pl.DataFrame(shown), n_text_columns=3
+    )
+
+
+def show_rounds(rounds: pl.DataFrame) -> Table:
+    """Return the rounds in which students became teachers, on eval."""
+    values = rounds.filter(split="eval")
+    keys = ("student", "train_set", "labels", "round")
+    shown = []
+    for own in values.partition_by(*keys, maintain_order=True):
+        cells = {row["metric"]: row for row in own.iter_rows(named=True)}
+        first = own.row(0, named=True)
+        shown.append(
+            {
+                "Student": f"{first['student']}, {first['train_set']}",
+                "Judged by": BASIS_NAMES[first["labels"]],
+                "Round": str(first["round"]),
+                **_changes(cells),
+            }
+        )
+    caption = (
+        f"The student as the next teacher ({teaching_told(rounds)}), round by round: differences "
+        "from the baseline on eval, with 90 % intervals over clips and seeds."
+    )
+    return Table("rounds", caption, values, pl.DataFrame(shown), n_text_columns=2)
+
+
+def show_flags_judged(values: pl.DataFrame) -> Table:
+    """Return the table of judged flags for files and the page."""
+    shown = [
+        {
+            "Ignored": f"{row['discard_percent']:g} %",
+            "Flags": f"{row['n_flags']:,}",
+            "Missing labels": f"{row['n_right']:,}",
+            "Decoys": f"{row['n_flags'] - row['n_right']:,}",
+            "Precision": ranged_text(row, "precision"),
+            "Recall": ranged_text(row, "recall"),
+        }
+        for row in values.iter_rows(named=True)
+    ]
+    caption = "Flags judged by the simulator's truth, with 90 % Wilson intervals."
+    return Table("flags_judged", caption, values, pl.DataFrame(shown), n_text_columns=0)
 
 
 def show_groups(values: pl.DataFrame, cutoffs: tuple[float, float]) -> Table:
@@ -280,21 +255,33 @@ def show_groups(values: pl.DataFrame, cutoffs: tuple[float, float]) -> Table:
     return Table("groups", caption, values, pl.DataFrame(shown), n_text_columns=3)
 
 
-def show_flags_judged(values: pl.DataFrame) -> Table:
-    """Return the table of judged flags for files and the page."""
+def show_classes(values: pl.DataFrame, percents: Mapping[str, float]) -> Table:
+    """Return the table of classes of all students; ``percents`` are their points by name."""
+    has_one = values["line"].n_unique() == 1
+    measures = {
+        "lwlrap": ("baseline", "change"),
+        "d′": ("d_prime_all_baseline", "d_prime_all_change"),
+        "AP": ("ap_baseline", "ap_change"),
+    }
+    there = {name: pair for name, pair in measures.items() if pair[0] in values.columns}
     shown = [
         {
-            "Ignored": f"{row['discard_percent']:g} %",
-            "Flags": f"{row['n_flags']:,}",
-            "Missing labels": f"{row['n_right']:,}",
-            "Decoys": f"{row['n_flags'] - row['n_right']:,}",
-            "Precision": ranged_text(row, "precision"),
-            "Recall": ranged_text(row, "recall"),
+            "Class": row["name"],
+            **({} if has_one else {"Student": row["line"]}),
+            "Prior": row["group"] or "–",
+            "Positives": f"{row['positives']:,}",
+            "To ignore": f"{row['to_ignore']:,}",
+            **{name: number_text(row[base]) for name, (base, _) in there.items()},
+            **{f"{name} change": signed_text(row[by]) for name, (_, by) in there.items()},
         }
         for row in values.iter_rows(named=True)
     ]
-    caption = "Flags judged by the simulator's truth, with 90 % Wilson intervals."
-    return Table("flags_judged", caption, values, pl.DataFrame(shown), n_text_columns=0)
+    at = ", ".join(f"{line} at {percent:g} %" for line, percent in percents.items())
+    caption = (
+        "Every class: its positives and labels to ignore in the train split, its metrics on eval "
+        f"at the baseline, and how they change ({at}). A dash: no positives to measure by."
+    )
+    return Table("per_class", caption, values, pl.DataFrame(shown), 2 if has_one else 3)
 
 
 def show_label_counts(values: pl.DataFrame, percent: float) -> Table:
@@ -319,40 +306,59 @@ def show_label_counts(values: pl.DataFrame, percent: float) -> Table:
     return Table("label_counts", caption, values, shown, n_text_columns=1)
 
 
-def ranged_text(row: Mapping[str, Any], name: str, write: Any = number_text) -> str:
-    """Return the number ``name`` of a row with its interval in brackets."""
-    if row[name] is None:
-        return "–"
-    return f"{write(row[name])} [{write(row[f'{name}_low'])}, {write(row[f'{name}_high'])}]"
+def _all_groups(lines: Sequence[LineChanges]) -> pl.DataFrame:
+    """Stack the group tables of all students and train sets."""
+    return pl.concat(
+        group_table(line.changes).select(
+            pl.lit(line.student).alias("student"),
+            pl.lit(line.train_set).alias("train_set"),
+            pl.lit(line.percent).alias("discard_percent"),
+            pl.all(),
+        )
+        for line in lines
+    )
 
 
-def _has(own: pl.DataFrame, metric: str, split: str, labels: str) -> bool:
-    rows = own.filter(kind="mask", metric=metric, split=split, labels=labels)
-    return bool(rows["value"].is_finite().any())
+def _all_classes(
+    contents: ReportContents, per_class: pl.DataFrame, lines: Sequence[LineChanges]
+) -> Table:
+    """Put the classes of all students into one table."""
+    points = contents.thresholds.select("class_id", "discard_percent", to_ignore="n_ignored")
+    parts = []
+    for line in lines:
+        at = points.filter(discard_percent=contents.flag_percent).drop("discard_percent")
+        counts = contents.classes.select("class_id", "name", positives="n_positives").join(
+            at, on="class_id", how="left", maintain_order="left"
+        )
+        rows = per_class.filter(student=line.student, train_set=line.train_set)
+        table = class_table(line.changes.drop("name"), rows, counts, line.percent)
+        parts.append(table.select(pl.lit(line.name).alias("line"), pl.all()))
+    return show_classes(pl.concat(parts), {line.name: line.percent for line in lines})
 
 
-def _spread(name: str, interval: Interval | None) -> dict[str, float | None]:
-    value, low, high = interval or (None, None, None)
-    return {name: value, f"{name}_low": low, f"{name}_high": high}
-
-
-def _performance_row(own: pl.DataFrame, metric: str, labels: str) -> dict[str, Any]:
-    rows = own.filter(kind="mask", split="eval", labels=labels, metric=metric)
-    means = mean_over_seeds(rows)
-    percent = best_point(own, metric)
-    papers_percent = best_point(own, metric, split="eval", labels=labels)
-    baseline, difference = at_point(means, 0.0), at_point(means, percent, "difference")
+def _shown(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    row = cells["lwlrap"]
+    point = "none" if row["point"] is None else f"{row['point']:g}"
+    by_class = (row["classes_low"], row["classes_high"])
+    over = "–" if None in by_class else f"[{', '.join(signed_text(end) for end in by_class)}]"
     return {
-        "student": own["student"][0],
-        "train_set": own["train_set"][0],
-        "metric": metric,
-        **_spread("baseline", baseline),
-        "best_percent": percent,
-        **_spread("best", at_point(means, percent)),
-        **_spread("difference", difference),
-        "relative_gain_percent": 100 * difference.value / baseline.value,
-        "best_on_eval_percent": papers_percent,
-        "best_on_eval": at_point(means, papers_percent).value,
+        "Strategy": row["strategy"],
+        "Student": row["student"],
+        "Train set": row["train_set"],
+        "Point": point,
+        **_changes(cells),
+        "lwlrap over classes": over,
+        "p (Holm)": number_text(row["p_holm"]),
+        "Chosen on eval": f"{number_text(row['chosen_on_eval'])} at "
+        f"{row['chosen_on_eval_point']:g}",
+    }
+
+
+def _changes(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    there: Sequence[str] = [metric for metric in SHOWN_METRICS if metric in cells]
+    return {
+        METRIC_NAMES[metric]: ranged_text(cells[metric], "difference", signed_text)
+        for metric in there
     }
 
 

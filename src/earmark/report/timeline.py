@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from earmark.audio.front_end import YAMNET, mel_matrix
+from earmark.audio.pictures import LOG_MEL_RANGE
 from earmark.networks.tagging import Strip, Tags
-from earmark.report.figures import LOG_MEL_RANGE, STYLE, literal
+from earmark.report.figures import blank_figure, literal
 from earmark.runs.parameters import FrontEndParams
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 LONGEST_NAME = 28
 """Letters of a class's name that are shown."""
@@ -27,8 +31,7 @@ def timeline_figure(tags: Tags, n_classes: int = 5) -> Figure:
     """
     params = tags.card.front_end or YAMNET
     chosen = tags.top_columns(n_classes)
-    with rc_context(STYLE):
-        figure = Figure((7.0, 1.9 + 0.22 * len(chosen)), layout="constrained")
+    with blank_figure(7.0, 1.9 + 0.22 * len(chosen)) as figure:
         heights = (1.3, 0.22 * len(chosen))
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=heights)
         _draw_log_mel(upper, tags, params)

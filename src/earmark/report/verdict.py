@@ -7,19 +7,28 @@ the labels only as far as the random control and the calibration control leave i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from earmark.errors import EarmarkError
 from earmark.metrics.intervals import Interval
-from earmark.report.figures import count_seeds, mean_over_seeds, within_class_metric
+from earmark.report.numerals import change_text, count_text, number_text, share_text, signed_text
+from earmark.report.results import (
+    at_point,
+    best_point,
+    by_line,
+    count_seeds,
+    interval_in,
+    mean_over_seeds,
+    within_class_metric,
+)
 
 Answer = Literal["Yes", "Only in part", "Unsure", "No", "Unknown"]
 """Whether ignoring labels helped; see :attr:`Verdict.answer`."""
+
 
 ALPHA = 0.1
 """Corrected p-values below this are beyond chance, as 90 % intervals above zero are."""
@@ -127,29 +136,22 @@ class Verdict:
         return min(max(left.value / self.gain.value, 0.0), 1.0)
 
 
-def best_point(
-    results: pl.DataFrame, metric: str, split: str = "tune", labels: str = "given"
-) -> float:
-    """Return the discard percent with the best mean of a metric; the smaller one of a tie.
-
-    Give the results of one student and train set: the mean is over all rows of a point, which
-    are then its seeds.
-    """
-    rows = results.filter(kind="mask", metric=metric, split=split, labels=labels)
-    means = rows.group_by("discard_percent").agg(pl.col("value").mean())
-    means = means.filter(pl.col("value").is_finite())
-    if means.is_empty():
-        raise EarmarkError(
-            f"no operating point can be chosen: the results hold no {metric} on the split "
-            f"{split!r} by the labels {labels!r}; does the dataset have clips of that split?"
-        )
-    ranked = means.sort("value", "discard_percent", descending=[True, False])
-    return float(ranked["discard_percent"][0])
-
-
 def verdicts(results: pl.DataFrame, labels: str = "given") -> list[Verdict]:
     """Return one verdict per student and train set, judged by the labels as given or the truth."""
     return [_verdict(own, labels) for own in by_line(results)]
+
+
+def strategy_verdicts(choices: pl.DataFrame, labels: str = "given") -> list[Verdict]:
+    """Return a verdict for each tested strategy, student and train set, in the table's order.
+
+    A strategy that does nothing, since no point of it was better on ``tune``, has a gain of 0.
+    """
+    given = choices.filter(labels=labels)
+    return [
+        _strategy_verdict(own, line)
+        for line in given.partition_by("student", "train_set", maintain_order=True)
+        for own in line.filter(role="tested").partition_by("strategy", maintain_order=True)
+    ]
 
 
 def headline(results: pl.DataFrame) -> str:
@@ -182,43 +184,6 @@ def noise_note(results: pl.DataFrame) -> str:
     )
 
 
-def by_line(results: pl.DataFrame) -> list[pl.DataFrame]:
-    """Part rows by student and train set: each is one line of figure 2."""
-    if results.is_empty():
-        raise EarmarkError("there are no results to report: run `earmark sweep` first")
-    return results.partition_by("student", "train_set", maintain_order=True)
-
-
-def at_point(means: pl.DataFrame, percent: float, column: str = "value") -> Interval:
-    """Return one number of one operating point, with its interval."""
-    row = means.row(by_predicate=pl.col("discard_percent") == percent, named=True)
-    return interval_in(row, column)
-
-
-def interval_in(row: Mapping[str, Any], column: str = "value") -> Interval:
-    """Return one number of a row of results, with its interval."""
-    ends = ("low", "high") if column == "value" else (f"{column}_low", f"{column}_high")
-    return Interval(row[column], row[ends[0]], row[ends[1]])
-
-
-def number_text(value: float | None, digits: int = 3) -> str:
-    """Return a number as people read it; a dash where it is not known."""
-    is_known = value is not None and np.isfinite(value)
-    return f"{value:z.{digits}f}".replace("-", "−") if is_known else "–"
-
-
-def signed_text(value: float | None, digits: int = 3) -> str:
-    """Return a difference with its sign; a dash where it is not known."""
-    is_known = value is not None and np.isfinite(value)
-    return f"{value:+z.{digits}f}".replace("-", "−") if is_known else "–"
-
-
-def change_text(interval: Interval) -> str:
-    """Return a difference and its interval in words."""
-    low, high = signed_text(interval.low), signed_text(interval.high)
-    return f"{signed_text(interval.value)}, 90 % interval {low} to {high}"
-
-
 def _verdict(own: pl.DataFrame, labels: str) -> Verdict:
     percent = best_point(own, "lwlrap")
     means = mean_over_seeds(own.filter(split="eval", labels=labels))
@@ -241,6 +206,27 @@ def _verdict(own: pl.DataFrame, labels: str) -> Verdict:
         random_gain=_gain_at(control, random_percent),
         random_d_prime_gain=_gain_at(means.filter(kind="random", metric=within), random_percent),
         random_percent=random_percent,
+    )
+
+
+def _strategy_verdict(own: pl.DataFrame, line: pl.DataFrame) -> Verdict:
+    """Judge the rows of one strategy by those of its student and train set."""
+    rows = {row["metric"]: row for row in own.iter_rows(named=True)}
+    firsts = line.filter(metric="lwlrap").unique("role", keep="first")
+    others = {row["role"]: row for row in firsts.iter_rows(named=True)}
+    row, calibrated, control = rows["lwlrap"], rows.get("lwlrap_calibrated"), others.get("control")
+    return Verdict(
+        student=row["student"],
+        train_set=row["train_set"],
+        percent=row["point"] or 0.0,
+        baseline=interval_in(others["baseline"]),
+        best=interval_in(row),
+        gain=interval_in(row, "difference"),
+        calibrated_gain=None if calibrated is None else interval_in(calibrated, "difference"),
+        random_gain=None if control is None else interval_in(control, "difference"),
+        random_percent=None if control is None else control["point"],
+        strategy=row["strategy"],
+        p=row["p_holm"],
     )
 
 
@@ -338,21 +324,3 @@ def _left_on_average(gained: Sequence[Verdict]) -> str:
         share = sum(values) / sum(verdict.gain.value for verdict in gained)
         clauses.append(f"{share_text(share)} of that is left after the {name} control")
     return " and ".join(clauses)
-
-
-def count_text(n: int, n_all: int) -> str:
-    """Return how many of some things, in words where it is all or none."""
-    if n_all == 1:
-        return f"{n} of 1"
-    return f"all {n_all}" if n == n_all else f"{n or 'none'} of the {n_all}"
-
-
-def share_text(share: float | None) -> str:
-    """Return a share of a gain as people read it."""
-    if share is None:
-        return "an unknown part"
-    if share <= 0:
-        return "nothing"
-    if share < 0.01:
-        return "less than 1 %"
-    return "all" if share >= 1 else f"{100 * share:.0f} %"

@@ -26,9 +26,9 @@ from earmark.experiments.sweep import SweepResults, is_swept, read_sweep, run_sw
 from earmark.flags.flag import Thresholds, flag, survey, thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.metrics.evaluation import judge_flags
-from earmark.report.heard import HeardFlag
-from earmark.report.page import ReportContents, write_report
-from earmark.report.tables import class_summary
+from earmark.report.contents import HeardFlag, ReportContents
+from earmark.report.page import write_report
+from earmark.report.results import class_summary
 from earmark.review.judged_chance import flag_by_judgements, read_calibration
 from earmark.review.relabel import without_cleared
 from earmark.runs.artefacts import read_table, write_json, write_table

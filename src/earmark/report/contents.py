@@ -1,0 +1,94 @@
+"""What a report is made of, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.report.results import best_point, by_line, class_changes, prior_cutoffs
+
+
+@dataclass(frozen=True)
+class HeardFlag:
+    """One flag to hear and see; ``is_missing`` is the truth about it, where it is known."""
+
+    rank: int
+    clip_id: str
+    score: float
+    chance: float | None = None
+    is_missing: bool | None = None
+    waveform: NDArray[np.float32] | None = None
+    frames: NDArray[np.floating] | None = None
+    """Log-mel frames [frame, band]."""
+    best_patch: tuple[int, int] | None = None
+    """First frame of the patch that scored best, and the frame after its last."""
+
+
+@dataclass(frozen=True)
+class LineChanges:
+    """How the classes of one student and train set change at a point (see ``class_changes``)."""
+
+    student: str
+    train_set: str
+    percent: float
+    changes: pl.DataFrame
+
+    @property
+    def name(self) -> str:
+        """How the student is called where people read."""
+        return f"{self.student}, {self.train_set}"
+
+
+@dataclass(frozen=True)
+class ReportContents:
+    """Everything that the report shows, as plain values.
+
+    ``results`` and ``per_class`` are the sweep's tables, ``choices`` is that of a comparison and
+    ``rounds`` that of students as teachers; None where they were not run, but one of them must be
+    there. ``thresholds`` is the table of operating points, ``classes`` comes from
+    :func:`class_summary`, ``judged`` (discard_percent, n_flags, n_right, n_missing) is there where
+    the truth is known, ``heard`` maps the names of chosen classes to their top flags, and
+    ``provenance`` holds versions, seeds and digests. ``courses`` are the histories of trainings by
+    the name of the network.
+    """
+
+    title: str
+    results: pl.DataFrame | None
+    per_class: pl.DataFrame | None
+    thresholds: pl.DataFrame
+    classes: pl.DataFrame
+    judged: pl.DataFrame | None = None
+    heard: Mapping[str, Sequence[HeardFlag]] = field(default_factory=dict)
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    choices: pl.DataFrame | None = None
+    rounds: pl.DataFrame | None = None
+    courses: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    flag_percent: float = 1.0
+    """The operating point at which labels are counted and flags listed."""
+    prior_cutoffs: tuple[float, float] | None = None
+    """Priors below which a class is small, above which large; None: see ``prior_cutoffs``."""
+    sample_rate_hz: int = 16_000
+
+    def cutoffs(self) -> tuple[float, float]:
+        """Return the priors below which a class is small and above which it is large."""
+        return self.prior_cutoffs or prior_cutoffs(self.classes["prior"].to_numpy())
+
+    def line_changes(self) -> list[LineChanges]:
+        """Return the per-class changes of every student and train set.
+
+        The point is the one chosen on ``tune`` among those that ignore something.
+        """
+        if self.results is None or self.per_class is None:
+            return []
+        found = []
+        for own in by_line(self.results.filter(pl.col("discard_percent") > 0)):
+            student, train_set = own["student"][0], own["train_set"][0]
+            percent = best_point(own, "lwlrap")
+            rows = self.per_class.filter(student=student, train_set=train_set)
+            changes = class_changes(rows, self.classes, percent, self.cutoffs())
+            found.append(LineChanges(student, train_set, percent, changes))
+        return found

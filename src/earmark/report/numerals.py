@@ -1,0 +1,70 @@
+"""Numbers as people read them: with a true minus, a dash for the unknown, and their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from earmark.metrics.intervals import Interval
+from earmark.report.results import interval_in
+
+
+def number_text(value: float | None, digits: int = 3) -> str:
+    """Return a number as people read it; a dash where it is not known."""
+    is_known = value is not None and np.isfinite(value)
+    return f"{value:z.{digits}f}".replace("-", "−") if is_known else "–"
+
+
+def signed_text(value: float | None, digits: int = 3) -> str:
+    """Return a difference with its sign; a dash where it is not known."""
+    is_known = value is not None and np.isfinite(value)
+    return f"{value:+z.{digits}f}".replace("-", "−") if is_known else "–"
+
+
+def interval_text(interval: Interval, write: Callable[[float], str] = number_text) -> str:
+    """Return a number with its interval in brackets."""
+    value, low, high = (write(number) for number in interval)
+    return f"{value} [{low}, {high}]"
+
+
+def ranged_text(
+    row: Mapping[str, Any], name: str = "value", write: Callable[[float], str] = number_text
+) -> str:
+    """Return the number ``name`` of a row of results with its interval; a dash for no number."""
+    return "–" if row[name] is None else interval_text(interval_in(row, name), write)
+
+
+def change_text(interval: Interval) -> str:
+    """Return a difference and its interval in words."""
+    low, high = signed_text(interval.low), signed_text(interval.high)
+    return f"{signed_text(interval.value)}, 90 % interval {low} to {high}"
+
+
+def share_text(share: float | None) -> str:
+    """Return a share of a gain as people read it."""
+    if share is None:
+        return "an unknown part"
+    if share <= 0:
+        return "nothing"
+    if share < 0.01:
+        return "less than 1 %"
+    return "all" if share >= 1 else f"{100 * share:.0f} %"
+
+
+def count_text(n: int, n_all: int) -> str:
+    """Return how many of some things, in words where it is all or none."""
+    if n_all == 1:
+        return f"{n} of 1"
+    return f"all {n_all}" if n == n_all else f"{n or 'none'} of the {n_all}"
+
+
+def rounded(number: float) -> str:
+    """Write a count with two or three meaningful digits.
+
+    >>> rounded(12_345.6), rounded(0.2), rounded(87.4)
+    ('12,300', '0', '87')
+    """
+    whole = round(number)
+    return f"{round(whole, 3 - len(str(abs(whole)))):,}" if abs(whole) >= 1_000 else f"{whole:,}"
