@@ -19,6 +19,7 @@ from earmark.audio.frame_store import CLIPS_PER_SHARD, FrameStore, write_store
 from earmark.audio.front_end import log_mel, patches
 from earmark.datasets import extraction
 from earmark.datasets.extraction import extract_frames
+from earmark.datasets.quarantine import read_quarantine
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.runs.engine import LocalEngine
@@ -94,7 +95,7 @@ def test_bad_files_are_quarantined_and_the_rest_goes_on(tmp_path):
     bad: list[str | None] = ["empty.wav", "text.wav", "no_samples.wav", "nan.wav", "gone.wav", None]
     workspace = make_workspace(tmp_path, ["good 1.wav", *bad, "good 2.wav"])
     store = extract_frames(workspace, PARAMS, clips_per_shard=3, engine=LocalEngine(1))
-    quarantine = pl.read_parquet(workspace.quarantine_path)
+    quarantine = read_quarantine(workspace)
     assert store.clip_ids.to_list() == ["clip0", "clip7"]
     assert quarantine["audio"].to_list() == bad
     assert len(store.clip_ids) + len(quarantine) == len(workspace.clips)
@@ -112,7 +113,7 @@ def test_a_file_that_was_put_right_is_read_at_the_next_call(tmp_path):
     after = extract_frames(workspace, PARAMS, clips_per_shard=1, engine=LocalEngine(1))
     assert (len(before.clip_ids), len(after.clip_ids)) == (2, 3)
     assert before.digest != after.digest
-    assert len(pl.read_parquet(workspace.quarantine_path)) == 0
+    assert len(read_quarantine(workspace)) == 0
 
 
 def test_not_one_readable_clip_is_an_error_that_names_the_reason(tmp_path):

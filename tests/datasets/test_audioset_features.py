@@ -21,8 +21,8 @@ from audioset_files import (
 )
 from earmark.audio.frame_store import FrameStore
 from earmark.datasets.audioset.features import import_audioset_features, parse_embedding
+from earmark.datasets.quarantine import read_quarantine
 from earmark.errors import EarmarkError
-from earmark.runs.artefacts import read_table
 
 RANDOM = np.random.default_rng(0)
 
@@ -110,7 +110,7 @@ def test_listed_clips_without_a_record_are_missing(root: Path, tmp_path: Path) -
     summary = import_audioset_features(root, tmp_path / "work")
     assert (summary.n_listed, summary.n_found, summary.n_missing) == (5, 4, 1)
     assert summary.workspace.clips["clip_id"][-1] == "abcdefghijk_0"
-    quarantine = read_table(summary.workspace.quarantine_path)
+    quarantine = read_quarantine(summary.workspace)
     assert quarantine.rows() == [
         ("abcdefghijk_0", None, "no embedding of this clip is among the records")
     ]
@@ -124,7 +124,7 @@ def test_a_corrupt_record_is_named_and_the_others_are_read(root: Path, tmp_path:
     summary = import_audioset_features(root, tmp_path / "work")
     assert (summary.n_found, summary.n_missing) == (3, 1)
     assert any("Ya.tfrecord, byte 0: the record fails its checksum" in n for n in summary.notes)
-    quarantine = read_table(summary.workspace.quarantine_path)
+    quarantine = read_quarantine(summary.workspace)
     assert quarantine["clip_id"].to_list() == [None, "Yabcdefghij_0"]
     assert quarantine["audio"][0].endswith("Ya.tfrecord")
 

@@ -10,6 +10,7 @@ import pytest
 
 from earmark.audio.frame_store import FrameStore
 from earmark.datasets.importer import ImportSummary
+from earmark.datasets.quarantine import read_quarantine
 from earmark.datasets.table import import_table
 from earmark.errors import EarmarkError
 from earmark.runs.delimited import read_source
@@ -375,9 +376,7 @@ def test_a_folder_of_embeddings_quarantines_what_cannot_be_used(tmp_path: Path) 
     assert store.clip_ids.to_list() == ["a", "f"]
     assert store.n_frames.tolist() == [3, 1]
     assert (summary.n_listed, summary.n_found, summary.n_missing) == (6, 2, 4)
-    reasons = dict(
-        pl.read_parquet(summary.workspace.quarantine_path).select("clip_id", "reason").iter_rows()
-    )
+    reasons = dict(read_quarantine(summary.workspace).select("clip_id", "reason").iter_rows())
     assert "[frame, 2] where the first clip has" in reasons["b"]
     assert reasons["c"] == "no embedding file c.npy"
     assert "not an .npy file of numbers" in reasons["d"]

@@ -11,6 +11,7 @@ from moto.server import ThreadedMotoServer
 
 from earmark.audio.decode import UnreadableAudio, read_clip
 from earmark.datasets.extraction import extract_frames
+from earmark.datasets.quarantine import read_quarantine
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.runs.engine import LocalEngine
@@ -69,7 +70,7 @@ def test_a_file_that_is_not_in_the_store_is_quarantined_until_it_is(
     upload(tmp_path / "a.wav", f"{bucket}/here.wav")
     workspace = make_workspace(tmp_path, [f"{bucket}/here.wav", f"{bucket}/late.wav"])
     assert len(extract_frames(workspace, PARAMS, engine=LocalEngine(1)).clip_ids) == 1
-    quarantine = pl.read_parquet(workspace.quarantine_path)
+    quarantine = read_quarantine(workspace)
     assert quarantine["audio"].to_list() == [f"{bucket}/late.wav"]
     assert "no such file" in quarantine["reason"][0]
     upload(tmp_path / "a.wav", f"{bucket}/late.wav")

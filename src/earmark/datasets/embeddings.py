@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from earmark.audio.frame_store import FrameStore, write_store
 from earmark.datasets.audio_files import AUDIO_SUFFIXES
+from earmark.datasets.quarantine import write_quarantine
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.runs.artefacts import write_table
 from earmark.runs.progress import SILENT, Progress
 
 
@@ -57,11 +57,8 @@ def write_embeddings(
             f"{embeddings}: not one of the {len(reasons):,} clips has a usable embedding; the "
             f"first is {clip_id!r}: {reason}"
         ) from None
-    unread = clips.filter(pl.col("clip_id").is_in(list(reasons))).select("clip_id", "audio")
-    unread = unread.with_columns(
-        pl.Series("reason", [reasons[clip_id] for clip_id in unread["clip_id"]], pl.String)
-    )
-    write_table(workspace.quarantine_path, unread)
+    said = pl.col("clip_id").replace_strict(reasons, default=None, return_dtype=pl.String)
+    write_quarantine(workspace, clips.with_columns(reason=said).drop_nulls("reason"))
     return store
 
 

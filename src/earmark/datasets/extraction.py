@@ -35,9 +35,10 @@ from earmark.audio.shards import (
     shard_path,
     write_shard,
 )
+from earmark.datasets.quarantine import write_quarantine
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.runs.artefacts import is_current, read_json, read_table, write_table
+from earmark.runs.artefacts import is_current, read_json, read_table
 from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import FrontEndParams, digest
 from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
@@ -76,7 +77,7 @@ def extract_frames(
     parts, frame_format = read_parts(folder, len(shards)), _log_mel_format(params)
     store_digest = content_digest(parts, frame_format, workspace.audio_digest)
     if not is_current(folder, store_digest):
-        _write_quarantine(workspace, parts)
+        _quarantine(workspace, parts)
         seal(folder, parts, frame_format, store_digest)
     return FrameStore.open(folder)
 
@@ -222,11 +223,11 @@ def _extract(
     return Row(clip_id, log_mel(waveform, params).astype(np.float16), source)
 
 
-def _write_quarantine(workspace: Workspace, parts: pl.DataFrame) -> None:
+def _quarantine(workspace: Workspace, parts: pl.DataFrame) -> None:
     """List the clips without frames; refuse to go on where that is all of them."""
     audio = workspace.clips["audio"].cast(pl.String)
     unread = parts.with_columns(audio).filter(pl.col("reason").is_not_null())
-    write_table(workspace.quarantine_path, unread.select("clip_id", "audio", "reason"))
+    write_quarantine(workspace, unread)
     if len(unread) == len(parts):
         raise EarmarkError(
             f"none of the {len(parts):,} clips of {workspace.root} could be read; the first is "

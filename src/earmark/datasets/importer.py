@@ -1,13 +1,83 @@
-"""What an import did, in numbers that add up."""
+"""Which importers there are, and what each of them hands back.
+
+An importer is a function that reads files of others, writes a workspace and returns an
+:class:`ImportSummary`. To add one, write one file in this folder and add one row to IMPORTERS;
+then give it a verb in ``cli/imports.py`` and a section in ``docs/importing.md``: a test holds both
+against the table.
+"""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
 from earmark.datasets.workspace import SPLITS, Workspace
 from earmark.errors import EarmarkError
+
+
+@dataclass(frozen=True)
+class Importer:
+    """One row of the table of importers.
+
+    ``place`` is the function, as ``module:name``: importers import this file, so that it cannot
+    import them. ``needs`` is what a user has to have, ``help`` the command line's line.
+    """
+
+    name: str
+    place: str
+    needs: str
+    help: str
+
+    def load(self) -> Callable[..., Any]:
+        """Import the function."""
+        module, _, function = self.place.partition(":")
+        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+        return found
+
+
+IMPORTERS: tuple[Importer, ...] = (
+    Importer(
+        "scenes",
+        "earmark.datasets.synthetic.scenes:write_scenes",
+        "nothing: the sounds are made",
+        "Make synthetic sound scenes with known truth, and hide labels as nomination does.",
+    ),
+    Importer(
+        "table",
+        "earmark.datasets.table:import_table",
+        "a table of labels, and one of clips where the labels do not say it all",
+        "Bring in any dataset given as tables; guessed columns are shown.",
+    ),
+    Importer(
+        "audioset",
+        "earmark.datasets.audioset.audio:import_audioset",
+        "the official lists of segments, class_labels_indices.csv, and audio as far as there is",
+        "Bring in AudioSet's official lists, with whatever of the audio is there.",
+    ),
+    Importer(
+        "audioset-features",
+        "earmark.datasets.audioset.features:import_audioset_features",
+        "features.tar.gz or its TFRecords, and class_labels_indices.csv",
+        "Bring in AudioSet's official VGGish embeddings, from the folder or the tar.",
+    ),
+    Importer(
+        "fsd50k",
+        "earmark.datasets.fsd50k:import_fsd50k",
+        "FSD50K.ground_truth and, as far as there are, its metadata and audio",
+        "Bring in FSD50K with its votes: agreed answers become explicit labels.",
+    ),
+    Importer(
+        "openmic",
+        "earmark.datasets.openmic:import_openmic",
+        "the unpacked release of OpenMIC-2018",
+        "Bring in OpenMIC-2018: masked-in labels are explicit, its VGGish features the frames.",
+    ),
+)
+"""Every importer, in the order in which the command line lists them."""
 
 
 @dataclass(frozen=True)

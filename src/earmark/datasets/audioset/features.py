@@ -26,6 +26,7 @@ from earmark.audio.frame_store import write_store
 from earmark.datasets.audio_files import TAR_SUFFIXES, DamagedArchive, read_tar, walk_files
 from earmark.datasets.audioset.tfrecord import Damage, Record, is_intact, read_records
 from earmark.datasets.importer import ImportSummary
+from earmark.datasets.quarantine import QUARANTINE_SCHEMA, write_quarantine
 from earmark.datasets.workspace import Split, Workspace, write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels.audioset_format import (
@@ -39,7 +40,6 @@ from earmark.labels.audioset_format import (
 )
 from earmark.labels.label_set import LabelSet
 from earmark.labels.splits import TUNE_SHARE
-from earmark.runs.artefacts import write_table
 from earmark.runs.progress import SILENT, Meter, Progress
 
 FRAME_BYTES = 128
@@ -122,7 +122,7 @@ def import_audioset_features(
     write_store(workspace.frames_folder, _clips(root, work, seen, meter))
     clips, rows, notes = _merge(listing, seen.clips, classes)
     n_found = len(seen.clips)
-    _write_quarantine(workspace, clips[n_found:], seen.damages)
+    write_quarantine(workspace, _unread(clips[n_found:], seen.damages))
     labels = LabelSet.from_rows(rows, clips["clip_id"], ontology.class_ids, str(root))
     clips = take_tune(clips, labels, tune_share).with_columns(audio=pl.lit(None, pl.String))
     workspace = write_dataset(work, clips, ontology, labels)
@@ -344,9 +344,7 @@ def _disagreement(listing: Listing, met: pl.DataFrame, named: pl.DataFrame) -> l
     return notes
 
 
-def _write_quarantine(
-    workspace: Workspace, missing: pl.DataFrame, damages: Sequence[Damage]
-) -> None:
+def _unread(missing: pl.DataFrame, damages: Sequence[Damage]) -> pl.DataFrame:
     """Name the clips without frames, and the damaged places, whose clips nobody knows."""
     places = pl.DataFrame(
         {
@@ -354,11 +352,11 @@ def _write_quarantine(
             "audio": [damage.file for damage in damages],
             "reason": [f"byte {damage.offset}: {damage.reason}" for damage in damages],
         },
-        {"clip_id": pl.String, "audio": pl.String, "reason": pl.String},
+        QUARANTINE_SCHEMA,
     )
     clips = missing.select(
         "clip_id",
         audio=pl.lit(None, pl.String),
         reason=pl.lit("no embedding of this clip is among the records"),
     )
-    write_table(workspace.quarantine_path, pl.concat([places, clips]))
+    return pl.concat([places, clips])
