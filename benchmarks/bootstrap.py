@@ -161,7 +161,7 @@ def make_workspace(root: Path, n_clips: int, n_classes: int) -> tuple[Workspace,
     logits = random.standard_normal(shape, np.float32) + 2.5 * is_positive
     params = SweepParams(random_control_percents=())  # the paper's 18 points, and no more
     wanted = students([NetworkParams(name="student")], params)
-    first = workspace.sweep_folder / "scores" / wanted[0].name
+    first = workspace.student_scores_folder(wanted[0].name)
     best = np.zeros(shape, np.uint16)
     write_score_folder(
         first, labels.clip_ids, class_ids, logits, best, out_of_fold=True, digest="x"

@@ -73,7 +73,7 @@ def open_tones(
     labels = scored_labels(scores, workspace.labels)
     queue = make_queue(labels, scores.logits, workspace.ontology, params)
     write_queue(workspace, queue)
-    judgements = JudgementStore(workspace.review_folder / "judgements.sqlite")
+    judgements = JudgementStore(workspace.judgements_path)
     return open_desk(workspace, RECIPE, queue, judgements, raters)
 
 

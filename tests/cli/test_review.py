@@ -133,9 +133,9 @@ def test_failed_blocks_can_be_left_out(workspace: Workspace) -> None:
 
 def test_a_queue_is_kept_until_other_parameters_are_asked_for(workspace: Workspace) -> None:
     first = prepare_queue(workspace)
-    written = (workspace.review_folder / "queue.parquet").stat().st_mtime_ns
+    written = workspace.queue_path.stat().st_mtime_ns
     earmark("queue", workspace.root)
-    assert (workspace.review_folder / "queue.parquet").stat().st_mtime_ns == written
+    assert workspace.queue_path.stat().st_mtime_ns == written
     earmark("queue", workspace.root, "--seed", 1)
     assert prepare_queue(workspace).digest != first.digest
 
@@ -164,7 +164,7 @@ def test_the_evaluation_splits_can_be_listened_to_and_then_judge_students(tmp_pa
     assert earmark("precision", workspace.root)["n_judged"] > 0
     assert earmark("relabel", workspace.root)["present"] > 0
     CliRunner().invoke(app, ["sweep", str(workspace.root), "--workers", "1"])
-    results = pl.read_parquet(workspace.sweep_folder / "summary.parquet")
+    results = pl.read_parquet(workspace.sweep_table_path("summary"))
     own = results.filter(metric="map", split="eval", discard_percent=20.0)
     value = dict(own.select("labels", "value").iter_rows())
     assert value["corrected"] == value["truth"]  # every implicit label was heard

@@ -264,7 +264,7 @@ def test_a_comparison_or_rounds_alone_make_a_report(tmp_path: Path) -> None:
     assert not {"discard", "table", "classes", "comparison"} & set(page.ids)
     assert "The student as the next teacher (mask at 20)" in page.text
     assert "became the next teacher, cross-fitted, 1 time." in page.text
-    (workspace.compare_folder / "rounds.parquet").unlink()
+    workspace.compare_table_path("rounds").unlink()
 
     asked = ["mask", "--strategy", "random", "--strategy", "truth", "--points", "20"]
     CliRunner().invoke(app, ["compare", *options, *asked])

@@ -28,7 +28,7 @@ def test_every_round_has_a_teacher_of_its_own_and_a_row_in_the_curve(tmp_path: P
     ]
     assert all(one.out_of_fold for one in found)
     assert not np.array_equal(found[0].logits, found[1].logits)
-    assert (workspace.compare_folder / "rounds.parquet").exists()
+    assert workspace.compare_table_path("rounds").exists()
 
 
 def test_rounds_need_one_point() -> None:

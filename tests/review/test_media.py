@@ -38,7 +38,7 @@ def test_only_the_clips_own_part_of_a_recording_is_heard(workspace: Workspace) -
     part = workspace.clips.with_columns(
         start_seconds=pl.lit(0.5, pl.Float64), end_seconds=pl.lit(1.25, pl.Float64)
     )
-    part.write_parquet(workspace.root / "clips.parquet")
+    part.write_parquet(workspace.clips_path)
     played, rate_hz = soundfile.read(
         io.BytesIO(Media(Workspace(workspace.root), FRONT_END, None).sound("clip001"))
     )
@@ -48,7 +48,7 @@ def test_only_the_clips_own_part_of_a_recording_is_heard(workspace: Workspace) -
 def test_what_cannot_be_read_is_refused_with_its_reason(workspace: Workspace) -> None:
     (workspace.root / "audio" / "clip002.wav").write_bytes(b"not a sound")
     without = pl.when(pl.col("clip_id") != "clip003").then("audio").alias("audio")
-    workspace.clips.with_columns(without).write_parquet(workspace.root / "clips.parquet")
+    workspace.clips.with_columns(without).write_parquet(workspace.clips_path)
     media = Media(Workspace(workspace.root), FRONT_END, None)
     with pytest.raises(UnreadableAudio):
         media.sound("clip002")

@@ -63,9 +63,9 @@ def test_patches_are_scored_by_the_very_teacher_that_scored_the_clip(
         np.testing.assert_allclose(logit(mean), scores.logits[row, column], atol=1e-3)
         assert outputs[scores.best_patches[row, column]] == pytest.approx(outputs.max(), abs=1e-5)
 
-    asked_before = (workspace.review_folder / "peaks" / "meta.json").stat().st_mtime_ns
+    asked_before = (workspace.peaks_folder / "meta.json").stat().st_mtime_ns
     again = _find(workspace, wanted, recipe, scores)
-    assert (workspace.review_folder / "peaks" / "meta.json").stat().st_mtime_ns == asked_before
+    assert (workspace.peaks_folder / "meta.json").stat().st_mtime_ns == asked_before
     assert again.times("clip000", "hum") == peaks.times("clip000", "hum")
 
 

@@ -201,7 +201,7 @@ def test_a_queue_is_written_whole_and_read_again(tmp_path: Path) -> None:
     assert again.items.equals(queue.items)
     assert again.sizes.equals(queue.sizes)
     assert again.digest == queue.digest
-    queue.items.head(5).write_parquet(workspace.review_folder / "queue.parquet")
+    queue.items.head(5).write_parquet(workspace.queue_path)
     with pytest.raises(EarmarkError, match="changed or damaged"):
         read_queue(workspace)
 

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 
 import polars as pl
 
+from earmark.datasets.workspace import AUDIO_FOLDER
 from earmark.errors import EarmarkError
 from earmark.runs.progress import Meter
 
@@ -116,7 +117,7 @@ def find_audio(
                 meter.advance(1)
     schema = {"name": pl.String, "audio": pl.String}
     return FoundAudio(
-        pl.DataFrame({"name": names, "audio": paths}, schema), tally.notes(work / "audio")
+        pl.DataFrame({"name": names, "audio": paths}, schema), tally.notes(work / AUDIO_FOLDER)
     )
 
 
@@ -236,7 +237,7 @@ def _sounds(
         members = _parquet_members(path, is_wanted, tally)
     else:
         return
-    folder = Path("audio") / os.path.relpath(path, base.resolve())
+    folder = Path(AUDIO_FOLDER) / os.path.relpath(path, base.resolve())
     for member, content in members:
         _unpack(work / folder / member, content, tally)
         yield member.stem, (folder / member).as_posix()

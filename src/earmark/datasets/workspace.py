@@ -1,7 +1,8 @@
 """A workspace: one folder with the clips, classes and labels of a dataset and all that follows.
 
-The paths of every stage are named here and nowhere else. Rows of ``clips.parquet`` give clips
-their order; every matrix [clip, class] in the workspace refers to it.
+The paths of every stage are named here and nowhere else; what lies inside the folder of a store, a
+network, scores or a report is the business of the module that writes it. Rows of
+``clips.parquet`` give clips their order; every matrix [clip, class] in the workspace refers to it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ CLIP_SCHEMA = pl.Schema(
 Split = Literal["train", "tune", "eval"]
 SPLITS: tuple[Split, ...] = ("train", "tune", "eval")
 
+AUDIO_FOLDER = "audio"
+"""Where an import puts sounds that it makes or unpacks: the start of their paths in ``clips``."""
+
 
 @dataclass(frozen=True)
 class Workspace:
@@ -59,8 +63,22 @@ class Workspace:
 
     def has_dataset(self) -> bool:
         """Tell whether clips, classes and labels are there."""
-        names = ("clips.parquet", "classes.parquet", "labels.parquet")
-        return all((self.root / name).exists() for name in names)
+        return all(path.exists() for path in (self.clips_path, self.classes_path, self.labels_path))
+
+    @property
+    def clips_path(self) -> Path:
+        """The clips and their order."""
+        return self.root / "clips.parquet"
+
+    @property
+    def classes_path(self) -> Path:
+        """The classes and their parents."""
+        return self.root / "classes.parquet"
+
+    @property
+    def labels_path(self) -> Path:
+        """The explicit labels, as given; written last, as the dataset's seal."""
+        return self.root / "labels.parquet"
 
     @property
     def frames_folder(self) -> Path:
@@ -83,14 +101,41 @@ class Workspace:
         return self.root / "flags"
 
     @property
+    def thresholds_path(self) -> Path:
+        """Thresholds of each class at the paper's 18 points."""
+        return self.flags_folder / "thresholds.parquet"
+
+    @property
+    def flags_path(self) -> Path:
+        """The flags of one point, or of one target."""
+        return self.flags_folder / "flags.parquet"
+
+    @property
     def sweep_folder(self) -> Path:
         """Results of the students of a sweep."""
         return self.root / "sweep"
+
+    def sweep_table_path(self, name: str) -> Path:
+        """A table of a sweep: results, per_class or summary."""
+        return self.sweep_folder / f"{name}.parquet"
+
+    def student_scores_folder(self, name: str) -> Path:
+        """Scores [clip, class] of one student, of a sweep or a comparison."""
+        return self.sweep_folder / "scores" / name
+
+    @property
+    def random_flags_folder(self) -> Path:
+        """Flags that were drawn at random, for the controls."""
+        return self.sweep_folder / "random"
 
     @property
     def compare_folder(self) -> Path:
         """Results of a comparison of strategies."""
         return self.root / "compare"
+
+    def compare_table_path(self, name: str) -> Path:
+        """A table of a comparison: points, choices or rounds."""
+        return self.compare_folder / f"{name}.parquet"
 
     @property
     def report_folder(self) -> Path:
@@ -103,6 +148,31 @@ class Workspace:
         return self.root / "review"
 
     @property
+    def queue_path(self) -> Path:
+        """The items that raters are asked about, in their order."""
+        return self.review_folder / "queue.parquet"
+
+    @property
+    def queue_sizes_path(self) -> Path:
+        """The sizes of the strata that the queue was drawn from."""
+        return self.review_folder / "cells.parquet"
+
+    @property
+    def queue_seal_path(self) -> Path:
+        """The digest of the queue, and of what it was drawn from; written last."""
+        return self.review_folder / "queue.json"
+
+    @property
+    def peaks_folder(self) -> Path:
+        """What the teacher says of each patch of the queue's clips: where to listen."""
+        return self.review_folder / "peaks"
+
+    @property
+    def precision_path(self) -> Path:
+        """How many of the flags are right, by class and by band."""
+        return self.review_folder / "precision.csv"
+
+    @property
     def judgements_path(self) -> Path:
         """The store of raters' judgements."""
         return self.review_folder / "judgements.sqlite"
@@ -111,9 +181,14 @@ class Workspace:
         """A label set corrected by judgements."""
         return self.root / "relabelled" / name
 
+    @property
+    def models_folder(self) -> Path:
+        """All trained networks, a folder each."""
+        return self.root / "models"
+
     def model_folder(self, name: str) -> Path:
         """A trained network: parameters, weights, history."""
-        return self.root / "models" / name
+        return self.models_folder / name
 
     def scores_folder(self, name: str) -> Path:
         """Scores [clip, class] of one network."""
@@ -122,15 +197,14 @@ class Workspace:
     @cached_property
     def clips(self) -> pl.DataFrame:
         """The clips, one row each, in the order that all matrices follow."""
-        path = self.root / "clips.parquet"
-        clips = read_table(path)
+        clips = read_table(self.clips_path)
         missing = [name for name in CLIP_SCHEMA if name not in clips.columns]
         if missing:
-            raise EarmarkError(f"{path}: columns missing: {', '.join(missing)}")
+            raise EarmarkError(f"{self.clips_path}: columns missing: {', '.join(missing)}")
         odd = clips.filter(~pl.col("split").is_in(SPLITS))
         if len(odd):
             raise EarmarkError(
-                f"{path}: clip {odd['clip_id'][0]!r} has split {odd['split'][0]!r}; "
+                f"{self.clips_path}: clip {odd['clip_id'][0]!r} has split {odd['split'][0]!r}; "
                 f"expected one of {', '.join(SPLITS)}"
             )
         return clips
@@ -138,12 +212,12 @@ class Workspace:
     @cached_property
     def ontology(self) -> Ontology:
         """The classes."""
-        return Ontology.from_table(read_table(self.root / "classes.parquet"))
+        return Ontology.from_table(read_table(self.classes_path))
 
     @cached_property
     def labels(self) -> LabelSet:
         """The explicit labels of all clips, as given."""
-        return self._read_labels(self.root / "labels.parquet")
+        return self._read_labels(self.labels_path)
 
     @cached_property
     def truth(self) -> LabelSet | None:
@@ -180,11 +254,10 @@ def write_dataset(
     truth: LabelSet | None = None,
 ) -> Workspace:
     """Write a dataset into a workspace folder; ``labels.parquet`` comes last, as its seal."""
-    root = Path(root)
-    write_table(root / "clips.parquet", clips.select(CLIP_SCHEMA.names()).cast(CLIP_SCHEMA))
-    write_table(root / "classes.parquet", ontology.to_table())
-    workspace = Workspace(root)
+    workspace = Workspace(Path(root))
+    write_table(workspace.clips_path, clips.select(CLIP_SCHEMA.names()).cast(CLIP_SCHEMA))
+    write_table(workspace.classes_path, ontology.to_table())
     if truth is not None:
         truth.write(workspace.truth_path)
-    labels.write(root / "labels.parquet")
+    labels.write(workspace.labels_path)
     return workspace

@@ -87,7 +87,7 @@ def run_compare(
     )
     comparison = compare(book, wanted, params.choose_by)
     for name, table in vars(comparison).items():
-        write_table(workspace.compare_folder / f"{name}.parquet", table)
+        write_table(workspace.compare_table_path(name), table)
     return comparison
 
 
@@ -113,8 +113,8 @@ def compare(book: MarkBook, wanted: Sequence[Student], choose_by: str) -> Compar
 
 def read_comparison(workspace: Workspace) -> Comparison:
     """Read the tables of a finished comparison."""
-    folder = workspace.compare_folder
-    return Comparison(*(read_table(folder / f"{name}.parquet") for name in ("points", "choices")))
+    names = ("points", "choices")
+    return Comparison(*(read_table(workspace.compare_table_path(name)) for name in names))
 
 
 def with_holm(choices: pl.DataFrame) -> pl.DataFrame:

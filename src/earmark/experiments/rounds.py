@@ -79,7 +79,7 @@ def run_rounds(
             for metric in METRICS
         ]
     )
-    write_table(workspace.compare_folder / "rounds.parquet", curve)
+    write_table(workspace.compare_table_path("rounds"), curve)
     return curve
 
 

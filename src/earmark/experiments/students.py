@@ -268,7 +268,7 @@ class TrainSet:
         teacher = ScoresFile(scores.folder / "logits.npy", scores.digest)
         sources = FlagSources(clips.labels, rows, teacher, workspace.ontology, truth)
         treated = Treated(clips.labels, rows, (), rulings)
-        return cls(clips, sources, treated, workspace.sweep_folder / "random")
+        return cls(clips, sources, treated, workspace.random_flags_folder)
 
     def tell(self, wanted: Sequence[Student]) -> dict[Student, Told]:
         """Find what every student is told; one pass over the scores serves all percentages."""
@@ -319,7 +319,7 @@ def _by_train_set(
 
 
 def _scores_folder(workspace: Workspace, student: Student) -> Path:
-    return workspace.sweep_folder / "scores" / student.name
+    return workspace.student_scores_folder(student.name)
 
 
 def _place(workspace: Workspace, stack: StackSet, student: Student, told: Told) -> Place:

@@ -61,7 +61,7 @@ def run_sweep(
     )
     results = tabulate(book, wanted)
     for name, table in vars(results).items():
-        write_table(workspace.sweep_folder / f"{name}.parquet", table)
+        write_table(workspace.sweep_table_path(name), table)
     return results
 
 
@@ -97,13 +97,13 @@ def train_and_mark(
 
 def is_swept(workspace: Workspace) -> bool:
     """Tell whether a sweep was finished in a workspace."""
-    return (workspace.sweep_folder / "summary.parquet").exists()  # the table that is written last
+    return workspace.sweep_table_path("summary").exists()  # the table that is written last
 
 
 def read_sweep(workspace: Workspace) -> SweepResults:
     """Read the result tables of a finished sweep."""
     names = ("results", "per_class", "summary")
-    return SweepResults(*(read_table(workspace.sweep_folder / f"{name}.parquet") for name in names))
+    return SweepResults(*(read_table(workspace.sweep_table_path(name)) for name in names))
 
 
 def tabulate(book: MarkBook, wanted: Sequence[Student]) -> SweepResults:

@@ -105,7 +105,7 @@ def find_peaks(
     if networks is None:
         return peaks
     wanted = wanted.select("clip_id", "class_id").unique().sort("clip_id", "class_id")
-    folder = workspace.review_folder / "peaks"
+    folder = workspace.peaks_folder
     run_digest = digest(scores.digest, wanted.write_csv())
     if not is_current(folder, run_digest):
         rows = _run_teacher(networks, clips, store, recipe.teacher, wanted, progress)

@@ -151,23 +151,22 @@ def write_queue(workspace: Workspace, queue: Queue, made_from: str = "") -> None
     ``made_from`` is a digest of labels, scores and parameters, for those who want to know whether
     the queue is still current.
     """
-    folder = workspace.review_folder
-    (folder / "queue.json").unlink(missing_ok=True)
-    write_table(folder / "queue.parquet", queue.items)
-    write_table(folder / "cells.parquet", queue.sizes)
-    write_json(folder / "queue.json", {"digest": queue.digest, "made_from": made_from})
+    workspace.queue_seal_path.unlink(missing_ok=True)
+    write_table(workspace.queue_path, queue.items)
+    write_table(workspace.queue_sizes_path, queue.sizes)
+    write_json(workspace.queue_seal_path, {"digest": queue.digest, "made_from": made_from})
 
 
 def read_queue(workspace: Workspace) -> Queue:
     """Read the queue of a workspace's review; refuse one that is not whole."""
-    folder, remedy = workspace.review_folder, f"make it with `earmark queue {workspace.root}`"
-    if not (folder / "queue.json").exists():
-        raise EarmarkError(f"{folder}: no queue there yet; {remedy}")
-    queue = Queue(read_table(folder / "queue.parquet"), read_table(folder / "cells.parquet"))
-    expected = read_json(folder / "queue.json").get("digest")
+    remedy = f"make it with `earmark queue {workspace.root}`"
+    if not workspace.queue_seal_path.exists():
+        raise EarmarkError(f"{workspace.review_folder}: no queue there yet; {remedy}")
+    queue = Queue(read_table(workspace.queue_path), read_table(workspace.queue_sizes_path))
+    expected = read_json(workspace.queue_seal_path).get("digest")
     if queue.digest != expected:
         raise EarmarkError(
-            f"{folder / 'queue.parquet'}: its digest is {queue.digest}, expected {expected}; "
+            f"{workspace.queue_path}: its digest is {queue.digest}, expected {expected}; "
             f"changed or damaged? {remedy}"
         )
     return queue

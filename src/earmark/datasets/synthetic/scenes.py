@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from earmark.datasets.synthetic import sound_sources
 from earmark.datasets.synthetic.hiding import hide
-from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
+from earmark.datasets.workspace import AUDIO_FOLDER, CLIP_SCHEMA, Workspace, write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
@@ -199,7 +199,7 @@ def write_scenes(
     """
     root = Path(root)
     n_clips = params.n_train + params.n_tune + params.n_eval
-    _claim(root / "audio", params)
+    _claim(root / AUDIO_FOLDER, params)
     engine.map(_audio_tasks(root, params, n_clips, engine.n_workers), progress)
     clips = _clip_table(params, n_clips)
     is_present = np.array([scene_truth(params, index)[0] for index in range(n_clips)])
@@ -346,4 +346,4 @@ def _clip_id(index: int) -> str:
 
 
 def _audio_name(index: int) -> str:
-    return f"audio/{_clip_id(index)}.flac"
+    return f"{AUDIO_FOLDER}/{_clip_id(index)}.flac"
