@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.losses import masked_bce, weighted_bce
+from earmark.losses import ignored, kept, masked_bce, suspect_scores, weighted_bce
 
 
 def slow_masked_bce(logits: np.ndarray, states: np.ndarray, ignored: np.ndarray) -> float:
@@ -87,3 +89,50 @@ def test_students_in_a_stack_have_the_gradients_that_they_have_alone(reduction: 
         alone = logits[student].clone().requires_grad_()
         weighted_bce(alone, target, weight[student], reduction).backward()
         assert torch.allclose(stack.grad[student], alone.grad, atol=1e-7)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([np.float16, np.float32, np.float64]))
+def test_arrays_and_tensors_have_one_mask(seed: int, dtype: type[np.floating]) -> None:
+    generator = np.random.default_rng(seed)
+    states = generator.integers(-1, 2, (6, 4)).astype(np.int8)
+    logits = generator.normal(0, 1, (6, 4)).round(1).astype(dtype)  # some tie with a threshold
+    logits[generator.random((6, 4)) < 0.2] = np.nan
+    row = np.append(generator.normal(0, 1, 2).round(1), [np.inf, -np.inf]).astype(np.float32)
+    flags = ignored(states, logits, row)
+    slow = [
+        [s == 0 and np.float32(z) > t for s, z, t in zip(*both, row, strict=True)]
+        for both in zip(states, logits, strict=True)
+    ]
+    assert flags.tolist() == slow
+    assert flags.dtype == bool
+    tensors = map(torch.from_numpy, (states, logits, row))
+    assert ignored(*tensors).tolist() == slow
+
+
+def test_the_mask_can_be_written_into_weights() -> None:
+    weight = torch.full((1, 3), 5.0)
+    suspects = suspect_scores(torch.tensor([[True, True, False]]), torch.tensor([[1.0, 2.0, 9.0]]))
+    kept(suspects, torch.tensor([1.0, 1.0, 1.0]), out=weight)
+    assert weight.tolist() == [[1.0, 0.0, 1.0]]
+
+
+def test_the_mask_needs_no_torch() -> None:
+    code = (
+        "import sys, numpy, earmark; "
+        "earmark.ignored(numpy.zeros((1, 1)), numpy.ones((1, 1)), numpy.zeros(1)); "
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+class TestIgnored:
+    def test_only_implicit_labels_above_the_threshold(self) -> None:
+        states = np.array([[0, 0, 1], [0, -1, 0]], np.int8)
+        scores = np.array([[2.0, 1.0, 9.0], [1.0, 9.0, np.nan]])
+        row = np.array([1.0, 0.5, 0.0], np.float32)
+        assert ignored(states, scores, row).tolist() == [[True, True, False], [False] * 3]
+
+    def test_shapes_must_agree(self) -> None:
+        with pytest.raises(EarmarkError, match="shape"):
+            ignored(np.zeros((2, 3), np.int8), np.zeros((3, 2)), np.zeros(3, np.float32))

@@ -87,8 +87,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from earmark import losses, metrics
     from earmark.errors import EarmarkError, EarmarkWarning
-    from earmark.flags.flag import Thresholds, flag, ignored, thresholds
+    from earmark.flags.flag import Thresholds, flag, thresholds
     from earmark.labels.label_set import LabelSet
+    from earmark.losses import ignored
     from earmark.metrics.evaluation import evaluate
     from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 
@@ -116,7 +117,7 @@ _HOMES = {
     "Thresholds": "flags.flag",
     "evaluate": "metrics.evaluation",
     "flag": "flags.flag",
-    "ignored": "flags.flag",
+    "ignored": "losses",
     "thresholds": "flags.flag",
 }
 

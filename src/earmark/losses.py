@@ -3,20 +3,83 @@
 Equation (1) of the paper sums binary cross-entropy over classes; equation (2)'s mask M multiplies
 its negative term. Every loss here works on a (target, weight) pair per label, so that what becomes
 of a flagged label is data: masking is target 0 with weight 0.
+
+The mask is :func:`kept`, and stands nowhere else. It and :func:`ignored` work on numpy arrays and
+on torch tensors; this module loads torch only where a loss is computed.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-import torch
-from torch import Tensor
-from torch.nn import functional
+import numpy as np
+from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
 Reduction = Literal["sum", "mean_kept"]
+Floats = NDArray[np.floating[Any]]
+Booleans = NDArray[np.bool_]
+
+
+@overload
+def ignored(states: NDArray[Any], logits: Floats, thresholds_row: Floats) -> Booleans: ...
+@overload
+def ignored(states: Tensor, logits: Tensor, thresholds_row: Tensor) -> Tensor: ...
+def ignored(states: Any, logits: Any, thresholds_row: Any) -> Any:
+    """Tell which labels [clip, class] are ignored: implicit, and scored above t_c.
+
+    The complement of equation (2)'s mask. ``states`` are +1, -1 or 0 (implicit); ``logits`` are the
+    teacher's; ``thresholds_row`` float32 [class] is one row of :attr:`earmark.Thresholds.values`.
+    NaN scores are never ignored. All three are numpy arrays, or all three are tensors.
+
+    >>> ignored(np.array([[0, 0, 1]]), np.array([[2.0, 1.0, 2.0]]), np.ones(3, np.float32))
+    array([[ True, False, False]])
+    """
+    if not _is_tensor(logits):
+        states, logits = np.asarray(states), np.asarray(logits)
+    if logits.shape != states.shape:
+        raise EarmarkError(f"states have shape {tuple(states.shape)}, scores {tuple(logits.shape)}")
+    return ~kept(suspect_scores(states == 0, _as_float32(logits)), thresholds_row)
+
+
+@overload
+def suspect_scores(is_open: Booleans, logits: NDArray[np.float32]) -> NDArray[np.float32]: ...
+@overload
+def suspect_scores(is_open: Tensor, logits: Tensor) -> Tensor: ...
+def suspect_scores(is_open: Any, logits: Any) -> Any:
+    """Return the scores [clip, class] by which labels are ignored: -inf where none can be.
+
+    ``is_open`` is true where a label may be ignored; a NaN score is none. The suspects of one
+    teacher serve every operating point of a batch.
+    """
+    is_scored = is_open & (logits > -math.inf)  # false for NaN
+    if _is_tensor(logits):
+        return logits.where(is_scored, -math.inf)
+    return np.where(is_scored, logits, -np.inf)
+
+
+@overload
+def kept(suspects: Floats, thresholds_row: Floats) -> Booleans: ...
+@overload
+def kept(suspects: Tensor, thresholds_row: Tensor, out: Tensor | None = None) -> Tensor: ...
+def kept(suspects: Any, thresholds_row: Any, out: Any = None) -> Any:
+    """Return equation (2)'s mask M [clip, class]: true where a label keeps its part in the loss.
+
+    ``suspects`` come from :func:`suspect_scores`. Tensors can be written into ``out``, as the ones
+    and zeros of its type.
+    """
+    if out is None:
+        return suspects <= thresholds_row
+    import torch  # here, because numpy's arrays do not need it
+
+    return torch.le(suspects, thresholds_row, out=out)
 
 
 def masked_bce(
@@ -28,21 +91,14 @@ def masked_bce(
     (implicit, taken as negative); ``ignored`` [example, class] is true where an implicit label was
     flagged. The mask acts on the negative term only: a positive is never ignored.
 
+    >>> import torch
     >>> masked_bce(torch.zeros(1, 2), torch.tensor([[1, 0]]), torch.tensor([[False, True]]))
     tensor(0.6931)
     """
-    target, weight = masked(states, ignored, logits.dtype)
-    return weighted_bce(logits, target, weight, reduction)
-
-
-def masked(
-    states: Tensor, ignored: Tensor | None, dtype: torch.dtype = torch.float32
-) -> tuple[Tensor, Tensor]:
-    """Return target and weight of each label: 1 or 0, and weight 0 where a negative is ignored."""
     is_positive = states > 0
-    if ignored is None:
-        return is_positive.to(dtype), torch.ones_like(states, dtype=dtype)
-    return is_positive.to(dtype), (is_positive | ~ignored).to(dtype)
+    weight = states.new_ones(states.shape) if ignored is None else is_positive | ~ignored
+    target, weight = is_positive.to(logits.dtype), weight.to(logits.dtype)
+    return weighted_bce(logits, target, weight, reduction)
 
 
 @dataclass(frozen=True)
@@ -83,6 +139,8 @@ class Moment:
 
 def bce_entries(logits: Tensor, targets: Targets, moment: Moment | None = None) -> Tensor:
     """Return weighted binary cross-entropy of every label [student, example, class]."""
+    from torch.nn import functional  # only a loss needs torch
+
     del moment
     target, weight = targets.target.expand_as(logits), targets.weight.expand_as(logits)
     return functional.binary_cross_entropy_with_logits(logits, target, weight, reduction="none")
@@ -96,7 +154,7 @@ def weighted_bce(
     See :func:`reduced` for what ``reduction`` does with classes, examples and students.
     """
     _check_shapes(logits, target, weight)
-    entries = bce_entries(logits, Targets(target, weight, torch.zeros_like(target)))
+    entries = bce_entries(logits, Targets(target, weight, target.new_zeros(target.shape)))
     return reduced(entries, weight, reduction)
 
 
@@ -129,6 +187,17 @@ def normalised(entries: Tensor, norms: Tensor) -> Tensor:
 def by_student(entries: Tensor, norms: Tensor) -> Tensor:
     """Return every student's sum of losses over its norm [student], from [student, example, c]."""
     return entries.sum(dim=(-2, -1)) / norms.clamp(min=1e-12)
+
+
+def _is_tensor(array: Any) -> bool:
+    return hasattr(array, "requires_grad")  # asked so that numpy's users need no torch
+
+
+def _as_float32(logits: Any) -> Any:
+    if _is_tensor(logits):
+        return logits.float()
+    with np.errstate(over="ignore"):  # too large for float32 is above every threshold
+        return logits.astype(np.float32, copy=False)
 
 
 def _check_shapes(logits: Tensor, target: Tensor, weight: Tensor) -> None:

@@ -16,7 +16,6 @@ from earmark.flags.counts import score_histograms
 from earmark.flags.flag import (
     POLICIES,
     flag,
-    ignored,
     in_sample_warning,
     n_discarded,
     survey,
@@ -25,6 +24,7 @@ from earmark.flags.flag import (
 )
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
+from earmark.losses import ignored
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 from earmark.scores import top_scores
 
@@ -231,18 +231,6 @@ class TestScores:
         for name in ("cut.npy", "text.npy", "absent.npy", "many.npz"):
             with pytest.raises(EarmarkError, match=name):
                 thresholds(labels, tmp_path / name)
-
-
-class TestIgnored:
-    def test_only_implicit_labels_above_the_threshold(self) -> None:
-        states = np.array([[0, 0, 1], [0, -1, 0]], np.int8)
-        scores = np.array([[2.0, 1.0, 9.0], [1.0, 9.0, np.nan]])
-        row = np.array([1.0, 0.5, 0.0], np.float32)
-        assert ignored(states, scores, row).tolist() == [[True, True, False], [False] * 3]
-
-    def test_shapes_must_agree(self) -> None:
-        with pytest.raises(EarmarkError, match="shape"):
-            ignored(np.zeros((2, 3), np.int8), np.zeros((3, 2)), np.zeros(3, np.float32))
 
 
 class TestFlag:

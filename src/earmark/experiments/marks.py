@@ -18,8 +18,9 @@ from earmark.audio.frame_store import FrameStore
 from earmark.datasets.label_versions import CORRECTED, has_corrected, read_labels, read_relabelled
 from earmark.datasets.workspace import Split, Workspace
 from earmark.experiments.students import EVALUATED_SPLITS, Student, student_scores
-from earmark.flags.flag import ignored, thresholds
+from earmark.flags.flag import thresholds
 from earmark.labels.label_set import LabelSet
+from earmark.losses import ignored
 from earmark.metrics import lwlrap, mean_over_classes, resampled_lwlrap_per_class
 from earmark.metrics.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
 from earmark.metrics.intervals import Draws, resample_weights, with_seeds

@@ -32,7 +32,7 @@ from earmark.flags.policies import (
     choose,
     percentile_flags,
 )
-from earmark.flags.thresholds import Thresholds, ignored, n_discarded, n_largest, thresholds
+from earmark.flags.thresholds import Thresholds, n_discarded, n_largest, thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
@@ -46,7 +46,6 @@ __all__ = [
     "Survey",
     "Thresholds",
     "flag",
-    "ignored",
     "in_sample_warning",
     "n_discarded",
     "survey",

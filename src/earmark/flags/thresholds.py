@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import IMPLICIT, LabelSet
+from earmark.labels.label_set import LabelSet
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 from earmark.scores.matrix import ScoreMatrix, ScoresLike, find_unscored, open_scores
 from earmark.scores.top_scores import top_scores
@@ -98,19 +98,3 @@ def _share(discard_percent: float) -> Fraction:
     if not 0 <= discard_percent <= 100:
         raise EarmarkError(f"a discard percent lies between 0 and 100, got {discard_percent}")
     return Fraction(str(discard_percent)) / 100  # str: 0.1 means a tenth, not its binary neighbour
-
-
-def ignored(
-    states: NDArray[np.int8], logits: NDArray[np.floating], thresholds_row: NDArray[np.float32]
-) -> NDArray[np.bool_]:
-    """Tell which labels [clip, class] are ignored: implicit, and scored above t_c.
-
-    The complement of equation (2)'s mask. ``thresholds_row`` float32 [class] is one row of
-    :attr:`Thresholds.values`; NaN scores are never ignored.
-    """
-    scores = np.asarray(logits)
-    if scores.shape != np.shape(states):
-        raise EarmarkError(f"states have shape {np.shape(states)}, scores {scores.shape}")
-    with np.errstate(over="ignore"):
-        is_above = scores.astype(np.float32, copy=False) > thresholds_row
-    return np.asarray(is_above & (np.asarray(states) == IMPLICIT))

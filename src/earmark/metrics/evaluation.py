@@ -19,8 +19,9 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from earmark.errors import EarmarkError
-from earmark.flags.flag import Thresholds, ignored
+from earmark.flags.flag import Thresholds
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
+from earmark.losses import ignored
 from earmark.metrics.lwlrap import (
     lwlrap_label_weighted,
     lwlrap_per_class,

@@ -25,7 +25,7 @@ from earmark.errors import EarmarkError
 from earmark.flags.flag import flag, thresholds
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.losses import Moment, Targets
+from earmark.losses import Moment, Targets, kept, suspect_scores
 from earmark.runs.parameters import digest
 from earmark.training.rivals import Loss, PermanentCorrection, make_loss
 from earmark.training.supervision import EVERYBODY
@@ -229,8 +229,7 @@ class Treated:
         """Return the scores of a batch: -inf where no label can be flagged or nothing scored."""
         found = {}
         for path, logits in self._matrices.items():
-            own = np.fmax(logits[self.score_rows[rows]], -np.inf)
-            found[path] = _Suspects(np.where(is_open, own, -np.inf))
+            found[path] = _Suspects(suspect_scores(is_open, logits[self.score_rows[rows]]))
         return found
 
 
@@ -258,10 +257,10 @@ def _treat(
     edges = told.flags.thresholds
     if listed is None and told.treatment == "mask":
         # A step of the paper's sweep does this 18 times, and torch takes a third of numpy's time.
-        logits, limits, kept = map(torch.from_numpy, (suspects.logits, edges, weight))
-        torch.le(logits, limits, out=kept)
+        logits, limits, weights = map(torch.from_numpy, (suspects.logits, edges, weight))
+        kept(logits, limits, out=weights)
         return
-    is_flagged = suspects.logits > edges
+    is_flagged = ~kept(suspects.logits, edges)
     if listed is not None:
         is_flagged &= listed == PRESENT
     if told.treatment == "mask":
