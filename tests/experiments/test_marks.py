@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from earmark.datasets.readable_clips import readable_clips
 from earmark.datasets.workspace import Split, Workspace
 from earmark.experiments.marks import METRICS, Basis, bases, find_bases, mark_students
 from earmark.experiments.strategies import parse_strategy
@@ -19,8 +20,7 @@ from earmark.review.relabel import relabel, write_relabelled
 from earmark.runs.parameters import CompareParams, SweepParams
 from earmark.scores.alignment import logits_of
 from earmark.scores.folder import ScoreFolder
-from earmark.training.held_out import score_held_out
-from earmark.training.teacher import readable_clips
+from earmark.training.teacher import score_held_out
 from reviews import judgement, table
 from scenes import FOLDS, ONE, PROBE, open_store, scored_workspace
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from earmark.datasets.readable_clips import readable_clips
 from earmark.datasets.workspace import Workspace
 from earmark.experiments.marks import MarkBook, bases, mark_students
 from earmark.experiments.strategies import BASELINE, parse_strategy
@@ -12,7 +13,6 @@ from earmark.experiments.students import Student, combine, student_scores, train
 from earmark.metrics.evaluation import evaluate
 from earmark.networks.model_card import ModelCard, read_card
 from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
-from earmark.training.teacher import readable_clips
 from scenes import ONE, PROBE, open_store, scored_workspace
 
 CNN = NetworkParams(

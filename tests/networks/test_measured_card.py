@@ -5,16 +5,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from earmark.datasets.readable_clips import readable_clips
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.metrics.evaluation import METRICS, evaluate
+from earmark.networks.clip_scores import score_clips
 from earmark.networks.examples import Examples
 from earmark.networks.measured_card import named_metrics, write_measured_card
 from earmark.networks.model_card import read_card
 from earmark.networks.saved import load_network, write_network
 from earmark.networks.stacks import build
 from earmark.runs.parameters import ModelParams, NetworkParams
-from earmark.training.teacher import readable_clips, score_clips
 from scenes import CLASS_IDS, band_workspace, open_store
 from sounds import model_folder
 

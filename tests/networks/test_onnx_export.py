@@ -12,13 +12,11 @@ from earmark.audio.front_end import YAMNET, log_mel, patches
 from earmark.errors import EarmarkError
 from earmark.networks import onnx_export
 from earmark.networks.architectures import Network, Probe, SameConv
-from earmark.networks.examples import Examples
+from earmark.networks.clip_scores import sum_outputs
 from earmark.networks.model_card import ModelCard
-from earmark.networks.onnx_export import forward_of, make_graph, open_session, write_onnx
+from earmark.networks.onnx_export import make_graph, open_session, write_onnx
 from earmark.networks.stacks import AnyNetwork, Stack, build
 from earmark.runs.parameters import FrontEndParams, ModelParams, NetworkParams
-from earmark.training.teacher import score_clips, sum_outputs
-from scenes import band_workspace, open_store
 from sounds import NARROW, sound
 
 RESNET = ModelParams(architecture="resnet50", width=0.125)
@@ -113,29 +111,8 @@ def test_probes_score_frames_of_any_number_as_in_torch(tmp_path: Path, architect
         assert logits == pytest.approx(probe(frames, n_frames)[0].numpy(), abs=1e-4)
 
 
-def test_scoring_through_the_runtime_gives_torchs_scores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = open_store(band_workspace(tmp_path, n_clips=5, n_frames=240))
-    network, examples = one_layer(), Examples(store, np.arange(5))
-    opened = []
-    monkeypatch.setattr(
-        onnx_export, "open_session", lambda *given: opened.append(1) or open_session(*given)
-    )
-    by_torch, best = score_clips(network, examples)
-    assert not opened, "a graph for 20 patches costs more than it saves"
-    monkeypatch.setattr(onnx_export, "WORK_WORTH_A_GRAPH", 0)
-    by_runtime, best_too = score_clips(network, examples)
-    assert opened
-    assert by_runtime == pytest.approx(by_torch, abs=1e-4)
-    assert np.array_equal(best, best_too)
-
-
-def test_without_the_runtime_torch_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    monkeypatch.setattr(onnx_export, "WORK_WORTH_A_GRAPH", 0)
-    forward = forward_of(one_layer(), 1_000, (96, 64))
-    assert forward(torch.zeros(2, 96, 64)).shape == (2, 3)
     with pytest.raises(EarmarkError, match=r"onnxruntime.*pip install 'earmark\[onnx\]'"):
         open_session(b"")
 

@@ -12,11 +12,11 @@ from earmark.audio.decode import UnreadableAudio
 from earmark.audio.front_end import log_mel, patches
 from earmark.errors import EarmarkError
 from earmark.networks import tagging
+from earmark.networks.clip_scores import score_clips
 from earmark.networks.examples import Examples
 from earmark.networks.saved import load_network
 from earmark.networks.tagging import Strip, Tagger, stream_patches
 from earmark.runs.parameters import ModelParams
-from earmark.training.teacher import score_clips
 from scenes import band_workspace, open_store
 from sounds import CLASS_IDS, model_folder, sound, sound_workspace
 

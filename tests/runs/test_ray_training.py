@@ -8,6 +8,7 @@ import pytest
 from ray.cluster_utils import Cluster
 from safetensors.numpy import load_file
 
+from earmark.datasets.readable_clips import readable_clips
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.runs.engine import Task
@@ -17,7 +18,7 @@ from earmark.runs.ray import RayEngine
 from earmark.runs.ray_training import train_together
 from earmark.training.loop import train
 from earmark.training.supervision import AsLabelled, TrainingSet
-from earmark.training.teacher import readable_clips, training_task
+from earmark.training.teacher import training_task
 from scenes import band_workspace, open_store
 from tasks import Counter
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from earmark.datasets.readable_clips import readable_clips
 from earmark.errors import EarmarkError
 from earmark.networks.examples import examples_of
 from earmark.runs.parameters import ModelParams, SpecAugmentParams, TrainParams
 from earmark.training.batches import Batch, Plan
 from earmark.training.loading import N_AHEAD, Loaded, Loader, made_ahead
 from earmark.training.supervision import AsLabelled
-from earmark.training.teacher import readable_clips
 from scenes import band_workspace, open_store
 
 STRIPES = SpecAugmentParams(n_time_masks=2, n_band_masks=1)

@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from earmark.datasets.readable_clips import readable_clips
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning, Stopped
 from earmark.losses import Targets
@@ -26,7 +27,7 @@ from earmark.runs.parameters import ModelParams, NetworkParams, SpecAugmentParam
 from earmark.runs.progress import SILENT
 from earmark.training.loop import train
 from earmark.training.supervision import AsLabelled, TrainingSet
-from earmark.training.teacher import readable_clips, tune_set
+from earmark.training.teacher import tune_set
 from scenes import CLASS_IDS, band_workspace, open_store
 
 TINY = NetworkParams(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
+from earmark.datasets.readable_clips import readable_clips
 from earmark.datasets.workspace import Workspace
 from earmark.runs.artefacts import read_table
 from earmark.runs.parameters import ModelParams, NetworkParams, SpecAugmentParams, TrainParams
@@ -22,7 +23,7 @@ from earmark.runs.recipe import read_recipe
 from earmark.training import replicas
 from earmark.training.loop import train
 from earmark.training.supervision import AsLabelled, TrainingSet
-from earmark.training.teacher import readable_clips, tune_set
+from earmark.training.teacher import tune_set
 from scenes import band_workspace, open_store
 
 FEW_THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}

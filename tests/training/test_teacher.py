@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,14 +8,20 @@ import polars as pl
 import pytest
 import torch
 
+from earmark.datasets.readable_clips import readable_clips
 from earmark.datasets.workspace import Workspace
+from earmark.errors import EarmarkError
 from earmark.metrics import lwlrap
-from earmark.networks.architectures import build_model, build_probe
-from earmark.networks.examples import ClipExamples, Examples
+from earmark.networks.architectures import build_probe
+from earmark.networks.clip_scores import score_clips
+from earmark.networks.examples import ClipExamples, examples_of
+from earmark.networks.saved import load_network
 from earmark.runs.artefacts import write_table
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
-from earmark.training.teacher import cross_fit, readable_clips, score_clips, tune_set
+from earmark.scores.folder import ScoreFolder
+from earmark.training.folds import fold_folders
+from earmark.training.teacher import cross_fit, score_held_out, tune_set
 from scenes import band_workspace, open_store
 
 TINY = NetworkParams(
@@ -22,30 +29,14 @@ TINY = NetworkParams(
     model=ModelParams(width=0.125),
     train=TrainParams(epochs=24, batch_patches=8, learning_rate=3e-3),
 )
-
-
-def test_a_clips_score_is_the_logit_of_its_mean_output(tmp_path: Path) -> None:
-    store = open_store(band_workspace(tmp_path, n_clips=9, n_frames=240))
-    network = build_model(ModelParams(width=0.125), 3).eval()
-    rows = np.array([4, 0, 7])
-    (logits,), best = score_clips(network, Examples(store, rows))
-    for place, row in enumerate(rows):
-        patches = store.patches(np.full(4, row), np.arange(4))
-        with torch.inference_mode():
-            outputs = torch.sigmoid(network(torch.from_numpy(patches).float()).double()).numpy()
-        mean = outputs.mean(axis=0)
-        assert logits[place] == pytest.approx(np.log(mean / (1 - mean)), rel=1e-5)
-        assert np.array_equal(best[place], outputs.argmax(axis=0))
-
-
-def test_tiny_outputs_keep_their_order(tmp_path: Path) -> None:
-    store = open_store(band_workspace(tmp_path, n_clips=3))
-    network = build_model(ModelParams(width=0.125), 3).eval()
-    with torch.no_grad():
-        network.head.weight.zero_()
-        network.head.bias.copy_(torch.tensor([-60.0, -61.0, 60.0]))
-    (logits,), _ = score_clips(network, Examples(store, np.array([0])))
-    assert logits[0] == pytest.approx([-60.0, -61.0, 60.0])
+SHORT = TINY.model_copy(update={"train": TrainParams(epochs=1, batch_patches=16)})
+PROBE = NetworkParams(
+    name="teacher",
+    model=ModelParams(architecture="mlp_probe", n_hidden=8),
+    train=TrainParams(epochs=1, batch_patches=16),
+)
+TWO_FOLDS = CrossFitParams(n_folds=2)
+BY_RUNTIME = CrossFitParams(in_sample=True, runtime="onnx")  # one network: graphs take seconds
 
 
 def test_cross_fitting_scores_every_train_clip_and_is_found_again(tmp_path: Path) -> None:
@@ -104,3 +95,81 @@ def test_without_a_tune_split_there_is_no_exam(tmp_path: Path) -> None:
     clips = workspace.clips.with_columns(split=pl.lit("train"))
     write_table(tmp_path / "clips.parquet", clips)
     assert tune_set(Workspace.open(tmp_path), open_store(workspace), ModelParams()) is None
+
+
+def test_held_out_clips_get_the_mean_of_the_folds_networks(tmp_path: Path) -> None:
+    workspace = band_workspace(tmp_path)
+    scores = cross_fit(workspace, PROBE, TWO_FOLDS, engine=LocalEngine(1))
+    found = score_held_out(workspace, scores, TWO_FOLDS, engine=LocalEngine(1))
+    store = open_store(workspace)
+    tune = readable_clips(workspace, store, "tune")
+    by_hand = [
+        score_clips(load_network(folder), examples_of(PROBE.model, store, tune.store_rows))[0][0]
+        for folder in fold_folders(workspace, "teacher", TWO_FOLDS)
+    ]
+    assert found.clip_ids[: len(tune.labels)].equals(tune.labels.clip_ids)
+    assert np.allclose(found.logits[: len(tune.labels)], np.mean(by_hand, axis=0), atol=1e-6)
+    written = (found.folder / "logits.npy").stat().st_mtime_ns
+    again = score_held_out(workspace, scores, TWO_FOLDS, engine=LocalEngine(1))
+    assert (again.folder / "logits.npy").stat().st_mtime_ns == written
+
+
+def test_a_teacher_from_elsewhere_cannot_be_asked_again(tmp_path: Path) -> None:
+    workspace = band_workspace(tmp_path)
+    scores = cross_fit(workspace, PROBE, TWO_FOLDS, engine=LocalEngine(1))
+    with pytest.raises(EarmarkError, match="'teacher' has scores but no network"):
+        score_held_out(workspace, scores, CrossFitParams(n_folds=3), engine=LocalEngine(1))
+
+
+@pytest.fixture
+def no_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment without the extra ``onnx``."""
+    for name in ("onnxruntime", "onnxscript"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def files_of(scores: ScoreFolder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(scores.folder.iterdir())}
+
+
+def test_scores_do_not_depend_on_what_is_installed(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    def scored(folder: Path) -> list[dict[str, bytes]]:
+        workspace = band_workspace(folder)
+        scores = cross_fit(workspace, SHORT, TWO_FOLDS)
+        return [files_of(scores), files_of(score_held_out(workspace, scores, TWO_FOLDS))]
+
+    with_it = scored(tmp_path / "with")
+    request.getfixturevalue("no_onnx")
+    assert scored(tmp_path / "without") == with_it
+
+
+def test_scores_by_the_runtime_are_others_and_say_so(tmp_path: Path) -> None:
+    workspace = band_workspace(tmp_path)
+    params = CrossFitParams(in_sample=True)
+    by_torch = cross_fit(workspace, SHORT, params)
+    held_out = score_held_out(workspace, by_torch, params)
+    logits, held_out_logits = np.array(by_torch.logits), np.array(held_out.logits)
+    by_runtime = cross_fit(workspace, SHORT, BY_RUNTIME)
+    again = score_held_out(workspace, by_runtime, BY_RUNTIME)
+    assert by_runtime.digest != by_torch.digest
+    assert again.digest != held_out.digest
+    assert [one.runtime for one in (by_torch, held_out, by_runtime, again)] == [
+        "torch", "torch", "onnx", "onnx",
+    ]  # fmt: skip
+    assert by_runtime.logits == pytest.approx(logits, abs=1e-4)
+    assert again.logits == pytest.approx(held_out_logits, abs=1e-4)
+
+
+@pytest.mark.usefixtures("no_onnx")
+def test_the_runtime_is_asked_for_before_anything_is_trained(tmp_path: Path) -> None:
+    workspace = band_workspace(tmp_path)
+    with pytest.raises(EarmarkError, match=r"onnxruntime.*pip install 'earmark\[onnx\]'"):
+        cross_fit(workspace, SHORT, BY_RUNTIME)
+    assert not workspace.model_folder("teacher").exists()
+
+
+def test_a_probe_is_not_computed_by_the_runtime(tmp_path: Path) -> None:
+    with pytest.raises(EarmarkError, match=r'probe.*set runtime = "torch"'):
+        cross_fit(band_workspace(tmp_path), PROBE, BY_RUNTIME)

@@ -348,6 +348,7 @@ def train(
     from contextlib import nullcontext
 
     from earmark.audio.frame_store import FrameStore
+    from earmark.datasets.readable_clips import readable_clips
     from earmark.datasets.workspace import Workspace
     from earmark.networks.examples import check_front_end, examples_of
     from earmark.networks.measured_card import write_measured_card
@@ -357,7 +358,7 @@ def train(
     from earmark.training.loop import n_examples_in_all
     from earmark.training.loop import train as train_network
     from earmark.training.supervision import AsLabelled, TrainingSet
-    from earmark.training.teacher import readable_clips, training_task, tune_set
+    from earmark.training.teacher import training_task, tune_set
 
     workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
     store = FrameStore.open(workspace.frames_folder)

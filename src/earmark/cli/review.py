@@ -225,7 +225,7 @@ def prepare_queue(
     from earmark.review.queue import make_queue, read_queue, write_queue
     from earmark.runs.artefacts import read_json
     from earmark.scores.alignment import scored_labels
-    from earmark.training.held_out import score_held_out
+    from earmark.training.teacher import score_held_out
 
     sealed = workspace.review_folder / "queue.json"
     if params is None and sealed.exists():

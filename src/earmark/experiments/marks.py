@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from earmark.audio.frame_store import FrameStore
 from earmark.datasets.label_versions import CORRECTED, has_corrected, read_labels, read_relabelled
+from earmark.datasets.readable_clips import readable_clips
 from earmark.datasets.workspace import Split, Workspace
 from earmark.experiments.students import EVALUATED_SPLITS, Student, student_scores
 from earmark.flags.flag import thresholds
@@ -35,8 +36,8 @@ from earmark.runs.parameters import CompareParams, CrossFitParams, SweepParams
 from earmark.runs.progress import SILENT, Meter, Progress
 from earmark.scores.alignment import logits_of, rows_of
 from earmark.scores.folder import ScoreFolder
-from earmark.training.held_out import can_score, score_held_out
-from earmark.training.teacher import readable_clips
+from earmark.training.folds import has_networks
+from earmark.training.teacher import score_held_out
 
 METRICS = (*BOOTSTRAP_METRICS, "lwlrap_calibrated", "lwlrap_fitted")
 """What students are measured by.
@@ -159,7 +160,7 @@ def find_bases(
     """
     folds = cross_fit.model_copy(update={"in_sample": not scores.out_of_fold})
     teacher = ""
-    if params.ignored_percent > 0 and can_score(workspace, scores.folder.name, folds):
+    if params.ignored_percent > 0 and has_networks(workspace, scores.folder.name, folds):
         held_out = score_held_out(workspace, scores, folds, engine=engine, progress=progress)
         teacher = held_out.folder.name
     return bases(workspace, params.n_resamples, teacher, params.ignored_percent)

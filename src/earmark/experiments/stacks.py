@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from earmark.audio.frame_store import FrameStore
 from earmark.labels.ontology import Ontology
+from earmark.networks.clip_scores import score_clips
 from earmark.networks.examples import examples_of
 from earmark.networks.model_card import StudentCard, write_card
 from earmark.networks.saved import forget_network, write_network
@@ -29,7 +30,7 @@ from earmark.scores.folder import MadeBy, write_score_folder
 from earmark.training.history import forget_history, split_history, write_history
 from earmark.training.loop import train
 from earmark.training.supervision import TrainingSet
-from earmark.training.teacher import score_clips, training_task
+from earmark.training.teacher import training_task
 from earmark.training.treatments import Told, Treated
 
 

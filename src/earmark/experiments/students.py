@@ -20,6 +20,7 @@ import torch
 
 from earmark.audio.frame_store import FrameStore
 from earmark.datasets.label_versions import read_labels
+from earmark.datasets.readable_clips import ReadableClips, readable_clips
 from earmark.datasets.workspace import Split, Workspace
 from earmark.experiments.stacks import Place, StackSet, write_cards
 from earmark.experiments.strategies import BASELINE, Strategy, TrainingLabels, parse_strategy
@@ -33,7 +34,7 @@ from earmark.runs.progress import SILENT, Progress
 from earmark.scores.alignment import check_aligned
 from earmark.scores.folder import ScoreFolder
 from earmark.training.supervision import TrainingSet
-from earmark.training.teacher import ReadableClips, readable_clips, tune_set
+from earmark.training.teacher import tune_set
 from earmark.training.treatments import Flags, FlagSources, ScoresFile, Told, Treated, find_flags
 
 EVALUATED_SPLITS: tuple[Split, ...] = ("tune", "eval")

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from earmark.audio.frame_store import FrameStore
+from earmark.datasets.readable_clips import readable_clips
 from earmark.datasets.workspace import Split, Workspace
 from earmark.metrics.evaluation import evaluate
+from earmark.networks.clip_scores import score_clips
 from earmark.networks.examples import examples_of
 from earmark.networks.model_card import ModelCard, write_card
 from earmark.networks.saved import load_network
 from earmark.runs.parameters import NetworkParams
-from earmark.training.teacher import readable_clips, score_clips
 
 
 def write_measured_card(

@@ -8,7 +8,6 @@ torch does on one core; the seconds that making a graph takes pay off from some 
 from __future__ import annotations
 
 import copy
-import importlib.util
 import json
 import logging
 import warnings
@@ -34,10 +33,6 @@ TOLERANCE = 1e-3
 """How far a graph's logits may be from torch's. Rounding to float32 moves those of a full-width
 ResNet-50 by 1e-4 on either side; MobileNetV1's are 4e-5 apart."""
 
-WORK_WORTH_A_GRAPH = 2e10
-"""Parameters x patches from which making a graph pays off: 5,400 patches of MobileNetV1, 810 of
-ResNet-50."""
-
 FREE_AXES = {
     "waveforms": ("clips", "samples"),
     "patches": ("patches",),
@@ -62,7 +57,7 @@ class WaveformNetwork(nn.Module):
         """Return logits [clip, patch, class] of waveforms [clip, sample], and [clip, class].
 
         The logit of a clip is that of its mean output over patches, as in
-        :mod:`earmark.training.teacher`. A stack has the student as first axis.
+        :mod:`earmark.networks.clip_scores`. A stack has the student as first axis.
         """
         patches = self.front_end(waveforms).unfold(1, *self._patch)  # [clip, patch, band, frame]
         logits = self.network(patches.transpose(2, 3).flatten(0, 1))
@@ -164,43 +159,16 @@ def open_session(model: str | Path | bytes, n_threads: int | None = None) -> Any
         ) from None
 
 
-def forward_of(network: AnyNetwork, n_examples: int, patch_shape: tuple[int, int]) -> Forward:
-    """Return the fastest way to the logits of some examples: torch's, or ONNX Runtime's.
-
-    ONNX Runtime is taken for convolutional networks on the CPU, where it is installed and the work
-    is worth the seconds that making the graph takes; the two differ by float32's rounding alone.
-    ``patch_shape`` is (frames, bands).
-    """
-    if not isinstance(network, Probe) and _is_worth_a_graph(network, n_examples):
-        return runtime_forward(network, patch_shape)
-
-    def forward(*inputs: Tensor) -> NDArray[np.float32]:
-        with torch.inference_mode():
-            logits: NDArray[np.float32] = network(*inputs).float().cpu().numpy()
-        return logits
-
-    return forward
-
-
 def runtime_forward(network: Network | Stack, patch_shape: tuple[int, int]) -> Forward:
     """Return a network's forward pass through ONNX Runtime, from patches to logits."""
     example = torch.zeros(2, *patch_shape)
     session = open_session(make_graph(_on_cpu(network), {"patches": example}))
 
     def forward(patches: Tensor) -> NDArray[np.float32]:
-        logits: NDArray[np.float32] = session.run(None, {"patches": patches.numpy()})[0]
+        logits: NDArray[np.float32] = session.run(None, {"patches": patches.cpu().numpy()})[0]
         return logits
 
     return forward
-
-
-def _is_worth_a_graph(network: nn.Module, n_examples: int) -> bool:
-    parameters = list(network.parameters())
-    return (
-        sum(parameter.numel() for parameter in parameters) * n_examples >= WORK_WORTH_A_GRAPH
-        and parameters[0].device.type == "cpu"
-        and all(importlib.util.find_spec(name) for name in ("onnxruntime", "onnxscript"))
-    )
 
 
 def _on_cpu(network: AnyNetwork) -> AnyNetwork:

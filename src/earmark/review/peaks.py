@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from earmark.audio.frame_store import FrameStore
+from earmark.datasets.readable_clips import ReadableClips, readable_clips
 from earmark.datasets.workspace import Workspace
-from earmark.labels.splits import folds
-from earmark.runs.artefacts import is_current, read_table, write_json, write_table
+from earmark.runs.artefacts import break_seal, is_current, read_table, seal, write_table
 from earmark.runs.parameters import FrontEndParams, NetworkParams, digest
 from earmark.runs.progress import SILENT, Progress
 from earmark.runs.recipe import Recipe
 from earmark.scores.folder import ScoreFolder
-from earmark.training.teacher import ReadableClips, readable_clips
+from earmark.training.folds import networks_behind
 
 N_PEAKS = 6
 """Peaks of a clip that the page tours through, the best included."""
@@ -101,7 +101,7 @@ def find_peaks(
     if store is None or recipe.teacher.model.is_probe:
         return peaks
     clips = readable_clips(workspace, store, "train")
-    networks = _networks(workspace, recipe, scores, clips, store)
+    networks = networks_behind(scores, workspace, recipe.teacher, recipe.cross_fit, clips, store)
     if networks is None:
         return peaks
     wanted = wanted.select("clip_id", "class_id").unique().sort("clip_id", "class_id")
@@ -109,36 +109,12 @@ def find_peaks(
     run_digest = digest(scores.digest, wanted.write_csv())
     if not is_current(folder, run_digest):
         rows = _run_teacher(networks, clips, store, recipe.teacher, wanted, progress)
-        (folder / "meta.json").unlink(missing_ok=True)
+        break_seal(folder)
         write_table(folder / "outputs.parquet", pl.DataFrame(rows, PEAK_SCHEMA, orient="row"))
-        write_json(folder / "meta.json", {"digest": run_digest})
+        seal(folder, {"digest": run_digest})
     found = read_table(folder / "outputs.parquet")
     outputs = {(clip, label): np.array(o, np.float32) for clip, label, o in found.iter_rows()}
     return Peaks(scores, hop, length, outputs)
-
-
-def _networks(
-    workspace: Workspace,
-    recipe: Recipe,
-    scores: ScoreFolder,
-    clips: ReadableClips,
-    store: FrameStore,
-) -> list[tuple[Path, NDArray[np.int64]]] | None:
-    """Return each teacher's folder with the clips that it scored; None if they are not these."""
-    teacher, params = recipe.teacher, recipe.cross_fit
-    params = params.model_copy(update={"in_sample": not scores.out_of_fold})
-    if scores.digest != digest(teacher, params, store.digest, clips.labels.digest):
-        return None
-    if params.in_sample:
-        scored_by = [(workspace.model_folder(teacher.name), np.arange(len(clips.labels)))]
-    else:
-        fold_of = folds(clips.labels, clips.sources, params.n_folds, teacher.train.seed)
-        scored_by = [
-            (workspace.model_folder(f"{teacher.name}-fold{fold}"), np.flatnonzero(fold_of == fold))
-            for fold in range(int(fold_of.max()) + 1)
-        ]
-    is_there = all((folder / "meta.json").exists() for folder, _ in scored_by)
-    return scored_by if is_there else None
 
 
 def _run_teacher(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -79,10 +79,34 @@ def read_table(path: str | Path) -> pl.DataFrame:
         raise EarmarkError(f"{path}: cannot be read as a table: {error}") from None
 
 
+def seal_path(folder: str | Path) -> Path:
+    """Return the file that is written last into a folder artefact, for those who name it."""
+    return Path(folder) / "meta.json"
+
+
+def seal(folder: str | Path, meta: Mapping[str, object]) -> None:
+    """Finish a folder artefact: write what it is, and the ``digest`` of what it was made from."""
+    write_json(seal_path(folder), meta)
+
+
+def read_seal(folder: str | Path) -> Any:
+    """Read what :func:`seal` wrote; say which file is damaged."""
+    return read_json(seal_path(folder))
+
+
+def break_seal(folder: str | Path) -> None:
+    """Declare a folder artefact unfinished, before any of its files changes."""
+    seal_path(folder).unlink(missing_ok=True)
+
+
+def is_finished(folder: str | Path) -> bool:
+    """Tell whether a folder artefact is finished, whatever it was made from."""
+    return seal_path(folder).exists()
+
+
 def is_current(folder: str | Path, digest: str) -> bool:
     """Tell whether a folder artefact is finished and was made from what ``digest`` stands for."""
-    meta = Path(folder) / "meta.json"
-    return meta.exists() and read_json(meta).get("digest") == digest
+    return is_finished(folder) and read_seal(folder).get("digest") == digest
 
 
 def _flush(path: Path) -> None:

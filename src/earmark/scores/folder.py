@@ -17,8 +17,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.runs.artefacts import is_current, read_json, read_table, write_aside, write_json
+from earmark.runs.artefacts import (
+    break_seal,
+    is_current,
+    is_finished,
+    read_seal,
+    read_table,
+    seal,
+    seal_path,
+    write_aside,
+)
 from earmark.runs.artefacts import write_table as write_parquet
+from earmark.runs.parameters import Runtime
 
 
 @dataclass(frozen=True)
@@ -34,7 +44,8 @@ class ScoreFolder:
     """A network's scores of some clips: logits float32 [clip, class], memory-mapped.
 
     ``best_patches`` [clip, class] is the patch with the highest output; ``made_by`` is None where
-    several networks scored, one from elsewhere, or an earlier version of earmark.
+    several networks scored, one from elsewhere, or an earlier version of earmark. ``runtime`` is
+    what computed a network of earmark's own; None where nobody said.
     """
 
     folder: Path
@@ -45,18 +56,19 @@ class ScoreFolder:
     out_of_fold: bool
     digest: str
     made_by: MadeBy | None = None
+    runtime: Runtime | None = None
 
     @classmethod
     def open(cls, folder: str | Path) -> ScoreFolder:
         """Open the scores in a folder."""
         folder = Path(folder)
-        if not (folder / "meta.json").exists():
+        if not is_finished(folder):
             raise EarmarkError(f"{folder}: no finished scores here; make them with `earmark score`")
-        meta = read_json(folder / "meta.json")
+        meta = read_seal(folder)
         missing = {"class_ids", "out_of_fold", "digest"} - set(meta)
         if missing:
             raise EarmarkError(
-                f"{folder / 'meta.json'}: not of scores (no {', '.join(sorted(missing))}); "
+                f"{seal_path(folder)}: not of scores (no {', '.join(sorted(missing))}); "
                 f"{_make_again(folder)}"
             )
         class_ids = tuple(meta["class_ids"])
@@ -74,6 +86,7 @@ class ScoreFolder:
             meta["out_of_fold"],
             meta["digest"],
             MadeBy(**meta["made_by"]) if "made_by" in meta else None,
+            meta.get("runtime"),
         )
 
 
@@ -87,22 +100,24 @@ def write_score_folder(
     out_of_fold: bool,
     digest: str,
     made_by: MadeBy | None = None,
+    runtime: Runtime | None = None,
 ) -> ScoreFolder:
     """Write scores into a folder; ``meta.json`` comes last, as its seal.
 
-    ``made_by`` is the network, where it is one. Scores of the same digest are left alone: a task
-    that runs twice takes no seal away.
+    ``made_by`` is the network, where it is one, and ``runtime`` what computed it. Scores of the
+    same digest are left alone: a task that runs twice takes no seal away.
     """
     if is_current(folder, digest):
         return ScoreFolder.open(folder)
-    (folder / "meta.json").unlink(missing_ok=True)
+    break_seal(folder)
     for name, array in (("logits.npy", logits), ("best_patches.npy", best_patches)):
         with write_aside(folder / name) as aside, aside.open("wb") as file:
             np.save(file, array)
     write_parquet(folder / "clips.parquet", pl.DataFrame({"clip_id": clip_ids}))
     meta = {"digest": digest, "out_of_fold": out_of_fold, "class_ids": list(class_ids)}
     origin = {} if made_by is None else {"made_by": asdict(made_by)}
-    write_json(folder / "meta.json", meta | origin)
+    by = {} if runtime is None else {"runtime": runtime}
+    seal(folder, meta | origin | by)
     return ScoreFolder.open(folder)
 
 

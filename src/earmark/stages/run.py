@@ -19,6 +19,7 @@ from earmark.audio.decode import read_clip
 from earmark.audio.frame_store import FrameStore
 from earmark.datasets.extraction import extract_frames
 from earmark.datasets.label_versions import read_relabelled
+from earmark.datasets.readable_clips import readable_clips
 from earmark.datasets.synthetic import scenes
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
@@ -39,7 +40,7 @@ from earmark.runs.recipe import Recipe
 from earmark.scores.alignment import scored_labels
 from earmark.scores.folder import ScoreFolder
 from earmark.training.history import read_histories
-from earmark.training.teacher import cross_fit, readable_clips
+from earmark.training.teacher import cross_fit
 
 N_HEARD_CLASSES = 4
 """Classes whose flags can be heard where the recipe names none."""

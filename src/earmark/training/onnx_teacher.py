@@ -2,7 +2,7 @@
 
 What comes out (logits or probabilities) is told from the model's first outputs, and can be said. A
 clip's score is the mean output over whatever parts the model hears it in, stored as a logit, as in
-:mod:`earmark.training.teacher`. Classes that the model lacks are unscored: NaN, never flagged.
+:mod:`earmark.networks.clip_scores`. Classes that the model lacks are unscored: NaN, never flagged.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 
 from earmark.audio.decode import read_clip
 from earmark.audio.frame_store import FrameStore
+from earmark.datasets.readable_clips import ReadableClips, readable_clips
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.networks.class_maps import ClassMap, map_by_names, read_class_map
+from earmark.networks.clip_scores import sum_outputs
 from earmark.networks.onnx_export import open_session
 from earmark.networks.onnx_model import ForeignModel
 from earmark.runs.artefacts import is_current, write_aside
@@ -31,7 +33,6 @@ from earmark.runs.parameters import digest
 from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
 from earmark.scores.folder import ScoreFolder, write_score_folder
 from earmark.scores.scale import Scale, write_logits
-from earmark.training.teacher import ReadableClips, readable_clips, sum_outputs
 
 TRIED_CLIPS = 8
 """Clips whose outputs tell probabilities from logits."""

@@ -1,9 +1,10 @@
-"""Frames to clip scores, and cross-fitting: scores from a teacher that never saw the clip.
+"""Teachers: networks that score clips which they were not trained on.
 
-A clip's score is the mean over its patches of the network's output (a probability), stored as its
-logit. A teacher that was trained on a missing label as a negative has pushed its score down, so by
+A teacher that was trained on a missing label as a negative has pushed its score down, so by
 default the train split is cut into folds and each fold is scored by a teacher trained on the
-others. The paper scored in-sample; ``in_sample`` does as it did.
+others (cross-fitting). The paper scored in-sample; ``in_sample`` does as it did. The tune and eval
+splits, which no fold was trained on, are scored by all of them: those scores say which labels of
+an evaluation set are suspect. How folds and folders are named: :mod:`earmark.training.folds`.
 """
 
 from __future__ import annotations
@@ -14,67 +15,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from earmark.audio.frame_store import FrameStore
+from earmark.datasets.readable_clips import readable_clips
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
-from earmark.labels.splits import folds
 from earmark.metrics import lwlrap
-from earmark.networks.architectures import Probe
-from earmark.networks.examples import Examples, examples_of
-from earmark.networks.model_card import write_card
-from earmark.networks.onnx_export import Forward, forward_of
-from earmark.networks.stacks import AnyNetwork, n_students
+from earmark.networks.clip_scores import check_runtime, score_clips
+from earmark.networks.examples import examples_of
+from earmark.networks.model_card import read_params, write_card
+from earmark.networks.saved import load_network
+from earmark.networks.stacks import AnyNetwork
 from earmark.runs.artefacts import is_current
 from earmark.runs.engine import HERE, Engine, Task
-from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, digest
+from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, Runtime, digest
 from earmark.runs.progress import SILENT, Meter, Progress
 from earmark.scores.folder import ScoreFolder, write_score_folder
+from earmark.training.folds import (
+    fold_folders,
+    fold_of_clips,
+    has_networks,
+    held_out_folder,
+    scores_digest,
+)
 from earmark.training.loop import n_examples_in_all, train
 from earmark.training.supervision import AsLabelled, Supervision, TrainingSet
-
-BATCH_EXAMPLES = 256
-"""Clips scored at once, or patches on a GPU."""
-
-CACHED_PATCHES = 32
-"""Patches scored at once on a CPU: many more fall out of its cache."""
-
-
-def score_clips(
-    network: AnyNetwork, examples: Examples
-) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
-    """Return logits float32 [student, clip, class], and the best examples uint16 [clip, class].
-
-    The logit is that of the mean output over a clip's examples (patches), exact also where all
-    outputs are tiny. The best example is the first student's.
-    """
-    shape = (len(examples.rows), network.n_classes)
-    logits = np.empty((n_students(network), *shape), np.float32)
-    best = np.empty(shape, np.uint16)
-    store = examples.store
-    n_examples = int(examples.per_clip.sum())
-    forward = forward_of(network, n_examples, (store.patch_frames, store.n_bands))
-    for group in _groups(examples.per_clip, _n_at_once(network)):
-        logits[:, group], best[group] = _score_group(forward, examples, group)
-    return logits, best
-
-
-def sum_outputs(
-    logits: NDArray[np.floating], firsts: Sequence[int] | NDArray[np.int64] = (0,)
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sum the outputs of a clip's examples, and what they lack to 1, from logits [..., example, c].
-
-    Returns float64 [..., clip, class] twice, the clips beginning at the examples ``firsts``. Both
-    sums keep their digits where all outputs are tiny, or all close to 1. Sums of parts of a clip
-    add up; log(first) - log(second) is the logit of the clip's mean output.
-    """
-    z = logits.astype(np.float64)
-    present = np.add.reduceat(expit(z), firsts, axis=-2)
-    return present, np.add.reduceat(expit(-z), firsts, axis=-2)
 
 
 def cross_fit(
@@ -97,36 +64,33 @@ def cross_fit(
     folder = workspace.scores_folder(network.name)
     supervise = supervise or (lambda rows: AsLabelled(clips.labels.select(rows)))
     told = supervise(np.arange(len(clips.labels)))
-    run_digest = digest(network, params, store.digest, told.digest)
+    run_digest = scores_digest(network, params, store, told.digest)
     if is_current(folder, run_digest):
         return ScoreFolder.open(folder)
-    fold_of = np.zeros(len(clips.labels), np.int64)
-    if not params.in_sample:
-        fold_of = folds(clips.labels, clips.sources, params.n_folds, network.train.seed)
-    tasks = []
+    check_runtime(params.runtime, network.model)
+    fold_of = fold_of_clips(clips, network, params)
     exam = tune_set(workspace, store, network.model) if network.train.patience else None
-    for fold in range(int(fold_of.max()) + 1):
+    tasks = []
+    for fold, model_folder in enumerate(fold_folders(workspace, network.name, params)):
         is_held_out = fold_of == fold
         rows = np.flatnonzero(~is_held_out | params.in_sample)
-        data = TrainingSet(store.folder, clips.store_rows[rows], supervise(rows), exam)
-        suffix = "" if params.in_sample else f"-fold{fold}"
         tasks.append(
             training_task(
-                f"{network.name}{suffix}",
-                train_and_score,
+                model_folder.name,
+                _train_and_score,
                 network,
-                data,
+                TrainingSet(store.folder, clips.store_rows[rows], supervise(rows), exam),
                 store,
-                folder=workspace.model_folder(network.name + suffix),
+                folder=model_folder,
                 score_rows=clips.store_rows[is_held_out],
+                runtime=params.runtime,
             )
         )
     logits = np.empty((len(fold_of), clips.labels.n_classes), np.float32)
     best = np.empty(logits.shape, np.uint16)
     for fold, result in enumerate(engine.map(tasks, progress)):
         (logits[fold_of == fold],), best[fold_of == fold] = result
-        model_folder = tasks[fold].arguments["folder"]
-        write_card(model_folder, workspace.ontology)
+        write_card(tasks[fold].arguments["folder"], workspace.ontology)
     return write_score_folder(
         folder,
         clips.labels.clip_ids,
@@ -135,36 +99,59 @@ def cross_fit(
         best,
         out_of_fold=not params.in_sample,
         digest=run_digest,
+        runtime=params.runtime,
     )
 
 
-@dataclass(frozen=True)
-class ReadableClips:
-    """The clips of a split that have frames: parallel labels, sources and places in the store."""
+def score_held_out(
+    workspace: Workspace,
+    scores: ScoreFolder,
+    params: CrossFitParams,
+    *,
+    engine: Engine = HERE,
+    progress: Progress = SILENT,
+) -> ScoreFolder:
+    """Score the tune and eval splits with the networks behind a teacher's scores, or find them.
 
-    labels: LabelSet
-    sources: list[str]
-    store_rows: NDArray[np.int64]
-
-    def select(self, rows: NDArray[np.int64]) -> ReadableClips:
-        """Return some of the clips."""
-        sources = [self.sources[row] for row in rows]
-        return ReadableClips(self.labels.select(rows), sources, self.store_rows[rows])
-
-
-def readable_clips(
-    workspace: Workspace, store: FrameStore, split: str, labels: LabelSet | None = None
-) -> ReadableClips:
-    """Return the clips of a split that have frames; ``labels`` default to the labels as given."""
-    clips = workspace.clips.with_row_index("row").filter(pl.col("split") == split)
-    clips = clips.filter(pl.col("clip_id").is_in(store.clip_ids.implode()))
-    if clips.is_empty():
-        raise EarmarkError(f"{workspace.root}: no clip of the {split} split has frames")
-    labels = workspace.labels if labels is None else labels
-    return ReadableClips(
-        labels.select(clips["row"].to_numpy()),
-        clips["source"].to_list(),
-        store.rows_of(clips["clip_id"]),
+    ``scores`` are those of the train split, made with ``params``. A cross-fitted teacher is
+    several networks; its score is the mean of their logits. A teacher from elsewhere left scores
+    but no network, and cannot be asked again.
+    """
+    teacher = scores.folder.name
+    folder = held_out_folder(workspace, teacher)
+    run_digest = digest("held out", scores.digest, params.runtime)
+    if is_current(folder, run_digest):
+        return ScoreFolder.open(folder)
+    if not has_networks(workspace, teacher, params):
+        raise EarmarkError(
+            f"{workspace.root}: teacher {teacher!r} has scores but no network here, so the tune "
+            "and eval splits cannot be scored; train one with `earmark score`"
+        )
+    models = fold_folders(workspace, teacher, params)
+    check_runtime(params.runtime, read_params(models[0]).model)
+    store = FrameStore.open(workspace.frames_folder)
+    parts = [readable_clips(workspace, store, split).store_rows for split in ("tune", "eval")]
+    rows = np.concatenate(parts)
+    shared = {
+        "frames_folder": store.folder,
+        "rows": rows,
+        "class_ids": scores.class_ids,
+        "runtime": params.runtime,
+    }
+    tasks = [
+        Task(f"{path.name}, tune and eval", _score, {"model": path, **shared}, len(rows), "clips")
+        for path in models
+    ]
+    logits, best = zip(*engine.map(tasks, progress), strict=True)
+    return write_score_folder(
+        folder,
+        store.clip_ids.gather(rows),
+        scores.class_ids,
+        np.mean(logits, axis=0, dtype=np.float32),
+        best[0],
+        out_of_fold=True,
+        digest=run_digest,
+        runtime=params.runtime,
     )
 
 
@@ -212,7 +199,7 @@ def training_task(
     store: FrameStore,
     **arguments: Any,
 ) -> Task:
-    """Return a task that trains a network, such as :func:`train_and_score`.
+    """Return a task that trains a network, such as a fold of :func:`cross_fit`.
 
     Its progress counts the examples of the whole run; ``arguments`` go to the function beside the
     network and the data.
@@ -223,47 +210,32 @@ def training_task(
     return Task(label, function, given, n_units, network.model.example_unit, stage="train")
 
 
-def train_and_score(
+def _train_and_score(
     network: NetworkParams,
     data: TrainingSet,
     folder: Path,
     score_rows: NDArray[np.int64],
+    runtime: Runtime,
     meter: Meter,
 ) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
     """Train a network, or find it again, and score clips with it (see :func:`score_clips`)."""
     trained = train(network, data, folder, meter)
     store = FrameStore.open(data.frames_folder)
-    return score_clips(trained, examples_of(network.model, store, score_rows))
+    return score_clips(trained, examples_of(network.model, store, score_rows), runtime)
 
 
-def _n_at_once(network: AnyNetwork) -> int:
-    is_on_cpu = next(network.parameters()).device.type == "cpu"
-    return CACHED_PATCHES if is_on_cpu and not isinstance(network, Probe) else BATCH_EXAMPLES
-
-
-def _groups(per_clip: NDArray[np.int64], n_at_once: int) -> list[slice]:
-    """Cut clips into runs of at most ``n_at_once`` examples, but of whole clips."""
-    ends = np.cumsum(per_clip)
-    groups, first = [], 0
-    while first < len(ends):
-        used = ends[first - 1] if first else 0
-        after = int(np.searchsorted(ends, used + n_at_once, side="right"))
-        after = max(after, first + 1)
-        groups.append(slice(first, after))
-        first = after
-    return groups
-
-
-def _score_group(
-    forward: Forward, examples: Examples, group: slice
+def _score(
+    model: Path,
+    frames_folder: Path,
+    rows: NDArray[np.int64],
+    class_ids: Sequence[str],
+    runtime: Runtime,
+    meter: Meter,
 ) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
-    lengths = examples.per_clip[group]
-    firsts = np.cumsum(lengths) - lengths
-    clips = np.repeat(np.arange(group.start, group.stop), lengths)
-    which = np.arange(len(clips)) - np.repeat(firsts, lengths)
-    z = forward(*examples.inputs(clips, which))
-    z = z.reshape(-1, len(clips), z.shape[-1])  # [student, example, class]
-    present, absent = sum_outputs(z, firsts)
-    places = zip(firsts, lengths, strict=True)
-    best = [z[0, first : first + n].argmax(axis=0) for first, n in places]
-    return (np.log(present) - np.log(absent)).astype(np.float32), np.array(best, np.uint16)
+    """Return logits and best patches [clip, class] of some clips by one network."""
+    store = FrameStore.open(frames_folder)
+    network = load_network(model, store, class_ids)
+    examples = examples_of(read_params(model).model, store, rows)
+    (logits,), best = score_clips(network, examples, runtime)
+    meter.advance(len(rows))
+    return logits, best

@@ -32,7 +32,7 @@ from earmark.runs.progress import SILENT, Progress
 from earmark.runs.recipe import Recipe
 from earmark.scores.alignment import scored_labels
 from earmark.scores.folder import ScoreFolder
-from earmark.training.held_out import scores_of
+from earmark.training.folds import scores_of
 
 NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "interval_high"))
 

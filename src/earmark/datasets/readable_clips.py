@@ -1,0 +1,44 @@
+"""The clips of a split that have frames: what networks can be trained and judged on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.audio.frame_store import FrameStore
+from earmark.datasets.workspace import Workspace
+from earmark.errors import EarmarkError
+from earmark.labels.label_set import LabelSet
+
+
+@dataclass(frozen=True)
+class ReadableClips:
+    """The clips of a split that have frames: parallel labels, sources and places in the store."""
+
+    labels: LabelSet
+    sources: list[str]
+    store_rows: NDArray[np.int64]
+
+    def select(self, rows: NDArray[np.int64]) -> ReadableClips:
+        """Return some of the clips."""
+        sources = [self.sources[row] for row in rows]
+        return ReadableClips(self.labels.select(rows), sources, self.store_rows[rows])
+
+
+def readable_clips(
+    workspace: Workspace, store: FrameStore, split: str, labels: LabelSet | None = None
+) -> ReadableClips:
+    """Return the clips of a split that have frames; ``labels`` default to the labels as given."""
+    clips = workspace.clips.with_row_index("row").filter(pl.col("split") == split)
+    clips = clips.filter(pl.col("clip_id").is_in(store.clip_ids.implode()))
+    if clips.is_empty():
+        raise EarmarkError(f"{workspace.root}: no clip of the {split} split has frames")
+    labels = workspace.labels if labels is None else labels
+    return ReadableClips(
+        labels.select(clips["row"].to_numpy()),
+        clips["source"].to_list(),
+        store.rows_of(clips["clip_id"]),
+    )

@@ -1,0 +1,86 @@
+"""The folds of a teacher: which clips are in which, and where networks and scores are kept.
+
+Nobody else names the folders of folds and of held-out scores. Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.audio.frame_store import FrameStore
+from earmark.datasets.readable_clips import ReadableClips
+from earmark.datasets.workspace import Workspace
+from earmark.labels.splits import folds
+from earmark.runs.artefacts import is_finished
+from earmark.runs.parameters import CrossFitParams, NetworkParams, digest
+from earmark.scores.folder import ScoreFolder
+
+
+def fold_of_clips(
+    clips: ReadableClips, teacher: NetworkParams, params: CrossFitParams
+) -> NDArray[np.int64]:
+    """Return the fold of each clip of the train split; all are in fold 0 of an in-sample teacher.
+
+    Clips of one source are in one fold.
+    """
+    if params.in_sample:
+        return np.zeros(len(clips.labels), np.int64)
+    return folds(clips.labels, clips.sources, params.n_folds, teacher.train.seed)
+
+
+def fold_folders(workspace: Workspace, teacher: str, params: CrossFitParams) -> list[Path]:
+    """Return the folders of a teacher's networks: one for each fold, or its only one."""
+    suffixes = [""] if params.in_sample else [f"-fold{fold}" for fold in range(params.n_folds)]
+    return [workspace.model_folder(teacher + suffix) for suffix in suffixes]
+
+
+def held_out_folder(workspace: Workspace, teacher: str) -> Path:
+    """Return the folder of a teacher's scores of the tune and eval splits."""
+    return workspace.scores_folder(f"{teacher}-held-out")
+
+
+def scores_of(workspace: Workspace, teacher: str, clip_ids: pl.Series) -> ScoreFolder:
+    """Open those scores of a teacher that hold some clips: of the train split, or held out."""
+    scores = ScoreFolder.open(workspace.scores_folder(teacher))
+    if clip_ids.is_in(scores.clip_ids.implode()).all():
+        return scores
+    return ScoreFolder.open(held_out_folder(workspace, teacher))
+
+
+def has_networks(workspace: Workspace, teacher: str, params: CrossFitParams) -> bool:
+    """Tell whether all networks of a teacher are there."""
+    return all(is_finished(folder) for folder in fold_folders(workspace, teacher, params))
+
+
+def scores_digest(
+    teacher: NetworkParams, params: CrossFitParams, store: FrameStore, told_digest: str
+) -> str:
+    """Identify a teacher's scores of the train split; ``told_digest`` is of what it was told."""
+    return digest(teacher, params, store.digest, told_digest)
+
+
+def networks_behind(
+    scores: ScoreFolder,
+    workspace: Workspace,
+    teacher: NetworkParams,
+    params: CrossFitParams,
+    clips: ReadableClips,
+    store: FrameStore,
+) -> list[tuple[Path, NDArray[np.int64]]] | None:
+    """Return each network behind scores with the rows of the clips that it scored.
+
+    ``clips`` are those of the train split with the labels that the teacher was told. None where
+    the scores are another teacher's, or its networks are gone.
+    """
+    params = params.model_copy(update={"in_sample": not scores.out_of_fold})
+    if scores.digest != scores_digest(teacher, params, store, clips.labels.digest):
+        return None
+    if not has_networks(workspace, teacher.name, params):
+        return None
+    fold_of = fold_of_clips(clips, teacher, params)
+    folders = fold_folders(workspace, teacher.name, params)
+    return [(folder, np.flatnonzero(fold_of == fold)) for fold, folder in enumerate(folders)]
