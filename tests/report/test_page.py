@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +13,9 @@ import pytest
 import soundfile
 
 from earmark.errors import EarmarkError
-from earmark.report.page import write_report
-from earmark.report.page_parts import content_hash
+from earmark.report.contents import HeardFlag
+from earmark.report.page import write_figures, write_report
+from earmark.report.rendering import content_hash
 from earmark.report.results import BASIS_NAMES
 from earmark.report.sentences import comparison_headline
 from earmark.report.tables import report_tables
@@ -167,3 +169,52 @@ def test_the_same_contents_give_the_same_page(tmp_path):
 def test_no_results_is_a_readable_error():
     with pytest.raises(EarmarkError, match="earmark sweep"):
         headline(RESULTS.clear())
+
+
+def test_a_flag_says_what_is_known_of_it(tmp_path) -> None:
+    contents = make_contents(heard={NASTY: make_flags(NASTY)})
+    page = Page(write_report(tmp_path, contents).read_text(encoding="utf-8"))
+    assert page.text.count(NASTY) == 2
+    assert page.tags.count("audio") == 1  # the second has no samples, the third no sound at all
+    assert "score 0.00" in page.text
+
+
+def test_without_truth_nothing_is_claimed_of_a_flag(tmp_path) -> None:
+    contents = make_contents(heard={"Bird": [HeardFlag(1, "clip", 0.5)]})
+    text = write_report(tmp_path, contents).read_text(encoding="utf-8")
+    listed = text[text.index('id="listen"') : text.index('id="methods"')]
+    assert "missing" not in listed
+    assert "decoy" not in listed
+
+
+def test_every_figure_is_written_twice_and_drawn(tmp_path) -> None:
+    results = make_results(CURVE, CURVE, labels=("given", "truth"))
+    drawn = write_figures(tmp_path, make_contents(results))
+    assert {part for part, group in drawn.items() if group} == {"performance", "classes"}
+    names = {"performance", "performance_truth", "per_class_net_small"}
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {f"{name}.{ending}" for name in names for ending in ("png", "svg")}
+    listed = {path for group in drawn.values() for figure in group for path in figure.files}
+    assert {path.name for path in listed} == written
+
+
+def test_names_of_students_make_names_of_files(tmp_path) -> None:
+    results = make_results(CURVE, CURVE, train_set=NASTY)
+    (figure,) = write_figures(tmp_path, make_contents(results))["classes"]
+    assert all(path.parent == tmp_path and path.is_file() for path in figure.files)
+    assert list(figure.variants) == [f"net, {NASTY}"]
+
+
+def test_flags_can_be_judged_where_nothing_is_missing(tmp_path) -> None:
+    judged = pl.DataFrame(
+        {"discard_percent": [1.0], "n_flags": [10], "n_right": [0], "n_missing": [0]}
+    )
+    page = Page(write_report(tmp_path, make_contents(judged=judged)).read_text(encoding="utf-8"))
+    assert "0 of 10 flags are missing labels" in page.text
+
+
+def test_without_matplotlib_the_extra_is_named_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(EarmarkError, match=r"drawing figures needs .*'earmark\[report\]'"):
+        write_report(tmp_path / "report", make_contents())
+    assert not (tmp_path / "report").exists()

@@ -14,7 +14,7 @@ from earmark.flags.flag import flag, suspicious_positives, thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.metrics import auc_per_class
 from earmark.report.numerals import rounded
-from earmark.report.scan_page import headline
+from earmark.report.scan_page import missing_told
 from earmark.stages.scan import scan
 from made_up import NASTY, Page
 
@@ -323,7 +323,7 @@ def test_the_page_is_whole_and_escapes_names(files):
     text = (files["out"] / "index.html").read_text()
     parsed = Page(text)
     assert NASTY in parsed.text
-    assert headline(result.findings.classes) in parsed.text
+    assert missing_told(result.findings.classes) in parsed.text
     assert "not estimable: fewer than 30 explicit positives" in parsed.text
     assert parsed.addresses
     assert all((files["out"] / address).is_file() for address in parsed.addresses)
@@ -336,11 +336,11 @@ def test_the_headline_adds_up_the_classes():
         {"n_missing": [1_000.0, 234.4, None], "low": [500.0, 100.0, None],
          "high": [2_000.0, 300.0, None], "n_positives": [70, 30, 5]}
     )  # fmt: skip
-    assert headline(classes) == (
+    assert missing_told(classes) == (
         "About 1,230 labels are missing (90 % interval 600 to 2,300) beside 100 positives, in the "
         "2 of 3 classes that can be estimated."
     )
-    assert "cannot be estimated" in headline(classes[2:])
+    assert "cannot be estimated" in missing_told(classes[2:])
     assert [rounded(n) for n in (0, 999.6, 123_456)] == ["0", "1,000", "123,000"]
 
 

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-import numpy as np
 import polars as pl
 
-from earmark.report.numerals import number_text, ranged_text, signed_text
+from earmark.report.numerals import is_known, number_text, ranged_text, signed_text
 from earmark.report.results import (
     BASIS_NAMES,
     COURSE_NAMES,
@@ -104,7 +103,7 @@ def flags_chart(judged: pl.DataFrame) -> Chart:
                 row[f"{name}_low"], row[f"{name}_high"],
             )
             for row in table.iter_rows(named=True)
-            if row[name] is not None
+            if is_known(row[name])
         ]  # fmt: skip
         series.append(Series(name, tuple(points), look))
     return Chart("lines", "implicit labels ignored, %", "share", tuple(series), "root")
@@ -153,7 +152,7 @@ def rounds_chart(rounds: pl.DataFrame, metric: str) -> Chart:
                 _finite(row["difference_low"]), _finite(row["difference_high"]),
             )
             for row in part.sort("round").iter_rows(named=True)
-            if _finite(row["difference"]) is not None
+            if is_known(row["difference"])
         )  # fmt: skip
         series.append(Series(name, points, look))
     label = f"{METRIC_NAMES[metric]}, change"
@@ -205,7 +204,7 @@ def _curve(
             _finite(row["low"]), _finite(row["high"]),
         )
         for row in rows.sort("discard_percent").iter_rows(named=True)
-        if _finite(row["value"]) is not None
+        if is_known(row["value"])
     )  # fmt: skip
     return Series(name, points, look, line, marker)
 
@@ -219,7 +218,7 @@ def _intervals_chart(rows: pl.DataFrame) -> Chart:
         points = tuple(
             _strategy_point(row, categories.index(row["strategy"]))
             for row in part.iter_rows(named=True)
-            if _finite(row["difference"]) is not None
+            if is_known(row["difference"])
         )
         series.append(Series(_line_name(part.row(0, named=True)), points, look, "none"))
     metric = METRIC_NAMES[rows["metric"][0]] if len(rows) else ""
@@ -247,7 +246,7 @@ def _training_chart(courses: Mapping[str, pl.DataFrame], measure: str) -> Chart:
         points = tuple(
             Point(epoch, value, (name, f"epoch {epoch}", f"{title} {value:.4g}"))
             for epoch, value in rows
-            if _finite(value) is not None
+            if is_known(value)
         )
         if points:
             series.append(Series(name, points, look))
@@ -269,7 +268,7 @@ def _line_name(row: Row) -> str:
 
 
 def _finite(value: float | None) -> float | None:
-    return float(value) if value is not None and np.isfinite(value) else None
+    return float(value) if is_known(value) else None
 
 
 def _rounded(values: Any) -> Any:

@@ -213,29 +213,28 @@ def write_figure(figure: Figure, path: str | Path) -> tuple[Path, Path]:
     """Write ``path``.png and ``path``.svg, each whole or not at all, and return the two paths."""
     png, svg = Path(f"{path}.png"), Path(f"{path}.svg")
     write_png(figure, png)
-    with our_style(), write_aside(svg) as aside:
+    with _our_style(), write_aside(svg) as aside:
         figure.savefig(aside, format="svg", metadata={"Date": None, "Creator": "earmark"})
     return png, svg
 
 
 def write_png(figure: Figure, path: Path) -> None:
     """Write a figure as PNG, whole or not at all; the same figure gives the same bytes."""
-    with our_style(), write_aside(path) as aside:
+    with _our_style(), write_aside(path) as aside:
         figure.savefig(aside, format="png", dpi=_DOTS_PER_INCH, metadata={"Software": "earmark"})
+
+
+def check_drawing() -> None:
+    """Say which part of earmark to install where figures cannot be drawn."""
+    _matplotlib("")
 
 
 @contextmanager
 def blank_figure(width_inches: float, height_inches: float) -> Iterator[Figure]:
     """Give an empty figure to draw into, in the style that all figures share."""
-    with our_style():
-        size = (width_inches, height_inches)
+    size = (width_inches, height_inches)
+    with _our_style():
         yield _matplotlib("figure").Figure(size, layout="constrained")
-
-
-def our_style() -> AbstractContextManager[None]:
-    """Draw and write in the style that all figures share."""
-    style: AbstractContextManager[None] = _matplotlib("").rc_context(STYLE)
-    return style
 
 
 def literal(text: str) -> str:
@@ -389,6 +388,11 @@ def _draw_course(axes: Axes, name: str, course: pl.DataFrame, measure: str, plac
     axes.plot(
         course["epoch"], course[measure], style, color=colour, linewidth=1.1, label=literal(name)
     )
+
+
+def _our_style() -> AbstractContextManager[None]:
+    style: AbstractContextManager[None] = _matplotlib("").rc_context(STYLE)
+    return style
 
 
 def _matplotlib(part: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -11,16 +11,19 @@ from earmark.metrics.intervals import Interval
 from earmark.report.results import interval_in
 
 
+def is_known(value: float | None) -> TypeGuard[float]:
+    """Whether there is a number to write."""
+    return value is not None and bool(np.isfinite(value))
+
+
 def number_text(value: float | None, digits: int = 3) -> str:
     """Return a number as people read it; a dash where it is not known."""
-    is_known = value is not None and np.isfinite(value)
-    return f"{value:z.{digits}f}".replace("-", "−") if is_known else "–"
+    return f"{value:z.{digits}f}".replace("-", "−") if is_known(value) else "–"
 
 
 def signed_text(value: float | None, digits: int = 3) -> str:
     """Return a difference with its sign; a dash where it is not known."""
-    is_known = value is not None and np.isfinite(value)
-    return f"{value:+z.{digits}f}".replace("-", "−") if is_known else "–"
+    return f"{value:+z.{digits}f}".replace("-", "−") if is_known(value) else "–"
 
 
 def interval_text(interval: Interval, write: Callable[[float], str] = number_text) -> str:
@@ -51,6 +54,15 @@ def share_text(share: float | None) -> str:
     if share < 0.01:
         return "less than 1 %"
     return "all" if share >= 1 else f"{100 * share:.0f} %"
+
+
+def percent_text(share: float) -> str:
+    """Return a share in per cent; close to all is never told as all.
+
+    >>> percent_text(0.256), percent_text(0.999)
+    ('26 %', '>99 %')
+    """
+    return ">99 %" if share > 0.99 else f"{100 * share:.0f} %"
 
 
 def count_text(n: int, n_all: int) -> str:

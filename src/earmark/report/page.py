@@ -1,36 +1,70 @@
 """One self-contained page that tells what a run found, can be heard, and needs no network.
 
-Every number in a sentence is computed from the results, the verdict included.
+Every number in a sentence is computed from the results, the verdict included. Beside the page lie
+its figures and tables as files, for use elsewhere.
 """
 
 from __future__ import annotations
 
-import string
-from collections.abc import Mapping, Sequence
-from importlib import resources
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from earmark.report.contents import ReportContents
-from earmark.report.heard import heard_html
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.audio.pictures import log_mel_png
+from earmark.errors import load_library
+from earmark.report import charts, figures
+from earmark.report.charts import Chart
+from earmark.report.contents import LineChanges, ReportContents
 from earmark.report.methods import methods_text
-from earmark.report.page_parts import (
-    Figure,
-    charts_json,
-    content_hash,
-    details,
-    figures_html,
-    paragraph,
-    script_json,
-    section,
-    table_html,
-    text,
+from earmark.report.rendering import render
+from earmark.report.results import (
+    BASIS_NAMES,
+    METRIC_NAMES,
+    SHOWN_METRICS,
+    bases_of,
+    label_counts,
+    named_by_role,
 )
-from earmark.report.report_figures import write_figures
-from earmark.report.results import BASIS_NAMES, label_counts
 from earmark.report.sentences import comparison_told, flags_told, numbers_told, sentences
-from earmark.report.tables import Table, report_tables, write_tables
+from earmark.report.tables import Table, named_by, report_tables, write_tables
 from earmark.report.verdict import noise_note
 from earmark.runs.artefacts import write_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that the page draws itself, and the files in which it is drawn for use elsewhere.
+
+    ``variants`` are charts by the name of what is chosen: labels to judge by, a student. They may
+    be empty, and the files fewer than the variants: files show what papers print.
+    """
+
+    name: str
+    caption: str
+    variants: Mapping[str, Chart]
+    files: Sequence[Path] = ()
+    """Pairs of SVG and PNG in the folder ``figures``."""
+
+    def pictures(self) -> list[bytes]:
+        """Return its SVG files, for readers whose browser runs no scripts."""
+        return [path.read_bytes() for path in self.files if path.suffix == ".svg"]
+
+    def downloads(self) -> dict[str, list[str]]:
+        """Return the names of its files by what they show."""
+        found: dict[str, list[str]] = {}
+        for path in self.files:
+            found.setdefault(path.stem, []).append(path.name)
+        return found
 
 
 def write_report(folder: str | Path, contents: ReportContents) -> Path:
@@ -39,143 +73,71 @@ def write_report(folder: str | Path, contents: ReportContents) -> Path:
     The page needs no network and no other file: figures and sounds are inside it. The figures
     and tables beside it are the same ones for use elsewhere.
     """
+    figures.check_drawing()
     folder = Path(folder)
     tables = report_tables(contents)
     write_tables(folder / "tables", tables)
-    drawn = write_figures(
-        folder / "figures",
-        contents.results,
-        contents.line_changes(),
-        judged=contents.judged,
-        choices=contents.choices,
-        rounds=contents.rounds,
-        courses=contents.courses,
-    )
+    drawn = write_figures(folder / "figures", contents)
     write_text(folder / "index.html", _page(contents, tables, drawn))
     return folder / "index.html"
+
+
+def write_figures(folder: Path, contents: ReportContents) -> dict[str, list[Figure]]:
+    """Write every figure as PNG and SVG, and return them by the part of the report they are in.
+
+    Parts are performance, classes, flags_judged, comparison, rounds and training; one in which
+    there is nothing to draw is empty.
+    """
+    results, judged, choices = contents.results, contents.judged, contents.choices
+    rounds, lines = contents.rounds, contents.line_changes()
+    return {
+        "performance": [] if results is None else _performance(folder, results),
+        "classes": [_classes(folder, lines)] if lines else [],
+        "flags_judged": [] if judged is None else [_flags_judged(folder, judged)],
+        "comparison": [] if choices is None else _comparison(folder, named_by_role(choices)),
+        "rounds": [] if rounds is None else _rounds(folder, rounds),
+        "training": [_training(folder, contents.courses)] if contents.courses else [],
+    }
 
 
 def _page(
     contents: ReportContents, tables: Sequence[Table], drawn: Mapping[str, Sequence[Figure]]
 ) -> str:
-    template, style, script = (
-        resources.files("earmark.report").joinpath(f"report.{kind}").read_text(encoding="utf-8")
-        for kind in ("html", "css", "js")
+    by_name = {table.name: table for table in tables}
+    return render(
+        "report.html",
+        contents=contents,
+        tables=by_name,
+        drawn=drawn,
+        basis_names=BASIS_NAMES,
+        points=contents.thresholds["discard_percent"].unique().sort().to_list(),
+        data={"charts": _charts_json(drawn), "ignored": _ignored_by_point(contents)},
+        picture=lambda flag: log_mel_png(flag.frames, flag.best_patch),
+        sound=lambda flag: _mp3(flag.waveform, contents.sample_rate_hz),
+        **_told(contents, by_name),
     )
-    data = {
-        "charts": charts_json(figure for group in drawn.values() for figure in group),
-        "ignored": _ignored_by_point(contents),
+
+
+def _told(contents: ReportContents, tables: Mapping[str, Table]) -> dict[str, Any]:
+    """Return what the page says, by the place where it says it; nothing of what was not run."""
+    results, choices, judged = contents.results, contents.choices, tables.get("flags_judged")
+    return {
+        "told": sentences(results, choices, contents.rounds),
+        "numbers": {} if results is None else numbers_told(results),
+        "noise": "" if results is None else noise_note(results),
+        "comparison": "" if choices is None else comparison_told(choices),
+        "judged": "" if judged is None else flags_told(judged.values, contents.flag_percent),
+        "methods": methods_text(results, contents.provenance, choices, contents.rounds),
     }
-    return string.Template(template).substitute(
-        title=text(contents.title),
-        style=style,
-        style_hash=content_hash(style),
-        script=script,
-        script_hash=content_hash(script),
-        sections="\n".join(_sections(contents, {table.name: table for table in tables}, drawn)),
-        data=script_json(data),
-    )
 
 
-def _sections(
-    contents: ReportContents,
-    tables: Mapping[str, Table],
-    drawn: Mapping[str, Sequence[Figure]],
-) -> list[str]:
-    """Return the sections of the page in their order; those without content are left out."""
-    shown = {name: figures_html(drawn.get(name, ()), by) for name, by in _CHOOSERS.items()}
-    return [
-        section("finding", "What happened", _finding(contents)),
-        section("discard", "Performance against labels ignored", shown["performance"]),
-        section("table", "Baseline and best point", *_by_basis(tables, "performance"),
-                _if_there(tables, "controls")),
-        section("compared", "Strategies compared", *_compared(contents, tables, shown)),
-        section("judged", "Were the flags right?", *_judged(contents, tables, shown)),
-        section("classes", "Which classes gain", shown["classes"],
-                _if_there(tables, "groups"), _if_there(tables, "per_class")),
-        section("counts", "Labels ignored", _counts_html(contents, tables["label_counts"])),
-        section("listen", "Top flags to hear",
-                *heard_html(contents.heard, contents.sample_rate_hz)),
-        section("training", "The course of training", shown["training"]),
-        section("methods", "Methods", _methods_html(contents)),
-    ]  # fmt: skip
-
-
-_CHOOSERS = {
-    "performance": "Judged by",
-    "comparison": "Judged by",
-    "rounds": "Judged by",
-    "flags_judged": "",
-    "classes": "Student",
-    "training": "Measure",
-}
-"""What is chosen where figures have variants."""
-
-
-def _by_basis(tables: Mapping[str, Table], name: str) -> list[str]:
-    """Show a table by the labels as given, and the same by other labels below it, folded."""
-    others = [
-        details(f"The same by {by}", table_html(tables[f"{name}_{labels}"]))
-        for labels, by in BASIS_NAMES.items()
-        if f"{name}_{labels}" in tables
-    ]
-    return [_if_there(tables, name), *others]
-
-
-def _if_there(tables: Mapping[str, Table], name: str) -> str:
-    return table_html(tables[name]) if name in tables else ""
-
-
-def _compared(
-    contents: ReportContents, tables: Mapping[str, Table], shown: Mapping[str, str]
-) -> list[str]:
-    told, parts = _sentences(contents)[1:], []
-    if contents.choices is not None:
-        told.append(comparison_told(contents.choices))
-        parts += [shown["comparison"], *_by_basis(tables, "comparison")]
-    if contents.rounds is not None:
-        parts += [shown["rounds"], table_html(tables["rounds"])]
-    return [*map(paragraph, told), *parts]
-
-
-def _judged(
-    contents: ReportContents, tables: Mapping[str, Table], shown: Mapping[str, str]
-) -> list[str]:
-    if contents.judged is None:
-        return []
-    table = tables["flags_judged"]
-    told = flags_told(table.values, contents.flag_percent)
-    return [paragraph(told), shown["flags_judged"], table_html(table)]
-
-
-def _finding(contents: ReportContents) -> str:
-    """Return the first sentence and, below it, the numbers of each student that it rests on."""
-    verdict = f'<p class="verdict">{text(_sentences(contents)[0])}</p>'
-    if contents.results is None:
-        return verdict
-    items = "\n".join(
-        f"<li><b>{text(name)}</b> {text(told)}</li>"
-        for name, told in numbers_told(contents.results).items()
-    )
-    noise = paragraph(noise_note(contents.results))
-    return f'{verdict}\n<ul class="lines">\n{items}\n</ul>\n{noise}'
-
-
-def _sentences(contents: ReportContents) -> list[str]:
-    return sentences(contents.results, contents.choices, contents.rounds)
-
-
-def _counts_html(contents: ReportContents, table: Table) -> str:
-    points = contents.thresholds["discard_percent"].unique().sort().to_list()
-    options = "".join(
-        f"<option{' selected' if point == contents.flag_percent else ''}>{point:g}</option>"
-        for point in points
-    )
-    chooser = (
-        '<p class="chooser" hidden><label>Operating point '
-        f'<select id="point">{options}</select> %</label></p>'
-    )
-    return f"{chooser}\n{table_html(table)}"
+def _charts_json(drawn: Mapping[str, Sequence[Figure]]) -> dict[str, Any]:
+    """Return what the page's script draws: figure -> variant -> chart."""
+    return {
+        figure.name: {name: charts.as_json(chart) for name, chart in figure.variants.items()}
+        for group in drawn.values()
+        for figure in group
+    }
 
 
 def _ignored_by_point(contents: ReportContents) -> dict[str, list[int]]:
@@ -187,14 +149,97 @@ def _ignored_by_point(contents: ReportContents) -> dict[str, list[int]]:
     }
 
 
-def _methods_html(contents: ReportContents) -> str:
-    told = methods_text(contents.results, contents.provenance, contents.choices, contents.rounds)
-    facts = "\n".join(
-        f"<dt>{text(name)}</dt><dd>{text(value)}</dd>"
-        for name, value in contents.provenance.items()
+def _mp3(waveform: NDArray[np.float32], sample_rate_hz: int) -> bytes:
+    encoded = io.BytesIO()
+    soundfile = load_library("soundfile", "putting sounds into the report", "audio")
+    soundfile.write(encoded, np.clip(waveform, -1, 1), sample_rate_hz, format="MP3")
+    return encoded.getvalue()
+
+
+def _performance(folder: Path, results: pl.DataFrame) -> list[Figure]:
+    files = _written(
+        folder, "performance", results, lambda by: figures.performance_figure(results, by)
     )
-    return (
-        f'<p id="methods-text">{text(told)}</p>\n'
-        '<p><button id="copy" hidden>Copy this paragraph</button></p>\n'
-        f"<dl>{facts}</dl>"
+    # The files show both of the paper's metrics at once, so the first figure alone has them.
+    return [
+        Figure(
+            f"performance-{metric}",
+            f"{METRIC_NAMES[metric]} on eval; bands are 90 % intervals.",
+            variants,
+            files if place == 0 else (),
+        )
+        for place, (metric, variants) in enumerate(charts.performance_charts(results).items())
+    ]
+
+
+def _classes(folder: Path, lines: Sequence[LineChanges]) -> Figure:
+    files: list[Path] = []
+    for line in lines:
+        name = re.sub(r"[^\w.-]+", "_", f"per_class_{line.student}_{line.train_set}")
+        drawn = figures.per_class_figure(line.changes, line.percent)
+        files += figures.write_figure(drawn, folder / name)
+    variants = {line.name: charts.classes_chart(line.changes, line.percent) for line in lines}
+    caption = "Every class's lwlrap against its baseline; classes above the diagonal improved."
+    return Figure("classes", caption, variants, files)
+
+
+def _flags_judged(folder: Path, judged: pl.DataFrame) -> Figure:
+    files = figures.write_figure(figures.flags_judged_figure(judged), folder / "flags_judged")
+    caption = "Precision and recall of the flags; bands are 90 % Wilson intervals."
+    return Figure("flags_judged", caption, {"truth": charts.flags_chart(judged)}, files)
+
+
+def _comparison(folder: Path, choices: pl.DataFrame) -> list[Figure]:
+    metrics = [metric for metric in SHOWN_METRICS if metric in choices["metric"]]
+    files = _written(
+        folder,
+        "comparison",
+        choices,
+        lambda by: figures.comparison_figure(choices, metrics, by),
     )
+    found = charts.comparison_charts(choices, metrics)
+    return [
+        Figure(
+            f"comparison-{metric}",
+            f"{METRIC_NAMES[metric]}: change from the baseline on eval, with 90 % intervals.",
+            variants,
+            files if place == 0 else (),
+        )
+        for place, (metric, variants) in enumerate(found.items())
+    ]
+
+
+def _rounds(folder: Path, rounds: pl.DataFrame) -> list[Figure]:
+    metrics = [metric for metric in SHOWN_METRICS if metric in rounds["metric"]]
+    files = _written(
+        folder, "rounds", rounds, lambda by: figures.rounds_figure(rounds, metrics, by)
+    )
+    return [
+        Figure(
+            f"rounds-{metric}",
+            f"{METRIC_NAMES[metric]} by round, the student being the next teacher.",
+            {
+                BASIS_NAMES[labels]: charts.rounds_chart(rounds.filter(labels=labels), metric)
+                for labels in bases_of(rounds)
+            },
+            files if place == 0 else (),
+        )
+        for place, metric in enumerate(metrics)
+    ]
+
+
+def _training(folder: Path, courses: Mapping[str, pl.DataFrame]) -> Figure:
+    files = figures.write_figure(figures.training_figure(courses), folder / "training")
+    caption = "The course of every training, epoch by epoch."
+    return Figure("training", caption, charts.training_charts(courses), files)
+
+
+def _written(
+    folder: Path, name: str, rows: pl.DataFrame, draw: Callable[[str], Drawing]
+) -> list[Path]:
+    """Write the figure that ``draw`` makes by each kind of labels that rows are judged by."""
+    return [
+        path
+        for labels in bases_of(rows)
+        for path in figures.write_figure(draw(labels), folder / named_by(labels, name))
+    ]

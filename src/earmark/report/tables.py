@@ -29,6 +29,8 @@ from earmark.report.results import (
 from earmark.report.verdict import Verdict, verdicts
 from earmark.runs.artefacts import write_table, write_text
 
+_N_ROWS_TO_FILTER = 13
+
 
 @dataclass(frozen=True)
 class Table:
@@ -39,6 +41,15 @@ class Table:
     values: pl.DataFrame
     shown: pl.DataFrame
     n_text_columns: int = 2
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it needs a field to filter it by."""
+        return self.shown.height >= _N_ROWS_TO_FILTER
+
+    def kind_of(self, column: int) -> str:
+        """Return ``text`` or ``number``, which the page shows from the left or from the right."""
+        return "text" if column < self.n_text_columns else "number"
 
 
 def report_tables(contents: ReportContents) -> list[Table]:

@@ -24,7 +24,7 @@ import numpy as np
 from earmark.errors import EarmarkError
 from earmark.flags.findings import Findings, find, spread_rows
 from earmark.flags.policies import check_policy
-from earmark.report.scan_page import headline, page
+from earmark.report.scan_page import missing_told, scan_html
 from earmark.runs.artefacts import read_json, write_json, write_table, write_text
 from earmark.runs.progress import SILENT, Progress
 from earmark.stages.scan_inputs import InputFiles, Inputs, read_inputs
@@ -57,7 +57,7 @@ class ScanResult:
         lines = [
             found.data_told,
             f"{self.n_flags:,} labels flagged: {found.policy_told}.",
-            headline(found.classes),
+            missing_told(found.classes),
             found.implied_told,
             *(f"warning: {warning}" for warning in found.warnings),
         ]
@@ -119,7 +119,7 @@ def write_findings(folder: Path, findings: Findings, provenance: Mapping[str, An
     if findings.implied is not None:
         write_table(folder / "implied.csv", findings.implied)
     facts = {name: str(value) for name, value in provenance.items() if name != "format"}
-    write_text(folder / "index.html", page(findings, facts))
+    write_text(folder / "index.html", scan_html(findings, facts))
     write_json(folder / "meta.json", {**provenance, "warnings": list(findings.warnings)})
 
 
