@@ -1,41 +1,14 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
-from earmark.audio.frame_store import FrameStore
-from earmark.datasets.importer import ImportSummary
-from earmark.datasets.quarantine import read_quarantine
-from earmark.datasets.table import import_table
+from earmark.datasets.own_tables.table import import_table
 from earmark.errors import EarmarkError
 from earmark.runs.delimited import read_source
-
-CLIPS = "clip_id,audio,split,source\na,a.wav,train,one\nb,b.wav,tune,two\nc,c.wav,eval,three\n"
-LONG = "clip_id,class_id,present\na,dog,1\na,cat,0\nb,cat,true\nc,dog,not_present\n"
-STATES = [[-1, 1], [1, 0], [0, -1]]  # cat, dog
-
-
-def write(folder: Path, name: str, text: str | bytes) -> Path:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return path
-
-
-def imported(
-    folder: Path, labels: str | bytes, clips: str | bytes | None = CLIPS, **options: Any
-) -> ImportSummary:
-    clips_path = None if clips is None else write(folder, "clips.csv", clips)
-    return import_table(clips_path, write(folder, "labels.csv", labels), folder / "w", **options)
-
-
-def states(summary: ImportSummary) -> list[list[int]]:
-    return summary.workspace.labels.states().tolist()  # type: ignore[no-any-return]
+from own_tables import CLIPS, LONG, STATES, imported, states, write
 
 
 def test_two_tables_in_the_long_form(tmp_path: Path) -> None:
@@ -272,131 +245,3 @@ def test_rows_beyond_one_chunk_keep_their_lines(tmp_path: Path) -> None:
     assert len(table.rows) == 120_000
     assert table.rows["__line__"][[0, 60_000, 119_999]].to_list() == [2, 60_002, 120_001]
     assert table.rows["clip_id"][119_999] == "clip119999"
-
-
-def annotation(*results: dict[str, Any], cancelled: bool = False) -> dict[str, Any]:
-    return {"was_cancelled": cancelled, "result": list(results)}
-
-
-def choices(*names: str, question: str = "sounds") -> dict[str, Any]:
-    return {"from_name": question, "type": "choices", "value": {"choices": list(names)}}
-
-
-TASKS = [
-    {
-        "data": {"audio": "/data/upload/3/1a2b3c4d-a.wav"},
-        "annotations": [
-            annotation(choices("dog", "cat")),
-            annotation(choices("dog")),
-            annotation(choices("owl"), cancelled=True),
-        ],
-    },
-    {
-        "data": {"audio": "/data/local-files/?d=deep/b%20b.wav"},
-        "annotations": [
-            annotation(
-                choices("not present", question="dog"),
-                choices("yes", question="cat"),
-                choices("unsure", question="owl"),
-                {"type": "labels", "value": {"start": 0, "end": 1, "labels": ["rain"]}},
-            )
-        ],
-        "predictions": [{"result": [choices("owl")]}],
-    },
-    {
-        "data": {"url": "https://host/x/c.flac?token=1"},
-        "completions": [
-            annotation({"type": "taxonomy", "value": {"taxonomy": [["animal", "owl"], ["rain"]]}})
-        ],
-    },
-    {"data": {"audio": "d.wav"}, "annotations": []},
-]
-
-
-def test_label_studio(tmp_path: Path) -> None:
-    write(tmp_path, "sounds/deep/b b.wav", "sound")
-    write(tmp_path, "sounds/a.wav", "sound")
-    labels = write(tmp_path, "export.json", json.dumps(TASKS))
-    summary = import_table(None, labels, tmp_path / "w", audio=tmp_path / "sounds")
-    workspace = summary.workspace
-    assert workspace.clips["clip_id"].to_list() == ["a", "b b", "c", "d"]
-    assert workspace.labels.class_ids == ("animal", "cat", "dog", "owl", "rain")
-    assert states(summary) == [
-        [0, 0, 1, 0, 0],  # one of two ticked cat: no majority
-        [0, 1, -1, 0, 1],
-        [1, 0, 0, 1, 1],
-        [0, 0, 0, 0, 0],
-    ]
-    assert workspace.ontology.ancestors("owl") == {"animal"}
-    assert (summary.n_found, summary.n_missing) == (2, 2)
-    assert any("1 answers without a majority" in note for note in summary.notes)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ([{"audio": "a.wav", "choice": "dog"}], r"task 1: .* export as JSON"),
-        ([{"data": {"image": "a.png"}, "annotations": []}], r"task 1: .*no sound file"),
-        ({"a": 1}, "expected a list of Label Studio's tasks, got a dict"),
-        ([], "got an empty list"),
-        (
-            [{"data": {"audio": f"{name}/a.wav"}, "annotations": []} for name in "xy"],
-            r"task 2: clip 'a' is listed before, in task 1",
-        ),
-    ],
-)
-def test_other_json_is_refused(tmp_path: Path, content: Any, message: str) -> None:
-    labels = write(tmp_path, "export.json", json.dumps(content))
-    with pytest.raises(EarmarkError, match=message):
-        import_table(None, labels, tmp_path / "w")
-
-
-@pytest.mark.parametrize("shape", [(3, 8), (3, 5, 8)])
-def test_one_array_of_embeddings(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    array = np.random.default_rng(0).random(shape)
-    np.save(tmp_path / "e.npy", array)
-    summary = imported(tmp_path, LONG, embeddings=tmp_path / "e.npy")
-    store = FrameStore.open(summary.workspace.frames_folder)
-    assert store.clip_ids.to_list() == ["a", "b", "c"]
-    assert store.meta.dtype == "float32"
-    assert store.frames(1) == pytest.approx(array[1].reshape(-1, 8), rel=1e-6)
-    assert (summary.n_found, summary.n_missing) == (3, 0)
-
-
-def test_a_folder_of_embeddings_quarantines_what_cannot_be_used(tmp_path: Path) -> None:
-    folder = tmp_path / "e"
-    folder.mkdir()
-    good = np.arange(12, dtype=np.uint8).reshape(3, 4)
-    faulty = {"b": good[:, :2], "d": np.array([{}], dtype=object), "e": good[:0]}
-    for name, array in {"a": good, "f": good[0], **faulty}.items():
-        np.save(folder / f"{name}.npy", array)
-    labels = "clip_id,label\n" + "".join(f"{name},dog\n" for name in "abcdef")
-    summary = imported(tmp_path, labels, None, embeddings=folder)
-    store = FrameStore.open(summary.workspace.frames_folder)
-    assert store.clip_ids.to_list() == ["a", "f"]
-    assert store.n_frames.tolist() == [3, 1]
-    assert (summary.n_listed, summary.n_found, summary.n_missing) == (6, 2, 4)
-    reasons = dict(read_quarantine(summary.workspace).select("clip_id", "reason").iter_rows())
-    assert "[frame, 2] where the first clip has" in reasons["b"]
-    assert reasons["c"] == "no embedding file c.npy"
-    assert "not an .npy file of numbers" in reasons["d"]
-    assert reasons["e"] == "expected an array [frame, dim], got [0, 4]"
-
-
-def test_embeddings_with_nan_are_quarantined(tmp_path: Path) -> None:
-    array = np.ones((3, 4), np.float32)
-    array[1, 2] = np.nan
-    np.save(tmp_path / "e.npy", array)
-    summary = imported(tmp_path, LONG, embeddings=tmp_path / "e.npy")
-    assert FrameStore.open(summary.workspace.frames_folder).clip_ids.to_list() == ["a", "c"]
-
-
-def test_embeddings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "e.npy", np.ones((2, 4)))
-    with pytest.raises(EarmarkError, match="embeddings of 2 clips, the dataset 3"):
-        imported(tmp_path, LONG, embeddings=tmp_path / "e.npy")
-    (tmp_path / "none").mkdir()
-    with pytest.raises(EarmarkError, match="not one of the 3 clips has a usable embedding"):
-        imported(tmp_path, LONG, embeddings=tmp_path / "none")
-    with pytest.raises(EarmarkError, match="no such file or folder"):
-        imported(tmp_path, LONG, embeddings=tmp_path / "nowhere")

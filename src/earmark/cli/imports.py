@@ -75,8 +75,8 @@ def import_table(
     """Bring in any dataset given as tables; guessed columns are shown."""
     from typing import cast
 
-    from earmark.datasets import table
-    from earmark.datasets.table_forms import Zeros
+    from earmark.datasets.own_tables import table
+    from earmark.datasets.own_tables.forms import Zeros
     from earmark.runs.progress import Display
 
     pairs = (pair.partition("=") for pair in column or [])

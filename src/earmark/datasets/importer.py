@@ -48,7 +48,7 @@ IMPORTERS: tuple[Importer, ...] = (
     ),
     Importer(
         "table",
-        "earmark.datasets.table:import_table",
+        "earmark.datasets.own_tables.table:import_table",
         "a table of labels, and one of clips where the labels do not say it all",
         "Bring in any dataset given as tables; guessed columns are shown.",
     ),

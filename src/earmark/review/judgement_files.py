@@ -18,7 +18,7 @@ from uuid import UUID, uuid5
 import polars as pl
 from pydantic import ValidationError
 
-from earmark.datasets.label_studio import annotations_of, read_tasks
+from earmark.datasets.own_tables.label_studio import annotations_of, read_tasks
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, nearest
 from earmark.review.judgements import ANSWERS, JUDGEMENT_SCHEMA, Answer, Judgement

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from earmark.datasets.synthetic import sound_sources
 from earmark.datasets.synthetic.hiding import hide
+from earmark.datasets.synthetic.waveforms import noise
 from earmark.datasets.workspace import AUDIO_FOLDER, CLIP_SCHEMA, Workspace, write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import NOT_PRESENT, PRESENT, LabelSet
@@ -231,9 +232,7 @@ def _draw_event(rng: np.random.Generator, column: int, params: SceneParams) -> _
 
 def _background(rng: np.random.Generator, n_samples: int) -> NDArray[np.float64]:
     """Return noise of a random colour and level."""
-    waveform = sound_sources.noise(
-        rng, n_samples, SAMPLE_RATE_HZ, power_slope=rng.choice(NOISE_SLOPES)
-    )
+    waveform = noise(rng, n_samples, SAMPLE_RATE_HZ, power_slope=rng.choice(NOISE_SLOPES))
     rms: float = 10 ** (rng.uniform(*BACKGROUND_DB) / 20)
     return waveform * (rms / float(np.sqrt(np.mean(waveform**2))))
 

@@ -1,6 +1,7 @@
 """Any dataset given as tables: CSV, TSV, Parquet, or Label Studio's JSON.
 
-One table of labels, or a table of clips beside it, in any of the forms of ``forms``. The summary
+One table of labels, or a table of clips beside it, in any of the forms of
+:mod:`earmark.datasets.own_tables.forms`. The summary
 says which column was taken for what. Only what somebody said becomes explicit: a multi-hot 0
 usually means that nobody said anything, so it is implicit unless ``zeros="absent"``.
 """
@@ -17,8 +18,7 @@ import polars as pl
 from earmark.datasets.audio_files import AUDIO_SUFFIXES, find_audio
 from earmark.datasets.embeddings import write_embeddings
 from earmark.datasets.importer import ImportSummary
-from earmark.datasets.label_studio import read_label_studio
-from earmark.datasets.table_forms import (
+from earmark.datasets.own_tables.forms import (
     CLIP_ROLES,
     LABEL_ROLES,
     FormedLabels,
@@ -29,6 +29,7 @@ from earmark.datasets.table_forms import (
     form_labels,
     guess_columns,
 )
+from earmark.datasets.own_tables.label_studio import read_label_studio
 from earmark.datasets.workspace import CLIP_SCHEMA, SPLITS, write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet

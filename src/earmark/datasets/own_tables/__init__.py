@@ -1,0 +1,1 @@
+"""Any dataset given as tables of its owner, or as an export of Label Studio."""

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from earmark.audio.frame_store import FrameStore
+from earmark.datasets.quarantine import read_quarantine
+from earmark.errors import EarmarkError
+from own_tables import LONG, imported
+
+
+@pytest.mark.parametrize("shape", [(3, 8), (3, 5, 8)])
+def test_one_array_of_embeddings(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(0).random(shape)
+    np.save(tmp_path / "e.npy", array)
+    summary = imported(tmp_path, LONG, embeddings=tmp_path / "e.npy")
+    store = FrameStore.open(summary.workspace.frames_folder)
+    assert store.clip_ids.to_list() == ["a", "b", "c"]
+    assert store.meta.dtype == "float32"
+    assert store.frames(1) == pytest.approx(array[1].reshape(-1, 8), rel=1e-6)
+    assert (summary.n_found, summary.n_missing) == (3, 0)
+
+
+def test_a_folder_of_embeddings_quarantines_what_cannot_be_used(tmp_path: Path) -> None:
+    folder = tmp_path / "e"
+    folder.mkdir()
+    good = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    faulty = {"b": good[:, :2], "d": np.array([{}], dtype=object), "e": good[:0]}
+    for name, array in {"a": good, "f": good[0], **faulty}.items():
+        np.save(folder / f"{name}.npy", array)
+    labels = "clip_id,label\n" + "".join(f"{name},dog\n" for name in "abcdef")
+    summary = imported(tmp_path, labels, None, embeddings=folder)
+    store = FrameStore.open(summary.workspace.frames_folder)
+    assert store.clip_ids.to_list() == ["a", "f"]
+    assert store.n_frames.tolist() == [3, 1]
+    assert (summary.n_listed, summary.n_found, summary.n_missing) == (6, 2, 4)
+    reasons = dict(read_quarantine(summary.workspace).select("clip_id", "reason").iter_rows())
+    assert "[frame, 2] where the first clip has" in reasons["b"]
+    assert reasons["c"] == "no embedding file c.npy"
+    assert "not an .npy file of numbers" in reasons["d"]
+    assert reasons["e"] == "expected an array [frame, dim], got [0, 4]"
+
+
+def test_embeddings_with_nan_are_quarantined(tmp_path: Path) -> None:
+    array = np.ones((3, 4), np.float32)
+    array[1, 2] = np.nan
+    np.save(tmp_path / "e.npy", array)
+    summary = imported(tmp_path, LONG, embeddings=tmp_path / "e.npy")
+    assert FrameStore.open(summary.workspace.frames_folder).clip_ids.to_list() == ["a", "c"]
+
+
+def test_embeddings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "e.npy", np.ones((2, 4)))
+    with pytest.raises(EarmarkError, match="embeddings of 2 clips, the dataset 3"):
+        imported(tmp_path, LONG, embeddings=tmp_path / "e.npy")
+    (tmp_path / "none").mkdir()
+    with pytest.raises(EarmarkError, match="not one of the 3 clips has a usable embedding"):
+        imported(tmp_path, LONG, embeddings=tmp_path / "none")
+    with pytest.raises(EarmarkError, match="no such file or folder"):
+        imported(tmp_path, LONG, embeddings=tmp_path / "nowhere")
