@@ -7,74 +7,21 @@ segments; its source is the video. The lists name positives only: every other la
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
-from earmark.datasets.audio_files import walk_files
-from earmark.datasets.workspace import CLIP_SCHEMA, Split
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.labels.splits import assign
 from earmark.runs.artefacts import read_json, read_table
-
-SEGMENT_FILES: dict[str, Split] = {
-    "eval_segments.csv": "eval",
-    "balanced_train_segments.csv": "train",
-    "unbalanced_train_segments.csv": "train",
-}
-"""Lists of segments and their splits; the first that lists a clip keeps it, so eval stays clean."""
 
 CLASSES_FILE, ONTOLOGY_FILE = "class_labels_indices.csv", "ontology.json"
 
 VIDEO_ID, NUMBER = "[A-Za-z0-9_-]{11}", r"[0-9]+(?:\.[0-9]*)?"
 """Regular expressions of a video's id and of a time."""
 
-_LISTED = ("clip_id", "start_seconds", "end_seconds", "split", "source")
 _LINE = rf'^\s*"?({VIDEO_ID})"?\s*,\s*"?({NUMBER})"?\s*,\s*"?({NUMBER})"?\s*,(.*)$'
 _HEADER = r"(?i)^\s*(?:#\s|#[^,]*$|.*start)"
-
-
-@dataclass(frozen=True)
-class OfficialFiles:
-    """Where AudioSet's label files lie."""
-
-    segments: dict[str, Path]
-    classes: Path
-    ontology: Path | None
-
-
-@dataclass(frozen=True)
-class Listing:
-    """What the lists of segments say.
-
-    ``clips``: clip_id, start_seconds, end_seconds, split, source; ``positives``: clip_id, class_id.
-    """
-
-    clips: pl.DataFrame
-    positives: pl.DataFrame
-    notes: tuple[str, ...]
-
-
-def find_official(root: Path, skip: Path | None = None) -> OfficialFiles:
-    """Find the label files anywhere under a folder; the first in the order of paths counts."""
-    if not root.exists():
-        raise EarmarkError(f"{root}: no such folder")
-    wanted = {*SEGMENT_FILES, CLASSES_FILE, ONTOLOGY_FILE}
-    found: dict[str, Path] = {}
-    for path in map(Path, walk_files(root, skip)):
-        if path.name in wanted:
-            found.setdefault(path.name, path)
-    if CLASSES_FILE not in found:
-        raise EarmarkError(
-            f"{root}: {CLASSES_FILE} is not in it; it names AudioSet's classes and comes with the "
-            "segments at research.google.com/audioset/download.html"
-        )
-    segments = {name: found[name] for name in SEGMENT_FILES if name in found}
-    return OfficialFiles(segments, found[CLASSES_FILE], found.get(ONTOLOGY_FILE))
 
 
 def read_classes(path: Path) -> pl.DataFrame:
@@ -117,13 +64,6 @@ def read_ontology(classes: pl.DataFrame, path: Path | None) -> Ontology:
     return Ontology(mids, parents, names, definitions)
 
 
-def ontology_notes(files: OfficialFiles) -> tuple[str, ...]:
-    """Say so where there is no ontology."""
-    if files.ontology is not None:
-        return ()
-    return (f"no {ONTOLOGY_FILE}: the classes have no parents and no definitions",)
-
-
 def read_segments(path: Path) -> pl.DataFrame:
     """Read a list of segments: clip_id, source, start_seconds, end_seconds, class_ids (a list).
 
@@ -147,59 +87,14 @@ def read_segments(path: Path) -> pl.DataFrame:
     ).drop_nulls("source")
     _check_times(segments, path)
     return segments.select(
-        segment_id().alias("clip_id"), "source", "start_seconds", "end_seconds", "class_ids"
+        _segment_id().alias("clip_id"), "source", "start_seconds", "end_seconds", "class_ids"
     )
 
 
-def segment_id() -> pl.Expr:
+def _segment_id() -> pl.Expr:
     """Return the clip's name from the columns ``source`` and ``start_seconds``."""
     milliseconds = (pl.col("start_seconds") * 1_000).round().cast(pl.Int64)
     return pl.format("{}_{}", pl.col("source"), milliseconds)
-
-
-def read_listing(files: OfficialFiles, ontology: Ontology) -> Listing:
-    """Read all lists of segments; what is listed twice or names no class is left out and noted."""
-    if not files.segments:
-        clips = pl.DataFrame(schema={name: CLIP_SCHEMA[name] for name in _LISTED})
-        return Listing(clips, clips.select("clip_id", class_id="clip_id"), ())
-    segments = pl.concat(
-        read_segments(path).with_columns(split=pl.lit(SEGMENT_FILES[name]))
-        for name, path in files.segments.items()
-    )
-    unique = segments.unique("clip_id", keep="first", maintain_order=True)
-    notes = []
-    if len(unique) < len(segments):
-        notes.append(f"{len(segments) - len(unique):,} segments are listed twice: the first counts")
-    # One clip, one row per class; repetitions within a line are harmless.
-    named = unique.select("clip_id", class_id=pl.col("class_ids").list.unique(maintain_order=True))
-    named = named.explode("class_id").filter(pl.col("class_id") != "")
-    positives = named.filter(pl.col("class_id").is_in(ontology.class_ids))
-    unknown = named.filter(~pl.col("class_id").is_in(ontology.class_ids))["class_id"]
-    if len(positives) == 0:
-        raise EarmarkError(f"not one label in the segments is a class of {files.classes}")
-    notes += left_out("labels of the segments", unknown)
-    return Listing(unique.select(_LISTED), positives, tuple(notes))
-
-
-def take_tune(clips: pl.DataFrame, labels: LabelSet, tune_share: float) -> pl.DataFrame:
-    """Move a share of the training clips to the tune split, whole videos, classes alike."""
-    train = np.flatnonzero((clips["split"] == "train").to_numpy())
-    if tune_share == 0 or len(train) == 0:
-        return clips
-    shares = [1 - tune_share, tune_share]
-    part = assign(labels.select(train), clips["source"].gather(train), shares)
-    return clips.with_columns(clips["split"].clone().scatter(train[part == 1], "tune"))
-
-
-def left_out(what: str, unknown: pl.Series) -> list[str]:
-    """Return a note that names unknown classes, most frequent first; none where there are none."""
-    if len(unknown) == 0:
-        return []
-    names = unknown.value_counts(sort=True)[unknown.name].to_list()
-    return [
-        f"{len(unknown):,} {what} left out: {len(names):,} classes are not in {CLASSES_FILE} "
-        f"({', '.join(names[:3])})"
-    ]
 
 
 def _parents_with_columns(

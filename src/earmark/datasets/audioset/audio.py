@@ -19,22 +19,19 @@ from pathlib import Path
 import polars as pl
 
 from earmark.datasets.audio_files import duration_seconds, find_audio
-from earmark.datasets.importer import ImportSummary
-from earmark.datasets.workspace import write_dataset
-from earmark.errors import EarmarkError, nearest
-from earmark.labels.audioset_format import (
-    NUMBER,
+from earmark.datasets.audioset.lists import (
     SEGMENT_FILES,
-    VIDEO_ID,
     Listing,
     find_official,
     left_out,
     ontology_notes,
-    read_classes,
     read_listing,
-    read_ontology,
     take_tune,
 )
+from earmark.datasets.importer import ImportSummary
+from earmark.datasets.workspace import write_dataset
+from earmark.errors import EarmarkError, nearest
+from earmark.labels.audioset_format import NUMBER, VIDEO_ID, read_classes, read_ontology
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.labels.splits import TUNE_SHARE

@@ -24,20 +24,19 @@ from numpy.typing import NDArray
 
 from earmark.audio.frame_store import write_store
 from earmark.datasets.audio_files import TAR_SUFFIXES, DamagedArchive, read_tar, walk_files
+from earmark.datasets.audioset.lists import (
+    Listing,
+    find_official,
+    ontology_notes,
+    read_listing,
+    take_tune,
+)
 from earmark.datasets.audioset.tfrecord import Damage, Record, is_intact, read_records
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.quarantine import QUARANTINE_SCHEMA, write_quarantine
 from earmark.datasets.workspace import Split, Workspace, write_dataset
 from earmark.errors import EarmarkError
-from earmark.labels.audioset_format import (
-    Listing,
-    find_official,
-    ontology_notes,
-    read_classes,
-    read_listing,
-    read_ontology,
-    take_tune,
-)
+from earmark.labels.audioset_format import read_classes, read_ontology
 from earmark.labels.label_set import LabelSet
 from earmark.labels.splits import TUNE_SHARE
 from earmark.runs.progress import SILENT, Meter, Progress

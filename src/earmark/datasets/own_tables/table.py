@@ -1,9 +1,9 @@
 """Any dataset given as tables: CSV, TSV, Parquet, or Label Studio's JSON.
 
 One table of labels, or a table of clips beside it, in any of the forms of
-:mod:`earmark.datasets.own_tables.forms`. The summary
-says which column was taken for what. Only what somebody said becomes explicit: a multi-hot 0
-usually means that nobody said anything, so it is implicit unless ``zeros="absent"``.
+:mod:`earmark.datasets.own_tables.forms`. The summary says which column was taken for what. Only
+what somebody said becomes explicit: a multi-hot 0 usually means that nobody said anything, so it
+is implicit unless ``zeros="absent"``.
 """
 
 from __future__ import annotations
