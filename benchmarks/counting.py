@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from earmark.datasets.synthetic.hiding import hide
-from earmark.flags.counts import estimate_missing
+from earmark.flags.counts import count_missing
 from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import HidingParams
@@ -131,7 +131,7 @@ def mean_of_positives(positives: NDArray[np.floating], implicit: NDArray[np.floa
 
 def judge(setting: Setting, world: World) -> tuple[list[dict[str, object]], pl.DataFrame]:
     """Return one row per estimable class, and chances with their truth, summed by decile."""
-    counts = estimate_missing(world.labels, world.logits)
+    counts = count_missing(world.labels, world.logits)
     states = world.states
     rows = []
     for column, row in enumerate(counts.table.to_dicts()):
@@ -155,7 +155,7 @@ def judge(setting: Setting, world: World) -> tuple[list[dict[str, object]], pl.D
             }
         )
     clips, columns = np.nonzero(states == IMPLICIT)
-    chances = counts.chance(columns, world.logits[clips, columns])
+    chances = counts.chances.at(columns, world.logits[clips, columns])
     decile = np.digitize(chances, DECILES[1:-1])
     table = pl.DataFrame(
         {"decile": decile, "chance": chances, "truth": world.is_missing[clips, columns]}

@@ -39,7 +39,8 @@ from sklearn.isotonic import IsotonicRegression
 
 from earmark.datasets.synthetic.hiding import hide, recalls
 from earmark.flags.counts import count_missing
-from earmark.flags.flag import flag, n_discarded
+from earmark.flags.flag import flag
+from earmark.flags.thresholds import n_discarded
 from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import HidingParams
@@ -225,7 +226,7 @@ def positives_level(world: World, name: str) -> NDArray[np.float64]:
 
 def by_count(world: World) -> Keys:
     """Take from every class in step with its estimated number of missing labels."""
-    estimates = count_missing(world.labels, world.logits)["n_missing"].fill_null(0).to_numpy()
+    estimates = count_missing(world.labels, world.logits).table["n_missing"].fill_null(0).to_numpy()
     return (-world.ranks / np.maximum(estimates, 1e-3),)
 
 

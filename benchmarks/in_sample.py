@@ -28,9 +28,10 @@ import torch
 from numpy.typing import NDArray
 
 from earmark.datasets.synthetic.hiding import hide
-from earmark.flags.counts import MIN_POSITIVES, MOST_TILT, tilts_of_missing
-from earmark.flags.flag import IN_SAMPLE_RATIO, in_sample_warning
+from earmark.flags.counts import MOST_TILT
 from earmark.flags.histograms import score_histograms
+from earmark.flags.in_sample import IN_SAMPLE_RATIO, in_sample_warning, tilts_of_missing
+from earmark.flags.mixture import MIN_POSITIVES
 from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import HidingParams

@@ -43,12 +43,13 @@ from earmark.datasets.synthetic.hiding import hide
 from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
 from earmark.experiments.strategies import BASELINE, parse_strategy
 from earmark.experiments.students import Student, combine, student_scores, train_students
-from earmark.flags.flag import thresholds
+from earmark.flags.judged import judge_flags
+from earmark.flags.thresholds import thresholds
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.losses import ignored
 from earmark.metrics import lwlrap
-from earmark.metrics.evaluation import evaluate, judge_flags
+from earmark.metrics.evaluation import evaluate
 from earmark.metrics.prior_offsets import apply_offset, fit_prior_offset, smoothed_priors
 from earmark.report.figures import write_figure
 from earmark.runs.artefacts import read_json, write_json

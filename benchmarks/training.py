@@ -40,7 +40,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from earmark.audio.frame_store import FrameStore, write_store
-from earmark.flags.flag import thresholds
+from earmark.flags.thresholds import thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.losses import Moment, normalised, norms
 from earmark.networks.architectures import MOBILENET_V1_ROWS, MOBILENET_V1_STEM, build_model

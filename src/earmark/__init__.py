@@ -87,7 +87,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from earmark import losses, metrics
     from earmark.errors import EarmarkError, EarmarkWarning
-    from earmark.flags.flag import Thresholds, flag, thresholds
+    from earmark.flags.counts import count_missing
+    from earmark.flags.flag import flag
+    from earmark.flags.thresholds import Thresholds, thresholds
     from earmark.labels.label_set import LabelSet
     from earmark.losses import ignored
     from earmark.metrics.evaluation import evaluate
@@ -101,6 +103,7 @@ __all__ = [
     "EarmarkWarning",
     "LabelSet",
     "Thresholds",
+    "count_missing",
     "evaluate",
     "flag",
     "ignored",
@@ -114,11 +117,12 @@ _HOMES = {
     "EarmarkError": "errors",
     "EarmarkWarning": "errors",
     "LabelSet": "labels.label_set",
-    "Thresholds": "flags.flag",
+    "Thresholds": "flags.thresholds",
+    "count_missing": "flags.counts",
     "evaluate": "metrics.evaluation",
     "flag": "flags.flag",
     "ignored": "losses",
-    "thresholds": "flags.flag",
+    "thresholds": "flags.thresholds",
 }
 
 

@@ -13,7 +13,7 @@ from earmark.experiments.marks import METRICS, Basis, bases, find_bases, mark_st
 from earmark.experiments.strategies import parse_strategy
 from earmark.experiments.students import Student, TrainSet, student_scores, students, train_students
 from earmark.experiments.sweep import run_sweep
-from earmark.flags.flag import thresholds
+from earmark.flags.thresholds import thresholds
 from earmark.losses import ignored
 from earmark.metrics.evaluation import evaluate
 from earmark.review.relabel import relabel, write_relabelled

@@ -4,7 +4,7 @@ import pytest
 
 from earmark.errors import EarmarkError
 from earmark.experiments.strategies import BASELINE, parse_strategy
-from earmark.flags.flag import POLICIES
+from earmark.flags.policies import POLICIES
 from earmark.training.rivals import LOSSES
 
 PERCENTS = [0, 0.5, 2]

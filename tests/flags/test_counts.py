@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, chi2
 
-from earmark.flags.counts import count_missing, estimate_missing, tilts_of_missing
+from earmark.flags.counts import count_missing
 from earmark.flags.histograms import score_histograms
+from earmark.flags.in_sample import tilts_of_missing
 from earmark.labels.label_set import LabelSet
 from earmark.scores.top_scores import top_scores
 
@@ -26,7 +27,7 @@ def hidden(
 
 
 def only_row(states: np.ndarray, scores: np.ndarray) -> dict[str, object]:
-    found = count_missing(LabelSet.from_dense(states[:, None]), scores[:, None])
+    found = count_missing(LabelSet.from_dense(states[:, None]), scores[:, None]).table
     return found.row(0, named=True)
 
 
@@ -88,7 +89,7 @@ class TestCountMissing:
         states = np.zeros((n_implicit + 40, 1), np.int8)
         states[:40] = 1
         scores = np.random.default_rng(0).normal(size=states.shape)
-        found = count_missing(LabelSet.from_dense(states), scores)
+        found = count_missing(LabelSet.from_dense(states), scores).table
         assert 0 <= found["low"][0] <= found["n_missing"][0] <= found["high"][0]
 
     def test_nothing_missing(self) -> None:
@@ -104,7 +105,7 @@ class TestCountMissing:
         states[:100, 2] = 1
         scores = rng.normal(size=states.shape)
         scores[:, 2] = np.nan
-        found = count_missing(LabelSet.from_dense(states), scores)
+        found = count_missing(LabelSet.from_dense(states), scores).table
         assert found["reason"].to_list() == [
             "fewer than 30 explicit positives",
             "fewer than 30 implicit labels",
@@ -124,9 +125,9 @@ class TestCountMissing:
         asked = rng.random(40_000) < 0.5
         states = np.where(asked & truth, 1, 0).astype(np.int8)[:, None]
         n_missing = (truth & ~asked).sum()
-        blind = count_missing(LabelSet.from_dense(states), scores)["n_missing"][0]
+        blind = count_missing(LabelSet.from_dense(states), scores).table["n_missing"][0]
         states[asked & is_alike] = -1
-        told = count_missing(LabelSet.from_dense(states), scores)
+        told = count_missing(LabelSet.from_dense(states), scores).table
         assert blind > 2 * n_missing
         assert told["n_missing"][0] == pytest.approx(n_missing, rel=0.25)
         assert told["method"][0] == "negatives"
@@ -138,19 +139,20 @@ class TestCountMissing:
     def test_classes_do_not_change_one_another(self) -> None:
         one, other = hidden(0.05, 3.0, 0.5, 10_000), hidden(0.02, 4.0, 0.3, 10_000, seed=1)
         states, scores = (np.stack([one[i], other[i]], axis=1) for i in (0, 1))
-        both = count_missing(LabelSet.from_dense(states), scores)
+        both = count_missing(LabelSet.from_dense(states), scores).table
         for row, alone in zip(both.rows(named=True), (one, other), strict=True):
             assert row["n_missing"] == pytest.approx(only_row(*alone[:2])["n_missing"], rel=0.02)
 
     def test_scale_of_the_scores_does_not_matter(self) -> None:
         states, scores, _ = hidden(0.05, 3.0, 0.5)
         labels = LabelSet.from_dense(states[:, None])
-        plain, scaled = (count_missing(labels, s[:, None]) for s in (scores, 8 * scores + 32))
+        plain, scaled = (count_missing(labels, s[:, None]).table for s in (scores, 8 * scores + 32))
         assert scaled["n_missing"][0] == pytest.approx(plain["n_missing"][0], rel=1e-3)
 
     def test_empty(self) -> None:
-        assert len(count_missing(LabelSet.from_dense(np.zeros((5, 0), int)), np.zeros((5, 0)))) == 0
-        found = count_missing(LabelSet.from_dense(np.zeros((0, 2), int)), np.zeros((0, 2)))
+        none = count_missing(LabelSet.from_dense(np.zeros((5, 0), int)), np.zeros((5, 0)))
+        assert len(none.table) == 0
+        found = count_missing(LabelSet.from_dense(np.zeros((0, 2), int)), np.zeros((0, 2))).table
         assert found["n_missing"].null_count() == 2
 
 
@@ -175,26 +177,27 @@ def test_summary_of_an_earlier_pass_can_be_used() -> None:
     states, scores, n_missing = hidden(0.02, 4.0, 0.5)
     labels = LabelSet.from_dense(states[:, None])
     summary = top_scores(labels, scores[:, None], np.array([[600]]))
-    found = estimate_missing(labels, scores[:, None], summary=summary)
+    found = count_missing(labels, scores[:, None], summary=summary)
     assert found.table["n_missing"][0] == pytest.approx(n_missing, rel=0.25)
 
 
 class TestChance:
     def test_rises_and_adds_up_to_the_count(self) -> None:
         states, scores, n_missing = hidden(0.05, 3.5, 0.5)
-        found = estimate_missing(LabelSet.from_dense(states[:, None]), scores[:, None])
+        found = count_missing(LabelSet.from_dense(states[:, None]), scores[:, None])
         implicit = np.sort(scores[states == 0])
-        chances = found.chance(np.zeros(len(implicit), int), implicit)
+        chances = found.chances.at(np.zeros(len(implicit), int), implicit)
         assert (np.diff(chances) >= 0).all()
         assert 0 <= chances.min() <= chances.max() <= 1
         assert chances.sum() == pytest.approx(n_missing, rel=0.15)
 
     def test_score_at_inverts_chance(self) -> None:
         states, scores, _ = hidden(0.05, 3.5, 0.5)
-        found = estimate_missing(LabelSet.from_dense(states[:, None]), scores[:, None])
+        found = count_missing(LabelSet.from_dense(states[:, None]), scores[:, None])
         for chance in (0.1, 0.5, 0.9):
-            assert found.chance(np.array([0]), found.score_at(chance))[0] == pytest.approx(chance)
-        assert found.score_at(1.5).tolist() == [np.inf]
+            reached = found.chances.at(np.array([0]), found.chances.score_at(chance))
+            assert reached[0] == pytest.approx(chance)
+        assert found.chances.score_at(1.5).tolist() == [np.inf]
 
 
 class TestTilts:
@@ -219,6 +222,6 @@ class TestTilts:
 
 def test_table_has_one_row_per_class_in_order() -> None:
     labels = LabelSet.from_dense(np.zeros((3, 2), int), class_ids=["b", "a"])
-    found = count_missing(labels, np.zeros((3, 2)))
+    found = count_missing(labels, np.zeros((3, 2))).table
     assert found["class_id"].to_list() == ["b", "a"]
     assert found["n_implicit"].dtype == pl.Int64

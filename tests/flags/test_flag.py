@@ -12,16 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from earmark.errors import EarmarkError
-from earmark.flags.counts import score_histograms
-from earmark.flags.flag import (
-    POLICIES,
-    flag,
-    in_sample_warning,
-    n_discarded,
-    survey,
-    suspicious_positives,
-    thresholds,
-)
+from earmark.flags.flag import flag, survey, suspicious_positives
+from earmark.flags.histograms import score_histograms
+from earmark.flags.in_sample import in_sample_warning
+from earmark.flags.policies import POLICIES
+from earmark.flags.thresholds import n_discarded, thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.losses import ignored

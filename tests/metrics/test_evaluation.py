@@ -5,10 +5,8 @@ import pytest
 
 from earmark import metrics
 from earmark.errors import EarmarkError
-from earmark.flags.flag import thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.metrics import evaluation
-from earmark.metrics.evaluation import judge_flags
 from earmark.metrics.intervals import interval, resample_weights
 
 
@@ -191,14 +189,3 @@ def test_leaving_out_is_removing_the_labels_from_their_class():
             assert found[name][column] == pytest.approx(alone.per_class[name][0])
     for name, column in (("d_prime_all", "d_prime_all"), ("map", "ap"), ("lwlrap", "lwlrap")):
         assert once[name][0] == pytest.approx(found[column].mean())
-
-
-def test_flags_are_judged_by_the_truth() -> None:
-    labels = LabelSet.from_dense([[0, 1], [0, 0], [0, 0], [-1, 0]])
-    truth = LabelSet.from_dense([[1, 1], [-1, -1], [1, -1], [-1, 1]])
-    logits = np.array([[3.0, 9.0], [2.0, 1.0], [1.0, 0.0], [9.0, 2.0]], np.float32)
-    found = thresholds(labels, logits, [0, 34, 67])  # one, then two flags in each class
-    judged = judge_flags(labels, truth, logits, found)
-    assert judged["n_missing"].to_list() == [3, 3, 3]
-    assert judged["n_flags"].to_list() == [0, 2, 4]
-    assert judged["n_right"].to_list() == [0, 2, 2]

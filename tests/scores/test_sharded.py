@@ -7,7 +7,7 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from earmark.errors import EarmarkError
-from earmark.flags.counts import estimate_missing
+from earmark.flags.counts import count_missing
 from earmark.labels.label_set import LabelSet
 from earmark.runs.engine import Engine, LocalEngine
 from earmark.runs.ray import RayEngine
@@ -36,7 +36,7 @@ def assert_same(labels: LabelSet, path: Path, engine: Engine, clips_per_shard: i
         np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
     for own, expected in zip(there.listing(), here.listing(), strict=True):
         np.testing.assert_array_equal(own, expected)
-    counts = [estimate_missing(labels, path, summary).table for summary in (here, there)]
+    counts = [count_missing(labels, path, summary).table for summary in (here, there)]
     assert counts[0].equals(counts[1])
 
 

@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.flags.flag import flag, suspicious_positives, thresholds
+from earmark.flags.flag import flag, suspicious_positives
+from earmark.flags.thresholds import thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.metrics import auc_per_class
 from earmark.report.numerals import rounded

@@ -9,7 +9,8 @@ import soundfile
 
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.flags.flag import flag, thresholds
+from earmark.flags.flag import flag
+from earmark.flags.thresholds import thresholds
 from earmark.networks.onnx_model import ForeignModel
 from earmark.runs.engine import LocalEngine
 from earmark.training import onnx_teacher

@@ -19,7 +19,7 @@ from earmark.datasets.label_versions import CORRECTED, has_corrected, read_label
 from earmark.datasets.readable_clips import readable_clips
 from earmark.datasets.workspace import Split, Workspace
 from earmark.experiments.students import EVALUATED_SPLITS, Student, student_scores
-from earmark.flags.flag import thresholds
+from earmark.flags.thresholds import thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.losses import ignored
 from earmark.metrics import lwlrap, mean_over_classes, resampled_lwlrap_per_class

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from earmark.errors import EarmarkError, nearest
-from earmark.flags.flag import POLICIES
+from earmark.flags.policies import POLICIES
 from earmark.training.rivals import LOSSES
 from earmark.training.treatments import BY_PERCENT, OWN_POLICIES, Treatment
 

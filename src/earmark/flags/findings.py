@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from earmark.errors import first_few
 from earmark.flags.counts import Counts
-from earmark.flags.flag import Survey, in_sample_warning, survey, suspicious_positives
+from earmark.flags.flag import Survey, survey, suspicious_positives
 from earmark.flags.histograms import Histograms
+from earmark.flags.in_sample import in_sample_warning
 from earmark.labels.hierarchy import Implied, find_implied
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.progress import SILENT, Progress
 from earmark.scores.matrix import Chunk, ScoreMatrix, find_unscored
-from earmark.stages.scan_inputs import Inputs
 
 SAMPLE_CLIPS = 1024
 """Clips, spread evenly over all, whose scores show constant classes."""
@@ -46,39 +46,46 @@ class Findings:
 
 
 def find(
-    inputs: Inputs,
+    labels: LabelSet,
+    scores: ScoreMatrix,
+    ontology: Ontology,
     policy: str,
     options: Mapping[str, Any],
     fill_ancestors: bool = False,
     n_wrong_per_class: int = 20,
     progress: Progress = SILENT,
+    *,
+    scores_told: str = "the scores are logits",
+    doubts: Sequence[str] = (),
 ) -> Findings:
-    """Flag, count and list, in two passes over the scores (four with most policies)."""
+    """Flag, count and list, in two passes over the scores (four with most policies).
+
+    ``scores_told`` and ``doubts`` are what is known of the scores, and what is doubtful, from
+    reading them.
+    """
     meter = progress.job("scan", 2, "steps")
-    has_parents = bool(inputs.ontology.parents)
-    implied = find_implied(inputs.labels, inputs.ontology) if has_parents else None
-    labels = implied.fill() if implied is not None and fill_ancestors else inputs.labels
-    chosen = _with_gate(options, inputs.ontology)
-    found = survey(labels, inputs.scores, policy=policy, **chosen)
+    implied = find_implied(labels, ontology) if ontology.parents else None
+    filled = implied.fill() if implied is not None and fill_ancestors else labels
+    found = survey(filled, scores, policy=policy, **_with_gate(options, ontology))
     meter.advance(1, "flagged and counted")
-    explicit = _explicit_of(inputs.labels, labels, found.explicit)
-    wrong = suspicious_positives(inputs.labels, explicit, n_per_class=n_wrong_per_class)
-    is_constant = _constant_classes(inputs.scores)
-    table = class_table(labels, inputs.ontology, found, is_constant)
+    explicit = _explicit_of(labels, filled, found.explicit)
+    wrong = suspicious_positives(labels, explicit, n_per_class=n_wrong_per_class)
+    is_constant = _constant_classes(scores)
+    table = class_table(filled, ontology, found, is_constant)
     warnings = [
-        *inputs.warnings,
-        in_sample_warning(labels, _counts(found).histograms),
-        *_class_warnings(labels, inputs.scores, is_constant),
+        *doubts,
+        in_sample_warning(filled, _counts(found).histograms),
+        *_class_warnings(filled, scores, is_constant),
         *_implied_warnings(implied, fill_ancestors),
     ]
     meter.advance(1, "listed positives and checked")
     return Findings(
         found.thresholds.table(labels.class_ids),
-        _with_names(found.flags.with_columns(pl.col("chance").round(4)), inputs.ontology),
+        _with_names(found.flags.with_columns(pl.col("chance").round(4)), ontology),
         table,
-        _with_names(wrong, inputs.ontology),
+        _with_names(wrong, ontology),
         None if implied is None else implied.table(),
-        _data_told(inputs),
+        f"{_data_told(labels)}; {scores_told}.",
         _policy_told(policy, options),
         _implied_told(implied, fill_ancestors),
         tuple(warning for warning in warnings if warning),
@@ -214,14 +221,11 @@ def _implied_told(implied: Implied | None, is_filled: bool) -> str:
     )
 
 
-def _data_told(inputs: Inputs) -> str:
-    labels = inputs.labels
-    how = "as detected" if inputs.is_detected else "as given"
+def _data_told(labels: LabelSet) -> str:
     return (
         f"{labels.n_clips:,} clips, {labels.n_classes:,} classes, "
         f"{int(labels.n_positives.sum()):,} explicit positives, "
-        f"{int(labels.n_negatives.sum()):,} explicit negatives; "
-        f"the scores are {inputs.scale} ({how})."
+        f"{int(labels.n_negatives.sum()):,} explicit negatives"
     )
 
 

@@ -1,8 +1,7 @@
 """Which implicit labels are suspect: flags, and what else labels and scores tell at once.
 
-The rules are in :mod:`earmark.flags.policies`, the thresholds in :mod:`earmark.flags.thresholds`;
-their public names can be had from here too. :func:`survey` finds all of it in two passes over the
-scores.
+The rules are in :mod:`earmark.flags.policies`, the thresholds in :mod:`earmark.flags.thresholds`.
+:func:`survey` finds all of it in two passes over the scores.
 """
 
 from __future__ import annotations
@@ -16,45 +15,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.flags.counts import (
-    MIN_POSITIVES,
-    MOST_TILT,
-    Counts,
-    estimate_missing,
-    tilts_of_missing,
-)
-from earmark.flags.histograms import Histograms
+from earmark.flags.counts import Counts, count_missing
 from earmark.flags.policies import (
-    POLICIES,
     Choice,
     Evidence,
     check_policy,
     choose,
     percentile_flags,
 )
-from earmark.flags.thresholds import Thresholds, n_discarded, n_largest, thresholds
+from earmark.flags.thresholds import Thresholds, n_discarded, n_largest
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 from earmark.scores.matrix import ScoreMatrix, ScoresLike, open_scores
 from earmark.scores.top_scores import Summary, scores_above, top_scores
-
-__all__ = [
-    "FLAG_SCHEMA",
-    "IN_SAMPLE_RATIO",
-    "POLICIES",
-    "Survey",
-    "Thresholds",
-    "flag",
-    "in_sample_warning",
-    "n_discarded",
-    "survey",
-    "suspicious_positives",
-    "thresholds",
-]
-
-IN_SAMPLE_RATIO = 0.05
-"""Implicit labels per positive, above the positives' median, that make scores look in-sample."""
 
 FLAGS_AT_ONCE = 1 << 20
 """Flags whose chances are worked out at a time."""
@@ -138,7 +112,7 @@ def survey(
     n_listed = percentile_flags(labels, scores, **options) if is_known else 0
     found = top_scores(labels, scores, ranks, n_listed)
     points = Thresholds(tuple(discard_percents), found.values, labels.n_implicit, found.n_greater)
-    counts = estimate_missing(labels, scores, summary=found) if with_chance else None
+    counts = count_missing(labels, scores, summary=found) if with_chance else None
     evidence = Evidence(labels, scores, found, counts)
     choice = choose(policy, evidence, options)
     chosen = found if is_known else _list_chosen(evidence, choice)
@@ -180,7 +154,7 @@ def _chances(
     chances = np.empty(len(columns), np.float32)
     for start in range(0, len(columns), FLAGS_AT_ONCE):
         part = slice(start, start + FLAGS_AT_ONCE)
-        chances[part] = counts.chance(columns[part], logits[part])
+        chances[part] = counts.chances.at(columns[part], logits[part])
     return pl.Series(chances).fill_nan(None)
 
 
@@ -260,32 +234,3 @@ def suspicious_positives(
         }
     )
     return _named(labels, lowest).drop("chance")
-
-
-def in_sample_warning(labels: LabelSet, histograms: Histograms) -> str | None:
-    """Say so if the scores look as if the teacher had been trained on these very labels.
-
-    A teacher that saw the missing labels as negatives has pushed their scores down. Of the classes
-    with at least 30 positives, half then have under a twentieth as many implicit labels as
-    positives above the positives' median, if the teacher has learnt the labels by heart; or half
-    show missing labels more than one standard deviation below the positives, on the way there.
-    ``histograms`` are those of the counts (``survey(...).counts``). None without such a class.
-    """
-    large = histograms.of(labels.n_positives >= MIN_POSITIVES)
-    ratios = large.implicit_per_positive(0.5)
-    if not len(ratios):
-        return None
-    if np.median(ratios) < IN_SAMPLE_RATIO:
-        return (
-            f"in half of the classes fewer than {IN_SAMPLE_RATIO:.0%} as many implicit labels as "
-            "positives score above the positives' median: either hardly a label is missing, or the "
-            "teacher was trained on these labels and hides what is missing; score out of fold"
-        )
-    tilts = tilts_of_missing(large)
-    if len(tilts) and np.median(tilts) > MOST_TILT:
-        return (
-            f"in half of the classes missing labels score more than {MOST_TILT:g} standard "
-            "deviations below the positives: either labels are missing where the sound is faint, "
-            "or the teacher was trained on these labels and pushed them down; score out of fold"
-        )
-    return None

@@ -26,6 +26,14 @@ from scipy.ndimage import gaussian_filter1d
 
 from earmark.flags.histograms import N_BINS, Histograms, Matrix, moments, quantile_bins, tail_shares
 
+MIN_POSITIVES = 30
+"""Explicit positives, and implicit labels, below which a class is not estimable."""
+
+EXPECTED_PER_POSITIVE, EXPECTED_SD = 0.6, 1.0
+"""Missing labels per positive before the scores are seen, and the sd of its logarithm.
+
+A nominator that finds 30 to 95 % of the sounds leaves 2.3 to 0.05."""
+
 BEND = 0.3
 """How much the negatives' log density may bend: sd of its third derivative, in sds of scores."""
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from earmark.errors import EarmarkError
-from earmark.flags.counts import Counts, estimate_missing
+from earmark.flags.counts import Counts, count_missing
 from earmark.flags.thresholds import n_largest
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
@@ -42,7 +42,7 @@ class Evidence:
     @cached_property
     def counts(self) -> Counts:
         """Numbers and chances of missing labels."""
-        return self.known_counts or estimate_missing(self.labels, self.scores, summary=self.summary)
+        return self.known_counts or count_missing(self.labels, self.scores, summary=self.summary)
 
     @property
     def positives(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -107,17 +107,17 @@ def _count(evidence: Evidence) -> Choice:
 
 def _precision(evidence: Evidence, target: float = 0.5) -> Choice:
     _check_share("target", target)
-    return Choice(limits=evidence.counts.score_at(target), counts=evidence.counts)
+    return Choice(limits=evidence.counts.chances.score_at(target), counts=evidence.counts)
 
 
 def _budget(evidence: Evidence, n_flags: int, balance: float = 0.0) -> Choice:
     if n_flags < 0 or balance < 0:
         raise EarmarkError(f"n_flags and balance must not be negative, got {n_flags} and {balance}")
     counts = evidence.counts
-    n_expected = counts.n_expected
+    n_expected = counts.chances.n_expected
     # A label found adds 1 / all missing to recall, and 1 / the class's to the mean over classes.
     weights = 1 + balance * n_expected.mean() / np.maximum(n_expected, 1)
-    limits = counts.score_at(counts.chance_of_best(n_flags, weights))
+    limits = counts.chances.score_at(counts.chances.of_best(n_flags, weights))
     return Choice(limits=limits, n_most=n_flags, weights=weights, counts=counts)
 
 

@@ -19,9 +19,7 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from earmark.errors import EarmarkError
-from earmark.flags.flag import Thresholds
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
-from earmark.losses import ignored
 from earmark.metrics.lwlrap import (
     lwlrap_label_weighted,
     lwlrap_per_class,
@@ -123,30 +121,6 @@ def bootstrap(
         "map": every.average_precision,
     }
     return {name: mean_over_classes(per_class[name]) for name in BOOTSTRAP_METRICS}
-
-
-def judge_flags(
-    labels: LabelSet, truth: LabelSet, logits: NDArray[np.float32], found: Thresholds
-) -> pl.DataFrame:
-    """Count the flags of each operating point that are missing labels, by the known truth.
-
-    ``logits`` [clip, class] are the teacher's. Returns discard_percent, n_flags, n_right (missing
-    labels) and n_missing (all of them); the other flags are decoys.
-    """
-    states = labels.states()
-    is_missing = (states == 0) & (truth.states() > 0)
-    rows = []
-    for percent, row in zip(found.discard_percents, found.values, strict=True):
-        is_flagged = ignored(states, logits, row)
-        rows.append(
-            {
-                "discard_percent": float(percent),
-                "n_flags": int(is_flagged.sum()),
-                "n_right": int((is_flagged & is_missing).sum()),
-                "n_missing": int(is_missing.sum()),
-            }
-        )
-    return pl.DataFrame(rows)
 
 
 @dataclass(frozen=True)

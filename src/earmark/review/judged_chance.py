@@ -14,7 +14,8 @@ from scipy.optimize import isotonic_regression
 
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.flags.flag import FLAG_SCHEMA, flag, thresholds
+from earmark.flags.flag import FLAG_SCHEMA, flag
+from earmark.flags.thresholds import thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.review.flag_precision import tally
 from earmark.review.judgements import JudgementStore

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.flags.flag import thresholds
+from earmark.flags.thresholds import thresholds
 from earmark.labels.label_set import IMPLICIT, LabelSet
 from earmark.scores.matrix import CHUNK_SCORES, ScoreMatrix
 

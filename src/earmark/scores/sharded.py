@@ -4,7 +4,7 @@ What a pass finds in a shard is a value that merges with the other shards', so t
 and counts are those of one machine, exactly:
 
     summary = top_scores(labels, "logits.npy", ranks, passes=sharded_passes(RayEngine()))
-    counts = estimate_missing(labels, "logits.npy", summary)
+    counts = count_missing(labels, "logits.npy", summary)
 """
 
 from __future__ import annotations

@@ -24,9 +24,10 @@ from earmark.datasets.synthetic import scenes
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.experiments.sweep import SweepResults, is_swept, read_sweep, run_sweep
-from earmark.flags.flag import Thresholds, flag, survey, thresholds
+from earmark.flags.flag import flag, survey
+from earmark.flags.judged import judge_flags
+from earmark.flags.thresholds import Thresholds, thresholds
 from earmark.labels.label_set import LabelSet
-from earmark.metrics.evaluation import judge_flags
 from earmark.report.contents import HeardFlag, ReportContents
 from earmark.report.page import write_report
 from earmark.report.results import class_summary

@@ -102,7 +102,18 @@ def scan(
     _check_request(out, policy, options, ontology is not None, fill_ancestors)
     with _scratch_beside(out) as scratch:
         inputs = read_inputs(files, scale, scratch, progress)
-        findings = find(inputs, policy, options, fill_ancestors, n_wrong_per_class, progress)
+        findings = find(
+            inputs.labels,
+            inputs.scores,
+            inputs.ontology,
+            policy,
+            options,
+            fill_ancestors,
+            n_wrong_per_class,
+            progress,
+            scores_told=inputs.scores_told,
+            doubts=inputs.warnings,
+        )
         chosen = {"scale": scale, "policy": policy, "fill_ancestors": fill_ancestors, **options}
         write_findings(scratch / "found", findings, _provenance(files, inputs, chosen))
         _put_in_place(scratch / "found", out)

@@ -70,6 +70,11 @@ class Inputs:
     is_detected: bool
     warnings: tuple[str, ...]
 
+    @property
+    def scores_told(self) -> str:
+        """What the scores are, in words."""
+        return f"the scores are {self.scale} ({'as detected' if self.is_detected else 'as given'})"
+
 
 def read_inputs(
     files: InputFiles,

@@ -22,7 +22,8 @@ from scipy.special import expit
 from torch import Tensor
 
 from earmark.errors import EarmarkError
-from earmark.flags.flag import flag, thresholds
+from earmark.flags.flag import flag
+from earmark.flags.thresholds import thresholds
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.losses import Moment, Targets, kept, suspect_scores

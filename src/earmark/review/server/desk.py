@@ -288,7 +288,7 @@ class Desk:
     @cached_property
     def _missing(self) -> pl.DataFrame:
         labels = scored_labels(self.scores, self.workspace.labels)
-        counted = count_missing(labels, self.scores.logits)
+        counted = count_missing(labels, self.scores.logits).table
         return counted.select("class_id", "n_missing", missing_low="low", missing_high="high")
 
     def _class_row(self, row: dict[str, Any]) -> dict[str, Any]:
