@@ -10,12 +10,33 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterable
+import importlib.util
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 _N_NAMED = 3
 """Names that a message lists before it counts the rest."""
+
+
+EXTRAS = {
+    "av": "audio",
+    "soundfile": "audio",
+    "soxr": "audio",
+    "torch": "train",
+    "safetensors": "train",
+    "tensorboard": "train",
+    "matplotlib": "report",
+    "PIL": "report",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "onnxscript": "onnx",
+    "starlette": "review",
+    "uvicorn": "review",
+    "ray": "cluster",
+    "fsspec": "cluster",
+}
+"""The optional libraries, and the extra of earmark that brings each."""
 
 
 class EarmarkError(Exception):
@@ -73,3 +94,26 @@ def load_library(name: str, purpose: str, extra: str) -> Any:
             f"{purpose} needs the library {name!r}, which cannot be loaded ({error}); "
             f"install it with: pip install 'earmark[{extra}]'"
         ) from None
+
+
+def check_libraries(purpose: str, *names: str) -> None:
+    """Refuse work for which optional libraries are missing, before any of it is done."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        raise _to_install(purpose, missing)
+
+
+def missing_library(error: ModuleNotFoundError) -> EarmarkError | None:
+    """Turn a failed import of an optional library into a message; None for any other module."""
+    name = (error.name or "").partition(".")[0]
+    return _to_install("this", [name]) if name in EXTRAS else None
+
+
+def _to_install(purpose: str, names: Sequence[str]) -> EarmarkError:
+    """Return the message that names libraries and the extras that bring them.
+
+    >>> print(_to_install("a whole run", ["torch", "soundfile"]))
+    a whole run needs torch and soundfile: pip install 'earmark[audio,train]'
+    """
+    extras = ",".join(sorted({EXTRAS[name] for name in names}))
+    return EarmarkError(f"{purpose} needs {' and '.join(names)}: pip install 'earmark[{extras}]'")

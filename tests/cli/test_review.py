@@ -8,8 +8,9 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from earmark import stages
 from earmark.cli.app import app
-from earmark.cli.review import open_store, prepare_queue, review_app
+from earmark.cli.review import review_app
 from earmark.datasets.label_versions import read_relabelled
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
@@ -19,8 +20,8 @@ from earmark.review.queue import read_queue
 from earmark.review.relabel import relabel
 from earmark.review.server.desk import open_desk
 from earmark.runs.recipe import Recipe, keep_recipe
-from earmark.scores.folder import ScoreFolder, write_score_folder
-from earmark.stages import run
+from earmark.scores.folder import write_score_folder
+from earmark.stages.review import open_judgements
 from reviews import answer_all
 from scenes import FOLDS, PROBE, band_workspace, scored_workspace
 
@@ -90,7 +91,7 @@ def test_from_a_queue_to_corrected_labels(workspace: Workspace) -> None:
 
 
 def test_tables_for_people_name_classes_and_raters(workspace: Workspace) -> None:
-    prepare_queue(workspace)
+    stages.draw_queue(workspace)
     listen(workspace)
     done = CliRunner().invoke(review_app, ["precision", str(workspace.root)])
     assert " all " in done.stdout
@@ -99,7 +100,7 @@ def test_tables_for_people_name_classes_and_raters(workspace: Workspace) -> None
 
 
 def test_answers_go_out_and_come_back(workspace: Workspace, tmp_path: Path) -> None:
-    prepare_queue(workspace)
+    stages.draw_queue(workspace)
     judgements = listen(workspace)
     told = earmark("judgements", "export", workspace.root, tmp_path / "out.csv")
     assert told["rows"] == len(judgements)
@@ -117,7 +118,7 @@ def test_answers_go_out_and_come_back(workspace: Workspace, tmp_path: Path) -> N
 
 
 def test_failed_blocks_can_be_left_out(workspace: Workspace) -> None:
-    prepare_queue(workspace)
+    stages.draw_queue(workspace)
     listen(workspace, slip=lambda answer: "not_present")
     everything = earmark("precision", workspace.root)
     assert everything["failed_blocks"] > 0
@@ -132,12 +133,12 @@ def test_failed_blocks_can_be_left_out(workspace: Workspace) -> None:
 
 
 def test_a_queue_is_kept_until_other_parameters_are_asked_for(workspace: Workspace) -> None:
-    first = prepare_queue(workspace)
+    first = stages.draw_queue(workspace).queue
     written = workspace.queue_path.stat().st_mtime_ns
     earmark("queue", workspace.root)
     assert workspace.queue_path.stat().st_mtime_ns == written
     earmark("queue", workspace.root, "--seed", 1)
-    assert prepare_queue(workspace).digest != first.digest
+    assert stages.draw_queue(workspace).queue.digest != first.digest
 
 
 SMALL = Recipe.model_validate(
@@ -156,7 +157,7 @@ def test_the_evaluation_splits_can_be_listened_to_and_then_judge_students(tmp_pa
     queue = read_queue(workspace)
     heard = workspace.clips.join(queue.items, on="clip_id", how="semi")
     assert set(heard["split"]) == {"tune", "eval"}
-    with open_store(workspace) as store:
+    with open_judgements(workspace) as store:
         desk = open_desk(workspace, SMALL, queue, store, ["ann"])
         assert desk.scores.folder.name == "teacher-held-out"
         assert desk.block("ann", 0)["items"]
@@ -178,7 +179,7 @@ def test_the_evaluation_splits_can_be_listened_to_and_then_judge_students(tmp_pa
 def test_verbs_say_what_has_to_come_first(workspace: Workspace) -> None:
     with pytest.raises(EarmarkError, match="earmark queue"):
         earmark("precision", workspace.root)
-    prepare_queue(workspace)
+    stages.draw_queue(workspace)
     with pytest.raises(EarmarkError, match="earmark review"):
         earmark("relabel", workspace.root)
 
@@ -186,28 +187,28 @@ def test_verbs_say_what_has_to_come_first(workspace: Workspace) -> None:
 def test_flags_follow_the_judged_chance_and_leave_out_what_was_cleared(
     workspace: Workspace,
 ) -> None:
-    scores = ScoreFolder.open(workspace.scores_folder("teacher"))
-    estimated = run.write_flags(workspace, scores, 5.0, target=0.3)
-    prepare_queue(workspace)
+    likely = {"policy": "precision", "target": 0.3}
+    estimated = stages.write_flags(workspace, **likely).flags
+    stages.draw_queue(workspace)
     listen(workspace, slip=lambda answer: "not_present")
-    judged = run.write_flags(workspace, scores, 5.0, target=0.3)
+    judged = stages.write_flags(workspace, **likely).flags
     assert judged.is_empty()  # ears found nothing
     assert not estimated.equals(judged)
     earmark("relabel", workspace.root)
-    plain = run.write_flags(workspace, scores, 20.0)
-    left = run.write_flags(workspace, scores, 20.0, labels_name="corrected")
+    plain = stages.write_flags(workspace, discard_percent=20).flags
+    left = stages.write_flags(workspace, discard_percent=20, labels="corrected").flags
     cleared = read_relabelled(workspace, "corrected").rulings.rows()
     assert len(plain.join(cleared, on=["clip_id", "class_id"], how="semi"))
     assert left.join(cleared, on=["clip_id", "class_id"], how="semi").is_empty()
 
 
 def test_exported_labels_are_the_corrected_ones(workspace: Workspace, tmp_path: Path) -> None:
-    scores = ScoreFolder.open(workspace.scores_folder("teacher"))
-    prepare_queue(workspace)
+    stages.draw_queue(workspace)
     answers = iter(["present", "unsure", "not_present"] * 1_000)
     judgements = listen(workspace, slip=lambda answer: next(answers))
     earmark("relabel", workspace.root)
-    run.export_labels(workspace, scores, 20.0, tmp_path / "x.csv", "corrected")
+    path = tmp_path / "x.csv"
+    stages.export_labels(workspace, path, discard_percent=20, labels="corrected")
     pairs = ["clip_id", "class_id"]
     states = {(c, k): s for c, k, s in pl.read_csv(tmp_path / "x.csv").iter_rows()}
     changes = relabel(workspace.labels, judgements).changes

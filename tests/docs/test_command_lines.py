@@ -132,7 +132,7 @@ def check_value(verb: str, name: str, value: Any) -> None:
     if value is None or (isinstance(value, str) and PLACEHOLDER.fullmatch(value)):
         return
     if name == "recipe" and not str(value).endswith(".toml"):
-        from earmark.stages.run import shipped_recipes
+        from earmark.runs.recipe import shipped_recipes
 
         assert value in shipped_recipes(), f"no recipe is called {value!r}"
     if name == "strategy":

@@ -1,12 +1,9 @@
-"""The verbs of the researcher's bench: ``compare`` and ``iterate``."""
+"""The verbs of students: ``sweep``, ``compare``, ``iterate`` and ``report``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import Annotated
 
 import polars as pl
 import typer
@@ -16,25 +13,16 @@ from rich.table import Column, Table
 from earmark.cli.options import (
     AsJson,
     EngineOption,
+    LabelsOption,
     RecipeOption,
     Work,
     Workers,
-    check_frames,
     chosen_engine,
-    open_scored,
+    numbers,
     tell,
 )
-from earmark.errors import EarmarkError
-from earmark.runs.engine import Engine
-from earmark.runs.parameters import CompareParams
-from earmark.runs.progress import Display, Progress
-from earmark.runs.recipe import Recipe
 
-if TYPE_CHECKING:
-    from earmark.datasets.workspace import Workspace
-    from earmark.scores.folder import ScoreFolder
-
-compare_app = typer.Typer()
+experiments_app = typer.Typer()
 
 Strategies = Annotated[
     list[str] | None,
@@ -46,7 +34,27 @@ Percents = Annotated[
 ]
 
 
-@compare_app.command()
+@experiments_app.command()
+def sweep(
+    work: Work,
+    labels: LabelsOption = None,
+    recipe: RecipeOption = None,
+    workers: Workers = None,
+    engine: EngineOption = "local",
+    as_json: AsJson = False,
+) -> None:
+    """Train a student at every operating point, and evaluate them all.
+
+    With ``--labels corrected`` also on the labels that judgements corrected, alone and ignoring.
+    """
+    from earmark import stages
+
+    where = chosen_engine(workers, engine, stages.choose_recipe(work, recipe).resources)
+    swept = stages.sweep(work, labels=labels, engine=where)
+    tell(as_json, next_command=f"earmark report {work}", wrote=swept.path)
+
+
+@experiments_app.command()
 def compare(
     work: Work,
     strategy: Strategies = None,
@@ -61,26 +69,24 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare strategies: points chosen on tune, differences on eval with honest intervals."""
-    from earmark.experiments.compare import run_compare
+    from earmark import stages
 
-    with _open_bench(work, recipe, workers, engine) as bench:
-        params = _params(bench.recipe, strategy, points, seeds, choose_by)
-        comparison = run_compare(
-            bench.workspace,
-            bench.recipe.students,
-            params,
-            bench.scores,
-            bench.recipe.cross_fit,
-            engine=bench.engine,
-            progress=bench.progress,
-        )
+    where = chosen_engine(workers, engine, stages.choose_recipe(work, recipe).resources)
+    compared = stages.compare(
+        work,
+        strategies=strategy or None,
+        discard_percents=numbers("--points", points),
+        seeds=_seeds(seeds),
+        choose_by=choose_by,
+        engine=where,
+    )
     if not as_json:
-        _print_choices(comparison.choices, params.choose_by)
-    facts = {"wrote": bench.workspace.compare_folder, "strategies": len(params.strategies)}
+        _print_choices(compared.found.choices, compared.params.choose_by)
+    facts = {"wrote": compared.folder, "strategies": len(compared.params.strategies)}
     tell(as_json, next_command=f"earmark report {work}", **facts)
 
 
-@compare_app.command()
+@experiments_app.command()
 def iterate(
     work: Work,
     strategy: Annotated[str, typer.Option(help="One operating point, such as mask@1.")] = "mask@1",
@@ -92,74 +98,29 @@ def iterate(
     as_json: AsJson = False,
 ) -> None:
     """Let students become teachers for some rounds, and measure every round."""
-    from earmark.experiments.rounds import run_rounds
+    from earmark import stages
 
-    with _open_bench(work, recipe, workers, engine) as bench:
-        curve = run_rounds(
-            bench.workspace,
-            bench.recipe.students[0],
-            _params(bench.recipe, None, None, seeds, None),
-            strategy,
-            bench.scores,
-            bench.recipe.cross_fit,
-            rounds,
-            engine=bench.engine,
-            progress=bench.progress,
-        )
+    where = chosen_engine(workers, engine, stages.choose_recipe(work, recipe).resources)
+    iterated = stages.iterate(
+        work, strategy=strategy, n_rounds=rounds, seeds=_seeds(seeds), engine=where
+    )
     if not as_json:
-        _print_rounds(curve)
-    facts = {"wrote": bench.workspace.compare_folder / "rounds.parquet", "rounds": rounds}
-    tell(as_json, next_command=f"earmark report {work}", **facts)
+        _print_rounds(iterated.curve)
+    tell(as_json, next_command=f"earmark report {work}", wrote=iterated.path, rounds=rounds)
 
 
-@dataclass(frozen=True)
-class _Bench:
-    """What both verbs work on, and where they run."""
+@experiments_app.command()
+def report(work: Work, recipe: RecipeOption = None, as_json: AsJson = False) -> None:
+    """Draw the figures and tables, and write the page with flags to hear."""
+    from earmark import stages
 
-    workspace: Workspace
-    recipe: Recipe
-    scores: ScoreFolder
-    engine: Engine
-    progress: Progress
+    path = stages.make_report(work, recipe)
+    tell(as_json, next_command=f"open {path} in a browser", wrote=path)
 
 
-@contextmanager
-def _open_bench(
-    work: Path, recipe: str | None, workers: int | None, engine: str
-) -> Iterator[_Bench]:
-    workspace, chosen, scores = open_scored(work, recipe)
-    check_frames(workspace, chosen)
-    where = chosen_engine(workers, engine, chosen.resources)
-    with Display() as progress:
-        yield _Bench(workspace, chosen, scores, where, progress)
-
-
-def _params(
-    recipe: Recipe,
-    strategies: list[str] | None,
-    points: str | None,
-    seeds: str | None,
-    choose_by: str | None,
-) -> CompareParams:
-    """Return the recipe's comparison with what the command line says in place of it."""
-    given: dict[str, object] = {
-        "strategies": strategies or None,
-        "discard_percents": None if points is None else _numbers("--points", points),
-        "seeds": None if seeds is None else [int(seed) for seed in _numbers("--seeds", seeds)],
-        "choose_by": choose_by,
-    }
-    changes = {name: value for name, value in given.items() if value is not None}
-    try:
-        return CompareParams.model_validate({**recipe.compare.model_dump(), **changes})
-    except ValueError as error:
-        raise EarmarkError(f"the comparison makes no sense: {error}") from None
-
-
-def _numbers(option: str, text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise EarmarkError(f"{option} are numbers with commas between, got {text!r}") from None
+def _seeds(text: str | None) -> list[int] | None:
+    given = numbers("--seeds", text)
+    return None if given is None else [int(seed) for seed in given]
 
 
 def _print_choices(choices: pl.DataFrame, choose_by: str) -> None:

@@ -17,11 +17,9 @@ from earmark.cli.options import (
     WorkOption,
     after_import,
     chosen_engine,
-    chosen_recipe,
     tell,
 )
 from earmark.errors import EarmarkError
-from earmark.runs.recipe import keep_recipe
 
 import_app = typer.Typer(help="Bring a dataset into a workspace.", no_args_is_help=True)
 
@@ -35,21 +33,18 @@ def import_scenes(
     as_json: AsJson = False,
 ) -> None:
     """Make synthetic sound scenes with known truth, and hide labels as nomination does."""
-    from earmark.runs.progress import Display
-    from earmark.stages import run
+    from earmark import stages
 
-    chosen = chosen_recipe(work, recipe)
-    keep_recipe(work, chosen)
-    with Display() as progress:
-        where = chosen_engine(workers, engine, chosen.resources)
-        workspace = run.make_dataset(chosen, work, engine=where, progress=progress)
+    chosen = stages.choose_recipe(work, recipe)
+    where = chosen_engine(workers, engine, chosen.resources)
+    workspace = stages.make_dataset(work, chosen, engine=where)
     labels = workspace.labels
     summary = {
         "clips": labels.n_clips,
         "classes": labels.n_classes,
         "explicit": len(labels.present),
     }
-    tell(as_json, next_command=after_import(work), wrote=work, **summary)
+    tell(as_json, next_command=after_import(work, workspace.has_frames()), wrote=work, **summary)
 
 
 @import_app.command("table")
@@ -159,4 +154,9 @@ def _tell_import(summary: Any, as_json: bool) -> None:
             print(line)
     counts = {"listed": summary.n_listed, "found": summary.n_found, "missing": summary.n_missing}
     facts = {**counts, "notes": list(summary.notes)} if as_json else {}
-    tell(as_json, next_command=after_import(work), wrote=work, **facts)
+    tell(
+        as_json,
+        next_command=after_import(work, summary.workspace.has_frames()),
+        wrote=work,
+        **facts,
+    )

@@ -1,12 +1,15 @@
-"""The verbs that use models: ``score``, ``tag`` and ``export-model``."""
+"""The verbs of networks: ``train``, ``score``, ``tag``, ``export-model`` and ``models``."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from earmark.cli.options import (
     AsJson,
@@ -14,91 +17,50 @@ from earmark.cli.options import (
     RecipeOption,
     Work,
     Workers,
-    check_frames,
     chosen_engine,
-    chosen_recipe,
+    one_of,
     tell,
 )
 from earmark.errors import EarmarkError, first_few
-from earmark.runs.engine import Engine
-from earmark.runs.recipe import Recipe
 
-model_app = typer.Typer()
+if TYPE_CHECKING:
+    from earmark.stages.models import TaggedFile
+    from earmark.stages.teach import ScoredByModel
+
+models_app = typer.Typer()
 
 ModelFolder = Annotated[
     Path, typer.Argument(help="The folder of a trained network: WORK/models/NAME.")
 ]
-
-
 StudentOption = Annotated[
     str | None, typer.Option(help="One of a stack of students: its name, or number from 0.")
 ]
 
 
-@model_app.command("tag")
-def tag(
-    audio: Annotated[list[Path], typer.Argument(help="Sound files.", metavar="AUDIO...")],
-    model: Annotated[Path, typer.Option(help="The folder of a trained network.")],
-    top: Annotated[int, typer.Option(min=1, help="Classes to name for each file.")] = 5,
-    out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("tags"),
-    student: StudentOption = None,
+@models_app.command()
+def train(
+    work: Work,
+    recipe: RecipeOption = None,
+    engine: EngineOption = "local",
+    processes: Annotated[
+        int, typer.Option(min=1, help="On a cluster: processes that train together.")
+    ] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Name the classes heard in sound files, and draw when; files of any length."""
-    from earmark.audio.decode import UnreadableAudio
-    from earmark.networks.model_card import read_card
-    from earmark.networks.tagging import Tagger
+    """Train the recipe's teacher on the whole train split, labels as they are.
 
-    tagger = Tagger.open(model, None if student is None else read_card(model).place_of(student))
-    unreadable, told = [], []
-    for place, path in enumerate(audio):
-        try:
-            tags = tagger.tag(path)
-        except UnreadableAudio as error:
-            unreadable.append({"audio": str(path), "reason": error.reason})
-            print(f"earmark: {error}; skipped", file=sys.stderr)
-            continue
-        picture = _write_timeline(tags, top, out, n_before=_n_named(audio[:place], path.name))
-        told.append(
-            {
-                "audio": str(path),
-                "seconds": tags.seconds,
-                "timeline": str(picture),
-                "tags": [vars(one) for one in tags.top(top)],
-            }
-        )
-        if not as_json:
-            _print_tags(told[-1])
-    if as_json:
-        tell(as_json, files=told, unreadable=unreadable)
-    if unreadable:
-        raise typer.Exit(1)
+    On several GPUs or cores: torchrun --nproc-per-node N -m earmark train WORK
+    """
+    from earmark import stages
+
+    chosen = stages.choose_recipe(work, recipe)
+    where = chosen_engine(None, engine, chosen.resources)
+    trained = stages.train_teacher(work, n_processes=processes, engine=where)
+    if trained.is_first:
+        tell(as_json, next_command=f"earmark score {work}", wrote=trained.folder)
 
 
-@model_app.command("export-model")
-def export_model(
-    model: ModelFolder,
-    out: Annotated[Path, typer.Option(help="ONNX file to write.")],
-    front_end: Annotated[
-        bool, typer.Option(help="From waveforms, or from log-mel patches.")
-    ] = True,
-    student: StudentOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Write a trained network as ONNX, classes in its metadata, checked against torch."""
-    from earmark.networks.model_card import read_card
-    from earmark.networks.onnx_export import write_onnx
-    from earmark.networks.saved import load_network
-    from earmark.networks.stacks import student_of
-
-    card, network = read_card(model), load_network(model)
-    if student is not None:
-        network = student_of(network, card.place_of(student))
-    difference = write_onnx(out, network, card, with_front_end=front_end)
-    tell(as_json, wrote=out, classes=len(card.class_ids), largest_difference=f"{difference:.1e}")
-
-
-@model_app.command("score")
+@models_app.command()
 def score(
     work: Work,
     recipe: RecipeOption = None,
@@ -129,108 +91,130 @@ def score(
     as_json: AsJson = False,
 ) -> None:
     """Score the train split with a teacher, out of fold by default, or with a given model."""
-    from earmark.datasets.workspace import Workspace
+    from earmark import stages
 
-    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
-    options = {
+    where = chosen_engine(workers, engine, stages.choose_recipe(work, recipe).resources)
+    of_model: dict[str, Any] = {
         "class_map": class_map,
         "skip_unknown": skip_unknown,
-        "input_kind": input_kind,
+        "input_kind": one_of("--input", input_kind, ("waveforms", "patches")),
         "output": output,
-        "scale": scale,
-        "sample_rate": sample_rate,
+        "scale": one_of("--scale", scale, ("logits", "probabilities")),
+        "sample_rate_hz": sample_rate,
         "out_of_fold": out_of_fold,
     }
-    where = chosen_engine(workers, engine, chosen.resources)
-    if onnx is not None:
-        facts = _score_by_onnx(workspace, chosen, onnx, options, where, as_json)
+    if onnx is None:
+        _refuse_without_onnx(of_model)
+        scores = stages.score(work, in_sample=in_sample, engine=where)
+        how = "out of fold" if scores.out_of_fold else "in-sample"
+        facts = {"wrote": scores.folder, "clips": len(scores.clip_ids), "scored": how}
     else:
-        _refuse_without_onnx(options)
-        facts = _score_by_network(workspace, chosen, in_sample, where)
+        facts = _told_of_model(stages.score_by_onnx(work, onnx, engine=where, **of_model), as_json)
     tell(as_json, next_command=f"earmark flag {work}", **facts)
 
 
-def _score_by_network(
-    workspace: Any, recipe: Recipe, in_sample: bool, engine: Engine
-) -> dict[str, Any]:
-    from earmark.runs.progress import Display
-    from earmark.training.teacher import cross_fit
+@models_app.command()
+def tag(
+    audio: Annotated[list[Path], typer.Argument(help="Sound files.", metavar="AUDIO...")],
+    model: Annotated[Path, typer.Option(help="The folder of a trained network.")],
+    top: Annotated[int, typer.Option(min=1, help="Classes to name for each file.")] = 5,
+    out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("tags"),
+    student: StudentOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Name the classes heard in sound files, and draw when; files of any length."""
+    from earmark import stages
 
-    check_frames(workspace, recipe)
-    in_sample = in_sample or recipe.cross_fit.in_sample
-    params = recipe.cross_fit.model_copy(update={"in_sample": in_sample})
-    with Display() as progress:
-        scores = cross_fit(workspace, recipe.teacher, params, engine=engine, progress=progress)
-    how = "out of fold" if scores.out_of_fold else "in-sample"
-    return {"wrote": scores.folder, "clips": len(scores.clip_ids), "scored": how}
+    unreadable, told = [], []
+    for heard in stages.tag_files(audio, model, n_drawn=top, out=out, student=student):
+        if heard.tags is None:
+            unreadable.append({"audio": str(heard.path), "reason": heard.reason})
+            print(f"earmark: {heard.path}: {heard.reason}; skipped", file=sys.stderr)
+            continue
+        told.append(_told_of_file(heard, top))
+        if not as_json:
+            _print_tags(told[-1])
+    if as_json:
+        tell(as_json, files=told, unreadable=unreadable)
+    if unreadable:
+        raise typer.Exit(1)
 
 
-def _score_by_onnx(
-    workspace: Any,
-    recipe: Recipe,
-    onnx: Path,
-    options: dict[str, Any],
-    engine: Engine,
-    as_json: bool,
-) -> dict[str, Any]:
-    """Score with an ONNX model, and say how it was understood."""
-    from earmark.networks.onnx_model import ForeignModel
-    from earmark.runs.progress import Display
-    from earmark.training.onnx_teacher import score_by_teacher
+@models_app.command("export-model")
+def export_model(
+    model: ModelFolder,
+    out: Annotated[Path, typer.Option(help="ONNX file to write.")],
+    front_end: Annotated[
+        bool, typer.Option(help="From waveforms, or from log-mel patches.")
+    ] = True,
+    student: StudentOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a trained network as ONNX, classes in its metadata, checked against torch."""
+    from earmark import stages
 
-    kind = _choice("--input", options["input_kind"], ("waveforms", "patches"))
-    scale = _choice("--scale", options["scale"], ("logits", "probabilities"))
-    teacher = ForeignModel.open(onnx, kind, options["output"], options["sample_rate"])
-    with Display() as progress:
-        result = score_by_teacher(
-            workspace,
-            recipe.teacher.name,
-            teacher,
-            options["class_map"],
-            skip_unknown=options["skip_unknown"],
-            scale=scale,
-            out_of_fold=options["out_of_fold"],
-            engine=engine,
-            progress=progress,
+    made = stages.export_model(model, out, with_front_end=front_end, student=student)
+    difference = f"{made.largest_difference:.1e}"
+    tell(as_json, wrote=out, classes=made.n_classes, largest_difference=difference)
+
+
+@models_app.command()
+def models(
+    classes: Annotated[int, typer.Option(min=1, help="Outputs of the networks.")] = 527,
+    width: Annotated[float, typer.Option(help="Share of the paper's channels.")] = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Print the networks' parameters and multiply-adds."""
+    from earmark.networks.architectures import cost
+    from earmark.runs.parameters import ModelParams
+
+    sizes = {
+        params.architecture: cost(params, classes)
+        for params in (
+            ModelParams(architecture="resnet50", width=width),
+            ModelParams(architecture="mobilenet_v1", width=width),
         )
-    for warning in result.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    is_out = result.scores.out_of_fold
-    return {
-        "wrote": result.scores.folder,
-        "clips": len(result.scores.clip_ids),
-        "model": f"{teacher.description}, {result.scale}",
-        "scored": "out of fold" if is_out else "taken for in-sample (see --out-of-fold)",
-        "unscored": list(result.unscored) if as_json else first_few(result.unscored) or "none",
     }
+    if as_json:
+        print(json.dumps({name: vars(size) for name, size in sizes.items()}))
+        return
+    table = Table("network", "parameters", "multiply-adds per patch")
+    for name, size in sizes.items():
+        table.add_row(name, f"{size.n_parameters:,}", f"{size.n_multiply_adds:,}")
+    Console().print(table)
 
 
-def _refuse_without_onnx(options: dict[str, Any]) -> None:
-    for name, value in options.items():
+def _refuse_without_onnx(of_model: dict[str, Any]) -> None:
+    spelt = {"input_kind": "--input", "sample_rate_hz": "--sample-rate"}
+    for name, value in of_model.items():
         if value:
-            option = "--input" if name == "input_kind" else f"--{name.replace('_', '-')}"
+            option = spelt.get(name, f"--{name.replace('_', '-')}")
             raise EarmarkError(f"{option} says something of a model: give that with --onnx FILE")
 
 
-def _choice(option: str, value: str | None, choices: tuple[str, ...]) -> Any:
-    if value is not None and value not in choices:
-        raise EarmarkError(f"{option} is {' or '.join(choices)}, got {value!r}")
-    return value
+def _told_of_model(by_model: ScoredByModel, as_json: bool) -> dict[str, Any]:
+    """Say how a model from elsewhere was understood; its warnings go to standard error."""
+    found = by_model.found
+    for warning in found.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    is_out = found.scores.out_of_fold
+    return {
+        "wrote": found.scores.folder,
+        "clips": len(found.scores.clip_ids),
+        "model": f"{by_model.description}, {found.scale}",
+        "scored": "out of fold" if is_out else "taken for in-sample (see --out-of-fold)",
+        "unscored": list(found.unscored) if as_json else first_few(found.unscored) or "none",
+    }
 
 
-def _n_named(paths: list[Path], name: str) -> int:
-    return sum(path.name == name for path in paths)
-
-
-def _write_timeline(tags: Any, top: int, out: Path, n_before: int) -> Path:
-    """Write the picture; files of one name from several folders are numbered."""
-    from earmark.report.figures import write_png
-    from earmark.report.timeline import timeline_figure
-
-    number = f"-{n_before + 1}" if n_before else ""
-    picture = out / f"{tags.path.name}{number}.png"
-    write_png(timeline_figure(tags, top), picture)
-    return picture
+def _told_of_file(heard: TaggedFile, top: int) -> dict[str, Any]:
+    assert heard.tags is not None
+    return {
+        "audio": str(heard.path),
+        "seconds": heard.tags.seconds,
+        "timeline": str(heard.picture),
+        "tags": [vars(one) for one in heard.tags.top(top)],
+    }
 
 
 def _print_tags(told: dict[str, Any]) -> None:

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from earmark.errors import EarmarkError
 from earmark.runs.engine import Engine, LocalEngine, ResourceParams
 from earmark.runs.ray import RayEngine
-from earmark.runs.recipe import Recipe, find_recipe, keep_recipe, kept_recipe
-
-if TYPE_CHECKING:
-    from earmark.datasets.workspace import Workspace
-    from earmark.scores.folder import ScoreFolder
 
 Work = Annotated[Path, typer.Argument(help="The workspace folder.", metavar="WORK")]
 WorkOption = Annotated[Path, typer.Option("--work", help="The workspace folder to write.")]
@@ -43,45 +38,45 @@ def chosen_engine(
     """
     if engine == "local":
         return LocalEngine() if workers is None else LocalEngine(workers)
+    if engine != "ray" and not engine.startswith("ray://"):
+        raise EarmarkError(f"--engine is local, ray or ray://HOST:PORT, got {engine!r}")
     if workers is not None:
         raise EarmarkError(
             "--workers counts processes on this machine; on a cluster [resources] in the recipe "
             "says what a task takes, and as many run at once as fit"
         )
-    return chosen_cluster(engine, resources)
-
-
-def chosen_cluster(engine: str, resources: ResourceParams | None = None) -> RayEngine:
-    """Return the cluster asked for: ``ray``, or ``ray://HOST:PORT``."""
-    if engine != "ray" and not engine.startswith("ray://"):
-        raise EarmarkError(f"--engine is local, ray or ray://HOST:PORT, got {engine!r}")
     return RayEngine(None if engine == "ray" else engine, resources or ResourceParams())
 
 
-def chosen_recipe(work: Path, recipe: str | None) -> Recipe:
-    """Return the recipe asked for, or the one that the workspace was last run with."""
-    if recipe is None:
-        return kept_recipe(work)
-    chosen = find_recipe(recipe)
-    keep_recipe(work, chosen)
-    return chosen
+def one_of(option: str, value: str | None, choices: tuple[str, ...]) -> Any:
+    """Return the value of an option, or refuse it and list the choices."""
+    if value is not None and value not in choices:
+        raise EarmarkError(f"{option} is {' or '.join(choices)}, got {value!r}")
+    return value
 
 
-def open_scored(work: Path, recipe: str | None) -> tuple[Workspace, Recipe, ScoreFolder]:
-    """Open a workspace, the recipe asked for, and its teacher's scores of the train split."""
-    from earmark.datasets.workspace import Workspace
-    from earmark.scores.folder import ScoreFolder
+def numbers(option: str, text: str | None) -> list[float] | None:
+    """Read numbers with commas between; None stays None.
 
-    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
-    return workspace, chosen, ScoreFolder.open(workspace.scores_folder(chosen.teacher.name))
+    >>> numbers("--points", "0.5, 1")
+    [0.5, 1.0]
+    """
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise EarmarkError(f"{option} are numbers with commas between, got {text!r}") from None
 
 
-def check_frames(workspace: Workspace, recipe: Recipe) -> None:
-    """Refuse a workspace whose frames were made with another front end than the recipe's."""
-    from earmark.audio.frame_store import FrameStore
-    from earmark.networks.examples import check_front_end
+def names(text: str) -> tuple[str, ...]:
+    """Split a list of names at its commas; AudioSet's names contain some, so use ; for those.
 
-    check_front_end(FrameStore.open(workspace.frames_folder), recipe.front_end)
+    >>> names("Bark; Male speech, man speaking"), names("Bark, Meow")
+    (('Bark', 'Male speech, man speaking'), ('Bark', 'Meow'))
+    """
+    parts = text.split(";" if ";" in text else ",")
+    return tuple(name.strip() for name in parts if name.strip())
 
 
 def tell(as_json: bool, next_command: str | None = None, **facts: Any) -> None:
@@ -95,6 +90,6 @@ def tell(as_json: bool, next_command: str | None = None, **facts: Any) -> None:
         print(f"next: {next_command}")
 
 
-def after_import(work: Path) -> str:
+def after_import(work: Path, has_frames: bool) -> str:
     """Return the next command: datasets that bring frames of their own need no features stage."""
-    return f"earmark {'score' if (work / 'frames' / 'meta.json').exists() else 'features'} {work}"
+    return f"earmark {'score' if has_frames else 'features'} {work}"

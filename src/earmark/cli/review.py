@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,16 +10,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from earmark.cli.options import AsJson, RecipeOption, Work, chosen_recipe, open_scored, tell
-from earmark.errors import EarmarkError
-from earmark.runs.parameters import ReviewParams, digest
+from earmark.cli.options import AsJson, RecipeOption, Work, names, tell
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from earmark.datasets.workspace import Workspace
-    from earmark.review.judgements import JudgementStore
-    from earmark.review.queue import Queue
+    from earmark.labels.ontology import Ontology
     from earmark.review.server.guard import Place
 
 review_app = typer.Typer()
@@ -59,29 +54,24 @@ def queue(
     as_json: AsJson = False,
 ) -> None:
     """Draw the labels that raters will listen to, in a fixed random order with blind controls."""
-    from earmark.datasets.workspace import Workspace
-    from earmark.review.judgement_files import write_label_studio_tasks
-    from earmark.review.queue import block_plan
+    from earmark import stages
+    from earmark.runs.parameters import ReviewParams
 
     params = ReviewParams(
-        classes=split_names(classes),
+        classes=names(classes),
         flags_per_block=flags_per_block,
         blocks_per_class=blocks_per_class,
         overlap=overlap,
         held_out=held_out,
         seed=seed,
     )
-    workspace = Workspace.open(work)
-    made = prepare_queue(workspace, recipe, params)
-    facts = {"items": len(made.items), "blocks": len(block_plan(made.items))}
-    if label_studio is not None:
-        facts["tasks"] = write_label_studio_tasks(label_studio, made, workspace, document_root)
-    tell(
-        as_json,
-        next_command=f"earmark review {work}",
-        wrote=workspace.review_folder / "queue.parquet",
-        **facts,
+    drawn = stages.draw_queue(
+        work, recipe, params=params, label_studio=label_studio, document_root=document_root
     )
+    facts = {"items": len(drawn.queue.items), "blocks": drawn.n_blocks}
+    if drawn.n_tasks is not None:
+        facts["tasks"] = drawn.n_tasks
+    tell(as_json, next_command=f"earmark review {work}", wrote=drawn.path, **facts)
 
 
 @review_app.command()
@@ -97,25 +87,24 @@ def review(
     """Listen to flags on a local page and judge them, one key each."""
     import webbrowser
 
-    from earmark.datasets.workspace import Workspace
-    from earmark.review.server.app import make_app, make_server, make_tokens, open_socket
-    from earmark.review.server.desk import open_desk
-    from earmark.review.server.guard import Place
-    from earmark.runs.progress import Display
+    from earmark import stages
 
-    workspace, chosen = Workspace.open(work), chosen_recipe(work, recipe)
-    names = _rater_names(raters)
-    drawn = prepare_queue(workspace, recipe)
-    with open_store(workspace) as store, open_socket(host, port) as listener:
-        with Display() as progress:
-            wanted = split_names(classes)
-            desk = open_desk(workspace, chosen, drawn, store, names, wanted, progress)
-        place, tokens = Place(host, listener.getsockname()[1]), make_tokens(names)
+    def when_ready(place: Place, tokens: Mapping[str, str]) -> None:
         _print_addresses(place, tokens)
-        print(f"answers: {store.path}\nnext: earmark precision {work}", flush=True)
+        answers = stages.open_workspace(work).judgements_path
+        print(f"answers: {answers}\nnext: earmark precision {work}", flush=True)
         if not no_open:
             webbrowser.open(place.url(next(iter(tokens))))
-        make_server(make_app(desk, tokens, place)).run(sockets=[listener])
+
+    stages.serve_review(
+        work,
+        recipe,
+        raters=names(raters),
+        classes=names(classes),
+        host=host,
+        port=port,
+        when_ready=when_ready,
+    )
 
 
 @review_app.command()
@@ -128,25 +117,22 @@ def precision(
     as_json: AsJson = False,
 ) -> None:
     """Say how many of the flags are right, by class and by band, with intervals."""
-    from earmark.review.flag_precision import agreement, controls, precision_table
-    from earmark.runs.artefacts import write_table
+    from earmark import stages
 
-    workspace, drawn, judgements = _open_judged(work, drop_failed_blocks)
-    table = precision_table(drawn, judgements, discard_percent)
-    path = workspace.review_folder / "precision.csv"
-    write_table(path, table)
+    heard = stages.measure_precision(
+        work, discard_percent=discard_percent, drop_failed_blocks=drop_failed_blocks
+    )
     if not as_json:
-        _print_precision(workspace, table)
-        for one in agreement(drawn, judgements):
+        _print_precision(stages.open_workspace(work).ontology, heard.table)
+        for one in heard.agreements:
             print(
                 f"{one.kind}, {one.first} and {one.second}: {one.raw:.2f} alike in {one.n_items:,} "
                 f"items, kappa {one.kappa:.2f}"
             )
-    failed = int(controls(drawn, judgements)["is_failed"].sum())
-    overall = table.filter(scope="flags").row(-1, named=True)
-    facts = overall if as_json else {"judged": overall["n_judged"]}
+    facts = heard.overall if as_json else {"judged": heard.overall["n_judged"]}
     following = f"earmark relabel {work}"
-    tell(as_json, next_command=following, wrote=path, failed_blocks=failed, **facts)
+    failed = heard.n_failed_blocks
+    tell(as_json, next_command=following, wrote=heard.path, failed_blocks=failed, **facts)
 
 
 @review_app.command()
@@ -157,18 +143,15 @@ def relabel(
     as_json: AsJson = False,
 ) -> None:
     """Write the label set that the judgements make of the labels, every change with its origin."""
-    from earmark.review.relabel import relabel as correct
-    from earmark.review.relabel import write_relabelled
+    from earmark import stages
 
-    workspace, drawn, judgements = _open_judged(work, drop_failed_blocks)
-    relabelled = correct(workspace.labels, judgements, drawn)
-    write_relabelled(workspace, out, relabelled, judgements)
+    corrected = stages.correct_labels(work, out, drop_failed_blocks=drop_failed_blocks)
     tell(
         as_json,
         next_command=f"earmark sweep {work} --labels {out}",
-        wrote=workspace.relabelled_folder(out),
-        **relabelled.n_by_outcome,
-        conflicts=len(relabelled.conflicts),
+        wrote=corrected.folder,
+        **corrected.relabelled.n_by_outcome,
+        conflicts=len(corrected.relabelled.conflicts),
     )
 
 
@@ -182,13 +165,10 @@ def export_judgements(
     as_json: AsJson = False,
 ) -> None:
     """Write all answers, retractions included, as a table."""
-    from earmark.datasets.workspace import Workspace
-    from earmark.review.judgement_files import write_judgements
+    from earmark import stages
 
-    with open_store(Workspace.open(work), must_exist=True) as store:
-        rows = store.current() if only_current else store.rows()
-    write_judgements(to, rows)
-    tell(as_json, wrote=to, rows=len(rows))
+    n_rows = stages.export_judgements(work, to, only_current=only_current)
+    tell(as_json, wrote=to, rows=n_rows)
 
 
 @judgements_app.command("import")
@@ -201,74 +181,11 @@ def import_judgements(
     as_json: AsJson = False,
 ) -> None:
     """Add answers given elsewhere; what is there already is not added twice."""
-    from earmark.datasets.workspace import Workspace
-    from earmark.review.judgement_files import read_judgements, read_label_studio_answers
+    from earmark import stages
 
-    workspace = Workspace.open(work)
-    with open_store(workspace) as store:
-        if source.suffix == ".sqlite":
-            n_new = store.merge(source)
-        elif source.suffix == ".json":
-            n_new = store.add_all(read_label_studio_answers(source))
-        else:
-            n_new = store.add_all(read_judgements(source, datetime.now(UTC), rater))
-    tell(as_json, next_command=f"earmark precision {work}", wrote=store.path, new=n_new)
-
-
-def prepare_queue(
-    workspace: Workspace, recipe: str | None = None, params: ReviewParams | None = None
-) -> Queue:
-    """Return the workspace's queue; draw one if there is none, or for other parameters.
-
-    Without ``params`` a queue that is there is taken as it is.
-    """
-    from earmark.review.queue import make_queue, read_queue, write_queue
-    from earmark.runs.artefacts import read_json
-    from earmark.scores.alignment import scored_labels
-    from earmark.training.teacher import score_held_out
-
-    sealed = workspace.review_folder / "queue.json"
-    if params is None and sealed.exists():
-        return read_queue(workspace)
-    wanted = params or ReviewParams()
-    _, chosen, scores = open_scored(workspace.root, recipe)
-    if wanted.held_out:
-        scores = score_held_out(workspace, scores, chosen.cross_fit)
-    labels = scored_labels(scores, workspace.labels)
-    made_from = digest(labels.digest, scores.digest, wanted)
-    if sealed.exists() and read_json(sealed).get("made_from") == made_from:
-        return read_queue(workspace)
-    drawn = make_queue(labels, scores.logits, workspace.ontology, wanted)
-    write_queue(workspace, drawn, made_from)
-    return drawn
-
-
-def open_store(workspace: Workspace, *, must_exist: bool = False) -> JudgementStore:
-    """Open the judgements of a workspace's review."""
-    from earmark.review.judgements import JudgementStore
-
-    return JudgementStore(workspace.judgements_path, must_exist=must_exist)
-
-
-def split_names(names: str) -> tuple[str, ...]:
-    """Split a list of names at its commas; AudioSet's names contain some, so use ; for those.
-
-    >>> split_names("Bark; Male speech, man speaking"), split_names("Bark, Meow")
-    (('Bark', 'Male speech, man speaking'), ('Bark', 'Meow'))
-    """
-    parts = names.split(";" if ";" in names else ",")
-    return tuple(name.strip() for name in parts if name.strip())
-
-
-def _rater_names(raters: str) -> tuple[str, ...]:
-    """Return the raters asked for, or whoever is at the keyboard."""
-    import getpass
-
-    names = split_names(raters) or (getpass.getuser(),)
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise EarmarkError(f"--raters: {twice[0]!r} is named twice; each needs a name of their own")
-    return names
+    n_new = stages.import_judgements(work, source, rater)
+    store = stages.open_workspace(work).judgements_path
+    tell(as_json, next_command=f"earmark precision {work}", wrote=store, new=n_new)
 
 
 def _print_addresses(place: Place, tokens: Mapping[str, str]) -> None:
@@ -283,22 +200,7 @@ def _print_addresses(place: Place, tokens: Mapping[str, str]) -> None:
         )
 
 
-def _open_judged(work: Path, drop_failed_blocks: bool) -> tuple[Workspace, Queue, pl.DataFrame]:
-    """Return the workspace, its queue and the current judgements."""
-    from earmark.datasets.workspace import Workspace
-    from earmark.review.flag_precision import without_failed_blocks
-    from earmark.review.queue import read_queue
-
-    workspace = Workspace.open(work)
-    drawn = read_queue(workspace)
-    with open_store(workspace, must_exist=True) as store:
-        judgements = store.current()
-    if drop_failed_blocks:
-        judgements = without_failed_blocks(drawn, judgements)
-    return workspace, drawn, judgements
-
-
-def _print_precision(workspace: Workspace, table: pl.DataFrame) -> None:
+def _print_precision(ontology: Ontology, table: pl.DataFrame) -> None:
     """Print the flags of every class that was listened to, and of all together."""
     shown = Table("class", "flags", "judged", "present", "not", "unsure", "precision", "interval")
     for row in table.filter(scope="flags").iter_rows(named=True):
@@ -309,7 +211,7 @@ def _print_precision(workspace: Workspace, table: pl.DataFrame) -> None:
         )
         class_id = row["class_id"]
         shown.add_row(
-            "all" if class_id is None else workspace.ontology.name(class_id),
+            "all" if class_id is None else ontology.name(class_id),
             *(f"{n:,}" for n in counts),
             f"{row['precision_low']:.2f}-{row['precision_high']:.2f}",
             f"[{row['low']:.2f}, {row['high']:.2f}]",

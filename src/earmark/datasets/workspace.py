@@ -80,6 +80,10 @@ class Workspace:
         """The explicit labels, as given; written last, as the dataset's seal."""
         return self.root / "labels.parquet"
 
+    def has_frames(self) -> bool:
+        """Tell whether the store of frames is finished."""
+        return (self.frames_folder / "meta.json").exists()
+
     @property
     def frames_folder(self) -> Path:
         """The frame store."""
@@ -109,6 +113,11 @@ class Workspace:
     def flags_path(self) -> Path:
         """The flags of one point, or of one target."""
         return self.flags_folder / "flags.parquet"
+
+    @property
+    def flags_seal_path(self) -> Path:
+        """How the flags were chosen, and of which labels and scores."""
+        return self.flags_folder / "flags.json"
 
     @property
     def sweep_folder(self) -> Path:

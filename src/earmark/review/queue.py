@@ -157,6 +157,12 @@ def write_queue(workspace: Workspace, queue: Queue, made_from: str = "") -> None
     write_json(workspace.queue_seal_path, {"digest": queue.digest, "made_from": made_from})
 
 
+def is_drawn_from(workspace: Workspace, made_from: str) -> bool:
+    """Tell whether the workspace's queue was drawn from what a digest stands for."""
+    seal = workspace.queue_seal_path
+    return seal.exists() and read_json(seal).get("made_from") == made_from
+
+
 def read_queue(workspace: Workspace) -> Queue:
     """Read the queue of a workspace's review; refuse one that is not whole."""
     remedy = f"make it with `earmark queue {workspace.root}`"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -37,7 +39,7 @@ class _SilentMeter:
 
 
 class Silent:
-    """Show nothing: the default of every stage when called from Python."""
+    """Show nothing: the default of everything below the stages."""
 
     def job(self, label: str, n_total: int, unit: str) -> Meter:
         """Return a meter that shows nothing."""
@@ -142,3 +144,13 @@ class Display:
     ) -> None:
         if self._bars is not None:
             self._bars.stop()
+
+
+@contextmanager
+def shown(progress: Progress | None) -> Iterator[Progress]:
+    """Yield the progress given; None shows it on standard error while the work lasts."""
+    if progress is not None:
+        yield progress
+        return
+    with Display() as display:
+        yield display

@@ -1,1 +1,93 @@
-"""Stages."""
+"""Every verb's work as one Python function with a typed result: what a notebook calls.
+
+A stage opens what it needs, calls the rooms below, writes what it made into the workspace and
+returns it. It takes a workspace or its folder, and a recipe (the one used last, where none is
+given). It runs in this process unless an engine is passed, and shows its progress unless it is
+given another. Options, printing and advice on what to do next belong to :mod:`earmark.cli`.
+
+Rooms that import torch or a web server are imported inside the functions, because ``scan``,
+``write_flags`` and most others do without.
+
+>>> from earmark import stages
+>>> stages.scan.__name__, stages.write_flags.__name__
+('scan', 'write_flags')
+"""
+
+from earmark.stages.check import CheckedLabels, check_labels, evaluate_scores
+from earmark.stages.flag import FLAG_POLICIES, Exported, Flagged, export_labels, write_flags
+from earmark.stages.models import ExportedModel, TaggedFile, export_model, tag_files
+from earmark.stages.opening import choose_recipe, open_scored, open_workspace
+from earmark.stages.prepare import (
+    Features,
+    Hidden,
+    Subset,
+    hide_labels,
+    make_dataset,
+    make_features,
+    take_subset,
+)
+from earmark.stages.report import make_report
+from earmark.stages.review import (
+    CorrectedLabels,
+    DrawnQueue,
+    HeardPrecision,
+    correct_labels,
+    draw_queue,
+    export_judgements,
+    import_judgements,
+    measure_precision,
+    serve_review,
+)
+from earmark.stages.run import Outcome, run
+from earmark.stages.scan import ScanResult, scan
+from earmark.stages.study import Compared, Iterated, Swept, compare, iterate, sweep
+from earmark.stages.teach import Trained, score, score_by_onnx, train_teacher
+
+__all__ = [
+    "FLAG_POLICIES",
+    "CheckedLabels",
+    "Compared",
+    "CorrectedLabels",
+    "DrawnQueue",
+    "Exported",
+    "ExportedModel",
+    "Features",
+    "Flagged",
+    "HeardPrecision",
+    "Hidden",
+    "Iterated",
+    "Outcome",
+    "ScanResult",
+    "Subset",
+    "Swept",
+    "TaggedFile",
+    "Trained",
+    "check_labels",
+    "choose_recipe",
+    "compare",
+    "correct_labels",
+    "draw_queue",
+    "evaluate_scores",
+    "export_judgements",
+    "export_labels",
+    "export_model",
+    "hide_labels",
+    "import_judgements",
+    "iterate",
+    "make_dataset",
+    "make_features",
+    "make_report",
+    "measure_precision",
+    "open_scored",
+    "open_workspace",
+    "run",
+    "scan",
+    "score",
+    "score_by_onnx",
+    "serve_review",
+    "sweep",
+    "tag_files",
+    "take_subset",
+    "train_teacher",
+    "write_flags",
+]

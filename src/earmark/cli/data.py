@@ -1,0 +1,281 @@
+"""The verbs of labels and scores: ``scan``, ``lint``, ``hide``, ``subset``, ``features``, ``flag``,
+``export`` and ``evaluate``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from earmark.cli.options import (
+    AsJson,
+    EngineOption,
+    LabelsOption,
+    RecipeOption,
+    Work,
+    Workers,
+    after_import,
+    chosen_engine,
+    one_of,
+    tell,
+)
+from earmark.errors import EarmarkError
+
+if TYPE_CHECKING:
+    from earmark.labels.hierarchy import Implied
+
+N_IMPLIED_SHOWN = 20
+"""Implied labels that ``lint`` prints; ``--json`` lists all."""
+
+data_app = typer.Typer()
+
+
+@data_app.command()
+def scan(
+    labels: Annotated[Path, typer.Option(help="Rows, AudioSet segments, dense states, or JSON.")],
+    scores: Annotated[Path, typer.Option(help=".npy, .npz, Parquet, Zarr or a folder of shards.")],
+    classes: Annotated[Path | None, typer.Option(help="Classes in the order of scores.")] = None,
+    clips: Annotated[Path | None, typer.Option(help="Clips in the order of scores.")] = None,
+    ontology: Annotated[Path | None, typer.Option(help="ontology.json, or a table.")] = None,
+    labels_key: Annotated[str | None, typer.Option(help="Array in a labels .npz.")] = None,
+    scores_key: Annotated[str | None, typer.Option(help="Array in a scores .npz.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("scan"),
+    scale: Annotated[str, typer.Option(help="auto, logits or probabilities.")] = "auto",
+    policy: Annotated[str, typer.Option(help="How flags are chosen.")] = "percentile",
+    discard_percent: Annotated[float | None, typer.Option(help="percentile: of a class.")] = None,
+    target: Annotated[float | None, typer.Option(help="precision: lowest chance.")] = None,
+    n_flags: Annotated[int | None, typer.Option(help="budget: flags in all.")] = None,
+    quantile: Annotated[
+        str | None, typer.Option(help="positives_quantile: a share, or mean.")
+    ] = None,
+    gate: Annotated[
+        bool, typer.Option("--gate", help="positives_quantile: a parent or child is labelled.")
+    ] = False,
+    probability: Annotated[float | None, typer.Option(help="global: lowest score.")] = None,
+    fill_ancestors: Annotated[
+        bool, typer.Option("--fill-ancestors", help="Take implied ancestors for positives.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find likely missing labels from labels and scores alone: no audio, no training."""
+    from earmark import stages
+
+    options: dict[str, Any] = {
+        "discard_percent": discard_percent,
+        "target": target,
+        "n_flags": n_flags,
+        "quantile": _share_or_mean(quantile),
+        "gate": gate or None,
+        "probability": probability,
+    }
+    result = stages.scan(
+        labels,
+        scores,
+        out=out,
+        classes=classes,
+        clips=clips,
+        ontology=ontology,
+        scale=one_of("--scale", scale, ("auto", "logits", "probabilities")),
+        policy=policy,
+        fill_ancestors=fill_ancestors,
+        labels_key=labels_key,
+        scores_key=scores_key,
+        **{name: value for name, value in options.items() if value is not None},
+    )
+    if not as_json:
+        for line in result.lines():
+            print(line)
+    facts = {"flags": result.n_flags, "warnings": list(result.warnings)} if as_json else {}
+    tell(as_json, next_command=f"open {out}/index.html in a browser", wrote=out, **facts)
+
+
+@data_app.command()
+def lint(
+    target: Annotated[
+        Path,
+        typer.Argument(help="A workspace, or a CSV or Parquet file of labels.", metavar="TARGET"),
+    ],
+    clips: Annotated[
+        Path | None, typer.Option(help="With a label file: the table that lists all clips.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check labels: unknown names, repeated and contradictory rows, empty classes."""
+    from earmark import stages
+
+    checked = stages.check_labels(target, clips)
+    if as_json:
+        told: dict[str, Any] = {"findings": [vars(finding) for finding in checked.findings]}
+        if checked.implied is not None:
+            told["implied"] = checked.implied.table().to_dicts()
+        print(json.dumps(told))
+    else:
+        for finding in checked.findings:
+            print(f"{'error' if finding.is_error else 'note'}: {finding.message}")
+        print(f"{len(checked.findings)} findings in {checked.path}")
+        if checked.implied is not None:
+            _print_implied(checked.implied)
+    if checked.has_errors:
+        raise typer.Exit(1)
+
+
+@data_app.command()
+def hide(
+    work: Work,
+    out: Annotated[Path, typer.Option(help="The workspace to write.")],
+    lowest_recall: Annotated[float, typer.Option(min=0, max=1)] = 0.3,
+    highest_recall: Annotated[float, typer.Option(min=0, max=1)] = 0.95,
+    assume_complete: Annotated[
+        bool, typer.Option("--assume-complete", help="Take implicit labels for absent ones.")
+    ] = False,
+    seed: int = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Hide labels of a fully labelled workspace as nomination does, and keep the truth."""
+    from earmark import stages
+    from earmark.runs.parameters import HidingParams
+
+    params = HidingParams(recall_range=(lowest_recall, highest_recall), seed=seed)
+    hidden = stages.hide_labels(work, out, params, assume_complete=assume_complete)
+    following = after_import(out, hidden.workspace.has_frames())
+    tell(as_json, next_command=following, wrote=out, hidden_labels=hidden.n_hidden)
+
+
+@data_app.command()
+def subset(
+    work: Work,
+    out: Annotated[Path, typer.Option(help="The workspace to write.")],
+    share: Annotated[float, typer.Option(min=0.0001, max=1, help="Of the train split.")] = 0.2,
+    seed: int = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Make tr_small from tr_large: nested, whole recordings, class distribution kept."""
+    from earmark import stages
+
+    taken = stages.take_subset(work, out, share, seed)
+    tell(
+        as_json,
+        next_command=after_import(out, taken.workspace.has_frames()),
+        wrote=out,
+        train_clips=taken.n_train,
+        largest_deviation=str(taken.deviation),
+    )
+
+
+@data_app.command()
+def features(
+    work: Work,
+    recipe: RecipeOption = None,
+    workers: Workers = None,
+    engine: EngineOption = "local",
+    as_json: AsJson = False,
+) -> None:
+    """Decode the audio and store log-mel frames; what cannot be read is quarantined."""
+    from earmark import stages
+
+    chosen = stages.choose_recipe(work, recipe)
+    made = stages.make_features(work, engine=chosen_engine(workers, engine, chosen.resources))
+    tell(
+        as_json,
+        next_command=f"earmark score {work}",
+        wrote=made.store.folder,
+        clips=made.n_clips,
+        read=len(made.store.clip_ids),
+        quarantined=made.n_quarantined,
+    )
+
+
+@data_app.command()
+def flag(
+    work: Work,
+    discard_percent: Annotated[
+        float, typer.Option(min=0, max=100, help="Per cent of each class's implicit labels.")
+    ] = 1.0,
+    policy: Annotated[str, typer.Option(help="percentile, or precision.")] = "percentile",
+    target: Annotated[float, typer.Option(help="precision: lowest chance.")] = 0.5,
+    labels: LabelsOption = None,
+    recipe: RecipeOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Flag the top-scored implicit labels of each class, and write all 18 thresholds."""
+    from earmark import stages
+
+    flagged = stages.write_flags(
+        work,
+        recipe,
+        policy=one_of("--policy", policy, stages.FLAG_POLICIES),
+        discard_percent=discard_percent,
+        target=target,
+        labels=labels or "given",
+    )
+    by_percent = policy == "percentile"
+    # A sweep trains at the paper's points; other flags are used where labels are exported.
+    following = f"earmark sweep {work}" if by_percent else f"earmark export {work} labels.csv"
+    asked = {"discard_percent": discard_percent} if by_percent else {"target": target}
+    tell(as_json, next_command=following, wrote=flagged.path, flags=len(flagged.flags), **asked)
+
+
+@data_app.command()
+def export(
+    work: Work,
+    to: Annotated[Path, typer.Argument(help="CSV or Parquet file to write.", metavar="FILE")],
+    discard_percent: Annotated[
+        float | None,
+        typer.Option(min=0, max=100, help="Operating point; the flags that were written last."),
+    ] = None,
+    labels: LabelsOption = None,
+    recipe: RecipeOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the enhanced label set: explicit labels, and flagged ones to be ignored."""
+    from earmark import stages
+
+    exported = stages.export_labels(
+        work, to, recipe, discard_percent=discard_percent, labels=labels
+    )
+    tell(as_json, wrote=to, rows=exported.n_rows, ignored=exported.n_ignored)
+
+
+@data_app.command()
+def evaluate(
+    labels: Annotated[Path, typer.Argument(help="Labels: Parquet or CSV rows.")],
+    scores: Annotated[Path, typer.Argument(help="A folder of scores with its clips and classes.")],
+    as_json: AsJson = False,
+) -> None:
+    """Measure d', lwlrap and average precision of a folder of scores against labels."""
+    from earmark import stages
+
+    result = stages.evaluate_scores(labels, scores)
+    if as_json:
+        print(json.dumps(result.overall))
+        return
+    table = Table("metric", "value")
+    for name, value in result.overall.items():
+        table.add_row(name, f"{value:.4f}")
+    Console().print(table)
+
+
+def _print_implied(implied: Implied) -> None:
+    """Count and list what positives say of their ancestors; the list is cut, --json has it all."""
+    print(
+        f"{implied.n_certain:,} implicit labels are certain, because a child is present; "
+        f"{implied.n_contradictions:,} ancestors are marked absent though a child is present"
+    )
+    for row in implied.table().sort("kind", descending=True).head(N_IMPLIED_SHOWN).to_dicts():
+        print(f"{row['kind']}: clip {row['clip_id']}, {row['class_id']} by {row['child_id']}")
+
+
+def _share_or_mean(quantile: str | None) -> float | str | None:
+    if quantile is None or quantile == "mean":
+        return quantile
+    try:
+        return float(quantile)
+    except ValueError:
+        raise EarmarkError(
+            f"--quantile is a share such as 0.25, or mean; got {quantile!r}"
+        ) from None

@@ -1,0 +1,167 @@
+"""Flags of a workspace: written, held against the truth where it is known, and exported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from earmark.datasets.label_versions import NamedLabels, read_labels
+from earmark.datasets.workspace import Workspace
+from earmark.errors import EarmarkError
+from earmark.flags.flag import flag
+from earmark.flags.judged import judge_flags
+from earmark.flags.thresholds import thresholds
+from earmark.labels.label_set import LabelSet
+from earmark.review.judged_chance import flag_by_judgements, read_calibration
+from earmark.review.relabel import without_cleared
+from earmark.runs.artefacts import read_json, read_table, write_json, write_table
+from earmark.runs.parameters import digest
+from earmark.scores.alignment import scored_labels
+from earmark.scores.folder import ScoreFolder
+from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
+
+FLAG_POLICIES = ("percentile", "precision")
+"""How the flags of a workspace are chosen: the paper's per cent, or a least chance."""
+
+DEFAULT_PERCENT = 1.0
+
+
+@dataclass(frozen=True)
+class Flagged:
+    """The flags of a workspace, and the file that holds them."""
+
+    path: Path
+    flags: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A label set written out for other programs: clip_id, class_id, state."""
+
+    path: Path
+    n_rows: int
+    n_ignored: int
+
+
+def write_flags(
+    work: WorkLike,
+    recipe: RecipeLike = None,
+    *,
+    policy: str = "percentile",
+    discard_percent: float = DEFAULT_PERCENT,
+    target: float = 0.5,
+    labels: str = "given",
+) -> Flagged:
+    """Write the thresholds of the paper's 18 points, and the flags of one point.
+
+    The policy ``precision`` takes flags of at least the chance ``target`` instead: as judged by
+    ear where there are judgements, as estimated from the scores where there are none. ``labels``
+    names the label set; what raters cleared in a corrected one is not flagged again.
+    """
+    if policy not in FLAG_POLICIES:
+        raise EarmarkError(f"the policy is {' or '.join(FLAG_POLICIES)}, got {policy!r}")
+    scored = open_scored(work, recipe)
+    workspace, scores = scored.workspace, scored.scores
+    known = _known(scored, labels)
+    points = thresholds(known.labels, scores.logits).table(known.labels.class_ids)
+    write_table(workspace.thresholds_path, points)
+    if policy == "precision":
+        flags = _flags_of_chance(workspace, scores, known.labels, target)
+    else:
+        flags = flag(known.labels, scores.logits, discard_percent=discard_percent)
+    if known.rulings is not None:
+        flags = without_cleared(flags, known.rulings)
+    write_table(workspace.flags_path, flags)
+    chosen = {"policy": policy, "discard_percent": discard_percent, "target": target}
+    made_from = digest(known.labels.digest, scores.digest)
+    write_json(workspace.flags_seal_path, {"digest": made_from, "labels": labels, **chosen})
+    return Flagged(workspace.flags_path, flags)
+
+
+def judged_flags(workspace: Workspace, scores: ScoreFolder) -> pl.DataFrame | None:
+    """Hold the flags of all 18 points against the truth, where it is known."""
+    if workspace.truth is None:
+        return None
+    labels, truth = scored_labels(scores, workspace.labels), scored_labels(scores, workspace.truth)
+    points = thresholds(labels, scores.logits)
+    return judge_flags(labels, truth, scores.logits, points)
+
+
+def export_labels(
+    work: WorkLike,
+    path: str | Path,
+    recipe: RecipeLike = None,
+    *,
+    discard_percent: float | None = None,
+    labels: str | None = None,
+) -> Exported:
+    """Write a label set for other programs: explicit labels, and flagged ones as ignored.
+
+    The flags are those that :func:`write_flags` wrote last; a ``discard_percent`` asks for the
+    paper's flags at that point instead. The state is present, not_present or ignored; labels that
+    are not listed are negatives. Of corrected ``labels`` those that raters could not settle are
+    ignored as well, and those that they cleared are not.
+    """
+    scored = open_scored(work, recipe)
+    written = None if discard_percent is not None else _read_seal(scored.workspace)
+    name = labels or (written or {}).get("labels", "given")
+    known = _known(scored, name)
+    if written is None:
+        percent = DEFAULT_PERCENT if discard_percent is None else discard_percent
+        ignored = flag(
+            known.labels, scored.scores.logits, discard_percent=percent, with_chance=False
+        )
+        if known.rulings is not None:
+            ignored = without_cleared(ignored, known.rulings)
+    else:
+        ignored = _written_flags(scored, written, known, name)
+    if known.rulings is not None:
+        unsettled = scored_labels(scored.scores, known.rulings).rows().filter("present")
+        ignored = pl.concat([ignored, unsettled], how="diagonal")
+    table = _exported_table(known.labels, ignored)
+    write_table(Path(path), table)
+    return Exported(Path(path), len(table), int((table["state"] == "ignored").sum()))
+
+
+def _known(scored: Scored, name: str) -> NamedLabels:
+    """Return the labels of the scored clips by name, with what raters ruled beyond them."""
+    named = read_labels(scored.workspace, name)
+    return NamedLabels(scored_labels(scored.scores, named.labels), named.rulings)
+
+
+def _flags_of_chance(
+    workspace: Workspace, scores: ScoreFolder, labels: LabelSet, target: float
+) -> pl.DataFrame:
+    judged = read_calibration(workspace)
+    if judged is None:
+        return flag(labels, scores.logits, policy="precision", target=target)
+    return flag_by_judgements(labels, scores.logits, judged, target)
+
+
+def _read_seal(workspace: Workspace) -> dict[str, Any] | None:
+    seal = workspace.flags_seal_path
+    return read_json(seal) if seal.exists() else None
+
+
+def _written_flags(
+    scored: Scored, written: dict[str, Any], known: NamedLabels, name: str
+) -> pl.DataFrame:
+    """Read the flags that are there; refuse those of other labels or scores."""
+    path = scored.workspace.flags_path
+    made_from = digest(known.labels.digest, scored.scores.digest)
+    if written["digest"] != made_from or written["labels"] != name:
+        raise EarmarkError(
+            f"{path}: these flags are of labels {written['labels']!r} or scores that have changed "
+            "since; run `earmark flag` again, or give a discard percent"
+        )
+    return read_table(path)
+
+
+def _exported_table(labels: LabelSet, ignored: pl.DataFrame) -> pl.DataFrame:
+    state = pl.when("present").then(pl.lit("present")).otherwise(pl.lit("not_present"))
+    explicit = labels.rows().select("clip_id", "class_id", state=state)
+    masked = ignored.select("clip_id", "class_id", state=pl.lit("ignored")).unique()
+    return pl.concat([explicit, masked]).sort("clip_id", "class_id")

@@ -1,0 +1,92 @@
+"""Trained networks in use: which classes sound files hold, and networks for other programs.
+
+Networks are imported inside the functions: torch takes seconds to load, and is an extra.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from earmark.networks.tagging import Tags
+
+
+@dataclass(frozen=True)
+class TaggedFile:
+    """What a network heard in a sound file, and the picture of when.
+
+    A file that cannot be read has a ``reason`` and nothing else.
+    """
+
+    path: Path
+    tags: Tags | None = None
+    picture: Path | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """A network written as ONNX, and how far its outputs are from torch's at the most."""
+
+    path: Path
+    n_classes: int
+    largest_difference: float
+
+
+def tag_files(
+    paths: Sequence[str | Path],
+    model: str | Path,
+    *,
+    n_drawn: int = 5,
+    out: str | Path = "tags",
+    student: str | None = None,
+) -> Iterator[TaggedFile]:
+    """Name the classes heard in sound files of any length, and draw when; one file after another.
+
+    ``model`` is the folder of a trained network, ``student`` one of a stack by name or number.
+    Pictures of files of one name from several folders are numbered.
+    """
+    from earmark.audio.decode import UnreadableAudio
+    from earmark.networks.model_card import read_card
+    from earmark.networks.tagging import Tagger
+    from earmark.report.figures import write_png
+    from earmark.report.timeline import timeline_figure
+
+    model = Path(model)
+    tagger = Tagger.open(model, None if student is None else read_card(model).place_of(student))
+    seen: Counter[str] = Counter()
+    for path in map(Path, paths):
+        seen[path.name] += 1
+        try:
+            tags = tagger.tag(path)
+        except UnreadableAudio as error:
+            yield TaggedFile(path, reason=error.reason)
+            continue
+        number = f"-{seen[path.name]}" if seen[path.name] > 1 else ""
+        picture = Path(out) / f"{path.name}{number}.png"
+        write_png(timeline_figure(tags, n_drawn), picture)
+        yield TaggedFile(path, tags, picture)
+
+
+def export_model(
+    model: str | Path, path: str | Path, *, with_front_end: bool = True, student: str | None = None
+) -> ExportedModel:
+    """Write a trained network as ONNX, classes in its metadata, checked against torch.
+
+    With its front end the graph takes waveforms, without it log-mel patches.
+    """
+    from earmark.networks.model_card import read_card
+    from earmark.networks.onnx_export import write_onnx
+    from earmark.networks.saved import load_network
+    from earmark.networks.stacks import student_of
+
+    folder = Path(model)
+    card, network = read_card(folder), load_network(folder)
+    if student is not None:
+        network = student_of(network, card.place_of(student))
+    difference = write_onnx(Path(path), network, card, with_front_end=with_front_end)
+    return ExportedModel(Path(path), len(card.class_ids), difference)

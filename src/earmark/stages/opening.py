@@ -1,0 +1,51 @@
+"""What a stage begins with: the workspace, the recipe it is run by, and the teacher's scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from earmark.datasets.workspace import Workspace
+from earmark.runs.recipe import Recipe, find_recipe, keep_recipe, kept_recipe
+from earmark.scores.folder import ScoreFolder
+
+WorkLike = str | Path | Workspace
+"""A workspace, or its folder."""
+
+RecipeLike = str | Path | Recipe | None
+"""A recipe, the name of a shipped one, or a TOML file; None is the one that was used last."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A workspace, its recipe, and the teacher's scores of the train split."""
+
+    workspace: Workspace
+    recipe: Recipe
+    scores: ScoreFolder
+
+
+def open_workspace(work: WorkLike) -> Workspace:
+    """Open a workspace that holds a dataset."""
+    return work if isinstance(work, Workspace) else Workspace.open(work)
+
+
+def choose_recipe(work: WorkLike, recipe: RecipeLike = None) -> Recipe:
+    """Return the recipe asked for, and remember it for the stages that come after.
+
+    Without one it is the recipe that the workspace was last run with, or the defaults.
+    """
+    root = work.root if isinstance(work, Workspace) else Path(work)
+    if recipe is None:
+        return kept_recipe(root)
+    chosen = recipe if isinstance(recipe, Recipe) else find_recipe(str(recipe))
+    keep_recipe(root, chosen)
+    return chosen
+
+
+def open_scored(work: WorkLike, recipe: RecipeLike = None) -> Scored:
+    """Open a workspace, its recipe, and the scores of the recipe's teacher."""
+    workspace = open_workspace(work)
+    chosen = choose_recipe(workspace, recipe)
+    folder = workspace.scores_folder(chosen.teacher.name)
+    return Scored(workspace, chosen, ScoreFolder.open(folder))

@@ -1,0 +1,239 @@
+"""Listening: draw a queue, serve the page, measure precision, correct labels, exchange answers."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from earmark.datasets.label_versions import Relabelled
+from earmark.datasets.workspace import Workspace
+from earmark.errors import EarmarkError
+from earmark.review.flag_precision import (
+    Agreement,
+    agreement,
+    controls,
+    precision_table,
+    without_failed_blocks,
+)
+from earmark.review.judgement_files import (
+    read_judgements,
+    read_label_studio_answers,
+    write_judgements,
+    write_label_studio_tasks,
+)
+from earmark.review.judgements import JudgementStore
+from earmark.review.queue import (
+    Queue,
+    block_plan,
+    is_drawn_from,
+    make_queue,
+    read_queue,
+    write_queue,
+)
+from earmark.review.relabel import relabel, write_relabelled
+from earmark.runs.artefacts import write_table
+from earmark.runs.parameters import ReviewParams, digest
+from earmark.runs.progress import Progress, shown
+from earmark.scores.alignment import scored_labels
+from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_scored, open_workspace
+
+if TYPE_CHECKING:
+    from earmark.review.server.guard import Place
+
+
+@dataclass(frozen=True)
+class DrawnQueue:
+    """The labels that raters will listen to, and the file that holds them."""
+
+    path: Path
+    queue: Queue
+    n_tasks: int | None = None
+    """Label Studio's tasks that were written, where they were asked for."""
+
+    @property
+    def n_blocks(self) -> int:
+        """Portions in which they are heard."""
+        return len(block_plan(self.queue.items))
+
+
+@dataclass(frozen=True)
+class HeardPrecision:
+    """How many of the flags are right by what raters heard, by class and by band."""
+
+    path: Path
+    table: pl.DataFrame
+    agreements: tuple[Agreement, ...]
+    n_failed_blocks: int
+
+    @property
+    def overall(self) -> dict[str, object]:
+        """The row of all flags together."""
+        return self.table.filter(scope="flags").row(-1, named=True)
+
+
+@dataclass(frozen=True)
+class CorrectedLabels:
+    """A label set corrected by judgements, and its folder."""
+
+    folder: Path
+    relabelled: Relabelled
+
+
+def draw_queue(
+    work: WorkLike,
+    recipe: RecipeLike = None,
+    *,
+    params: ReviewParams | None = None,
+    label_studio: str | Path | None = None,
+    document_root: str | Path = "/",
+) -> DrawnQueue:
+    """Draw the labels that raters will listen to, in a fixed random order with blind controls.
+
+    A queue that is there is taken as it is, unless other ``params`` ask for another.
+    ``label_studio`` names a file that gets the queue as Label Studio's tasks, too.
+    """
+    workspace = open_workspace(work)
+    if params is None and workspace.queue_seal_path.exists():
+        queue = read_queue(workspace)
+    else:
+        queue = _drawn(workspace, recipe, params or ReviewParams())
+    n_tasks = None
+    if label_studio is not None:
+        root = Path(document_root)
+        n_tasks = write_label_studio_tasks(Path(label_studio), queue, workspace, root)
+    return DrawnQueue(workspace.queue_path, queue, n_tasks)
+
+
+def serve_review(
+    work: WorkLike,
+    recipe: RecipeLike = None,
+    *,
+    raters: Sequence[str] = (),
+    classes: Sequence[str] = (),
+    host: str = "127.0.0.1",
+    port: int = 8321,
+    when_ready: Callable[[Place, Mapping[str, str]], None] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Serve the listening page until it is interrupted.
+
+    ``when_ready`` is told the page's place and the raters' tokens, once they can listen; port 0
+    takes any free one. Without names the rater is whoever runs this.
+    """
+    from earmark.review.server.app import make_app, make_server, make_tokens, open_socket
+    from earmark.review.server.desk import open_desk
+    from earmark.review.server.guard import Place
+
+    workspace = open_workspace(work)
+    chosen = choose_recipe(workspace, recipe)
+    names = _rater_names(raters)
+    queue = draw_queue(workspace, chosen).queue
+    with open_judgements(workspace) as store, open_socket(host, port) as listener:
+        with shown(progress) as display:
+            desk = open_desk(workspace, chosen, queue, store, names, tuple(classes), display)
+        place, tokens = Place(host, listener.getsockname()[1]), make_tokens(names)
+        if when_ready is not None:
+            when_ready(place, tokens)
+        make_server(make_app(desk, tokens, place)).run(sockets=[listener])
+
+
+def measure_precision(
+    work: WorkLike,
+    *,
+    discard_percent: float | None = None,
+    drop_failed_blocks: bool = False,
+) -> HeardPrecision:
+    """Say how many of the flags are right, by class and by band, with intervals.
+
+    Of the flags up to ``discard_percent``; by default of all that are flagged.
+    """
+    workspace, queue, judgements = _open_judged(work, drop_failed_blocks)
+    table = precision_table(queue, judgements, discard_percent)
+    path = workspace.precision_path
+    write_table(path, table)
+    return HeardPrecision(
+        path,
+        table,
+        tuple(agreement(queue, judgements)),
+        int(controls(queue, judgements)["is_failed"].sum()),
+    )
+
+
+def correct_labels(
+    work: WorkLike, name: str = "corrected", *, drop_failed_blocks: bool = False
+) -> CorrectedLabels:
+    """Write the label set that the judgements make of the labels, every change with its origin."""
+    workspace, queue, judgements = _open_judged(work, drop_failed_blocks)
+    relabelled = relabel(workspace.labels, judgements, queue)
+    write_relabelled(workspace, name, relabelled, judgements)
+    return CorrectedLabels(workspace.relabelled_folder(name), relabelled)
+
+
+def export_judgements(work: WorkLike, path: str | Path, *, only_current: bool = False) -> int:
+    """Write all answers as a table, retractions included unless ``only_current``; return rows."""
+    with open_judgements(open_workspace(work), must_exist=True) as store:
+        rows = store.current() if only_current else store.rows()
+    write_judgements(Path(path), rows)
+    return len(rows)
+
+
+def import_judgements(work: WorkLike, source: str | Path, rater: str = "imported") -> int:
+    """Add answers given elsewhere; return how many were new.
+
+    The source is a table, Label Studio's JSON export or another store; ``rater`` names who
+    answered where a table does not.
+    """
+    source = Path(source)
+    with open_judgements(open_workspace(work)) as store:
+        if source.suffix == ".sqlite":
+            return store.merge(source)
+        if source.suffix == ".json":
+            return store.add_all(read_label_studio_answers(source))
+        return store.add_all(read_judgements(source, datetime.now(UTC), rater))
+
+
+def open_judgements(workspace: Workspace, *, must_exist: bool = False) -> JudgementStore:
+    """Open the judgements of a workspace's review."""
+    return JudgementStore(workspace.judgements_path, must_exist=must_exist)
+
+
+def _drawn(workspace: Workspace, recipe: RecipeLike, params: ReviewParams) -> Queue:
+    scored = open_scored(workspace, recipe)
+    scores = scored.scores
+    if params.held_out:
+        from earmark.training.teacher import score_held_out  # torch, for this alone
+
+        scores = score_held_out(workspace, scores, scored.recipe.cross_fit)
+    labels = scored_labels(scores, workspace.labels)
+    origin = digest(labels.digest, scores.digest, params)
+    if is_drawn_from(workspace, origin):
+        return read_queue(workspace)
+    queue = make_queue(labels, scores.logits, workspace.ontology, params)
+    write_queue(workspace, queue, origin)
+    return queue
+
+
+def _open_judged(work: WorkLike, drop_failed_blocks: bool) -> tuple[Workspace, Queue, pl.DataFrame]:
+    """Return the workspace, its queue and the current judgements."""
+    workspace = open_workspace(work)
+    queue = read_queue(workspace)
+    with open_judgements(workspace, must_exist=True) as store:
+        judgements = store.current()
+    if drop_failed_blocks:
+        judgements = without_failed_blocks(queue, judgements)
+    return workspace, queue, judgements
+
+
+def _rater_names(raters: Sequence[str]) -> tuple[str, ...]:
+    """Return the raters asked for, or whoever is at the keyboard."""
+    names = tuple(raters) or (getpass.getuser(),)
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise EarmarkError(f"rater {twice[0]!r} is named twice; each needs a name of their own")
+    return names

@@ -1,0 +1,194 @@
+"""The teacher: trained on the whole train split, or cross-fitted to score it.
+
+Networks are imported inside the functions: torch takes seconds to load, and is an extra.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from earmark.datasets.workspace import Workspace
+from earmark.runs.engine import HERE, Engine
+from earmark.runs.progress import SILENT, Progress, shown
+from earmark.runs.ray import RayEngine
+from earmark.runs.recipe import Recipe
+from earmark.scores.folder import ScoreFolder
+from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
+
+if TYPE_CHECKING:
+    from earmark.audio.frame_store import FrameStore
+    from earmark.networks.onnx_model import InputKind
+    from earmark.scores.scale import Scale
+    from earmark.training.onnx_teacher import TeacherScores
+    from earmark.training.supervision import TrainingSet
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained network's folder: parameters, weights, history and model card.
+
+    ``is_first`` is false in all but one of several processes that trained it together.
+    """
+
+    folder: Path
+    is_first: bool = True
+
+
+@dataclass(frozen=True)
+class ScoredByModel:
+    """Scores by a model from elsewhere, and how the model was understood."""
+
+    description: str
+    found: TeacherScores
+
+
+def train_teacher(
+    work: WorkLike,
+    recipe: RecipeLike = None,
+    *,
+    n_processes: int = 1,
+    engine: Engine = HERE,
+    progress: Progress | None = None,
+) -> Trained:
+    """Train the recipe's teacher on the whole train split, labels as they are.
+
+    Under ``torchrun`` every process calls this, and they train together; on a cluster
+    ``n_processes`` do.
+    """
+    from earmark.networks.measured_card import write_measured_card
+    from earmark.training import replicas
+
+    workspace = open_workspace(work)
+    chosen = choose_recipe(workspace, recipe)
+    data, store = _teaching(workspace, chosen)
+    folder = workspace.model_folder(chosen.teacher.name)
+    if isinstance(engine, RayEngine):
+        _train_on_cluster(engine, n_processes, chosen, data, store, folder, progress)
+    else:
+        with replicas.joined():
+            if not _train_here(chosen, data, store, folder, progress):
+                return Trained(folder, is_first=False)
+    write_measured_card(workspace, chosen.teacher, folder)
+    return Trained(folder)
+
+
+def score(
+    work: WorkLike,
+    recipe: RecipeLike = None,
+    *,
+    in_sample: bool = False,
+    engine: Engine = HERE,
+    progress: Progress | None = None,
+) -> ScoreFolder:
+    """Score the train split with the recipe's teacher, out of fold unless ``in_sample``."""
+    from earmark.training.teacher import cross_fit
+
+    workspace = open_workspace(work)
+    chosen = choose_recipe(workspace, recipe)
+    check_frames(workspace, chosen)
+    params = chosen.cross_fit
+    params = params.model_copy(update={"in_sample": in_sample or params.in_sample})
+    with shown(progress) as display:
+        return cross_fit(workspace, chosen.teacher, params, engine=engine, progress=display)
+
+
+def score_by_onnx(
+    work: WorkLike,
+    model: str | Path,
+    recipe: RecipeLike = None,
+    *,
+    class_map: str | Path | None = None,
+    skip_unknown: bool = False,
+    input_kind: InputKind | None = None,
+    output: str | None = None,
+    scale: Scale | None = None,
+    sample_rate_hz: int | None = None,
+    out_of_fold: bool = False,
+    engine: Engine = HERE,
+    progress: Progress | None = None,
+) -> ScoredByModel:
+    """Score the train split with an ONNX model from elsewhere as the recipe's teacher.
+
+    ``class_map`` is a table of output (or index) and class_id. Classes without an output are
+    unscored and never flagged. ``out_of_fold`` says that the model never saw these clips.
+    """
+    from earmark.networks.onnx_model import ForeignModel
+    from earmark.training.onnx_teacher import score_by_teacher
+
+    workspace = open_workspace(work)
+    chosen = choose_recipe(workspace, recipe)
+    teacher = ForeignModel.open(Path(model), input_kind, output, sample_rate_hz)
+    with shown(progress) as display:
+        found = score_by_teacher(
+            workspace,
+            chosen.teacher.name,
+            teacher,
+            class_map,
+            skip_unknown=skip_unknown,
+            scale=scale,
+            out_of_fold=out_of_fold,
+            engine=engine,
+            progress=display,
+        )
+    return ScoredByModel(teacher.description, found)
+
+
+def check_frames(workspace: Workspace, recipe: Recipe) -> None:
+    """Refuse a workspace whose frames were made with another front end than the recipe's."""
+    from earmark.audio.frame_store import FrameStore
+    from earmark.networks.examples import check_front_end
+
+    check_front_end(FrameStore.open(workspace.frames_folder), recipe.front_end)
+
+
+def _teaching(workspace: Workspace, recipe: Recipe) -> tuple[TrainingSet, FrameStore]:
+    """Return the whole train split as the teacher is told it, and the frames."""
+    from earmark.audio.frame_store import FrameStore
+    from earmark.datasets.readable_clips import readable_clips
+    from earmark.training.supervision import AsLabelled, TrainingSet
+    from earmark.training.teacher import tune_set
+
+    check_frames(workspace, recipe)
+    store = FrameStore.open(workspace.frames_folder)
+    clips = readable_clips(workspace, store, "train")
+    exam = tune_set(workspace, store, recipe.teacher.model)
+    return TrainingSet(store.folder, clips.store_rows, AsLabelled(clips.labels), exam), store
+
+
+def _train_on_cluster(
+    cluster: RayEngine,
+    n_processes: int,
+    recipe: Recipe,
+    data: TrainingSet,
+    store: FrameStore,
+    folder: Path,
+    progress: Progress | None,
+) -> None:
+    from earmark.runs.ray_training import train_together
+    from earmark.training.loop import train
+    from earmark.training.teacher import training_task
+
+    task = training_task(recipe.teacher.name, train, recipe.teacher, data, store, folder=folder)
+    with shown(progress) as display:
+        train_together(cluster, task, n_processes, folder / "ray", display)
+
+
+def _train_here(
+    recipe: Recipe, data: TrainingSet, store: FrameStore, folder: Path, progress: Progress | None
+) -> bool:
+    """Train in this process, or as one of several; tell whether it is the first of them."""
+    from earmark.networks.examples import examples_of
+    from earmark.training import replicas
+    from earmark.training.loop import n_examples_in_all, train
+
+    teacher = recipe.teacher
+    is_first = replicas.is_first()
+    with shown(progress) if is_first else nullcontext(SILENT) as display:
+        examples = examples_of(teacher.model, store, data.store_rows)
+        n_examples = n_examples_in_all(examples.per_clip, teacher.train)
+        meter = display.job(teacher.name, n_examples, teacher.model.example_unit)
+        train(teacher, data, folder, meter)
+    return is_first
