@@ -2,13 +2,15 @@
 
 Evaluation sets have missing labels too, so there are several bases of judgement: the labels as
 ``given``; flagged labels ``ignored``, by the teacher's scores of clips that it never saw; labels
-``corrected``, on splits that raters listened to; and the ``truth`` of a simulated dataset.
+``corrected``, on splits that raters listened to; and the ``truth`` of a simulated dataset. What
+was measured goes into the students' model cards too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -31,6 +33,8 @@ from earmark.metrics.prior_offsets import (
     fit_prior_offset,
     smoothed_priors,
 )
+from earmark.networks.measured_card import named_metrics
+from earmark.networks.model_card import StudentCard, read_card, write_card
 from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import CompareParams, CrossFitParams, SweepParams
 from earmark.runs.progress import SILENT, Meter, Progress
@@ -217,6 +221,29 @@ def mark_students(
     return MarkBook(dict(zip(places, found, strict=True)))
 
 
+def write_student_cards(workspace: Workspace, book: MarkBook) -> None:
+    """Write the marks of students, by the labels as given, into the cards of their networks.
+
+    Metrics are named after their split (``eval_lwlrap``). A student of whom only the scores are
+    left has no card; one that shares its network with another, and differs by an offset to the
+    scores, has none of its own.
+    """
+    found: dict[Path, dict[int, StudentCard]] = {}
+    for student in dict.fromkeys(student for _, student in book.marks):
+        made_by = student_scores(workspace, student).made_by
+        if made_by is not None and student == student.trained:
+            own = found.setdefault(workspace.model_folder(made_by.network), {})
+            own[made_by.student] = StudentCard(
+                name=student.name, metrics=_card_metrics(book, student)
+            )
+    for folder, measured in found.items():
+        if (folder / "card.json").exists():
+            known = read_card(folder).students
+            students = tuple(measured.get(place, one) for place, one in enumerate(known))
+            if students != known:
+                write_card(folder, workspace.ontology, students=students)
+
+
 def _mark_group(
     workspace: Workspace, basis: Basis, group: Sequence[Student], meter: Meter
 ) -> list[Marks]:
@@ -259,3 +286,13 @@ def _lwlrap(basis: _OpenBasis, logits: NDArray[np.float32]) -> Draws:
         logits = np.where(basis.left_out, -np.inf, logits)
     resamples = mean_over_classes(resampled_lwlrap_per_class(states, logits, basis.weights))
     return Draws(lwlrap(states, logits), resamples)
+
+
+def _card_metrics(book: MarkBook, student: Student) -> dict[str, float]:
+    metrics: dict[str, float] = {}
+    for basis in book.bases:
+        if basis.labels == "given" and (basis, student) in book.marks:
+            draws = book.marks[basis, student].draws
+            overall = {name: own.value for name, own in draws.items()}
+            metrics |= named_metrics(basis.split, overall)
+    return metrics

@@ -16,9 +16,8 @@ from earmark.audio.frame_store import FrameStore
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.experiments.compare import identify
-from earmark.experiments.marks import METRICS, find_bases, mark_students
+from earmark.experiments.marks import METRICS, find_bases, mark_students, write_student_cards
 from earmark.experiments.strategies import Strategy, parse_strategy
-from earmark.experiments.student_cards import write_student_cards
 from earmark.experiments.students import Student, TrainSet, combine, train_students
 from earmark.experiments.sweep import by_seed, measured
 from earmark.runs.artefacts import write_table

@@ -13,8 +13,14 @@ from dataclasses import dataclass
 import polars as pl
 
 from earmark.datasets.workspace import Workspace
-from earmark.experiments.marks import METRICS, Basis, MarkBook, find_bases, mark_students
-from earmark.experiments.student_cards import write_student_cards
+from earmark.experiments.marks import (
+    METRICS,
+    Basis,
+    MarkBook,
+    find_bases,
+    mark_students,
+    write_student_cards,
+)
 from earmark.experiments.students import Student, students, train_students
 from earmark.metrics.intervals import Draws
 from earmark.runs.artefacts import read_table, write_table

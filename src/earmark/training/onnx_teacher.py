@@ -23,10 +23,9 @@ from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.networks.class_maps import ClassMap, map_by_names, read_class_map
 from earmark.networks.clip_scores import sum_outputs
 from earmark.networks.onnx_export import open_session
-from earmark.networks.onnx_model import ForeignModel
+from earmark.networks.onnx_model import ClassMap, ForeignModel, map_by_names, read_class_map
 from earmark.runs.artefacts import is_current, write_aside
 from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import digest
@@ -66,7 +65,7 @@ def score_by_teacher(
 ) -> TeacherScores:
     """Score the train split with a model from elsewhere, into the scores folder ``name``.
 
-    ``class_map`` is a file (see :mod:`earmark.networks.class_maps`), needed unless the model names
+    ``class_map`` is a file (see :mod:`earmark.networks.onnx_model`), needed unless the model names
     its classes itself. Nobody but the user knows whether the model was trained on these clips:
     ``out_of_fold`` says that it was not. Parts scored before an interrupt are found again.
     """
