@@ -9,7 +9,7 @@ from earmark import metrics
 from earmark.errors import EarmarkError
 from earmark.metrics import intervals
 from earmark.metrics.evaluation import bootstrap, evaluate
-from earmark.metrics.intervals import Draws, holm, mildest_within_one_error, p_value, with_seeds
+from earmark.metrics.intervals import Draws, holm, p_value, with_seeds
 
 
 def test_resamples_draw_as_many_clips_as_there_are() -> None:
@@ -98,20 +98,6 @@ def test_over_classes_resamples_classes() -> None:
     assert sorted(np.unique(found.resamples)) == [1, 2, 3]
     assert found.resamples.mean() == pytest.approx(2, abs=0.05)
     assert np.isnan(intervals.over_classes([np.nan], 10).value)
-
-
-def test_the_mildest_point_within_one_error_is_chosen() -> None:
-    noise = np.random.default_rng(3).normal(size=2_000)
-    wobble = np.random.default_rng(4).normal(size=2_000)
-    best = Draws(0.50, 0.50 + noise)
-    near = Draws(0.49, 0.49 + noise + 0.02 * wobble)  # 0.01 away, one error is 0.02
-    far = Draws(0.45, 0.45 + noise + 0.02 * wobble)
-    assert mildest_within_one_error({0.0: far, 1.0: near, 2.0: best, 3.0: far}) == 1.0
-    assert mildest_within_one_error({0.0: far, 2.0: best, 3.0: near}) == 2.0
-    nothing = Draws(float("nan"), np.full(5, np.nan))
-    assert mildest_within_one_error({None: nothing, 1.0: far}) == 1.0
-    with pytest.raises(EarmarkError, match="could be measured"):
-        mildest_within_one_error({0.0: nothing})
 
 
 PRIORS = np.geomspace(0.1, 0.3, 3)

@@ -6,12 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.report.results import (
     PAPER_PRIOR_CUTOFFS,
-    best_point,
     class_changes,
     class_summary,
     flags_judged_table,
@@ -22,26 +20,6 @@ from earmark.report.results import (
     prior_groups,
 )
 from made_up import CURVE, RESULTS, make_contents, make_results
-
-
-def test_best_point_is_the_best_mean_over_seeds_on_tune():
-    assert best_point(RESULTS, "lwlrap") == 2.0
-    assert best_point(RESULTS, "lwlrap", split="eval") == 1.0
-
-
-def test_best_point_prefers_the_smaller_of_a_tie_and_skips_undefined_values():
-    tied = make_results({0.0: 0.4, 2.0: 0.5, 1.0: 0.5, 5.0: float("nan")}, CURVE)
-    assert best_point(tied, "lwlrap") == 1.0
-
-
-def test_best_point_ignores_the_random_control():
-    results = make_results(CURVE, CURVE, random={2.0: 0.9})
-    assert best_point(results, "lwlrap", split="eval") == 1.0
-
-
-def test_best_point_without_tune_clips_says_so():
-    with pytest.raises(EarmarkError, match="'tune'"):
-        best_point(RESULTS.filter(split="eval"), "lwlrap")
 
 
 def test_performance_table_by_hand():

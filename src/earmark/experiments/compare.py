@@ -22,10 +22,11 @@ import polars as pl
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.experiments.marks import METRICS, Basis, MarkBook
+from earmark.experiments.operating_point import mildest_within_one_error
 from earmark.experiments.strategies import BASELINE, Strategy, parse_strategy
 from earmark.experiments.students import Student, combine
 from earmark.experiments.sweep import Row, by_seed, measured, train_and_mark
-from earmark.metrics.intervals import Draws, holm, mildest_within_one_error, over_classes, p_value
+from earmark.metrics.intervals import Draws, holm, over_classes, p_value
 from earmark.runs.artefacts import read_table, write_table
 from earmark.runs.engine import HERE, Engine
 from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams

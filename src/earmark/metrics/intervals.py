@@ -9,8 +9,8 @@ Seeds are a random effect: see :func:`with_seeds`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,8 +18,6 @@ from scipy import special
 
 from earmark.errors import EarmarkError
 from earmark.metrics.matrices import Floats, mean_over_classes
-
-Point = TypeVar("Point")
 
 
 class Interval(NamedTuple):
@@ -145,23 +143,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         lowest = max(lowest, min((len(order) - rank) * given[place], 1.0))
         corrected[place] = lowest
     return [float(value) for value in corrected]
-
-
-def mildest_within_one_error(points: Mapping[Point, Draws]) -> Point:
-    """Choose an operating point by the one-standard-error rule; points stand from mild to strong.
-
-    That is the mildest point whose value is within one standard error of the best point's, the
-    error being that of their paired difference.
-    """
-    measured = {point: draws for point, draws in points.items() if np.isfinite(draws.value)}
-    if not measured:
-        raise EarmarkError("no operating point could be measured: are there labels to measure by?")
-    best = max(measured.values(), key=lambda draws: draws.value)
-    for point, draws in measured.items():
-        difference = best - draws
-        if difference.value <= difference.error:
-            return point
-    raise AssertionError("the best point is within one error of itself")
 
 
 def wilson_interval(

@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import ArrayLike
 
 from earmark.errors import EarmarkError
+from earmark.experiments.operating_point import best_point
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.metrics import wilson_interval
@@ -98,26 +99,6 @@ def by_line(results: pl.DataFrame) -> list[pl.DataFrame]:
     if results.is_empty():
         raise EarmarkError("there are no results to report: run `earmark sweep` first")
     return results.partition_by("student", "train_set", maintain_order=True)
-
-
-def best_point(
-    results: pl.DataFrame, metric: str, split: str = "tune", labels: str = "given"
-) -> float:
-    """Return the discard percent with the best mean of a metric; the smaller one of a tie.
-
-    Give the results of one student and train set: the mean is over all rows of a point, which
-    are then its seeds.
-    """
-    rows = results.filter(kind="mask", metric=metric, split=split, labels=labels)
-    means = rows.group_by("discard_percent").agg(pl.col("value").mean())
-    means = means.filter(pl.col("value").is_finite())
-    if means.is_empty():
-        raise EarmarkError(
-            f"no operating point can be chosen: the results hold no {metric} on the split "
-            f"{split!r} by the labels {labels!r}; does the dataset have clips of that split?"
-        )
-    ranked = means.sort("value", "discard_percent", descending=[True, False])
-    return float(ranked["discard_percent"][0])
 
 
 def at_point(means: pl.DataFrame, percent: float, column: str = "value") -> Interval:

@@ -14,11 +14,11 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from earmark.experiments.operating_point import best_point
 from earmark.metrics.intervals import Interval
 from earmark.report.numerals import change_text, count_text, number_text, share_text, signed_text
 from earmark.report.results import (
     at_point,
-    best_point,
     by_line,
     count_seeds,
     interval_in,
