@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from extras import missing_library, must_run
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -18,6 +20,37 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 TESTS = Path(__file__).parent
 PATHS = [str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH")]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, PATHS))
+
+
+class _Module(pytest.Module):
+    """A file of tests, which is skipped where it needs an optional library that is not here."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        try:
+            return super().collect()
+        except self.CollectError as error:
+            library = missing_library(error)
+            if library is None or must_run(self.path):
+                raise
+        pytest.skip(f"{self.nodeid} needs {library}", allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
+    return _Module.from_parent(parent, path=module_path)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Take a test for skipped that failed for want of an optional library that is not here."""
+    report = yield
+    library = missing_library(call.excinfo.value) if report.failed and call.excinfo else None
+    if library is not None and not must_run(item.path):
+        path, line, _ = item.location
+        report.outcome = "skipped"
+        report.longrepr = (path, (line or 0) + 1, f"needs {library}")
+    return report
 
 
 @pytest.fixture(scope="module")

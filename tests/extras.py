@@ -24,8 +24,50 @@ LIBRARIES = {
 OPTIONAL = set().union(*LIBRARIES.values())
 
 
+EXTRAS_OF_ROOMS: dict[str, set[str]] = {
+    "runs": set(),
+    "labels": set(),
+    "scores": set(),
+    "metrics": set(),
+    "flags": set(),
+    "audio": {"audio"},
+    "datasets": {"audio"},
+}
+"""Rooms whose tests all run as soon as these extras are installed, if any."""
+
+NEEDS_MORE = {
+    "runs/test_ray.py",
+    "runs/test_ray_training.py",
+    "runs/test_remote_files.py",
+    "scores/test_sharded.py",
+    "audio/test_front_end.py",  # the same front end as a torch module
+    "audio/test_pictures.py",
+}
+"""Tests in these rooms of what only other extras can do."""
+
+
 def is_installed(library: str) -> bool:
     return find_spec(library) is not None
+
+
+def must_run(path: Path) -> bool:
+    """Say whether a file of tests has to run here: no missing library is a reason to skip it."""
+    parts = path.relative_to(TESTS).parts
+    extras = EXTRAS_OF_ROOMS.get(parts[0])
+    if extras is None or "/".join(parts) in NEEDS_MORE:
+        return False
+    return all(map(is_installed, set().union(*(LIBRARIES[extra] for extra in extras))))
+
+
+def missing_library(error: BaseException | None) -> str | None:
+    """Return the optional library that is not installed here and whose want led to an error."""
+    while error is not None:
+        library = (getattr(error, "name", None) or "").partition(".")[0]
+        is_import = isinstance(error, ModuleNotFoundError)
+        if is_import and library in OPTIONAL and not is_installed(library):
+            return library
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def run_without(

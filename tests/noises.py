@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-import soundfile
 
 from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
 from earmark.labels.label_set import LabelSet
@@ -31,6 +30,8 @@ def make_workspace(root: Path, audio: list[str | None]) -> Workspace:
 
 
 def write_noise(path: Path, seconds: float, seed: int) -> np.ndarray:
+    import soundfile  # in here, so that what needs no sound runs without it
+
     sound = np.random.default_rng(seed).uniform(-0.5, 0.5, int(seconds * RATE)).astype(np.float32)
     path.parent.mkdir(parents=True, exist_ok=True)
     soundfile.write(path, sound, RATE, subtype="PCM_16")

@@ -17,7 +17,6 @@ from earmark.labels.ontology import Ontology
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
 from earmark.scores.folder import ScoreFolder
-from earmark.training.teacher import cross_fit
 
 CLASS_IDS = ("low", "middle", "high")
 PROBE = NetworkParams(
@@ -64,6 +63,8 @@ def band_workspace(root: Path, n_clips: int = 60, n_frames: int = 144, seed: int
 
 def scored_workspace(root: Path) -> tuple[Workspace, ScoreFolder]:
     """Write such clips, and have a teacher score the train split out of fold."""
+    from earmark.training.teacher import cross_fit  # needs torch, which others here do not
+
     workspace = band_workspace(root)
     return workspace, cross_fit(workspace, TEACHER, FOLDS, engine=ONE)
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
-import soundfile
 
 from earmark.audio.frame_store import FrameStore
 from earmark.datasets.extraction import extract_frames
 from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.networks.model_card import ModelCard, write_card
-from earmark.networks.saved import write_network
-from earmark.networks.stacks import build
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import ModelParams, NetworkParams
+
+if TYPE_CHECKING:
+    from earmark.networks.model_card import ModelCard
 
 CLASS_IDS = ("/m/hum", "/m/beep", "/m/hiss")
 ONTOLOGY = Ontology(CLASS_IDS, names=dict(zip(CLASS_IDS, ("Hum", "Beep", "Hiss"), strict=True)))
@@ -33,6 +33,8 @@ def sound(seed: int, seconds: float = 1.5) -> np.ndarray:
 
 def sound_workspace(root: Path, n_clips: int = 6) -> Workspace:
     """Write clips of 1.5 s (3 patches) and their frames; the last clip is for tuning."""
+    import soundfile  # in here, so that what needs no sound runs without it
+
     clip_ids = [f"clip{i}" for i in range(n_clips)]
     for i, clip_id in enumerate(clip_ids):
         (root / "audio").mkdir(parents=True, exist_ok=True)
@@ -59,6 +61,11 @@ def model_folder(
     folder: Path, store: FrameStore, model: ModelParams = NARROW, n_students: int = 1
 ) -> ModelCard:
     """Write an untrained network as if it had been trained on a store, with its card."""
+    # in here, so that what needs no network runs without torch
+    from earmark.networks.model_card import write_card
+    from earmark.networks.saved import write_network
+    from earmark.networks.stacks import build
+
     network = build(model, store.n_bands, len(CLASS_IDS), n_students, seed=1)
     params = NetworkParams(name=folder.name, model=model)
     write_network(folder, params, network, CLASS_IDS, store, "run")
