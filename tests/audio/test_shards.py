@@ -29,5 +29,5 @@ def test_frames_unlike_the_first_are_refused(tmp_path, second):
 
 
 def test_a_clip_given_twice_is_refused(tmp_path):
-    with pytest.raises(EarmarkError, match="'a' is listed more than once"):
+    with pytest.raises(EarmarkError, match="'a' is listed twice"):
         write_store(tmp_path, [("a", np.zeros((2, 4), np.uint8))] * 2)

@@ -23,18 +23,18 @@ from earmark.audio.shards import (
     FrameFormat,
     Row,
     StoreMeta,
-    check_unique,
     content_digest,
     damage,
     fingerprint,
     part_path,
     read_parts,
-    seal,
+    seal_store,
     shard_path,
     write_shard,
 )
 from earmark.errors import EarmarkError
-from earmark.runs.artefacts import read_json, read_table
+from earmark.runs.artefacts import break_seal, is_finished, read_seal, read_table, seal_path
+from earmark.runs.tables import check_unique
 
 CLIPS_PER_SHARD = 2_000
 """Clips in a shard of a large store: about 260 MB for clips of 10 s."""
@@ -56,14 +56,14 @@ class FrameStore:
     def open(cls, folder: str | Path) -> FrameStore:
         """Open a finished store and check that its files are as long as the index says."""
         folder = Path(folder)
-        if not (folder / "meta.json").exists():
+        if not is_finished(folder):
             raise EarmarkError(
                 f"{folder}: no finished frame store; make it with `earmark features`"
             )
         try:
-            meta = StoreMeta(**read_json(folder / "meta.json"))
+            meta = StoreMeta(**read_seal(folder))
         except TypeError as error:
-            raise EarmarkError(f"{folder / 'meta.json'}: not of a frame store ({error})") from None
+            raise EarmarkError(f"{seal_path(folder)}: not of a frame store ({error})") from None
         index = read_table(folder / "index.parquet")
         lengths = index.group_by("shard").agg(pl.col("n_frames").sum()).sort("shard")
         for number, n_frames in lengths.iter_rows():
@@ -218,7 +218,7 @@ def write_store(
     first = next(clips, None)
     if first is None:
         raise EarmarkError(f"{folder}: no clips were given, so there is nothing to store")
-    (folder / "meta.json").unlink(missing_ok=True)
+    break_seal(folder)
     frame_format = FrameFormat(
         n_bands=first[1].shape[-1],
         dtype=first[1].dtype.name,
@@ -233,6 +233,6 @@ def write_store(
         write_shard(folder, n_shards, "", rows, frame_format)
         n_shards += 1
     parts = read_parts(folder, n_shards)
-    check_unique(folder, parts["clip_id"])
-    seal(folder, parts, frame_format, content_digest(parts, frame_format))
+    check_unique(parts["clip_id"], f"{folder}: clip")
+    seal_store(folder, parts, frame_format, content_digest(parts, frame_format))
     return FrameStore.open(folder)

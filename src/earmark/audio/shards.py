@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.runs.artefacts import read_table, write_aside, write_json, write_table
+from earmark.runs.artefacts import read_table, seal, write_aside, write_table
 from earmark.runs.parameters import digest
 
 LAYOUT_VERSION = 1
@@ -127,7 +127,9 @@ def content_digest(parts: pl.DataFrame, frame_format: FrameFormat, clips_digest:
     return digest(LAYOUT_VERSION, asdict(frame_format), clips_digest, content)
 
 
-def seal(folder: Path, parts: pl.DataFrame, frame_format: FrameFormat, store_digest: str) -> None:
+def seal_store(
+    folder: Path, parts: pl.DataFrame, frame_format: FrameFormat, store_digest: str
+) -> None:
     """Write the index and, when all else is in place, ``meta.json``."""
     index = parts.filter(pl.col("reason").is_null()).select(INDEX_COLUMNS)
     meta = StoreMeta(
@@ -139,7 +141,7 @@ def seal(folder: Path, parts: pl.DataFrame, frame_format: FrameFormat, store_dig
     )
     _remove_leftovers(folder, meta.n_shards)
     write_table(folder / "index.parquet", index.rechunk())
-    write_json(folder / "meta.json", asdict(meta))
+    seal(folder, asdict(meta))
 
 
 def _remove_leftovers(folder: Path, n_shards: int) -> None:
@@ -162,13 +164,6 @@ def damage(path: Path, n_frames: int, frame_format: FrameFormat) -> str | None:
     if n_actual == n_expected:
         return None
     return f"{path}: the shard has {n_actual:,} bytes where the index expects {n_expected:,}"
-
-
-def check_unique(place: Path, clip_ids: pl.Series) -> None:
-    """Refuse clips that are listed more than once."""
-    repeated = clip_ids.filter(clip_ids.is_duplicated())
-    if len(repeated):
-        raise EarmarkError(f"{place}: clip {repeated[0]!r} is listed more than once")
 
 
 def fingerprint(*pieces: bytes) -> str:

@@ -17,6 +17,7 @@ from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.splits import Deviation, largest_deviation, subset
+from earmark.runs.artefacts import is_finished
 from earmark.runs.parameters import HidingParams
 
 
@@ -92,7 +93,7 @@ def _from_anywhere(place: str | Path) -> str:
 def _share_files(folder: Path, shared: Path) -> None:
     """Link the files of a finished store; later stages replace files, they never write into one."""
     shutil.rmtree(shared, ignore_errors=True)  # what an interrupt left behind
-    if not (folder / "meta.json").exists():
+    if not is_finished(folder):
         return
     shared.mkdir(parents=True)
     for path in folder.iterdir():

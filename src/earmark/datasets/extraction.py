@@ -25,24 +25,24 @@ from earmark.audio.shards import (
     LAYOUT_VERSION,
     FrameFormat,
     Row,
-    check_unique,
     content_digest,
     damage,
     fingerprint,
     part_path,
     read_parts,
-    seal,
+    seal_store,
     shard_path,
     write_shard,
 )
 from earmark.datasets.quarantine import write_quarantine
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.runs.artefacts import is_current, read_json, read_table
+from earmark.runs.artefacts import break_seal, is_current, is_finished, read_seal, read_table
 from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import FrontEndParams, digest
 from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
 from earmark.runs.remote_files import place_of
+from earmark.runs.tables import check_unique
 
 MIN_SHARDS, MIN_CLIPS_PER_SHARD = 32, 16
 """Smaller sets get smaller shards, so that all cores have work; never by the number of cores."""
@@ -78,7 +78,7 @@ def extract_frames(
     store_digest = content_digest(parts, frame_format, workspace.audio_digest)
     if not is_current(folder, store_digest):
         _quarantine(workspace, parts)
-        seal(folder, parts, frame_format, store_digest)
+        seal_store(folder, parts, frame_format, store_digest)
     return FrameStore.open(folder)
 
 
@@ -87,8 +87,9 @@ def _extract_shards(
 ) -> None:
     # An older seal must not stand beside newer frames. It goes here and not in the tasks, so that
     # a task which runs twice takes away nothing that its twin has finished.
-    for path in [folder / "meta.json", *(part_path(folder, shard.number) for shard in shards)]:
-        path.unlink(missing_ok=True)
+    break_seal(folder)
+    for shard in shards:
+        part_path(folder, shard.number).unlink(missing_ok=True)
     engine.map(
         [
             Task(
@@ -107,8 +108,7 @@ def _extract_shards(
 
 def _is_from_elsewhere(folder: Path) -> bool:
     """Tell whether a finished store holds frames that were not made from audio here."""
-    meta = folder / "meta.json"
-    return meta.exists() and read_json(meta).get("front_end") is None
+    return is_finished(folder) and read_seal(folder).get("front_end") is None
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _plan(workspace: Workspace, params: FrontEndParams, clips_per_shard: int) ->
     clips = workspace.clips.select("clip_id", "audio", "start_seconds", "end_seconds")
     if len(clips) == 0:
         raise EarmarkError(f"{workspace.root}: the workspace has no clips to extract frames from")
-    check_unique(workspace.root, clips["clip_id"])
+    check_unique(clips["clip_id"], f"{workspace.root}: clip")
     n_clips = max(-(-len(clips) // MIN_SHARDS), MIN_CLIPS_PER_SHARD)
     n_clips = min(n_clips, clips_per_shard)
     return [

@@ -15,7 +15,7 @@ import polars as pl
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, nearest
 from earmark.labels.label_set import LabelSet
-from earmark.runs.artefacts import read_json, read_table
+from earmark.runs.artefacts import is_finished, read_seal, read_table
 
 GIVEN = "given"
 TRUTH = "truth"
@@ -89,7 +89,7 @@ class Relabelled:
 
 @dataclass(frozen=True)
 class RelabelledFolder:
-    """The files of one corrected label set; ``meta_path`` is written last, as the seal."""
+    """The files of one corrected label set; the seal of the folder says what it was made from."""
 
     path: Path
 
@@ -113,11 +113,6 @@ class RelabelledFolder:
         """The explicit labels that raters contradict."""
         return self.path / "conflicts.parquet"
 
-    @property
-    def meta_path(self) -> Path:
-        """What the set was made from, and how many labels changed."""
-        return self.path / "meta.json"
-
 
 @dataclass(frozen=True)
 class NamedLabels:
@@ -133,8 +128,8 @@ class NamedLabels:
 
 def corrected_names(workspace: Workspace) -> list[str]:
     """Return the names of all corrected label sets, in alphabetical order."""
-    seals = RelabelledFolder.of(workspace, "*").meta_path.relative_to(workspace.root)
-    return sorted(seal.parent.name for seal in workspace.root.glob(str(seals)))
+    there = workspace.relabelled_folder("any").parent.glob("*")
+    return sorted(folder.name for folder in there if is_finished(folder))
 
 
 def label_names(workspace: Workspace) -> list[str]:
@@ -145,7 +140,7 @@ def label_names(workspace: Workspace) -> list[str]:
 
 def has_corrected(workspace: Workspace) -> bool:
     """Tell whether judgements have been turned into corrected labels, under the usual name."""
-    return RelabelledFolder.of(workspace, CORRECTED).meta_path.exists()
+    return is_finished(workspace.relabelled_folder(CORRECTED))
 
 
 def read_labels(workspace: Workspace, name: str) -> NamedLabels:
@@ -161,12 +156,12 @@ def read_labels(workspace: Workspace, name: str) -> NamedLabels:
 def read_relabelled(workspace: Workspace, name: str) -> Relabelled:
     """Read a corrected label set; refuse one that was made from other labels than there are now."""
     folder = RelabelledFolder.of(workspace, name)
-    if not folder.meta_path.exists():
+    if not is_finished(folder.path):
         raise EarmarkError(
             f"{workspace.root}: no labels {name!r}{nearest(name, label_names(workspace))}; "
             f"`earmark relabel {workspace.root} --out {name}` makes them from judgements"
         )
-    if read_json(folder.meta_path)["original_labels"] != workspace.labels.digest:
+    if read_seal(folder.path)["original_labels"] != workspace.labels.digest:
         raise EarmarkError(
             f"{folder.path}: corrects other labels than the workspace's; run `earmark relabel "
             f"{workspace.root} --out {name}` again"

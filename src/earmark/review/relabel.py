@@ -32,7 +32,7 @@ from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.review.judgements import combine_votes
 from earmark.review.queue import CONTROLS, Queue, item_id
-from earmark.runs.artefacts import write_json, write_table
+from earmark.runs.artefacts import break_seal, seal, write_table
 from earmark.runs.parameters import digest
 
 
@@ -65,8 +65,8 @@ def write_relabelled(
 ) -> None:
     """Write a corrected label set into the workspace, stamped with what it was made from.
 
-    The folder is a :class:`~earmark.datasets.label_versions.RelabelledFolder`; its ``meta.json``
-    is the seal. The names of the labels that every workspace may have are refused.
+    The folder is a :class:`~earmark.datasets.label_versions.RelabelledFolder`; its seal
+    is written last. The names of the labels that every workspace may have are refused.
     """
     if name in RESERVED_NAMES:
         raise EarmarkError(
@@ -74,7 +74,7 @@ def write_relabelled(
             "corrected; give another name with --out"
         )
     folder = RelabelledFolder.of(workspace, name)
-    folder.meta_path.unlink(missing_ok=True)
+    break_seal(folder.path)
     relabelled.labels.write(folder.labels_path)
     write_table(folder.changes_path, relabelled.changes)
     write_table(folder.conflicts_path, relabelled.conflicts)
@@ -88,7 +88,7 @@ def write_relabelled(
         "n_conflicts": len(relabelled.conflicts),
         "earmark": metadata.version("earmark"),
     }
-    write_json(folder.meta_path, meta)
+    seal(folder.path, meta)
 
 
 def _check_known(labels: LabelSet, judgements: pl.DataFrame) -> None:
