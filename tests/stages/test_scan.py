@@ -8,7 +8,9 @@ import sys
 import numpy as np
 import polars as pl
 import pytest
+from scipy.special import expit
 
+import earmark
 from earmark.errors import EarmarkError
 from earmark.flags.flag import flag, suspicious_positives
 from earmark.flags.thresholds import thresholds
@@ -352,3 +354,23 @@ def test_scan_needs_neither_torch_nor_audio_nor_plots():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"
+
+
+def test_labels_and_scores_in_memory_give_what_their_files_do(files, case, tmp_path):
+    states, logits = case
+    by_files = scan(**files)
+    result = earmark.scan(label_set(states), logits)
+    assert result.out is None
+    assert result.findings.flags.equals(by_files.findings.flags)
+    assert result.findings.classes.equals(by_files.findings.classes)
+    probabilities = scan(label_set(states), expit(logits.astype(np.float64)), out=tmp_path / "p")
+    assert (tmp_path / "p" / "index.html").exists()
+    assert probabilities.n_flags == by_files.n_flags
+
+
+def test_what_is_in_memory_and_what_is_on_disk_are_not_mixed(files, case):
+    states, logits = case
+    with pytest.raises(EarmarkError, match="scores in memory go with labels in memory"):
+        scan(files["labels"], logits)
+    with pytest.raises(EarmarkError, match="names its clips and classes itself"):
+        scan(label_set(states), logits, classes=files["classes"])

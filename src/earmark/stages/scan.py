@@ -20,14 +20,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
 from earmark.flags.findings import Findings, find, spread_rows
 from earmark.flags.policies import check_policy
+from earmark.labels.label_set import LabelSet
 from earmark.report.scan_page import missing_told, scan_html
 from earmark.runs.artefacts import read_json, write_json, write_table, write_text
-from earmark.runs.progress import SILENT, Progress
-from earmark.stages.scan_inputs import InputFiles, Inputs, read_inputs
+from earmark.runs.progress import Progress, shown
+from earmark.stages.scan_inputs import InputFiles, Inputs, given_inputs, read_inputs
 
 FORMAT = "earmark scan 1"
 """What ``meta.json`` of an output folder calls itself; only such a folder is replaced."""
@@ -35,9 +37,9 @@ FORMAT = "earmark scan 1"
 
 @dataclass(frozen=True)
 class ScanResult:
-    """What a scan found, and the folder that holds it."""
+    """What a scan found, and the folder that holds it; None where none was asked for."""
 
-    out: Path
+    out: Path | None
     findings: Findings
     seconds: float
 
@@ -65,10 +67,10 @@ class ScanResult:
 
 
 def scan(
-    labels: str | Path,
-    scores: str | Path,
+    labels: str | Path | LabelSet,
+    scores: str | Path | NDArray[np.floating],
     *,
-    out: str | Path,
+    out: str | Path | None = None,
     classes: str | Path | None = None,
     clips: str | Path | None = None,
     ontology: str | Path | None = None,
@@ -78,10 +80,13 @@ def scan(
     labels_key: str | None = None,
     scores_key: str | None = None,
     n_wrong_per_class: int = 20,
-    progress: Progress = SILENT,
+    progress: Progress | None = None,
     **options: Any,
 ) -> ScanResult:
     """Find the labels that are likely to be missing, and write what was found to ``out``.
+
+    Labels and scores are files in any format that their owner has; or a :class:`LabelSet` and an
+    array [clip, class] (or an ``.npy`` file) in its order. Without ``out`` nothing is written.
 
     ``classes`` and ``clips`` list them in the order of the scores, where the scores do not name
     them. ``ontology`` (AudioSet's ``ontology.json``, or a table with class_id and parents) tells
@@ -89,19 +94,17 @@ def scan(
     the policy's (see :func:`earmark.flags.flag.flag`); ``gate=True`` stands for the given ontology.
     A folder ``out`` that an earlier scan wrote is replaced; any other that holds files is refused.
     """
-    start, out = time.monotonic(), Path(out)
-    files = InputFiles(
-        Path(labels),
-        Path(scores),
-        None if classes is None else Path(classes),
-        None if clips is None else Path(clips),
-        None if ontology is None else Path(ontology),
-        labels_key,
-        scores_key,
-    )
+    start = time.monotonic()
+    out = None if out is None else Path(out)
     _check_request(out, policy, options, ontology is not None, fill_ancestors)
-    with _scratch_beside(out) as scratch:
-        inputs = read_inputs(files, scale, scratch, progress)
+    tree = None if ontology is None else Path(ontology)
+    with shown(progress) as display, _scratch_beside(out) as scratch:
+        if isinstance(labels, LabelSet):
+            _refuse_names(classes, clips, labels_key, scores_key)
+            inputs = given_inputs(labels, scores, tree, scale, scratch, display)
+        else:
+            files = _files(labels, scores, classes, clips, tree, labels_key, scores_key)
+            inputs = read_inputs(files, scale, scratch, display)
         findings = find(
             inputs.labels,
             inputs.scores,
@@ -110,14 +113,52 @@ def scan(
             options,
             fill_ancestors,
             n_wrong_per_class,
-            progress,
+            display,
             scores_told=inputs.scores_told,
             doubts=inputs.warnings,
         )
         chosen = {"scale": scale, "policy": policy, "fill_ancestors": fill_ancestors, **options}
-        write_findings(scratch / "found", findings, _provenance(files, inputs, chosen))
-        _put_in_place(scratch / "found", out)
+        if out is not None:
+            origin = {} if isinstance(labels, LabelSet) else _named_files(files)
+            write_findings(scratch / "found", findings, _provenance(origin, inputs, chosen))
+            _put_in_place(scratch / "found", out)
     return ScanResult(out, findings, time.monotonic() - start)
+
+
+def _files(
+    labels: str | Path,
+    scores: str | Path | NDArray[np.floating],
+    classes: str | Path | None,
+    clips: str | Path | None,
+    ontology: Path | None,
+    labels_key: str | None,
+    scores_key: str | None,
+) -> InputFiles:
+    if not isinstance(scores, str | Path):
+        raise EarmarkError(
+            "scores in memory go with labels in memory: read the labels by LabelSet.read, in the "
+            "order of the scores, or write the scores to a file"
+        )
+    return InputFiles(
+        Path(labels),
+        Path(scores),
+        None if classes is None else Path(classes),
+        None if clips is None else Path(clips),
+        ontology,
+        labels_key,
+        scores_key,
+    )
+
+
+def _refuse_names(*given: object) -> None:
+    if any(one is not None for one in given):
+        raise EarmarkError(
+            "a LabelSet names its clips and classes itself: leave out classes, clips and the keys"
+        )
+
+
+def _named_files(files: InputFiles) -> dict[str, str]:
+    return {name: str(path) for name, path in asdict(files).items() if path is not None}
 
 
 def write_findings(folder: Path, findings: Findings, provenance: Mapping[str, Any]) -> None:
@@ -134,7 +175,9 @@ def write_findings(folder: Path, findings: Findings, provenance: Mapping[str, An
     write_json(folder / "meta.json", {**provenance, "warnings": list(findings.warnings)})
 
 
-def _provenance(files: InputFiles, inputs: Inputs, options: Mapping[str, Any]) -> dict[str, Any]:
+def _provenance(
+    origin: Mapping[str, str], inputs: Inputs, options: Mapping[str, Any]
+) -> dict[str, Any]:
     scores = inputs.scores
     sample = np.ascontiguousarray(scores.sample(spread_rows(scores)))
     content = hashlib.sha256(repr(scores.array.shape).encode() + sample.tobytes())
@@ -142,7 +185,7 @@ def _provenance(files: InputFiles, inputs: Inputs, options: Mapping[str, Any]) -
     versions = {name: metadata.version(name) for name in packages}
     return {
         "format": FORMAT,
-        **{name: str(path) for name, path in asdict(files).items() if path is not None},
+        **origin,
         "labels_digest": inputs.labels.digest,
         "sampled_scores_digest": content.hexdigest()[:16],
         "scores_are": inputs.scale,
@@ -152,13 +195,17 @@ def _provenance(files: InputFiles, inputs: Inputs, options: Mapping[str, Any]) -
 
 
 def _check_request(
-    out: Path, policy: str, options: Mapping[str, Any], has_ontology: bool, fill_ancestors: bool
+    out: Path | None,
+    policy: str,
+    options: Mapping[str, Any],
+    has_ontology: bool,
+    fill_ancestors: bool,
 ) -> None:
     """Refuse what cannot be done before any file is read."""
     check_policy(policy, options)
     if not has_ontology and (fill_ancestors or options.get("gate")):
         raise EarmarkError("to fill ancestors, or for the gate, an ontology has to be given")
-    if out.exists() and not _is_ours(out):
+    if out is not None and out.exists() and not _is_ours(out):
         raise EarmarkError(f"{out}: there is something in it that no scan wrote; give another name")
 
 
@@ -173,8 +220,12 @@ def _is_ours(out: Path) -> bool:
 
 
 @contextmanager
-def _scratch_beside(out: Path) -> Iterator[Path]:
+def _scratch_beside(out: Path | None) -> Iterator[Path]:
     """Yield a folder on the same disk as ``out``, and remove it afterwards."""
+    if out is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
         yield Path(folder)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, check_file, first_few
 from earmark.labels.audioset_format import VIDEO_ID, read_ontology, read_segments
@@ -99,14 +100,51 @@ def read_inputs(
     labels = arrange(labels_file, score_file.shape[0], clip_ids, classes)
     ontology = classes if files.ontology is None else add_parents(classes, files.ontology)
     npy = score_file.write_npy(scratch / "scores.npy", progress)
-    chosen = detect_scale(npy) if scale == "auto" else scale
     warnings = [*left_out, *_unlabelled_warnings(labels_file, labels)]
+    return _on_one_scale(labels, ontology, npy, scale, warnings, scratch, progress)
+
+
+def given_inputs(
+    labels: LabelSet,
+    scores: str | Path | NDArray[np.floating],
+    ontology: Path | None,
+    scale: Scale | Literal["auto"],
+    scratch: Path,
+    progress: Progress = SILENT,
+) -> Inputs:
+    """Take labels that are in memory, and scores [clip, class] in their order.
+
+    An array goes into the folder ``scratch``, which must outlive the result; a path is that of an
+    ``.npy`` file.
+    """
+    matrix = open_scores(scores, labels)  # refuses another shape
+    if isinstance(scores, str | Path):
+        npy = Path(scores)
+    else:
+        npy = scratch / "scores.npy"
+        np.save(npy, matrix.array)
+    classes = Ontology(labels.class_ids)
+    tree = classes if ontology is None else add_parents(classes, ontology)
+    return _on_one_scale(labels, tree, npy, scale, [], scratch, progress)
+
+
+def _on_one_scale(
+    labels: LabelSet,
+    ontology: Ontology,
+    npy: Path,
+    scale: Scale | Literal["auto"],
+    warnings: Sequence[str],
+    scratch: Path,
+    progress: Progress,
+) -> Inputs:
+    chosen = detect_scale(npy) if scale == "auto" else scale
+    ties: Sequence[str] = ()
     if chosen == "probabilities":
-        warnings += write_logits(npy, labels, scratch / "logits.npy", progress)
+        ties = write_logits(npy, labels, scratch / "logits.npy", progress)
         (scratch / "scores.npy").unlink(missing_ok=True)
         npy = scratch / "logits.npy"
     matrix = open_scores(npy, labels)
-    return Inputs(labels, ontology, matrix, chosen, scale == "auto", tuple(warnings))
+    return Inputs(labels, ontology, matrix, chosen, scale == "auto", (*warnings, *ties))
 
 
 def read_labels(path: Path, key: str | None = None) -> LabelFile:
