@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -174,6 +175,19 @@ def test_the_evaluation_splits_can_be_listened_to_and_then_judge_students(tmp_pa
     assert read_calibration(workspace) is None
     earmark("queue", workspace.root)
     assert read_queue(workspace).items["clip_id"].is_in(scores.clip_ids.implode()).all()
+
+
+def test_the_command_that_relabel_advises_works(tmp_path: Path) -> None:
+    workspace, _ = scored_workspace(tmp_path / "w")
+    keep_recipe(workspace.root, SMALL)
+    earmark("queue", workspace.root)
+    listen(workspace)
+    advised = shlex.split(earmark("relabel", workspace.root, "--out", "mine")["next"])
+    assert advised == ["earmark", "sweep", str(workspace.root), "--labels", "mine"]
+    done = CliRunner().invoke(app, [*advised[1:], "--workers", "1"])
+    assert done.exit_code == 0, done.output
+    kinds = pl.read_parquet(workspace.sweep_table_path("summary"))["kind"]
+    assert {"corrected", "corrected+mask"} <= set(kinds)
 
 
 def test_verbs_say_what_has_to_come_first(workspace: Workspace) -> None:

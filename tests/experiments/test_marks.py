@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from earmark.datasets.label_versions import read_labels
 from earmark.datasets.readable_clips import readable_clips
 from earmark.datasets.workspace import Split, Workspace
+from earmark.errors import EarmarkError
 from earmark.experiments.marks import (
     METRICS,
     Basis,
@@ -94,7 +96,9 @@ def test_flagged_labels_of_the_evaluation_set_take_no_part(
     assert book.value(basis, MASK, "map").value == expected
 
 
-def judge(workspace: Workspace, split: Split, answers: Sequence[str]) -> np.ndarray:
+def judge(
+    workspace: Workspace, split: Split, answers: Sequence[str], name: str = "corrected"
+) -> np.ndarray:
     """Have the first implicit labels of a split answered; return each as (row, column) of it."""
     rows = workspace.rows(split)
     judged = np.argwhere(workspace.labels.states()[rows] == 0)[: len(answers)]
@@ -106,7 +110,7 @@ def judge(workspace: Workspace, split: Split, answers: Sequence[str]) -> np.ndar
         for number, ((row, column), answer) in enumerate(zip(judged, answers, strict=True))
     ]  # fmt: skip
     judgements = table(*told)
-    write_relabelled(workspace, "corrected", relabel(workspace.labels, judgements), judgements)
+    write_relabelled(workspace, name, relabel(workspace.labels, judgements), judgements)
     return judged
 
 
@@ -128,6 +132,39 @@ def test_students_follow_the_raters_rulings(tmp_path: Path) -> None:
     assert set(found.summary["kind"]) == {"mask", "corrected", "corrected+mask"}
     # Nobody listened to the evaluated splits: their corrected labels would be those as given.
     assert set(found.summary["labels"]) == {"given", "ignored", "truth"}
+
+
+def test_a_sweep_trains_on_and_judges_by_a_corrected_set_of_any_name(tmp_path: Path) -> None:
+    workspace, scores = scored_workspace(tmp_path)
+    judge(workspace, "eval", ["unsure"])
+    judge(workspace, "eval", ["present", "present"], "mine")
+    params = SweepParams(discard_percents=(0, 20), labels="mine", n_resamples=100)
+    told = students([PROBE], params)
+    assert {(one.strategy.name, one.strategy.labels) for one in told} == {
+        ("mask", "given"), ("random", "given"), ("corrected", "mine"), ("corrected+mask", "mine"),
+    }  # fmt: skip
+    usual = students([PROBE], params.model_copy(update={"labels": "corrected"}))
+    assert not {one.name for one in told[3:]} & {one.name for one in usual[3:]}
+    found = run_sweep(workspace, [PROBE], params, scores, FOLDS, engine=ONE)
+    assert set(found.summary["kind"]) == {"mask", "random", "corrected", "corrected+mask"}
+    own = found.per_class.filter(split="eval", labels="corrected", kind="mask", discard_percent=0.0)
+    heard = read_labels(workspace, "mine").labels
+    eval_rows = workspace.rows("eval")
+    assert own["n_positives"].sum() == (heard.states(eval_rows) > 0).sum()
+    assert own["n_positives"].sum() == (workspace.labels.states(eval_rows) > 0).sum() + 2
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("nobodys", "'nobodys'.*given, mine"), ("truth", "--strategy truth")]
+)
+def test_a_sweep_on_labels_that_are_not_there_lists_those_that_are(
+    tmp_path: Path, name: str, told: str
+) -> None:
+    workspace, scores = scored_workspace(tmp_path)
+    judge(workspace, "train", ["present"], "mine")
+    with pytest.raises(EarmarkError, match=told):
+        run_sweep(workspace, [PROBE], SweepParams(labels=name), scores, FOLDS, engine=ONE)
+    assert not list((workspace.root / "models").glob("probe*"))
 
 
 def test_corrected_labels_count_where_raters_listened(

@@ -45,7 +45,7 @@ def sweep(
 ) -> None:
     """Train a student at every operating point, and evaluate them all.
 
-    With ``--labels corrected`` also on the labels that judgements corrected, alone and ignoring.
+    With ``--labels NAME`` also on the labels that ``relabel`` wrote as NAME, alone and ignoring.
     """
     from earmark import stages
 

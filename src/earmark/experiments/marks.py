@@ -17,7 +17,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio.frame_store import FrameStore
-from earmark.datasets.label_versions import CORRECTED, has_corrected, read_labels, read_relabelled
+from earmark.datasets.label_versions import (
+    CORRECTED,
+    GIVEN,
+    corrected_names,
+    read_labels,
+    read_relabelled,
+)
 from earmark.datasets.readable_clips import readable_clips
 from earmark.datasets.workspace import Split, Workspace
 from earmark.experiments.students import EVALUATED_SPLITS, Student, student_scores
@@ -62,7 +68,8 @@ class Basis:
     """A split and the labels that students are held against there.
 
     With ``labels`` at ``ignored``, ``teacher`` names the scores of the evaluation splits by which
-    the top ``ignored_percent`` of each class's implicit labels are left out.
+    the top ``ignored_percent`` of each class's implicit labels are left out. With ``labels`` at
+    ``corrected``, ``corrected_name`` is the name of the corrected set.
     """
 
     split: Split
@@ -70,11 +77,13 @@ class Basis:
     n_resamples: int
     teacher: str = ""
     ignored_percent: float = 0.0
+    corrected_name: str = CORRECTED
 
     def open(self, workspace: Workspace) -> _OpenBasis:
         """Gather what measuring needs; every process does so for itself."""
         store = FrameStore.open(workspace.frames_folder)
-        named = read_labels(workspace, "given" if self.labels == "ignored" else self.labels)
+        names = {"ignored": GIVEN, "corrected": self.corrected_name}
+        named = read_labels(workspace, names.get(self.labels, self.labels))
         labels = readable_clips(workspace, store, self.split, named.labels).labels
         tune = readable_clips(workspace, store, "tune").labels
         train = readable_clips(workspace, store, "train").labels
@@ -167,34 +176,42 @@ def find_bases(
     if params.ignored_percent > 0 and has_networks(workspace, scores.folder.name, folds):
         held_out = score_held_out(workspace, scores, folds, engine=engine, progress=progress)
         teacher = held_out.folder.name
-    return bases(workspace, params.n_resamples, teacher, params.ignored_percent)
+    swept = params.labels if isinstance(params, SweepParams) else GIVEN
+    corrected_name = CORRECTED if swept == GIVEN else swept
+    return bases(workspace, params.n_resamples, teacher, params.ignored_percent, corrected_name)
 
 
 def bases(
-    workspace: Workspace, n_resamples: int, teacher: str = "", ignored_percent: float = 0.0
+    workspace: Workspace,
+    n_resamples: int,
+    teacher: str = "",
+    ignored_percent: float = 0.0,
+    corrected_name: str = CORRECTED,
 ) -> list[Basis]:
     """List what students can be held against in a workspace, on both evaluated splits.
 
-    ``ignored`` is among them if a teacher's scores of these splits are named, and ``corrected``
-    on a split whose labels raters judged: elsewhere they are the labels as given.
+    ``ignored`` is among them if a teacher's scores of these splits are named, and ``corrected``,
+    the set ``corrected_name`` if it is there, on a split whose labels raters judged: elsewhere
+    they are the labels as given.
     """
     found = []
+    judged = _judged_splits(workspace, corrected_name)
     for split in EVALUATED_SPLITS:
         found.append(Basis(split, "given", n_resamples))
         if teacher:
             found.append(Basis(split, "ignored", n_resamples, teacher, ignored_percent))
-        if split in _judged_splits(workspace):
-            found.append(Basis(split, CORRECTED, n_resamples))
+        if split in judged:
+            found.append(Basis(split, "corrected", n_resamples, corrected_name=corrected_name))
         if workspace.truth is not None:
             found.append(Basis(split, "truth", n_resamples))
     return found
 
 
-def _judged_splits(workspace: Workspace) -> set[str]:
+def _judged_splits(workspace: Workspace, corrected_name: str) -> set[str]:
     """Return the splits of the clips whose labels judgements have changed or settled."""
-    if not has_corrected(workspace):
+    if corrected_name not in corrected_names(workspace):
         return set()
-    judged = read_relabelled(workspace, CORRECTED).changes.select("clip_id")
+    judged = read_relabelled(workspace, corrected_name).changes.select("clip_id")
     return set(workspace.clips.join(judged, on="clip_id", how="semi")["split"])
 
 

@@ -7,7 +7,8 @@ is enough: ``mask``, ``precision/soft``, ``count/mask+adjust``, ``hill``, ``corr
 =============  ====================================================================================
 part           choices
 =============  ====================================================================================
-LABELS         ``corrected``: as judgements changed them; ``truth``: complete, where known (oracle)
+LABELS         ``corrected``: as ``earmark relabel`` changed them, under its usual name; ``truth``:
+               complete, where known (oracle)
 POLICY         those of :func:`earmark.flag`, ``percentile`` by default; ``psla``: above a
                quantile of the positives where a parent or child is labelled; ``random``: as many
                labels, drawn at random (control); ``oracle``: the labels that truly are missing
@@ -26,15 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import get_args
 
+from earmark.datasets.label_versions import CORRECTED, GIVEN, TRUTH
 from earmark.errors import EarmarkError, nearest
 from earmark.flags.policies import POLICIES
 from earmark.training.rivals import LOSSES
 from earmark.training.treatments import BY_PERCENT, OWN_POLICIES, Treatment
-
-TrainingLabels = Literal["given", "corrected", "truth"]
-"""The labels that a student is trained on."""
 
 POINTS: dict[str, tuple[float, ...]] = {
     "precision": (0.9, 0.7, 0.5, 0.3),
@@ -64,12 +63,13 @@ LOSS_NAMES = tuple(name for name in LOSSES if name != "bce")
 class Strategy:
     """A flag policy, a treatment and a loss, at several operating points.
 
-    ``policy`` and ``treatment`` are both None where no label is flagged. Strategies that differ
-    in their points alone are equal.
+    ``labels`` names those that a student is trained on (see
+    :func:`earmark.datasets.label_versions.read_labels`). ``policy`` and ``treatment`` are both
+    None where no label is flagged. Strategies that differ in their points alone are equal.
     """
 
     name: str
-    labels: TrainingLabels = "given"
+    labels: str = GIVEN
     policy: str | None = None
     treatment: Treatment | None = None
     loss: str = "bce"
@@ -87,7 +87,7 @@ class Strategy:
     @property
     def needs_truth(self) -> bool:
         """Whether only a simulated dataset will do."""
-        return self.labels == "truth" or self.policy == "oracle"
+        return self.labels == TRUTH or self.policy == "oracle"
 
 
 BASELINE = Strategy("mask", policy="percentile", treatment="mask")
@@ -116,8 +116,8 @@ def parse_strategy(text: str, discard_percents: Sequence[float]) -> Strategy:
 
 
 def _with_part(strategy: Strategy, part: str, text: str) -> Strategy:
-    if part in ("corrected", "truth"):
-        return replace(strategy, labels=part)  # type: ignore[arg-type]
+    if part in (CORRECTED, TRUTH):
+        return replace(strategy, labels=part)
     if part == "adjust":
         if not text.partition("@")[0].endswith("adjust"):
             raise EarmarkError(f"strategy {text!r}: 'adjust' comes last")
@@ -141,7 +141,7 @@ def _flag_and_treat(part: str, text: str) -> tuple[str, Treatment]:
         raise EarmarkError(f"strategy {text!r}: no policy {policy!r}{nearest(policy, policies)}")
     if treatment not in get_args(Treatment):
         known = (*get_args(Treatment), "distil", "random", *LOSS_NAMES)
-        known += ("corrected", "truth", "adjust")
+        known += (CORRECTED, TRUTH, "adjust")
         raise EarmarkError(f"strategy {text!r}: no {treatment!r}{nearest(treatment, known)}")
     return policy or "percentile", treatment  # type: ignore[return-value]
 

@@ -19,11 +19,11 @@ import numpy as np
 import torch
 
 from earmark.audio.frame_store import FrameStore
-from earmark.datasets.label_versions import read_labels
+from earmark.datasets.label_versions import CORRECTED, GIVEN, read_labels
 from earmark.datasets.readable_clips import ReadableClips, readable_clips
 from earmark.datasets.workspace import Split, Workspace
 from earmark.experiments.stacks import Place, StackSet, write_cards
-from earmark.experiments.strategies import BASELINE, Strategy, TrainingLabels, parse_strategy
+from earmark.experiments.strategies import BASELINE, Strategy, parse_strategy
 from earmark.labels.label_set import LabelSet
 from earmark.labels.splits import subset
 from earmark.networks.architectures import cost
@@ -71,7 +71,7 @@ class Student:
     @property
     def stack_name(self) -> str:
         """What the students have in common that may train at once."""
-        labels = "" if self.strategy.labels == "given" else f"-{self.strategy.labels}"
+        labels = "" if self.strategy.labels == GIVEN else f"-{self.strategy.labels}"
         return f"{self.network.name}-{self.train_set}-seed{self.seed}{labels}"
 
     @property
@@ -113,11 +113,21 @@ class Student:
 
 
 def students(networks: Sequence[NetworkParams], params: SweepParams) -> list[Student]:
-    """List the students of a sweep, baselines first within each network, train set and seed."""
-    given = [("mask", params.discard_percents), ("random", params.random_control_percents)]
-    if params.labels == "corrected":
-        given += [("corrected", ()), ("corrected+mask", params.discard_percents)]
-    strategies = [parse_strategy(name, percents) for name, percents in given]
+    """List the students of a sweep, baselines first within each network, train set and seed.
+
+    Those on corrected labels, whatever the name of the set, follow the strategies ``corrected``
+    and ``corrected+mask``.
+    """
+    strategies = [
+        parse_strategy("mask", params.discard_percents),
+        parse_strategy("random", params.random_control_percents),
+    ]
+    if params.labels != GIVEN:
+        corrected = [
+            parse_strategy(CORRECTED, ()),
+            parse_strategy(f"{CORRECTED}+mask", params.discard_percents),
+        ]
+        strategies += [replace(one, labels=params.labels) for one in corrected]
     points = [(strategy, point) for strategy in strategies for point in strategy.points]
     return combine(networks, params.train_sets, params.seeds, [(BASELINE, 0.0), *points])
 
@@ -251,10 +261,13 @@ class TrainSet:
         workspace: Workspace,
         store: FrameStore,
         share: float,
-        labels: TrainingLabels,
+        labels: str,
         scores: ScoreFolder,
     ) -> TrainSet:
-        """Choose the clips of a share; ``scores`` are the teacher's of the whole train split."""
+        """Choose the clips of a share; ``scores`` are the teacher's of the whole train split.
+
+        ``labels`` are named as :func:`read_labels` has it.
+        """
         given = readable_clips(workspace, store, "train")
         check_aligned(scores, given.labels)
         rows = np.flatnonzero(subset(given.labels, given.sources, share))
@@ -311,9 +324,9 @@ class TrainSet:
 
 def _by_train_set(
     wanted: Sequence[Student],
-) -> dict[tuple[str, TrainingLabels], list[Student]]:
+) -> dict[tuple[str, str], list[Student]]:
     """Group the students that are trained, each once, by the clips and labels that they need."""
-    groups: dict[tuple[str, TrainingLabels], list[Student]] = {}
+    groups: dict[tuple[str, str], list[Student]] = {}
     for student in dict.fromkeys(student.trained for student in wanted):
         groups.setdefault((student.train_set, student.strategy.labels), []).append(student)
     return groups

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from earmark.datasets.label_versions import TRUTH, read_labels
 from earmark.datasets.workspace import Workspace
+from earmark.errors import EarmarkError
 from earmark.experiments.marks import (
     METRICS,
     Basis,
@@ -61,6 +63,7 @@ def run_sweep(
 
     For ``scores`` and ``cross_fit`` see :func:`train_and_mark`.
     """
+    _check_labels(workspace, params.labels)
     wanted = students(networks, params)
     book = train_and_mark(
         workspace, wanted, params, scores, cross_fit, engine=engine, progress=progress
@@ -152,6 +155,16 @@ def measured(value: Draws, difference: Draws) -> Row:
         "difference_low": difference_low,
         "difference_high": difference_high,
     }
+
+
+def _check_labels(workspace: Workspace, name: str) -> None:
+    """Refuse labels that are not there before hours of training, and those that nobody has."""
+    if name == TRUTH:
+        raise EarmarkError(
+            "a sweep trains on the labels as given, and on corrected ones; to train on the truth, "
+            f"`earmark compare {workspace.root} --strategy {TRUTH}`"
+        )
+    read_labels(workspace, name)
 
 
 def _basis_keys(basis: Basis) -> Row:

@@ -221,8 +221,9 @@ class SweepParams(Params):
     seeds: tuple[int, ...] = (0,)
     random_control_percents: tuple[float, ...] = (1.0,)
     """Points at which a control student ignores as many labels, chosen at random."""
-    labels: Literal["given", "corrected"] = "given"
-    """``corrected`` also trains on the labels as judgements corrected them, alone and ignoring."""
+    labels: str = "given"
+    """The name of a corrected label set (``earmark relabel``): also trains on it, alone and
+    ignoring, and judges by it."""
     ignored_percent: float = Field(1.0, ge=0, le=100)
     """Labels of the evaluation splits that are left out by the teacher's scores; 0: not done."""
     stack_gb: float = Field(4.0, gt=0)
