@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import polars as pl
@@ -218,3 +220,11 @@ def test_nothing_to_draw_is_a_readable_error() -> None:
         figures.rounds_figure(make_rounds(), ["lwlrap"], "truth")
     with pytest.raises(EarmarkError, match="train first"):
         figures.training_figure(dict[str, pl.DataFrame]())
+
+
+def test_matplotlib_is_loaded_only_to_draw() -> None:
+    modules = ("report.page", "report.scan_page", "report.timeline", "review.server.media")
+    imports = ", ".join(f"earmark.{name}" for name in modules)
+    code = f"import sys, {imports}; print({{'matplotlib', 'PIL', 'torch'}} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from earmark.errors import EarmarkError
+from earmark.review.server import check_server
 from earmark.review.server.app import MAX_BODY_BYTES, make_app, make_tokens, open_socket
 from earmark.review.server.desk import Desk
 from earmark.review.server.guard import CONTENT_POLICY, Place
@@ -298,3 +300,11 @@ def test_whatever_is_asked_for_the_server_lives(
     client: TestClient, path: str, area: str, span: str
 ) -> None:
     assert client.get(f"/{area}{quote(path)}", headers={"Range": span}).status_code < 500
+
+
+@pytest.mark.parametrize("library", ["starlette", "uvicorn"])
+def test_without_its_libraries_the_extra_is_named(library, monkeypatch) -> None:
+    check_server()
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(EarmarkError, match=rf"listening page needs .*{library}.*earmark\[review\]"):
+        check_server()

@@ -8,7 +8,6 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from earmark.metrics.intervals import Interval
-from earmark.report.results import interval_in
 
 
 def is_known(value: float | None) -> TypeGuard[float]:
@@ -30,6 +29,12 @@ def interval_text(interval: Interval, write: Callable[[float], str] = number_tex
     """Return a number with its interval in brackets."""
     value, low, high = (write(number) for number in interval)
     return f"{value} [{low}, {high}]"
+
+
+def interval_in(row: Mapping[str, Any], column: str = "value") -> Interval:
+    """Return one number of a row of results, with its interval."""
+    ends = ("low", "high") if column == "value" else (f"{column}_low", f"{column}_high")
+    return Interval(row[column], row[ends[0]], row[ends[1]])
 
 
 def ranged_text(

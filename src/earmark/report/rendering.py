@@ -10,12 +10,14 @@ import base64
 import functools
 import hashlib
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from earmark.report.numerals import is_known, number_text, percent_text, rounded
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 def render(name: str, **values: Any) -> str:
@@ -26,6 +28,9 @@ def render(name: str, **values: Any) -> str:
 @functools.cache
 def templates() -> Environment:
     """Return the templates, with the filters that they share."""
+    # Jinja takes a tenth of a second to load, and most who import earmark write no page.
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     found = Environment(
         loader=PackageLoader("earmark.report"),
         autoescape=True,

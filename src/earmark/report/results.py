@@ -5,7 +5,6 @@ All statistics of a report are computed here; tables, sentences, charts and figu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.metrics import wilson_interval
 from earmark.metrics.intervals import Interval
+from earmark.report.numerals import interval_in
 
 METRIC_NAMES = {
     "d_prime_explicit": "d′ (explicit labels)",
@@ -30,7 +30,7 @@ METRIC_NAMES = {
 """How metrics are called where people read, in the order in which they are shown."""
 
 
-TABLE_METRICS = ("d_prime_explicit", "lwlrap", "d_prime_all", "map")
+_TABLE_METRICS = ("d_prime_explicit", "lwlrap", "d_prime_all", "map")
 
 
 SHOWN_METRICS = ("lwlrap", "lwlrap_calibrated", "d_prime_all", "map")
@@ -107,12 +107,6 @@ def at_point(means: pl.DataFrame, percent: float, column: str = "value") -> Inte
     return interval_in(row, column)
 
 
-def interval_in(row: Mapping[str, Any], column: str = "value") -> Interval:
-    """Return one number of a row of results, with its interval."""
-    ends = ("low", "high") if column == "value" else (f"{column}_low", f"{column}_high")
-    return Interval(row[column], row[ends[0]], row[ends[1]])
-
-
 def performance_table(results: pl.DataFrame, labels: str = "given") -> pl.DataFrame:
     """Return Table II: baseline, best point, difference and relative gain on ``eval``.
 
@@ -123,7 +117,7 @@ def performance_table(results: pl.DataFrame, labels: str = "given") -> pl.DataFr
         [
             _performance_row(own, metric, labels)
             for own in by_line(results)
-            for metric in TABLE_METRICS
+            for metric in _TABLE_METRICS
             if _has(own, metric, "tune", "given") and _has(own, metric, "eval", labels)
         ]
     )

@@ -15,7 +15,7 @@ from earmark.flags.findings import Findings
 from earmark.report.numerals import rounded
 from earmark.report.rendering import render
 
-N_CLASSES_SHOWN, N_FLAGS_SHOWN = 8, 6
+_N_CLASSES_SHOWN, _N_FLAGS_SHOWN = 8, 6
 """Classes whose best flags the page lists, and flags of each."""
 
 _HEADINGS = (
@@ -98,6 +98,6 @@ def _lowest_positives(findings: Findings) -> _Lists:
 
 def _lists(classes: pl.DataFrame, labels: pl.DataFrame) -> _Lists:
     return [
-        (row, labels.filter(class_id=row["class_id"]).head(N_FLAGS_SHOWN).to_dicts())
-        for row in classes.head(N_CLASSES_SHOWN).to_dicts()
+        (row, labels.filter(class_id=row["class_id"]).head(_N_FLAGS_SHOWN).to_dicts())
+        for row in classes.head(_N_CLASSES_SHOWN).to_dicts()
     ]

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from earmark.audio.front_end import YAMNET, mel_matrix
 from earmark.audio.pictures import LOG_MEL_RANGE
-from earmark.networks.tagging import Strip, Tags
 from earmark.report.figures import blank_figure, literal
 from earmark.runs.parameters import FrontEndParams
 
@@ -17,10 +16,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LONGEST_NAME = 28
+    from earmark.networks.tagging import Strip, Tags
+
+_LONGEST_NAME = 28
 """Letters of a class's name that are shown."""
 
-FREQUENCY_TICKS_HZ = (250, 500, 1_000, 2_000, 4_000)
+_FREQUENCY_TICKS_HZ = (250, 500, 1_000, 2_000, 4_000)
 
 
 def timeline_figure(tags: Tags, n_classes: int = 5) -> Figure:
@@ -48,7 +49,7 @@ def _draw_log_mel(axes: Axes, tags: Tags, params: FrontEndParams) -> None:
     frames = tags.log_mel.columns[: len(edges) - 1].T
     bands = np.arange(params.n_bands + 1) - 0.5
     axes.pcolormesh(edges, bands, frames, vmin=low, vmax=high, cmap="magma", rasterized=True)
-    axes.set_yticks(_bands_of(FREQUENCY_TICKS_HZ, params), [_kilo(f) for f in FREQUENCY_TICKS_HZ])
+    axes.set_yticks(_bands_of(_FREQUENCY_TICKS_HZ, params), [_kilo(f) for f in _FREQUENCY_TICKS_HZ])
     axes.set_ylabel("kHz")
     axes.grid(visible=False)
 
@@ -88,4 +89,4 @@ def _kilo(hz: int) -> str:
 
 
 def _short(name: str) -> str:
-    return literal(name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…")
+    return literal(name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…")

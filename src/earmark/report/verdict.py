@@ -16,12 +16,18 @@ import polars as pl
 
 from earmark.experiments.operating_point import best_point
 from earmark.metrics.intervals import Interval
-from earmark.report.numerals import change_text, count_text, number_text, share_text, signed_text
+from earmark.report.numerals import (
+    change_text,
+    count_text,
+    interval_in,
+    number_text,
+    share_text,
+    signed_text,
+)
 from earmark.report.results import (
     at_point,
     by_line,
     count_seeds,
-    interval_in,
     mean_over_seeds,
     within_class_metric,
 )

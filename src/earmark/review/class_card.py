@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 
-N_EXAMPLES = 3
-N_CONFUSED = 6
+_N_EXAMPLES = 3
+_N_CONFUSED = 6
 """Siblings named on the card."""
 
 
@@ -58,7 +58,7 @@ class Cards:
             ontology.name(class_id),
             self._path(class_id),
             ontology.definitions.get(class_id, ""),
-            tuple(ontology.name(sibling) for sibling in siblings[:N_CONFUSED]),
+            tuple(ontology.name(sibling) for sibling in siblings[:_N_CONFUSED]),
             tuple(self._named(self._examples(class_id))),
             next(iter(self._named(self._decoys(class_id))), None),
         )
@@ -75,7 +75,7 @@ class Cards:
         rows = self._usable(class_id, self._explicit(column, present=True))
         rows = rows[np.argsort(-self.logits[rows, column], kind="stable")]
         _, firsts = np.unique(self.sources.gather(rows).to_numpy(), return_index=True)
-        return np.asarray(rows[np.sort(firsts)][:N_EXAMPLES])
+        return np.asarray(rows[np.sort(firsts)][:_N_EXAMPLES])
 
     def _decoys(self, class_id: str) -> NDArray[np.int64]:
         """Return the best-scored explicit negative; else a sibling's positive, the least alike.

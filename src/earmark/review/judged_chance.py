@@ -22,14 +22,14 @@ from earmark.review.judgements import JudgementStore
 from earmark.review.queue import Queue, read_queue
 from earmark.scores.matrix import ScoresLike, open_scores
 
-POOLED_JUDGEMENTS = 5.0
+_POOLED_JUDGEMENTS = 5.0
 """How many judgements of all classes' curve the chance in a class's cell borrows."""
 
 Floats = NDArray[np.float64]
 
 
 def calibrated_chance(
-    queue: Queue, judgements: pl.DataFrame, n_borrowed: float = POOLED_JUDGEMENTS
+    queue: Queue, judgements: pl.DataFrame, n_borrowed: float = _POOLED_JUDGEMENTS
 ) -> pl.DataFrame:
     """Estimate the chance that a label is missing, for each class and band of a queue.
 

@@ -26,12 +26,12 @@ from earmark.review.queue import Queue, item_id
 from earmark.runs.artefacts import write_json, write_table, write_text
 from earmark.runs.delimited import LINE, PRESENCE, read_source
 
-NEEDED = ("clip_id", "class_id", "answer")
+_NEEDED = ("clip_id", "class_id", "answer")
 
 NAMESPACE = UUID("7b1f6f0e-6a1c-5d0b-9f3e-2f1d4b6c8a90")
 """Of the ids that are made from the content of answers given elsewhere."""
 
-WHOLE_CLIP = "whole clip"
+_WHOLE_CLIP = "whole clip"
 """What an annotator ticks in Label Studio who has heard the whole clip."""
 
 
@@ -52,7 +52,7 @@ def read_judgements(path: str | Path, at: datetime, rater: str = "imported") -> 
     value is named with its line.
     """
     source = read_source(Path(path))
-    for column in NEEDED:
+    for column in _NEEDED:
         if column not in source.columns:
             hint = nearest(column, source.columns)
             raise EarmarkError(f"{path}: there is no column {column!r}{hint}")
@@ -117,7 +117,7 @@ def write_label_studio_tasks(
     clips = workspace.clips.select(columns).filter(pl.col("audio").is_not_null())
     items = queue.items.join(clips, on="clip_id", maintain_order="left")
     tasks = [_task(row, workspace, Path(document_root)) for row in items.iter_rows(named=True)]
-    write_text(path.with_suffix(".xml"), labelling_interface())
+    write_text(path.with_suffix(".xml"), _labelling_interface())
     write_json(path, tasks)
     return len(tasks)
 
@@ -139,7 +139,7 @@ def _task(row: Mapping[str, Any], workspace: Workspace, root: Path) -> dict[str,
     return {"data": data | places}
 
 
-def labelling_interface() -> str:
+def _labelling_interface() -> str:
     """Return Label Studio's labelling configuration for a review, with the page's keys."""
     view = ET.Element("View")
     ET.SubElement(view, "Header", value="$question")
@@ -149,7 +149,7 @@ def labelling_interface() -> str:
     for answer, key in zip(ANSWERS, "fjhx", strict=True):
         ET.SubElement(answers, "Choice", value=answer, hotkey=key)
     heard = ET.SubElement(view, "Choices", name="heard", toName="audio", choice="multiple")
-    ET.SubElement(heard, "Choice", value=WHOLE_CLIP, hotkey="g")
+    ET.SubElement(heard, "Choice", value=_WHOLE_CLIP, hotkey="g")
     ET.indent(view)
     return ET.tostring(view, encoding="unicode") + "\n"
 
@@ -190,7 +190,7 @@ def _answers(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "at": at,
             "rater": rater,
             "answer": ticked["answer"][0],
-            "whole_clip": WHOLE_CLIP in ticked.get("heard", ()),
+            "whole_clip": _WHOLE_CLIP in ticked.get("heard", ()),
         }
 
 

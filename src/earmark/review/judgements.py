@@ -28,10 +28,10 @@ Answer = Literal["present", "not_present", "unsure", "cannot_play"]
 
 ANSWERS: tuple[Answer, ...] = get_args(Answer)
 
-APPLICATION_ID = 0x4541524D
+_APPLICATION_ID = 0x4541524D
 """SQLite's mark of whose file this is: EARM."""
 
-SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 1
 
 JUDGEMENT_SCHEMA = pl.Schema(
     {
@@ -86,8 +86,8 @@ CREATE VIEW current AS
             WHERE undo.retracts = answered.id AND undo.rater = answered.rater
         )
     ) WHERE age = 1;
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
+PRAGMA application_id = {_APPLICATION_ID};
+PRAGMA user_version = {_SCHEMA_VERSION};
 """
 
 
@@ -287,11 +287,11 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             f"{path}: cannot be read as a store of judgements ({error}); another kind of file, "
             "or damaged? put a copy in its place"
         ) from None
-    if owner != APPLICATION_ID:
+    if owner != _APPLICATION_ID:
         raise EarmarkError(f"{path}: an SQLite file of another program, not of judgements")
-    if version != SCHEMA_VERSION:
+    if version != _SCHEMA_VERSION:
         raise EarmarkError(
-            f"{path}: judgements in version {version} of the format, expected {SCHEMA_VERSION}; "
+            f"{path}: judgements in version {version} of the format, expected {_SCHEMA_VERSION}; "
             "use the version of earmark that wrote it"
         )
 

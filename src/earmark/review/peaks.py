@@ -27,10 +27,10 @@ from earmark.runs.recipe import Recipe
 from earmark.scores.folder import ScoreFolder
 from earmark.training.folds import networks_behind
 
-N_PEAKS = 6
+_N_PEAKS = 6
 """Peaks of a clip that the page tours through, the best included."""
 
-PEAK_SCHEMA = pl.Schema(
+_PEAK_SCHEMA = pl.Schema(
     {"clip_id": pl.String(), "class_id": pl.String(), "outputs": pl.List(pl.Float32)}
 )
 
@@ -59,7 +59,7 @@ class Peaks:
             # Patches that merely touch are other sounds; a rounding error must not merge them.
             if all(abs(start - other) > self.patch_seconds - 1e-6 for other in chosen):
                 chosen.append(round(start, 3))
-        return chosen[:N_PEAKS]
+        return chosen[:_N_PEAKS]
 
     def patches(self, clip_id: str, class_id: str) -> list[dict[str, float]]:
         """Return start, end and chance of each patch; empty where they are not known."""
@@ -110,7 +110,7 @@ def find_peaks(
     if not is_current(folder, run_digest):
         rows = _run_teacher(networks, clips, store, recipe.teacher, wanted, progress)
         break_seal(folder)
-        write_table(folder / "outputs.parquet", pl.DataFrame(rows, PEAK_SCHEMA, orient="row"))
+        write_table(folder / "outputs.parquet", pl.DataFrame(rows, _PEAK_SCHEMA, orient="row"))
         seal(folder, {"digest": run_digest})
     found = read_table(folder / "outputs.parquet")
     outputs = {(clip, label): np.array(o, np.float32) for clip, label, o in found.iter_rows()}

@@ -80,11 +80,11 @@ class Cells:
                 "is_flagged": np.tile(np.arange(n_bands) < len(self.percents), n_chosen),
                 "n_labels": self.n_labels.T.ravel(),
             },
-            schema=SIZE_SCHEMA,
+            schema=_SIZE_SCHEMA,
         )
 
 
-SIZE_SCHEMA = pl.Schema(
+_SIZE_SCHEMA = pl.Schema(
     {
         "class_id": pl.String(),
         "band_low": pl.Float64(),

@@ -37,6 +37,7 @@ from earmark.review.queue import (
     write_queue,
 )
 from earmark.review.relabel import relabel, write_relabelled
+from earmark.review.server import check_server
 from earmark.runs.artefacts import write_table
 from earmark.runs.parameters import ReviewParams, digest
 from earmark.runs.progress import Progress, shown
@@ -126,6 +127,7 @@ def serve_review(
     ``when_ready`` is told the page's place and the raters' tokens, once they can listen; port 0
     takes any free one. Without names the rater is whoever runs this.
     """
+    check_server()
     from earmark.review.server.app import make_app, make_server, make_tokens, open_socket
     from earmark.review.server.desk import open_desk
     from earmark.review.server.guard import Place

@@ -27,7 +27,7 @@ from earmark.review.server.guard import Guard, Place
 MAX_BODY_BYTES = 4_096
 """A judgement takes about 350."""
 
-MEDIA_TYPES = {
+_MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
@@ -103,7 +103,7 @@ def _static(name: str) -> Response:
     """Return a file of the page; nothing else in the package can be named."""
     folder = resources.files("earmark.review.server") / "static"
     known = {entry.name: entry for entry in folder.iterdir()}
-    kind = MEDIA_TYPES.get(name.rpartition(".")[2])
+    kind = _MEDIA_TYPES.get(name.rpartition(".")[2])
     if name not in known or kind is None:
         raise HTTPException(404, "there is no such page")
     headers = {"Cache-Control": "no-cache"}

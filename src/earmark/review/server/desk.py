@@ -34,7 +34,7 @@ from earmark.scores.alignment import scored_labels
 from earmark.scores.folder import ScoreFolder
 from earmark.training.folds import scores_of
 
-NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "interval_high"))
+_NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "interval_high"))
 
 
 class Unknown(EarmarkError):  # noqa: N818 - named for what it is
@@ -131,7 +131,7 @@ class Desk:
             "name": self.workspace.ontology.name(class_id),
             "answers": {name: int((answered["answer"] == name).sum()) for name in ANSWERS},
             "flag_percent": self.flag_percent,
-            **(_precision(flags.row(0, named=True)) if len(flags) else NOT_JUDGED),
+            **(_precision(flags.row(0, named=True)) if len(flags) else _NOT_JUDGED),
             "gold": {
                 "passed": int(known["n_passed"].sum()),
                 "total": int(known.select(pl.sum_horizontal("^n_.*$").sum()).item()),
@@ -310,7 +310,7 @@ class Desk:
 def _precision(row: dict[str, Any]) -> dict[str, Any]:
     """Return bounds and interval of a row of a precision table; null where nothing was judged."""
     if not row["n_judged"]:
-        return NOT_JUDGED
+        return _NOT_JUDGED
     return {
         "n_judged": row["n_judged"],
         "low": row["precision_low"],

@@ -25,14 +25,14 @@ CONTENT_POLICY = "; ".join(
         *(f"{kind} 'none'" for kind in ("base-uri", "form-action", "frame-ancestors")),
     )
 )
-HEADERS = {
+_HEADERS = {
     "Content-Security-Policy": CONTENT_POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-NO_TOKEN = "open the address that `earmark review` printed: it holds the key to this page"
+_NO_TOKEN = "open the address that `earmark review` printed: it holds the key to this page"
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,10 @@ class Guard:
         rater = self._rater(token)
         refusal = self._refusal(request.headers, rater)
         if refusal is not None:
-            await refusal(scope, receive, _with_headers(send, HEADERS))
+            await refusal(scope, receive, _with_headers(send, _HEADERS))
             return
         scope.setdefault("state", {})["rater"] = rater
-        headers = HEADERS | ({"Set-Cookie": self._cookie(token)} if scope["path"] == "/" else {})
+        headers = _HEADERS | ({"Set-Cookie": self._cookie(token)} if scope["path"] == "/" else {})
         await self._app(scope, receive, _with_headers(send, headers))
 
     def _rater(self, token: str) -> str | None:
@@ -119,7 +119,7 @@ class Guard:
             return JSONResponse({"error": "this server does not go by that name"}, 421)
         if origin is not None and origin != f"http://{host}":
             return JSONResponse({"error": "requests from other pages are refused"}, 403)
-        return PlainTextResponse(NO_TOKEN, 403) if rater is None else None
+        return PlainTextResponse(_NO_TOKEN, 403) if rater is None else None
 
     def _cookie(self, token: str) -> str:
         return f"{self._place.cookie}={token}; Path=/; HttpOnly; SameSite=Strict"

@@ -17,7 +17,7 @@ from earmark.audio.playback import PLAYED_HZ, wav_bytes
 from earmark.datasets.workspace import Workspace
 from earmark.runs.parameters import FrontEndParams
 
-N_KEPT = 48
+_N_KEPT = 48
 """Sounds and pictures in memory: those on the page, and those just left."""
 
 
@@ -36,12 +36,12 @@ class Media:
     @cached_property
     def sound(self) -> Callable[[str], bytes]:
         """Return the WAV of a clip."""
-        return lru_cache(N_KEPT)(lambda clip_id: wav_bytes(self._waveform(clip_id, PLAYED_HZ)))
+        return lru_cache(_N_KEPT)(lambda clip_id: wav_bytes(self._waveform(clip_id, PLAYED_HZ)))
 
     @cached_property
     def picture(self) -> Callable[[str], bytes]:
         """Return the PNG of a clip."""
-        return lru_cache(N_KEPT)(self._draw)
+        return lru_cache(_N_KEPT)(self._draw)
 
     def _draw(self, clip_id: str) -> bytes:
         waveform = self._waveform(clip_id, self.front_end.sample_rate_hz)
