@@ -190,6 +190,13 @@ def test_lint_lists_every_bad_line_of_a_file(tmp_path: Path) -> None:
     assert [finding["line"] for finding in json.loads(found.stdout)["findings"]] == [4]
 
 
+def test_lint_reads_tables_as_people_write_them(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("clip_id;class_id;present\n007;dog;yes\n\n08;dog;no\n")
+    (tmp_path / "clips.tsv").write_text("clip_id\tn\n007\t1\n")
+    done = earmark("lint", "labels.csv", "--clips", "clips.tsv", folder=tmp_path, code=1)
+    assert "error: line 4: clip '08' is not in the list of clips\n1 findings" in done.stdout
+
+
 def test_a_full_disk_loses_nothing_and_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

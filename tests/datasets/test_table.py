@@ -7,7 +7,7 @@ import pytest
 
 from earmark.datasets.own_tables.table import import_table
 from earmark.errors import EarmarkError
-from earmark.runs.delimited import read_source
+from earmark.runs.tables import read_source
 from own_tables import CLIPS, LONG, STATES, imported, states, write
 
 
@@ -237,11 +237,3 @@ def test_missing_tables_are_named(tmp_path: Path) -> None:
     for name in ("no.csv", "no.parquet", "no.json"):
         with pytest.raises(EarmarkError, match=rf"{name}: no such file"):
             import_table(None, tmp_path / name, tmp_path / "w")
-
-
-def test_rows_beyond_one_chunk_keep_their_lines(tmp_path: Path) -> None:
-    rows = "".join(f"clip{i},dog\n" for i in range(120_000))
-    table = read_source(write(tmp_path, "t.csv", "clip_id,label\n" + rows))
-    assert len(table.rows) == 120_000
-    assert table.rows["__line__"][[0, 60_000, 119_999]].to_list() == [2, 60_002, 120_001]
-    assert table.rows["clip_id"][119_999] == "clip119999"

@@ -57,6 +57,27 @@ def test_identifiers_of_digits_keep_their_zeros(tmp_path):
     np.testing.assert_array_equal(states, [[-1, 0, 0], [1, 0, 0]])
 
 
+@pytest.mark.parametrize("delimiter", [",", "\t", ";", "|"])
+def test_rows_may_have_any_delimiter_and_say_yes_no_or_unsure(tmp_path, delimiter):
+    path = tmp_path / "labels.csv"
+    text = 'clip_id,class_id,present\n007, "a",Yes\n007,b,no\n7,c,unsure\n7,b,Y\n'
+    path.write_text(text.replace(",", delimiter))
+    states = states_of(path, 2, pl.Series(["7", "007"]))
+    np.testing.assert_array_equal(states, [[0, 1, 0], [1, -1, 0]])
+
+
+def test_lists_may_have_any_delimiter_and_the_row_numbers_of_pandas(tmp_path):
+    (tmp_path / "classes.csv").write_text("class_id;name\nb;Bee, wild\na;Ape\n")
+    assert read_class_list(tmp_path / "classes.csv").names == {"b": "Bee, wild", "a": "Ape"}
+    (tmp_path / "clips.csv").write_text(",clip_id,n\n0,007,1\n1,08,2\n")
+    assert read_clip_list(tmp_path / "clips.csv").to_list() == ["007", "08"]
+    (tmp_path / "clips.tsv").write_text("clip_id\na, b\nc\n")
+    assert read_clip_list(tmp_path / "clips.tsv").to_list() == ["a, b", "c"]
+    (tmp_path / "gap.csv").write_text("name,clip_id\n\nx,a\ny,\n")
+    with pytest.raises(EarmarkError, match=r"gap\.csv, line 4: clip_id is empty"):
+        read_clip_list(tmp_path / "gap.csv")
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.int64, np.float32])
 def test_a_dense_matrix_is_read_as_it_stands(tmp_path, dtype):
     np.save(tmp_path / "states.npy", STATES.astype(dtype))
@@ -95,7 +116,7 @@ def test_lists_of_class_numbers_or_names_mean_the_same(tmp_path):
     ("name", "content", "message"),
     [
         ("l.csv", "clip_id,class_id,present\nx,a,1\nx,a,0\n", "line 3: contradicts line 2"),
-        ("l.csv", "clip_id,class_id,present\nx,a,maybe\n", "line 2: present must be"),
+        ("l.csv", "clip_id,class_id,present\nx,a,perhaps\n", "line 2: present must be"),
         ("l.csv", "clip,class\nx,a\n", "no column 'clip_id'"),
         ("l.csv", "clip_id,class_id\nx,q\n", "no score column for the classes 'q'"),
         ("l.csv", "clip_id,class_id\nw,a\n", "no row for the clips 'w'"),

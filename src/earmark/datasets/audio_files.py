@@ -21,14 +21,7 @@ import polars as pl
 from earmark.datasets.workspace import AUDIO_FOLDER
 from earmark.errors import EarmarkError
 from earmark.runs.progress import Meter
-
-AUDIO_SUFFIXES = frozenset(
-    (
-        ".wav", ".flac", ".mp3", ".ogg", ".oga", ".opus", ".m4a", ".aac", ".mp4", ".webm", ".mkv",
-        ".aif", ".aiff", ".wma", ".audio",
-    )
-)  # fmt: skip
-"""Endings of files that may hold sound, in any letter case; decoders go by content."""
+from earmark.runs.tables import AUDIO_SUFFIXES
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 

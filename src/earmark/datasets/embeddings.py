@@ -15,11 +15,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio.frame_store import FrameStore, write_store
-from earmark.datasets.audio_files import AUDIO_SUFFIXES
 from earmark.datasets.quarantine import write_quarantine
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.runs.progress import SILENT, Progress
+from earmark.runs.tables import AUDIO_SUFFIXES
 
 
 def write_embeddings(

@@ -27,11 +27,12 @@ from earmark.datasets.importer import ImportSummary
 from earmark.datasets.workspace import write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels.audioset_format import ONTOLOGY_FILE, read_ontology
-from earmark.labels.label_set import ROW_SCHEMA, LabelSet
+from earmark.labels.label_set import LabelSet
+from earmark.labels.lint import ROW_SCHEMA
 from earmark.labels.ontology import Ontology
 from earmark.runs.artefacts import read_json
-from earmark.runs.delimited import LINE, SourceTable, read_source
 from earmark.runs.progress import SILENT, Progress
+from earmark.runs.tables import LINE, SourceTable, read_source
 
 SPLITS = {"train": "train", "val": "tune"}
 """FSD50K's splits of its dev set, and ours; its eval set is our eval split."""

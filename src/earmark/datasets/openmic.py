@@ -27,8 +27,8 @@ from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.labels.splits import complete_splits
 from earmark.runs.artefacts import read_json
-from earmark.runs.delimited import read_source
 from earmark.runs.progress import SILENT, Progress
+from earmark.runs.tables import read_source
 
 PARTITIONS = {"split01_train.csv": "train", "split01_test.csv": "eval"}
 """The official partition and our splits; a tenth of train becomes tune."""

@@ -13,7 +13,8 @@ import polars as pl
 
 from earmark.errors import EarmarkError
 from earmark.labels.ontology import Ontology
-from earmark.runs.artefacts import read_json, read_table
+from earmark.runs.artefacts import read_json
+from earmark.runs.tables import read_source
 
 CLASSES_FILE, ONTOLOGY_FILE = "class_labels_indices.csv", "ontology.json"
 
@@ -26,16 +27,19 @@ _HEADER = r"(?i)^\s*(?:#\s|#[^,]*$|.*start)"
 
 def read_classes(path: Path) -> pl.DataFrame:
     """Read class_labels_indices.csv: index, mid, display_name, in the order of the index."""
-    table = read_table(path)
+    table = read_source(path)
     for column in ("index", "mid", "display_name"):
         if column not in table.columns:
             raise EarmarkError(
                 f"{path}: expected the header index,mid,display_name, got "
                 f"{','.join(table.columns)!r}: is the header line missing?"
             )
-    if not table["index"].dtype.is_integer():
-        raise EarmarkError(f"{path}: the column index must hold whole numbers")
-    return table.select("index", "mid", "display_name").sort("index")
+    index = table.rows["index"].cast(pl.Int64, strict=False)
+    if index.null_count():
+        raise EarmarkError(
+            f"{table.at_first(index.is_null())}: the column index must hold whole numbers"
+        )
+    return table.rows.select(index, "mid", "display_name").sort("index")
 
 
 def read_ontology(classes: pl.DataFrame, path: Path | None) -> Ontology:

@@ -1,7 +1,7 @@
 """Labels in the formats that people have.
 
 - rows clip_id, class_id, present as Parquet, CSV or TSV; without the column ``present`` every row
-  is a positive
+  is a positive, and what is unsure stays implicit
 - a dense matrix of states [clip, class] as ``.npy`` or ``.npz``: +1, -1 and 0; where there is no
   -1 these are zeros and ones, and a zero is an implicit label. An ``.npz`` may name its clips and
   classes in arrays ``clip_ids`` and ``class_ids``
@@ -27,7 +27,7 @@ from earmark.errors import EarmarkError, check_file
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.runs.arrays import choose_key, map_array, names_in, open_archive
-from earmark.runs.tables import TABLE_ERRORS, check_unique, read_text_table
+from earmark.runs.tables import TABLE_ERRORS, check_unique, read_source
 
 CLASS_COLUMNS = ("class_id", "mid", "class", "label", "name", "display_name")
 NAME_COLUMNS = ("name", "display_name")
@@ -131,11 +131,11 @@ def sparse_labels(
 
 
 def _read_rows(path: Path) -> LabelFile:
-    rows = read_text_table(path)
-    if "present" not in rows.columns:
-        rows = rows.with_columns(present=pl.lit(True))
+    table = read_source(path)
+    if "present" not in table.columns:
+        table = replace(table, rows=table.rows.with_columns(present=pl.lit(True)))
     try:
-        labels = LabelSet.from_rows(rows, origin=str(path))
+        labels = LabelSet.from_table(table)
     except TABLE_ERRORS as error:  # columns that hold lists, bytes or the like
         raise EarmarkError(f"{path}: identifiers must be texts or numbers: {error}") from None
     return LabelFile(path, labels, True, True, False, False)
@@ -248,15 +248,16 @@ def _named_table(path: Path, columns: Sequence[str], name: str) -> pl.DataFrame:
         except (UnicodeDecodeError, OSError) as error:
             raise EarmarkError(f"{path}: not a text file in UTF-8 ({error})") from None
         return pl.DataFrame({name: [line.strip() for line in lines if line.strip()]})
-    table = read_text_table(path)
+    table = read_source(path)
     found = next((column for column in columns if column in table.columns), None)
     if found is None:
         raise EarmarkError(
             f"{path}: expected a column {' or '.join(columns)}, got {', '.join(table.columns)!r}"
         )
-    if table.schema[found].is_nested():
-        raise EarmarkError(f"{path}: column {found!r} holds {table.schema[found]}, expected texts")
-    table = table.with_columns(pl.col(found).cast(pl.String, strict=False).alias(name))
-    if table[name].null_count():
-        raise EarmarkError(f"{path}, line {int(table[name].is_null().arg_max() or 0) + 2}: empty")
-    return table
+    kind = table.rows.schema[found]
+    if kind.is_nested():
+        raise EarmarkError(f"{path}: column {found!r} holds {kind}, expected texts")
+    rows = table.rows.with_columns(pl.col(found).cast(pl.String, strict=False).alias(name))
+    if rows[name].null_count():
+        raise EarmarkError(f"{table.at_first(rows[name].is_null())}: {found} is empty")
+    return rows

@@ -28,7 +28,7 @@ from earmark.labels.label_files import CLASS_COLUMNS
 from earmark.labels.ontology import Ontology
 from earmark.networks.onnx_export import open_session
 from earmark.runs.parameters import digest
-from earmark.runs.tables import read_text_table
+from earmark.runs.tables import LINE, read_source
 
 InputKind = Literal["waveforms", "patches"]
 
@@ -230,13 +230,13 @@ def read_class_map(
     With ``skip_unknown`` lines that name a class the workspace lacks are left out.
     """
     path = Path(path)
-    table = read_text_table(path)
+    table = read_source(path)
     of_output = _column(path, table.columns, _OUTPUT_COLUMNS)
     of_class = _column(path, table.columns, CLASS_COLUMNS)
     pairs: list[tuple[int, int]] = []
     line_of: dict[int, int] = {}
-    for line, (output, name) in enumerate(table.select(of_output, of_class).iter_rows(), start=2):
-        where = f"{path}, line {line}"
+    for line, output, name in table.rows.select(LINE, of_output, of_class).iter_rows():
+        where = table.at(line)
         number = _output(where, output, n_outputs, output_names)
         if name is None or not str(name).strip():
             continue

@@ -24,7 +24,7 @@ from earmark.errors import EarmarkError, nearest
 from earmark.review.judgements import ANSWERS, JUDGEMENT_SCHEMA, Answer, Judgement
 from earmark.review.queue import Queue, item_id
 from earmark.runs.artefacts import write_json, write_table, write_text
-from earmark.runs.delimited import LINE, PRESENCE, read_source
+from earmark.runs.tables import LINE, PRESENCE, read_source
 
 _NEEDED = ("clip_id", "class_id", "answer")
 

@@ -67,7 +67,12 @@ def write_table(path: str | Path, table: pl.DataFrame) -> None:
 
 
 def read_table(path: str | Path) -> pl.DataFrame:
-    """Read a Parquet or CSV table; say which file is missing or damaged."""
+    """Read a table that earmark wrote; say which file is missing or damaged.
+
+    Of a CSV (a history, a table of the report) the types of the columns are inferred, so that
+    numbers come back as numbers. What others wrote is read by :mod:`earmark.runs.tables`, where
+    every cell stays as it is.
+    """
     path = Path(path)
     try:
         if path.suffix == ".csv":

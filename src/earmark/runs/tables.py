@@ -1,35 +1,289 @@
-"""Tables that other programs wrote, opened with care.
+"""Tables that other programs wrote: CSV, TSV and Parquet, with the line that each row came from.
 
-Whatever is wrong with a file, it raises :class:`~earmark.errors.EarmarkError`, names the file and
-says what was expected.
+Real tables have byte-order marks, CRLF, semicolons, quotes that are never closed and headers that
+are not there. What can be read is read as text, unchanged, so that clip ``007`` stays ``007``;
+anything else is refused with its line. Every file of labels, classes, clips or answers that a user
+hands over is read here; earmark's own tables are read by :func:`earmark.runs.artefacts.read_table`.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from earmark.errors import EarmarkError, check_file
 
+LINE = "__line__"
+"""The column that holds the line (of a Parquet file: the row, from 1) of each row."""
+
+PRESENCE: dict[str, bool | None] = {
+    **dict.fromkeys(("true", "1", "1.0", "+1", "yes", "y", "present", "positive"), True),
+    **dict.fromkeys(("false", "0", "0.0", "-1", "-1.0", "no", "n", "absent", "negative"), False),
+    **dict.fromkeys(("not present", "not_present", "not-present"), False),
+    **dict.fromkeys(("unsure", "unknown", "u", "?", "maybe"), None),
+}
+"""What people write for present, not present and unsure, in any letter case."""
+
+AUDIO_SUFFIXES = frozenset(
+    (
+        ".wav", ".flac", ".mp3", ".ogg", ".oga", ".opus", ".m4a", ".aac", ".mp4", ".webm", ".mkv",
+        ".aif", ".aiff", ".wma", ".audio",
+    )
+)  # fmt: skip
+"""Endings of files that may hold sound, in any letter case; decoders go by content."""
+
 TABLE_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 """What polars raises on damaged tables."""
 
+_DELIMITERS = (",", "\t", ";", "|")
+_ROWS_AT_ONCE = 50_000
 
-def read_text_table(path: Path) -> pl.DataFrame:
-    """Read a Parquet file as it is, or a CSV or TSV as text, so that ``007`` stays ``007``."""
+
+@dataclass(frozen=True)
+class SourceTable:
+    """A table as it was found: cells of a CSV are text, stripped; empty ones are null."""
+
+    path: Path
+    rows: pl.DataFrame
+    unit: str = "line"
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame, origin: str | Path) -> SourceTable:
+        """Take rows from memory: lines count from 2, as after the header of a CSV."""
+        if LINE not in rows.columns:
+            rows = rows.with_row_index(LINE, offset=2)
+        return cls(Path(origin), rows)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, LINE left out."""
+        return [name for name in self.rows.columns if name != LINE]
+
+    def at(self, line: int) -> str:
+        """Return the place of a row, for messages."""
+        return f"{self.path}, {self.unit} {line}"
+
+    def at_first(self, is_meant: pl.Series) -> str:
+        """Return the place of the first row that is meant [row], for messages."""
+        return self.at(self.rows[LINE].filter(is_meant)[0])
+
+
+def read_source(path: str | Path, header: Sequence[str] | None = None) -> SourceTable:
+    """Read a table; the name's ending tells Parquet from text, the first line the delimiter.
+
+    ``header`` names the columns of a file that has no header line. Blank lines are passed over,
+    and so is a first column without a name: the row numbers that pandas writes.
+    """
+    path = Path(path)
     check_file(path)
-    suffix = path.suffix.lower()
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return _read_parquet(path)
     try:
-        if suffix in (".parquet", ".pq"):
-            return pl.read_parquet(path)
-        separator = "\t" if suffix == ".tsv" else ","
-        return pl.read_csv(path, infer_schema=False, separator=separator)
-    except TABLE_ERRORS as error:
-        raise EarmarkError(f"{path}: cannot be read as a table: {error}") from None
+        rows = _read_delimited(path, header)
+    except OSError as error:
+        raise EarmarkError(f"{path}: cannot be read: {error}") from None
+    except UnicodeDecodeError as error:
+        raise EarmarkError(
+            f"{path}: not text in UTF-8 ({error}); save it as UTF-8 (a spreadsheet calls it "
+            "'CSV UTF-8')"
+        ) from None
+    return SourceTable(path, rows.drop("", strict=False))
 
 
 def check_unique(names: pl.Series, what: str) -> None:
     """Refuse names that are listed twice; ``what`` begins the message."""
     if names.n_unique() < len(names):
         raise EarmarkError(f"{what} {names.filter(names.is_duplicated())[0]!r} is listed twice")
+
+
+def _read_parquet(path: Path) -> SourceTable:
+    try:
+        rows = pl.read_parquet(path)
+    except TABLE_ERRORS as error:
+        raise EarmarkError(f"{path}: cannot be read as Parquet: {error}") from None
+    return SourceTable(path, rows.with_row_index(LINE, offset=1), "row")
+
+
+def _read_delimited(path: Path, header: Sequence[str] | None) -> pl.DataFrame:
+    text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    delimiter = _delimiter(path, text.partition(b"\n")[0])
+    rows = _read_in_bulk(path, text, delimiter, header)
+    return _read_line_by_line(path, text, delimiter, header) if rows is None else rows
+
+
+def _delimiter(path: Path, first_line: bytes) -> str:
+    """Return the delimiter that occurs most often; where none does, the one of the file's name."""
+    usual = "\t" if path.suffix.lower() == ".tsv" else ","
+    return max((usual, *_DELIMITERS), key=lambda delimiter: first_line.count(delimiter.encode()))
+
+
+def _read_in_bulk(
+    path: Path, text: bytes, delimiter: str, header: Sequence[str] | None
+) -> pl.DataFrame | None:
+    """Read a table that is in order, which most are; None where the slow way has to look."""
+    first_line, body = 1, text
+    if header is None:
+        first, _, body = text.partition(b"\n")
+        header = _cells(first, delimiter)
+        if not header:
+            return None
+        _check_header(path, header)
+        first_line = 2
+    body = body.rstrip(b"\r\n")
+    if _has_odd_lines(body):
+        return None
+    try:
+        rows = _parse(body, header, delimiter, '"' if b'"' in body else None)
+        lines = _parse(body, ["line"], "\0", None)["line"]
+    except TABLE_ERRORS:
+        return None
+    if not _is_accounted_for(rows, lines, delimiter):
+        return None
+    return _stripped(rows).with_row_index(LINE, offset=first_line)
+
+
+def _parse(
+    body: bytes, header: Sequence[str], delimiter: str, quote_char: str | None
+) -> pl.DataFrame:
+    return pl.read_csv(
+        body,
+        has_header=False,
+        schema=dict.fromkeys(header, pl.String),
+        separator=delimiter,
+        quote_char=quote_char,
+        raise_if_empty=False,
+    )
+
+
+def _is_accounted_for(rows: pl.DataFrame, lines: pl.Series, delimiter: str) -> bool:
+    """Tell whether each line became one row, and each delimiter in it an edge or part of a cell.
+
+    Polars fills up rows that are too short, and has its own opinion of strange quotes: only cells
+    that are quoted as a whole, with no quote inside, are left to it.
+    """
+    if len(rows) != len(lines):
+        return False
+    cell = rf'(?:"[^"]*"|[^"{delimiter}]*)'
+    quoted = lines.filter(lines.str.contains('"', literal=True))
+    if not quoted.str.contains(rf"^{cell}(?:[{delimiter}]{cell})*\r?$").all():
+        return False
+    n_delimiters = lines.str.count_matches(delimiter, literal=True)
+    if len(quoted):
+        within = pl.all().str.count_matches(delimiter, literal=True).fill_null(0)
+        n_delimiters -= rows.select(pl.sum_horizontal(within)).to_series()
+    return bool((n_delimiters == rows.width - 1).all())
+
+
+def _cells(line: bytes, delimiter: str) -> list[str]:
+    """Return the stripped cells of a line; none where it is no whole row."""
+    try:
+        rows = list(_csv_reader([line.decode().rstrip("\r")], delimiter))
+    except (csv.Error, UnicodeDecodeError):
+        return []
+    return [cell.strip() for cell in rows[0]] if rows else []
+
+
+def _has_odd_lines(body: bytes) -> bool:
+    """Tell whether lines are blank, end in a lone carriage return or hold what no text does."""
+    return (
+        body.startswith((b"\n", b"\r"))
+        or b"\n\n" in body
+        or b"\0" in body
+        or (b"\r" in body and (b"\n\r" in body or body.count(b"\r") != body.count(b"\r\n")))
+    )
+
+
+def _read_line_by_line(
+    path: Path, text: bytes, delimiter: str, header: Sequence[str] | None
+) -> pl.DataFrame:
+    """Read a table with Python's reader, which knows the line of each row and of each mistake."""
+    with io.TextIOWrapper(io.BytesIO(text), encoding="utf-8", newline="") as file:
+        lines = _lines(path, file, delimiter)
+        if header is None:
+            _, header = next(lines, (0, []))
+            header = [name.strip() for name in header]
+            _check_header(path, header)
+        parts = [_as_frame(header, [], [])]
+        while chunk := list(itertools.islice(lines, _ROWS_AT_ONCE)):
+            numbers, cells = zip(*chunk, strict=True)
+            _check_widths(path, numbers, cells, len(header), delimiter)
+            parts.append(_as_frame(header, numbers, cells))
+    return pl.concat(parts)
+
+
+def _as_frame(
+    header: Sequence[str], numbers: Sequence[int], cells: Sequence[Sequence[str]]
+) -> pl.DataFrame:
+    """Put rows of equal width into columns, which is many times faster than row by row."""
+    columns = list(zip(*cells, strict=True)) or [()] * len(header)
+    series = [pl.Series(name, cs, pl.String) for name, cs in zip(header, columns, strict=True)]
+    lines = pl.Series(LINE, numbers, pl.UInt32)
+    return pl.DataFrame([lines, *_stripped(pl.DataFrame(series))])
+
+
+def _stripped(rows: pl.DataFrame) -> pl.DataFrame:
+    rows = rows.with_columns(pl.col(pl.String).str.strip_chars())
+    with_empty = [cells.name for cells in rows if (cells == "").any()]
+    return rows.with_columns(pl.when(pl.col(with_empty) != "").then(pl.col(with_empty)))
+
+
+def _csv_reader(lines: Iterator[str] | Sequence[str], delimiter: str) -> Any:
+    return csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
+
+
+def _lines(path: Path, file: Iterator[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each row that is not blank, and the line on which it starts."""
+    reader = _csv_reader(file, delimiter)
+    while True:
+        line = reader.line_num + 1
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise EarmarkError(
+                f"{path}, line {line}: wrong quoting ({error}); a quote that is opened must be "
+                'closed before the next delimiter, and a quote within quotes is doubled ("")'
+            ) from None
+        if row:
+            yield line, row
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    """Refuse a first line that cannot be a header; its first name may be empty."""
+    if not any(header):
+        raise EarmarkError(f"{path}: the file is empty; expected a line of column names, then rows")
+    data = [name for name in header if Path(name).suffix.lower() in AUDIO_SUFFIXES]
+    if data:
+        raise EarmarkError(
+            f"{path}, line 1: the header seems to be missing: {data[0]!r} is a file and not the "
+            "name of a column; put a line such as 'clip_id,class_id' on top"
+        )
+    if "" in header[1:]:
+        number = header.index("", 1) + 1
+        raise EarmarkError(f"{path}, line 1: column {number} of {len(header)} has no name")
+    for name in header:
+        if header.count(name) > 1:
+            raise EarmarkError(f"{path}, line 1: two columns are called {name!r}")
+
+
+def _check_widths(
+    path: Path,
+    numbers: Sequence[int],
+    cells: Sequence[Sequence[str]],
+    n_expected: int,
+    delimiter: str,
+) -> None:
+    for line, row in zip(numbers, cells, strict=True):
+        if len(row) != n_expected:
+            raise EarmarkError(
+                f"{path}, line {line}: {len(row)} fields where the header has {n_expected}; does "
+                f"a text with {delimiter!r} in it lack its quotes?"
+            )

@@ -10,10 +10,11 @@ import polars as pl
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, nearest
 from earmark.labels.hierarchy import Implied, find_implied
-from earmark.labels.label_set import Finding, LabelSet, checked_rows, lint
+from earmark.labels.label_set import LabelSet
+from earmark.labels.lint import Finding, checked_table, find_problems
 from earmark.labels.ontology import Ontology
 from earmark.metrics.evaluation import Evaluation, evaluate
-from earmark.runs.delimited import read_source
+from earmark.runs.tables import read_source
 from earmark.scores.folder import ScoreFolder
 
 
@@ -59,17 +60,18 @@ def evaluate_scores(labels: str | Path, scores: str | Path) -> Evaluation:
 
 
 def _check(path: Path, clip_ids: pl.Series | None, ontology: Ontology | None) -> CheckedLabels:
-    rows = checked_rows(read_source(path).rows, str(path))
+    table = read_source(path)
+    rows = checked_table(table).rows
     if clip_ids is None:
         clip_ids = rows["clip_id"].unique(maintain_order=True)
     if ontology is None:
         class_ids = rows["class_id"].unique(maintain_order=True).to_list()
     else:
         class_ids = list(ontology.class_ids)
-    checked = CheckedLabels(path, tuple(lint(rows, clip_ids, class_ids, str(path))), None)
+    checked = CheckedLabels(path, tuple(find_problems(table, clip_ids, class_ids)), None)
     if ontology is None or not ontology.parents or checked.has_errors:
         return checked
-    labels = LabelSet.from_rows(rows, clip_ids, class_ids, str(path))
+    labels = LabelSet.from_table(table, clip_ids, class_ids)
     return CheckedLabels(path, checked.findings, find_implied(labels, ontology))
 
 

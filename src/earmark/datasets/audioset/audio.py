@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -35,8 +36,8 @@ from earmark.labels.audioset_format import NUMBER, VIDEO_ID, read_classes, read_
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.labels.splits import TUNE_SHARE
-from earmark.runs.artefacts import read_table
 from earmark.runs.progress import SILENT, Progress
+from earmark.runs.tables import LINE, SourceTable, read_source
 
 RATING_COLUMNS = {
     "clip_id": ("clip_id", "video_id", "segment_id", "ytid", "youtube_id", "id"),
@@ -101,10 +102,10 @@ def _labels(
 def _read_ratings(
     path: Path, clips: pl.DataFrame, ontology: Ontology
 ) -> tuple[pl.DataFrame, list[str]]:
-    table = read_table(path)
-    chosen = {column: _column(table, column, path) for column in RATING_COLUMNS}
-    table = table.select(pl.col(name).alias(column) for column, name in chosen.items())
-    table = LabelSet.from_rows(table, origin=str(path)).rows()  # true and false, no contradiction
+    source = read_source(path)
+    chosen = {column: _column(source, column) for column in RATING_COLUMNS}
+    rows = source.rows.select(LINE, *(pl.col(name).alias(to) for to, name in chosen.items()))
+    table = LabelSet.from_table(replace(source, rows=rows)).rows()  # no contradiction
     matches = _match(table["clip_id"].unique(maintain_order=True), clips)
     placed = table.rename({"clip_id": "name"}).join(
         matches.select("name", "clip_id"), on="name", how="left", maintain_order="left"
@@ -119,13 +120,13 @@ def _read_ratings(
     return placed.filter(is_class).select("clip_id", "class_id", "present"), notes
 
 
-def _column(table: pl.DataFrame, column: str, path: Path) -> str:
+def _column(table: SourceTable, column: str) -> str:
     for name in table.columns:
         if name.lower() in RATING_COLUMNS[column]:
             return name
     choices = ", ".join(RATING_COLUMNS[column])
     hint = nearest(column, table.columns)
-    raise EarmarkError(f"{path}: no column {column!r} (or {choices}){hint}")
+    raise EarmarkError(f"{table.path}: no column {column!r} (or {choices}){hint}")
 
 
 def _match(names: pl.Series, clips: pl.DataFrame) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import polars as pl
 
-from earmark.datasets.audio_files import AUDIO_SUFFIXES, find_audio
+from earmark.datasets.audio_files import find_audio
 from earmark.datasets.embeddings import write_embeddings
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.own_tables.forms import (
@@ -35,9 +35,9 @@ from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.labels.splits import complete_splits
-from earmark.runs.delimited import LINE, SourceTable, read_source
 from earmark.runs.progress import SILENT, Progress
 from earmark.runs.remote_files import is_url, place_of
+from earmark.runs.tables import AUDIO_SUFFIXES, LINE, SourceTable, read_source
 
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),

@@ -1,0 +1,165 @@
+"""Rows of labels, and what is wrong with them.
+
+A row says of a clip and a class whether somebody found it present: ``clip_id, class_id, present``.
+Whatever a row gets wrong is told with its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import polars as pl
+
+from earmark.errors import EarmarkError, nearest
+from earmark.runs.tables import LINE, PRESENCE, SourceTable
+
+ROW_SCHEMA = {"clip_id": pl.String, "class_id": pl.String, "present": pl.Boolean}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, or worth knowing, about a label file."""
+
+    kind: Literal[
+        "unknown clip", "unknown class", "duplicate row", "contradictory rows",
+        "class without positives", "no explicit negatives",
+    ]  # fmt: skip
+    line: int | None
+    message: str
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the labels cannot be used as they are."""
+        return self.line is not None and self.kind != "duplicate row"
+
+
+def find_problems(
+    table: SourceTable, clip_ids: Iterable[str], class_ids: Iterable[str]
+) -> list[Finding]:
+    """List what is wrong with a table of labels.
+
+    Finds unknown clips and classes, repeated and contradictory rows, classes without positives,
+    and a label set without a single explicit negative.
+    """
+    table = checked_table(table)
+    classes = class_tuple(class_ids)
+    placed = place_rows(table, clip_series(clip_ids), classes)
+    findings = wrong_rows(placed, classes, table.unit)
+    with_positives = set(placed.filter(pl.col("present"))["class_id"].unique().to_list())
+    findings += [
+        Finding("class without positives", None, f"class {class_id!r} has no explicit positive")
+        for class_id in classes
+        if class_id not in with_positives
+    ]
+    if placed["present"].all():
+        message = "no label is an explicit negative: every absent class counts as implicit"
+        findings.append(Finding("no explicit negatives", None, message))
+    return sorted(findings, key=lambda finding: (finding.line is None, finding.line or 0))
+
+
+def checked_table(table: SourceTable) -> SourceTable:
+    """Return the columns clip_id, class_id and present with their types; null is unsure.
+
+    Names the column that is missing, or the line of a value that is empty or malformed.
+    """
+    for column in ROW_SCHEMA:
+        if column not in table.columns:
+            hint = nearest(column, table.columns)
+            raise EarmarkError(f"{table.path}: there is no column {column!r}{hint}")
+        is_empty = table.rows[column].is_null()
+        if is_empty.any():
+            raise EarmarkError(f"{table.at_first(is_empty)}: {column} is empty")
+    rows = table.rows.select(LINE, *ROW_SCHEMA)
+    if rows["present"].dtype != pl.Boolean:
+        rows = rows.with_columns(_as_boolean(table))
+    return replace(table, rows=rows.cast({"clip_id": pl.String, "class_id": pl.String}))
+
+
+def _as_boolean(table: SourceTable) -> pl.Series:
+    """Return what people said of being present; null where they were unsure."""
+    present = table.rows["present"]
+    word = present.cast(pl.String).str.strip_chars().str.to_lowercase()
+    is_odd = ~word.is_in(list(PRESENCE))
+    if is_odd.any():
+        raise EarmarkError(
+            f"{table.at_first(is_odd)}: present must be true or false (also 1/-1, 1/0, yes/no, "
+            f"present/not_present) or unsure, got {present.filter(is_odd)[0]!r}"
+        )
+    return word.replace_strict(PRESENCE, return_dtype=pl.Boolean)
+
+
+def place_rows(table: SourceTable, clips: pl.Series, classes: Sequence[str]) -> pl.DataFrame:
+    """Return a checked table's rows with ``line`` and the numbers ``clip`` and ``class``.
+
+    The numbers are the places in the lists of clips and classes, null where unknown.
+    """
+    clip_table = pl.DataFrame({"clip_id": clips}).with_row_index("clip")
+    class_table = pl.DataFrame({"class_id": list(classes)}, schema={"class_id": pl.String})
+    class_table = class_table.with_row_index("class")
+    placed = table.rows.rename({LINE: "line"})
+    placed = placed.join(clip_table, on="clip_id", how="left", maintain_order="left")
+    return placed.join(class_table, on="class_id", how="left", maintain_order="left")
+
+
+def wrong_rows(placed: pl.DataFrame, classes: Sequence[str], unit: str) -> list[Finding]:
+    """List the rows that name unknown clips or classes, or that come again; ``unit``: of places."""
+    return [*_unknown(placed, classes, unit), *_repeated(placed, unit)]
+
+
+def _unknown(placed: pl.DataFrame, classes: Sequence[str], unit: str) -> list[Finding]:
+    findings = []
+    for row in placed.filter(pl.col("clip").is_null()).iter_rows(named=True):
+        message = f"{unit} {row['line']}: clip {row['clip_id']!r} is not in the list of clips"
+        findings.append(Finding("unknown clip", row["line"], message))
+    for row in placed.filter(pl.col("class").is_null()).iter_rows(named=True):
+        hint = nearest(row["class_id"], classes) if len(classes) < 10_000 else ""
+        message = f"{unit} {row['line']}: there is no class {row['class_id']!r}{hint}"
+        findings.append(Finding("unknown class", row["line"], message))
+    return findings
+
+
+def _repeated(placed: pl.DataFrame, unit: str) -> list[Finding]:
+    """Name every second answer on a clip and class: a duplicate, or a contradiction."""
+    placed, keys = placed.drop_nulls("present"), ["clip_id", "class_id"]
+    repeats = placed.filter(~pl.struct(keys).is_first_distinct())
+    if repeats.is_empty():
+        return []
+    firsts = placed.unique(keys, keep="first").select(
+        *keys, first_line="line", first_present="present"
+    )
+    findings = []
+    for row in repeats.join(firsts, on=keys, maintain_order="left").iter_rows(named=True):
+        what = f"{unit} {row['first_line']} (clip {row['clip_id']!r}, class {row['class_id']!r})"
+        if row["present"] == row["first_present"]:
+            message = f"{unit} {row['line']}: repeats {what}"
+            findings.append(Finding("duplicate row", row["line"], message))
+        else:
+            message = f"{unit} {row['line']}: contradicts {what}"
+            findings.append(Finding("contradictory rows", row["line"], message))
+    return findings
+
+
+def clip_series(clip_ids: Iterable[object], n_expected: int | None = None) -> pl.Series:
+    """Return the names of clips as a series; refuse two of one name, or another number of them."""
+    if not isinstance(clip_ids, pl.Series):
+        clip_ids = pl.Series([str(clip_id) for clip_id in clip_ids], dtype=pl.String)
+    series = clip_ids.cast(pl.String).alias("clip_id")
+    _check_identifiers(series, n_expected, "clip")
+    return series
+
+
+def class_tuple(class_ids: Iterable[object], n_expected: int | None = None) -> tuple[str, ...]:
+    """Return the names of classes; refuse two of one name, or another number of them."""
+    series = pl.Series([str(class_id) for class_id in class_ids], dtype=pl.String)
+    _check_identifiers(series, n_expected, "class")
+    return tuple(series.to_list())
+
+
+def _check_identifiers(series: pl.Series, n_expected: int | None, what: str) -> None:
+    if n_expected is not None and len(series) != n_expected:
+        raise EarmarkError(f"{len(series)} {what} identifiers given for {n_expected} labels' rows")
+    if series.n_unique() < len(series):
+        twice = series.filter(series.is_duplicated())[0]
+        raise EarmarkError(f"{what} {twice!r} is listed twice")
