@@ -9,20 +9,17 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
+from earmark.errors import EXTRAS
+
 TESTS = Path(__file__).parent
 
 LIBRARIES = {
-    "audio": {"soundfile", "soxr", "av"},
-    "train": {"torch", "safetensors", "tensorboard"},
-    "report": {"matplotlib", "PIL"},
-    "onnx": {"onnx", "onnxruntime", "onnxscript"},
-    "review": {"starlette", "uvicorn"},
-    "cluster": {"ray", "fsspec", "s3fs"},
+    extra: {library for library, its_extra in EXTRAS.items() if its_extra == extra}
+    for extra in EXTRAS.values()
 }
 """Names to import, by the extra that brings them."""
 
-OPTIONAL = set().union(*LIBRARIES.values())
-
+OPTIONAL = set(EXTRAS)
 
 EXTRAS_OF_ROOMS: dict[str, set[str]] = {
     "runs": set(),
@@ -71,12 +68,13 @@ def missing_library(error: BaseException | None) -> str | None:
 
 
 def run_without(
-    libraries: Iterable[str], arguments: list[str], folder: Path | None = None
+    libraries: Iterable[str], arguments: list[str], folder: Path | None = None, stdin: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run Python with arguments, and with libraries that it cannot find."""
     paths = [str(TESTS / "hiding"), os.environ.get("PYTHONPATH", "")]
     return subprocess.run(
         [sys.executable, *arguments],
+        input=stdin,
         cwd=folder,
         env={
             **os.environ,

@@ -90,8 +90,10 @@ def load_library(name: str, purpose: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except (ImportError, OSError) as error:
+        is_missing = isinstance(error, ModuleNotFoundError) and name.startswith(error.name or name)
+        why = "" if is_missing else f", which cannot be loaded ({error})"
         raise EarmarkError(
-            f"{purpose} needs the library {name!r}, which cannot be loaded ({error}); "
+            f"{purpose} needs the library {name!r}{why}; "
             f"install it with: pip install 'earmark[{extra}]'"
         ) from None
 
