@@ -11,6 +11,7 @@ from earmark.errors import EarmarkError
 from earmark.review.judgements import Answer
 from earmark.review.server.desk import Conflict, Desk, Posted, Unknown, open_desk
 from earmark.runs.parameters import ReviewParams
+from earmark.stages.flag import write_flags
 from listening import RECIPE, open_tones
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -148,3 +149,10 @@ def test_a_review_can_be_narrowed_down_to_classes(desk: Desk) -> None:
     partial = type(desk.queue)(few, desk.queue.sizes)
     with pytest.raises(EarmarkError, match=r"'whistle' is not in the queue.*earmark queue"):
         open_desk(desk.workspace, RECIPE, partial, desk.judgements, ("ann",), ("Whistle",))
+
+
+def test_the_flags_that_were_written_last_are_summed_up(tmp_path: Path) -> None:
+    before = open_tones(tmp_path)
+    assert before.flag_percent == before.recipe.report.flag_percent != 7
+    write_flags(before.workspace, before.recipe, discard_percent=7)
+    assert open_tones(tmp_path).overview("ann")["flag_percent"] == 7

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.runs.artefacts import read_table, write_table
+from earmark.runs.artefacts import is_finished, read_table, write_table
 from earmark.runs.parameters import digest
 from earmark.runs.remote_files import place_of
 
@@ -82,7 +82,7 @@ class Workspace:
 
     def has_frames(self) -> bool:
         """Tell whether the store of frames is finished."""
-        return (self.frames_folder / "meta.json").exists()
+        return is_finished(self.frames_folder)
 
     @property
     def frames_folder(self) -> Path:

@@ -22,7 +22,7 @@ from earmark.networks.examples import examples_of
 from earmark.networks.model_card import StudentCard, write_card
 from earmark.networks.saved import forget_network, write_network
 from earmark.networks.stacks import AnyNetwork, Stack, parts_of
-from earmark.runs.artefacts import is_current
+from earmark.runs.artefacts import is_current, is_finished
 from earmark.runs.engine import Task
 from earmark.runs.parameters import NetworkParams, digest
 from earmark.runs.progress import Meter
@@ -101,11 +101,11 @@ def write_cards(task: Task, ontology: Ontology) -> None:
     """Write the cards of the networks that a task has trained; metrics come later."""
     folder, places = task.arguments["folder"], task.arguments["places"]
     students = [StudentCard(name=one.name) for one in places]
-    if (folder / "meta.json").exists():
+    if is_finished(folder):
         write_card(folder, ontology, students=students)
         return
     for one, student in zip(places, students, strict=True):
-        if (one.folder / "meta.json").exists():
+        if is_finished(one.folder):
             write_card(one.folder, ontology, students=[student])
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from earmark.errors import EarmarkError, nearest
 from earmark.labels.ontology import Ontology
-from earmark.runs.artefacts import read_json, write_json, write_text
+from earmark.runs.artefacts import read_json, seal_path, write_json, write_text
 from earmark.runs.parameters import FrontEndParams, NetworkParams, Params
 
 LIBRARIES = ("earmark", "torch", "numpy")
@@ -143,7 +143,7 @@ def read_card(folder: Path) -> ModelCard:
 
 def read_meta(folder: Path) -> NetworkMeta:
     """Read the seal of a finished network."""
-    return _read_record(folder / "meta.json", NetworkMeta)
+    return _read_record(seal_path(folder), NetworkMeta)
 
 
 def read_params(folder: Path) -> NetworkParams:

@@ -18,7 +18,7 @@ from earmark.audio.frame_store import FrameStore
 from earmark.errors import EarmarkError
 from earmark.networks.model_card import FrameKind, NetworkMeta, make_again, read_meta, read_params
 from earmark.networks.stacks import AnyNetwork, build, n_students
-from earmark.runs.artefacts import write_aside, write_json
+from earmark.runs.artefacts import break_seal, seal, write_aside, write_json
 from earmark.runs.parameters import NetworkParams, digest
 
 
@@ -42,12 +42,13 @@ def write_network(
         n_students=n_students(network),
         frames=_kind_of_frames(store),
     )
-    write_json(folder / "meta.json", meta.model_dump(mode="json"))
+    seal(folder, meta.model_dump(mode="json"))
 
 
 def forget_network(folder: Path) -> None:
     """Remove a network that is kept elsewhere, its seal first."""
-    for name in ("meta.json", "params.json", "weights.safetensors"):
+    break_seal(folder)
+    for name in ("params.json", "weights.safetensors"):
         (folder / name).unlink(missing_ok=True)
 
 

@@ -27,7 +27,7 @@ from earmark.flags.findings import Findings, find, spread_rows
 from earmark.flags.policies import check_policy
 from earmark.labels.label_set import LabelSet
 from earmark.report.scan_page import missing_told, scan_html
-from earmark.runs.artefacts import read_json, write_json, write_table, write_text
+from earmark.runs.artefacts import read_seal, seal, seal_path, write_table, write_text
 from earmark.runs.progress import Progress, shown
 from earmark.stages.scan_inputs import InputFiles, Inputs, given_inputs, read_inputs
 
@@ -172,7 +172,7 @@ def write_findings(folder: Path, findings: Findings, provenance: Mapping[str, An
         write_table(folder / "implied.csv", findings.implied)
     facts = {name: str(value) for name, value in provenance.items() if name != "format"}
     write_text(folder / "index.html", scan_html(findings, facts))
-    write_json(folder / "meta.json", {**provenance, "warnings": list(findings.warnings)})
+    seal(folder, {**provenance, "warnings": list(findings.warnings)})
 
 
 def _provenance(
@@ -214,8 +214,7 @@ def _is_ours(out: Path) -> bool:
         return False
     if not any(out.iterdir()):
         return True
-    meta = out / "meta.json"
-    found = read_json(meta) if meta.is_file() else None
+    found = read_seal(out) if seal_path(out).is_file() else None
     return isinstance(found, dict) and found.get("format") == FORMAT
 
 

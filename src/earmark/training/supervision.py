@@ -15,7 +15,7 @@ from torch import Tensor
 from earmark.labels.label_set import LabelSet
 from earmark.losses import Moment, Targets, bce_entries
 from earmark.networks.stacks import AnyNetwork
-from earmark.runs.artefacts import read_json
+from earmark.runs.artefacts import read_seal
 from earmark.runs.parameters import NetworkParams, digest
 
 EVERYBODY = slice(0, None)
@@ -119,7 +119,7 @@ class TrainingSet:
     def digest(self, network: NetworkParams) -> str:
         """Identify the run that would train ``network`` on this set."""
         rows = self.store_rows.tobytes()
-        frames = read_json(self.frames_folder / "meta.json")["digest"]
+        frames = read_seal(self.frames_folder)["digest"]
         parts = [network.model, network.train, frames, rows, self.supervision.digest]
         if network.train.patience and self.exam is not None:  # else it changes no weights
             parts.append(self.exam.digest)

@@ -193,9 +193,9 @@ class Desk:
     @cached_property
     def flag_percent(self) -> float:
         """The operating point of `earmark flag`, else the recipe's: whose flags are summed up."""
-        meta = self.workspace.flags_folder / "meta.json"
-        if meta.exists():
-            return float(read_json(meta)["discard_percent"])
+        seal = self.workspace.flags_seal_path
+        if seal.exists():
+            return float(read_json(seal)["discard_percent"])
         return self.recipe.report.flag_percent
 
     def _blocks(self, rater: str) -> pl.DataFrame:
@@ -344,8 +344,7 @@ def open_desk(
 
 def _open_store(workspace: Workspace) -> FrameStore | None:
     """Open the frames if there are any: a review of scores from elsewhere does without."""
-    folder = workspace.frames_folder
-    return FrameStore.open(folder) if (folder / "meta.json").exists() else None
+    return FrameStore.open(workspace.frames_folder) if workspace.has_frames() else None
 
 
 def _check_queued(queue: Queue, classes: Sequence[str]) -> None:
