@@ -230,3 +230,16 @@ def test_exported_labels_are_the_corrected_ones(workspace: Workspace, tmp_path: 
     for clip_id, class_id, after in changes.select(*pairs, "after").iter_rows():
         assert states.get((clip_id, class_id)) == expected[after]
     assert len(changes["after"].unique()) == 3
+
+
+def test_the_page_sums_up_the_flags_that_flag_wrote(workspace: Workspace) -> None:
+    stages.draw_queue(workspace)
+
+    def point() -> float:
+        with open_judgements(workspace) as store:
+            desk = open_desk(workspace, SMALL, read_queue(workspace), store, ["ann"])
+            return desk.flag_percent
+
+    assert point() == SMALL.report.flag_percent
+    stages.write_flags(workspace, discard_percent=20)
+    assert point() == 20

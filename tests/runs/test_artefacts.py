@@ -7,9 +7,13 @@ import pytest
 
 from earmark.errors import EarmarkError
 from earmark.runs.artefacts import (
+    break_seal,
     is_current,
+    is_finished,
     read_json,
+    read_seal,
     read_table,
+    seal,
     write_aside,
     write_json,
     write_table,
@@ -57,6 +61,16 @@ def test_a_folder_is_current_only_with_the_expected_digest(tmp_path: Path) -> No
     write_json(tmp_path / "meta.json", {"digest": "abc"})
     assert is_current(tmp_path, "abc")
     assert not is_current(tmp_path, "def")
+
+
+def test_a_folder_is_finished_while_its_seal_holds(tmp_path: Path) -> None:
+    assert not is_finished(tmp_path)
+    seal(tmp_path, {"digest": "abc", "n_clips": 3})
+    assert is_finished(tmp_path)
+    assert read_seal(tmp_path) == {"digest": "abc", "n_clips": 3}
+    break_seal(tmp_path)
+    break_seal(tmp_path)  # whoever runs twice breaks it twice
+    assert not is_finished(tmp_path)
 
 
 def test_writers_of_one_file_do_not_meet(tmp_path):

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError, check_file
 from earmark.labels.label_files import read_class_list, read_clip_list
 from earmark.runs.arrays import choose_key, map_array, names_in, open_archive
-from earmark.runs.artefacts import read_json
+from earmark.runs.artefacts import is_finished, read_seal
 from earmark.runs.progress import SILENT, Progress
 from earmark.runs.tables import TABLE_ERRORS, check_unique
 
@@ -316,9 +316,9 @@ def _open_folder(folder: Path) -> ScoreFile:
     clips, classes = folder / "clips.parquet", folder / "classes.parquet"
     clip_ids = read_clip_list(clips) if clips.exists() else None
     class_ids = read_class_list(classes).class_ids if classes.exists() else None
-    if (folder / "meta.json").exists() and (folder / "logits.npy").exists():
+    if is_finished(folder) and (folder / "logits.npy").exists():
         npy = folder / "logits.npy"
-        listed = _meta_classes(folder / "meta.json")
+        listed = _meta_classes(folder)
         return ScoreFile(npy, _matrix_shape(npy), clip_ids, listed or class_ids, npy)
     arrays = sorted(folder.glob("*.npy"), key=_natural)
     tables = [path for path in folder.glob("*.parquet") if path not in (clips, classes)]
@@ -331,8 +331,8 @@ def _open_folder(folder: Path) -> ScoreFile:
     return _open_shards(folder, arrays, clip_ids, class_ids)
 
 
-def _meta_classes(path: Path) -> tuple[str, ...] | None:
-    meta = read_json(path)
+def _meta_classes(folder: Path) -> tuple[str, ...] | None:
+    meta = read_seal(folder)
     listed = meta.get("class_ids") if isinstance(meta, dict) else None
     return tuple(map(str, listed)) if isinstance(listed, list) else None
 
