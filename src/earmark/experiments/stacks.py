@@ -35,7 +35,7 @@ from earmark.training.treatments import Told, Treated
 
 
 @dataclass(frozen=True)
-class Place:
+class StudentPlace:
     """A student in a stack: what it is told, where its network and scores go, and their digests."""
 
     name: str
@@ -74,20 +74,20 @@ class StackSet:
         assert isinstance(self.data.supervision, Treated)
         return self.data.supervision
 
-    def place(self, name: str, told: Told, folder: Path, scores_folder: Path) -> Place:
+    def place(self, name: str, told: Told, folder: Path, scores_folder: Path) -> StudentPlace:
         """Return the place of a student; its digests are those that it would have alone."""
         run_digest = replace(self.data, supervision=self.treated.of([told])).digest(self.network)
         scores_digest = digest(run_digest, self.score_rows.tobytes())
-        return Place(name, told, folder, run_digest, scores_folder, scores_digest)
+        return StudentPlace(name, told, folder, run_digest, scores_folder, scores_digest)
 
-    def tasks(self, places: Sequence[Place], store: FrameStore) -> list[Task]:
+    def tasks(self, places: Sequence[StudentPlace], store: FrameStore) -> list[Task]:
         """Return the tasks that train and score the students that are not there yet."""
         left = [one for one in places if not one.is_scored]
         alone = [[one] for one in left if one.is_trained]
         together = [one for one in left if not one.is_trained]
         return [self._task(group, store) for group in (*alone, together) if group]
 
-    def _task(self, group: Sequence[Place], store: FrameStore) -> Task:
+    def _task(self, group: Sequence[StudentPlace], store: FrameStore) -> Task:
         folder = group[0].folder
         if len(group) > 1:
             which = digest([one.scores_digest for one in group])[:8]
@@ -113,7 +113,7 @@ def _train_and_score(
     network: NetworkParams,
     data: TrainingSet,
     folder: Path,
-    places: Sequence[Place],
+    places: Sequence[StudentPlace],
     score_rows: NDArray[np.int64],
     meter: Meter,
 ) -> None:
@@ -146,7 +146,7 @@ def _write_apart(
     network: NetworkParams,
     data: TrainingSet,
     folder: Path,
-    places: Sequence[Place],
+    places: Sequence[StudentPlace],
     store: FrameStore,
 ) -> None:
     """Move every student of a stack into its own folder, as if it had trained alone there."""

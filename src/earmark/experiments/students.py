@@ -22,7 +22,7 @@ from earmark.audio.frame_store import FrameStore
 from earmark.datasets.label_versions import CORRECTED, GIVEN, read_labels
 from earmark.datasets.readable_clips import ReadableClips, readable_clips
 from earmark.datasets.workspace import Split, Workspace
-from earmark.experiments.stacks import Place, StackSet, write_cards
+from earmark.experiments.stacks import StackSet, StudentPlace, write_cards
 from earmark.experiments.strategies import BASELINE, Strategy, parse_strategy
 from earmark.labels.label_set import LabelSet
 from earmark.labels.splits import subset
@@ -336,7 +336,7 @@ def _scores_folder(workspace: Workspace, student: Student) -> Path:
     return workspace.student_scores_folder(student.name)
 
 
-def _place(workspace: Workspace, stack: StackSet, student: Student, told: Told) -> Place:
+def _place(workspace: Workspace, stack: StackSet, student: Student, told: Told) -> StudentPlace:
     name = student.name
     folders = (workspace.model_folder(name), _scores_folder(workspace, student))
     return stack.place(name, told, *folders)
