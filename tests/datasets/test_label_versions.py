@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from earmark.datasets.label_versions import (
-    has_corrected,
+    corrected_names,
     label_names,
     read_labels,
     read_relabelled,
@@ -35,9 +35,9 @@ def judged(workspace: Workspace, name: str = "corrected") -> dict[str, str]:
 
 def test_corrected_labels_come_with_the_raters_rulings(tmp_path: Path) -> None:
     workspace = band_workspace(tmp_path)
-    assert not has_corrected(workspace)
+    assert corrected_names(workspace) == []
     clips = judged(workspace)
-    assert has_corrected(workspace)
+    assert corrected_names(workspace) == ["corrected"]
     named = read_labels(workspace, "corrected")
     assert named.labels.n_positives.sum() == workspace.labels.n_positives.sum() + 1
     assert named.rulings is not None
@@ -62,7 +62,6 @@ def test_a_corrected_set_is_read_by_whatever_name_it_was_given(tmp_path: Path) -
     workspace = band_workspace(tmp_path)
     judged(workspace, "mine")
     assert label_names(workspace) == ["given", "mine", "truth"]
-    assert not has_corrected(workspace)
     named = read_labels(workspace, "mine")
     assert named.labels.digest == read_relabelled(workspace, "mine").labels.digest
     assert named.rulings is not None

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from documents import ROOT
 from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
@@ -48,3 +50,20 @@ def test_an_unknown_split_names_the_clip(tmp_path: Path) -> None:
     workspace = small_dataset(tmp_path, ("train", "validation"))
     with pytest.raises(EarmarkError, match=r"'clip1' has split 'validation'.*train, tune, eval"):
         _ = workspace.clips
+
+
+def test_paths_are_named_in_the_workspace_alone() -> None:
+    """What is inside the folder of another's artefact is named where that is written."""
+    named_elsewhere = re.compile(r"workspace\.(?:root|\w+_folder(?:\([^)]*\))?) / ")
+    for path in sorted((ROOT / "src" / "earmark").glob("**/*.py")):
+        assert not named_elsewhere.search(path.read_text()), path
+
+
+def test_the_docs_name_every_path() -> None:
+    told = (ROOT / "docs" / "file-formats.md").read_text()
+    properties = [name for name, each in vars(Workspace).items() if isinstance(each, property)]
+    paths = [getattr(Workspace(Path("W")), name) for name in properties]
+    assert len(paths) > 15
+    assert len(set(paths)) == len(paths)
+    for path in paths:
+        assert re.search(rf"`(\w+/)?{re.escape(path.name)}[/`]", told), path

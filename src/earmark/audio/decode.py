@@ -26,10 +26,10 @@ from earmark.runs.remote_files import local_copy
 BLOCK_SAMPLES = 1 << 19
 """Samples (of all channels together) that are decoded at once."""
 
-LOUDEST_SAMPLE = 100.0
+_LOUDEST_SAMPLE = 100.0
 """Floats may overshoot full scale (1.0), but not by this much: then they are integers."""
 
-WARM_UP_SECONDS = 1.0
+_WARM_UP_SECONDS = 1.0
 """Decoded and dropped before a segment in FFmpeg, whose codecs need some sound to settle."""
 
 
@@ -192,8 +192,8 @@ def _ffmpeg_blocks(
     start, end = segment.samples(stream.rate)
     with container:
         try:
-            if segment.start_seconds > WARM_UP_SECONDS:
-                container.seek(int((segment.start_seconds - WARM_UP_SECONDS) * av.time_base))
+            if segment.start_seconds > _WARM_UP_SECONDS:
+                container.seek(int((segment.start_seconds - _WARM_UP_SECONDS) * av.time_base))
             for position, block in _ffmpeg_frames(container, stream):
                 if position >= end:
                     return
@@ -239,7 +239,7 @@ def _checked_blocks(
         peak = np.abs(block).max(initial=0)
         if not np.isfinite(peak):
             raise UnreadableAudio(path, "the file holds NaN or infinite samples")
-        if peak > LOUDEST_SAMPLE:
+        if peak > _LOUDEST_SAMPLE:
             raise UnreadableAudio(
                 path, f"samples reach {peak:,.0f} where 1 is full scale: integers stored as floats?"
             )

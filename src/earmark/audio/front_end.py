@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 YAMNET = FrontEndParams()
 """The default front end: YAMNet's, and the paper's."""
 
-FRAMES_PER_BLOCK = 128
+_FRAMES_PER_BLOCK = 128
 """Frames transformed at once: their spectra fit into the second-level cache."""
 
 
@@ -66,10 +66,10 @@ def log_mel(waveform: NDArray[np.float32], params: FrontEndParams = YAMNET) -> N
     windows = _windows(pad(_checked(waveform), params), params)  # [frame, window sample], a view
     hann, weights = _hann(params), mel_matrix(params)
     # FFTs of rows that already hold their zeros are twice as fast as FFTs that append them.
-    block = np.zeros((min(FRAMES_PER_BLOCK, len(windows)), params.fft_samples), np.float32)
+    block = np.zeros((min(_FRAMES_PER_BLOCK, len(windows)), params.fft_samples), np.float32)
     mel = np.empty((len(windows), params.n_bands), np.float32)
-    for first in range(0, len(windows), FRAMES_PER_BLOCK):
-        chosen = slice(first, first + FRAMES_PER_BLOCK)
+    for first in range(0, len(windows), _FRAMES_PER_BLOCK):
+        chosen = slice(first, first + _FRAMES_PER_BLOCK)
         rows = block[: len(windows[chosen])]
         np.multiply(windows[chosen], hann, out=rows[:, : params.window_samples])
         np.matmul(np.abs(scipy.fft.rfft(rows)), weights, out=mel[chosen])

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 PLAYED_HZ = 44_100
 """Sample rate of what is played: all that people hear, whatever the teacher heard."""
 
-TARGET_RMS = 0.1
+_TARGET_RMS = 0.1
 """Loudness that clips are brought to: 20 dB below full scale."""
 
 LOUDEST_PEAK = 0.95
 """No sample exceeds it after the gain, so that nothing clips."""
 
-MOST_GAIN = 16.0
+_MOST_GAIN = 16.0
 """Silence is not amplified by more than this (24 dB)."""
 
 
@@ -29,7 +29,7 @@ class BadRange(ValueError):  # noqa: N818 - named for what it is, as HTTP does
 def loudness_gain(waveform: NDArray[np.float32]) -> float:
     """Return the factor that brings a waveform [sample] to the common loudness.
 
-    Capped by the peak and by ``MOST_GAIN``; 1 for silence and for an empty waveform.
+    Capped by the peak and by ``_MOST_GAIN``; 1 for silence and for an empty waveform.
 
     >>> loudness_gain(np.full(100, 0.05, np.float32))
     2.0
@@ -38,7 +38,7 @@ def loudness_gain(waveform: NDArray[np.float32]) -> float:
     if peak == 0.0:
         return 1.0
     rms = float(np.sqrt(np.mean(np.square(waveform, dtype=np.float64))))
-    return round(min(TARGET_RMS / rms, LOUDEST_PEAK / peak, MOST_GAIN), 4)
+    return round(min(_TARGET_RMS / rms, LOUDEST_PEAK / peak, _MOST_GAIN), 4)
 
 
 def wav_bytes(waveform: NDArray[np.float32], rate_hz: int = PLAYED_HZ) -> bytes:

@@ -27,7 +27,7 @@ from earmark.runs.parameters import digest
 LAYOUT_VERSION = 1
 """Part of every digest: a store of another layout is made anew."""
 
-PART_SCHEMA = {
+_PART_SCHEMA = {
     "clip_id": pl.String,
     "first_frame": pl.Int64,
     "n_frames": pl.Int64,
@@ -35,7 +35,7 @@ PART_SCHEMA = {
     "reason": pl.String,
     "digest": pl.String,
 }
-INDEX_COLUMNS = ("clip_id", "shard", "first_frame", "n_frames", "source")
+_INDEX_COLUMNS = ("clip_id", "shard", "first_frame", "n_frames", "source")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ def write_shard(
         file.seek(0)
         # numpy leaves room in the header for the first axis to grow: its length is the same.
         _write_header(file, n_written, frame_format)
-    write_table(part_path(folder, number), pl.DataFrame(records, PART_SCHEMA, orient="row"))
+    write_table(part_path(folder, number), pl.DataFrame(records, _PART_SCHEMA, orient="row"))
 
 
 def _write_header(file: BinaryIO, n_frames: int, frame_format: FrameFormat) -> None:
@@ -131,7 +131,7 @@ def seal_store(
     folder: Path, parts: pl.DataFrame, frame_format: FrameFormat, store_digest: str
 ) -> None:
     """Write the index and, when all else is in place, ``meta.json``."""
-    index = parts.filter(pl.col("reason").is_null()).select(INDEX_COLUMNS)
+    index = parts.filter(pl.col("reason").is_null()).select(_INDEX_COLUMNS)
     meta = StoreMeta(
         **asdict(frame_format),
         n_clips=len(index),

@@ -28,7 +28,7 @@ TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 ROWS_AT_ONCE = 256
 """Rows of a Parquet file whose bytes are in memory at the same time: about 250 MB of wav."""
 
-ID_COLUMNS = ("clip_id", "video_id", "segment_id", "ytid", "youtube_id", "id", "name", "filename")
+_ID_COLUMNS = ("clip_id", "video_id", "segment_id", "ytid", "youtube_id", "id", "name", "filename")
 """Columns that name a Parquet file's rows where the embedded audio has no path, in this order."""
 
 _DAMAGE = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError)
@@ -300,7 +300,7 @@ def _parquet_members(
 def _parquet_columns(schema: pl.Schema) -> tuple[pl.Expr, pl.Expr] | None:
     """Return expressions for names and bytes, or None for a table without embedded sound."""
     audio = schema.get("audio")
-    names = [pl.col(column).cast(pl.String) for column in ID_COLUMNS if column in schema]
+    names = [pl.col(column).cast(pl.String) for column in _ID_COLUMNS if column in schema]
     content = pl.col("audio")
     if isinstance(audio, pl.Struct):
         fields = {each.name: each.dtype for each in audio.fields}

@@ -6,7 +6,7 @@ clips in their order, [clip, dim] or [clip, frame, dim]. Clips that have none ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from earmark.audio.frame_store import FrameStore, write_store
 from earmark.datasets.quarantine import write_quarantine
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.runs.progress import SILENT, Progress
+from earmark.runs.progress import SILENT, Meter, Progress
 from earmark.runs.tables import AUDIO_SUFFIXES
 
 
@@ -35,20 +35,9 @@ def write_embeddings(
         raise EarmarkError(f"{embeddings}: no such file or folder of embeddings")
     reasons: dict[str, str] = {}
     meter = progress.job("embeddings", len(clips), "clips")
-
-    def readable() -> Iterator[tuple[str, NDArray[Any]]]:
-        expected: tuple[int, np.dtype[Any]] | None = None
-        for clip_id, frames in _all_frames(embeddings, clips["clip_id"]):
-            meter.advance(1)
-            reason = frames if isinstance(frames, str) else _fault(frames, expected)
-            if reason or isinstance(frames, str):
-                reasons[clip_id] = reason
-                continue
-            expected = frames.shape[1], frames.dtype
-            yield clip_id, frames
-
+    usable = _usable(_all_frames(embeddings, clips["clip_id"]), reasons, meter)
     try:
-        store = write_store(workspace.frames_folder, readable())
+        store = write_store(workspace.frames_folder, usable)
     except EarmarkError:
         if not reasons:
             raise
@@ -60,6 +49,21 @@ def write_embeddings(
     said = pl.col("clip_id").replace_strict(reasons, default=None, return_dtype=pl.String)
     write_quarantine(workspace, clips.with_columns(reason=said).drop_nulls("reason"))
     return store
+
+
+def _usable(
+    clips: Iterable[tuple[str, NDArray[Any] | str]], reasons: dict[str, str], meter: Meter
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the clips that fit the first of them; note in ``reasons`` why others do not."""
+    expected: tuple[int, np.dtype[Any]] | None = None
+    for clip_id, frames in clips:
+        meter.advance(1)
+        reason = frames if isinstance(frames, str) else _fault(frames, expected)
+        if reason or isinstance(frames, str):
+            reasons[clip_id] = reason
+            continue
+        expected = frames.shape[1], frames.dtype
+        yield clip_id, frames
 
 
 def _all_frames(embeddings: Path, clip_ids: pl.Series) -> Iterator[tuple[str, NDArray[Any] | str]]:

@@ -44,10 +44,10 @@ from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
 from earmark.runs.remote_files import place_of
 from earmark.runs.tables import check_unique
 
-MIN_SHARDS, MIN_CLIPS_PER_SHARD = 32, 16
+_MIN_SHARDS, _MIN_CLIPS_PER_SHARD = 32, 16
 """Smaller sets get smaller shards, so that all cores have work; never by the number of cores."""
 
-SOURCE_EDGE_BYTES = 1 << 16
+_SOURCE_EDGE_BYTES = 1 << 16
 """A source file is known by its size and this many of its first and last bytes."""
 
 
@@ -133,7 +133,7 @@ def _plan(workspace: Workspace, params: FrontEndParams, clips_per_shard: int) ->
     if len(clips) == 0:
         raise EarmarkError(f"{workspace.root}: the workspace has no clips to extract frames from")
     check_unique(clips["clip_id"], f"{workspace.root}: clip")
-    n_clips = max(-(-len(clips) // MIN_SHARDS), MIN_CLIPS_PER_SHARD)
+    n_clips = max(-(-len(clips) // _MIN_SHARDS), _MIN_CLIPS_PER_SHARD)
     n_clips = min(n_clips, clips_per_shard)
     return [
         _Shard(workspace.frames_folder, number, part, workspace.root, params)
@@ -257,8 +257,8 @@ def _file_fingerprint(path: Path) -> str | None:
             return None
         with open(path, "rb") as file:
             n_bytes = os.fstat(file.fileno()).st_size
-            head = file.read(SOURCE_EDGE_BYTES)
-            file.seek(max(n_bytes - SOURCE_EDGE_BYTES, 0))
-            return fingerprint(str(n_bytes).encode(), head, file.read(SOURCE_EDGE_BYTES))
+            head = file.read(_SOURCE_EDGE_BYTES)
+            file.seek(max(n_bytes - _SOURCE_EDGE_BYTES, 0))
+            return fingerprint(str(n_bytes).encode(), head, file.read(_SOURCE_EDGE_BYTES))
     except OSError:
         return None

@@ -32,7 +32,7 @@ from earmark.labels.lint import ROW_SCHEMA
 from earmark.labels.ontology import Ontology
 from earmark.runs.artefacts import read_json
 from earmark.runs.progress import SILENT, Progress
-from earmark.runs.tables import LINE, SourceTable, read_source
+from earmark.runs.tables import LINE, SourceTable, check_unique, read_source
 
 SPLITS = {"train": "train", "val": "tune"}
 """FSD50K's splits of its dev set, and ours; its eval set is our eval split."""
@@ -40,7 +40,7 @@ SPLITS = {"train": "train", "val": "tune"}
 PP, PNP, UNSURE, NP = 1.0, 0.5, 0.0, -1.0
 """How pp_pnp_ratings_FSD50K.json writes votes."""
 
-MIN_AGREEING_VOTES = 2
+_MIN_AGREEING_VOTES = 2
 """Votes that must agree, as in FSD50K's own validation."""
 
 _TRUTH, _METADATA = "FSD50K.ground_truth", "FSD50K.metadata"
@@ -54,12 +54,10 @@ def import_fsd50k(root: Path, work: Path, *, progress: Progress = SILENT) -> Imp
     uploaders), FSD50K.dev_audio, FSD50K.eval_audio and AudioSet's ontology.json (parents and
     definitions of the classes). Clips without a file are listed with a null path.
     """
-    ontology = read_vocabulary(root)
-    truth = pl.concat(read_ground_truth(root, name, ontology) for name in ("dev", "eval"))
-    if truth["clip_id"].is_duplicated().any():
-        twice = truth.filter(pl.col("clip_id").is_duplicated())["clip_id"][0]
-        raise EarmarkError(f"{root / _TRUTH}: clip {twice!r} is listed twice")
-    votes, vote_notes = read_votes(root, truth["clip_id"], ontology)
+    ontology = _read_vocabulary(root)
+    truth = pl.concat(_read_ground_truth(root, name, ontology) for name in ("dev", "eval"))
+    check_unique(truth["clip_id"], f"{root / _TRUTH}: clip")
+    votes, vote_notes = _read_votes(root, truth["clip_id"], ontology)
     labels, label_notes = _labels(truth, votes, ontology)
     clips, clip_notes = _clips(root, truth, progress)
     workspace = write_dataset(work, clips, ontology, labels)
@@ -68,7 +66,7 @@ def import_fsd50k(root: Path, work: Path, *, progress: Progress = SILENT) -> Imp
     return ImportSummary(workspace, len(clips), len(clips) - n_missing, n_missing, notes)
 
 
-def read_vocabulary(root: Path) -> Ontology:
+def _read_vocabulary(root: Path) -> Ontology:
     """Read the classes, known by AudioSet's identifiers, from vocabulary.csv (index, name, mid)."""
     path = root / _TRUTH / "vocabulary.csv"
     table = read_source(path, header=("index", "display_name", "mid")).rows
@@ -78,7 +76,7 @@ def read_vocabulary(root: Path) -> Ontology:
     return read_ontology(table, ontology if ontology.exists() else None)
 
 
-def read_ground_truth(root: Path, name: str, ontology: Ontology) -> pl.DataFrame:
+def _read_ground_truth(root: Path, name: str, ontology: Ontology) -> pl.DataFrame:
     """Read dev.csv or eval.csv: clip_id, class_ids (a list), set (dev or eval), split (ours)."""
     table = read_source(root / _TRUTH / f"{name}.csv")
     expected = ["fname", "labels", "mids", *(["split"] if name == "dev" else [])]
@@ -98,7 +96,7 @@ def read_ground_truth(root: Path, name: str, ontology: Ontology) -> pl.DataFrame
     )
 
 
-def read_votes(
+def _read_votes(
     root: Path, clip_ids: pl.Series, ontology: Ontology
 ) -> tuple[pl.DataFrame, list[str]]:
     """Return what raters agreed on: clip_id, class_id, present; null where they did not agree."""
@@ -133,7 +131,7 @@ def agreement(votes: list[float]) -> bool | None:
     """
     n_for = sum(vote in (PP, PNP) for vote in votes)
     n_against = sum(vote == NP for vote in votes)
-    if min(n_for, n_against) > 0 or max(n_for, n_against) < MIN_AGREEING_VOTES:
+    if min(n_for, n_against) > 0 or max(n_for, n_against) < _MIN_AGREEING_VOTES:
         return None
     return n_for > 0
 

@@ -138,11 +138,6 @@ def label_names(workspace: Workspace) -> list[str]:
     return [GIVEN, *corrected_names(workspace), *truth]
 
 
-def has_corrected(workspace: Workspace) -> bool:
-    """Tell whether judgements have been turned into corrected labels, under the usual name."""
-    return is_finished(workspace.relabelled_folder(CORRECTED))
-
-
 def read_labels(workspace: Workspace, name: str) -> NamedLabels:
     """Return the labels called ``given`` or ``truth``, or a corrected set by its name."""
     if name == GIVEN:

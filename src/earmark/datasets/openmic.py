@@ -30,10 +30,10 @@ from earmark.runs.artefacts import read_json
 from earmark.runs.progress import SILENT, Progress
 from earmark.runs.tables import read_source
 
-PARTITIONS = {"split01_train.csv": "train", "split01_test.csv": "eval"}
+_PARTITIONS = {"split01_train.csv": "train", "split01_test.csv": "eval"}
 """The official partition and our splits; a tenth of train becomes tune."""
 
-PRESENT_FROM = 0.5
+_PRESENT_FROM = 0.5
 """The probability from which people are taken to have heard the instrument."""
 
 
@@ -53,7 +53,7 @@ class OpenMic:
     @property
     def states(self) -> NDArray[np.int8]:
         """The labels' states [clip, class]."""
-        answers = np.where(self.probabilities >= PRESENT_FROM, PRESENT, NOT_PRESENT)
+        answers = np.where(self.probabilities >= _PRESENT_FROM, PRESENT, NOT_PRESENT)
         return np.where(self.was_asked, answers, IMPLICIT).astype(np.int8)
 
 
@@ -166,7 +166,7 @@ def _class_ids(path: Path, n_classes: int) -> tuple[str, ...]:
 
 def _official_splits(root: Path, keys: list[str]) -> pl.Series:
     split_of: dict[str, str] = {}
-    for name, split in PARTITIONS.items():
+    for name, split in _PARTITIONS.items():
         table = read_source(root / "partitions" / name, header=("sample_key",))
         for key in table.rows["sample_key"].to_list():
             if split_of.setdefault(key, split) != split:
@@ -175,7 +175,7 @@ def _official_splits(root: Path, keys: list[str]) -> pl.Series:
     if without:
         raise EarmarkError(
             f"{root / 'partitions'}: {len(without):,} clips are in no partition, such as "
-            f"{without[0]!r}; expected {' and '.join(PARTITIONS)}"
+            f"{without[0]!r}; expected {' and '.join(_PARTITIONS)}"
         )
     return pl.Series([split_of[key] for key in keys], dtype=pl.String)
 

@@ -39,14 +39,14 @@ from earmark.labels.splits import TUNE_SHARE
 from earmark.runs.progress import SILENT, Progress
 from earmark.runs.tables import LINE, SourceTable, read_source
 
-RATING_COLUMNS = {
+_RATING_COLUMNS = {
     "clip_id": ("clip_id", "video_id", "segment_id", "ytid", "youtube_id", "id"),
     "class_id": ("class_id", "mid", "class", "label", "label_id"),
     "present": ("present", "rating", "is_present", "value"),
 }
 """Names under which the three columns of a file of ratings are found."""
 
-CUT_SLACK_SECONDS = 1.0
+_CUT_SLACK_SECONDS = 1.0
 """A cut clip may be this much longer than its segment: codecs pad."""
 
 # An id has 11 characters, so a leading Y is never in doubt: no name fits both alternatives.
@@ -103,7 +103,7 @@ def _read_ratings(
     path: Path, clips: pl.DataFrame, ontology: Ontology
 ) -> tuple[pl.DataFrame, list[str]]:
     source = read_source(path)
-    chosen = {column: _column(source, column) for column in RATING_COLUMNS}
+    chosen = {column: _column(source, column) for column in _RATING_COLUMNS}
     rows = source.rows.select(LINE, *(pl.col(name).alias(to) for to, name in chosen.items()))
     table = LabelSet.from_table(replace(source, rows=rows)).rows()  # no contradiction
     matches = _match(table["clip_id"].unique(maintain_order=True), clips)
@@ -122,9 +122,9 @@ def _read_ratings(
 
 def _column(table: SourceTable, column: str) -> str:
     for name in table.columns:
-        if name.lower() in RATING_COLUMNS[column]:
+        if name.lower() in _RATING_COLUMNS[column]:
             return name
-    choices = ", ".join(RATING_COLUMNS[column])
+    choices = ", ".join(_RATING_COLUMNS[column])
     hint = nearest(column, table.columns)
     raise EarmarkError(f"{table.path}: no column {column!r} (or {choices}){hint}")
 
@@ -212,7 +212,7 @@ def _is_whole(chosen: pl.DataFrame, work: Path, progress: Progress) -> pl.Series
             lengths.append(seconds)
             meter.advance(1)
     span = pl.col("end_seconds") - pl.col("start_seconds")
-    least = pl.max_horizontal(span + CUT_SLACK_SECONDS, "start_seconds")
+    least = pl.max_horizontal(span + _CUT_SLACK_SECONDS, "start_seconds")
     is_video = unclear.with_columns(seconds=pl.Series(lengths, dtype=pl.Float64))
     videos = is_video.filter(pl.col("seconds") > least)["clip_id"]
     return is_from_0 | chosen["clip_id"].is_in(videos.implode())

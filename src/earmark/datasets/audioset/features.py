@@ -41,13 +41,13 @@ from earmark.labels.label_set import LabelSet
 from earmark.labels.splits import TUNE_SHARE
 from earmark.runs.progress import SILENT, Meter, Progress
 
-FRAME_BYTES = 128
+_FRAME_BYTES = 128
 _FRAME_HEAD = b"\x0a\x86\x01\x0a\x83\x01\x0a\x80\x01"  # feature { bytes_list { value: 128 bytes
 
-RECORDS_AT_ONCE = 2_048
+_RECORDS_AT_ONCE = 2_048
 """Records whose checksums are computed together: many at once is what makes numpy fast."""
 
-FOLDER_SPLITS: dict[str, Split] = {"bal_train": "train", "unbal_train": "train", "eval": "eval"}
+_FOLDER_SPLITS: dict[str, Split] = {"bal_train": "train", "unbal_train": "train", "eval": "eval"}
 """The release's folders; a record elsewhere takes its split from the segments, or else train."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types
@@ -158,13 +158,13 @@ def _frames(frame_list: bytes) -> NDArray[np.uint8]:
     out at once, many times as fast as field by field.
     """
     head = np.frombuffer(_FRAME_HEAD, np.uint8)
-    n_each = len(head) + FRAME_BYTES
+    n_each = len(head) + _FRAME_BYTES
     encoded = np.frombuffer(frame_list, np.uint8)
     if len(encoded) == 0 or len(encoded) % n_each:
-        raise ValueError(f"the frames do not have {FRAME_BYTES} bytes each")
+        raise ValueError(f"the frames do not have {_FRAME_BYTES} bytes each")
     rows = encoded.reshape(-1, n_each)
     if (rows[:, : len(head)] != head).any():
-        raise ValueError(f"the frames do not have {FRAME_BYTES} bytes each")
+        raise ValueError(f"the frames do not have {_FRAME_BYTES} bytes each")
     return np.ascontiguousarray(rows[:, len(head) :])
 
 
@@ -224,7 +224,7 @@ def _clips(
         for file, content in _contents(root, work, seen.damages)
         for item in read_records(file, content)
     )
-    while batch := list(islice(items, RECORDS_AT_ONCE)):
+    while batch := list(islice(items, _RECORDS_AT_ONCE)):
         seen.damages += [item for item in batch if isinstance(item, Damage)]
         records = [item for item in batch if isinstance(item, Record)]
         embeddings = list(_embeddings(records, seen))
@@ -273,7 +273,7 @@ def _clip_table(embeddings: Sequence[tuple[str, Embedding]]) -> pl.DataFrame:
 @cache
 def _split_of(file: str) -> str | None:
     folders = Path(file).parts[::-1]
-    return next((FOLDER_SPLITS[folder] for folder in folders if folder in FOLDER_SPLITS), None)
+    return next((_FOLDER_SPLITS[folder] for folder in folders if folder in _FOLDER_SPLITS), None)
 
 
 def _contents(root: Path, work: Path, damages: list[Damage]) -> Iterator[tuple[str, bytes]]:

@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-LARGEST_RECORD_BYTES = 1 << 16
+_LARGEST_RECORD_BYTES = 1 << 16
 """A longer record is no clip of embeddings; refusing it bounds the memory of a batch."""
 
 _POLYNOMIAL = 0x82F63B78  # CRC-32C, bits reversed
@@ -60,7 +60,7 @@ def read_records(file: str, content: bytes) -> Iterator[Record | Damage]:
         if end + 4 > len(content):
             yield Damage(file, offset, "the file ends within a record: was it cut off?")
             return
-        if not 4 <= n_bytes <= LARGEST_RECORD_BYTES:
+        if not 4 <= n_bytes <= _LARGEST_RECORD_BYTES:
             yield Damage(file, offset, f"a record of {n_bytes} bytes is no clip")
         else:
             yield Record(file, offset, content[start:end], _number(content, end))

@@ -2,7 +2,7 @@
 
 *Long*: a row for a clip and a class, perhaps with whether it is present. *Lists*: a cell with all
 classes of a clip. *Multi-hot*: a column for each class. Which column plays which role is given or
-guessed from COLUMN_NAMES.
+guessed from _COLUMN_NAMES.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import polars as pl
 from earmark.errors import EarmarkError, nearest
 from earmark.runs.tables import LINE, PRESENCE, SourceTable
 
-COLUMN_NAMES: dict[str, tuple[str, ...]] = {
+_COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "clip_id": (
         "clip_id", "clip", "clipid", "sample_key", "segment_id", "ytid", "youtube_id", "item_id",
         "itemid", "sound_id", "audio_id", "id", "fname", "filename", "file_name", "file",
@@ -42,7 +42,7 @@ COLUMN_NAMES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """What a table may call the columns that we know, best guess first, in any letter case."""
 
-NO_COLUMN = "-"
+_NO_COLUMN = "-"
 """Given in place of a column's name: no column plays this role, whatever they are called."""
 
 LABEL_ROLES = ("clip_id", "class_id", "labels", "present")
@@ -70,12 +70,12 @@ def guess_columns(table: SourceTable, given: Mapping[str, str]) -> dict[str, str
     """
     by_plain_name = {_plain(name): name for name in reversed(table.columns)}
     roles = {}
-    for role, names in COLUMN_NAMES.items():
+    for role, names in _COLUMN_NAMES.items():
         guesses = [by_plain_name[name] for name in names if name in by_plain_name]
         guesses = [name for name in guesses if name not in given.values()]
         if given.get(role) in table.columns:
             roles[role] = given[role]
-        elif guesses and given.get(role) != NO_COLUMN:
+        elif guesses and given.get(role) != _NO_COLUMN:
             roles[role] = guesses[0]
     if "class_id" in roles and "labels" in roles:
         del roles["class_id" if "labels" in given else "labels"]
@@ -85,10 +85,10 @@ def guess_columns(table: SourceTable, given: Mapping[str, str]) -> dict[str, str
 def check_given(given: Mapping[str, str], *tables: SourceTable) -> None:
     """Refuse roles that do not exist, and columns that no table has."""
     for role, column in given.items():
-        if role not in COLUMN_NAMES:
-            raise EarmarkError(f"no column is known as {role!r}{nearest(role, COLUMN_NAMES)}")
+        if role not in _COLUMN_NAMES:
+            raise EarmarkError(f"no column is known as {role!r}{nearest(role, _COLUMN_NAMES)}")
         there = [name for table in tables for name in table.columns]
-        if column not in (*there, NO_COLUMN):
+        if column not in (*there, _NO_COLUMN):
             where = " and ".join(str(table.path) for table in tables)
             raise EarmarkError(f"{where}: there is no column {column!r}{nearest(column, there)}")
 

@@ -39,7 +39,7 @@ from earmark.runs.progress import SILENT, Progress
 from earmark.runs.remote_files import is_url, place_of
 from earmark.runs.tables import AUDIO_SUFFIXES, LINE, SourceTable, read_source
 
-SPLIT_NAMES = {
+_SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("tune", "val", "valid", "validation"), "tune"),
     **dict.fromkeys(("eval", "evaluation", "test", "testing"), "eval"),
@@ -158,13 +158,13 @@ def _check_repeated(table: SourceTable, rows: pl.DataFrame) -> None:
 def _splits(table: SourceTable, rows: pl.DataFrame) -> pl.Series:
     """Return the splits under our names; refuse unknown ones, and clips without where some have."""
     given = rows["split"].str.to_lowercase()
-    split = given.replace_strict(SPLIT_NAMES, default=None, return_dtype=pl.String)
+    split = given.replace_strict(_SPLIT_NAMES, default=None, return_dtype=pl.String)
     is_odd = split.is_null()
     if is_odd.any() and given.count():
         line, text = rows[LINE].filter(is_odd)[0], rows["split"].filter(is_odd)[0]
         raise EarmarkError(
             f"{table.at(line)}: split must be one of {', '.join(SPLITS)} (or "
-            f"{', '.join(SPLIT_NAMES.keys() - set(SPLITS))}), got {text or 'nothing'!r}"
+            f"{', '.join(_SPLIT_NAMES.keys() - set(SPLITS))}), got {text or 'nothing'!r}"
         )
     return split
 

@@ -32,9 +32,9 @@ from earmark.runs.progress import SILENT, Meter, Progress
 
 SAMPLE_RATE_HZ = 16_000
 LOUDEST_PEAK = 0.95
-BACKGROUND_DB = (-52.0, -28.0)
+_BACKGROUND_DB = (-52.0, -28.0)
 """Level of the background noise below full scale, drawn uniformly."""
-NOISE_SLOPES = (0.0, 1.0, 2.0)
+_NOISE_SLOPES = (0.0, 1.0, 2.0)
 """White, pink and brown: the power of the background falls as frequency ** -slope."""
 
 _LEVEL_SAMPLES = SAMPLE_RATE_HZ // 10
@@ -232,8 +232,8 @@ def _draw_event(rng: np.random.Generator, column: int, params: SceneParams) -> _
 
 def _background(rng: np.random.Generator, n_samples: int) -> NDArray[np.float64]:
     """Return noise of a random colour and level."""
-    waveform = noise(rng, n_samples, SAMPLE_RATE_HZ, power_slope=rng.choice(NOISE_SLOPES))
-    rms: float = 10 ** (rng.uniform(*BACKGROUND_DB) / 20)
+    waveform = noise(rng, n_samples, SAMPLE_RATE_HZ, power_slope=rng.choice(_NOISE_SLOPES))
+    rms: float = 10 ** (rng.uniform(*_BACKGROUND_DB) / 20)
     return waveform * (rms / float(np.sqrt(np.mean(waveform**2))))
 
 
