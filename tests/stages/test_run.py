@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
 from earmark.experiments.sweep import read_sweep
 from earmark.runs.engine import LocalEngine
+from earmark.scores.matrix import ScoreMatrix
 from earmark.stages.run import run
 from small_recipe import SMALL
 
@@ -67,3 +71,18 @@ def test_the_same_recipe_gives_the_same_flags_and_numbers(finished: Path, tmp_pa
 def test_a_recipe_without_scenes_needs_a_dataset(tmp_path: Path) -> None:
     with pytest.raises(EarmarkError, match="not a workspace"):
         run(SMALL.model_copy(update={"scenes": None}), tmp_path)
+
+
+def test_two_passes_over_the_teachers_scores_serve_the_whole_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed, scores_map = [], ScoreMatrix.map
+
+    def counted(self: ScoreMatrix, function: Callable[..., Any]) -> list[Any]:
+        passed.append(float(self.array[0, 0]))
+        return scores_map(self, function)
+
+    monkeypatch.setattr(ScoreMatrix, "map", counted)
+    run(SMALL, tmp_path)
+    logits = np.load(tmp_path / "scores" / "teacher" / "logits.npy")
+    assert passed.count(float(logits[0, 0])) == 2

@@ -105,19 +105,9 @@ class Workspace:
         return self.root / "flags"
 
     @property
-    def thresholds_path(self) -> Path:
-        """Thresholds of each class at the paper's 18 points."""
-        return self.flags_folder / "thresholds.parquet"
-
-    @property
     def flags_path(self) -> Path:
         """The flags of one point, or of one target."""
         return self.flags_folder / "flags.parquet"
-
-    @property
-    def flags_seal_path(self) -> Path:
-        """How the flags were chosen, and of which labels and scores."""
-        return self.flags_folder / "flags.json"
 
     @property
     def sweep_folder(self) -> Path:

@@ -280,7 +280,9 @@ class TrainSet:
         truth = None if workspace.truth is None else chosen(workspace.truth).labels
         rulings = None if named.rulings is None else chosen(named.rulings).labels
         teacher = ScoresFile(scores.folder / "logits.npy", scores.digest)
-        sources = FlagSources(clips.labels, rows, teacher, workspace.ontology, truth)
+        sources = FlagSources(
+            clips.labels, rows, teacher, workspace.ontology, truth, workspace.flags_folder
+        )
         treated = Treated(clips.labels, rows, (), rulings)
         return cls(clips, sources, treated, workspace.random_flags_folder)
 

@@ -50,6 +50,31 @@ class Thresholds:
             }
         )
 
+    @classmethod
+    def from_table(cls, table: pl.DataFrame) -> Thresholds:
+        """Return what :meth:`table` was made of."""
+        percents = tuple(table["discard_percent"].unique(maintain_order=True).to_list())
+        values, n_implicit, n_ignored = (
+            table[name].to_numpy().reshape(len(percents), -1)
+            for name in ("threshold", "n_implicit", "n_ignored")
+        )
+        return cls(percents, values, n_implicit[0], n_ignored)
+
+    def at(self, discard_percents: Sequence[float]) -> Thresholds:
+        """Return some of the operating points, in the order in which they are given."""
+        points = [self.discard_percents.index(percent) for percent in discard_percents]
+        values, n_ignored = self.values[points], self.n_ignored[points]
+        return Thresholds(tuple(discard_percents), values, self.n_implicit, n_ignored)
+
+    def joined(self, other: Thresholds) -> Thresholds:
+        """Return the operating points of two tables of the same labels and scores."""
+        return Thresholds(
+            (*self.discard_percents, *other.discard_percents),
+            np.concatenate([self.values, other.values]),
+            self.n_implicit,
+            np.concatenate([self.n_ignored, other.n_ignored]),
+        )
+
 
 def thresholds(
     labels: LabelSet,

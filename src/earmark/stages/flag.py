@@ -11,14 +11,13 @@ import polars as pl
 from earmark.datasets.label_versions import NamedLabels, read_labels
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.flags.flag import flag
+from earmark.flags.flag import flag, survey
 from earmark.flags.judged import judge_flags
-from earmark.flags.thresholds import thresholds
+from earmark.flags.stored import made_from, stored_thresholds, write_flag_folder
 from earmark.labels.label_set import LabelSet
 from earmark.review.judged_chance import flag_by_judgements, read_calibration
 from earmark.review.relabel import without_cleared
-from earmark.runs.artefacts import read_json, read_table, write_json, write_table
-from earmark.runs.parameters import digest
+from earmark.runs.artefacts import is_finished, read_seal, read_table, write_table
 from earmark.scores.alignment import scored_labels
 from earmark.scores.folder import ScoreFolder
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
@@ -66,18 +65,21 @@ def write_flags(
     scored = open_scored(work, recipe)
     workspace, scores = scored.workspace, scored.scores
     known = _known(scored, labels)
-    points = thresholds(known.labels, scores.logits).table(known.labels.class_ids)
-    write_table(workspace.thresholds_path, points)
+    found = survey(known.labels, scores.logits, discard_percent=discard_percent)
+    flags = found.flags
     if policy == "precision":
         flags = _flags_of_chance(workspace, scores, known.labels, target)
-    else:
-        flags = flag(known.labels, scores.logits, discard_percent=discard_percent)
     if known.rulings is not None:
         flags = without_cleared(flags, known.rulings)
-    write_table(workspace.flags_path, flags)
     chosen = {"policy": policy, "discard_percent": discard_percent, "target": target}
-    made_from = digest(known.labels.digest, scores.digest)
-    write_json(workspace.flags_seal_path, {"digest": made_from, "labels": labels, **chosen})
+    write_flag_folder(
+        workspace.flags_folder,
+        known.labels,
+        scores.digest,
+        found.thresholds,
+        flags,
+        {"labels": labels, **chosen},
+    )
     return Flagged(workspace.flags_path, flags)
 
 
@@ -86,7 +88,7 @@ def judged_flags(workspace: Workspace, scores: ScoreFolder) -> pl.DataFrame | No
     if workspace.truth is None:
         return None
     labels, truth = scored_labels(scores, workspace.labels), scored_labels(scores, workspace.truth)
-    points = thresholds(labels, scores.logits)
+    points = stored_thresholds(workspace.flags_folder, labels, scores.logits, scores.digest)
     return judge_flags(labels, truth, scores.logits, points)
 
 
@@ -107,7 +109,7 @@ def export_labels(
     """
     scored = open_scored(work, recipe)
     written = None if discard_percent is not None else _read_seal(scored.workspace)
-    name = labels or (written or {}).get("labels", "given")
+    name = labels or (written or {}).get("labels") or "given"
     known = _known(scored, name)
     if written is None:
         percent = DEFAULT_PERCENT if discard_percent is None else discard_percent
@@ -142,8 +144,8 @@ def _flags_of_chance(
 
 
 def _read_seal(workspace: Workspace) -> dict[str, Any] | None:
-    seal = workspace.flags_seal_path
-    return read_json(seal) if seal.exists() else None
+    folder = workspace.flags_folder
+    return read_seal(folder) if is_finished(folder) else None
 
 
 def _written_flags(
@@ -151,8 +153,8 @@ def _written_flags(
 ) -> pl.DataFrame:
     """Read the flags that are there; refuse those of other labels or scores."""
     path = scored.workspace.flags_path
-    made_from = digest(known.labels.digest, scored.scores.digest)
-    if written["digest"] != made_from or written["labels"] != name:
+    wanted = made_from(known.labels, scored.scores.digest)
+    if written["digest"] != wanted or written["labels"] != name:
         raise EarmarkError(
             f"{path}: these flags are of labels {written['labels']!r} or scores that have changed "
             "since; run `earmark flag` again, or give a discard percent"

@@ -17,8 +17,7 @@ import polars as pl
 from earmark.audio.decode import read_clip
 from earmark.audio.frame_store import FrameStore
 from earmark.errors import EarmarkError
-from earmark.flags.flag import flag
-from earmark.flags.thresholds import thresholds
+from earmark.flags.stored import stored_flags, stored_thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.report.contents import HeardFlag, ReportContents
 from earmark.report.page import write_report
@@ -59,8 +58,8 @@ def _contents(scored: Scored) -> ReportContents:
             "`earmark compare` or `earmark iterate` first"
         )
     labels = scored_labels(scores, workspace.labels)
-    points = thresholds(labels, scores.logits)
-    flags = flag(labels, scores.logits, discard_percent=recipe.report.flag_percent)
+    known = (workspace.flags_folder, labels, scores.logits, scores.digest)
+    points, flags = stored_thresholds(*known), stored_flags(*known, recipe.report.flag_percent)
     return ReportContents(
         title=f"earmark: {recipe.name}",
         results=None if sweep is None else sweep.summary,

@@ -23,7 +23,8 @@ from torch import Tensor
 
 from earmark.errors import EarmarkError
 from earmark.flags.flag import flag
-from earmark.flags.thresholds import thresholds
+from earmark.flags.stored import stored_thresholds
+from earmark.flags.thresholds import Thresholds, thresholds
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.losses import Moment, Targets, kept, suspect_scores
@@ -281,7 +282,7 @@ class FlagSources:
     """All that flags of one train set can be made from.
 
     ``rows`` are the places of the labels' clips in the score matrices; ``truth`` is parallel to
-    ``labels`` and known for simulated data only.
+    ``labels`` and known for simulated data only. ``flags_folder`` may hold thresholds already.
     """
 
     labels: LabelSet
@@ -289,6 +290,7 @@ class FlagSources:
     teacher: ScoresFile
     ontology: Ontology
     truth: LabelSet | None = None
+    flags_folder: Path | None = None
 
 
 def find_flags(sources: FlagSources, policy: str, points: Sequence[float]) -> dict[float, Flags]:
@@ -298,13 +300,20 @@ def find_flags(sources: FlagSources, policy: str, points: Sequence[float]) -> di
     is ``percentile`` by a teacher that knows nothing.
     """
     if policy in ("percentile", "random"):
-        found = thresholds(sources.labels, _logits(sources), points)
+        found = _thresholds(sources, points)
         by_point = zip(points, found.values, strict=True)
         return {point: Flags(sources.teacher, values) for point, values in by_point}
     if policy in ("all", "oracle"):
         listed = _missing(sources) if policy == "oracle" else None
         return dict.fromkeys(points, Flags(sources.teacher, _everything(sources), listed))
     return {point: _flags_of_policy(sources, policy, point) for point in points}
+
+
+def _thresholds(sources: FlagSources, points: Sequence[float]) -> Thresholds:
+    labels, logits = sources.labels, _logits(sources)
+    if sources.flags_folder is None:
+        return thresholds(labels, logits, points)
+    return stored_thresholds(sources.flags_folder, labels, logits, sources.teacher.digest, points)
 
 
 def _flags_of_policy(sources: FlagSources, policy: str, point: float) -> Flags:

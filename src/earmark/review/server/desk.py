@@ -26,7 +26,7 @@ from earmark.review.judgements import ANSWERS, Answer, Judgement, JudgementStore
 from earmark.review.peaks import Peaks, find_peaks
 from earmark.review.queue import Queue, block_plan, blocks_of
 from earmark.review.server.media import Media
-from earmark.runs.artefacts import read_json
+from earmark.runs.artefacts import is_finished, read_seal
 from earmark.runs.parameters import Params, digest
 from earmark.runs.progress import SILENT, Progress
 from earmark.runs.recipe import Recipe
@@ -193,9 +193,8 @@ class Desk:
     @cached_property
     def flag_percent(self) -> float:
         """The operating point of `earmark flag`, else the recipe's: whose flags are summed up."""
-        seal = self.workspace.flags_seal_path
-        if seal.exists():
-            return float(read_json(seal)["discard_percent"])
+        if is_finished(self.workspace.flags_folder):
+            return float(read_seal(self.workspace.flags_folder)["discard_percent"])
         return self.recipe.report.flag_percent
 
     def _blocks(self, rater: str) -> pl.DataFrame:

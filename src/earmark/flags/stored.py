@@ -1,0 +1,85 @@
+"""Thresholds and flags as a folder, so that those of the same labels and scores are found once.
+
+``thresholds.parquet`` holds the paper's 18 points, ``flags.parquet`` the flags that were asked for.
+``meta.json`` carries the digest of labels and scores, and how the flags were chosen. A folder that
+was made from other labels or scores is not used: what is asked for is then computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from earmark.flags.flag import flag
+from earmark.flags.thresholds import Thresholds, thresholds
+from earmark.labels.label_set import LabelSet
+from earmark.runs.artefacts import (
+    break_seal,
+    is_current,
+    read_seal,
+    read_table,
+    seal,
+    write_table,
+)
+from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, digest
+from earmark.scores.matrix import ScoresLike
+
+BY_PER_CENT = {"policy": "percentile", "labels": "given"}
+"""How the flags of one operating point say that nothing but the per cent chose them."""
+
+
+def made_from(labels: LabelSet, scores_digest: str) -> str:
+    """Return the digest of flags that are made from labels and scores."""
+    return digest(labels.digest, scores_digest)
+
+
+def write_flag_folder(
+    folder: Path,
+    labels: LabelSet,
+    scores_digest: str,
+    found: Thresholds,
+    flags: pl.DataFrame,
+    chosen: Mapping[str, object],
+) -> None:
+    """Write thresholds and flags; ``chosen`` says how the flags were (see :data:`BY_PER_CENT`).
+
+    ``labels`` are those of the scored clips, in the order of the scores.
+    """
+    break_seal(folder)
+    write_table(folder / "thresholds.parquet", found.table(labels.class_ids))
+    write_table(folder / "flags.parquet", flags)
+    seal(folder, {"digest": made_from(labels, scores_digest), **chosen})
+
+
+def stored_thresholds(
+    folder: Path,
+    labels: LabelSet,
+    logits: ScoresLike,
+    scores_digest: str,
+    discard_percents: Sequence[float] = PAPER_DISCARD_PERCENTS,
+) -> Thresholds:
+    """Return the thresholds in a folder if they are of these labels and scores; else find them.
+
+    ``scores_digest`` is that of the scores' own folder. Points that are not stored are found in
+    passes of their own.
+    """
+    if not is_current(folder, made_from(labels, scores_digest)):
+        return thresholds(labels, logits, discard_percents)
+    stored = Thresholds.from_table(read_table(folder / "thresholds.parquet"))
+    new = [percent for percent in discard_percents if percent not in stored.discard_percents]
+    if new:
+        stored = stored.joined(thresholds(labels, logits, new))
+    return stored.at(discard_percents)
+
+
+def stored_flags(
+    folder: Path, labels: LabelSet, logits: ScoresLike, scores_digest: str, discard_percent: float
+) -> pl.DataFrame:
+    """Return the flags of one operating point: those in a folder if they are these; else anew."""
+    if is_current(folder, made_from(labels, scores_digest)):
+        wanted = {"discard_percent": discard_percent, **BY_PER_CENT}
+        if wanted.items() <= read_seal(folder).items():
+            return read_table(folder / "flags.parquet")
+    return flag(labels, logits, discard_percent=discard_percent)
