@@ -12,15 +12,12 @@ from audioset_files import (
     MUSIC,
     ROCK,
     SPEECH,
-    entry,
-    message,
     sequence_example,
     tfrecord,
-    varint,
     write_official,
 )
 from earmark.audio.frame_store import FrameStore
-from earmark.datasets.audioset.features import import_audioset_features, parse_embedding
+from earmark.datasets.audioset.features import import_audioset_features
 from earmark.datasets.quarantine import read_quarantine
 from earmark.errors import EarmarkError
 
@@ -182,29 +179,3 @@ def test_nothing_to_read(root: Path, tmp_path: Path) -> None:
     write(root / "eval" / "x.tfrecord", [b"something else"])
     with pytest.raises(EarmarkError, match="no clip of the release"):
         import_audioset_features(root, tmp_path / "work")
-
-
-def test_labels_above_127_packed_or_not() -> None:
-    content = sequence_example("abcdefghijk", 0, 10, [137, 434, 526], FRAMES[7])
-    assert parse_embedding(content).class_indices == (137, 434, 526)
-    unpacked = b"".join(b"\x08" + varint(label) for label in (5, 300))
-    content += message(1, entry("labels", message(3, unpacked)))  # a later entry replaces
-    assert parse_embedding(content).class_indices == (5, 300)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"\x0a\x05ab",
-        b"\x0f\x01",
-        b"\xff",
-        message(1, entry("video_id", b"")),
-        message(1, message(1, b"")),
-        sequence_example("abcdefghijk", 0, 10, [1], np.empty((0, 128), np.uint8)),
-        sequence_example("abcdefghijk", 0, 10, [1], np.zeros((2, 127), np.uint8)),
-        sequence_example("abcdefghijk", 0, 10, [1], np.zeros((2, 64), np.uint8)),
-    ],
-)
-def test_what_is_no_clip_of_the_release_is_refused(content: bytes) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        parse_embedding(content)
