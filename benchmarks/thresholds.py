@@ -3,10 +3,10 @@
 Makes scores [clip, class] as float32 ``.npy`` in a temporary folder, then measures, in processes
 of their own and in turn, so that whatever else the machine does befalls all alike: reading the file
 from the page cache into one buffer, ``numpy.load``, Earmark's ``survey`` (thresholds and flags
-together) with compiled loops and with numpy's, with chances, and of a file in Fortran order; and
-cleanlab's multi-label filter with one job at smaller sizes, from which its time at the full size is
-extrapolated by a straight line. The first survey in a process loads the compiled loops and is told
-apart (``first_seconds``). Prints a table and writes ``results/thresholds_<clips>.json``.
+together), with chances, and of a file in Fortran order; and cleanlab's multi-label filter with one
+job at smaller sizes, from which its time at the full size is extrapolated by a straight line. The
+first survey in a process loads the compiled loops and is told apart (``first_seconds``). Prints a
+table and writes ``results/thresholds_<clips>.json``.
 
     python benchmarks/thresholds.py [--clips 506721] [--classes 527] [--rival-clips 10000 20000]
 """
@@ -86,11 +86,6 @@ def survey_scores(folder: Path, name: str = "logits.npy", **options: bool) -> di
     return {"seconds": seconds[1], "first_seconds": seconds[0]}
 
 
-def survey_with_numpy(folder: Path) -> dict[str, float]:
-    sys.modules["numba"] = None  # type: ignore[assignment]  # as if it were not installed
-    return survey_scores(folder, with_chance=False)
-
-
 def write_by_columns(folder: Path) -> None:
     """Write the scores once more, in Fortran order."""
     scores = np.load(folder / "logits.npy", mmap_mode="r")
@@ -128,7 +123,6 @@ TASKS: dict[str, Callable[[Path], dict[str, float]]] = {
     "numpy.load": load_whole,
     "survey": lambda folder: survey_scores(folder, with_chance=False),
     "survey with chances": survey_scores,
-    "survey without numba": survey_with_numpy,
     "survey, Fortran order": lambda folder: survey_scores(folder, "columns.npy", with_chance=False),
     "cleanlab": filter_with_cleanlab,
 }

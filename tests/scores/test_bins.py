@@ -7,10 +7,10 @@ import pytest
 
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
-from earmark.scores import kernels
 from earmark.scores.bins import Grid, count_bins, keep
 from earmark.scores.kernels import N_BINS, unpack_rows, unpack_scores
 from made_up import NASTY
+from plain_kernels import PLAIN
 
 N_CLIPS, N_CLASSES = 600, 3
 
@@ -20,9 +20,8 @@ def case(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[np.ndarray, np.ndarray]:
     """States and tied scores, to be looked at in many chunks by either kind of loop."""
-    if request.param == "numba":
-        pytest.importorskip("numba")
-        monkeypatch.setattr(kernels, "COMPILED_FROM_SCORES", 0)
+    if request.param == "numpy":
+        monkeypatch.setattr("earmark.scores.bins.compiled_kernels", lambda: PLAIN)
     monkeypatch.setattr("earmark.scores.matrix.CHUNK_SCORES", 100)
     rng = np.random.default_rng(0)
     states = rng.choice(np.array([0, 0, 0, 1, -1], np.int8), size=(N_CLIPS, N_CLASSES))

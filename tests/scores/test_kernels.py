@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -10,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from earmark.scores import kernels
-from earmark.scores.kernels import N_BINS, NUMPY, Kernels
+from earmark.scores.kernels import N_BINS, Kernels, compiled_kernels
+from plain_kernels import PLAIN
 
 ODD = (np.nan, np.inf, -np.inf)
 scores = st.one_of(
@@ -18,14 +21,7 @@ scores = st.one_of(
 )
 
 
-def compiled() -> Kernels:
-    pytest.importorskip("numba")
-    found = kernels.compiled_kernels()
-    assert found is not None
-    return found
-
-
-both = pytest.mark.parametrize("choose", [lambda: NUMPY, compiled], ids=["numpy", "numba"])
+both = pytest.mark.parametrize("choose", [lambda: PLAIN, compiled_kernels], ids=["numpy", "numba"])
 Choose = Callable[[], Kernels]
 
 
@@ -161,13 +157,29 @@ def test_keys_sort_from_high_to_low_and_equal_scores_by_clip(
     assert (kernels.first_key(keys)[same] <= keys[:1]).all()
 
 
-def test_loops_are_compiled_for_many_scores_if_numba_is_there() -> None:
-    assert kernels.choose_kernels(1_000) is NUMPY
-    assert kernels.choose_kernels(1 << 40) is compiled()
+def test_numba_is_loaded_by_the_first_pass_and_not_before() -> None:
+    code = (
+        "import sys, earmark, earmark.flags.flag, earmark.scores.bins; "
+        "print('numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
-def test_without_numba_all_is_done_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "numba", None)
-    kernels.compiled_kernels.cache_clear()
-    assert kernels.choose_kernels(1 << 40) is NUMPY
-    kernels.compiled_kernels.cache_clear()
+def test_where_no_folder_can_be_written_to_the_loops_are_compiled_anew() -> None:
+    code = (
+        "import numpy as np; from earmark.scores.kernels import compiled_kernels; "
+        "out = np.zeros(1, np.int64); "
+        "compiled_kernels().place(np.zeros(1, np.int32), np.ones(1, np.int64), "
+        "np.zeros(1, np.int64), np.ones(1, np.int64), out); print(out[0])"
+    )
+    nowhere = {"NUMBA_CACHE_DIR": "/proc/none"}
+    only_there = {"NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **nowhere, **only_there},
+    )
+    assert done.stdout.strip() == "1"

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from earmark.labels.label_set import LabelSet
-from earmark.scores import kernels
 from earmark.scores.top_scores import scores_above, top_scores
 
 
@@ -45,13 +44,7 @@ def test_scores_above_limits_are_listed_with_their_clips() -> None:
 
 
 @pytest.mark.parametrize("n_listed", [0, 1, 700, 4_999, 5_000, 9_999])
-@pytest.mark.parametrize("is_compiled", [False, True])
-def test_listing_equals_a_plain_sort(
-    n_listed: int, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if is_compiled:
-        pytest.importorskip("numba")
-        monkeypatch.setattr(kernels, "COMPILED_FROM_SCORES", 0)
+def test_listing_equals_a_plain_sort(n_listed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("earmark.scores.top_scores.SAMPLE_CLIPS", 200)
     scores = skewed(5_000).round(2)
     labels = LabelSet.from_dense(np.zeros(scores.shape, int))

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.runs.engine import default_workers
-from earmark.scores.kernels import N_BINS, bins_above, choose_kernels, valid_bits
+from earmark.scores.kernels import N_BINS, bins_above, compiled_kernels, valid_bits
 from earmark.scores.matrix import (
     Chunk,
     ScoreMatrix,
@@ -156,7 +156,7 @@ def from_top(sample: NDArray[np.float32], ranks: NDArray[np.int64]) -> NDArray[n
 def count_bins(labels: LabelSet, logits: ScoresLike | ScoreMatrix, grid: Grid) -> BinCounts:
     """Count the implicit scores in every bin, in one pass that also checks the scores."""
     scores = open_scores(logits, labels)
-    kernels = choose_kernels(scores.n_clips * scores.n_classes)
+    kernels = compiled_kernels()
     is_unscored = find_unscored(scores)
     fewest, spans = valid_bits(is_unscored)
     explicit = np.empty(len(labels.columns), np.float32)
@@ -190,7 +190,7 @@ def keep(
     Their number ``n_kept`` [class] is what :func:`count_bins` found.
     """
     scores = open_scores(logits, labels)
-    kernels = choose_kernels(scores.n_clips * scores.n_classes)
+    kernels = compiled_kernels()
     starts = np.concatenate([[0], np.cumsum(n_kept)])
     keys, cursors, lock = np.empty(starts[-1], np.int64), starts[:-1].copy(), Lock()
     hot = is_hot.reshape(-1).view(np.uint8)

@@ -1,8 +1,8 @@
-"""The inner loops over a block of scores: plain numpy and, where numba is installed, compiled.
+"""The inner loops over a block of scores, compiled by numba when they are first used.
 
 Every class's scores are sorted into bins: bin 0 holds what is not above ``lows[class]``, the next
 ones are ``1 / scales[class]`` wide, and the last is open. To subtract and to multiply keep float32
-in order, so bins never overlap; both sets of loops do the same arithmetic and agree to the bit.
+in order, so bins never overlap.
 
 A score that is kept becomes one integer with its clip, a *key*, and keys sort from the highest
 score to the lowest, equal scores in the order of their clips:
@@ -11,7 +11,8 @@ score to the lowest, equal scores in the order of their clips:
 >>> unpack_scores(keys).tolist(), unpack_rows(keys).tolist()
 ([2.0, 0.5, 0.5], [1, 3, 7])
 
-Compiled loops take about half as long as numpy's (benchmarks/thresholds.py).
+The loops take about half as long as numpy's (benchmarks/thresholds.py). Numba is loaded by the
+first call, which takes half a second; what it compiles, it keeps for later processes.
 """
 
 from __future__ import annotations
@@ -27,9 +28,6 @@ from numpy.typing import NDArray
 
 N_BINS = 1024
 """Bins of each class: one holds about a thousandth of the scores that are looked at closely."""
-
-COMPILED_FROM_SCORES = 1 << 25
-"""Scores from which on it pays to load compiled loops, which takes about half a second."""
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
@@ -56,21 +54,15 @@ class Kernels:
     place: Callable[[Ints, Longs, Longs, Longs, Longs], None]
 
 
-def choose_kernels(n_scores: int) -> Kernels:
-    """Return compiled loops for many scores if numba is there, else numpy's."""
-    is_worth_it = n_scores >= COMPILED_FROM_SCORES
-    return (compiled_kernels() if is_worth_it else None) or NUMPY
-
-
 @functools.cache
-def compiled_kernels() -> Kernels | None:
-    """Compile the loops, or load what an earlier process compiled; None without numba."""
+def compiled_kernels() -> Kernels:
+    """Compile the loops, or load what an earlier process compiled."""
+    numba: Any = importlib.import_module("numba")  # here, because it takes half a second
+    loops = (_count_loop, _pick_loop, _place_loop)
     try:
-        numba: Any = importlib.import_module("numba")
-    except ImportError:
-        return None
-    compiled = numba.njit(nogil=True, cache=True)
-    return Kernels(*(compiled(loop) for loop in (_count_loop, _pick_loop, _place_loop)))
+        return Kernels(*map(numba.njit(nogil=True, cache=True), loops))
+    except RuntimeError:  # no folder to keep them in can be written to
+        return Kernels(*map(numba.njit(nogil=True), loops))
 
 
 def valid_bits(is_unscored: NDArray[np.bool_]) -> tuple[Bits, Bits]:
@@ -115,63 +107,6 @@ def bins_above(scores: Floats, lows: Floats, scales: Floats) -> Ints:
     bins = steps.astype(np.int32)
     bins += 1
     return bins
-
-
-def _codes_above(block: Floats, lows: Floats, scales: Floats) -> tuple[Longs, Ints]:
-    """Return place in the block and code (class * N_BINS + bin) of the scores above the lows."""
-    places = np.flatnonzero(block > lows)
-    short, n_classes = places.astype(np.int32), np.int32(block.shape[1])
-    columns = short - short // n_classes * n_classes  # quicker than the remainder
-    bins = bins_above(block.reshape(-1)[places], lows[columns], scales[columns])
-    bins += columns * np.int32(N_BINS)
-    return places, bins
-
-
-def _count_numpy(
-    block: Floats, lows: Floats, scales: Floats, fewest: Bits, spans: Bits, counts: Ints
-) -> int:
-    with np.errstate(over="ignore", invalid="ignore"):
-        is_doubtful = not np.isfinite(block.sum(dtype=np.float32))
-    if is_doubtful:
-        is_odd = (block.view(np.uint32) & np.uint32(0x7FFFFFFF)) - fewest > spans
-        if is_odd.any():
-            return int(is_odd.any(axis=1).argmax())
-    codes = _codes_above(block, lows, scales)[1]
-    np.add.at(counts, codes, np.int32(1))
-    return -1
-
-
-def _pick_numpy(
-    block: Floats,
-    first_row: int,
-    lows: Floats,
-    scales: Floats,
-    is_hot: Bytes,
-    columns: Ints,
-    keys: Longs,
-) -> int:
-    places, codes = _codes_above(block, lows, scales)
-    chosen = places[is_hot[codes] > 0]
-    low = np.flatnonzero(is_hot[::N_BINS])
-    if len(low):
-        rows, classes = np.nonzero(block[:, low] <= lows[low])
-        chosen = np.concatenate([chosen, rows * block.shape[1] + low[classes]])
-    n = len(chosen)
-    rows, columns[:n] = np.divmod(chosen, block.shape[1])
-    keys[:n] = pack(block.reshape(-1)[chosen], rows + first_row)
-    return n
-
-
-def _place_numpy(columns: Ints, keys: Longs, cursors: Longs, ends: Longs, out: Longs) -> None:
-    order = np.argsort(columns, kind="stable")
-    columns, n_keys = columns[order], np.bincount(columns, minlength=len(cursors))
-    places = np.arange(len(order)) + (cursors - np.cumsum(n_keys) + n_keys)[columns]
-    has_room = places < ends[columns]
-    out[places[has_room]] = keys[order][has_room]
-    cursors += n_keys
-
-
-NUMPY = Kernels(_count_numpy, _pick_numpy, _place_numpy)
 
 
 # What follows is for numba to compile: a row at a time, so that it stays in the fastest cache;
