@@ -33,7 +33,7 @@ from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams
 from earmark.runs.progress import SILENT, Progress
 from earmark.scores.folder import ScoreFolder
 
-PER_CLASS = {
+_PER_CLASS = {
     "d_prime_explicit": "d_prime_explicit",
     "d_prime_all": "d_prime_all",
     "lwlrap": "lwlrap",
@@ -165,7 +165,7 @@ def identify(runs: Sequence[Student], basis: Basis, metric: str) -> Row:
         "student": runs[0].network.name,
         "train_set": runs[0].train_set,
         "strategy": _name(runs[0]),
-        "role": role_of(runs[0]),
+        "role": _role_of(runs[0]),
         "point": runs[0].point,
         "n_seeds": len(runs),
         "seeds": ", ".join(str(run.seed) for run in runs),
@@ -175,7 +175,7 @@ def identify(runs: Sequence[Student], basis: Basis, metric: str) -> Row:
     }
 
 
-def role_of(student: Student) -> Role:
+def _role_of(student: Student) -> Role:
     """Tell what a student's strategy is in a comparison."""
     if student == student.baseline:
         return "baseline"
@@ -192,9 +192,9 @@ def _gains_by_class(
     book: MarkBook, basis: Basis, runs: Sequence[Student], metric: str
 ) -> Draws | None:
     """Return the mean gain over classes and how it varies with them; None where not known."""
-    if metric not in PER_CLASS:
+    if metric not in _PER_CLASS:
         return None
-    column = PER_CLASS[metric]
+    column = _PER_CLASS[metric]
     gains = [
         book.marks[basis, run].per_class[column].to_numpy()
         - book.marks[basis, run.baseline].per_class[column].to_numpy()
@@ -237,12 +237,12 @@ def _choose(book: MarkBook, lines: Sequence[_Line], choose_by: str) -> list[floa
     chosen: dict[tuple[str, str, str], float | None] = {}
     for line in lines:
         draws: dict[float | None, Draws] = {}
-        if role_of(line.first) != "oracle":
+        if _role_of(line.first) != "oracle":
             draws[None] = book.gains(basis, line.baselines, choose_by)
         draws |= {point: book.gains(basis, runs, choose_by) for point, runs in line.runs.items()}
         chosen[_key(line)] = mildest_within_one_error(draws)
     for line in lines:
-        if role_of(line.first) == "control":
+        if _role_of(line.first) == "control":
             wanted = chosen.get((*_key(line)[:2], "mask")) or 0.0
             chosen[_key(line)] = min(line.runs, key=lambda point: abs(point - wanted))
     return [chosen[_key(line)] for line in lines]
@@ -266,7 +266,7 @@ def _choice_row(
     return {
         **(nothing if chosen is None else at[chosen]),
         "strategy": line.name,
-        "role": role_of(line.first),
+        "role": _role_of(line.first),
         "point": chosen,
         "chosen_on_eval_point": papers["point"],
         "chosen_on_eval": papers["value"],

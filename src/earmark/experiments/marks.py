@@ -57,7 +57,7 @@ METRICS = (*BOOTSTRAP_METRICS, "lwlrap_calibrated", "lwlrap_fitted")
 :mod:`earmark.metrics.prior_offsets`).
 """
 
-STUDENTS_PER_TASK = 6
+_STUDENTS_PER_TASK = 6
 """Students that one task measures: enough to be worth opening the labels for."""
 
 Floats = NDArray[np.float64]
@@ -225,11 +225,11 @@ def mark_students(
 ) -> MarkBook:
     """Measure every student, and the baselines of all of them, by every basis."""
     marked = list(dict.fromkeys(one for each in wanted for one in (each.baseline, each)))
-    starts = range(0, len(marked), STUDENTS_PER_TASK)
+    starts = range(0, len(marked), _STUDENTS_PER_TASK)
     tasks, places = [], []
     for basis in against:
         for start in starts:
-            group = marked[start : start + STUDENTS_PER_TASK]
+            group = marked[start : start + _STUDENTS_PER_TASK]
             label = f"evaluate {group[0].name} ..., {basis.split}, {basis.labels}"
             arguments = {"workspace": workspace, "basis": basis, "group": group}
             tasks.append(Task(label, _mark_group, arguments, len(group), "students"))

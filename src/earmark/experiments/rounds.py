@@ -54,7 +54,7 @@ def run_rounds(
     for number in range(n_rounds + 1):
         if number:
             teacher = replace(runs[0], round=number - 1)
-            scores = next_teacher(workspace, teacher, scores, folds, engine, progress)
+            scores = _next_teacher(workspace, teacher, scores, folds, engine, progress)
         own = [replace(run, round=number) for run in runs]
         known = [*(run.baseline for run in own), *own]
         train_students(
@@ -93,7 +93,7 @@ def one_point(text: str, params: CompareParams) -> tuple[Strategy, float]:
     return strategy, strategy.points[0]
 
 
-def next_teacher(
+def _next_teacher(
     workspace: Workspace,
     student: Student,
     scores: ScoreFolder,

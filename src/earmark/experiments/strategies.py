@@ -55,7 +55,7 @@ What they mean: see :func:`earmark.flags.flag.flag` and :func:`earmark.training.
 A policy that is not listed has one point, 1.
 """
 
-LOSS_NAMES = tuple(name for name in LOSSES if name != "bce")
+_LOSS_NAMES = tuple(name for name in LOSSES if name != "bce")
 """The rivals of :mod:`earmark.training.rivals`; ``bce`` is no part of a strategy's name."""
 
 
@@ -122,7 +122,7 @@ def _with_part(strategy: Strategy, part: str, text: str) -> Strategy:
         if not text.partition("@")[0].endswith("adjust"):
             raise EarmarkError(f"strategy {text!r}: 'adjust' comes last")
         return replace(strategy, adjusts=True)
-    if part in LOSS_NAMES:
+    if part in _LOSS_NAMES:
         _refuse_second(strategy.loss != "bce", "loss", text)
         return replace(strategy, loss=part)
     _refuse_second(strategy.treatment is not None, "treatment", text)
@@ -140,7 +140,7 @@ def _flag_and_treat(part: str, text: str) -> tuple[str, Treatment]:
     if slash and policy not in policies:
         raise EarmarkError(f"strategy {text!r}: no policy {policy!r}{nearest(policy, policies)}")
     if treatment not in get_args(Treatment):
-        known = (*get_args(Treatment), "distil", "random", *LOSS_NAMES)
+        known = (*get_args(Treatment), "distil", "random", *_LOSS_NAMES)
         known += (CORRECTED, TRUTH, "adjust")
         raise EarmarkError(f"strategy {text!r}: no {treatment!r}{nearest(treatment, known)}")
     return policy or "percentile", treatment  # type: ignore[return-value]

@@ -39,10 +39,10 @@ from earmark.training.treatments import Flags, FlagSources, ScoresFile, Told, Tr
 
 EVALUATED_SPLITS: tuple[Split, ...] = ("tune", "eval")
 
-STACK_GB = SweepParams().stack_gb
+_STACK_GB = SweepParams().stack_gb
 """Memory for the convolutional students of one stack, unless a recipe says otherwise."""
 
-PROBES_AT_ONCE = 10
+_PROBES_AT_ONCE = 10
 """Most probes of a stack: the paper's sweep of a seed keeps two cores busy, not one."""
 
 
@@ -154,7 +154,7 @@ def train_students(
     train_sets: Mapping[str, float],
     scores: ScoreFolder,
     *,
-    stack_gb: float = STACK_GB,
+    stack_gb: float = _STACK_GB,
     engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> None:
@@ -188,12 +188,12 @@ def train_students(
 
 
 def stacks(
-    wanted: Sequence[Student], n_classes: int, *, stack_gb: float = STACK_GB, n_cuts: int = 1
+    wanted: Sequence[Student], n_classes: int, *, stack_gb: float = _STACK_GB, n_cuts: int = 1
 ) -> list[tuple[Student, ...]]:
     """Group students that train at once: of one network, train set, labels and seed.
 
     A group of convolutional networks is cut into ``n_cuts`` stacks, or as many more as it takes to
-    keep each within ``stack_gb``; one of probes into stacks of :data:`PROBES_AT_ONCE` at most.
+    keep each within ``stack_gb``; one of probes into stacks of ``_PROBES_AT_ONCE`` at most.
     """
     groups: dict[str, list[Student]] = {}
     for student in wanted:
@@ -204,7 +204,7 @@ def stacks(
         own = sorted(group, key=lambda one: (one.strategy.loss, one.loss_point or 0))
         network = own[0].network
         if network.model.is_probe:
-            n_stacks = math.ceil(len(own) / PROBES_AT_ONCE)
+            n_stacks = math.ceil(len(own) / _PROBES_AT_ONCE)
         else:
             n_fitting = n_within(stack_gb, network, n_classes)
             n_stacks = min(max(n_cuts, math.ceil(len(own) / n_fitting)), len(own))

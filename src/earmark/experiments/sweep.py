@@ -68,7 +68,7 @@ def run_sweep(
     book = train_and_mark(
         workspace, wanted, params, scores, cross_fit, engine=engine, progress=progress
     )
-    results = tabulate(book, wanted)
+    results = _tabulate(book, wanted)
     for name, table in vars(results).items():
         write_table(workspace.sweep_table_path(name), table)
     return results
@@ -115,7 +115,7 @@ def read_sweep(workspace: Workspace) -> SweepResults:
     return SweepResults(*(read_table(workspace.sweep_table_path(name)) for name in names))
 
 
-def tabulate(book: MarkBook, wanted: Sequence[Student]) -> SweepResults:
+def _tabulate(book: MarkBook, wanted: Sequence[Student]) -> SweepResults:
     """Turn marks into the tables of a sweep."""
     cells = [(basis, metric) for basis in book.bases for metric in METRICS]
     results = [

@@ -51,7 +51,7 @@ RESNET50_ROWS = (  # blocks, inner channels, outer channels, stride of each stag
     (3, 512, 2048, 2),
 )
 
-SWALLOWED_SHARE = 1 / 3
+_SWALLOWED_SHARE = 1 / 3
 """Below this share of epsilon a layer's initial variance is lost in batch normalisation."""
 
 
@@ -106,7 +106,7 @@ class SameConv(nn.Conv2d):
         return super().forward(image)
 
 
-class Bottleneck(nn.Module):
+class _Bottleneck(nn.Module):
     """ResNet's block of 1x1, 3x3 and 1x1 convolutions around a shortcut."""
 
     def __init__(self, n_in: int, n_inner: int, n_out: int, stride: int, epsilon: float) -> None:
@@ -151,7 +151,7 @@ class Probe(nn.Module):
     ) -> None:
         super().__init__()
         self.n_classes, self.n_students, self.dropout = n_classes, n_students, dropout
-        n_features = (N_STATISTICS + n_queries) * n_inputs
+        n_features = (_N_STATISTICS + n_queries) * n_inputs
         shapes = list(pairwise([n_features, *([n_hidden] if n_hidden else []), n_classes]))
         queries = torch.zeros(n_students, n_inputs, n_queries)
         self.queries = nn.Parameter(queries) if n_queries else None
@@ -201,7 +201,7 @@ class Probe(nn.Module):
         return hidden * keep.to(hidden.device)
 
 
-N_STATISTICS = 3
+_N_STATISTICS = 3
 """Mean, standard deviation and maximum: what a probe sees of each feature."""
 
 
@@ -248,13 +248,13 @@ def build_probe(
 
 def build_model(params: ModelParams, n_classes: int, seed: int = 0) -> Network:
     """Build a network with initial weights that depend on the parameters and the seed alone."""
-    check_initialisation(params)
+    _check_initialisation(params)
     network = _BUILDERS[params.architecture](params, n_classes)
     _initialise(network, params.init_sd, seed)
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
-def check_initialisation(params: ModelParams) -> None:
+def _check_initialisation(params: ModelParams) -> None:
     """Refuse weights so small that batch normalisation's epsilon would swallow the signal.
 
     The smallest fan-in of both networks is a 3x3 kernel's 9; a layer's output variance begins at
@@ -263,7 +263,7 @@ def check_initialisation(params: ModelParams) -> None:
     if params.init_sd is None:
         return
     variance = params.init_sd**2 * 9
-    if variance < SWALLOWED_SHARE * params.norm_epsilon:
+    if variance < _SWALLOWED_SHARE * params.norm_epsilon:
         raise EarmarkError(
             f"init_sd = {params.init_sd:g} leaves a variance of {variance:.1e} after a 3x3 kernel, "
             f"far below norm_epsilon = {params.norm_epsilon:g}: the network would not learn. "
@@ -324,7 +324,7 @@ def _resnet50(params: ModelParams, n_classes: int) -> Network:
         n_inner, n_out = _narrowed(inner, params), _narrowed(outer, params)
         for block in range(n_blocks):
             stride = first_stride if block == 0 else 1
-            layers.append(Bottleneck(n_in, n_inner, n_out, stride, params.norm_epsilon))
+            layers.append(_Bottleneck(n_in, n_inner, n_out, stride, params.norm_epsilon))
             n_in = n_out
     return Network(nn.Sequential(*layers), n_in, n_classes)
 

@@ -22,7 +22,7 @@ from earmark.networks.onnx_export import Forward, runtime_forward
 from earmark.networks.stacks import AnyNetwork, n_students
 from earmark.runs.parameters import ModelParams, Runtime
 
-BATCH_EXAMPLES = 256
+_BATCH_EXAMPLES = 256
 """Clips scored at once, or patches on a GPU."""
 
 CACHED_PATCHES = 32
@@ -103,7 +103,7 @@ def _no_runtime_for_probes() -> EarmarkError:
 
 def _n_at_once(network: AnyNetwork) -> int:
     is_on_cpu = next(network.parameters()).device.type == "cpu"
-    return CACHED_PATCHES if is_on_cpu and not isinstance(network, Probe) else BATCH_EXAMPLES
+    return CACHED_PATCHES if is_on_cpu and not isinstance(network, Probe) else _BATCH_EXAMPLES
 
 
 def _groups(per_clip: NDArray[np.int64], n_at_once: int) -> list[slice]:

@@ -14,7 +14,7 @@ from earmark.errors import EarmarkError
 from earmark.networks.device import own_device
 from earmark.runs.parameters import FrontEndParams, ModelParams
 
-UINT8_SCALE = 255 / 4
+_UINT8_SCALE = 255 / 4
 """AudioSet's quantised embeddings spread -2..2 over 0..255."""
 
 
@@ -60,7 +60,7 @@ class ClipExamples(Examples):
         frames, n_frames = self.store.clips(self.rows[clips])
         values = frames.astype(np.float32)
         if frames.dtype == np.uint8:
-            values = values / np.float32(UINT8_SCALE) - np.float32(2)
+            values = values / np.float32(_UINT8_SCALE) - np.float32(2)
         return torch.from_numpy(values), torch.from_numpy(n_frames)
 
 

@@ -23,7 +23,7 @@ from earmark.runs.parameters import FrontEndParams, NetworkParams, Params
 LIBRARIES = ("earmark", "torch", "numpy")
 """Libraries whose versions a card names, beside Python's."""
 
-AnyRecord = TypeVar("AnyRecord", bound=BaseModel)
+_AnyRecord = TypeVar("_AnyRecord", bound=BaseModel)
 
 
 class FrameKind(Params):
@@ -194,7 +194,7 @@ def _shown(metrics: Mapping[str, float]) -> dict[str, str]:
     return {name: f"{value:.4f}" for name, value in metrics.items()}
 
 
-def _read_record(path: Path, kind: type[AnyRecord]) -> AnyRecord:
+def _read_record(path: Path, kind: type[_AnyRecord]) -> _AnyRecord:
     """Read a JSON file of a network as a record; say what is missing or wrong."""
     try:
         return kind.model_validate(read_json(path))

@@ -33,7 +33,7 @@ TOLERANCE = 1e-3
 """How far a graph's logits may be from torch's. Rounding to float32 moves those of a full-width
 ResNet-50 by 1e-4 on either side; MobileNetV1's are 4e-5 apart."""
 
-FREE_AXES = {
+_FREE_AXES = {
     "waveforms": ("clips", "samples"),
     "patches": ("patches",),
     "frames": ("clips", "frames"),
@@ -45,7 +45,7 @@ Forward = Callable[..., NDArray[np.float32]]
 """A network's forward pass: tensors to logits."""
 
 
-class WaveformNetwork(nn.Module):
+class _WaveformNetwork(nn.Module):
     """The front end and a convolutional network, or a stack of them, in one."""
 
     def __init__(self, network: Network | Stack, front_end: FrontEndParams) -> None:
@@ -113,13 +113,13 @@ def write_onnx(
 def make_graph(
     module: nn.Module, inputs: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> bytes:
-    """Return a module as an ONNX graph in which the axes of :data:`FREE_AXES` have any size.
+    """Return a module as an ONNX graph in which the axes of ``_FREE_AXES`` have any size.
 
     ``inputs`` are examples by name, no axis of length 0 or 1: the exporter would fix those.
     """
     load_library("onnxscript", "making an ONNX graph", "onnx")
-    shapes = tuple(dict(enumerate(FREE_AXES[name])) for name in inputs)
-    has_clips = isinstance(module, WaveformNetwork)
+    shapes = tuple(dict(enumerate(_FREE_AXES[name])) for name in inputs)
+    has_clips = isinstance(module, _WaveformNetwork)
     with warnings.catch_warnings(), _quiet("torch.onnx"):
         warnings.simplefilter("ignore")  # the exporter's, about torch's own future
         program = torch.onnx.export(
@@ -187,13 +187,13 @@ def _whole(network: AnyNetwork, card: ModelCard, with_front_end: bool) -> nn.Mod
             f"network {card.network.name!r} was trained on frames from elsewhere, so there is no "
             "front end to put before it; export it with --no-front-end"
         )
-    return WaveformNetwork(on_cpu, card.front_end).eval()
+    return _WaveformNetwork(on_cpu, card.front_end).eval()
 
 
 def _sample_inputs(module: nn.Module, card: ModelCard) -> dict[str, Tensor]:
     """Return inputs by name, random but always the same: to trace a module, and to check it."""
     generator = torch.Generator().manual_seed(0)
-    if isinstance(module, WaveformNetwork) and card.front_end is not None:
+    if isinstance(module, _WaveformNetwork) and card.front_end is not None:
         n_samples = 2 * card.front_end.patch_samples + 1
         return {"waveforms": torch.rand(2, n_samples, generator=generator) - 0.5}
     if isinstance(module, Probe | _LoneProbe):
@@ -206,7 +206,7 @@ def _sample_inputs(module: nn.Module, card: ModelCard) -> dict[str, Tensor]:
 def _metadata(card: ModelCard, module: nn.Module) -> dict[str, str]:
     """Return what a graph says of itself: texts, so lists are JSON."""
     rate = {}
-    if isinstance(module, WaveformNetwork) and card.front_end is not None:
+    if isinstance(module, _WaveformNetwork) and card.front_end is not None:
         rate = {"sample_rate_hz": str(card.front_end.sample_rate_hz)}
     return {
         "class_ids": json.dumps(card.class_ids),

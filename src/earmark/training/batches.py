@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError
 from earmark.runs.parameters import TrainParams
 
-WARM_UP_SHARE = 0.05
+_WARM_UP_SHARE = 0.05
 """Share of all steps over which the cosine schedule's learning rate rises."""
 
 
@@ -165,7 +165,7 @@ def learning_rate(params: TrainParams, step: int, n_steps: int) -> float:
     """Return the learning rate of a step: constant, or a short rise and a cosine to zero."""
     if params.schedule == "constant":
         return params.learning_rate
-    n_warm_up = max(1, round(WARM_UP_SHARE * n_steps))
+    n_warm_up = max(1, round(_WARM_UP_SHARE * n_steps))
     if step < n_warm_up:
         return params.learning_rate * (step + 1) / n_warm_up
     progress = (step - n_warm_up) / max(1, n_steps - n_warm_up)

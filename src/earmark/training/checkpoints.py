@@ -27,7 +27,7 @@ from earmark.networks.stacks import AnyNetwork
 from earmark.runs.artefacts import write_aside
 from earmark.training import replicas
 
-SAVED_AS_THEY_ARE = (
+_SAVED_AS_THEY_ARE = (
     "average",
     "n_averaged",
     "epoch",
@@ -83,7 +83,7 @@ def write_checkpoint(run: Run, folder: Path, run_digest: str) -> None:
         "network": run.network.state_dict(),
         "optimiser": run.optimiser.state_dict(),
         "scaler": run.scaler.state_dict(),
-        **{name: getattr(run, name) for name in SAVED_AS_THEY_ARE},
+        **{name: getattr(run, name) for name in _SAVED_AS_THEY_ARE},
     }
     with write_aside(folder / "checkpoint.pt") as aside:
         torch.save(state, aside)
@@ -103,7 +103,7 @@ def resume(run: Run, folder: Path, run_digest: str) -> bool:
         run.network.load_state_dict(state["network"])
         run.optimiser.load_state_dict(state["optimiser"])
         run.scaler.load_state_dict(state["scaler"])
-        for name in SAVED_AS_THEY_ARE:
+        for name in _SAVED_AS_THEY_ARE:
             setattr(run, name, state[name])
     replicas.wait()
     return state is not None
@@ -157,7 +157,7 @@ def _read_checkpoint(path: Path) -> dict[str, Any] | None:
             f"({reason}); delete it to begin anew"
         ) from None
     known = state.keys() if isinstance(state, dict) else set()
-    missing = {"digest", "network", "optimiser", "scaler", *SAVED_AS_THEY_ARE} - known
+    missing = {"digest", "network", "optimiser", "scaler", *_SAVED_AS_THEY_ARE} - known
     if missing:
         raise EarmarkError(
             f"{path}: written by another version of earmark (no {', '.join(sorted(missing))}); "

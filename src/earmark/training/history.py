@@ -19,7 +19,7 @@ from earmark.runs.artefacts import read_table, write_table
 Rows = Sequence[Mapping[str, float]]
 """A history: a row for each epoch, or for each epoch and student."""
 
-BY_STUDENT = "history_by_student.csv"
+_BY_STUDENT = "history_by_student.csv"
 """The history of a stack, a row for each epoch and student."""
 
 
@@ -39,18 +39,18 @@ def write_history(folder: Path, rows: Rows, by_student: Rows = ()) -> None:
     """
     write_table(folder / "history.csv", pl.DataFrame(list(rows)))
     if by_student:
-        write_table(folder / BY_STUDENT, pl.DataFrame(list(by_student)))
+        write_table(folder / _BY_STUDENT, pl.DataFrame(list(by_student)))
 
 
 def split_history(folder: Path) -> list[Rows]:
     """Read the histories of a stack's students, each as if it had trained alone."""
-    table = read_table(folder / BY_STUDENT).partition_by("student", maintain_order=True)
+    table = read_table(folder / _BY_STUDENT).partition_by("student", maintain_order=True)
     return [own.drop("student").to_dicts() for own in table]
 
 
 def forget_history(folder: Path) -> None:
     """Remove the histories of a stack whose students have taken theirs; TensorBoard's stays."""
-    for name in ("history.csv", BY_STUDENT):
+    for name in ("history.csv", _BY_STUDENT):
         (folder / name).unlink(missing_ok=True)
 
 

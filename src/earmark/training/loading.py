@@ -31,8 +31,8 @@ N_AHEAD = 2
 MIXUP, SPECAUGMENT = 1, 2
 """Chances of their own for each kind of augmentation, beside seed, epoch and step."""
 
-Item = TypeVar("Item")
-Made = TypeVar("Made")
+_Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,8 @@ class Loader:
 
 
 def made_ahead(
-    make: Callable[[Item], Made], items: Iterable[Item], n_ahead: int = N_AHEAD
-) -> Generator[Made]:
+    make: Callable[[_Item], _Made], items: Iterable[_Item], n_ahead: int = N_AHEAD
+) -> Generator[_Made]:
     """Yield ``make(item)`` of all items in order, made in a thread up to ``n_ahead`` before.
 
     An exception of the thread is raised where its item would have come. Closing the iterator ends
@@ -188,7 +188,7 @@ def made_ahead(
     >>> list(made_ahead(abs, [-1, 2, -3]))
     [1, 2, 3]
     """
-    pending: deque[Future[Made]] = deque()
+    pending: deque[Future[_Made]] = deque()
     with ThreadPoolExecutor(1, "loader") as thread:
         try:
             for item in items:

@@ -45,7 +45,7 @@ from earmark.training.history import Course, open_course, write_history
 from earmark.training.loading import Loaded, Loader
 from earmark.training.supervision import Remembering, TrainingSet, class_balance
 
-MEMORY_ERRORS = (torch.OutOfMemoryError, MemoryError, RuntimeError)
+_MEMORY_ERRORS = (torch.OutOfMemoryError, MemoryError, RuntimeError)
 """What torch raises for want of memory; a RuntimeError may mean anything else."""
 
 
@@ -71,7 +71,7 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
     try:
         run = _begin(job)
         is_resumed = resume(run, folder, run_digest)
-    except MEMORY_ERRORS as error:
+    except _MEMORY_ERRORS as error:
         if not _is_out_of_memory(error):
             raise
         raise EarmarkError(
@@ -333,7 +333,7 @@ def _try_to_learn(job: _Job, run: Run, loaded: Loaded) -> Tensor | None:
     """
     try:
         return _learn(job, run, loaded)
-    except MEMORY_ERRORS as error:
+    except _MEMORY_ERRORS as error:
         if not _is_out_of_memory(error):
             raise
     return None

@@ -33,7 +33,7 @@ from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
 from earmark.scores.folder import ScoreFolder, write_score_folder
 from earmark.scores.scale import Scale, write_logits
 
-TRIED_CLIPS = 8
+_TRIED_CLIPS = 8
 """Clips whose outputs tell probabilities from logits."""
 
 CLIPS_PER_PART = 256
@@ -71,7 +71,7 @@ def score_by_teacher(
     """
     clips = readable_clips(workspace, FrameStore.open(workspace.frames_folder), "train")
     sounds = _sounds(workspace, teacher, clips)
-    tried = _outputs(teacher, sounds[:TRIED_CLIPS])
+    tried = _outputs(teacher, sounds[:_TRIED_CLIPS])
     n_outputs, ontology = tried[0].shape[1], workspace.ontology
     chosen = _class_map(class_map, teacher, n_outputs, ontology, skip_unknown)
     job = _Job(teacher, sounds, chosen, scale or _detect_scale(tried), clips.labels)

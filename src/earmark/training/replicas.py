@@ -18,14 +18,14 @@ from torch import Tensor, distributed, nn
 
 from earmark.networks.device import own_device
 
-STARTED_TOGETHER = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+_STARTED_TOGETHER = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 """What torchrun and its like tell the processes that they start."""
 
 
 @contextmanager
 def joined() -> Iterator[None]:
     """Join the processes that were started with this one; do nothing where it is alone."""
-    if distributed.is_initialized() or not os.environ.keys() >= STARTED_TOGETHER:
+    if distributed.is_initialized() or not os.environ.keys() >= _STARTED_TOGETHER:
         yield
         return
     distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
