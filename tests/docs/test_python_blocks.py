@@ -7,9 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from documents import DOCUMENTS, Piece, blocks
+from earmark.datasets.workspace import write_dataset
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
+from earmark.runs.recipe import Recipe
+from earmark.scores.folder import write_score_folder
 
 N_CLIPS, N_CLASSES = 400, 3
 
@@ -32,6 +38,26 @@ def write_files(states: np.ndarray, logits: np.ndarray) -> None:
     np.save("scores.npy", logits)
     np.save("teacher_logits.npy", logits)
     write_store(Path("frames"), [("abc", np.zeros((400, 64), np.float16))])
+    write_work(states, logits)
+
+
+def write_work(states: np.ndarray, logits: np.ndarray) -> None:
+    """Write a workspace that a teacher has scored."""
+    clip_ids = [f"clip{i}" for i in range(N_CLIPS)]
+    class_ids = [f"class{c}" for c in range(N_CLASSES)]
+    clips = pl.DataFrame({"clip_id": clip_ids, "split": "train", "source": clip_ids})
+    clips = clips.with_columns(audio=None, start_seconds=None, end_seconds=None)
+    labels = LabelSet.from_dense(states, clip_ids, class_ids)
+    workspace = write_dataset("work", clips, Ontology(tuple(class_ids)), labels)
+    write_score_folder(
+        workspace.scores_folder(Recipe().teacher.name),
+        workspace.clips["clip_id"],
+        class_ids,
+        logits,
+        np.zeros(logits.shape, np.uint16),
+        out_of_fold=True,
+        digest="scores",
+    )
 
 
 @pytest.fixture
