@@ -27,7 +27,7 @@ from earmark.cli.options import (
 from earmark.errors import EarmarkError
 
 if TYPE_CHECKING:
-    from earmark.labels.hierarchy import Implied
+    from earmark.labels.ontology import Implied
 
 N_IMPLIED_SHOWN = 20
 """Implied labels that ``lint`` prints; ``--json`` lists all."""

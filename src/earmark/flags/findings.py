@@ -15,9 +15,8 @@ from earmark.flags.counts import Counts
 from earmark.flags.flag import Survey, survey, suspicious_positives
 from earmark.flags.histograms import Histograms
 from earmark.flags.in_sample import in_sample_warning
-from earmark.labels.hierarchy import Implied, find_implied
 from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
+from earmark.labels.ontology import Implied, Ontology, find_implied
 from earmark.runs.progress import SILENT, Progress
 from earmark.scores.matrix import Chunk, ScoreMatrix, find_unscored
 

@@ -30,10 +30,10 @@ from earmark.runs.arrays import choose_key, map_array, names_in, open_archive
 from earmark.runs.tables import TABLE_ERRORS, check_unique, read_source
 
 CLASS_COLUMNS = ("class_id", "mid", "class", "label", "name", "display_name")
-NAME_COLUMNS = ("name", "display_name")
+_NAME_COLUMNS = ("name", "display_name")
 
-LABEL_KEYS = ("labels", "states", "y")
-MAX_CLASSES = 1_000_000
+_LABEL_KEYS = ("labels", "states", "y")
+_MAX_CLASSES = 1_000_000
 ROWS_AT_ONCE = 1 << 14
 
 
@@ -93,7 +93,7 @@ def read_class_list(path: str | Path) -> Ontology:
         table = table.with_columns(pl.col("index").cast(pl.Int64, strict=False)).sort("index")
     ids = tuple(table["class_id"].to_list())
     check_unique(table["class_id"], f"{path}: class")
-    of_names = next((name for name in NAME_COLUMNS if name in table.columns), "class_id")
+    of_names = next((name for name in _NAME_COLUMNS if name in table.columns), "class_id")
     names = dict(zip(ids, table[of_names].cast(pl.String).to_list(), strict=True))
     parents = {}
     if table.schema.get("parents") == pl.String:
@@ -146,7 +146,7 @@ def _read_dense(path: Path, key: str | None) -> LabelFile:
         return _dense(path, map_array(path), None, None)
     with open_archive(path) as members:
         shapes = {name: member.shape() for name, member in members.items()}
-        states = members[choose_key(path, shapes, key, LABEL_KEYS)].read()
+        states = members[choose_key(path, shapes, key, _LABEL_KEYS)].read()
         return _dense(path, states, names_in(members, "clip_ids"), names_in(members, "class_ids"))
 
 
@@ -217,9 +217,11 @@ def _read_lists(path: Path) -> LabelFile:
 def _numbers_up_to_largest(path: Path, numbers: list[int]) -> list[str]:
     """Name the classes by their numbers; refuse what can only be the number of something else."""
     lowest, largest = min(numbers, default=0), max(numbers, default=-1)
-    if lowest < 0 or largest >= MAX_CLASSES:
+    if lowest < 0 or largest >= _MAX_CLASSES:
         odd = lowest if lowest < 0 else largest
-        raise EarmarkError(f"{path}: classes are numbered from 0 to {MAX_CLASSES - 1:,}, got {odd}")
+        raise EarmarkError(
+            f"{path}: classes are numbered from 0 to {_MAX_CLASSES - 1:,}, got {odd}"
+        )
     return [str(number) for number in range(largest + 1)]
 
 

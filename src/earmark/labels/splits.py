@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 
-SPLIT_SHARES = {"train": 0.8, "tune": 0.1, "eval": 0.1}
+_SPLIT_SHARES = {"train": 0.8, "tune": 0.1, "eval": 0.1}
 """Shares of the clips where a dataset has no splits of its own."""
 
 TUNE_SHARE = 0.1
 """Share of the train split that becomes the tune split where a dataset has train and eval only."""
 
-SLICES = 20
+_SLICES = 20
 """Equal parts that a subset is made of; the last one is cut into as many again, and so on."""
 
 
@@ -93,13 +93,13 @@ def complete_splits(
     """Return the split of each clip (train, tune or eval), keeping those that are given.
 
     Without ``given`` splits, or where all clips are in train, the clips are dealt out by
-    SPLIT_SHARES. Where there are train and eval but no tune, TUNE_SHARE of train becomes tune.
+    _SPLIT_SHARES. Where there are train and eval but no tune, TUNE_SHARE of train becomes tune.
     Anything else is returned as it is.
     """
     names = set() if given is None else set(given.unique().to_list())
     if given is None or names == {"train"}:
-        parts = assign(labels, sources, list(SPLIT_SHARES.values()), seed)
-        return pl.Series("split", np.array(list(SPLIT_SHARES))[parts], pl.String)
+        parts = assign(labels, sources, list(_SPLIT_SHARES.values()), seed)
+        return pl.Series("split", np.array(list(_SPLIT_SHARES))[parts], pl.String)
     if "tune" in names or "train" not in names:
         return given.alias("split")
     train = np.flatnonzero((given == "train").to_numpy())
@@ -113,7 +113,7 @@ def subset(
 ) -> NDArray[np.bool_]:
     """Choose ``share`` of the clips, whole recordings at a time; return who is chosen [clip].
 
-    This makes the paper's tr_small from tr_large. The clips are dealt out to SLICES equal parts,
+    This makes the paper's tr_small from tr_large. The clips are dealt out to _SLICES equal parts,
     taken one after another; the part in which the share ends is cut in the same way, down to
     single recordings. Neither cuts nor order depend on the share, so a smaller subset lies
     within every larger one of the same seed. The share is met to within half a recording, and at
@@ -126,10 +126,12 @@ def subset(
     names = pl.Series(sources, dtype=pl.String)
     is_chosen = np.zeros(labels.n_clips, bool)
     rows, n_wanted = np.arange(labels.n_clips), share * labels.n_clips
-    turn = np.random.default_rng(seed).permutation(SLICES)  # the first dealt have the longest
+    turn = np.random.default_rng(seed).permutation(_SLICES)  # the first dealt have the longest
     while n_wanted > 0 and names.gather(rows).n_unique() > 1:
-        slices = turn[assign(labels.select(rows), names.gather(rows), [1 / SLICES] * SLICES, seed)]
-        ends = np.cumsum(np.bincount(slices, minlength=SLICES))
+        slices = turn[
+            assign(labels.select(rows), names.gather(rows), [1 / _SLICES] * _SLICES, seed)
+        ]
+        ends = np.cumsum(np.bincount(slices, minlength=_SLICES))
         n_whole = int(np.searchsorted(ends, n_wanted, side="right"))
         is_chosen[rows[slices < n_whole]] = True
         n_wanted -= ends[n_whole - 1] if n_whole else 0

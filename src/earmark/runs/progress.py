@@ -16,7 +16,7 @@ from typing import Protocol, Self
 from rich import progress as bars
 from rich.console import Console
 
-SECONDS_BETWEEN_LINES = 15.0
+_SECONDS_BETWEEN_LINES = 15.0
 
 
 class Meter(Protocol):
@@ -88,7 +88,7 @@ class _LineMeter:
         self._n_done += n_done
         now = time.monotonic()
         is_finished = self._n_done >= self._n_total
-        if is_finished or now - self._last_line > SECONDS_BETWEEN_LINES:
+        if is_finished or now - self._last_line > _SECONDS_BETWEEN_LINES:
             self._last_line = now
             self._print(now - self._start, note)
 

@@ -24,12 +24,12 @@ from earmark.runs.progress import SILENT, Progress
 N_ATTEMPTS = 4
 """Times that a task is started at most; machines die, but a task that kills them must not."""
 
-N_QUEUED = 1_000
+_N_QUEUED = 1_000
 """Tasks handed to Ray at once: enough to show an autoscaler how much there is to do."""
 
-SECONDS_BETWEEN_REPORTS = 0.5
+_SECONDS_BETWEEN_REPORTS = 0.5
 SECONDS_BETWEEN_LOOKS = 0.2
-SECONDS_UNTIL_DEAF = 10.0
+_SECONDS_UNTIL_DEAF = 10.0
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class RayEngine:
 
 def connect(address: str | None = None) -> Any:
     """Connect this process to a cluster, unless it is connected; return the module ``ray``."""
-    ray = load_ray()
+    ray = _load_ray()
     if ray.is_initialized():
         return ray
     try:
@@ -119,7 +119,7 @@ class _Run:
             self._mailbox.close()
 
     def _submit(self) -> None:
-        while self._waiting and len(self._running) < N_QUEUED:
+        while self._waiting and len(self._running) < _N_QUEUED:
             index = self._waiting.popleft()
             attempt = self._attempts[index]
             attempt.n_started += 1
@@ -213,7 +213,7 @@ class Mailbox:
             return []
         try:
             letters: list[tuple[int, str, int, str]] = self._ray.get(
-                self.handle.collect.remote(), timeout=SECONDS_UNTIL_DEAF
+                self.handle.collect.remote(), timeout=_SECONDS_UNTIL_DEAF
             )
         except self._ray.exceptions.GetTimeoutError:
             return []
@@ -272,7 +272,7 @@ class PostingMeter:
         now = time.monotonic()
         if self._is_careful:
             self._is_careful = self._post_and_wait(note)
-        elif now - self._last >= SECONDS_BETWEEN_REPORTS:
+        elif now - self._last >= _SECONDS_BETWEEN_REPORTS:
             self._post(note)
         else:
             return
@@ -283,20 +283,20 @@ class PostingMeter:
 
     def _post_and_wait(self, note: str) -> bool:
         """Return whether anybody listens; the work goes on in any case."""
-        ray = load_ray()
+        ray = _load_ray()
         try:
-            ray.get(self._post(note), timeout=SECONDS_UNTIL_DEAF)
+            ray.get(self._post(note), timeout=_SECONDS_UNTIL_DEAF)
         except ray.exceptions.RayError:
             return False
         return True
 
 
 def _this_node() -> str:
-    ray = load_ray()
+    ray = _load_ray()
     node_id = ray.get_runtime_context().get_node_id()
     return f"node {node_id[:8]} at {ray.util.get_node_ip_address()}, process {os.getpid()}"
 
 
-def load_ray() -> Any:
+def _load_ray() -> Any:
     """Import Ray, which most users do without."""
     return load_library("ray", "running on a cluster", "cluster")

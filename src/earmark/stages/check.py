@@ -9,10 +9,9 @@ import polars as pl
 
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, nearest
-from earmark.labels.hierarchy import Implied, find_implied
 from earmark.labels.label_set import LabelSet
 from earmark.labels.lint import Finding, checked_table, find_problems
-from earmark.labels.ontology import Ontology
+from earmark.labels.ontology import Implied, Ontology, find_implied
 from earmark.metrics.evaluation import Evaluation, evaluate
 from earmark.runs.tables import read_source
 from earmark.scores.folder import ScoreFolder
