@@ -93,7 +93,7 @@ def complete_splits(
     """Return the split of each clip (train, tune or eval), keeping those that are given.
 
     Without ``given`` splits, or where all clips are in train, the clips are dealt out by
-    _SPLIT_SHARES. Where there are train and eval but no tune, TUNE_SHARE of train becomes tune.
+    8 : 1 : 1. Where there are train and eval but no tune, TUNE_SHARE of train becomes tune.
     Anything else is returned as it is.
     """
     names = set() if given is None else set(given.unique().to_list())
@@ -113,7 +113,7 @@ def subset(
 ) -> NDArray[np.bool_]:
     """Choose ``share`` of the clips, whole recordings at a time; return who is chosen [clip].
 
-    This makes the paper's tr_small from tr_large. The clips are dealt out to _SLICES equal parts,
+    This makes the paper's tr_small from tr_large. The clips are dealt out to 20 equal parts,
     taken one after another; the part in which the share ends is cut in the same way, down to
     single recordings. Neither cuts nor order depend on the share, so a smaller subset lies
     within every larger one of the same seed. The share is met to within half a recording, and at

@@ -141,10 +141,9 @@ def _read_in_bulk(
         return None
     try:
         rows = _parse(body, header, delimiter, '"' if b'"' in body else None)
-        lines = _parse(body, ["line"], "\0", None)["line"]
+        if not _is_accounted_for(rows, body, delimiter):
+            return None
     except TABLE_ERRORS:
-        return None
-    if not _is_accounted_for(rows, lines, delimiter):
         return None
     return _stripped(rows).with_row_index(LINE, offset=first_line)
 
@@ -162,14 +161,18 @@ def _parse(
     )
 
 
-def _is_accounted_for(rows: pl.DataFrame, lines: pl.Series, delimiter: str) -> bool:
+def _is_accounted_for(rows: pl.DataFrame, body: bytes, delimiter: str) -> bool:
     """Tell whether each line became one row, and each delimiter in it an edge or part of a cell.
 
     Polars fills up rows that are too short, and has its own opinion of strange quotes: only cells
     that are quoted as a whole, with no quote inside, are left to it.
     """
-    if len(rows) != len(lines):
+    if len(rows) != (body.count(b"\n") + 1 if body else 0):
         return False
+    n_edges = rows.width - 1
+    if b'"' not in body and rows.to_series(-1).null_count() == 0:  # no row is too short
+        return body.count(delimiter.encode()) == len(rows) * n_edges
+    lines = _parse(body, ["line"], "\0", None)["line"]
     cell = rf'(?:"[^"]*"|[^"{delimiter}]*)'
     quoted = lines.filter(lines.str.contains('"', literal=True))
     if not quoted.str.contains(rf"^{cell}(?:[{delimiter}]{cell})*\r?$").all():
@@ -178,7 +181,7 @@ def _is_accounted_for(rows: pl.DataFrame, lines: pl.Series, delimiter: str) -> b
     if len(quoted):
         within = pl.all().str.count_matches(delimiter, literal=True).fill_null(0)
         n_delimiters -= rows.select(pl.sum_horizontal(within)).to_series()
-    return bool((n_delimiters == rows.width - 1).all())
+    return bool((n_delimiters == n_edges).all())
 
 
 def _cells(line: bytes, delimiter: str) -> list[str]:
