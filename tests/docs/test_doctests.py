@@ -19,9 +19,22 @@ MODULES = sorted(
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_examples_of_a_module_hold(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    failed, _ = doctest.testmod(load(name))
-    assert not failed, capsys.readouterr().out
+def test_the_examples_of_a_module_hold(name: str) -> None:
+    module = load(name)
+    for test in doctest.DocTestFinder().find(module):
+        run(test)
+
+
+def run(test: doctest.DocTest) -> None:
+    """Run the examples of a docstring; an error in one is raised as it is."""
+    try:
+        doctest.DebugRunner().run(test)
+    except doctest.UnexpectedException as unexpected:
+        raise unexpected.exc_info[1] from None
+    except doctest.DocTestFailure as failure:
+        line = (test.lineno or 0) + failure.example.lineno + 1
+        where = f"{test.filename}:{line}: {failure.example.source}"
+        pytest.fail(f"{where}expected {failure.example.want}got {failure.got}")
 
 
 def load(name: str) -> ModuleType:

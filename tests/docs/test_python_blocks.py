@@ -81,6 +81,7 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "clip_ids": [f"clip{i}" for i in range(N_CLIPS)],
         "class_ids": [f"class{c}" for c in range(N_CLASSES)],
         "states": states,
+        "scores": logits,
         "logits": logits,
         "teacher_logits": logits,
         "rows": rows,

@@ -26,6 +26,8 @@ print(len(flagged.flags), "flags", len(scores.clip_ids), "clips")
 
 @pytest.mark.parametrize("way", ["script", "cell"])
 def test_stages_need_no_main_guard_and_show_their_progress(tmp_path: Path, way: str) -> None:
+    pytest.importorskip("soundfile")
+    pytest.importorskip("torch")
     script = SCRIPT.format(recipe=SMALL.model_dump_json())
     path = tmp_path / "script.py"
     path.write_text(script)
