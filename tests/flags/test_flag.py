@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import sys
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,8 +22,10 @@ from earmark.flags.thresholds import n_discarded, thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.losses import ignored
+from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 from earmark.scores import top_scores
+from earmark.scores.sharded import passes_by
 
 
 def plain_threshold(implicit_scores: np.ndarray, percent: float) -> float:
@@ -401,3 +405,26 @@ class TestInSample:
         message = in_sample_warning(labels, score_histograms(labels, pushed))
         assert message is not None
         assert "faint" in message
+
+
+@pytest.mark.parametrize(
+    ("policy", "options"),
+    [("percentile", {"discard_percent": 3}), ("count", {}), ("precision", {"target": 0.2})],
+)
+def test_tasks_on_shards_find_what_one_process_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, options: dict[str, float]
+) -> None:
+    labels, scores, _ = planted_case(3_000)
+    np.save(tmp_path / "logits.npy", scores)
+    in_shards = partial(passes_by, clips_per_shard=700)
+    for name in ("flag", "thresholds"):
+        monkeypatch.setattr(sys.modules[f"earmark.flags.{name}"], "passes_by", in_shards)
+    engine = LocalEngine(2)
+    here = survey(labels, scores, policy=policy, **options)
+    there = survey(labels, tmp_path / "logits.npy", policy=policy, engine=engine, **options)
+    assert there.flags.equals(here.flags)
+    assert there.counts is not None
+    assert here.counts is not None
+    assert there.counts.table.equals(here.counts.table)
+    points = thresholds(labels, tmp_path / "logits.npy", engine=engine)
+    np.testing.assert_array_equal(points.values, here.thresholds.values)

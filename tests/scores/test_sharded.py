@@ -11,7 +11,7 @@ from earmark.flags.counts import count_missing
 from earmark.labels.label_set import LabelSet
 from earmark.runs.engine import Engine, LocalEngine
 from earmark.runs.ray import RayEngine
-from earmark.scores.sharded import sharded_passes
+from earmark.scores.sharded import passes_by
 from earmark.scores.top_scores import Passes, Summary, top_scores
 
 
@@ -31,7 +31,7 @@ def summarise(labels: LabelSet, path: Path, passes: Passes) -> Summary:
 
 def assert_same(labels: LabelSet, path: Path, engine: Engine, clips_per_shard: int) -> None:
     here = summarise(labels, path, Passes())
-    there = summarise(labels, path, sharded_passes(engine, clips_per_shard))
+    there = summarise(labels, path, passes_by(engine, clips_per_shard))
     for name in ("values", "n_greater", "n_listed", "explicit"):
         np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
     for own, expected in zip(there.listing(), here.listing(), strict=True):
@@ -57,4 +57,6 @@ def test_tasks_on_two_nodes_merge_to_the_answer_of_one_machine(
 def test_scores_in_memory_are_refused(tmp_path: Path) -> None:
     labels, path = made_up(tmp_path)
     with pytest.raises(EarmarkError, match=r"path of an \.npy file"):
-        top_scores(labels, np.load(path), np.ones((1, 7), np.int64), passes=sharded_passes())
+        top_scores(
+            labels, np.load(path), np.ones((1, 7), np.int64), passes=passes_by(LocalEngine(1))
+        )

@@ -17,6 +17,7 @@ from earmark.flags.histograms import Histograms
 from earmark.flags.in_sample import in_sample_warning
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Implied, Ontology, find_implied
+from earmark.runs.engine import Engine
 from earmark.runs.progress import SILENT, Progress
 from earmark.scores.matrix import Chunk, ScoreMatrix, find_unscored
 
@@ -56,16 +57,17 @@ def find(
     *,
     scores_told: str = "the scores are logits",
     doubts: Sequence[str] = (),
+    engine: Engine | None = None,
 ) -> Findings:
     """Flag, count and list, in two passes over the scores (four with most policies).
 
     ``scores_told`` and ``doubts`` are what is known of the scores, and what is doubtful, from
-    reading them.
+    reading them. With an ``engine`` the passes over an ``.npy`` file are its tasks.
     """
     meter = progress.job("scan", 2, "steps")
     implied = find_implied(labels, ontology) if ontology.parents else None
     filled = implied.fill() if implied is not None and fill_ancestors else labels
-    found = survey(filled, scores, policy=policy, **_with_gate(options, ontology))
+    found = survey(filled, scores, policy=policy, engine=engine, **_with_gate(options, ontology))
     meter.advance(1, "flagged and counted")
     explicit = _explicit_of(labels, filled, found.explicit)
     wrong = suspicious_positives(labels, explicit, n_per_class=n_wrong_per_class)

@@ -26,9 +26,11 @@ from earmark.flags.policies import (
 from earmark.flags.thresholds import Thresholds, n_discarded, n_largest
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
+from earmark.runs.engine import Engine
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 from earmark.scores.matrix import ScoreMatrix, ScoresLike, open_scores
-from earmark.scores.top_scores import Summary, scores_above, top_scores
+from earmark.scores.sharded import passes_by
+from earmark.scores.top_scores import Passes, Summary, scores_above, top_scores
 
 FLAGS_AT_ONCE = 1 << 20
 """Flags whose chances are worked out at a time."""
@@ -61,13 +63,16 @@ def flag(
     logits: ScoresLike | ScoreMatrix,
     policy: str = "percentile",
     with_chance: bool = True,
+    *,
+    engine: Engine | None = None,
     **options: Any,
 ) -> pl.DataFrame:
     """List the implicit labels that are suspected to be missing.
 
     Returns clip_id, class_id, logit, rank (within the class, from 1; equal scores in the clips'
     order) and chance (the estimated probability that the label is missing; null where the class
-    is not estimable), sorted by class and rank. An explicit label is never flagged.
+    is not estimable), sorted by class and rank. An explicit label is never flagged. With an
+    ``engine`` the passes over an ``.npy`` file are its tasks, a shard each.
 
     Policies and their options:
 
@@ -88,7 +93,7 @@ def flag(
     ['0']
     """
     deepest = [max(PAPER_DISCARD_PERCENTS)]
-    return survey(labels, logits, deepest, policy, with_chance, **options).flags
+    return survey(labels, logits, deepest, policy, with_chance, engine=engine, **options).flags
 
 
 def survey(
@@ -97,6 +102,8 @@ def survey(
     discard_percents: Sequence[float] = PAPER_DISCARD_PERCENTS,
     policy: str = "percentile",
     with_chance: bool = True,
+    *,
+    engine: Engine | None = None,
     **options: Any,
 ) -> Survey:
     """Find thresholds at all operating points, flags, and counts of missing labels, together.
@@ -110,24 +117,25 @@ def survey(
     # How many to list is known beforehand under this policy alone, which saves two passes.
     is_known = policy == "percentile"
     n_listed = percentile_flags(labels, scores, **options) if is_known else 0
-    found = top_scores(labels, scores, ranks, n_listed)
+    passes = passes_by(engine)
+    found = top_scores(labels, scores, ranks, n_listed, passes)
     points = Thresholds(tuple(discard_percents), found.values, labels.n_implicit, found.n_greater)
     counts = count_missing(labels, scores, summary=found) if with_chance else None
     evidence = Evidence(labels, scores, found, counts)
     choice = choose(policy, evidence, options)
-    chosen = found if is_known else _list_chosen(evidence, choice)
+    chosen = found if is_known else _list_chosen(evidence, choice, passes)
     flags = _tabulate(labels, chosen, counts or choice.counts, choice)
     return Survey(points, flags, found.explicit, counts)
 
 
-def _list_chosen(evidence: Evidence, choice: Choice) -> Summary:
+def _list_chosen(evidence: Evidence, choice: Choice, passes: Passes) -> Summary:
     """List the labels that a policy chose."""
     labels, scores = evidence.labels, evidence.scores
     if choice.n_flags is not None:
         no_points = np.empty((0, labels.n_classes), np.int64)
-        return top_scores(labels, scores, no_points, choice.n_flags)
+        return top_scores(labels, scores, no_points, choice.n_flags, passes)
     assert choice.limits is not None
-    return scores_above(labels, scores, choice.limits)
+    return scores_above(labels, scores, choice.limits, passes)
 
 
 def _tabulate(

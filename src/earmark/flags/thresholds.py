@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
+from earmark.runs.engine import Engine
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
 from earmark.scores.matrix import ScoreMatrix, ScoresLike, find_unscored, open_scores
+from earmark.scores.sharded import passes_by
 from earmark.scores.top_scores import top_scores
 
 
@@ -80,11 +82,14 @@ def thresholds(
     labels: LabelSet,
     logits: ScoresLike | ScoreMatrix,
     discard_percents: Sequence[float] = PAPER_DISCARD_PERCENTS,
+    *,
+    engine: Engine | None = None,
 ) -> Thresholds:
     """Find the exact thresholds t_c of every operating point in two passes over the scores.
 
     ``logits`` [clip, class]: an array, a memory map or an ``.npy`` path (see
     :mod:`earmark.scores.matrix`). A class without implicit labels or without scores gets +inf.
+    With an ``engine`` the passes are its tasks, a shard of an ``.npy`` file each.
 
     >>> labels = LabelSet.from_dense([[0], [0], [0], [1], [0]])
     >>> thresholds(labels, np.array([[4.0], [1.0], [3.0], [9.0], [2.0]]), [25, 50]).values
@@ -92,7 +97,8 @@ def thresholds(
            [2.]], dtype=float32)
     """
     scores = open_scores(logits, labels)
-    found = top_scores(labels, scores, n_largest(labels, scores, discard_percents))
+    ranks = n_largest(labels, scores, discard_percents)
+    found = top_scores(labels, scores, ranks, passes=passes_by(engine))
     values, n_ignored = found.values, found.n_greater
     return Thresholds(tuple(discard_percents), values, labels.n_implicit, n_ignored)
 

@@ -3,8 +3,8 @@
 What a pass finds in a shard is a value that merges with the other shards', so thresholds, flags
 and counts are those of one machine, exactly:
 
-    summary = top_scores(labels, "logits.npy", ranks, passes=sharded_passes(RayEngine()))
-    counts = count_missing(labels, "logits.npy", summary)
+    points = thresholds(labels, "logits.npy", engine=RayEngine())
+    flags = flag(labels, "logits.npy", engine=RayEngine())
 """
 
 from __future__ import annotations
@@ -19,18 +19,23 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
-from earmark.runs.engine import HERE, Engine, Task
+from earmark.runs.engine import Engine, Task
 from earmark.runs.progress import Meter
 from earmark.scores.bins import BinCounts, Grid, Kept, count_bins, keep
 from earmark.scores.matrix import ScoreMatrix
-from earmark.scores.top_scores import Passes
+from earmark.scores.top_scores import IN_THIS_PROCESS, Passes
 
 CLIPS_PER_SHARD = 250_000
 """Half a gigabyte of scores of 527 classes."""
 
 
-def sharded_passes(engine: Engine = HERE, clips_per_shard: int = CLIPS_PER_SHARD) -> Passes:
-    """Return passes that run as one task for each ``clips_per_shard`` clips of an ``.npy`` file."""
+def passes_by(engine: Engine | None, clips_per_shard: int = CLIPS_PER_SHARD) -> Passes:
+    """Return passes that run as one task for each ``clips_per_shard`` clips of an ``.npy`` file.
+
+    Without an engine the passes are made in this process, over scores of any kind.
+    """
+    if engine is None:
+        return IN_THIS_PROCESS
     return Passes(
         partial(_count_all, engine, clips_per_shard), partial(_keep_all, engine, clips_per_shard)
     )

@@ -146,17 +146,20 @@ def top_scores(
 
 
 def scores_above(
-    labels: LabelSet, logits: ScoresLike | ScoreMatrix, limits: NDArray[np.float32]
+    labels: LabelSet,
+    logits: ScoresLike | ScoreMatrix,
+    limits: NDArray[np.float32],
+    passes: Passes = IN_THIS_PROCESS,
 ) -> Summary:
     """List the implicit scores strictly above given ones [class], with their clips."""
     scores = open_scores(logits, labels)
     sample, _ = sample_scores(labels, scores)
-    found = count_bins(labels, scores, Grid.spread(limits, sample))
+    found = passes.count(labels, scores, Grid.spread(limits, sample))
     is_hot = np.broadcast_to(np.arange(N_BINS) > 0, found.counts.shape)
     none = np.empty(0, np.int64)
     classes = tuple(
         _summary(found, column, keys, none.astype(np.float32), none, len(keys))
-        for column, keys in _keep_by_class(labels, scores, found, is_hot)
+        for column, keys in _keep_by_class(labels, scores, found, is_hot, passes)
     )
     return Summary(0, classes, found.explicit)
 
@@ -213,7 +216,7 @@ def _keep_by_class(
     scores: ScoreMatrix,
     found: BinCounts,
     is_hot: NDArray[np.bool_],
-    passes: Passes = IN_THIS_PROCESS,
+    passes: Passes,
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Yield each class with the keys of its scores in hot bins [class, bin], in order.
 
