@@ -3,18 +3,15 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
 from earmark.errors import EarmarkError
-from earmark.metrics import wilson_interval
+from earmark.metrics.intervals import stratified
 from earmark.review.flag_precision import (
     agreement,
     controls,
     curve,
     precision_table,
-    stratified,
     tally,
     without_failed_blocks,
 )
@@ -24,67 +21,10 @@ from earmark.runs.parameters import ReviewParams
 from reviews import SMALL, answer_all, small_queue
 
 NOTHING = pl.DataFrame(schema=JUDGEMENT_SCHEMA)
-HUGE = 10**9
 
 
 def _sampled(queue: Queue) -> pl.DataFrame:
     return queue.items.filter(~pl.col("kind").is_in(CONTROLS))
-
-
-def test_one_large_cell_has_wilsons_interval() -> None:
-    for n_present, n in ((8, 10), (20, 25), (160, 200), (0, 7), (7, 7)):
-        value, low, high = (ends[0] for ends in stratified([n_present], [n], [HUGE]))
-        assert value == n_present / n
-        assert np.allclose([low, high], wilson_interval(n_present, n, 0.95), atol=1e-6)
-
-
-def test_cells_weigh_by_their_sizes() -> None:
-    # Worked by hand: 1/4 of the labels at 1.0, 3/4 at 0.5.
-    value, low, high = (ends[0] for ends in stratified([4, 2], [4, 4], [100, 300]))
-    assert value == pytest.approx(0.625)
-    assert low < 0.625 < high
-
-
-def test_a_cell_heard_in_full_is_known() -> None:
-    value, low, high = (ends[0] for ends in stratified([3, 0], [5, 1], [5, 1]))
-    assert value == low == high == pytest.approx(0.5)
-
-
-def test_the_variance_is_the_textbooks_where_cells_are_alike() -> None:
-    """Cells of one share and sampling fraction are one large sample."""
-    together = stratified([40], [50], [HUGE])
-    apart = stratified([8] * 5, [10] * 5, [HUGE // 5] * 5)
-    assert np.allclose(together, apart, atol=1e-6)
-
-
-def test_groups_are_estimated_each_by_itself() -> None:
-    n_present, n_judged, n_labels = np.array([[3, 1, 0, 2], [4, 4, 0, 4], [50, 60, 70, 80]])
-    groups = np.array([0, 1, 2, 1])
-    together = stratified(n_present, n_judged, n_labels, groups)
-    for group in range(3):
-        own = groups == group
-        alone = stratified(n_present[own], n_judged[own], n_labels[own])
-        for ends, expected in zip(together, alone, strict=True):
-            assert np.array_equal(ends[[group]], expected, equal_nan=True)
-    assert np.isnan(together.value[2])
-    assert (together.low[2], together.high[2]) == (0, 1)
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 30), st.integers(0, 30), st.integers(0, 1000)),
-        min_size=1, max_size=8,
-    )
-)  # fmt: skip
-def test_an_interval_holds_its_estimate(cells: list[tuple[int, int, int]]) -> None:
-    n_present, n_absent, n_more = np.array(cells).T
-    n_judged = n_present + n_absent
-    value, low, high = (ends[0] for ends in stratified(n_present, n_judged, n_judged + n_more))
-    if n_judged.any():
-        assert -1e-9 <= low <= value + 1e-9
-        assert value - 1e-9 <= high <= 1 + 1e-9
-    else:
-        assert np.isnan(value)
 
 
 def _simulated_coverage(n_classes: int, n_items: int, deepest: float, n_reviews: int) -> float:

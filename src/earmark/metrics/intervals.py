@@ -1,10 +1,11 @@
-"""How sure a number is: bootstrap intervals over clips, seeds and classes, and p-values.
+"""How sure a number is: bootstrap intervals over clips, seeds and classes, p-values, and shares.
 
 Clips are resampled, and every student is measured on the same resamples, so that the difference of
 two students is paired. A resample repeats clips, which makes ranking easier and lifts d' and
 average precision; so the interval has the spread of the resamples and stands around the value.
 
-Seeds are a random effect: see :func:`with_seeds`.
+Seeds are a random effect: see :func:`with_seeds`. Shares of what was counted have Wilson's
+interval; where several cells were sampled, see :func:`stratified`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from scipy import special
 from earmark.errors import EarmarkError
 from earmark.metrics.matrices import Floats, mean_over_classes
 
+BORROWED_JUDGEMENTS = 2.0
+"""How many judgements of the whole a cell's variance borrows: a few answers alike prove little."""
+
 
 class Interval(NamedTuple):
     """A number and the ends of its interval."""
@@ -26,6 +30,14 @@ class Interval(NamedTuple):
     value: float
     low: float
     high: float
+
+
+class Proportions(NamedTuple):
+    """Estimated shares with their intervals; all fields are float64 [group]."""
+
+    value: Floats
+    low: Floats
+    high: Floats
 
 
 class Draws(NamedTuple):
@@ -172,3 +184,60 @@ def check_level(level: float) -> None:
     """Refuse an interval's level that is not a share between 0 and 1."""
     if not 0 < level < 1:
         raise EarmarkError(f"an interval's level lies between 0 and 1 (0.9 is 90 %), got {level}")
+
+
+def stratified(
+    n_present: ArrayLike,
+    n_judged: ArrayLike,
+    n_labels: ArrayLike,
+    groups: ArrayLike | None = None,
+    level: float = 0.95,
+) -> Proportions:
+    """Estimate shares of labels present from simple random samples of several cells.
+
+    The first three arrays [cell] count present answers, judgements and labels of each cell;
+    ``groups`` int [cell] numbers, from 0, the sums that cells belong to (by default one sum). Cells
+    that nobody judged are left out: a group of nothing else is NaN with the interval (0, 1).
+
+    The estimate is the mean of the cells' shares p weighted by their sizes, W = N / sum(N). Its
+    variance is sum W^2 p (1 - p) / n (N - n) / (N - 1), where p borrows a few judgements from the
+    estimate. The interval is Wilson's for as many judgements as would give that variance in one
+    sample. A single large cell has Wilson's own; a cell heard in full adds no uncertainty.
+
+    >>> [round(float(ends[0]), 2) for ends in stratified([20], [25], [10**6])]
+    [0.8, 0.61, 0.91]
+    """
+    x, n, size = (np.asarray(values, np.float64) for values in (n_present, n_judged, n_labels))
+    own = np.zeros(len(n), np.int64) if groups is None else np.asarray(groups, np.int64)
+    n_groups = int(own.max(initial=0)) + 1
+    is_judged = n > 0
+    x, n, size = (values[is_judged] for values in (x, n, size))
+    own = own[is_judged]
+    weights = size / _total(own, size, n_groups)[own]
+    share = _total(own, weights * x / n, n_groups)
+    p = (x + BORROWED_JUDGEMENTS * share[own]) / (n + BORROWED_JUDGEMENTS)
+    whole = (share * (1 - share))[own]
+    # Relative to one judgement of the whole; answers all alike leave nothing to compare.
+    spread = np.where(whole > 0, p * (1 - p) / np.where(whole > 0, whole, 1), 1)
+    left = (size - n) / np.maximum(size - 1, 1)
+    variance = _total(own, weights**2 * spread * left / n, n_groups)
+    return _wilson(share, variance, np.bincount(own, minlength=n_groups) > 0, level)
+
+
+def _total(groups: NDArray[np.int64], values: Floats, n_groups: int) -> Floats:
+    return np.bincount(groups, values, n_groups).astype(np.float64)
+
+
+def _wilson(
+    share: Floats, variance: Floats, is_known: NDArray[np.bool_], level: float
+) -> Proportions:
+    """Return Wilson's interval for 1 / variance judgements; none of them leaves (0, 1)."""
+    share = share.clip(0, 1)  # a sum of weights may miss 1 by a rounding
+    n = np.divide(1, variance, out=np.zeros_like(variance), where=variance > 0)
+    low, high = wilson_interval(share * n, n, level)
+    is_census = is_known & (variance <= 0)
+    return Proportions(
+        np.where(is_known, share, np.nan),
+        np.where(is_census, share, low),
+        np.where(is_census, share, high),
+    )

@@ -28,18 +28,25 @@ TIED_SHARE = 0.001
 """Share of a class's probabilities that are exactly 1 from which ties are announced."""
 
 
-def detect_scale(npy: Path) -> Scale:
-    """Tell probabilities from logits: probabilities all lie between 0 and 1.
+def scale_of(scores: NDArray[np.floating]) -> Scale:
+    """Tell probabilities from logits, by the one rule: probabilities all lie between 0 and 1.
 
-    Looks at clips spread evenly over all. NaN says nothing; without a single number the scores
-    are taken for logits.
+    NaN says nothing; without a single number the scores are taken for logits.
+
+    >>> scale_of(np.array([0.25, 1.0, np.nan])), scale_of(np.array([0.25, -1.0]))
+    ('probabilities', 'logits')
     """
+    low = np.fmin.reduce(scores, axis=None, initial=np.inf)
+    high = np.fmax.reduce(scores, axis=None, initial=-np.inf)
+    return "probabilities" if 0 <= low <= high <= 1 else "logits"
+
+
+def detect_scale(npy: Path) -> Scale:
+    """Tell the scale of scores in a file by some clips, spread evenly over all."""
     scores = ScoreMatrix(map_scores(npy), npy)
     n_rows = min(SAMPLE_CLIPS, scores.n_clips)
     sample = scores.sample(np.linspace(0, scores.n_clips, n_rows, endpoint=False, dtype=np.int64))
-    low = np.fmin.reduce(sample, axis=None, initial=np.inf)
-    high = np.fmax.reduce(sample, axis=None, initial=-np.inf)
-    return "probabilities" if 0 <= low <= high <= 1 else "logits"
+    return scale_of(sample)
 
 
 def write_logits(npy: Path, labels: LabelSet, path: Path, progress: Progress = SILENT) -> list[str]:

@@ -31,7 +31,7 @@ from earmark.runs.engine import HERE, Engine, Task
 from earmark.runs.parameters import digest
 from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
 from earmark.scores.folder import ScoreFolder, write_score_folder
-from earmark.scores.scale import Scale, write_logits
+from earmark.scores.scale import Scale, scale_of, write_logits
 
 _TRIED_CLIPS = 8
 """Clips whose outputs tell probabilities from logits."""
@@ -74,7 +74,7 @@ def score_by_teacher(
     tried = _outputs(teacher, sounds[:_TRIED_CLIPS])
     n_outputs, ontology = tried[0].shape[1], workspace.ontology
     chosen = _class_map(class_map, teacher, n_outputs, ontology, skip_unknown)
-    job = _Job(teacher, sounds, chosen, scale or _detect_scale(tried), clips.labels)
+    job = _Job(teacher, sounds, chosen, scale or scale_of(np.concatenate(tried)), clips.labels)
     folder = workspace.scores_folder(name)
     run_digest = digest(job.digest, out_of_fold)
     warnings: list[str] = []
@@ -264,12 +264,6 @@ def _class_map(
 def _outputs(teacher: ForeignModel, sounds: Sequence[_Sound]) -> list[NDArray[np.float32]]:
     session = open_session(teacher.path)
     return [teacher.outputs(session, sound.read(teacher)) for sound in sounds]
-
-
-def _detect_scale(outputs: Sequence[NDArray[np.float32]]) -> Scale:
-    """Tell probabilities from logits: all of them lie between 0 and 1."""
-    is_probable = all(found.min() >= 0 and found.max() <= 1 for found in outputs)
-    return "probabilities" if is_probable else "logits"
 
 
 def _check_patches(teacher: ForeignModel, store: FrameStore) -> None:
