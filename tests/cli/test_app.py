@@ -59,6 +59,7 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def test_every_verb_prints_the_next_one(tmp_path: Path, recipe: Path) -> None:
+    pytest.importorskip("torch")
     told = earmark("import", "scenes", "w", "--recipe", recipe, folder=tmp_path).stdout
     seen = []
     while "next: earmark" in told:
@@ -85,6 +86,7 @@ def test_every_verb_prints_the_next_one(tmp_path: Path, recipe: Path) -> None:
 
 
 def test_models_prints_the_papers_sizes(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     told = earmark("models", "--classes", "521", folder=tmp_path).stdout
     assert "3,729,481" in told
     assert "69,165,056" in told
@@ -110,6 +112,7 @@ def test_a_users_mistake_exits_2_with_one_message(
 def test_an_interrupt_leaves_a_state_from_which_the_command_goes_on(
     tmp_path: Path, recipe: Path
 ) -> None:
+    pytest.importorskip("torch")
     command = [sys.executable, "-m", "earmark", "run", str(recipe), "--work", "w"]
     process = subprocess.Popen(
         command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -54,7 +54,7 @@ def test_files_exist() -> None:
     lost = [
         f"{code}: there is no file {name}"
         for code, name in mentions(FILE)
-        if not any((place / name).exists() for place in places)
+        if "NAME" not in name and not any((place / name).exists() for place in places)
     ]
     assert not lost, "\n".join(lost)
 
