@@ -29,7 +29,7 @@ from rich.table import Table
 from earmark.audio.frame_store import write_store
 from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.experiments.marks import Basis, mark_students
-from earmark.experiments.students import Student, students
+from earmark.experiments.students import Student, students_of_sweep
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.metrics.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
@@ -160,7 +160,7 @@ def make_workspace(root: Path, n_clips: int, n_classes: int) -> tuple[Workspace,
     workspace = write_dataset(root, clips, Ontology(tuple(class_ids)), labels)
     logits = random.standard_normal(shape, np.float32) + 2.5 * is_positive
     params = SweepParams(random_control_percents=())  # the paper's 18 points, and no more
-    wanted = students([NetworkParams(name="student")], params)
+    wanted = students_of_sweep([NetworkParams(name="student")], params)
     first = workspace.student_scores_folder(wanted[0].name)
     best = np.zeros(shape, np.uint16)
     write_score_folder(

@@ -26,7 +26,7 @@ from earmark.experiments.students import (
     TrainSet,
     combine,
     student_scores,
-    students,
+    students_of_sweep,
     train_students,
 )
 from earmark.experiments.sweep import run_sweep
@@ -126,7 +126,7 @@ def test_students_follow_the_raters_rulings(tmp_path: Path) -> None:
     params = SweepParams(
         discard_percents=(0, 20), random_control_percents=(), labels="corrected", n_resamples=100
     )
-    kinds = [(one.strategy.name, one.point) for one in students([PROBE], params)]
+    kinds = [(one.strategy.name, one.point) for one in students_of_sweep([PROBE], params)]
     assert kinds == [("mask", 0), ("mask", 20), ("corrected", 0), ("corrected+mask", 20)]
     found = run_sweep(workspace, [PROBE], params, scores, FOLDS, engine=ONE)
     assert set(found.summary["kind"]) == {"mask", "corrected", "corrected+mask"}
@@ -139,11 +139,11 @@ def test_a_sweep_trains_on_and_judges_by_a_corrected_set_of_any_name(tmp_path: P
     judge(workspace, "eval", ["unsure"])
     judge(workspace, "eval", ["present", "present"], "mine")
     params = SweepParams(discard_percents=(0, 20), labels="mine", n_resamples=100)
-    told = students([PROBE], params)
+    told = students_of_sweep([PROBE], params)
     assert {(one.strategy.name, one.strategy.labels) for one in told} == {
         ("mask", "given"), ("random", "given"), ("corrected", "mine"), ("corrected+mask", "mine"),
     }  # fmt: skip
-    usual = students([PROBE], params.model_copy(update={"labels": "corrected"}))
+    usual = students_of_sweep([PROBE], params.model_copy(update={"labels": "corrected"}))
     assert not {one.name for one in told[3:]} & {one.name for one in usual[3:]}
     found = run_sweep(workspace, [PROBE], params, scores, FOLDS, engine=ONE)
     assert set(found.summary["kind"]) == {"mask", "random", "corrected", "corrected+mask"}

@@ -18,7 +18,7 @@ from earmark.experiments.students import (
     n_within,
     stacks,
     student_scores,
-    students,
+    students_of_sweep,
     train_students,
 )
 from earmark.networks.architectures import cost
@@ -66,7 +66,7 @@ def listed(*names: str, seeds: tuple[int, ...] = (0,), of: NetworkParams = PROBE
 
 def test_students_of_one_network_and_seed_train_in_one_stack() -> None:
     params = SweepParams(discard_percents=(0, 1), seeds=(0, 1), random_control_percents=(1,))
-    groups = stacks(students([PROBE, CNN], params), n_classes=3)
+    groups = stacks(students_of_sweep([PROBE, CNN], params), n_classes=3)
     assert [len(group) for group in groups] == [3, 3, 3, 3]
     assert all(group[0].point == 0 for group in groups)
     for group in groups:
@@ -79,7 +79,7 @@ def test_students_of_one_loss_stand_together_in_a_stack() -> None:
 
 
 def test_a_stack_of_networks_keeps_within_its_memory_and_leaves_no_worker_idle() -> None:
-    wanted = students(
+    wanted = students_of_sweep(
         [PROBE, CNN], SweepParams(discard_percents=tuple(range(7)), random_control_percents=())
     )
     one_gb = 20 * cost(CNN.model, 3).n_parameters / 1e9
@@ -98,7 +98,7 @@ def test_a_stack_of_networks_keeps_within_its_memory_and_leaves_no_worker_idle()
 
 def test_the_papers_sweep_of_probes_is_two_stacks_for_two_cores() -> None:
     eighteen = SweepParams(discard_percents=tuple(range(18)), random_control_percents=(1,))
-    assert [len(group) for group in stacks(students([PROBE], eighteen), 3)] == [9, 10]
+    assert [len(group) for group in stacks(students_of_sweep([PROBE], eighteen), 3)] == [9, 10]
 
 
 def test_a_networks_room_counts_what_its_training_keeps() -> None:
@@ -134,7 +134,7 @@ def test_students_are_stacked_as_far_as_no_worker_stands_idle(
     tmp_path: Path, engine: Engine, n_tasks: int
 ) -> None:
     workspace, scores = scored(tmp_path)
-    wanted = students(
+    wanted = students_of_sweep(
         [CNN, PROBE], SweepParams(discard_percents=(0, 5, 10), random_control_percents=())
     )
     train_students(workspace, wanted, WHOLE, scores, engine=engine)

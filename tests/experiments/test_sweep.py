@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from earmark.datasets.workspace import Workspace
-from earmark.experiments.students import student_scores, students
+from earmark.experiments.students import student_scores, students_of_sweep
 from earmark.experiments.sweep import read_sweep, run_sweep
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import SweepParams
@@ -32,7 +32,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 def test_every_student_has_every_metric_on_both_splits_and_label_sets(swept: Workspace) -> None:
     results = read_sweep(swept).results
     n_students = 2 * 2 * (2 + 1)  # train sets x seeds x (points + random control)
-    assert len(students([PROBE], SWEEP)) == n_students
+    assert len(students_of_sweep([PROBE], SWEEP)) == n_students
     assert len(results) == n_students * 2 * 3 * 6
     assert set(results["labels"]) == {"given", "ignored", "truth"}
     assert results.select("split", "labels").unique().height == 6
@@ -43,7 +43,7 @@ def test_every_student_has_every_metric_on_both_splits_and_label_sets(swept: Wor
 
 
 def test_no_sweep_goes_without_its_random_control() -> None:
-    names = {one.strategy.name for one in students([PROBE], SweepParams())}
+    names = {one.strategy.name for one in students_of_sweep([PROBE], SweepParams())}
     assert names == {"mask", "random"}
 
 
@@ -67,7 +67,7 @@ def test_a_baseline_does_not_differ_from_itself(swept: Workspace) -> None:
 
 
 def test_masking_changes_the_student(swept: Workspace) -> None:
-    wanted = [one for one in students([PROBE], SWEEP) if one.strategy.name == "mask"]
+    wanted = [one for one in students_of_sweep([PROBE], SWEEP) if one.strategy.name == "mask"]
     base, masked = (student_scores(swept, one).logits for one in wanted[:2])
     assert not np.array_equal(base, masked)
 

@@ -18,6 +18,7 @@ from earmark.labels.label_set import LabelSet
 from earmark.metrics import auc_per_class
 from earmark.report.numerals import rounded
 from earmark.report.scan_page import missing_told
+from earmark.runs.engine import LocalEngine
 from earmark.stages.scan import scan
 from made_up import NASTY, Page
 
@@ -374,3 +375,10 @@ def test_what_is_in_memory_and_what_is_on_disk_are_not_mixed(files, case):
         scan(files["labels"], logits)
     with pytest.raises(EarmarkError, match="names its clips and classes itself"):
         scan(label_set(states), logits, classes=files["classes"])
+
+
+def test_passes_as_tasks_of_an_engine_find_the_same(files, tmp_path):
+    here = scan(**files)
+    there = scan(**{**files, "out": tmp_path / "there"}, engine=LocalEngine(2))
+    assert there.findings.flags.equals(here.findings.flags)
+    assert there.findings.thresholds.equals(here.findings.thresholds)

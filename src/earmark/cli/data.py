@@ -28,6 +28,7 @@ from earmark.errors import EarmarkError
 
 if TYPE_CHECKING:
     from earmark.labels.ontology import Implied
+    from earmark.runs.engine import Engine
 
 N_IMPLIED_SHOWN = 20
 """Implied labels that ``lint`` prints; ``--json`` lists all."""
@@ -60,6 +61,7 @@ def scan(
     fill_ancestors: Annotated[
         bool, typer.Option("--fill-ancestors", help="Take implied ancestors for positives.")
     ] = False,
+    engine: EngineOption = "local",
     as_json: AsJson = False,
 ) -> None:
     """Find likely missing labels from labels and scores alone: no audio, no training."""
@@ -85,6 +87,7 @@ def scan(
         fill_ancestors=fill_ancestors,
         labels_key=labels_key,
         scores_key=scores_key,
+        engine=_cluster(engine),
         **{name: value for name, value in options.items() if value is not None},
     )
     if not as_json:
@@ -200,6 +203,7 @@ def flag(
     target: Annotated[float, typer.Option(help="precision: lowest chance.")] = 0.5,
     labels: LabelsOption = None,
     recipe: RecipeOption = None,
+    engine: EngineOption = "local",
     as_json: AsJson = False,
 ) -> None:
     """Flag the top-scored implicit labels of each class, and write all 18 thresholds."""
@@ -212,6 +216,7 @@ def flag(
         discard_percent=discard_percent,
         target=target,
         labels=labels or "given",
+        engine=_cluster(engine),
     )
     by_percent = policy == "percentile"
     # A sweep trains at the paper's points; other flags are used where labels are exported.
@@ -258,6 +263,11 @@ def evaluate(
     for name, value in result.overall.items():
         table.add_row(name, f"{value:.4f}")
     Console().print(table)
+
+
+def _cluster(engine: str) -> Engine | None:
+    """Return the cluster asked for; on this machine one process passes over the scores fastest."""
+    return None if engine == "local" else chosen_engine(None, engine)
 
 
 def _print_implied(implied: Implied) -> None:

@@ -112,7 +112,7 @@ class Student:
         return Student(self.network, self.train_set, self.seed)
 
 
-def students(networks: Sequence[NetworkParams], params: SweepParams) -> list[Student]:
+def students_of_sweep(networks: Sequence[NetworkParams], params: SweepParams) -> list[Student]:
     """List the students of a sweep, baselines first within each network, train set and seed.
 
     Those on corrected labels, whatever the name of the set, follow the strategies ``corrected``

@@ -23,7 +23,7 @@ from earmark.experiments.marks import (
     mark_students,
     write_student_cards,
 )
-from earmark.experiments.students import Student, students, train_students
+from earmark.experiments.students import Student, students_of_sweep, train_students
 from earmark.metrics.intervals import Draws
 from earmark.runs.artefacts import read_table, write_table
 from earmark.runs.engine import HERE, Engine
@@ -64,7 +64,7 @@ def run_sweep(
     For ``scores`` and ``cross_fit`` see :func:`train_and_mark`.
     """
     _check_labels(workspace, params.labels)
-    wanted = students(networks, params)
+    wanted = students_of_sweep(networks, params)
     book = train_and_mark(
         workspace, wanted, params, scores, cross_fit, engine=engine, progress=progress
     )

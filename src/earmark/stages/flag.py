@@ -18,6 +18,7 @@ from earmark.labels.label_set import LabelSet
 from earmark.review.judged_chance import flag_by_judgements, read_calibration
 from earmark.review.relabel import without_cleared
 from earmark.runs.artefacts import is_finished, read_seal, read_table, write_table
+from earmark.runs.engine import Engine
 from earmark.scores.alignment import scored_labels
 from earmark.scores.folder import ScoreFolder
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
@@ -53,19 +54,21 @@ def write_flags(
     discard_percent: float = DEFAULT_PERCENT,
     target: float = 0.5,
     labels: str = "given",
+    engine: Engine | None = None,
 ) -> Flagged:
     """Write the thresholds of the paper's 18 points, and the flags of one point.
 
     The policy ``precision`` takes flags of at least the chance ``target`` instead: as judged by
     ear where there are judgements, as estimated from the scores where there are none. ``labels``
-    names the label set; what raters cleared in a corrected one is not flagged again.
+    names the label set; what raters cleared in a corrected one is not flagged again. With an
+    ``engine`` the passes over the scores are its tasks, a shard each.
     """
     if policy not in FLAG_POLICIES:
         raise EarmarkError(f"the policy is {' or '.join(FLAG_POLICIES)}, got {policy!r}")
     scored = open_scored(work, recipe)
     workspace, scores = scored.workspace, scored.scores
     known = _known(scored, labels)
-    found = survey(known.labels, scores.logits, discard_percent=discard_percent)
+    found = survey(known.labels, scores.logits, discard_percent=discard_percent, engine=engine)
     flags = found.flags
     if policy == "precision":
         flags = _flags_of_chance(workspace, scores, known.labels, target)

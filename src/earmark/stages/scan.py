@@ -28,6 +28,7 @@ from earmark.flags.policies import check_policy
 from earmark.labels.label_set import LabelSet
 from earmark.report.scan_page import missing_told, scan_html
 from earmark.runs.artefacts import read_seal, seal, seal_path, write_table, write_text
+from earmark.runs.engine import Engine
 from earmark.runs.progress import Progress, shown
 from earmark.stages.scan_inputs import InputFiles, Inputs, given_inputs, read_inputs
 
@@ -80,6 +81,7 @@ def scan(
     labels_key: str | None = None,
     scores_key: str | None = None,
     n_wrong_per_class: int = 20,
+    engine: Engine | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> ScanResult:
@@ -93,6 +95,7 @@ def scan(
     which implicit labels are certain; ``fill_ancestors`` takes those as positives. ``options`` are
     the policy's (see :func:`earmark.flags.flag.flag`); ``gate=True`` stands for the given ontology.
     A folder ``out`` that an earlier scan wrote is replaced; any other that holds files is refused.
+    With an ``engine`` the passes over the scores are its tasks, a shard each.
     """
     start = time.monotonic()
     out = None if out is None else Path(out)
@@ -116,6 +119,7 @@ def scan(
             display,
             scores_told=inputs.scores_told,
             doubts=inputs.warnings,
+            engine=engine,
         )
         chosen = {"scale": scale, "policy": policy, "fill_ancestors": fill_ancestors, **options}
         if out is not None:
