@@ -26,18 +26,20 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from earmark.audio.frame_store import write_store
-from earmark.datasets.workspace import Workspace, write_dataset
-from earmark.experiments.marks import Basis, mark_students
-from earmark.experiments.students import Student, students_of_sweep
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.metrics.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
-from earmark.metrics.intervals import Draws, resample_weights, with_seeds
-from earmark.runs.artefacts import write_json
-from earmark.runs.engine import LocalEngine
-from earmark.runs.parameters import NetworkParams, SweepParams
-from earmark.scores.folder import write_score_folder
+from earmark.audio import write_store
+from earmark.datasets import Workspace, write_dataset
+from earmark.experiments import Basis, Student, mark_students, students_of_sweep
+from earmark.labels import LabelSet, Ontology
+from earmark.metrics import (
+    BOOTSTRAP_METRICS,
+    Draws,
+    bootstrap,
+    evaluate,
+    resample_weights,
+    with_seeds,
+)
+from earmark.runs import LocalEngine, NetworkParams, SweepParams, write_json
+from earmark.scores import write_score_folder
 
 GOAL_SECONDS, GOAL_MB = 300.0, 2_000.0
 N_CLASSES = 6

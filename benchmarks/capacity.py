@@ -15,8 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from earmark.runs.artefacts import read_json
-from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
+from earmark.runs import PAPER_DISCARD_PERCENTS, read_json
 
 RESULTS = Path(__file__).parent / "results"
 TRAIN_SETS = {"tr_small": 506_721, "tr_large": 2_467_357, "100 million": 100_000_000}

@@ -25,10 +25,8 @@ from ray.cluster_utils import Cluster
 from rich.console import Console
 from rich.table import Table
 
-from earmark.datasets.extraction import extract_frames
-from earmark.runs.artefacts import write_json
-from earmark.runs.engine import Engine, LocalEngine
-from earmark.runs.ray import RayEngine, connect
+from earmark.datasets import extract_frames
+from earmark.runs import Engine, LocalEngine, RayEngine, connect, write_json
 from front_end import write_flacs
 
 GOAL_AGAINST_LOCAL = 1.5

@@ -28,11 +28,10 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from earmark.datasets.synthetic.hiding import hide
-from earmark.flags.counts import count_missing
-from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs.parameters import HidingParams
+from earmark.datasets import hide
+from earmark.flags import count_missing
+from earmark.labels import IMPLICIT, PRESENT, LabelSet, Ontology
+from earmark.runs import HidingParams
 
 PRIORS = (0.1, 0.01, 0.001, 0.0002)
 STRENGTHS = (2.0, 3.0, 4.5)  # d'

@@ -37,13 +37,10 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 from sklearn.isotonic import IsotonicRegression
 
-from earmark.datasets.synthetic.hiding import hide, recalls
-from earmark.flags.counts import count_missing
-from earmark.flags.flag import flag
-from earmark.flags.thresholds import n_discarded
-from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs.parameters import HidingParams
+from earmark.datasets import hide, recalls
+from earmark.flags import count_missing, flag, n_discarded
+from earmark.labels import IMPLICIT, PRESENT, LabelSet, Ontology
+from earmark.runs import HidingParams
 
 N_CLASSES = 527
 FAMILY_SIZE = 8  # siblings in the made-up class tree

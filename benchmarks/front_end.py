@@ -28,12 +28,9 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from earmark.audio.frame_store import FrameStore, write_store
-from earmark.audio.front_end import YAMNET, log_mel, mel_matrix
-from earmark.datasets.extraction import extract_frames
-from earmark.datasets.workspace import Workspace
-from earmark.runs.artefacts import write_json
-from earmark.runs.engine import LocalEngine
+from earmark.audio import YAMNET, FrameStore, log_mel, mel_matrix, write_store
+from earmark.datasets import Workspace, extract_frames
+from earmark.runs import LocalEngine, write_json
 
 GOAL_AGAINST_LIBROSA = 2.2
 GOAL_PATCHES_PER_SECOND = 50_000

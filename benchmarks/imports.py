@@ -32,11 +32,9 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from earmark.datasets.audio_files import duration_seconds
-from earmark.datasets.audioset.audio import import_audioset
-from earmark.datasets.audioset.features import import_audioset_features
-from earmark.labels.audioset_format import CLASSES_FILE, ONTOLOGY_FILE
-from earmark.runs.artefacts import write_json
+from earmark.datasets import duration_seconds, import_audioset, import_audioset_features
+from earmark.labels import CLASSES_FILE, ONTOLOGY_FILE
+from earmark.runs import write_json
 
 GOAL_SECONDS, GOAL_GB = 60, 2.0
 N_SEGMENTS, LABELS_PER_SEGMENT, N_CLASSES = 2_041_789, 1.97, 527

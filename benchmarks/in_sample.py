@@ -27,14 +27,17 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from earmark.datasets.synthetic.hiding import hide
-from earmark.flags.counts import MOST_TILT
-from earmark.flags.histograms import score_histograms
-from earmark.flags.in_sample import IN_SAMPLE_RATIO, in_sample_warning, tilts_of_missing
-from earmark.flags.mixture import MIN_POSITIVES
-from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs.parameters import HidingParams
+from earmark.datasets import hide
+from earmark.flags import (
+    IN_SAMPLE_RATIO,
+    MIN_POSITIVES,
+    MOST_TILT,
+    in_sample_warning,
+    score_histograms,
+    tilts_of_missing,
+)
+from earmark.labels import IMPLICIT, PRESENT, LabelSet, Ontology
+from earmark.runs import HidingParams
 
 N_CLIPS, N_CLASSES, N_FEATURES, N_HIDDEN = 4_000, 24, 96, 128
 N_FOLDS = 3

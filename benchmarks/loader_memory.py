@@ -19,10 +19,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from earmark.audio.frame_store import FrameStore
-from earmark.runs.artefacts import write_json
-from earmark.runs.parameters import TrainParams
-from earmark.training.supervision import AsLabelled
+from earmark.audio import FrameStore
+from earmark.runs import TrainParams, write_json
+from earmark.training import AsLabelled
 from training import BATCH_CLIPS, PROBE, loader_of, make_labels, make_store
 
 SIZES = (1_000, 10_000, 100_000)

@@ -31,7 +31,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from earmark import metrics
 from earmark.metrics import evaluation, intervals
-from earmark.runs.artefacts import write_json
+from earmark.runs import write_json
 
 Metric = Callable[[], NDArray[np.float64]]
 TOLERANCE = 1e-9

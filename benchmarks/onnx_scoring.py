@@ -26,11 +26,15 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from earmark.networks.architectures import Network, build_model
-from earmark.networks.clip_scores import CACHED_PATCHES, torch_forward
-from earmark.networks.onnx_export import Forward, runtime_forward
-from earmark.runs.artefacts import write_json
-from earmark.runs.parameters import ModelParams
+from earmark.networks import (
+    CACHED_PATCHES,
+    Forward,
+    Network,
+    build_model,
+    runtime_forward,
+    torch_forward,
+)
+from earmark.runs import ModelParams, write_json
 
 GOAL = 2.1
 N_CLASSES = 527

@@ -27,31 +27,31 @@ from uuid import uuid5
 import numpy as np
 import polars as pl
 
-from earmark.audio.frame_store import write_store
-from earmark.datasets.derived import derive_workspace
-from earmark.datasets.synthetic.hiding import hide, n_missing
-from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
-from earmark.experiments.sweep import run_sweep
-from earmark.flags.flag import flag
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.review.judgement_files import NAMESPACE
-from earmark.review.judgements import Judgement, JudgementStore
-from earmark.review.queue import Queue, item_id, make_queue
-from earmark.review.relabel import relabel
-from earmark.runs.engine import LocalEngine
-from earmark.runs.parameters import (
+from earmark.audio import write_store
+from earmark.datasets import (
+    CLIP_SCHEMA,
+    Workspace,
+    derive_workspace,
+    hide,
+    n_missing,
+    write_dataset,
+)
+from earmark.experiments import run_sweep
+from earmark.flags import flag
+from earmark.labels import LabelSet, Ontology
+from earmark.review import NAMESPACE, Judgement, JudgementStore, Queue, item_id, make_queue, relabel
+from earmark.runs import (
     CrossFitParams,
     HidingParams,
+    LocalEngine,
     ModelParams,
     NetworkParams,
     ReviewParams,
     SweepParams,
     TrainParams,
 )
-from earmark.scores.alignment import scored_labels
-from earmark.scores.folder import ScoreFolder
-from earmark.training.teacher import cross_fit
+from earmark.scores import ScoreFolder, scored_labels
+from earmark.training import cross_fit
 
 N_JUDGEMENTS = (100, 500, 2_000)
 POINTS = (0, 1, 2, 5)

@@ -35,36 +35,36 @@ import polars as pl
 import soundfile
 from numpy.typing import NDArray
 
-from earmark.audio.frame_store import write_store
-from earmark.audio.front_end import log_mel, patches
-from earmark.datasets.derived import derive_workspace
+from earmark.audio import log_mel, patches, write_store
+from earmark.datasets import CLIP_SCHEMA, Workspace, derive_workspace, hide, write_dataset
 from earmark.datasets.synthetic import scenes
-from earmark.datasets.synthetic.hiding import hide
-from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
-from earmark.experiments.strategies import BASELINE, parse_strategy
-from earmark.experiments.students import Student, combine, student_scores, train_students
-from earmark.flags.judged import judge_flags
-from earmark.flags.thresholds import thresholds
-from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
-from earmark.labels.ontology import Ontology
+from earmark.experiments import (
+    BASELINE,
+    Student,
+    combine,
+    parse_strategy,
+    student_scores,
+    train_students,
+)
+from earmark.flags import judge_flags, thresholds
+from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, Ontology
 from earmark.losses import ignored
-from earmark.metrics import lwlrap
-from earmark.metrics.evaluation import evaluate
-from earmark.metrics.prior_offsets import apply_offset, fit_prior_offset, smoothed_priors
-from earmark.report.figures import write_figure
-from earmark.runs.artefacts import read_json, write_json
-from earmark.runs.engine import LocalEngine
-from earmark.runs.parameters import (
+from earmark.metrics import apply_offset, evaluate, fit_prior_offset, lwlrap, smoothed_priors
+from earmark.report import write_figure
+from earmark.runs import (
     PAPER_DISCARD_PERCENTS,
     CrossFitParams,
     HidingParams,
+    LocalEngine,
     ModelParams,
     NetworkParams,
     SceneParams,
     TrainParams,
+    read_json,
+    write_json,
 )
-from earmark.scores.folder import ScoreFolder
-from earmark.training.teacher import cross_fit
+from earmark.scores import ScoreFolder
+from earmark.training import cross_fit
 from simulation_figures import flags_figure, gains_figure
 from simulation_summary import (
     Run,

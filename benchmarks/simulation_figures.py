@@ -11,8 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from earmark.report.figures import COLOURS, COLUMN_INCHES, MARKERS, STYLE
-from earmark.report.results import METRIC_NAMES
+from earmark.report import COLOURS, COLUMN_INCHES, MARKERS, METRIC_NAMES, STYLE
 from simulation_summary import METRICS, ORACLES, OVER_CONTROL
 
 DATASETS = {"scenes": "synthetic scenes", "esc10": "ESC-10 mixtures"}

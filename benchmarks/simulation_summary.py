@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from scipy.stats import t as student_t
 
-from earmark.metrics.intervals import holm
-from earmark.report.results import METRIC_NAMES
+from earmark.metrics import holm
+from earmark.report import METRIC_NAMES
 
 METRICS = ("lwlrap", "lwlrap_calibrated", "d_prime_all", "map")
 """Measured by the complete labels."""

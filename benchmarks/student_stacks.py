@@ -28,13 +28,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from earmark.audio.frame_store import FrameStore
-from earmark.networks.stacks import n_students
-from earmark.runs.artefacts import write_json
-from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
+from earmark.audio import FrameStore
+from earmark.networks import n_students
+from earmark.runs import ModelParams, NetworkParams, TrainParams, write_json
+from earmark.training import Loader, TrainingSet
 from earmark.training import loop as loop
-from earmark.training.loading import Loader
-from earmark.training.supervision import TrainingSet
 from training import METER, make_labels, make_masks, make_patches
 
 N_CLIPS = 64

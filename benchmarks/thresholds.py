@@ -28,7 +28,7 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 
-from earmark.labels.label_set import LabelSet
+from earmark.labels import LabelSet
 
 POSITIVES_PER_CLIP = 2.5
 MISSING_SHARE = 0.3
@@ -76,7 +76,7 @@ def load_whole(folder: Path) -> dict[str, float]:
 
 
 def survey_scores(folder: Path, name: str = "logits.npy", **options: bool) -> dict[str, float]:
-    from earmark.flags.flag import survey
+    from earmark.flags import survey
 
     labels, seconds = read_labels(folder), []
     for _ in range(2):

@@ -39,21 +39,38 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional
 
-from earmark.audio.frame_store import FrameStore, write_store
-from earmark.flags.thresholds import thresholds
-from earmark.labels.label_set import LabelSet
+from earmark.audio import FrameStore, write_store
+from earmark.flags import thresholds
+from earmark.labels import LabelSet
 from earmark.losses import Moment, normalised, norms
-from earmark.networks.architectures import MOBILENET_V1_ROWS, MOBILENET_V1_STEM, build_model
-from earmark.networks.examples import examples_of
-from earmark.networks.stacks import build, trainable
-from earmark.runs.artefacts import write_json
-from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, ModelParams, NetworkParams, TrainParams
-from earmark.runs.progress import SILENT
-from earmark.training.batches import Plan
-from earmark.training.loading import Loader
-from earmark.training.loop import train
-from earmark.training.supervision import AsLabelled, Supervision, TrainingSet
-from earmark.training.treatments import Flags, ScoresFile, Told, Treated
+from earmark.networks import (
+    MOBILENET_V1_ROWS,
+    MOBILENET_V1_STEM,
+    build,
+    build_model,
+    examples_of,
+    trainable,
+)
+from earmark.runs import (
+    PAPER_DISCARD_PERCENTS,
+    SILENT,
+    ModelParams,
+    NetworkParams,
+    TrainParams,
+    write_json,
+)
+from earmark.training import (
+    AsLabelled,
+    Flags,
+    Loader,
+    Plan,
+    ScoresFile,
+    Supervision,
+    Told,
+    TrainingSet,
+    Treated,
+    train,
+)
 
 N_CLIPS, N_FRAMES, N_FEATURES, N_CLASSES = 22_160, 10, 128, 527
 GOAL_STACK, GOAL_MASK_PERCENT, GOAL_NETWORK = 0.6, 2.0, 1.0

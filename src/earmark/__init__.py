@@ -15,65 +15,9 @@ walks through them).
 - ``runs``: parameters, recipes, files on disk, tasks; ``errors``: users' mistakes
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from earmark import losses, metrics
-    from earmark.datasets.workspace import Workspace
-    from earmark.errors import EarmarkError, EarmarkWarning
-    from earmark.flags.counts import count_missing
-    from earmark.flags.flag import flag
-    from earmark.flags.thresholds import Thresholds, thresholds
-    from earmark.labels.label_set import LabelSet
-    from earmark.losses import ignored
-    from earmark.metrics.evaluation import evaluate
-    from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
-    from earmark.stages import run, scan
+import lazy_loader
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "PAPER_DISCARD_PERCENTS",
-    "EarmarkError",
-    "EarmarkWarning",
-    "LabelSet",
-    "Thresholds",
-    "Workspace",
-    "count_missing",
-    "evaluate",
-    "flag",
-    "ignored",
-    "losses",
-    "metrics",
-    "run",
-    "scan",
-    "thresholds",
-]
-
-_ROOMS = {
-    "PAPER_DISCARD_PERCENTS": "runs.parameters",
-    "EarmarkError": "errors",
-    "EarmarkWarning": "errors",
-    "LabelSet": "labels.label_set",
-    "Thresholds": "flags.thresholds",
-    "Workspace": "datasets.workspace",
-    "count_missing": "flags.counts",
-    "evaluate": "metrics.evaluation",
-    "flag": "flags.flag",
-    "ignored": "losses",
-    "run": "stages",
-    "scan": "stages",
-    "thresholds": "flags.thresholds",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first asked for, so that importing earmark is instant."""
-    if name in _ROOMS:
-        return getattr(importlib.import_module(f"earmark.{_ROOMS[name]}"), name)
-    if name in ("losses", "metrics", "stages"):
-        return importlib.import_module(f"earmark.{name}")
-    raise AttributeError(f"module 'earmark' has no attribute {name!r}")
+# Nothing is imported before it is asked for; __init__.pyi says where each public name lives.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

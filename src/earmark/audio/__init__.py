@@ -7,3 +7,56 @@ patches, ``shards`` and ``frame_store`` keep the frames of many clips on disk. `
 Nothing here knows labels or workspaces. Libraries that decode or draw are loaded when they are
 needed, so that frames and embeddings from elsewhere can be used without them.
 """
+
+from earmark.audio.decode import UnreadableAudio, local_file, read_clip, stream_clip
+from earmark.audio.frame_store import CLIPS_PER_SHARD, FrameStore, write_store
+from earmark.audio.front_end import YAMNET, log_mel, log_mel_module, mel_matrix, patches
+from earmark.audio.pictures import LOG_MEL_RANGE, log_mel_png, picture_png, seen_frames
+from earmark.audio.playback import PLAYED_HZ, BadRange, byte_range, wav_bytes
+from earmark.audio.shards import (
+    LAYOUT_VERSION,
+    FrameFormat,
+    Row,
+    content_digest,
+    damage,
+    fingerprint,
+    part_path,
+    read_parts,
+    seal_store,
+    shard_path,
+    write_shard,
+)
+
+__all__ = [
+    "CLIPS_PER_SHARD",
+    "LAYOUT_VERSION",
+    "LOG_MEL_RANGE",
+    "PLAYED_HZ",
+    "YAMNET",
+    "BadRange",
+    "FrameFormat",
+    "FrameStore",
+    "Row",
+    "UnreadableAudio",
+    "byte_range",
+    "content_digest",
+    "damage",
+    "fingerprint",
+    "local_file",
+    "log_mel",
+    "log_mel_module",
+    "log_mel_png",
+    "mel_matrix",
+    "part_path",
+    "patches",
+    "picture_png",
+    "read_clip",
+    "read_parts",
+    "seal_store",
+    "seen_frames",
+    "shard_path",
+    "stream_clip",
+    "wav_bytes",
+    "write_shard",
+    "write_store",
+]

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, load_library
-from earmark.runs.remote_files import local_copy
+from earmark.runs import local_copy
 
 BLOCK_SAMPLES = 1 << 19
 """Samples (of all channels together) that are decoded at once."""

@@ -33,8 +33,7 @@ from earmark.audio.shards import (
     write_shard,
 )
 from earmark.errors import EarmarkError
-from earmark.runs.artefacts import break_seal, is_finished, read_seal, read_table, seal_path
-from earmark.runs.tables import check_unique
+from earmark.runs import break_seal, check_unique, is_finished, read_seal, read_table, seal_path
 
 CLIPS_PER_SHARD = 2_000
 """Clips in a shard of a large store: about 260 MB for clips of 10 s."""

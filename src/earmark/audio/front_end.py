@@ -17,7 +17,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.runs.parameters import FrontEndParams
+from earmark.runs import FrontEndParams
 
 if TYPE_CHECKING:
     import torch

@@ -21,8 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.runs.artefacts import read_table, seal, write_aside, write_table
-from earmark.runs.parameters import digest
+from earmark.runs import digest, read_table, seal, write_aside, write_table
 
 LAYOUT_VERSION = 1
 """Part of every digest: a store of another layout is made anew."""

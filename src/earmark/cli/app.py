@@ -26,7 +26,7 @@ from earmark.cli.review import review_app
 from earmark.errors import EarmarkError, Stopped, missing_library
 
 if TYPE_CHECKING:
-    from earmark.stages.run import Outcome
+    from earmark.stages import Outcome
 
 app = typer.Typer(
     help="Find the labels your sound dataset is missing, and train as if they had been there.",
@@ -103,7 +103,7 @@ def main() -> None:
 
 def _print_outcome(outcome: Outcome) -> None:
     """Print what a newcomer wants to see at the end of a run."""
-    from earmark.report.sentences import summary_lines
+    from earmark.report import summary_lines
 
     print()
     flag_percent = outcome.recipe.report.flag_percent

@@ -27,8 +27,8 @@ from earmark.cli.options import (
 from earmark.errors import EarmarkError
 
 if TYPE_CHECKING:
-    from earmark.labels.ontology import Implied
-    from earmark.runs.engine import Engine
+    from earmark.labels import Implied
+    from earmark.runs import Engine
 
 N_IMPLIED_SHOWN = 20
 """Implied labels that ``lint`` prints; ``--json`` lists all."""
@@ -141,7 +141,7 @@ def hide(
 ) -> None:
     """Hide labels of a fully labelled workspace as nomination does, and keep the truth."""
     from earmark import stages
-    from earmark.runs.parameters import HidingParams
+    from earmark.runs import HidingParams
 
     params = HidingParams(recall_range=(lowest_recall, highest_recall), seed=seed)
     hidden = stages.hide_labels(work, out, params, assume_complete=assume_complete)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import polars as pl
 import typer
 from rich.console import Console
 from rich.table import Column, Table
@@ -21,6 +20,9 @@ from earmark.cli.options import (
     numbers,
     tell,
 )
+
+if TYPE_CHECKING:
+    import polars as pl
 
 experiments_app = typer.Typer()
 
@@ -125,8 +127,7 @@ def _seeds(text: str | None) -> list[int] | None:
 
 def _print_choices(choices: pl.DataFrame, choose_by: str) -> None:
     """Print each strategy's worth on eval, at the point chosen on tune."""
-    from earmark.report.results import SHOWN_METRICS, bases_of, named_by_role
-    from earmark.report.sentences import comparison_headline
+    from earmark.report import SHOWN_METRICS, bases_of, comparison_headline, named_by_role
 
     given = named_by_role(choices.filter(labels="given"))
     for line in given.partition_by("student", "train_set", maintain_order=True):
@@ -161,8 +162,7 @@ def _cell(row: dict[str, float]) -> str:
 
 
 def _print_rounds(curve: pl.DataFrame) -> None:
-    from earmark.report.results import SHOWN_METRICS
-    from earmark.report.sentences import rounds_told
+    from earmark.report import SHOWN_METRICS, rounds_told
 
     table = _table(["round", *SHOWN_METRICS], "eval, labels as given")
     shown = curve.filter(split="eval", labels="given")

@@ -70,21 +70,20 @@ def import_table(
     """Bring in any dataset given as tables; guessed columns are shown."""
     from typing import cast
 
-    from earmark.datasets.own_tables import table
-    from earmark.datasets.own_tables.forms import Zeros
-    from earmark.runs.progress import Display
+    from earmark import datasets
+    from earmark.runs import Display
 
     pairs = (pair.partition("=") for pair in column or [])
     if zeros not in ("implicit", "absent"):
         raise EarmarkError(f"--zeros is implicit or absent, got {zeros!r}")
     with Display() as progress:
-        summary = table.import_table(
+        summary = datasets.import_table(
             clips,
             labels,
             work,
             columns={role: name for role, _, name in pairs} or None,
             separator=separator,
-            zeros=cast(Zeros, zeros),
+            zeros=cast(datasets.Zeros, zeros),
             audio=audio,
             embeddings=embeddings,
             progress=progress,
@@ -103,11 +102,11 @@ def import_audioset(
     as_json: AsJson = False,
 ) -> None:
     """Bring in AudioSet's official lists, with whatever of the audio is there."""
-    from earmark.datasets.audioset import audio as audioset
-    from earmark.runs.progress import Display
+    from earmark import datasets
+    from earmark.runs import Display
 
     with Display() as progress:
-        summary = audioset.import_audioset(
+        summary = datasets.import_audioset(
             root, work, audio=audio, ratings=ratings, progress=progress
         )
     _tell_import(summary, as_json)
@@ -116,33 +115,33 @@ def import_audioset(
 @import_app.command("audioset-features")
 def import_audioset_features(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
     """Bring in AudioSet's official VGGish embeddings, from the folder or the tar."""
-    from earmark.datasets.audioset import features
-    from earmark.runs.progress import Display
+    from earmark import datasets
+    from earmark.runs import Display
 
     with Display() as progress:
-        summary = features.import_audioset_features(root, work, progress=progress)
+        summary = datasets.import_audioset_features(root, work, progress=progress)
     _tell_import(summary, as_json)
 
 
 @import_app.command("fsd50k")
 def import_fsd50k(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
     """Bring in FSD50K with its votes: agreed answers become explicit labels."""
-    from earmark.datasets import fsd50k
-    from earmark.runs.progress import Display
+    from earmark import datasets
+    from earmark.runs import Display
 
     with Display() as progress:
-        summary = fsd50k.import_fsd50k(root, work, progress=progress)
+        summary = datasets.import_fsd50k(root, work, progress=progress)
     _tell_import(summary, as_json)
 
 
 @import_app.command("openmic")
 def import_openmic(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
     """Bring in OpenMIC-2018: masked-in labels are explicit, its VGGish features the frames."""
-    from earmark.datasets import openmic
-    from earmark.runs.progress import Display
+    from earmark import datasets
+    from earmark.runs import Display
 
     with Display() as progress:
-        summary = openmic.import_openmic(root, work, progress=progress)
+        summary = datasets.import_openmic(root, work, progress=progress)
     _tell_import(summary, as_json)
 
 

@@ -24,8 +24,7 @@ from earmark.cli.options import (
 from earmark.errors import EarmarkError, first_few
 
 if TYPE_CHECKING:
-    from earmark.stages.models import TaggedFile
-    from earmark.stages.teach import ScoredByModel
+    from earmark.stages import ScoredByModel, TaggedFile
 
 models_app = typer.Typer()
 
@@ -165,8 +164,8 @@ def models(
     as_json: AsJson = False,
 ) -> None:
     """Print the networks' parameters and multiply-adds."""
-    from earmark.networks.architectures import cost
-    from earmark.runs.parameters import ModelParams
+    from earmark.networks import cost
+    from earmark.runs import ModelParams
 
     sizes = {
         params.architecture: cost(params, classes)

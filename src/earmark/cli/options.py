@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from earmark.errors import EarmarkError
-from earmark.runs.engine import Engine, LocalEngine, ResourceParams
-from earmark.runs.ray import RayEngine
+
+if TYPE_CHECKING:
+    from earmark.runs import Engine, ResourceParams
 
 Work = Annotated[Path, typer.Argument(help="The workspace folder.", metavar="WORK")]
 WorkOption = Annotated[Path, typer.Option("--work", help="The workspace folder to write.")]
@@ -36,6 +37,8 @@ def chosen_engine(
 
     On a cluster the recipe's ``resources`` say how many tasks fit, in place of ``workers``.
     """
+    from earmark.runs import LocalEngine, RayEngine, ResourceParams
+
     if engine == "local":
         return LocalEngine() if workers is None else LocalEngine(workers)
     if engine != "ray" and not engine.startswith("ray://"):

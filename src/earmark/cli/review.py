@@ -15,7 +15,7 @@ from earmark.cli.options import AsJson, RecipeOption, Work, names, tell
 if TYPE_CHECKING:
     import polars as pl
 
-    from earmark.labels.ontology import Ontology
+    from earmark.labels import Ontology
     from earmark.review.server.guard import Place
 
 review_app = typer.Typer()
@@ -55,7 +55,7 @@ def queue(
 ) -> None:
     """Draw the labels that raters will listen to, in a fixed random order with blind controls."""
     from earmark import stages
-    from earmark.runs.parameters import ReviewParams
+    from earmark.runs import ReviewParams
 
     params = ReviewParams(
         classes=names(classes),

@@ -8,3 +8,76 @@ labels as given, as corrected and as they truly are.
 
 What a label, a score or a frame is belongs to the rooms below; nothing here trains or flags.
 """
+
+from earmark.datasets.audio_files import duration_seconds
+from earmark.datasets.audioset.audio import import_audioset
+from earmark.datasets.audioset.features import import_audioset_features
+from earmark.datasets.derived import derive_workspace, hidden_workspace, subset_workspace
+from earmark.datasets.extraction import extract_frames
+from earmark.datasets.fsd50k import import_fsd50k
+from earmark.datasets.importer import IMPORTERS, Importer, ImportSummary
+from earmark.datasets.label_versions import (
+    CHANGE_SCHEMA,
+    CONFLICT_SCHEMA,
+    CORRECTED,
+    GIVEN,
+    PAIR,
+    RESERVED_NAMES,
+    TRUTH,
+    NamedLabels,
+    Relabelled,
+    RelabelledFolder,
+    corrected_names,
+    read_labels,
+    read_relabelled,
+)
+from earmark.datasets.openmic import import_openmic
+from earmark.datasets.own_tables.forms import Zeros
+from earmark.datasets.own_tables.label_studio import annotations_of, read_tasks
+from earmark.datasets.own_tables.table import import_table
+from earmark.datasets.readable_clips import ReadableClips, readable_clips
+from earmark.datasets.synthetic.hiding import hide, n_missing, recalls
+from earmark.datasets.synthetic.scenes import write_scenes
+from earmark.datasets.workspace import CLIP_SCHEMA, Split, Workspace, write_dataset
+
+__all__ = [
+    "CHANGE_SCHEMA",
+    "CLIP_SCHEMA",
+    "CONFLICT_SCHEMA",
+    "CORRECTED",
+    "GIVEN",
+    "IMPORTERS",
+    "PAIR",
+    "RESERVED_NAMES",
+    "TRUTH",
+    "ImportSummary",
+    "Importer",
+    "NamedLabels",
+    "ReadableClips",
+    "Relabelled",
+    "RelabelledFolder",
+    "Split",
+    "Workspace",
+    "Zeros",
+    "annotations_of",
+    "corrected_names",
+    "derive_workspace",
+    "duration_seconds",
+    "extract_frames",
+    "hidden_workspace",
+    "hide",
+    "import_audioset",
+    "import_audioset_features",
+    "import_fsd50k",
+    "import_openmic",
+    "import_table",
+    "n_missing",
+    "read_labels",
+    "read_relabelled",
+    "read_tasks",
+    "readable_clips",
+    "recalls",
+    "subset_workspace",
+    "write_dataset",
+    "write_scenes",
+]

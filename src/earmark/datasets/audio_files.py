@@ -20,8 +20,7 @@ import polars as pl
 
 from earmark.datasets.workspace import AUDIO_FOLDER
 from earmark.errors import EarmarkError
-from earmark.runs.progress import Meter
-from earmark.runs.tables import AUDIO_SUFFIXES
+from earmark.runs import AUDIO_SUFFIXES, Meter
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 

@@ -15,10 +15,8 @@ import polars as pl
 from earmark.datasets.synthetic.hiding import hide
 from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.labels.splits import Deviation, largest_deviation, subset
-from earmark.runs.artefacts import is_finished
-from earmark.runs.parameters import HidingParams
+from earmark.labels import Deviation, LabelSet, largest_deviation, subset
+from earmark.runs import HidingParams, is_finished
 
 
 def derive_workspace(

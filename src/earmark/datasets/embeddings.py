@@ -14,12 +14,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.audio.frame_store import FrameStore, write_store
+from earmark.audio import FrameStore, write_store
 from earmark.datasets.quarantine import write_quarantine
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.runs.progress import SILENT, Meter, Progress
-from earmark.runs.tables import AUDIO_SUFFIXES
+from earmark.runs import AUDIO_SUFFIXES, SILENT, Meter, Progress
 
 
 def write_embeddings(

@@ -18,17 +18,21 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from earmark.audio.decode import UnreadableAudio, local_file, read_clip
-from earmark.audio.frame_store import CLIPS_PER_SHARD, FrameStore
-from earmark.audio.front_end import YAMNET, log_mel
-from earmark.audio.shards import (
+from earmark.audio import (
+    CLIPS_PER_SHARD,
     LAYOUT_VERSION,
+    YAMNET,
     FrameFormat,
+    FrameStore,
     Row,
+    UnreadableAudio,
     content_digest,
     damage,
     fingerprint,
+    local_file,
+    log_mel,
     part_path,
+    read_clip,
     read_parts,
     seal_store,
     shard_path,
@@ -37,12 +41,24 @@ from earmark.audio.shards import (
 from earmark.datasets.quarantine import write_quarantine
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.runs.artefacts import break_seal, is_current, is_finished, read_seal, read_table
-from earmark.runs.engine import HERE, Engine, Task
-from earmark.runs.parameters import FrontEndParams, digest
-from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
-from earmark.runs.remote_files import place_of
-from earmark.runs.tables import check_unique
+from earmark.runs import (
+    HERE,
+    SILENT,
+    AsOneJob,
+    Engine,
+    FrontEndParams,
+    Meter,
+    Progress,
+    Task,
+    break_seal,
+    check_unique,
+    digest,
+    is_current,
+    is_finished,
+    place_of,
+    read_seal,
+    read_table,
+)
 
 _MIN_SHARDS, _MIN_CLIPS_PER_SHARD = 32, 16
 """Smaller sets get smaller shards, so that all cores have work; never by the number of cores."""

@@ -26,13 +26,8 @@ import polars as pl
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.workspace import write_dataset
 from earmark.errors import EarmarkError
-from earmark.labels.audioset_format import ONTOLOGY_FILE, read_ontology
-from earmark.labels.label_set import LabelSet
-from earmark.labels.lint import ROW_SCHEMA
-from earmark.labels.ontology import Ontology
-from earmark.runs.artefacts import read_json
-from earmark.runs.progress import SILENT, Progress
-from earmark.runs.tables import LINE, SourceTable, check_unique, read_source
+from earmark.labels import ONTOLOGY_FILE, ROW_SCHEMA, LabelSet, Ontology, read_ontology
+from earmark.runs import LINE, SILENT, Progress, SourceTable, check_unique, read_json, read_source
 
 SPLITS = {"train": "train", "val": "tune"}
 """FSD50K's splits of its dev set, and ours; its eval set is our eval split."""

@@ -14,8 +14,8 @@ import polars as pl
 
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, nearest
-from earmark.labels.label_set import LabelSet
-from earmark.runs.artefacts import is_finished, read_seal, read_table
+from earmark.labels import LabelSet
+from earmark.runs import is_finished, read_seal, read_table
 
 GIVEN = "given"
 TRUTH = "truth"

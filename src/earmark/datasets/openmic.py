@@ -19,16 +19,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.audio.frame_store import write_store
+from earmark.audio import write_store
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.workspace import write_dataset
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.labels.splits import complete_splits
-from earmark.runs.artefacts import read_json
-from earmark.runs.progress import SILENT, Progress
-from earmark.runs.tables import read_source
+from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, Ontology, complete_splits
+from earmark.runs import SILENT, Progress, read_json, read_source
 
 _PARTITIONS = {"split01_train.csv": "train", "split01_test.csv": "eval"}
 """The official partition and our splits; a tenth of train becomes tune."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from earmark.datasets.workspace import Workspace
-from earmark.runs.artefacts import read_table, write_table
+from earmark.runs import read_table, write_table
 
 QUARANTINE_SCHEMA = pl.Schema({"clip_id": pl.String(), "audio": pl.String(), "reason": pl.String()})
 """``audio`` is null where no file was found; ``reason`` never is.

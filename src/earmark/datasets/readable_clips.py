@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.audio.frame_store import FrameStore
+from earmark.audio import FrameStore
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
+from earmark.labels import LabelSet
 
 
 @dataclass(frozen=True)

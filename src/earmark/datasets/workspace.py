@@ -17,11 +17,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs.artefacts import is_finished, read_table, write_table
-from earmark.runs.parameters import digest
-from earmark.runs.remote_files import place_of
+from earmark.labels import LabelSet, Ontology
+from earmark.runs import digest, is_finished, place_of, read_table, write_table
 
 CLIP_SCHEMA = pl.Schema(
     {

@@ -5,3 +5,7 @@ their marks by every kind of labels, the choice of an operating point, and the t
 the sweep, the comparison of strategies, and rounds in which students become teachers. Results
 leave as tables; how they are shown is the business of :mod:`earmark.report`.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -19,19 +19,26 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
 from earmark.experiments.marks import METRICS, Basis, MarkBook
 from earmark.experiments.operating_point import mildest_within_one_error
 from earmark.experiments.strategies import BASELINE, Strategy, parse_strategy
 from earmark.experiments.students import Student, combine
 from earmark.experiments.sweep import Row, by_seed, measured, train_and_mark
-from earmark.metrics.intervals import Draws, holm, over_classes, p_value
-from earmark.runs.artefacts import read_table, write_table
-from earmark.runs.engine import HERE, Engine
-from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams
-from earmark.runs.progress import SILENT, Progress
-from earmark.scores.folder import ScoreFolder
+from earmark.metrics import Draws, holm, over_classes, p_value
+from earmark.runs import (
+    HERE,
+    SILENT,
+    CompareParams,
+    CrossFitParams,
+    Engine,
+    NetworkParams,
+    Progress,
+    read_table,
+    write_table,
+)
+from earmark.scores import ScoreFolder
 
 _PER_CLASS = {
     "d_prime_explicit": "d_prime_explicit",

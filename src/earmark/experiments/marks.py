@@ -16,38 +16,50 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.audio.frame_store import FrameStore
-from earmark.datasets.label_versions import (
+from earmark.audio import FrameStore
+from earmark.datasets import (
     CORRECTED,
     GIVEN,
+    Split,
+    Workspace,
     corrected_names,
     read_labels,
     read_relabelled,
+    readable_clips,
 )
-from earmark.datasets.readable_clips import readable_clips
-from earmark.datasets.workspace import Split, Workspace
 from earmark.experiments.students import EVALUATED_SPLITS, Student, student_scores
-from earmark.flags.thresholds import thresholds
-from earmark.labels.label_set import LabelSet
+from earmark.flags import thresholds
+from earmark.labels import LabelSet
 from earmark.losses import ignored
-from earmark.metrics import lwlrap, mean_over_classes, resampled_lwlrap_per_class
-from earmark.metrics.evaluation import BOOTSTRAP_METRICS, bootstrap, evaluate
-from earmark.metrics.intervals import Draws, resample_weights, with_seeds
-from earmark.metrics.prior_offsets import (
+from earmark.metrics import (
+    BOOTSTRAP_METRICS,
+    Draws,
     apply_offset,
+    bootstrap,
+    evaluate,
     fit_class_offsets,
     fit_prior_offset,
+    lwlrap,
+    mean_over_classes,
+    resample_weights,
+    resampled_lwlrap_per_class,
     smoothed_priors,
+    with_seeds,
 )
-from earmark.networks.measured_card import named_metrics
-from earmark.networks.model_card import StudentCard, read_card, write_card
-from earmark.runs.engine import HERE, Engine, Task
-from earmark.runs.parameters import CompareParams, CrossFitParams, SweepParams
-from earmark.runs.progress import SILENT, Meter, Progress
-from earmark.scores.alignment import logits_of, rows_of
-from earmark.scores.folder import ScoreFolder
-from earmark.training.folds import has_networks
-from earmark.training.teacher import score_held_out
+from earmark.networks import StudentCard, named_metrics, read_card, write_card
+from earmark.runs import (
+    HERE,
+    SILENT,
+    CompareParams,
+    CrossFitParams,
+    Engine,
+    Meter,
+    Progress,
+    SweepParams,
+    Task,
+)
+from earmark.scores import ScoreFolder, logits_of, rows_of
+from earmark.training import has_networks, score_held_out
 
 METRICS = (*BOOTSTRAP_METRICS, "lwlrap_calibrated", "lwlrap_fitted")
 """What students are measured by.

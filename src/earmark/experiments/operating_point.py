@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from earmark.errors import EarmarkError
-from earmark.metrics.intervals import Draws
+from earmark.metrics import Draws
 
 Point = TypeVar("Point")
 

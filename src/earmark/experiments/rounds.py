@@ -12,20 +12,26 @@ from dataclasses import replace
 
 import polars as pl
 
-from earmark.audio.frame_store import FrameStore
-from earmark.datasets.workspace import Workspace
+from earmark.audio import FrameStore
+from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
 from earmark.experiments.compare import identify
 from earmark.experiments.marks import METRICS, find_bases, mark_students, write_student_cards
 from earmark.experiments.strategies import Strategy, parse_strategy
 from earmark.experiments.students import Student, TrainSet, combine, train_students
 from earmark.experiments.sweep import by_seed, measured
-from earmark.runs.artefacts import write_table
-from earmark.runs.engine import HERE, Engine
-from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams
-from earmark.runs.progress import SILENT, Progress
-from earmark.scores.folder import ScoreFolder
-from earmark.training.teacher import cross_fit
+from earmark.runs import (
+    HERE,
+    SILENT,
+    CompareParams,
+    CrossFitParams,
+    Engine,
+    NetworkParams,
+    Progress,
+    write_table,
+)
+from earmark.scores import ScoreFolder
+from earmark.training import cross_fit
 
 
 def run_rounds(

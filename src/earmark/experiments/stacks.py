@@ -15,23 +15,31 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.audio.frame_store import FrameStore
-from earmark.labels.ontology import Ontology
-from earmark.networks.clip_scores import score_clips
-from earmark.networks.examples import examples_of
-from earmark.networks.model_card import StudentCard, write_card
-from earmark.networks.saved import forget_network, write_network
-from earmark.networks.stacks import AnyNetwork, Stack, parts_of
-from earmark.runs.artefacts import is_current, is_finished
-from earmark.runs.engine import Task
-from earmark.runs.parameters import NetworkParams, digest
-from earmark.runs.progress import Meter
-from earmark.scores.folder import MadeBy, write_score_folder
-from earmark.training.history import forget_history, split_history, write_history
-from earmark.training.loop import train
-from earmark.training.supervision import TrainingSet
-from earmark.training.teacher import training_task
-from earmark.training.treatments import Told, Treated
+from earmark.audio import FrameStore
+from earmark.labels import Ontology
+from earmark.networks import (
+    AnyNetwork,
+    Stack,
+    StudentCard,
+    examples_of,
+    forget_network,
+    parts_of,
+    score_clips,
+    write_card,
+    write_network,
+)
+from earmark.runs import Meter, NetworkParams, Task, digest, is_current, is_finished
+from earmark.scores import MadeBy, write_score_folder
+from earmark.training import (
+    Told,
+    TrainingSet,
+    Treated,
+    forget_history,
+    split_history,
+    train,
+    training_task,
+    write_history,
+)
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
-from earmark.datasets.label_versions import CORRECTED, GIVEN, TRUTH
+from earmark.datasets import CORRECTED, GIVEN, TRUTH
 from earmark.errors import EarmarkError, nearest
-from earmark.flags.policies import POLICIES
-from earmark.training.rivals import LOSSES
-from earmark.training.treatments import BY_PERCENT, OWN_POLICIES, Treatment
+from earmark.flags import POLICIES
+from earmark.training import BY_PERCENT, LOSSES, OWN_POLICIES, Treatment
 
 POINTS: dict[str, tuple[float, ...]] = {
     "precision": (0.9, 0.7, 0.5, 0.3),

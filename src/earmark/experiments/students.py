@@ -18,24 +18,42 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from earmark.audio.frame_store import FrameStore
-from earmark.datasets.label_versions import CORRECTED, GIVEN, read_labels
-from earmark.datasets.readable_clips import ReadableClips, readable_clips
-from earmark.datasets.workspace import Split, Workspace
+from earmark.audio import FrameStore
+from earmark.datasets import (
+    CORRECTED,
+    GIVEN,
+    ReadableClips,
+    Split,
+    Workspace,
+    read_labels,
+    readable_clips,
+)
 from earmark.experiments.stacks import StackSet, StudentPlace, write_cards
 from earmark.experiments.strategies import BASELINE, Strategy, parse_strategy
-from earmark.labels.label_set import LabelSet
-from earmark.labels.splits import subset
-from earmark.networks.architectures import cost
-from earmark.runs.artefacts import write_aside
-from earmark.runs.engine import HERE, Engine, LocalEngine
-from earmark.runs.parameters import NetworkParams, SweepParams, digest
-from earmark.runs.progress import SILENT, Progress
-from earmark.scores.alignment import check_aligned
-from earmark.scores.folder import ScoreFolder
-from earmark.training.supervision import TrainingSet
-from earmark.training.teacher import tune_set
-from earmark.training.treatments import Flags, FlagSources, ScoresFile, Told, Treated, find_flags
+from earmark.labels import LabelSet, subset
+from earmark.networks import cost
+from earmark.runs import (
+    HERE,
+    SILENT,
+    Engine,
+    LocalEngine,
+    NetworkParams,
+    Progress,
+    SweepParams,
+    digest,
+    write_aside,
+)
+from earmark.scores import ScoreFolder, check_aligned
+from earmark.training import (
+    Flags,
+    FlagSources,
+    ScoresFile,
+    Told,
+    TrainingSet,
+    Treated,
+    find_flags,
+    tune_set,
+)
 
 EVALUATED_SPLITS: tuple[Split, ...] = ("tune", "eval")
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from earmark.datasets.label_versions import TRUTH, read_labels
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import TRUTH, Workspace, read_labels
 from earmark.errors import EarmarkError
 from earmark.experiments.marks import (
     METRICS,
@@ -24,12 +23,20 @@ from earmark.experiments.marks import (
     write_student_cards,
 )
 from earmark.experiments.students import Student, students_of_sweep, train_students
-from earmark.metrics.intervals import Draws
-from earmark.runs.artefacts import read_table, write_table
-from earmark.runs.engine import HERE, Engine
-from earmark.runs.parameters import CompareParams, CrossFitParams, NetworkParams, SweepParams
-from earmark.runs.progress import SILENT, Progress
-from earmark.scores.folder import ScoreFolder
+from earmark.metrics import Draws
+from earmark.runs import (
+    HERE,
+    SILENT,
+    CompareParams,
+    CrossFitParams,
+    Engine,
+    NetworkParams,
+    Progress,
+    SweepParams,
+    read_table,
+    write_table,
+)
+from earmark.scores import ScoreFolder
 
 Row = dict[str, str | int | float | None]
 """One row of a result table, by column."""

@@ -4,3 +4,45 @@ From labels and scores alone: thresholds of the operating points, policies that 
 counts and chances of missing labels, and flags held against a truth. What becomes of a flagged
 label in training is the room of training; what ears say of it, that of review.
 """
+
+from earmark.flags.counts import MOST_TILT, count_missing
+from earmark.flags.findings import Findings, find, spread_rows
+from earmark.flags.flag import FLAG_SCHEMA, flag, survey
+from earmark.flags.histograms import score_histograms
+from earmark.flags.in_sample import IN_SAMPLE_RATIO, in_sample_warning, tilts_of_missing
+from earmark.flags.judged import judge_flags
+from earmark.flags.mixture import MIN_POSITIVES
+from earmark.flags.policies import POLICIES, check_policy
+from earmark.flags.stored import (
+    made_from,
+    stored_flags,
+    stored_thresholds,
+    write_flag_folder,
+)
+from earmark.flags.thresholds import Thresholds, n_discarded, thresholds
+
+__all__ = [
+    "FLAG_SCHEMA",
+    "IN_SAMPLE_RATIO",
+    "MIN_POSITIVES",
+    "MOST_TILT",
+    "POLICIES",
+    "Findings",
+    "Thresholds",
+    "check_policy",
+    "count_missing",
+    "find",
+    "flag",
+    "in_sample_warning",
+    "judge_flags",
+    "made_from",
+    "n_discarded",
+    "score_histograms",
+    "spread_rows",
+    "stored_flags",
+    "stored_thresholds",
+    "survey",
+    "thresholds",
+    "tilts_of_missing",
+    "write_flag_folder",
+]

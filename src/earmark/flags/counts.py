@@ -23,8 +23,8 @@ from functools import cached_property
 
 import numpy as np
 import polars as pl
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import beta, chi2
 
 from earmark.flags.chance import Chances, find_chances
 from earmark.flags.histograms import (
@@ -43,9 +43,8 @@ from earmark.flags.mixture import (
     mixture,
     quantiles_of_missing,
 )
-from earmark.labels.label_set import LabelSet
-from earmark.scores.matrix import ScoreMatrix, ScoresLike, find_unscored, open_scores
-from earmark.scores.top_scores import Summary
+from earmark.labels import LabelSet
+from earmark.scores import ScoreMatrix, ScoresLike, Summary, find_unscored, open_scores
 
 MIN_NEGATIVES = 30
 """Explicit negatives among the positives' scores from which ``method`` names them."""
@@ -153,7 +152,7 @@ def _upper_bound(histograms: Histograms, error: float = 0.05) -> Matrix:
         for q in np.arange(0.1, 0.95, 0.1):
             is_high = np.arange(N_BINS) >= quantile_bins(histograms.positives, q)[:, None]
             n_implicit = (histograms.implicit * is_high).sum(axis=1)
-            most = chi2.ppf(1 - error / 9, 2 * (n_implicit + 1)) / 2
+            most = scipy.stats.chi2.ppf(1 - error / 9, 2 * (n_implicit + 1)) / 2
             bounds.append(most / _least_share(histograms.positives, is_high, error / 9))
     return np.asarray(np.fmin.reduce(bounds, axis=0))
 
@@ -164,7 +163,7 @@ def _least_share(positives: Matrix, is_high: NDArray[np.bool_], error: float) ->
     An exact binomial bound; its odds are then turned by the greatest tilt.
     """
     n, n_high = positives.sum(axis=1), (positives * is_high).sum(axis=1)
-    share = beta.ppf(error, n_high, n - n_high + 1)
+    share = scipy.stats.beta.ppf(error, n_high, n - n_high + 1)
     mean, variance = moments(positives)
     tilt = np.exp(-MOST_TILT * (np.arange(N_BINS) - mean[:, None]) / np.sqrt(variance)[:, None])
     above = (positives * tilt * is_high).sum(axis=1) / n_high

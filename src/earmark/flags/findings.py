@@ -15,11 +15,9 @@ from earmark.flags.counts import Counts
 from earmark.flags.flag import Survey, survey, suspicious_positives
 from earmark.flags.histograms import Histograms
 from earmark.flags.in_sample import in_sample_warning
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Implied, Ontology, find_implied
-from earmark.runs.engine import Engine
-from earmark.runs.progress import SILENT, Progress
-from earmark.scores.matrix import Chunk, ScoreMatrix, find_unscored
+from earmark.labels import Implied, LabelSet, Ontology, find_implied
+from earmark.runs import SILENT, Engine, Progress
+from earmark.scores import Chunk, ScoreMatrix, find_unscored
 
 SAMPLE_CLIPS = 1024
 """Clips, spread evenly over all, whose scores show constant classes."""

@@ -24,13 +24,18 @@ from earmark.flags.policies import (
     percentile_flags,
 )
 from earmark.flags.thresholds import Thresholds, n_discarded, n_largest
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs.engine import Engine
-from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
-from earmark.scores.matrix import ScoreMatrix, ScoresLike, open_scores
-from earmark.scores.sharded import passes_by
-from earmark.scores.top_scores import Passes, Summary, scores_above, top_scores
+from earmark.labels import LabelSet, Ontology
+from earmark.runs import PAPER_DISCARD_PERCENTS, Engine
+from earmark.scores import (
+    Passes,
+    ScoreMatrix,
+    ScoresLike,
+    Summary,
+    open_scores,
+    passes_by,
+    scores_above,
+    top_scores,
+)
 
 FLAGS_AT_ONCE = 1 << 20
 """Flags whose chances are worked out at a time."""

@@ -13,9 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
-from earmark.labels.label_set import LabelSet
-from earmark.scores.matrix import ScoreMatrix, ScoresLike, find_unscored, open_scores
-from earmark.scores.top_scores import Summary, Tail, sample_scores, top_scores
+from earmark.labels import LabelSet
+from earmark.scores import (
+    ScoreMatrix,
+    ScoresLike,
+    Summary,
+    Tail,
+    find_unscored,
+    open_scores,
+    sample_scores,
+    top_scores,
+)
 
 TAIL_SHARE, TAIL_PER_PRIOR, MOST_TAIL_SHARE = 0.1, 5.0, 0.5
 """The share of implicit scores that tells of missing labels, and is counted exactly: a tenth, or

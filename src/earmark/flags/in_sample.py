@@ -7,7 +7,7 @@ import numpy as np
 from earmark.flags.counts import MOST_TILT
 from earmark.flags.histograms import Histograms, Matrix, smoothed
 from earmark.flags.mixture import EXPECTED_PER_POSITIVE, EXPECTED_SD, MIN_POSITIVES, fit, mixture
-from earmark.labels.label_set import LabelSet
+from earmark.labels import LabelSet
 
 IN_SAMPLE_RATIO = 0.05
 """Implicit labels per positive, above the positives' median, that make scores look in-sample."""

@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.flags.thresholds import Thresholds
-from earmark.labels.label_set import LabelSet
+from earmark.labels import LabelSet
 from earmark.losses import ignored
 
 

@@ -20,10 +20,8 @@ from scipy.special import expit, logit
 from earmark.errors import EarmarkError
 from earmark.flags.counts import Counts, count_missing
 from earmark.flags.thresholds import n_largest
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.scores.matrix import ScoreMatrix
-from earmark.scores.top_scores import Summary
+from earmark.labels import LabelSet, Ontology
+from earmark.scores import ScoreMatrix, Summary
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,17 +14,18 @@ import polars as pl
 
 from earmark.flags.flag import flag
 from earmark.flags.thresholds import Thresholds, thresholds
-from earmark.labels.label_set import LabelSet
-from earmark.runs.artefacts import (
+from earmark.labels import LabelSet
+from earmark.runs import (
+    PAPER_DISCARD_PERCENTS,
     break_seal,
+    digest,
     is_current,
     read_seal,
     read_table,
     seal,
     write_table,
 )
-from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, digest
-from earmark.scores.matrix import ScoresLike
+from earmark.scores import ScoresLike
 
 BY_PER_CENT = {"policy": "percentile", "labels": "given"}
 """How the flags of one operating point say that nothing but the per cent chose them."""

@@ -18,12 +18,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.runs.engine import Engine
-from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
-from earmark.scores.matrix import ScoreMatrix, ScoresLike, find_unscored, open_scores
-from earmark.scores.sharded import passes_by
-from earmark.scores.top_scores import top_scores
+from earmark.labels import LabelSet
+from earmark.runs import PAPER_DISCARD_PERCENTS, Engine
+from earmark.scores import (
+    ScoreMatrix,
+    ScoresLike,
+    find_unscored,
+    open_scores,
+    passes_by,
+    top_scores,
+)
 
 
 @dataclass(frozen=True)

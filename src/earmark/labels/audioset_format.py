@@ -13,8 +13,7 @@ import polars as pl
 
 from earmark.errors import EarmarkError
 from earmark.labels.ontology import Ontology
-from earmark.runs.artefacts import read_json
-from earmark.runs.tables import read_source
+from earmark.runs import read_json, read_source
 
 CLASSES_FILE, ONTOLOGY_FILE = "class_labels_indices.csv", "ontology.json"
 

@@ -26,8 +26,15 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError, check_file
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.runs.arrays import choose_key, map_array, names_in, open_archive
-from earmark.runs.tables import TABLE_ERRORS, check_unique, read_source
+from earmark.runs import (
+    TABLE_ERRORS,
+    check_unique,
+    choose_key,
+    map_array,
+    names_in,
+    open_archive,
+    read_source,
+)
 
 CLASS_COLUMNS = ("class_id", "mid", "class", "label", "name", "display_name")
 _NAME_COLUMNS = ("name", "display_name")

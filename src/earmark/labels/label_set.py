@@ -30,8 +30,7 @@ from earmark.labels.lint import (
     place_rows,
     wrong_rows,
 )
-from earmark.runs.artefacts import write_table
-from earmark.runs.tables import SourceTable, read_source
+from earmark.runs import SourceTable, read_source, write_table
 
 PRESENT, NOT_PRESENT, IMPLICIT = 1, -1, 0
 """The three states of a label."""

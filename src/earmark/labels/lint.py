@@ -13,7 +13,7 @@ from typing import Literal
 import polars as pl
 
 from earmark.errors import EarmarkError, nearest
-from earmark.runs.tables import LINE, PRESENCE, SourceTable
+from earmark.runs import LINE, PRESENCE, SourceTable
 
 ROW_SCHEMA = {"clip_id": pl.String, "class_id": pl.String, "present": pl.Boolean}
 

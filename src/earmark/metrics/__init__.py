@@ -5,7 +5,19 @@ measured per class and what overall, how intervals are made, and the offsets by 
 has to be held against live here; what a student is, and which labels it is held against, does not.
 """
 
-from earmark.metrics.intervals import check_level, wilson_interval
+from earmark.metrics.evaluation import BOOTSTRAP_METRICS, Evaluation, bootstrap, evaluate
+from earmark.metrics.intervals import (
+    Draws,
+    Interval,
+    check_level,
+    holm,
+    over_classes,
+    p_value,
+    resample_weights,
+    stratified,
+    wilson_interval,
+    with_seeds,
+)
 from earmark.metrics.lwlrap import (
     lwlrap,
     lwlrap_label_weighted,
@@ -13,6 +25,12 @@ from earmark.metrics.lwlrap import (
     resampled_lwlrap_per_class,
 )
 from earmark.metrics.matrices import Floats, mean_over_classes
+from earmark.metrics.prior_offsets import (
+    apply_offset,
+    fit_class_offsets,
+    fit_prior_offset,
+    smoothed_priors,
+)
 from earmark.metrics.within_class import (
     Negatives,
     Resampled,
@@ -23,18 +41,34 @@ from earmark.metrics.within_class import (
 )
 
 __all__ = [
+    "BOOTSTRAP_METRICS",
+    "Draws",
+    "Evaluation",
     "Floats",
+    "Interval",
     "Negatives",
     "Resampled",
+    "apply_offset",
     "auc_per_class",
     "average_precision_per_class",
+    "bootstrap",
     "check_level",
     "d_prime",
+    "evaluate",
+    "fit_class_offsets",
+    "fit_prior_offset",
+    "holm",
     "lwlrap",
     "lwlrap_label_weighted",
     "lwlrap_per_class",
     "mean_over_classes",
+    "over_classes",
+    "p_value",
+    "resample_weights",
     "resampled_auc_and_ap",
     "resampled_lwlrap_per_class",
+    "smoothed_priors",
+    "stratified",
     "wilson_interval",
+    "with_seeds",
 ]

@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
+from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.metrics.lwlrap import (
     lwlrap_label_weighted,
     lwlrap_per_class,

@@ -5,3 +5,7 @@ device and the numbers that they compute with, the examples that they see, the s
 tags of sound files, and ONNX in both directions. How a network learns is no business of this room:
 see :mod:`earmark.training`.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

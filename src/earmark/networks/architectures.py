@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from earmark.errors import EarmarkError
-from earmark.runs.parameters import FrontEndParams, ModelParams, digest
+from earmark.runs import FrontEndParams, ModelParams, digest
 
 MOBILENET_V1_STEM = (3, 2, 32)
 """Kernel, stride and channels of the first convolution."""

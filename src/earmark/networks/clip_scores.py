@@ -20,7 +20,7 @@ from earmark.networks.architectures import Probe
 from earmark.networks.examples import Examples
 from earmark.networks.onnx_export import Forward, runtime_forward
 from earmark.networks.stacks import AnyNetwork, n_students
-from earmark.runs.parameters import ModelParams, Runtime
+from earmark.runs import ModelParams, Runtime
 
 _BATCH_EXAMPLES = 256
 """Clips scored at once, or patches on a GPU."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from earmark.errors import EarmarkError
-from earmark.runs.parameters import TrainParams
+from earmark.runs import TrainParams
 
 
 def own_device() -> torch.device:

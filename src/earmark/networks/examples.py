@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earmark.audio.frame_store import FrameStore
+from earmark.audio import FrameStore
 from earmark.errors import EarmarkError
 from earmark.networks.device import own_device
-from earmark.runs.parameters import FrontEndParams, ModelParams
+from earmark.runs import FrontEndParams, ModelParams
 
 _UINT8_SCALE = 255 / 4
 """AudioSet's quantised embeddings spread -2..2 over 0..255."""

@@ -6,15 +6,14 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from earmark.audio.frame_store import FrameStore
-from earmark.datasets.readable_clips import readable_clips
-from earmark.datasets.workspace import Split, Workspace
-from earmark.metrics.evaluation import evaluate
+from earmark.audio import FrameStore
+from earmark.datasets import Split, Workspace, readable_clips
+from earmark.metrics import evaluate
 from earmark.networks.clip_scores import score_clips
 from earmark.networks.examples import examples_of
 from earmark.networks.model_card import ModelCard, write_card
 from earmark.networks.saved import load_network
-from earmark.runs.parameters import NetworkParams
+from earmark.runs import NetworkParams
 
 
 def write_measured_card(

@@ -16,9 +16,16 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from earmark.errors import EarmarkError, nearest
-from earmark.labels.ontology import Ontology
-from earmark.runs.artefacts import read_json, seal_path, write_json, write_text
-from earmark.runs.parameters import FrontEndParams, NetworkParams, Params
+from earmark.labels import Ontology
+from earmark.runs import (
+    FrontEndParams,
+    NetworkParams,
+    Params,
+    read_json,
+    seal_path,
+    write_json,
+    write_text,
+)
 
 LIBRARIES = ("earmark", "torch", "numpy")
 """Libraries whose versions a card names, beside Python's."""

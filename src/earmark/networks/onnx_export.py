@@ -21,13 +21,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from earmark.audio.front_end import log_mel_module
+from earmark.audio import log_mel_module
 from earmark.errors import EarmarkError, load_library
 from earmark.networks.architectures import Network, Probe
 from earmark.networks.model_card import ModelCard
 from earmark.networks.stacks import AnyNetwork, Stack
-from earmark.runs.artefacts import write_aside
-from earmark.runs.parameters import FrontEndParams
+from earmark.runs import FrontEndParams, write_aside
 
 TOLERANCE = 1e-3
 """How far a graph's logits may be from torch's. Rounding to float32 moves those of a full-width

@@ -24,11 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, check_file, first_few, nearest
-from earmark.labels.label_files import CLASS_COLUMNS
-from earmark.labels.ontology import Ontology
+from earmark.labels import CLASS_COLUMNS, Ontology
 from earmark.networks.onnx_export import open_session
-from earmark.runs.parameters import digest
-from earmark.runs.tables import LINE, read_source
+from earmark.runs import LINE, digest, read_source
 
 InputKind = Literal["waveforms", "patches"]
 

@@ -14,12 +14,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from earmark.audio.frame_store import FrameStore
+from earmark.audio import FrameStore
 from earmark.errors import EarmarkError
 from earmark.networks.model_card import FrameKind, NetworkMeta, make_again, read_meta, read_params
 from earmark.networks.stacks import AnyNetwork, build, n_students
-from earmark.runs.artefacts import break_seal, seal, write_aside, write_json
-from earmark.runs.parameters import NetworkParams, digest
+from earmark.runs import NetworkParams, break_seal, digest, seal, write_aside, write_json
 
 
 def write_network(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from earmark.networks.architectures import Network, Probe, build_model, build_probe
 from earmark.networks.device import own_device
-from earmark.runs.parameters import ModelParams
+from earmark.runs import ModelParams
 
 
 class Stack(nn.Module):

@@ -9,3 +9,47 @@ page of a scan; ``rendering`` makes both from the files in ``templates``.
 Nothing is trained, scored or flagged here, and no statistic is computed outside ``results`` and
 ``verdict``. matplotlib is loaded only where something is drawn.
 """
+
+from earmark.report.contents import HeardFlag, ReportContents
+from earmark.report.figures import (
+    COLOURS,
+    COLUMN_INCHES,
+    MARKERS,
+    STYLE,
+    write_figure,
+    write_png,
+)
+from earmark.report.page import write_report
+from earmark.report.results import (
+    METRIC_NAMES,
+    SHOWN_METRICS,
+    bases_of,
+    class_summary,
+    named_by_role,
+)
+from earmark.report.scan_page import missing_told, scan_html
+from earmark.report.sentences import comparison_headline, rounds_told, summary_lines
+from earmark.report.timeline import timeline_figure
+
+__all__ = [
+    "COLOURS",
+    "COLUMN_INCHES",
+    "MARKERS",
+    "METRIC_NAMES",
+    "SHOWN_METRICS",
+    "STYLE",
+    "HeardFlag",
+    "ReportContents",
+    "bases_of",
+    "class_summary",
+    "comparison_headline",
+    "missing_told",
+    "named_by_role",
+    "rounds_told",
+    "scan_html",
+    "summary_lines",
+    "timeline_figure",
+    "write_figure",
+    "write_png",
+    "write_report",
+]

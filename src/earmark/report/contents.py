@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.experiments.operating_point import best_point
+from earmark.experiments import best_point
 from earmark.report.results import by_line, class_changes, prior_cutoffs
 
 

@@ -27,7 +27,7 @@ from earmark.report.results import (
     mean_over_seeds,
     within_class_metric,
 )
-from earmark.runs.artefacts import write_aside
+from earmark.runs import write_aside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

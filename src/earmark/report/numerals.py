@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from earmark.metrics.intervals import Interval
+from earmark.metrics import Interval
 
 
 def is_known(value: float | None) -> TypeGuard[float]:

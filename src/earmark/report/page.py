@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.audio.pictures import log_mel_png
+from earmark.audio import log_mel_png
 from earmark.errors import load_library
 from earmark.report import charts, figures
 from earmark.report.charts import Chart
@@ -35,7 +35,7 @@ from earmark.report.results import (
 from earmark.report.sentences import comparison_told, flags_told, numbers_told, sentences
 from earmark.report.tables import Table, named_by, report_tables, write_tables
 from earmark.report.verdict import noise_note
-from earmark.runs.artefacts import write_text
+from earmark.runs import write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

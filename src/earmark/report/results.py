@@ -12,11 +12,9 @@ import polars as pl
 from numpy.typing import ArrayLike
 
 from earmark.errors import EarmarkError
-from earmark.experiments.operating_point import best_point
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.metrics import wilson_interval
-from earmark.metrics.intervals import Interval
+from earmark.experiments import best_point
+from earmark.labels import LabelSet, Ontology
+from earmark.metrics import Interval, wilson_interval
 from earmark.report.numerals import interval_in
 
 METRIC_NAMES = {

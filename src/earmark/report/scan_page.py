@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from earmark.flags.findings import Findings
+from earmark.flags import Findings
 from earmark.report.numerals import rounded
 from earmark.report.rendering import render
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from earmark.errors import EarmarkError
-from earmark.metrics.intervals import Interval
+from earmark.metrics import Interval
 from earmark.report.numerals import count_text, interval_text, ranged_text, share_text, signed_text
 from earmark.report.results import (
     BASIS_NAMES,

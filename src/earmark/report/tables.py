@@ -27,7 +27,7 @@ from earmark.report.results import (
     teaching_told,
 )
 from earmark.report.verdict import Verdict, verdicts
-from earmark.runs.artefacts import write_table, write_text
+from earmark.runs import write_table, write_text
 
 _N_ROWS_TO_FILTER = 13
 

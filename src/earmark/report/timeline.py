@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.audio.front_end import YAMNET, mel_matrix
-from earmark.audio.pictures import LOG_MEL_RANGE
+from earmark.audio import LOG_MEL_RANGE, YAMNET, mel_matrix
 from earmark.report.figures import blank_figure, literal
-from earmark.runs.parameters import FrontEndParams
+from earmark.runs import FrontEndParams
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from earmark.networks.tagging import Strip, Tags
+    from earmark.networks import Strip, Tags
 
 _LONGEST_NAME = 28
 """Letters of a class's name that are shown."""

@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from earmark.experiments.operating_point import best_point
-from earmark.metrics.intervals import Interval
+from earmark.experiments import best_point
+from earmark.metrics import Interval
 from earmark.report.numerals import (
     change_text,
     count_text,

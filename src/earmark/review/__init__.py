@@ -8,3 +8,57 @@ answers come the precision of flags (``flag_precision``), the chance that a labe
 
 Only ``server`` knows of the web, and nothing here draws or trains.
 """
+
+from earmark.review.flag_precision import (
+    Agreement,
+    agreement,
+    controls,
+    precision_table,
+    without_failed_blocks,
+)
+from earmark.review.judged_chance import flag_by_judgements, read_calibration
+from earmark.review.judgement_files import (
+    NAMESPACE,
+    read_judgements,
+    read_label_studio_answers,
+    write_judgements,
+    write_label_studio_tasks,
+)
+from earmark.review.judgements import Judgement, JudgementStore
+from earmark.review.queue import (
+    Queue,
+    block_plan,
+    is_drawn_from,
+    item_id,
+    make_queue,
+    read_queue,
+    write_queue,
+)
+from earmark.review.relabel import relabel, without_cleared, write_relabelled
+
+__all__ = [
+    "NAMESPACE",
+    "Agreement",
+    "Judgement",
+    "JudgementStore",
+    "Queue",
+    "agreement",
+    "block_plan",
+    "controls",
+    "flag_by_judgements",
+    "is_drawn_from",
+    "item_id",
+    "make_queue",
+    "precision_table",
+    "read_calibration",
+    "read_judgements",
+    "read_label_studio_answers",
+    "read_queue",
+    "relabel",
+    "without_cleared",
+    "without_failed_blocks",
+    "write_judgements",
+    "write_label_studio_tasks",
+    "write_queue",
+    "write_relabelled",
+]

@@ -8,8 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
+from earmark.labels import LabelSet, Ontology
 
 _N_EXAMPLES = 3
 _N_CONFUSED = 6

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.metrics.intervals import stratified
+from earmark.metrics import stratified
 from earmark.review.judgements import combine_votes
 from earmark.review.queue import CONTROLS, Queue
 

@@ -12,15 +12,14 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
-from earmark.flags.flag import FLAG_SCHEMA, flag
-from earmark.flags.thresholds import thresholds
-from earmark.labels.label_set import LabelSet
+from earmark.flags import FLAG_SCHEMA, flag, thresholds
+from earmark.labels import LabelSet
 from earmark.review.flag_precision import tally
 from earmark.review.judgements import JudgementStore
 from earmark.review.queue import Queue, read_queue
-from earmark.scores.matrix import ScoresLike, open_scores
+from earmark.scores import ScoresLike, open_scores
 
 _POOLED_JUDGEMENTS = 5.0
 """How many judgements of all classes' curve the chance in a class's cell borrows."""

@@ -18,13 +18,11 @@ from uuid import UUID, uuid5
 import polars as pl
 from pydantic import ValidationError
 
-from earmark.datasets.own_tables.label_studio import annotations_of, read_tasks
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace, annotations_of, read_tasks
 from earmark.errors import EarmarkError, nearest
 from earmark.review.judgements import ANSWERS, JUDGEMENT_SCHEMA, Answer, Judgement
 from earmark.review.queue import Queue, item_id
-from earmark.runs.artefacts import write_json, write_table, write_text
-from earmark.runs.tables import LINE, PRESENCE, read_source
+from earmark.runs import LINE, PRESENCE, read_source, write_json, write_table, write_text
 
 _NEEDED = ("clip_id", "class_id", "answer")
 

@@ -21,7 +21,7 @@ import polars as pl
 from pydantic import AwareDatetime, Field, model_validator
 
 from earmark.errors import EarmarkError
-from earmark.runs.parameters import Params
+from earmark.runs import Params
 
 Answer = Literal["present", "not_present", "unsure", "cannot_play"]
 """``cannot_play``: the sound is missing or cannot be decoded; says nothing about the label."""

@@ -17,15 +17,23 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from earmark.audio.frame_store import FrameStore
-from earmark.datasets.readable_clips import ReadableClips, readable_clips
-from earmark.datasets.workspace import Workspace
-from earmark.runs.artefacts import break_seal, is_current, read_table, seal, write_table
-from earmark.runs.parameters import FrontEndParams, NetworkParams, digest
-from earmark.runs.progress import SILENT, Progress
-from earmark.runs.recipe import Recipe
-from earmark.scores.folder import ScoreFolder
-from earmark.training.folds import networks_behind
+from earmark.audio import FrameStore
+from earmark.datasets import ReadableClips, Workspace, readable_clips
+from earmark.runs import (
+    SILENT,
+    FrontEndParams,
+    NetworkParams,
+    Progress,
+    Recipe,
+    break_seal,
+    digest,
+    is_current,
+    read_table,
+    seal,
+    write_table,
+)
+from earmark.scores import ScoreFolder
+from earmark.training import networks_behind
 
 _N_PEAKS = 6
 """Peaks of a clip that the page tours through, the best included."""
@@ -128,8 +136,7 @@ def _run_teacher(
     """Yield clip_id, class_id and the outputs of its patches for the labels wanted."""
     import torch  # heavy: a page whose peaks are known does without it
 
-    from earmark.networks.examples import examples_of
-    from earmark.networks.saved import load_network
+    from earmark.networks import examples_of, load_network
 
     classes = dict(wanted.group_by("clip_id").agg("class_id").iter_rows())
     columns = {class_id: column for column, class_id in enumerate(clips.labels.class_ids)}

@@ -18,14 +18,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
+from earmark.labels import LabelSet, Ontology
 from earmark.review.strata import Cells, Orders, draw, mix, ranks
-from earmark.runs.artefacts import read_json, read_table, write_json, write_table
-from earmark.runs.parameters import ReviewParams, digest
-from earmark.scores.matrix import ScoreMatrix, ScoresLike, find_unscored, open_scores
+from earmark.runs import ReviewParams, digest, read_json, read_table, write_json, write_table
+from earmark.scores import ScoreMatrix, ScoresLike, find_unscored, open_scores
 
 QUEUE_SCHEMA = pl.Schema(
     {

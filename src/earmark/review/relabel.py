@@ -19,21 +19,20 @@ from importlib import metadata
 
 import polars as pl
 
-from earmark.datasets.label_versions import (
+from earmark.datasets import (
     CHANGE_SCHEMA,
     CONFLICT_SCHEMA,
     PAIR,
     RESERVED_NAMES,
     Relabelled,
     RelabelledFolder,
+    Workspace,
 )
-from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
+from earmark.labels import LabelSet
 from earmark.review.judgements import combine_votes
 from earmark.review.queue import CONTROLS, Queue, item_id
-from earmark.runs.artefacts import break_seal, seal, write_table
-from earmark.runs.parameters import digest
+from earmark.runs import break_seal, digest, seal, write_table
 
 
 def relabel(labels: LabelSet, judgements: pl.DataFrame, queue: Queue | None = None) -> Relabelled:

@@ -17,9 +17,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.flags.thresholds import thresholds
-from earmark.labels.label_set import IMPLICIT, LabelSet
-from earmark.scores.matrix import CHUNK_SCORES, ScoreMatrix
+from earmark.flags import thresholds
+from earmark.labels import IMPLICIT, LabelSet
+from earmark.scores import CHUNK_SCORES, ScoreMatrix
 
 MARGIN_SDS = 8.0
 """How many standard deviations more labels than needed a pass keeps of each cell."""

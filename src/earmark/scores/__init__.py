@@ -5,3 +5,66 @@ is what people have, in any format and on either scale; a *folder* of scores is 
 score`` writes. They are aligned with labels here, and their order statistics are found, exactly,
 in two passes over scores of any size. What scores mean for labels is the room of flags.
 """
+
+from earmark.scores.alignment import (
+    arrange,
+    check_aligned,
+    classes_of_columns,
+    clips_of_rows,
+    leave_out_unscored,
+    logits_of,
+    rows_of,
+    scored_labels,
+)
+from earmark.scores.folder import MadeBy, ScoreFolder, write_score_folder
+from earmark.scores.matrix import (
+    CHUNK_SCORES,
+    Chunk,
+    ScoreMatrix,
+    ScoresLike,
+    find_unscored,
+    open_scores,
+)
+from earmark.scores.scale import Scale, detect_scale, scale_of, write_logits
+from earmark.scores.score_files import open_score_file
+from earmark.scores.sharded import passes_by
+from earmark.scores.top_scores import (
+    Passes,
+    Summary,
+    Tail,
+    sample_scores,
+    scores_above,
+    top_scores,
+)
+
+__all__ = [
+    "CHUNK_SCORES",
+    "Chunk",
+    "MadeBy",
+    "Passes",
+    "Scale",
+    "ScoreFolder",
+    "ScoreMatrix",
+    "ScoresLike",
+    "Summary",
+    "Tail",
+    "arrange",
+    "check_aligned",
+    "classes_of_columns",
+    "clips_of_rows",
+    "detect_scale",
+    "find_unscored",
+    "leave_out_unscored",
+    "logits_of",
+    "open_score_file",
+    "open_scores",
+    "passes_by",
+    "rows_of",
+    "sample_scores",
+    "scale_of",
+    "scored_labels",
+    "scores_above",
+    "top_scores",
+    "write_logits",
+    "write_score_folder",
+]

@@ -17,10 +17,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, first_few, nearest
-from earmark.labels.label_files import LabelFile, read_clip_list, sparse_labels
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs.parameters import digest
+from earmark.labels import LabelFile, LabelSet, Ontology, read_clip_list, sparse_labels
+from earmark.runs import digest
 from earmark.scores.folder import ScoreFolder
 from earmark.scores.score_files import ScoreFile
 

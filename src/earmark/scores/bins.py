@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.runs.engine import default_workers
+from earmark.labels import LabelSet
+from earmark.runs import default_workers
 from earmark.scores.kernels import N_BINS, bins_above, compiled_kernels, valid_bits
 from earmark.scores.matrix import (
     Chunk,

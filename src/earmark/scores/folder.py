@@ -17,7 +17,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.runs.artefacts import (
+from earmark.runs import (
+    Runtime,
     break_seal,
     is_current,
     is_finished,
@@ -27,8 +28,7 @@ from earmark.runs.artefacts import (
     seal_path,
     write_aside,
 )
-from earmark.runs.artefacts import write_table as write_parquet
-from earmark.runs.parameters import Runtime
+from earmark.runs import write_table as write_parquet
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.runs.engine import default_workers
+from earmark.labels import LabelSet
+from earmark.runs import default_workers
 
 ScoresLike = NDArray[np.floating] | str | Path
 """An array, a memory map or the path of an ``.npy`` file."""

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.runs.progress import SILENT, Progress
+from earmark.labels import LabelSet
+from earmark.runs import SILENT, Progress
 from earmark.scores.matrix import ScoreMatrix
 from earmark.scores.score_files import map_scores, row_blocks, write_blocks
 

@@ -26,11 +26,19 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, check_file
-from earmark.labels.label_files import read_class_list, read_clip_list
-from earmark.runs.arrays import choose_key, map_array, names_in, open_archive
-from earmark.runs.artefacts import is_finished, read_seal
-from earmark.runs.progress import SILENT, Progress
-from earmark.runs.tables import TABLE_ERRORS, check_unique
+from earmark.labels import read_class_list, read_clip_list
+from earmark.runs import (
+    SILENT,
+    TABLE_ERRORS,
+    Progress,
+    check_unique,
+    choose_key,
+    is_finished,
+    map_array,
+    names_in,
+    open_archive,
+    read_seal,
+)
 
 BLOCK_BYTES = 64 << 20
 """Scores in memory at a time during a conversion."""

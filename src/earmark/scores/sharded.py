@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.runs.engine import Engine, Task
-from earmark.runs.progress import Meter
+from earmark.labels import LabelSet
+from earmark.runs import Engine, Meter, Task
 from earmark.scores.bins import BinCounts, Grid, Kept, count_bins, keep
 from earmark.scores.matrix import ScoreMatrix
 from earmark.scores.top_scores import IN_THIS_PROCESS, Passes

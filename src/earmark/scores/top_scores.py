@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.labels.label_set import LabelSet
+from earmark.labels import LabelSet
 from earmark.scores.bins import BinCounts, Grid, Kept, count_bins, from_top, keep
 from earmark.scores.kernels import N_BINS, first_key, unpack_rows, unpack_scores
 from earmark.scores.matrix import ScoreMatrix, ScoresLike, open_scores

@@ -14,7 +14,13 @@ Rooms that import torch or a web server are imported inside the functions, becau
 """
 
 from earmark.stages.check import CheckedLabels, check_labels, evaluate_scores
-from earmark.stages.flag import FLAG_POLICIES, Exported, Flagged, export_labels, write_flags
+from earmark.stages.flag import (
+    FLAG_POLICIES,
+    Exported,
+    Flagged,
+    export_labels,
+    write_flags,
+)
 from earmark.stages.models import ExportedModel, TaggedFile, export_model, tag_files
 from earmark.stages.opening import choose_recipe, open_scored, open_workspace
 from earmark.stages.prepare import (
@@ -41,7 +47,7 @@ from earmark.stages.review import (
 from earmark.stages.run import Outcome, run
 from earmark.stages.scan import ScanResult, scan
 from earmark.stages.study import Compared, Iterated, Swept, compare, iterate, sweep
-from earmark.stages.teach import Trained, score, score_by_onnx, train_teacher
+from earmark.stages.teach import ScoredByModel, Trained, score, score_by_onnx, train_teacher
 
 __all__ = [
     "FLAG_POLICIES",
@@ -58,6 +64,7 @@ __all__ = [
     "Iterated",
     "Outcome",
     "ScanResult",
+    "ScoredByModel",
     "Subset",
     "Swept",
     "TaggedFile",

@@ -7,14 +7,20 @@ from pathlib import Path
 
 import polars as pl
 
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace
 from earmark.errors import EarmarkError, nearest
-from earmark.labels.label_set import LabelSet
-from earmark.labels.lint import Finding, checked_table, find_problems
-from earmark.labels.ontology import Implied, Ontology, find_implied
-from earmark.metrics.evaluation import Evaluation, evaluate
-from earmark.runs.tables import read_source
-from earmark.scores.folder import ScoreFolder
+from earmark.labels import (
+    Finding,
+    Implied,
+    LabelSet,
+    Ontology,
+    checked_table,
+    find_implied,
+    find_problems,
+)
+from earmark.metrics import Evaluation, evaluate
+from earmark.runs import read_source
+from earmark.scores import ScoreFolder
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,13 @@ from typing import Any
 
 import polars as pl
 
-from earmark.datasets.label_versions import NamedLabels, read_labels
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import NamedLabels, Workspace, read_labels
 from earmark.errors import EarmarkError
-from earmark.flags.flag import flag, survey
-from earmark.flags.judged import judge_flags
-from earmark.flags.stored import made_from, stored_thresholds, write_flag_folder
-from earmark.labels.label_set import LabelSet
-from earmark.review.judged_chance import flag_by_judgements, read_calibration
-from earmark.review.relabel import without_cleared
-from earmark.runs.artefacts import is_finished, read_seal, read_table, write_table
-from earmark.runs.engine import Engine
-from earmark.scores.alignment import scored_labels
-from earmark.scores.folder import ScoreFolder
+from earmark.flags import flag, judge_flags, made_from, stored_thresholds, survey, write_flag_folder
+from earmark.labels import LabelSet
+from earmark.review import flag_by_judgements, read_calibration, without_cleared
+from earmark.runs import Engine, is_finished, read_seal, read_table, write_table
+from earmark.scores import ScoreFolder, scored_labels
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
 
 FLAG_POLICIES = ("percentile", "precision")

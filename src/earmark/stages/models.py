@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from earmark.networks.tagging import Tags
+    from earmark.networks import Tags
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,9 @@ def tag_files(
     ``model`` is the folder of a trained network, ``student`` one of a stack by name or number.
     Pictures of files of one name from several folders are numbered.
     """
-    from earmark.audio.decode import UnreadableAudio
-    from earmark.networks.model_card import read_card
-    from earmark.networks.tagging import Tagger
-    from earmark.report.figures import write_png
-    from earmark.report.timeline import timeline_figure
+    from earmark.audio import UnreadableAudio
+    from earmark.networks import Tagger, read_card
+    from earmark.report import timeline_figure, write_png
 
     model = Path(model)
     tagger = Tagger.open(model, None if student is None else read_card(model).place_of(student))
@@ -79,10 +77,7 @@ def export_model(
 
     With its front end the graph takes waveforms, without it log-mel patches.
     """
-    from earmark.networks.model_card import read_card
-    from earmark.networks.onnx_export import write_onnx
-    from earmark.networks.saved import load_network
-    from earmark.networks.stacks import student_of
+    from earmark.networks import load_network, read_card, student_of, write_onnx
 
     folder = Path(model)
     card, network = read_card(folder), load_network(folder)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from earmark.datasets.workspace import Workspace
-from earmark.runs.recipe import Recipe, find_recipe, keep_recipe, kept_recipe
-from earmark.scores.folder import ScoreFolder
+from earmark.datasets import Workspace
+from earmark.runs import Recipe, find_recipe, keep_recipe, kept_recipe
+from earmark.scores import ScoreFolder
 
 WorkLike = str | Path | Workspace
 """A workspace, or its folder."""

@@ -8,16 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from earmark.audio.frame_store import FrameStore
-from earmark.datasets.derived import hidden_workspace, subset_workspace
-from earmark.datasets.extraction import extract_frames
-from earmark.datasets.synthetic.hiding import n_missing
-from earmark.datasets.synthetic.scenes import write_scenes
-from earmark.datasets.workspace import Workspace
-from earmark.labels.splits import Deviation
-from earmark.runs.engine import HERE, Engine
-from earmark.runs.parameters import HidingParams
-from earmark.runs.progress import Progress, shown
+from earmark.audio import FrameStore
+from earmark.datasets import (
+    Workspace,
+    extract_frames,
+    hidden_workspace,
+    n_missing,
+    subset_workspace,
+    write_scenes,
+)
+from earmark.labels import Deviation
+from earmark.runs import HERE, Engine, HidingParams, Progress, shown
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
 
 

@@ -14,21 +14,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from earmark.audio.decode import read_clip
-from earmark.audio.frame_store import FrameStore
+from earmark.audio import FrameStore, read_clip
 from earmark.errors import EarmarkError
-from earmark.flags.stored import stored_flags, stored_thresholds
-from earmark.labels.label_set import LabelSet
-from earmark.report.contents import HeardFlag, ReportContents
-from earmark.report.page import write_report
-from earmark.report.results import class_summary
-from earmark.runs.artefacts import read_table
-from earmark.scores.alignment import scored_labels
+from earmark.flags import stored_flags, stored_thresholds
+from earmark.labels import LabelSet
+from earmark.report import HeardFlag, ReportContents, class_summary, write_report
+from earmark.runs import read_table
+from earmark.scores import scored_labels
 from earmark.stages.flag import judged_flags
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
 
 if TYPE_CHECKING:
-    from earmark.experiments.sweep import SweepResults
+    from earmark.experiments import SweepResults
 
 N_HEARD_CLASSES = 4
 """Classes whose flags can be heard where the recipe names none."""
@@ -44,8 +41,8 @@ def make_report(work: WorkLike, recipe: RecipeLike = None) -> Path:
 
 
 def _contents(scored: Scored) -> ReportContents:
-    from earmark.experiments.sweep import is_swept, read_sweep
-    from earmark.training.history import read_histories
+    from earmark.experiments import is_swept, read_sweep
+    from earmark.training import read_histories
 
     workspace, recipe, scores = scored.workspace, scored.recipe, scored.scores
     sweep = read_sweep(workspace) if is_swept(workspace) else None
@@ -134,7 +131,7 @@ def _heard_flag(
 
 
 def _provenance(scored: Scored, sweep: SweepResults | None) -> dict[str, str]:
-    from earmark.datasets.readable_clips import readable_clips
+    from earmark.datasets import readable_clips
 
     workspace, recipe, scores = scored.workspace, scored.recipe, scored.scores
     store = FrameStore.open(workspace.frames_folder)

@@ -11,37 +11,31 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from earmark.datasets.label_versions import Relabelled
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Relabelled, Workspace
 from earmark.errors import EarmarkError
-from earmark.review.flag_precision import (
+from earmark.review import (
     Agreement,
-    agreement,
-    controls,
-    precision_table,
-    without_failed_blocks,
-)
-from earmark.review.judgement_files import (
-    read_judgements,
-    read_label_studio_answers,
-    write_judgements,
-    write_label_studio_tasks,
-)
-from earmark.review.judgements import JudgementStore
-from earmark.review.queue import (
+    JudgementStore,
     Queue,
+    agreement,
     block_plan,
+    controls,
     is_drawn_from,
     make_queue,
+    precision_table,
+    read_judgements,
+    read_label_studio_answers,
     read_queue,
+    relabel,
+    without_failed_blocks,
+    write_judgements,
+    write_label_studio_tasks,
     write_queue,
+    write_relabelled,
 )
-from earmark.review.relabel import relabel, write_relabelled
 from earmark.review.server import check_server
-from earmark.runs.artefacts import write_table
-from earmark.runs.parameters import ReviewParams, digest
-from earmark.runs.progress import Progress, shown
-from earmark.scores.alignment import scored_labels
+from earmark.runs import Progress, ReviewParams, digest, shown, write_table
+from earmark.scores import scored_labels
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_scored, open_workspace
 
 if TYPE_CHECKING:
@@ -209,7 +203,7 @@ def _drawn(workspace: Workspace, recipe: RecipeLike, params: ReviewParams) -> Qu
     scored = open_scored(workspace, recipe)
     scores = scored.scores
     if params.held_out:
-        from earmark.training.teacher import score_held_out  # torch, for this alone
+        from earmark.training import score_held_out  # torch, for this alone
 
         scores = score_held_out(workspace, scores, scored.recipe.cross_fit)
     labels = scored_labels(scores, workspace.labels)

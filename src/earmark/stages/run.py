@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace
 from earmark.errors import check_libraries
-from earmark.runs.engine import HERE, Engine
-from earmark.runs.progress import Progress, shown
-from earmark.runs.recipe import Recipe
+from earmark.runs import HERE, Engine, Progress, Recipe, shown
 from earmark.stages.flag import judged_flags, write_flags
 from earmark.stages.opening import choose_recipe
 from earmark.stages.prepare import make_dataset, make_features
@@ -25,7 +23,7 @@ from earmark.stages.study import sweep
 from earmark.stages.teach import score
 
 if TYPE_CHECKING:
-    from earmark.experiments.sweep import SweepResults
+    from earmark.experiments import SweepResults
 
 
 @dataclass(frozen=True)

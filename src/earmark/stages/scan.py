@@ -23,13 +23,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.flags.findings import Findings, find, spread_rows
-from earmark.flags.policies import check_policy
-from earmark.labels.label_set import LabelSet
-from earmark.report.scan_page import missing_told, scan_html
-from earmark.runs.artefacts import read_seal, seal, seal_path, write_table, write_text
-from earmark.runs.engine import Engine
-from earmark.runs.progress import Progress, shown
+from earmark.flags import Findings, check_policy, find, spread_rows
+from earmark.labels import LabelSet
+from earmark.report import missing_told, scan_html
+from earmark.runs import (
+    Engine,
+    Progress,
+    read_seal,
+    seal,
+    seal_path,
+    shown,
+    write_table,
+    write_text,
+)
 from earmark.stages.scan_inputs import InputFiles, Inputs, given_inputs, read_inputs
 
 FORMAT = "earmark scan 1"

@@ -18,24 +18,29 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, check_file, first_few
-from earmark.labels.audioset_format import VIDEO_ID, read_ontology, read_segments
-from earmark.labels.label_files import (
+from earmark.labels import (
+    VIDEO_ID,
     LabelFile,
+    LabelSet,
+    Ontology,
     read_class_list,
     read_label_file,
+    read_ontology,
+    read_segments,
 )
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs.progress import SILENT, Progress
-from earmark.scores.alignment import (
+from earmark.runs import SILENT, Progress
+from earmark.scores import (
+    Scale,
+    ScoreMatrix,
     arrange,
     classes_of_columns,
     clips_of_rows,
+    detect_scale,
     leave_out_unscored,
+    open_score_file,
+    open_scores,
+    write_logits,
 )
-from earmark.scores.matrix import ScoreMatrix, open_scores
-from earmark.scores.scale import Scale, detect_scale, write_logits
-from earmark.scores.score_files import open_score_file
 
 _SEGMENT = re.compile(rf'\s*(#|"?{VIDEO_ID}"?\s*,\s*"?[0-9.]+"?\s*,)')
 

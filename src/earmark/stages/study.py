@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from earmark.errors import EarmarkError
-from earmark.runs.engine import HERE, Engine
-from earmark.runs.parameters import CompareParams
-from earmark.runs.progress import Progress, shown
+from earmark.runs import HERE, CompareParams, Engine, Progress, shown
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
 from earmark.stages.teach import check_frames
 
 if TYPE_CHECKING:
-    from earmark.experiments.compare import Comparison
-    from earmark.experiments.sweep import SweepResults
+    from earmark.experiments import Comparison, SweepResults
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ def sweep(
 
     ``labels`` names a corrected label set to train on as well, alone and ignoring.
     """
-    from earmark.experiments.sweep import run_sweep
+    from earmark.experiments import run_sweep
 
     scored = _open(work, recipe)
     chosen = scored.recipe
@@ -94,7 +91,7 @@ def compare(
 
     What is None is as the recipe has it.
     """
-    from earmark.experiments.compare import run_compare
+    from earmark.experiments import run_compare
 
     scored = _open(work, recipe)
     params = _params(
@@ -128,7 +125,7 @@ def iterate(
     progress: Progress | None = None,
 ) -> Iterated:
     """Let students become teachers for some rounds, and measure every round."""
-    from earmark.experiments.rounds import run_rounds
+    from earmark.experiments import run_rounds
 
     scored = _open(work, recipe)
     with shown(progress) as display:

@@ -10,20 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from earmark.datasets.workspace import Workspace
-from earmark.runs.engine import HERE, Engine
-from earmark.runs.progress import SILENT, Progress, shown
-from earmark.runs.ray import RayEngine
-from earmark.runs.recipe import Recipe
-from earmark.scores.folder import ScoreFolder
+from earmark.datasets import Workspace
+from earmark.runs import HERE, SILENT, Engine, Progress, RayEngine, Recipe, shown
+from earmark.scores import ScoreFolder
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
 
 if TYPE_CHECKING:
-    from earmark.audio.frame_store import FrameStore
-    from earmark.networks.onnx_model import InputKind
-    from earmark.scores.scale import Scale
-    from earmark.training.onnx_teacher import TeacherScores
-    from earmark.training.supervision import TrainingSet
+    from earmark.audio import FrameStore
+    from earmark.networks import InputKind
+    from earmark.scores import Scale
+    from earmark.training import TeacherScores, TrainingSet
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,7 @@ def train_teacher(
     Under ``torchrun`` every process calls this, and they train together; on a cluster
     ``n_processes`` do.
     """
-    from earmark.networks.measured_card import write_measured_card
+    from earmark.networks import write_measured_card
     from earmark.training import replicas
 
     workspace = open_workspace(work)
@@ -84,7 +80,7 @@ def score(
     progress: Progress | None = None,
 ) -> ScoreFolder:
     """Score the train split with the recipe's teacher, out of fold unless ``in_sample``."""
-    from earmark.training.teacher import cross_fit
+    from earmark.training import cross_fit
 
     workspace = open_workspace(work)
     chosen = choose_recipe(workspace, recipe)
@@ -115,8 +111,8 @@ def score_by_onnx(
     ``class_map`` is a table of output (or index) and class_id. Classes without an output are
     unscored and never flagged. ``out_of_fold`` says that the model never saw these clips.
     """
-    from earmark.networks.onnx_model import ForeignModel
-    from earmark.training.onnx_teacher import score_by_teacher
+    from earmark.networks import ForeignModel
+    from earmark.training import score_by_teacher
 
     workspace = open_workspace(work)
     chosen = choose_recipe(workspace, recipe)
@@ -138,18 +134,17 @@ def score_by_onnx(
 
 def check_frames(workspace: Workspace, recipe: Recipe) -> None:
     """Refuse a workspace whose frames were made with another front end than the recipe's."""
-    from earmark.audio.frame_store import FrameStore
-    from earmark.networks.examples import check_front_end
+    from earmark.audio import FrameStore
+    from earmark.networks import check_front_end
 
     check_front_end(FrameStore.open(workspace.frames_folder), recipe.front_end)
 
 
 def _teaching(workspace: Workspace, recipe: Recipe) -> tuple[TrainingSet, FrameStore]:
     """Return the whole train split as the teacher is told it, and the frames."""
-    from earmark.audio.frame_store import FrameStore
-    from earmark.datasets.readable_clips import readable_clips
-    from earmark.training.supervision import AsLabelled, TrainingSet
-    from earmark.training.teacher import tune_set
+    from earmark.audio import FrameStore
+    from earmark.datasets import readable_clips
+    from earmark.training import AsLabelled, TrainingSet, tune_set
 
     check_frames(workspace, recipe)
     store = FrameStore.open(workspace.frames_folder)
@@ -167,9 +162,8 @@ def _train_on_cluster(
     folder: Path,
     progress: Progress | None,
 ) -> None:
-    from earmark.runs.ray_training import train_together
-    from earmark.training.loop import train
-    from earmark.training.teacher import training_task
+    from earmark.runs import train_together
+    from earmark.training import train, training_task
 
     task = training_task(recipe.teacher.name, train, recipe.teacher, data, store, folder=folder)
     with shown(progress) as display:
@@ -180,9 +174,8 @@ def _train_here(
     recipe: Recipe, data: TrainingSet, store: FrameStore, folder: Path, progress: Progress | None
 ) -> bool:
     """Train in this process, or as one of several; tell whether it is the first of them."""
-    from earmark.networks.examples import examples_of
-    from earmark.training import replicas
-    from earmark.training.loop import n_examples_in_all, train
+    from earmark.networks import examples_of
+    from earmark.training import n_examples_in_all, replicas, train
 
     teacher = recipe.teacher
     is_first = replicas.is_first()

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.runs.parameters import TrainParams
+from earmark.runs import TrainParams
 
 _WARM_UP_SHARE = 0.05
 """Share of all steps over which the cosine schedule's learning rate rises."""

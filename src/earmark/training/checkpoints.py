@@ -22,9 +22,8 @@ import torch
 from torch import Tensor
 
 from earmark.errors import EarmarkError, EarmarkWarning
-from earmark.networks.device import own_device
-from earmark.networks.stacks import AnyNetwork
-from earmark.runs.artefacts import write_aside
+from earmark.networks import AnyNetwork, own_device
+from earmark.runs import write_aside
 from earmark.training import replicas
 
 _SAVED_AS_THEY_ARE = (

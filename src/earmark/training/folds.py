@@ -11,13 +11,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.audio.frame_store import FrameStore
-from earmark.datasets.readable_clips import ReadableClips
-from earmark.datasets.workspace import Workspace
-from earmark.labels.splits import folds
-from earmark.runs.artefacts import is_finished
-from earmark.runs.parameters import CrossFitParams, NetworkParams, digest
-from earmark.scores.folder import ScoreFolder
+from earmark.audio import FrameStore
+from earmark.datasets import ReadableClips, Workspace
+from earmark.labels import folds
+from earmark.runs import CrossFitParams, NetworkParams, digest, is_finished
+from earmark.scores import ScoreFolder
 
 
 def fold_of_clips(

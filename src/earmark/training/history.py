@@ -14,7 +14,7 @@ from typing import Protocol
 
 import polars as pl
 
-from earmark.runs.artefacts import read_table, write_table
+from earmark.runs import read_table, write_table
 
 Rows = Sequence[Mapping[str, float]]
 """A history: a row for each epoch, or for each epoch and student."""

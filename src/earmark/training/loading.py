@@ -19,8 +19,8 @@ from torch import Tensor
 
 from earmark.errors import EarmarkError
 from earmark.losses import Targets
-from earmark.networks.examples import ClipExamples, Examples
-from earmark.runs.parameters import SpecAugmentParams, TrainParams
+from earmark.networks import ClipExamples, Examples
+from earmark.runs import SpecAugmentParams, TrainParams
 from earmark.training import replicas
 from earmark.training.batches import Batch
 from earmark.training.supervision import Supervision

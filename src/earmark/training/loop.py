@@ -27,17 +27,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earmark.audio.frame_store import FrameStore
+from earmark.audio import FrameStore
 from earmark.errors import EarmarkError, Stopped
 from earmark.losses import Moment, by_student, norms
-from earmark.networks.architectures import Probe
-from earmark.networks.device import NumberTypes, own_device
-from earmark.networks.examples import examples_of
-from earmark.networks.saved import load_network, write_network
-from earmark.networks.stacks import AnyNetwork, build, parts_of, state_of_student, trainable
-from earmark.runs.artefacts import is_current
-from earmark.runs.parameters import NetworkParams, TrainParams
-from earmark.runs.progress import Meter
+from earmark.networks import (
+    AnyNetwork,
+    NumberTypes,
+    Probe,
+    build,
+    examples_of,
+    load_network,
+    own_device,
+    parts_of,
+    state_of_student,
+    trainable,
+    write_network,
+)
+from earmark.runs import Meter, NetworkParams, TrainParams, is_current
 from earmark.training import replicas
 from earmark.training.batches import Plan
 from earmark.training.checkpoints import Run, heeding_sigterm, resume, write_checkpoint

@@ -16,22 +16,31 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.audio.decode import read_clip
-from earmark.audio.frame_store import FrameStore
-from earmark.datasets.readable_clips import ReadableClips, readable_clips
-from earmark.datasets.workspace import Workspace
+from earmark.audio import FrameStore, read_clip
+from earmark.datasets import ReadableClips, Workspace, readable_clips
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.networks.clip_scores import sum_outputs
-from earmark.networks.onnx_export import open_session
-from earmark.networks.onnx_model import ClassMap, ForeignModel, map_by_names, read_class_map
-from earmark.runs.artefacts import is_current, write_aside
-from earmark.runs.engine import HERE, Engine, Task
-from earmark.runs.parameters import digest
-from earmark.runs.progress import SILENT, AsOneJob, Meter, Progress
-from earmark.scores.folder import ScoreFolder, write_score_folder
-from earmark.scores.scale import Scale, scale_of, write_logits
+from earmark.labels import LabelSet, Ontology
+from earmark.networks import (
+    ClassMap,
+    ForeignModel,
+    map_by_names,
+    open_session,
+    read_class_map,
+    sum_outputs,
+)
+from earmark.runs import (
+    HERE,
+    SILENT,
+    AsOneJob,
+    Engine,
+    Meter,
+    Progress,
+    Task,
+    digest,
+    is_current,
+    write_aside,
+)
+from earmark.scores import Scale, ScoreFolder, scale_of, write_logits, write_score_folder
 
 _TRIED_CLIPS = 8
 """Clips whose outputs tell probabilities from logits."""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 
-from earmark.networks.device import own_device
+from earmark.networks import own_device
 
 _STARTED_TOGETHER = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 """What torchrun and its like tell the processes that they start."""

@@ -12,11 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earmark.labels.label_set import LabelSet
+from earmark.labels import LabelSet
 from earmark.losses import Moment, Targets, bce_entries
-from earmark.networks.stacks import AnyNetwork
-from earmark.runs.artefacts import read_seal
-from earmark.runs.parameters import NetworkParams, digest
+from earmark.networks import AnyNetwork
+from earmark.runs import NetworkParams, digest, read_seal
 
 EVERYBODY = slice(0, None)
 """All students of a stack."""

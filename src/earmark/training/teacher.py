@@ -17,22 +17,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.audio.frame_store import FrameStore
-from earmark.datasets.readable_clips import readable_clips
-from earmark.datasets.workspace import Workspace
+from earmark.audio import FrameStore
+from earmark.datasets import Workspace, readable_clips
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
+from earmark.labels import LabelSet
 from earmark.metrics import lwlrap
-from earmark.networks.clip_scores import check_runtime, score_clips
-from earmark.networks.examples import examples_of
-from earmark.networks.model_card import read_params, write_card
-from earmark.networks.saved import load_network
-from earmark.networks.stacks import AnyNetwork
-from earmark.runs.artefacts import is_current
-from earmark.runs.engine import HERE, Engine, Task
-from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, Runtime, digest
-from earmark.runs.progress import SILENT, Meter, Progress
-from earmark.scores.folder import ScoreFolder, write_score_folder
+from earmark.networks import (
+    AnyNetwork,
+    check_runtime,
+    examples_of,
+    load_network,
+    read_params,
+    score_clips,
+    write_card,
+)
+from earmark.runs import (
+    HERE,
+    SILENT,
+    CrossFitParams,
+    Engine,
+    Meter,
+    ModelParams,
+    NetworkParams,
+    Progress,
+    Runtime,
+    Task,
+    digest,
+    is_current,
+)
+from earmark.scores import ScoreFolder, write_score_folder
 from earmark.training.folds import (
     fold_folders,
     fold_of_clips,

@@ -22,13 +22,10 @@ from scipy.special import expit
 from torch import Tensor
 
 from earmark.errors import EarmarkError
-from earmark.flags.flag import flag
-from earmark.flags.stored import stored_thresholds
-from earmark.flags.thresholds import Thresholds, thresholds
-from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
-from earmark.labels.ontology import Ontology
+from earmark.flags import Thresholds, flag, stored_thresholds, thresholds
+from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, Ontology
 from earmark.losses import Moment, Targets, kept, suspect_scores
-from earmark.runs.parameters import digest
+from earmark.runs import digest
 from earmark.training.rivals import Loss, PermanentCorrection, make_loss
 from earmark.training.supervision import EVERYBODY
 

@@ -32,12 +32,16 @@ from earmark.datasets.audioset.lists import (
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.workspace import write_dataset
 from earmark.errors import EarmarkError, nearest
-from earmark.labels.audioset_format import NUMBER, VIDEO_ID, read_classes, read_ontology
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.labels.splits import TUNE_SHARE
-from earmark.runs.progress import SILENT, Progress
-from earmark.runs.tables import LINE, SourceTable, read_source
+from earmark.labels import (
+    NUMBER,
+    TUNE_SHARE,
+    VIDEO_ID,
+    LabelSet,
+    Ontology,
+    read_classes,
+    read_ontology,
+)
+from earmark.runs import LINE, SILENT, Progress, SourceTable, read_source
 
 _RATING_COLUMNS = {
     "clip_id": ("clip_id", "video_id", "segment_id", "ytid", "youtube_id", "id"),

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.audio.frame_store import write_store
+from earmark.audio import write_store
 from earmark.datasets.audio_files import TAR_SUFFIXES, DamagedArchive, read_tar, walk_files
 from earmark.datasets.audioset.embedding import Embedding, parse_embedding
 from earmark.datasets.audioset.lists import (
@@ -32,10 +32,8 @@ from earmark.datasets.importer import ImportSummary
 from earmark.datasets.quarantine import QUARANTINE_SCHEMA, write_quarantine
 from earmark.datasets.workspace import Split, Workspace, write_dataset
 from earmark.errors import EarmarkError
-from earmark.labels.audioset_format import read_classes, read_ontology
-from earmark.labels.label_set import LabelSet
-from earmark.labels.splits import TUNE_SHARE
-from earmark.runs.progress import SILENT, Meter, Progress
+from earmark.labels import TUNE_SHARE, LabelSet, read_classes, read_ontology
+from earmark.runs import SILENT, Meter, Progress
 
 _RECORDS_AT_ONCE = 2_048
 """Records whose checksums are computed together: many at once is what makes numpy fast."""

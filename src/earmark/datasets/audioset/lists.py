@@ -15,10 +15,7 @@ import polars as pl
 from earmark.datasets.audio_files import walk_files
 from earmark.datasets.workspace import CLIP_SCHEMA, Split
 from earmark.errors import EarmarkError
-from earmark.labels.audioset_format import CLASSES_FILE, ONTOLOGY_FILE, read_segments
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.labels.splits import assign
+from earmark.labels import CLASSES_FILE, ONTOLOGY_FILE, LabelSet, Ontology, assign, read_segments
 
 SEGMENT_FILES: dict[str, Split] = {
     "eval_segments.csv": "eval",

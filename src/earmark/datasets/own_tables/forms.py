@@ -15,7 +15,7 @@ from typing import Literal
 import polars as pl
 
 from earmark.errors import EarmarkError, nearest
-from earmark.runs.tables import LINE, PRESENCE, SourceTable
+from earmark.runs import LINE, PRESENCE, SourceTable
 
 _COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "clip_id": (

@@ -22,8 +22,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import polars as pl
 
 from earmark.errors import EarmarkError
-from earmark.runs.artefacts import read_json
-from earmark.runs.tables import AUDIO_SUFFIXES, LINE, PRESENCE
+from earmark.runs import AUDIO_SUFFIXES, LINE, PRESENCE, read_json
 
 _UPLOAD_PREFIX = re.compile(r"^[0-9a-f]{8}-")
 """Label Studio puts eight digits before the name of an uploaded file."""

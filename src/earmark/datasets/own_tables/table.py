@@ -32,12 +32,17 @@ from earmark.datasets.own_tables.forms import (
 from earmark.datasets.own_tables.label_studio import read_label_studio
 from earmark.datasets.workspace import CLIP_SCHEMA, SPLITS, write_dataset
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.labels.splits import complete_splits
-from earmark.runs.progress import SILENT, Progress
-from earmark.runs.remote_files import is_url, place_of
-from earmark.runs.tables import AUDIO_SUFFIXES, LINE, SourceTable, read_source
+from earmark.labels import LabelSet, Ontology, complete_splits
+from earmark.runs import (
+    AUDIO_SUFFIXES,
+    LINE,
+    SILENT,
+    Progress,
+    SourceTable,
+    is_url,
+    place_of,
+    read_source,
+)
 
 _SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),

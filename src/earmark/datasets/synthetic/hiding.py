@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import IMPLICIT, PRESENT, LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs.parameters import HidingParams
+from earmark.labels import IMPLICIT, PRESENT, LabelSet, Ontology
+from earmark.runs import HidingParams
 
 _CHUNK_CLIPS = 4096
 

@@ -23,12 +23,20 @@ from earmark.datasets.synthetic.hiding import hide
 from earmark.datasets.synthetic.waveforms import noise
 from earmark.datasets.workspace import AUDIO_FOLDER, CLIP_SCHEMA, Workspace, write_dataset
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import NOT_PRESENT, PRESENT, LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs.artefacts import read_json, write_aside, write_json
-from earmark.runs.engine import HERE, Engine, Task
-from earmark.runs.parameters import HidingParams, SceneParams
-from earmark.runs.progress import SILENT, Meter, Progress
+from earmark.labels import NOT_PRESENT, PRESENT, LabelSet, Ontology
+from earmark.runs import (
+    HERE,
+    SILENT,
+    Engine,
+    HidingParams,
+    Meter,
+    Progress,
+    SceneParams,
+    Task,
+    read_json,
+    write_aside,
+    write_json,
+)
 
 SAMPLE_RATE_HZ = 16_000
 LOUDEST_PEAK = 0.95

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
-import scipy.fft
-import scipy.signal
+import scipy
 from numpy.typing import ArrayLike, NDArray
 
 Rng: TypeAlias = np.random.Generator

@@ -18,8 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from earmark.audio.decode import UnreadableAudio
-from earmark.audio.playback import BadRange, byte_range
+from earmark.audio import BadRange, UnreadableAudio, byte_range
 from earmark.errors import EarmarkError
 from earmark.review.server.desk import Conflict, Desk, Posted, Unknown
 from earmark.review.server.guard import Guard, Place

@@ -16,23 +16,19 @@ import polars as pl
 from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.types import UUID4
 
-from earmark.audio.frame_store import FrameStore
-from earmark.datasets.workspace import Workspace
+from earmark.audio import FrameStore
+from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
-from earmark.flags.counts import count_missing
+from earmark.flags import count_missing
 from earmark.review.class_card import Cards
 from earmark.review.flag_precision import controls, curve, precision_table
 from earmark.review.judgements import ANSWERS, Answer, Judgement, JudgementStore
 from earmark.review.peaks import Peaks, find_peaks
 from earmark.review.queue import Queue, block_plan, blocks_of
 from earmark.review.server.media import Media
-from earmark.runs.artefacts import is_finished, read_seal
-from earmark.runs.parameters import Params, digest
-from earmark.runs.progress import SILENT, Progress
-from earmark.runs.recipe import Recipe
-from earmark.scores.alignment import scored_labels
-from earmark.scores.folder import ScoreFolder
-from earmark.training.folds import scores_of
+from earmark.runs import SILENT, Params, Progress, Recipe, digest, is_finished, read_seal
+from earmark.scores import ScoreFolder, scored_labels
+from earmark.training import scores_of
 
 _NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "interval_high"))
 

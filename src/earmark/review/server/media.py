@@ -10,12 +10,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.audio.decode import UnreadableAudio, read_clip
-from earmark.audio.frame_store import FrameStore
-from earmark.audio.pictures import picture_png, seen_frames
-from earmark.audio.playback import PLAYED_HZ, wav_bytes
-from earmark.datasets.workspace import Workspace
-from earmark.runs.parameters import FrontEndParams
+from earmark.audio import (
+    PLAYED_HZ,
+    FrameStore,
+    UnreadableAudio,
+    picture_png,
+    read_clip,
+    seen_frames,
+    wav_bytes,
+)
+from earmark.datasets import Workspace
+from earmark.runs import FrontEndParams
 
 _N_KEPT = 48
 """Sounds and pictures in memory: those on the page, and those just left."""

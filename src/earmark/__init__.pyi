@@ -1,0 +1,18 @@
+from . import losses as losses
+from . import metrics as metrics
+from . import stages as stages
+from .datasets import Workspace as Workspace
+from .errors import EarmarkError as EarmarkError
+from .errors import EarmarkWarning as EarmarkWarning
+from .flags import Thresholds as Thresholds
+from .flags import count_missing as count_missing
+from .flags import flag as flag
+from .flags import thresholds as thresholds
+from .labels import LabelSet as LabelSet
+from .losses import ignored as ignored
+from .metrics import evaluate as evaluate
+from .runs import PAPER_DISCARD_PERCENTS as PAPER_DISCARD_PERCENTS
+from .stages import run as run
+from .stages import scan as scan
+
+__version__: str

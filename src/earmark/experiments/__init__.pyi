@@ -1,0 +1,17 @@
+from .compare import Comparison as Comparison
+from .compare import run_compare as run_compare
+from .marks import Basis as Basis
+from .marks import mark_students as mark_students
+from .operating_point import best_point as best_point
+from .rounds import run_rounds as run_rounds
+from .strategies import BASELINE as BASELINE
+from .strategies import parse_strategy as parse_strategy
+from .students import Student as Student
+from .students import combine as combine
+from .students import student_scores as student_scores
+from .students import students_of_sweep as students_of_sweep
+from .students import train_students as train_students
+from .sweep import SweepResults as SweepResults
+from .sweep import is_swept as is_swept
+from .sweep import read_sweep as read_sweep
+from .sweep import run_sweep as run_sweep
