@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from earmark.datasets.fsd50k import agreement, import_fsd50k
+from earmark.datasets.fsd50k import agreed_answer, import_fsd50k
 from earmark.errors import EarmarkError
 
 GUITAR, MUSIC, BARK, CRUSH = "/m/02sgy", "/m/04rlf", "/m/05tny_", "/m/07plct2"
@@ -113,7 +113,7 @@ def test_ground_truth_votes_and_the_exhaustive_eval_set(tmp_path: Path) -> None:
     ],
 )
 def test_agreement(votes: list[float], expected: bool | None) -> None:
-    assert agreement(votes) is expected
+    assert agreed_answer(votes) is expected
 
 
 def test_the_ontology_gives_parents_where_it_is_there(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def _read_votes(
     for clip_id, votes_of in ratings.items():
         for class_id, votes in _checked_votes(path, clip_id, votes_of).items():
             if clip_id in known and class_id in ontology.index:
-                rows.append((clip_id, class_id, agreement(votes)))
+                rows.append((clip_id, class_id, agreed_answer(votes)))
             else:
                 n_left_out += 1
     notes = [f"{len(rows):,} labels with votes read"]
@@ -118,11 +118,11 @@ def _read_votes(
     return pl.DataFrame(rows, ROW_SCHEMA, orient="row"), notes
 
 
-def agreement(votes: list[float]) -> bool | None:
+def agreed_answer(votes: list[float]) -> bool | None:
     """Return whether raters agree that a class is present, agree that it is not, or neither (None).
 
-    >>> agreement([1.0, 0.5, 0]), agreement([-1, -1]), agreement([1.0, 1.0, -1]), agreement([1.0])
-    (True, False, None, None)
+    >>> [agreed_answer(votes) for votes in ([1.0, 0.5, 0], [-1, -1], [1.0, 1.0, -1], [1.0])]
+    [True, False, None, None]
     """
     n_for = sum(vote in (PP, PNP) for vote in votes)
     n_against = sum(vote == NP for vote in votes)

@@ -70,7 +70,7 @@ def find(
     explicit = _explicit_of(labels, filled, found.explicit)
     wrong = suspicious_positives(labels, explicit, n_per_class=n_wrong_per_class)
     is_constant = _constant_classes(scores)
-    table = class_table(filled, ontology, found, is_constant)
+    table = _class_table(filled, ontology, found, is_constant)
     warnings = [
         *doubts,
         in_sample_warning(filled, _counts(found).histograms),
@@ -109,7 +109,7 @@ def _explicit_of(
     return explicit[np.searchsorted(all_, mine)]
 
 
-def class_table(
+def _class_table(
     labels: LabelSet, ontology: Ontology, found: Survey, is_constant: NDArray[np.bool_]
 ) -> pl.DataFrame:
     """Return one row per class: labels, flags, estimated missing labels, AUC.
