@@ -8,22 +8,9 @@ from hypothesis import strategies as st
 from scipy.stats import beta, chi2
 
 from earmark.flags.counts import count_missing
-from earmark.flags.histograms import score_histograms
-from earmark.flags.in_sample import tilts_of_missing
 from earmark.labels.label_set import LabelSet
 from earmark.scores.top_scores import top_scores
-
-
-def hidden(
-    prior: float, d_prime: float, missing: float, n_clips: int = 40_000, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """One class: states, scores, and the number of labels that are missing at random."""
-    rng = np.random.default_rng(seed)
-    truth = rng.random(n_clips) < prior
-    scores = 1.8 * (rng.normal(size=n_clips) + d_prime * truth) + np.log(prior)
-    is_missing = truth & (rng.random(n_clips) < missing)
-    states = (truth & ~is_missing).astype(np.int8)
-    return states, scores.astype(np.float32), int(is_missing.sum())
+from suspects import hidden
 
 
 def only_row(states: np.ndarray, scores: np.ndarray) -> dict[str, object]:
@@ -179,45 +166,6 @@ def test_summary_of_an_earlier_pass_can_be_used() -> None:
     summary = top_scores(labels, scores[:, None], np.array([[600]]))
     found = count_missing(labels, scores[:, None], summary=summary)
     assert found.table["n_missing"][0] == pytest.approx(n_missing, rel=0.25)
-
-
-class TestChance:
-    def test_rises_and_adds_up_to_the_count(self) -> None:
-        states, scores, n_missing = hidden(0.05, 3.5, 0.5)
-        found = count_missing(LabelSet.from_dense(states[:, None]), scores[:, None])
-        implicit = np.sort(scores[states == 0])
-        chances = found.chances.at(np.zeros(len(implicit), int), implicit)
-        assert (np.diff(chances) >= 0).all()
-        assert 0 <= chances.min() <= chances.max() <= 1
-        assert chances.sum() == pytest.approx(n_missing, rel=0.15)
-
-    def test_score_at_inverts_chance(self) -> None:
-        states, scores, _ = hidden(0.05, 3.5, 0.5)
-        found = count_missing(LabelSet.from_dense(states[:, None]), scores[:, None])
-        for chance in (0.1, 0.5, 0.9):
-            reached = found.chances.at(np.array([0]), found.chances.score_at(chance))
-            assert reached[0] == pytest.approx(chance)
-        assert found.chances.score_at(1.5).tolist() == [np.inf]
-
-
-class TestTilts:
-    @pytest.mark.parametrize(("pushed_down", "expected"), [(0.0, 0.0), (1.5, 1.5)])
-    def test_tell_whether_the_teacher_saw_the_labels(
-        self, pushed_down: float, expected: float
-    ) -> None:
-        rng = np.random.default_rng(0)
-        truth = rng.random((30_000, 5)) < 0.05
-        is_missing = truth & (rng.random(truth.shape) < 0.4)
-        scores = rng.normal(size=truth.shape) + 5.0 * truth - pushed_down * is_missing
-        labels = LabelSet.from_dense((truth & ~is_missing).astype(np.int8))
-        found = tilts_of_missing(score_histograms(labels, scores))
-        assert np.median(found) == pytest.approx(expected, abs=0.3)
-
-    def test_only_classes_with_enough_positives_tell(self) -> None:
-        states = np.zeros((200, 2), np.int8)
-        states[:40, 0] = states[:5, 1] = 1
-        scores = np.random.default_rng(0).normal(size=states.shape)
-        assert len(tilts_of_missing(score_histograms(LabelSet.from_dense(states), scores))) == 1
 
 
 def test_table_has_one_row_per_class_in_order() -> None:
