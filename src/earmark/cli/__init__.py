@@ -1,1 +1,13 @@
-"""Cli."""
+"""The command line: options and printing only, one file per group of verbs.
+
+- ``app``: ``demo``, ``run``, and what happens to mistakes and interrupts
+- ``data``: ``scan``, ``lint``, ``hide``, ``subset``, ``features``, ``flag``, ``export``,
+  ``evaluate``
+- ``models``: ``train``, ``score``, ``tag``, ``export-model``, ``models``
+- ``experiments``: ``sweep``, ``compare``, ``iterate``, ``report``
+- ``imports``: ``import``
+- ``review``: ``queue``, ``review``, ``precision``, ``relabel``, ``judgements``
+- ``options``: options that verbs share, and how they tell what they wrote
+
+What a verb does is a function of :mod:`earmark.stages`.
+"""

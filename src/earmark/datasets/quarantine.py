@@ -1,8 +1,9 @@
 """Clips without frames, and why: the one file in which a user looks for what went wrong.
 
 Whoever fills the frame store (extraction, embeddings made elsewhere, AudioSet's features) lists
-here what it could not use. The file is rewritten whole with the store; an empty list says that
-every clip has frames.
+here what it could not use, with the reason in words (those of sound files are from
+``audio.decode``). The file is rewritten whole with the store; an empty list says that every clip
+has frames.
 """
 
 from __future__ import annotations

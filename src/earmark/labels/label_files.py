@@ -8,6 +8,7 @@
 - cleanlab's list of lists as JSON: for each clip its classes, by number or by name
 
 Lists of classes and of clips, which say what the columns and rows of scores are, are read here too.
+The words that stand for present are those of every table: :mod:`earmark.runs.tables`.
 """
 
 from __future__ import annotations
