@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from extras import missing_library, must_run
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 # One thread each: with OpenMP's spinning barriers two busy processes stall each other for minutes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# How long one example took says how busy the machine is, not that the code is wrong.
+hypothesis.settings.register_profile("earmark", hypothesis.settings(), deadline=None)
+hypothesis.settings.load_profile("earmark")
 
 # Processes that tests start, and nodes of a cluster, find the tests' own functions by this path.
 TESTS = Path(__file__).parent
