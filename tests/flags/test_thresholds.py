@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from earmark.flags.thresholds import n_discarded, thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.losses import ignored
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
-from earmark.scores import top_scores
 from suspects import labelled_scores, percents, plain_threshold, random_case
 
 
@@ -52,8 +52,8 @@ class TestThresholds:
     ) -> None:
         # A small sample, several chunks and several groups of classes; the sample misleads when
         # every fifth clip scores high.
-        monkeypatch.setattr(top_scores, "SAMPLE_CLIPS", 1_000)
-        monkeypatch.setattr(top_scores, "KEPT_BYTES", 8 * 300)
+        monkeypatch.setattr(sys.modules["earmark.scores.top_scores"], "SAMPLE_CLIPS", 1_000)
+        monkeypatch.setattr(sys.modules["earmark.scores.top_scores"], "KEPT_BYTES", 8 * 300)
         monkeypatch.setattr("earmark.scores.matrix.CHUNK_SCORES", 2_000)
         states, scores = random_case(5_000, 4, decimals=decimals)
         if order == "sorted":

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -45,7 +47,7 @@ def test_scores_above_limits_are_listed_with_their_clips() -> None:
 
 @pytest.mark.parametrize("n_listed", [0, 1, 700, 4_999, 5_000, 9_999])
 def test_listing_equals_a_plain_sort(n_listed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("earmark.scores.top_scores.SAMPLE_CLIPS", 200)
+    monkeypatch.setattr(sys.modules["earmark.scores.top_scores"], "SAMPLE_CLIPS", 200)
     scores = skewed(5_000).round(2)
     labels = LabelSet.from_dense(np.zeros(scores.shape, int))
     found = top_scores(labels, scores, np.array([[3]]), n_listed)
