@@ -63,8 +63,8 @@ from earmark.training import (
     AsLabelled,
     Flags,
     Loader,
+    MappedScores,
     Plan,
-    ScoresFile,
     Supervision,
     Told,
     TrainingSet,
@@ -101,7 +101,7 @@ def make_masks(folder: Path, labels: LabelSet) -> Treated:
     """Return the paper's 18 masks by scores drawn at random."""
     logits = np.random.default_rng(2).standard_normal((len(labels), N_CLASSES), np.float32)
     np.save(folder / "logits.npy", logits)
-    scores = ScoresFile(folder / "logits.npy", "made up")
+    scores = MappedScores(folder / "logits.npy", "made up")
     values = thresholds(labels, logits, PAPER_DISCARD_PERCENTS).values
     told = tuple(Told(Flags(scores, own)) for own in values)
     return Treated(labels, np.arange(len(labels)), told)

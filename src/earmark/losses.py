@@ -95,10 +95,22 @@ def masked_bce(
     >>> masked_bce(torch.zeros(1, 2), torch.tensor([[1, 0]]), torch.tensor([[False, True]]))
     tensor(0.6931)
     """
-    is_positive = states > 0
-    weight = states.new_ones(states.shape) if ignored is None else is_positive | ~ignored
-    target, weight = is_positive.to(logits.dtype), weight.to(logits.dtype)
+    target, weight = masked(states, ignored, logits.dtype)
     return weighted_bce(logits, target, weight, reduction)
+
+
+def masked(
+    states: Tensor, ignored: Tensor | None, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return target and weight of each label: 1 or 0, and weight 0 where a negative is ignored.
+
+    Their type is float32 unless another is given; for a loss of one's own that weighs labels.
+    """
+    import torch  # here, because the mask itself does not need it
+
+    is_positive = states > 0
+    weight = torch.ones_like(is_positive) if ignored is None else is_positive | ~ignored
+    return is_positive.to(dtype or torch.float32), weight.to(dtype or torch.float32)
 
 
 @dataclass(frozen=True)

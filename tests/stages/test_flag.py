@@ -8,6 +8,7 @@ import pytest
 from earmark import stages
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
+from earmark.runs import LocalEngine
 from scenes import scored_workspace
 
 PAIR = ["clip_id", "class_id"]
@@ -49,6 +50,14 @@ def test_flags_of_labels_that_have_changed_are_not_exported(
     rows.head(len(rows) - 1).write_parquet(workspace.root / "labels.parquet")
     with pytest.raises(EarmarkError, match="run `earmark flag` again"):
         stages.export_labels(workspace.root, tmp_path / "x.csv")
+
+
+def test_passes_as_tasks_of_an_engine_find_the_same_flags(workspace: Workspace) -> None:
+    here = stages.write_flags(workspace, discard_percent=5)
+    thresholds = workspace.thresholds_path.read_bytes()
+    there = stages.write_flags(workspace, discard_percent=5, engine=LocalEngine(2))
+    assert there.flags.equals(here.flags)
+    assert workspace.thresholds_path.read_bytes() == thresholds
 
 
 def test_an_unknown_policy_is_refused(workspace: Workspace) -> None:

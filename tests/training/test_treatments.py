@@ -18,7 +18,7 @@ from earmark.training.treatments import (
     KNOBS,
     Flags,
     FlagSources,
-    ScoresFile,
+    MappedScores,
     Told,
     Treated,
     find_flags,
@@ -29,10 +29,10 @@ TREATMENTS = ("mask", "flip", "soft", "hedge", "weight")
 NEVER = np.float32(np.inf)
 
 
-def scores_file(folder: Path, logits: np.ndarray, name: str = "logits") -> ScoresFile:
+def scores_file(folder: Path, logits: np.ndarray, name: str = "logits") -> MappedScores:
     path = folder / f"{name}.npy"
     np.save(path, logits.astype(np.float32))
-    return ScoresFile(path, name)
+    return MappedScores(path, name)
 
 
 def slow_treatment(

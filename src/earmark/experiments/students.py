@@ -47,7 +47,7 @@ from earmark.scores import ScoreFolder, check_aligned
 from earmark.training import (
     Flags,
     FlagSources,
-    ScoresFile,
+    MappedScores,
     Told,
     TrainingSet,
     Treated,
@@ -297,7 +297,7 @@ class TrainSet:
         clips = chosen(named.labels)
         truth = None if workspace.truth is None else chosen(workspace.truth).labels
         rulings = None if named.rulings is None else chosen(named.rulings).labels
-        teacher = ScoresFile(scores.folder / "logits.npy", scores.digest)
+        teacher = MappedScores(scores.folder / "logits.npy", scores.digest)
         sources = FlagSources(
             clips.labels, rows, teacher, workspace.ontology, truth, workspace.flags_folder
         )
@@ -328,7 +328,7 @@ class TrainSet:
             sources = replace(sources, teacher=self._random_scores(seed))
         return find_flags(sources, policy, points)
 
-    def _random_scores(self, seed: int) -> ScoresFile:
+    def _random_scores(self, seed: int) -> MappedScores:
         """Return scores drawn at random for the classes that the teacher scored, written once."""
         teacher = self.sources.teacher.open()
         is_unscored = np.isnan(teacher[0])
@@ -339,7 +339,7 @@ class TrainSet:
             drawn[:, is_unscored] = np.nan
             with write_aside(path) as aside, aside.open("wb") as file:
                 np.save(file, drawn)
-        return ScoresFile(path, drawn_digest)
+        return MappedScores(path, drawn_digest)
 
 
 def _by_train_set(

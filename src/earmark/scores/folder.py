@@ -58,6 +58,11 @@ class ScoreFolder:
     made_by: MadeBy | None = None
     runtime: Runtime | None = None
 
+    @property
+    def logits_path(self) -> Path:
+        """The file of the logits."""
+        return self.folder / "logits.npy"
+
     @classmethod
     def open(cls, folder: str | Path) -> ScoreFolder:
         """Open the scores in a folder."""

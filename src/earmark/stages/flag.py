@@ -62,7 +62,8 @@ def write_flags(
     scored = open_scored(work, recipe)
     workspace, scores = scored.workspace, scored.scores
     known = _known(scored, labels)
-    found = survey(known.labels, scores.logits, discard_percent=discard_percent, engine=engine)
+    logits = scores.logits if engine is None else scores.logits_path  # shards are parts of a file
+    found = survey(known.labels, logits, discard_percent=discard_percent, engine=engine)
     flags = found.flags
     if policy == "precision":
         flags = _flags_of_chance(workspace, scores, known.labels, target)

@@ -23,7 +23,7 @@ from .treatments import BY_PERCENT as BY_PERCENT
 from .treatments import OWN_POLICIES as OWN_POLICIES
 from .treatments import Flags as Flags
 from .treatments import FlagSources as FlagSources
-from .treatments import ScoresFile as ScoresFile
+from .treatments import MappedScores as MappedScores
 from .treatments import Told as Told
 from .treatments import Treated as Treated
 from .treatments import Treatment as Treatment

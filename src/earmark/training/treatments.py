@@ -51,7 +51,7 @@ KNOBS = {
 
 
 @dataclass(frozen=True)
-class ScoresFile:
+class MappedScores:
     """A score matrix [clip, class] on disk, and what identifies it."""
 
     path: Path
@@ -71,7 +71,7 @@ class Flags:
     them; it has the clips of the labels.
     """
 
-    scores: ScoresFile
+    scores: MappedScores
     thresholds: NDArray[np.float32]
     listed: LabelSet | None = None
 
@@ -284,7 +284,7 @@ class FlagSources:
 
     labels: LabelSet
     rows: NDArray[np.int64]
-    teacher: ScoresFile
+    teacher: MappedScores
     ontology: Ontology
     truth: LabelSet | None = None
     flags_folder: Path | None = None
