@@ -54,10 +54,10 @@ def test_flags_of_labels_that_have_changed_are_not_exported(
 
 def test_passes_as_tasks_of_an_engine_find_the_same_flags(workspace: Workspace) -> None:
     here = stages.write_flags(workspace, discard_percent=5)
-    thresholds = workspace.thresholds_path.read_bytes()
+    thresholds = (workspace.flags_folder / "thresholds.parquet").read_bytes()
     there = stages.write_flags(workspace, discard_percent=5, engine=LocalEngine(2))
     assert there.flags.equals(here.flags)
-    assert workspace.thresholds_path.read_bytes() == thresholds
+    assert (workspace.flags_folder / "thresholds.parquet").read_bytes() == thresholds
 
 
 def test_an_unknown_policy_is_refused(workspace: Workspace) -> None:
