@@ -216,6 +216,18 @@ def test_flags_follow_the_judged_chance_and_leave_out_what_was_cleared(
     assert left.join(cleared, on=["clip_id", "class_id"], how="semi").is_empty()
 
 
+def test_flags_of_a_chance_are_exported_by_the_command_that_comes_next(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ["flag", str(workspace.root), "--policy", "precision", "--target", "0.3", "--json"]
+    told = json.loads(CliRunner().invoke(app, asked).stdout)
+    assert told["next"] == f"earmark export {workspace.root} labels.csv"
+    CliRunner().invoke(app, told["next"].split()[1:], catch_exceptions=False)
+    exported = pl.read_csv("labels.csv").filter(state="ignored")
+    assert len(exported) == told["flags"] > 0
+
+
 def test_exported_labels_are_the_corrected_ones(workspace: Workspace, tmp_path: Path) -> None:
     stages.draw_queue(workspace)
     answers = iter(["present", "unsure", "not_present"] * 1_000)
