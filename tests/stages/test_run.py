@@ -83,6 +83,9 @@ def test_two_passes_over_the_teachers_scores_serve_the_whole_run(
         return scores_map(self, function)
 
     monkeypatch.setattr(ScoreMatrix, "map", counted)
+    monkeypatch.setattr("earmark.experiments.marks._STUDENTS_PER_TASK", 1)
     run(SMALL, tmp_path)
     logits = np.load(tmp_path / "scores" / "teacher" / "logits.npy")
     assert passed.count(float(logits[0, 0])) == 2
+    held_out = np.load(tmp_path / "scores" / "teacher-held-out" / "logits.npy")
+    assert passed.count(float(held_out[0, 0])) == 2  # the first clip is of the tune split

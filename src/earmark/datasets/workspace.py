@@ -119,6 +119,10 @@ class Workspace:
         """Scores [clip, class] of one student, of a sweep or a comparison."""
         return self.sweep_folder / "scores" / name
 
+    def left_out_folder(self, split: Split) -> Path:
+        """Thresholds by which suspect labels of an evaluated split are left out."""
+        return self.sweep_folder / "left-out" / split
+
     @property
     def random_flags_folder(self) -> Path:
         """Flags that were drawn at random, for the controls."""

@@ -14,6 +14,7 @@ from earmark.flags.judged import judge_flags
 from earmark.flags.mixture import MIN_POSITIVES
 from earmark.flags.policies import POLICIES, check_policy
 from earmark.flags.stored import (
+    keep_thresholds,
     made_from,
     stored_flags,
     stored_thresholds,
@@ -35,6 +36,7 @@ __all__ = [
     "flag",
     "in_sample_warning",
     "judge_flags",
+    "keep_thresholds",
     "made_from",
     "n_discarded",
     "score_histograms",

@@ -54,6 +54,25 @@ def write_flag_folder(
     seal(folder, {"digest": made_from(labels, scores_digest), **chosen})
 
 
+def keep_thresholds(
+    folder: Path,
+    labels: LabelSet,
+    logits: ScoresLike,
+    scores_digest: str,
+    discard_percents: Sequence[float],
+) -> None:
+    """Find thresholds and keep them in a folder of their own, unless they are there."""
+    origin = made_from(labels, scores_digest)
+    if is_current(folder, origin):
+        kept = Thresholds.from_table(read_table(folder / "thresholds.parquet"))
+        if set(discard_percents) <= set(kept.discard_percents):
+            return
+    found = thresholds(labels, logits, discard_percents)
+    break_seal(folder)
+    write_table(folder / "thresholds.parquet", found.table(labels.class_ids))
+    seal(folder, {"digest": origin})
+
+
 def stored_thresholds(
     folder: Path,
     labels: LabelSet,
