@@ -109,6 +109,12 @@ def test_a_users_mistake_exits_2_with_one_message(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("verb", ["features", "score", "sweep"])
+def test_a_mistyped_workspace_is_not_made(tmp_path: Path, verb: str) -> None:
+    earmark(verb, "typo", "--recipe", "demo", folder=tmp_path, code=2)
+    assert not (tmp_path / "typo").exists()
+
+
 def test_an_interrupt_leaves_a_state_from_which_the_command_goes_on(
     tmp_path: Path, recipe: Path
 ) -> None:

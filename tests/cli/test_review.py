@@ -216,6 +216,32 @@ def test_flags_follow_the_judged_chance_and_leave_out_what_was_cleared(
     assert left.join(cleared, on=["clip_id", "class_id"], how="semi").is_empty()
 
 
+def test_what_raters_cleared_after_the_flags_is_not_exported_as_ignored(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    stages.draw_queue(workspace)
+    stages.write_flags(workspace, discard_percent=20)
+    listen(workspace, slip=lambda answer: "not_present")
+    earmark("relabel", workspace.root)
+    # Nothing was found present, so the labels, and with them the digest of the flags, stay.
+    flagged = stages.write_flags(workspace, discard_percent=20, labels="given").flags
+    seal = workspace.flags_folder / "meta.json"
+    seal.write_text(seal.read_text().replace('"given"', '"corrected"'))
+    exported = stages.export_labels(workspace, tmp_path / "x.csv")
+    cleared = read_relabelled(workspace, "corrected").rulings.rows()
+    still = flagged.join(cleared, on=["clip_id", "class_id"], how="anti")
+    assert len(still) == exported.n_ignored < len(flagged)
+
+
+def test_a_page_without_a_recipe_remembers_none(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uvicorn = pytest.importorskip("uvicorn")
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
+    stages.serve_review(workspace, port=0)
+    assert not (workspace.root / "recipe.json").exists()
+
+
 def test_flags_of_a_chance_are_exported_by_the_command_that_comes_next(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,7 +181,7 @@ def features(
     """Decode the audio and store log-mel frames; what cannot be read is quarantined."""
     from earmark import stages
 
-    chosen = stages.choose_recipe(work, recipe)
+    chosen = stages.choose_recipe(stages.open_workspace(work), recipe)
     made = stages.make_features(work, engine=chosen_engine(workers, engine, chosen.resources))
     tell(
         as_json,
@@ -221,7 +221,7 @@ def flag(
     by_percent = policy == "percentile"
     # A sweep trains at the paper's points; other flags are used where labels are exported.
     following = f"earmark sweep {work}" if by_percent else f"earmark export {work} labels.csv"
-    asked = {"discard_percent": discard_percent} if by_percent else {"target": target}
+    asked = {"discard_percent": discard_percent} | ({} if by_percent else {"target": target})
     tell(as_json, next_command=following, wrote=flagged.path, flags=len(flagged.flags), **asked)
 
 

@@ -51,7 +51,8 @@ def sweep(
     """
     from earmark import stages
 
-    where = chosen_engine(workers, engine, stages.choose_recipe(work, recipe).resources)
+    chosen = stages.choose_recipe(stages.open_workspace(work), recipe)
+    where = chosen_engine(workers, engine, chosen.resources)
     swept = stages.sweep(work, labels=labels, engine=where)
     tell(as_json, next_command=f"earmark report {work}", wrote=swept.path)
 
@@ -73,7 +74,8 @@ def compare(
     """Compare strategies: points chosen on tune, differences on eval with honest intervals."""
     from earmark import stages
 
-    where = chosen_engine(workers, engine, stages.choose_recipe(work, recipe).resources)
+    chosen = stages.choose_recipe(stages.open_workspace(work), recipe)
+    where = chosen_engine(workers, engine, chosen.resources)
     compared = stages.compare(
         work,
         strategies=strategy or None,
@@ -102,7 +104,8 @@ def iterate(
     """Let students become teachers for some rounds, and measure every round."""
     from earmark import stages
 
-    where = chosen_engine(workers, engine, stages.choose_recipe(work, recipe).resources)
+    chosen = stages.choose_recipe(stages.open_workspace(work), recipe)
+    where = chosen_engine(workers, engine, chosen.resources)
     iterated = stages.iterate(
         work, strategy=strategy, n_rounds=rounds, seeds=_seeds(seeds), engine=where
     )

@@ -52,7 +52,7 @@ def train(
     """
     from earmark import stages
 
-    chosen = stages.choose_recipe(work, recipe)
+    chosen = stages.choose_recipe(stages.open_workspace(work), recipe)
     where = chosen_engine(None, engine, chosen.resources)
     trained = stages.train_teacher(work, n_processes=processes, engine=where)
     if trained.is_first:
@@ -92,7 +92,8 @@ def score(
     """Score the train split with a teacher, out of fold by default, or with a given model."""
     from earmark import stages
 
-    where = chosen_engine(workers, engine, stages.choose_recipe(work, recipe).resources)
+    chosen = stages.choose_recipe(stages.open_workspace(work), recipe)
+    where = chosen_engine(workers, engine, chosen.resources)
     of_model: dict[str, Any] = {
         "class_map": class_map,
         "skip_unknown": skip_unknown,

@@ -54,7 +54,8 @@ def chosen_engine(
 def one_of(option: str, value: str | None, choices: tuple[str, ...]) -> Any:
     """Return the value of an option, or refuse it and list the choices."""
     if value is not None and value not in choices:
-        raise EarmarkError(f"{option} is {' or '.join(choices)}, got {value!r}")
+        listed = f"{', '.join(choices[:-1])} or {choices[-1]}"
+        raise EarmarkError(f"{option} is {listed}, got {value!r}")
     return value
 
 

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from earmark.cli.options import AsJson, RecipeOption, Work, names, tell
+from earmark.cli.options import AsJson, RecipeOption, Work, chosen_engine, names, tell
 
 if TYPE_CHECKING:
     import polars as pl
@@ -66,7 +66,12 @@ def queue(
         seed=seed,
     )
     drawn = stages.draw_queue(
-        work, recipe, params=params, label_studio=label_studio, document_root=document_root
+        work,
+        recipe,
+        params=params,
+        label_studio=label_studio,
+        document_root=document_root,
+        engine=chosen_engine(None),
     )
     facts = {"items": len(drawn.queue.items), "blocks": drawn.n_blocks}
     if drawn.n_tasks is not None:

@@ -14,7 +14,7 @@ from earmark.flags import flag, judge_flags, made_from, stored_thresholds, surve
 from earmark.labels import LabelSet
 from earmark.review import flag_by_judgements, read_calibration, without_cleared
 from earmark.runs import Engine, is_finished, read_seal, read_table, write_table
-from earmark.scores import ScoreFolder, scored_labels
+from earmark.scores import ScoreFolder, ScoresLike, scored_labels
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
 
 FLAG_POLICIES = ("percentile", "precision")
@@ -66,10 +66,15 @@ def write_flags(
     found = survey(known.labels, logits, discard_percent=discard_percent, engine=engine)
     flags = found.flags
     if policy == "precision":
-        flags = _flags_of_chance(workspace, scores, known.labels, target)
+        flags = _flags_of_chance(workspace, logits, known.labels, target, engine)
     if known.rulings is not None:
         flags = without_cleared(flags, known.rulings)
-    chosen = {"policy": policy, "discard_percent": discard_percent, "target": target}
+    chosen = {
+        "policy": policy,
+        "discard_percent": discard_percent,
+        "target": target if policy == "precision" else None,
+        "scores": scores.folder.name,
+    }
     write_flag_folder(
         workspace.flags_folder,
         known.labels,
@@ -114,11 +119,10 @@ def export_labels(
         ignored = flag(
             known.labels, scored.scores.logits, discard_percent=percent, with_chance=False
         )
-        if known.rulings is not None:
-            ignored = without_cleared(ignored, known.rulings)
     else:
         ignored = _written_flags(scored, written, known, name)
     if known.rulings is not None:
+        ignored = without_cleared(ignored, known.rulings)  # raters may have gone on since
         unsettled = scored_labels(scored.scores, known.rulings).rows().filter("present")
         ignored = pl.concat([ignored, unsettled], how="diagonal")
     table = _exported_table(known.labels, ignored)
@@ -133,12 +137,16 @@ def _known(scored: Scored, name: str) -> NamedLabels:
 
 
 def _flags_of_chance(
-    workspace: Workspace, scores: ScoreFolder, labels: LabelSet, target: float
+    workspace: Workspace,
+    logits: ScoresLike,
+    labels: LabelSet,
+    target: float,
+    engine: Engine | None,
 ) -> pl.DataFrame:
     judged = read_calibration(workspace)
     if judged is None:
-        return flag(labels, scores.logits, policy="precision", target=target)
-    return flag_by_judgements(labels, scores.logits, judged, target)
+        return flag(labels, logits, policy="precision", target=target, engine=engine)
+    return flag_by_judgements(labels, logits, judged, target)
 
 
 def _read_seal(workspace: Workspace) -> dict[str, Any] | None:

@@ -34,7 +34,7 @@ from earmark.review import (
     write_relabelled,
 )
 from earmark.review.server import check_server
-from earmark.runs import Progress, ReviewParams, digest, shown, write_table
+from earmark.runs import HERE, Engine, Progress, ReviewParams, digest, shown, write_table
 from earmark.scores import scored_labels
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_scored, open_workspace
 
@@ -87,6 +87,8 @@ def draw_queue(
     params: ReviewParams | None = None,
     label_studio: str | Path | None = None,
     document_root: str | Path = "/",
+    engine: Engine = HERE,
+    progress: Progress | None = None,
 ) -> DrawnQueue:
     """Draw the labels that raters will listen to, in a fixed random order with blind controls.
 
@@ -97,7 +99,8 @@ def draw_queue(
     if params is None and workspace.queue_seal_path.exists():
         queue = read_queue(workspace)
     else:
-        queue = _drawn(workspace, recipe, params or ReviewParams())
+        with shown(progress) as display:
+            queue = _drawn(workspace, recipe, params or ReviewParams(), engine, display)
     n_tasks = None
     if label_studio is not None:
         root = Path(document_root)
@@ -129,7 +132,7 @@ def serve_review(
     workspace = open_workspace(work)
     chosen = choose_recipe(workspace, recipe)
     names = _rater_names(raters)
-    queue = draw_queue(workspace, chosen).queue
+    queue = draw_queue(workspace).queue
     with open_judgements(workspace) as store, open_socket(host, port) as listener:
         with shown(progress) as display:
             desk = open_desk(workspace, chosen, queue, store, names, tuple(classes), display)
@@ -199,13 +202,20 @@ def open_judgements(workspace: Workspace, *, must_exist: bool = False) -> Judgem
     return JudgementStore(workspace.judgements_path, must_exist=must_exist)
 
 
-def _drawn(workspace: Workspace, recipe: RecipeLike, params: ReviewParams) -> Queue:
+def _drawn(
+    workspace: Workspace,
+    recipe: RecipeLike,
+    params: ReviewParams,
+    engine: Engine,
+    progress: Progress,
+) -> Queue:
     scored = open_scored(workspace, recipe)
     scores = scored.scores
     if params.held_out:
         from earmark.training import score_held_out  # torch, for this alone
 
-        scores = score_held_out(workspace, scores, scored.recipe.cross_fit)
+        folds = scored.recipe.cross_fit
+        scores = score_held_out(workspace, scores, folds, engine=engine, progress=progress)
     labels = scored_labels(scores, workspace.labels)
     origin = digest(labels.digest, scores.digest, params)
     if is_drawn_from(workspace, origin):
