@@ -12,7 +12,7 @@ score to the lowest, equal scores in the order of their clips:
 ([2.0, 0.5, 0.5], [1, 3, 7])
 
 The loops take about half as long as numpy's (benchmarks/thresholds.py). Numba is loaded by the
-first call, which takes half a second; what it compiles, it keeps for later processes.
+first call, which takes under a second; what it compiles, it keeps for later processes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Kernels:
 @functools.cache
 def compiled_kernels() -> Kernels:
     """Compile the loops, or load what an earlier process compiled."""
-    numba: Any = importlib.import_module("numba")  # here, because it takes half a second
+    numba: Any = importlib.import_module("numba")  # here, because it takes long to load
     loops = (_count_loop, _pick_loop, _place_loop)
     try:
         return Kernels(*map(numba.njit(nogil=True, cache=True), loops))
