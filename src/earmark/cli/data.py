@@ -21,6 +21,7 @@ from earmark.cli.options import (
     Workers,
     after_import,
     chosen_engine,
+    engine_for,
     one_of,
     tell,
 )
@@ -181,8 +182,7 @@ def features(
     """Decode the audio and store log-mel frames; what cannot be read is quarantined."""
     from earmark import stages
 
-    chosen = stages.choose_recipe(stages.open_workspace(work), recipe)
-    made = stages.make_features(work, engine=chosen_engine(workers, engine, chosen.resources))
+    made = stages.make_features(work, engine=engine_for(work, recipe, workers, engine))
     tell(
         as_json,
         next_command=f"earmark score {work}",

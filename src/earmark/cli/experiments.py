@@ -16,7 +16,7 @@ from earmark.cli.options import (
     RecipeOption,
     Work,
     Workers,
-    chosen_engine,
+    engine_for,
     numbers,
     tell,
 )
@@ -51,8 +51,7 @@ def sweep(
     """
     from earmark import stages
 
-    chosen = stages.choose_recipe(stages.open_workspace(work), recipe)
-    where = chosen_engine(workers, engine, chosen.resources)
+    where = engine_for(work, recipe, workers, engine)
     swept = stages.sweep(work, labels=labels, engine=where)
     tell(as_json, next_command=f"earmark report {work}", wrote=swept.path)
 
@@ -74,8 +73,7 @@ def compare(
     """Compare strategies: points chosen on tune, differences on eval with honest intervals."""
     from earmark import stages
 
-    chosen = stages.choose_recipe(stages.open_workspace(work), recipe)
-    where = chosen_engine(workers, engine, chosen.resources)
+    where = engine_for(work, recipe, workers, engine)
     compared = stages.compare(
         work,
         strategies=strategy or None,
@@ -104,8 +102,7 @@ def iterate(
     """Let students become teachers for some rounds, and measure every round."""
     from earmark import stages
 
-    chosen = stages.choose_recipe(stages.open_workspace(work), recipe)
-    where = chosen_engine(workers, engine, chosen.resources)
+    where = engine_for(work, recipe, workers, engine)
     iterated = stages.iterate(
         work, strategy=strategy, n_rounds=rounds, seeds=_seeds(seeds), engine=where
     )

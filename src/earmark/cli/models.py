@@ -17,7 +17,7 @@ from earmark.cli.options import (
     RecipeOption,
     Work,
     Workers,
-    chosen_engine,
+    engine_for,
     one_of,
     tell,
 )
@@ -52,8 +52,7 @@ def train(
     """
     from earmark import stages
 
-    chosen = stages.choose_recipe(stages.open_workspace(work), recipe)
-    where = chosen_engine(None, engine, chosen.resources)
+    where = engine_for(work, recipe, None, engine)
     trained = stages.train_teacher(work, n_processes=processes, engine=where)
     if trained.is_first:
         tell(as_json, next_command=f"earmark score {work}", wrote=trained.folder)
@@ -92,8 +91,7 @@ def score(
     """Score the train split with a teacher, out of fold by default, or with a given model."""
     from earmark import stages
 
-    chosen = stages.choose_recipe(stages.open_workspace(work), recipe)
-    where = chosen_engine(workers, engine, chosen.resources)
+    where = engine_for(work, recipe, workers, engine)
     of_model: dict[str, Any] = {
         "class_map": class_map,
         "skip_unknown": skip_unknown,

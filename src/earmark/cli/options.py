@@ -51,6 +51,16 @@ def chosen_engine(
     return RayEngine(None if engine == "ray" else engine, resources or ResourceParams())
 
 
+def engine_for(
+    work: Path, recipe: str | None, workers: int | None, engine: str = "local"
+) -> Engine:
+    """Open a workspace, remember the recipe asked for, and return the engine for its tasks."""
+    from earmark import stages
+
+    chosen = stages.choose_recipe(stages.open_workspace(work), recipe)
+    return chosen_engine(workers, engine, chosen.resources)
+
+
 def one_of(option: str, value: str | None, choices: tuple[str, ...]) -> Any:
     """Return the value of an option, or refuse it and list the choices."""
     if value is not None and value not in choices:
