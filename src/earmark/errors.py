@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,15 @@ def first_few(names: Iterable[object]) -> str:
     names = list(names)
     more = f" and {len(names) - _N_NAMED:,} more" if len(names) > _N_NAMED else ""
     return ", ".join(repr(name) for name in names[:_N_NAMED]) + more
+
+
+def quoted(word: object) -> str:
+    """Return a path or name as a word of a command that can be pasted into a shell.
+
+    >>> print(f"earmark score {quoted('my sounds')}")
+    earmark score 'my sounds'
+    """
+    return shlex.quote(str(word))
 
 
 def check_file(path: Path) -> None:

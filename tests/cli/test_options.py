@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from earmark.cli.options import chosen_engine
+from earmark.cli.options import after_import, chosen_engine
 from earmark.errors import EarmarkError
 from earmark.runs.engine import LocalEngine, ResourceParams, TaskResources
 from earmark.runs.ray import RayEngine
@@ -28,3 +30,8 @@ def test_an_unknown_engine_is_refused_with_the_choices() -> None:
 def test_workers_are_not_a_clusters() -> None:
     with pytest.raises(EarmarkError, match=r"\[resources\] in the recipe"):
         chosen_engine(2, "ray")
+
+
+def test_the_next_command_can_be_pasted_where_a_path_has_spaces() -> None:
+    assert after_import(Path("my sounds"), has_frames=False) == "earmark features 'my sounds'"
+    assert after_import(Path("sounds"), has_frames=True) == "earmark score sounds"

@@ -69,6 +69,19 @@ def test_commands_that_the_program_names_are_understood() -> None:
     assert_understood(told, check_mention)
 
 
+def test_paths_in_commands_can_be_pasted_into_a_shell() -> None:
+    """A path with a space would be two words: whatever is filled in goes through quoted()."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(part.value)}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.JoinedStr)
+        for part in filled_into_commands(node)
+        if not re.match(r"quoted\(|[A-Z_]+$|'[a-z]+' if", ast.unparse(part.value))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
@@ -202,6 +215,18 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, "".join(parts)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
+
+
+def filled_into_commands(text: ast.JoinedStr) -> Iterator[ast.FormattedValue]:
+    """Yield what is filled into the commands of a formatted text."""
+    before = ""
+    for part in text.values:
+        if isinstance(part, ast.FormattedValue):
+            if re.search(r"(^|`|next: )(earmark|open) [^`]*$", before):
+                yield part
+            before += "W"
+        elif isinstance(part, ast.Constant):
+            before += str(part.value)
 
 
 def commands_named(text: str) -> Iterator[str]:

@@ -23,7 +23,7 @@ from earmark.cli.imports import import_app
 from earmark.cli.models import models_app
 from earmark.cli.options import AsJson, EngineOption, Workers, chosen_engine, tell
 from earmark.cli.review import review_app
-from earmark.errors import EarmarkError, Stopped, missing_library
+from earmark.errors import EarmarkError, Stopped, missing_library, quoted
 
 if TYPE_CHECKING:
     from earmark.stages import Outcome
@@ -117,7 +117,7 @@ def _after_run(outcome: Outcome) -> str | None:
     """Return the next command: flags with sound are there to be heard."""
     workspace = outcome.workspace
     has_sound = workspace.clips["audio"].is_not_null().any()
-    return f"earmark review {workspace.root}" if has_sound else None
+    return f"earmark review {quoted(workspace.root)}" if has_sound else None
 
 
 def _interrupt(signal_number: int, frame: object) -> None:

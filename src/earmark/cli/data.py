@@ -25,7 +25,7 @@ from earmark.cli.options import (
     one_of,
     tell,
 )
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, quoted
 
 if TYPE_CHECKING:
     from earmark.labels import Implied
@@ -95,7 +95,9 @@ def scan(
         for line in result.lines():
             print(line)
     facts = {"flags": result.n_flags, "warnings": list(result.warnings)} if as_json else {}
-    tell(as_json, next_command=f"open {out}/index.html in a browser", wrote=out, **facts)
+    tell(
+        as_json, next_command=f"open {quoted(out / 'index.html')} in a browser", wrote=out, **facts
+    )
 
 
 @data_app.command()
@@ -185,7 +187,7 @@ def features(
     made = stages.make_features(work, engine=engine_for(work, recipe, workers, engine))
     tell(
         as_json,
-        next_command=f"earmark score {work}",
+        next_command=f"earmark score {quoted(work)}",
         wrote=made.store.folder,
         clips=made.n_clips,
         read=len(made.store.clip_ids),
@@ -220,7 +222,11 @@ def flag(
     )
     by_percent = policy == "percentile"
     # A sweep trains at the paper's points; other flags are used where labels are exported.
-    following = f"earmark sweep {work}" if by_percent else f"earmark export {work} labels.csv"
+    following = (
+        f"earmark sweep {quoted(work)}"
+        if by_percent
+        else f"earmark export {quoted(work)} labels.csv"
+    )
     asked = {"discard_percent": discard_percent} | ({} if by_percent else {"target": target})
     tell(as_json, next_command=following, wrote=flagged.path, flags=len(flagged.flags), **asked)
 

@@ -20,6 +20,7 @@ from earmark.cli.options import (
     numbers,
     tell,
 )
+from earmark.errors import quoted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -53,7 +54,7 @@ def sweep(
 
     where = engine_for(work, recipe, workers, engine)
     swept = stages.sweep(work, labels=labels, engine=where)
-    tell(as_json, next_command=f"earmark report {work}", wrote=swept.path)
+    tell(as_json, next_command=f"earmark report {quoted(work)}", wrote=swept.path)
 
 
 @experiments_app.command()
@@ -85,7 +86,7 @@ def compare(
     if not as_json:
         _print_choices(compared.found.choices, compared.params.choose_by)
     facts = {"wrote": compared.folder, "strategies": len(compared.params.strategies)}
-    tell(as_json, next_command=f"earmark report {work}", **facts)
+    tell(as_json, next_command=f"earmark report {quoted(work)}", **facts)
 
 
 @experiments_app.command()
@@ -108,7 +109,7 @@ def iterate(
     )
     if not as_json:
         _print_rounds(iterated.curve)
-    tell(as_json, next_command=f"earmark report {work}", wrote=iterated.path, rounds=rounds)
+    tell(as_json, next_command=f"earmark report {quoted(work)}", wrote=iterated.path, rounds=rounds)
 
 
 @experiments_app.command()
@@ -117,7 +118,7 @@ def report(work: Work, recipe: RecipeOption = None, as_json: AsJson = False) -> 
     from earmark import stages
 
     path = stages.make_report(work, recipe)
-    tell(as_json, next_command=f"open {path} in a browser", wrote=path)
+    tell(as_json, next_command=f"open {quoted(path)} in a browser", wrote=path)
 
 
 def _seeds(text: str | None) -> list[int] | None:

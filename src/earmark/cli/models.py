@@ -21,7 +21,7 @@ from earmark.cli.options import (
     one_of,
     tell,
 )
-from earmark.errors import EarmarkError, first_few
+from earmark.errors import EarmarkError, first_few, quoted
 
 if TYPE_CHECKING:
     from earmark.stages import ScoredByModel, TaggedFile
@@ -55,7 +55,7 @@ def train(
     where = engine_for(work, recipe, None, engine)
     trained = stages.train_teacher(work, n_processes=processes, engine=where)
     if trained.is_first:
-        tell(as_json, next_command=f"earmark score {work}", wrote=trained.folder)
+        tell(as_json, next_command=f"earmark score {quoted(work)}", wrote=trained.folder)
 
 
 @models_app.command()
@@ -108,7 +108,7 @@ def score(
         facts = {"wrote": scores.folder, "clips": len(scores.clip_ids), "scored": how}
     else:
         facts = _told_of_model(stages.score_by_onnx(work, onnx, engine=where, **of_model), as_json)
-    tell(as_json, next_command=f"earmark flag {work}", **facts)
+    tell(as_json, next_command=f"earmark flag {quoted(work)}", **facts)
 
 
 @models_app.command()

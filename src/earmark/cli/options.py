@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, quoted
 
 if TYPE_CHECKING:
     from earmark.runs import Engine, ResourceParams
@@ -106,4 +106,4 @@ def tell(as_json: bool, next_command: str | None = None, **facts: Any) -> None:
 
 def after_import(work: Path, has_frames: bool) -> str:
     """Return the next command: datasets that bring frames of their own need no features stage."""
-    return f"earmark {'score' if has_frames else 'features'} {work}"
+    return f"earmark {'score' if has_frames else 'features'} {quoted(work)}"

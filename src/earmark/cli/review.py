@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from earmark.cli.options import AsJson, RecipeOption, Work, chosen_engine, names, tell
+from earmark.errors import quoted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -76,7 +77,7 @@ def queue(
     facts = {"items": len(drawn.queue.items), "blocks": drawn.n_blocks}
     if drawn.n_tasks is not None:
         facts["tasks"] = drawn.n_tasks
-    tell(as_json, next_command=f"earmark review {work}", wrote=drawn.path, **facts)
+    tell(as_json, next_command=f"earmark review {quoted(work)}", wrote=drawn.path, **facts)
 
 
 @review_app.command()
@@ -97,7 +98,7 @@ def review(
     def when_ready(place: Place, tokens: Mapping[str, str]) -> None:
         _print_addresses(place, tokens)
         answers = stages.open_workspace(work).judgements_path
-        print(f"answers: {answers}\nnext: earmark precision {work}", flush=True)
+        print(f"answers: {answers}\nnext: earmark precision {quoted(work)}", flush=True)
         if not no_open:
             webbrowser.open(place.url(next(iter(tokens))))
 
@@ -135,7 +136,7 @@ def precision(
                 f"items, kappa {one.kappa:.2f}"
             )
     facts = heard.overall if as_json else {"judged": heard.overall["n_judged"]}
-    following = f"earmark relabel {work}"
+    following = f"earmark relabel {quoted(work)}"
     failed = heard.n_failed_blocks
     tell(as_json, next_command=following, wrote=heard.path, failed_blocks=failed, **facts)
 
@@ -153,7 +154,7 @@ def relabel(
     corrected = stages.correct_labels(work, out, drop_failed_blocks=drop_failed_blocks)
     tell(
         as_json,
-        next_command=f"earmark sweep {work} --labels {out}",
+        next_command=f"earmark sweep {quoted(work)} --labels {quoted(out)}",
         wrote=corrected.folder,
         **corrected.relabelled.n_by_outcome,
         conflicts=len(corrected.relabelled.conflicts),
@@ -190,7 +191,7 @@ def import_judgements(
 
     n_new = stages.import_judgements(work, source, rater)
     store = stages.open_workspace(work).judgements_path
-    tell(as_json, next_command=f"earmark precision {work}", wrote=store, new=n_new)
+    tell(as_json, next_command=f"earmark precision {quoted(work)}", wrote=store, new=n_new)
 
 
 def _print_addresses(place: Place, tokens: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from earmark.datasets.workspace import Workspace
-from earmark.errors import EarmarkError, nearest
+from earmark.errors import EarmarkError, nearest, quoted
 from earmark.labels import LabelSet
 from earmark.runs import is_finished, read_seal, read_table
 
@@ -151,15 +151,15 @@ def read_labels(workspace: Workspace, name: str) -> NamedLabels:
 def read_relabelled(workspace: Workspace, name: str) -> Relabelled:
     """Read a corrected label set; refuse one that was made from other labels than there are now."""
     folder = RelabelledFolder.of(workspace, name)
+    command = f"`earmark relabel {quoted(workspace.root)} --out {quoted(name)}`"
     if not is_finished(folder.path):
         raise EarmarkError(
             f"{workspace.root}: no labels {name!r}{nearest(name, label_names(workspace))}; "
-            f"`earmark relabel {workspace.root} --out {name}` makes them from judgements"
+            f"{command} makes them from judgements"
         )
     if read_seal(folder.path)["original_labels"] != workspace.labels.digest:
         raise EarmarkError(
-            f"{folder.path}: corrects other labels than the workspace's; run `earmark relabel "
-            f"{workspace.root} --out {name}` again"
+            f"{folder.path}: corrects other labels than the workspace's; run {command} again"
         )
     labels = LabelSet.read(
         folder.labels_path, workspace.clips["clip_id"], workspace.ontology.class_ids

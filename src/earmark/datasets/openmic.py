@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from earmark.audio import write_store
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.workspace import write_dataset
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, quoted
 from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, Ontology, complete_splits
 from earmark.runs import SILENT, Progress, read_json, read_source
 
@@ -80,7 +80,7 @@ def import_openmic(root: Path, work: Path, *, progress: Progress = SILENT) -> Im
     write_store(workspace.frames_folder, _frames(data, progress))
     n_files = clips["audio"].count()
     notes = (
-        f"VGGish features are the frames: go on with `earmark score {work}`",
+        f"VGGish features are the frames: go on with `earmark score {quoted(work)}`",
         f"{n_files:,} of {len(clips):,} sound files are there",
     )
     return ImportSummary(workspace, len(clips), len(clips), 0, notes)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from earmark.datasets import TRUTH, Workspace, read_labels
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, quoted
 from earmark.experiments.marks import (
     METRICS,
     Basis,
@@ -169,7 +169,7 @@ def _check_labels(workspace: Workspace, name: str) -> None:
     if name == TRUTH:
         raise EarmarkError(
             "a sweep trains on the labels as given, and on corrected ones; to train on the truth, "
-            f"`earmark compare {workspace.root} --strategy {TRUTH}`"
+            f"`earmark compare {quoted(workspace.root)} --strategy {TRUTH}`"
         )
     read_labels(workspace, name)
 

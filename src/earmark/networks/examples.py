@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earmark.audio import FrameStore
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, quoted
 from earmark.networks.device import own_device
 from earmark.runs import FrontEndParams, ModelParams
 
@@ -72,7 +72,8 @@ def check_front_end(store: FrameStore, front_end: FrontEndParams) -> None:
     if made_with != front_end:
         raise EarmarkError(
             f"{store.folder} was made with front end {made_with.digest()}, the recipe has "
-            f"{front_end.digest()}; run `earmark features {store.folder.parent}` with this recipe"
+            f"{front_end.digest()}; run `earmark features {quoted(store.folder.parent)}` with "
+            "this recipe"
         )
 
 

@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.datasets import Workspace
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, quoted
 from earmark.labels import LabelSet, Ontology
 from earmark.review.strata import Cells, Orders, draw, mix, ranks
 from earmark.runs import ReviewParams, digest, read_json, read_table, write_json, write_table
@@ -163,7 +163,7 @@ def is_drawn_from(workspace: Workspace, made_from: str) -> bool:
 
 def read_queue(workspace: Workspace) -> Queue:
     """Read the queue of a workspace's review; refuse one that is not whole."""
-    remedy = f"make it with `earmark queue {workspace.root}`"
+    remedy = f"make it with `earmark queue {quoted(workspace.root)}`"
     if not workspace.queue_seal_path.exists():
         raise EarmarkError(f"{workspace.review_folder}: no queue there yet; {remedy}")
     queue = Queue(read_table(workspace.queue_path), read_table(workspace.queue_sizes_path))
