@@ -32,6 +32,13 @@ def test_damaged_scores_are_named_with_what_to_do(tmp_path: Path, name: str, dam
         ScoreFolder.open(tmp_path)
 
 
+def test_scores_may_not_know_where_a_class_was_heard(tmp_path: Path) -> None:
+    logits, clip_ids = np.zeros((2, 3), np.float32), pl.Series(["a", "b"])
+    write_score_folder(tmp_path, clip_ids, "xyz", logits, None, out_of_fold=True, digest="run")
+    assert ScoreFolder.open(tmp_path).best_patches is None
+    assert not (tmp_path / "best_patches.npy").exists()
+
+
 @pytest.mark.parametrize(
     ("text", "told"), [("", "not valid JSON"), ('{"digest": "x"}', "no class_ids"), ("[]", "no ")]
 )

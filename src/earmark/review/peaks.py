@@ -82,10 +82,10 @@ class Peaks:
         ]
 
     def _best_patch(self, clip_id: str, class_id: str) -> int:
-        row = self.scores.clip_ids.index_of(clip_id)
-        if row is None or class_id not in self.scores.class_ids:
+        row, best = self.scores.clip_ids.index_of(clip_id), self.scores.best_patches
+        if best is None or row is None or class_id not in self.scores.class_ids:
             return 0
-        return int(self.scores.best_patches[row, self.scores.class_ids.index(class_id)])
+        return int(best[row, self.scores.class_ids.index(class_id)])
 
 
 def find_peaks(

@@ -43,16 +43,17 @@ class MadeBy:
 class ScoreFolder:
     """A network's scores of some clips: logits float32 [clip, class], memory-mapped.
 
-    ``best_patches`` [clip, class] is the patch with the highest output; ``made_by`` is None where
-    several networks scored, one from elsewhere, or an earlier version of earmark. ``runtime`` is
-    what computed a network of earmark's own; None where nobody said.
+    ``best_patches`` [clip, class] is the patch with the highest output, None where nobody knows
+    where a class was heard; ``made_by`` is None where several networks scored, one from elsewhere,
+    or an earlier version of earmark. ``runtime`` is what computed a network of earmark's own; None
+    where nobody said.
     """
 
     folder: Path
     clip_ids: pl.Series
     class_ids: tuple[str, ...]
     logits: NDArray[np.float32]
-    best_patches: NDArray[np.uint16]
+    best_patches: NDArray[np.uint16] | None
     out_of_fold: bool
     digest: str
     made_by: MadeBy | None = None
@@ -78,16 +79,14 @@ class ScoreFolder:
             )
         class_ids = tuple(meta["class_ids"])
         clip_ids = read_table(folder / "clips.parquet")["clip_id"]
-        logits, best_patches = (
-            _open_matrix(folder / name, (len(clip_ids), len(class_ids)))
-            for name in ("logits.npy", "best_patches.npy")
-        )
+        shape = (len(clip_ids), len(class_ids))
+        has_patches = meta.get("has_best_patches", True)
         return cls(
             folder,
             clip_ids,
             class_ids,
-            logits,
-            best_patches,
+            _open_matrix(folder / "logits.npy", shape),
+            _open_matrix(folder / "best_patches.npy", shape) if has_patches else None,
             meta["out_of_fold"],
             meta["digest"],
             MadeBy(**meta["made_by"]) if "made_by" in meta else None,
@@ -100,7 +99,7 @@ def write_score_folder(
     clip_ids: pl.Series,
     class_ids: Sequence[str],
     logits: NDArray[np.float32],
-    best_patches: NDArray[np.uint16],
+    best_patches: NDArray[np.uint16] | None,
     *,
     out_of_fold: bool,
     digest: str,
@@ -115,15 +114,21 @@ def write_score_folder(
     if is_current(folder, digest):
         return ScoreFolder.open(folder)
     break_seal(folder)
-    for name, array in (("logits.npy", logits), ("best_patches.npy", best_patches)):
-        with write_aside(folder / name) as aside, aside.open("wb") as file:
-            np.save(file, array)
+    _write_matrix(folder / "logits.npy", logits)
+    if best_patches is not None:
+        _write_matrix(folder / "best_patches.npy", best_patches)
     write_parquet(folder / "clips.parquet", pl.DataFrame({"clip_id": clip_ids}))
     meta = {"digest": digest, "out_of_fold": out_of_fold, "class_ids": list(class_ids)}
+    meta |= {} if best_patches is not None else {"has_best_patches": False}
     origin = {} if made_by is None else {"made_by": asdict(made_by)}
     by = {} if runtime is None else {"runtime": runtime}
     seal(folder, meta | origin | by)
     return ScoreFolder.open(folder)
+
+
+def _write_matrix(path: Path, matrix: NDArray[Any]) -> None:
+    with write_aside(path) as aside, aside.open("wb") as file:
+        np.save(file, matrix)
 
 
 def _open_matrix(path: Path, shape: tuple[int, int]) -> NDArray[Any]:

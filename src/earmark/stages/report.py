@@ -107,7 +107,10 @@ def _heard_flag(
     clip = workspace.clips.row(by_predicate=pl.col("clip_id") == row["clip_id"], named=True)
     column = workspace.ontology.index[str(row["class_id"])]
     place = int(scores.clip_ids.index_of(row["clip_id"]) or 0)
-    first_frame = int(scores.best_patches[place, column]) * store.patch_hop_frames
+    best_patch = None
+    if scores.best_patches is not None:
+        first_frame = int(scores.best_patches[place, column]) * store.patch_hop_frames
+        best_patch = (first_frame, first_frame + store.patch_frames)
     waveform = None
     if clip["audio"] is not None:
         path = workspace.audio_place(clip["audio"])
@@ -126,7 +129,7 @@ def _heard_flag(
         is_missing=is_missing,
         waveform=waveform,
         frames=np.asarray(store.frames(int(store.rows_of([clip["clip_id"]])[0]))),
-        best_patch=(first_frame, first_frame + store.patch_frames),
+        best_patch=best_patch,
     )
 
 
