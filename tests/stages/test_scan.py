@@ -13,6 +13,7 @@ from scipy.special import expit
 import earmark
 from earmark.errors import EarmarkError
 from earmark.flags.flag import flag, suspicious_positives
+from earmark.flags.policies import policy_told
 from earmark.flags.thresholds import thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.metrics import auc_per_class
@@ -58,6 +59,11 @@ def label_set(states):
     return LabelSet.from_dense(states, class_ids=IDS)
 
 
+def by_class(flags):
+    """Flags in the order in which ``flag`` lists them."""
+    return flags.sort(pl.col("class_id").cast(pl.Enum(IDS)), "rank")
+
+
 def untouched(tmp_path):
     """Nothing was written, and no scratch was left behind."""
     return not (tmp_path / "out").exists() and not list(tmp_path.glob(".out*"))
@@ -69,6 +75,8 @@ def test_writes_what_the_functions_on_arrays_return(files, case):
     labels = label_set(states)
     flags = pl.read_parquet(files["out"] / "flags.parquet")
     expected = flag(labels, logits)
+    assert flags["chance"].is_sorted(descending=True, nulls_last=True)
+    flags = by_class(flags)
     columns = ["clip_id", "class_id", "logit", "rank"]
     assert flags.select(columns).equals(expected.select(columns))
     np.testing.assert_allclose(
@@ -113,7 +121,9 @@ def test_probabilities_are_detected_and_give_the_same_flags(files, case):
     result = scan(**files)
     assert "the scores are probabilities (as detected)" in result.lines()[0]
     columns = ["clip_id", "class_id", "rank"]
-    assert result.findings.flags.select(columns).equals(by_logits.select(columns))
+    assert (
+        by_class(result.findings.flags).select(columns).equals(by_class(by_logits).select(columns))
+    )
 
 
 def test_scores_in_another_order_are_matched_by_name(files, case, tmp_path):
@@ -147,7 +157,7 @@ def test_labels_of_clips_without_scores_are_left_out_and_told(case, tmp_path):
     assert told.startswith(f"{n_clips:,} of {len(np.unique(labels.clip_rows)):,} clips")
     assert f"their {int((states[:500] != 0).sum()):,} labels are left out" in told
     expected = flag(labels.select(slice(500, None)), logits[500:])
-    assert result.findings.flags["clip_id"].to_list() == expected["clip_id"].to_list()
+    assert by_class(result.findings.flags)["clip_id"].to_list() == expected["clip_id"].to_list()
     shutil.rmtree(tmp_path / "out")
     with pytest.raises(EarmarkError, match=r"no row for any of its clips.*called 'x0'"):
         scanned([f"x{row}" for row in ids], slice(None))
@@ -209,10 +219,10 @@ def test_contradictions_with_the_class_tree_are_reported(files, case, tmp_path):
 def test_every_policy_can_be_asked_for(files, case, policy, options):
     states, logits = case
     result = scan(**files, policy=policy, **options)
-    assert result.findings.flags["clip_id"].to_list() == (
+    assert by_class(result.findings.flags)["clip_id"].to_list() == (
         flag(label_set(states), logits, policy, **options)["clip_id"].to_list()
     )
-    assert f"policy {policy.replace('_', ' ')}" in "\n".join(result.lines())
+    assert f"flagged: {policy_told(policy, options)}." in "\n".join(result.lines())
 
 
 def test_the_gate_is_the_given_ontology(files, tmp_path):

@@ -15,6 +15,7 @@ from earmark.flags.counts import Counts
 from earmark.flags.flag import Survey, survey, suspicious_positives
 from earmark.flags.histograms import Histograms
 from earmark.flags.in_sample import in_sample_warning
+from earmark.flags.policies import policy_told
 from earmark.labels import Implied, LabelSet, Ontology, find_implied
 from earmark.runs import SILENT, Engine, Progress
 from earmark.scores import Chunk, ScoreMatrix, find_unscored
@@ -27,9 +28,10 @@ SAMPLE_CLIPS = 1024
 class Findings:
     """The tables of a scan and what is said about them.
 
-    ``thresholds``: discard_percent, class_id, n_implicit, n_ignored, threshold. ``flags`` and
-    ``wrong_positives``: clip_id, class_id, name, logit, rank (and the flags' chance). ``classes``:
-    one row per class. ``implied``: clip_id, class_id, child_id, kind; None without an ontology.
+    ``thresholds``: discard_percent, class_id, n_implicit, n_ignored, threshold. ``flags`` (the
+    likeliest first) and ``wrong_positives``: clip_id, class_id, name, logit, rank (and the flags'
+    chance). ``classes``: one row per class. ``implied``: clip_id, class_id, child_id, kind; None
+    without an ontology.
     """
 
     thresholds: pl.DataFrame
@@ -80,12 +82,12 @@ def find(
     meter.advance(1, "listed positives and checked")
     return Findings(
         found.thresholds.table(labels.class_ids),
-        _with_names(found.flags.with_columns(pl.col("chance").round(4)), ontology),
+        _with_names(_likeliest_first(found.flags), ontology),
         table,
         _with_names(wrong, ontology),
         None if implied is None else implied.table(),
         f"{_data_told(labels)}; {scores_told}.",
-        _policy_told(policy, options),
+        policy_told(policy, options),
         _implied_told(implied, fill_ancestors),
         tuple(warning for warning in warnings if warning),
     )
@@ -228,12 +230,10 @@ def _data_told(labels: LabelSet) -> str:
     )
 
 
-def _policy_told(policy: str, options: Mapping[str, Any]) -> str:
-    if policy == "percentile":
-        percent = options.get("discard_percent", 1.0)
-        return f"the highest-scored {percent:g} % of each class's implicit labels"
-    told = ", ".join(f"{name} {value}" for name, value in options.items())
-    return f"policy {policy.replace('_', ' ')}{', ' if told else ''}{told}"
+def _likeliest_first(flags: pl.DataFrame) -> pl.DataFrame:
+    """Sort by chance, those without one last; what is as likely stays by class and rank."""
+    ordered = flags.sort("chance", descending=True, nulls_last=True, maintain_order=True)
+    return ordered.with_columns(pl.col("chance").round(4))
 
 
 def _with_names(table: pl.DataFrame, ontology: Ontology) -> pl.DataFrame:

@@ -7,9 +7,11 @@ one, write a function from the evidence and its options to a choice, and name it
 from __future__ import annotations
 
 import inspect
+import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import isfinite
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +24,9 @@ from earmark.flags.counts import Counts, count_missing
 from earmark.flags.thresholds import n_largest
 from earmark.labels import LabelSet, Ontology
 from earmark.scores import ScoreMatrix, Summary
+
+DEFAULT_BUDGET = 1_000
+"""Flags of a budget that nobody stated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,16 +79,35 @@ def choose(policy: str, evidence: Evidence, options: Mapping[str, Any]) -> Choic
 
 
 def check_policy(policy: str, options: Mapping[str, Any]) -> None:
-    """Refuse a policy that there is not, and an option that it does not have."""
+    """Refuse a policy that there is not, an option that it lacks, and a value out of range."""
     if policy not in POLICIES:
         raise EarmarkError(f"there is no policy {policy!r}; the choices are {', '.join(POLICIES)}")
-    known = list(inspect.signature(POLICIES[policy]).parameters)[1:]
-    for option in options:
+    known = _defaults(policy)
+    for option, value in options.items():
         if option not in known:
             raise EarmarkError(
                 f"policy {policy!r} has no option {option!r}; "
                 + (f"the choices are {', '.join(known)}" if known else "it has none")
             )
+        expected, is_right = _EXPECTED[option]
+        if not is_right(value):
+            raise EarmarkError(f"{option} {expected}, got {value!r}")
+
+
+def policy_told(policy: str, options: Mapping[str, Any]) -> str:
+    """Say which labels a policy flags, its defaults included.
+
+    >>> policy_told("budget", {})
+    'the 1,000 likeliest of all classes'
+    """
+    check_policy(policy, options)
+    return _TOLD[policy](**{**_defaults(policy), **options})
+
+
+def _defaults(policy: str) -> dict[str, Any]:
+    """Return the options of a policy with their defaults."""
+    parameters = list(inspect.signature(POLICIES[policy]).parameters.values())[1:]
+    return {parameter.name: parameter.default for parameter in parameters}
 
 
 def percentile_flags(
@@ -104,13 +128,10 @@ def _count(evidence: Evidence) -> Choice:
 
 
 def _precision(evidence: Evidence, target: float = 0.5) -> Choice:
-    _check_share("target", target)
     return Choice(limits=evidence.counts.chances.score_at(target), counts=evidence.counts)
 
 
-def _budget(evidence: Evidence, n_flags: int, balance: float = 0.0) -> Choice:
-    if n_flags < 0 or balance < 0:
-        raise EarmarkError(f"n_flags and balance must not be negative, got {n_flags} and {balance}")
+def _budget(evidence: Evidence, n_flags: int = DEFAULT_BUDGET, balance: float = 0.0) -> Choice:
     counts = evidence.counts
     n_expected = counts.chances.n_expected
     # A label found adds 1 / all missing to recall, and 1 / the class's to the mean over classes.
@@ -124,9 +145,10 @@ def _positives_quantile(
     quantile: float | Literal["mean"] = "mean",
     gate: Ontology | None = None,
 ) -> Choice:
+    if isinstance(gate, bool):
+        raise EarmarkError(f"gate is an ontology, or None, got {gate}")
     if quantile == "mean":
         return Choice(limits=_mean_of_positives(evidence), gate=gate)
-    _check_share("quantile", quantile)
     columns, logits = evidence.positives
     order = np.argsort(columns, kind="stable")
     edges = np.searchsorted(columns[order], np.arange(1, evidence.labels.n_classes))
@@ -142,7 +164,6 @@ def _confident(evidence: Evidence) -> Choice:
 
 
 def _global(evidence: Evidence, probability: float = 0.6) -> Choice:
-    _check_share("probability", probability)
     return Choice(limits=np.full(evidence.labels.n_classes, logit(probability), np.float32))
 
 
@@ -158,9 +179,57 @@ POLICIES: dict[str, Callable[..., Choice]] = {
 """The policies by name: (evidence, options) to a :class:`Choice`."""
 
 
-def _check_share(name: str, value: float) -> None:
-    if not 0 < value < 1:
-        raise EarmarkError(f"{name} lies between 0 and 1, got {value}")
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, numbers.Real) and isfinite(value)
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 < value < 1
+
+
+_EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "discard_percent": (
+        "is a number between 0 and 100",
+        lambda value: _is_number(value) and 0 <= value <= 100,
+    ),
+    "target": ("lies between 0 and 1", _is_share),
+    "n_flags": (
+        "is a whole number from 0",
+        lambda value: isinstance(value, numbers.Integral) and int(value) >= 0,
+    ),
+    "balance": ("is a number from 0", lambda value: _is_number(value) and value >= 0),
+    "quantile": (
+        "is 'mean', or lies between 0 and 1",
+        lambda value: value == "mean" if isinstance(value, str) else _is_share(value),
+    ),
+    "gate": (
+        "is an ontology, or says whether there is one",
+        lambda value: value is None or isinstance(value, bool | Ontology),
+    ),
+    "probability": ("lies between 0 and 1", _is_share),
+}
+"""What each option of a policy may be, in words and as a test."""
+
+_TOLD: dict[str, Callable[..., str]] = {
+    "percentile": lambda discard_percent: (
+        f"the highest-scored {discard_percent:g} % of each class's implicit labels"
+    ),
+    "count": lambda: "as many of each class as are estimated to be missing",
+    "precision": lambda target: f"those whose chance is at least {target:.0%}".replace("%", " %"),
+    "budget": lambda n_flags, balance: (
+        f"the {n_flags:,} likeliest of all classes"
+        + (f", small classes counting more (balance {balance:g})" if balance else "")
+    ),
+    "positives_quantile": lambda quantile, gate: (
+        "those that score above the "
+        + ("mean" if quantile == "mean" else f"{quantile:g} quantile")
+        + " of their class's positives"
+        + (", where a parent or child is labelled" if gate else "")
+    ),
+    "confident": lambda: "probable ones that score above the mean of their class's positives",
+    "global": lambda probability: f"those of a probability above {probability:g}",
+}
+"""Which labels each policy flags, in words."""
 
 
 def _mean_of_positives(evidence: Evidence) -> NDArray[np.float32]:

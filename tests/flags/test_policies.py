@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from earmark.errors import EarmarkError
+from earmark.flags.flag import flag
+from earmark.flags.policies import POLICIES, check_policy, policy_told
+from earmark.labels.label_set import LabelSet
+
+ILL = {
+    "discard_percent": [-1, 100.1, math.nan, math.inf, "1", None, True],
+    "target": [0, 1, 1.5, -0.1, math.nan, "0.5", None],
+    "n_flags": [-1, 2.5, 1000.0, math.nan, "10", None],
+    "balance": [-0.1, math.nan, math.inf, "1", None],
+    "quantile": ["median", 0, 1, 2, math.nan, None],
+    "gate": ["ontology.json", 1],
+    "probability": [0, 1, -2, math.nan, "0.6"],
+}
+OWNER = {
+    "discard_percent": "percentile",
+    "target": "precision",
+    "n_flags": "budget",
+    "balance": "budget",
+    "quantile": "positives_quantile",
+    "gate": "positives_quantile",
+    "probability": "global",
+}
+
+
+@pytest.fixture(scope="module")
+def case() -> tuple[LabelSet, np.ndarray]:
+    rng = np.random.default_rng(0)
+    is_present = rng.random((2_000, 3)) < 0.2
+    scores = rng.normal(3.0 * is_present, 1).astype(np.float32)
+    states = np.where(is_present & (rng.random(is_present.shape) < 0.6), 1, 0).astype(np.int8)
+    return LabelSet.from_dense(states), scores
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [(option, value) for option, values in ILL.items() for value in values]
+)
+def test_an_option_out_of_range_is_refused_by_name(
+    option: str, value: object, case: tuple[LabelSet, np.ndarray]
+) -> None:
+    labels, scores = case
+    with pytest.raises(EarmarkError, match=rf"^{option} .*got {value!r}".replace("+", r"\+")):
+        flag(labels, scores, OWNER[option], **{option: value})
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("option", ILL)
+def test_an_option_of_another_policy_is_refused(policy: str, option: str) -> None:
+    if option in ("n_flags", "balance") and policy == "budget":
+        return
+    if OWNER[option] == policy:
+        return
+    with pytest.raises(EarmarkError, match=f"policy '{policy}' has no option '{option}'"):
+        check_policy(policy, {option: 0.5})
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_does_without_options(policy: str, case: tuple[LabelSet, np.ndarray]) -> None:
+    labels, scores = case
+    assert 0 < len(flag(labels, scores, policy)) < labels.n_clips * labels.n_classes
+    assert policy_told(policy, {})
+
+
+def test_numbers_of_numpy_are_numbers(case: tuple[LabelSet, np.ndarray]) -> None:
+    labels, scores = case
+    assert len(flag(labels, scores, "budget", n_flags=np.int64(7), balance=np.float32(1))) == 7
+    assert len(flag(labels, scores, discard_percent=np.float32(1))) > 0
+    assert len(flag(labels, scores, "budget", n_flags=0)) == 0
+
+
+def test_a_gate_needs_the_tree_itself(case: tuple[LabelSet, np.ndarray]) -> None:
+    with pytest.raises(EarmarkError, match="gate is an ontology"):
+        flag(*case, "positives_quantile", gate=True)
+
+
+def test_what_is_flagged_is_said_with_defaults() -> None:
+    assert policy_told("percentile", {"discard_percent": 0.5}) == (
+        "the highest-scored 0.5 % of each class's implicit labels"
+    )
+    assert policy_told("budget", {}) == "the 1,000 likeliest of all classes"
+    assert "balance 2" in policy_told("budget", {"n_flags": 5, "balance": 2})
+    assert policy_told("precision", {}) == "those whose chance is at least 50 %"
+    assert "parent or child" in policy_told("positives_quantile", {"gate": True})
