@@ -3,11 +3,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from earmark.flags.flag import flag, survey
-from earmark.flags.stored import BY_PER_CENT, stored_flags, stored_thresholds, write_flag_folder
-from earmark.flags.thresholds import thresholds
+from earmark.flags.stored import (
+    BY_PER_CENT,
+    made_from,
+    stored_flags,
+    stored_thresholds,
+    write_flag_folder,
+)
+from earmark.flags.thresholds import Thresholds, thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.scores.folder import ScoreFolder, write_score_folder
 from earmark.scores.matrix import ScoreMatrix
@@ -35,8 +42,20 @@ def folder(tmp_path: Path, labels: LabelSet, scores: ScoreFolder) -> Path:
     found = survey(labels, scores.logits, discard_percent=2)
     chosen = {"discard_percent": 2, **BY_PER_CENT}
     place = tmp_path / "flags"
-    write_flag_folder(place, labels, scores.digest, found.thresholds, found.flags, chosen)
+    write(place, labels, scores, found.thresholds, found.flags, chosen)
     return place
+
+
+def write(
+    folder: Path,
+    labels: LabelSet,
+    scores: ScoreFolder,
+    points: Thresholds,
+    flags: pl.DataFrame,
+    chosen: dict[str, object],
+) -> None:
+    origin = made_from(labels, scores.digest)
+    write_flag_folder(folder, labels, scores.digest, points, flags, origin, chosen)
 
 
 @pytest.fixture
@@ -92,5 +111,5 @@ def test_flags_that_more_than_a_per_cent_chose_are_not_taken_for_it(
 ) -> None:
     found = survey(labels, scores.logits, discard_percent=2)
     chosen = {"discard_percent": 2, **BY_PER_CENT, "policy": "precision"}
-    write_flag_folder(folder, labels, scores.digest, found.thresholds, found.flags.head(1), chosen)
+    write(folder, labels, scores, found.thresholds, found.flags.head(1), chosen)
     assert stored_flags(folder, labels, scores.logits, scores.digest, 2).equals(found.flags)

@@ -2,14 +2,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from earmark import stages
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
+from earmark.flags import Thresholds, flag, stored_thresholds, thresholds
 from earmark.runs import LocalEngine
-from scenes import scored_workspace
+from earmark.runs.recipe import Recipe
+from earmark.scores import ScoreFolder, scored_labels
+from scenes import FOLDS, ONE, TEACHER, band_workspace, scored_workspace
 
 PAIR = ["clip_id", "class_id"]
 
@@ -63,3 +67,43 @@ def test_passes_as_tasks_of_an_engine_find_the_same_flags(workspace: Workspace) 
 def test_an_unknown_policy_is_refused(workspace: Workspace) -> None:
     with pytest.raises(EarmarkError, match="percentile or precision, got 'best'"):
         stages.write_flags(workspace, policy="best")
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Workspace:
+    """A workspace whose three splits are all scored."""
+    workspace = band_workspace(tmp_path / "whole")
+    stages.score(workspace, Recipe(teacher=TEACHER, cross_fit=FOLDS), engine=ONE)
+    return workspace
+
+
+def test_every_scored_clip_of_every_split_is_flagged(whole: Workspace) -> None:
+    flagged = stages.write_flags(whole, discard_percent=20)
+    assert set(flagged.flags["split"]) == {"train", "tune", "eval"}
+    assert pl.read_parquet(flagged.path).equals(flagged.flags)
+    scored = stages.open_scored(whole)
+    assert len(scored.whole.clip_ids) == len(whole.clips)
+    every = scored_labels(scored.whole, whole.labels)
+    alone = flag(every, scored.whole.logits, discard_percent=20)
+    assert flagged.flags.drop("split").equals(alone)
+
+
+def test_students_go_by_the_thresholds_of_the_train_split_alone(whole: Workspace) -> None:
+    stages.write_flags(whole, discard_percent=20)
+    scores = ScoreFolder.open(whole.scores_folder("teacher"))
+    labels = scored_labels(scores, whole.labels)
+    written = Thresholds.from_table(pl.read_parquet(whole.flags_folder / "thresholds.parquet"))
+    np.testing.assert_array_equal(written.values, thresholds(labels, scores.logits).values)
+    stored = stored_thresholds(whole.flags_folder, labels, -scores.logits, scores.digest)
+    np.testing.assert_array_equal(stored.values, written.values)  # found, not computed
+
+
+def test_every_explicit_label_of_every_split_is_exported(whole: Workspace, tmp_path: Path) -> None:
+    stages.write_flags(whole, discard_percent=20)
+    path = tmp_path / "labels.parquet"
+    told = stages.export_labels(whole, path)
+    out = pl.read_parquet(path)
+    explicit = out.filter(pl.col("state") != "ignored")
+    back = explicit.select(*PAIR, present=pl.col("state") == "present")
+    assert back.sort(PAIR).equals(whole.labels.rows().sort(PAIR))
+    assert told.n_rows == len(out)

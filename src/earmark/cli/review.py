@@ -42,7 +42,7 @@ def queue(
         float, typer.Option(min=0, max=1, help="Share of blocks that all raters judge.")
     ] = 0.2,
     held_out: Annotated[
-        bool, typer.Option("--held-out", help="Of the tune and eval splits, not of train.")
+        bool, typer.Option("--held-out", help="Of the tune and eval splits alone.")
     ] = False,
     seed: int = 0,
     label_studio: Annotated[

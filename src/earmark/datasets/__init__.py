@@ -35,7 +35,15 @@ from earmark.datasets.openmic import import_openmic
 from earmark.datasets.own_tables.forms import Zeros
 from earmark.datasets.own_tables.label_studio import annotations_of, read_tasks
 from earmark.datasets.own_tables.table import import_table
-from earmark.datasets.readable_clips import ReadableClips, readable_clips
+from earmark.datasets.readable_clips import ReadableClips, held_out_clips, readable_clips
+from earmark.datasets.scored_clips import (
+    held_out_digest,
+    held_out_folder,
+    held_out_scores,
+    scores_of,
+    whole_scores,
+    write_scores,
+)
 from earmark.datasets.synthetic.hiding import hide, n_missing, recalls
 from earmark.datasets.synthetic.scenes import write_scenes
 from earmark.datasets.workspace import CLIP_SCHEMA, Split, Workspace, write_dataset
@@ -64,6 +72,10 @@ __all__ = [
     "derive_workspace",
     "duration_seconds",
     "extract_frames",
+    "held_out_clips",
+    "held_out_digest",
+    "held_out_folder",
+    "held_out_scores",
     "hidden_workspace",
     "hide",
     "import_audioset",
@@ -77,7 +89,10 @@ __all__ = [
     "read_tasks",
     "readable_clips",
     "recalls",
+    "scores_of",
     "subset_workspace",
+    "whole_scores",
     "write_dataset",
     "write_scenes",
+    "write_scores",
 ]

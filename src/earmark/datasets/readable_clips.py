@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore
-from earmark.datasets.workspace import Workspace
+from earmark.datasets.workspace import HELD_OUT_SPLITS, Workspace
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 
@@ -32,11 +32,24 @@ def readable_clips(
     workspace: Workspace, store: FrameStore, split: str, labels: LabelSet | None = None
 ) -> ReadableClips:
     """Return the clips of a split that have frames; ``labels`` default to the labels as given."""
-    clips = workspace.clips.with_row_index("row").filter(pl.col("split") == split)
-    clips = clips.filter(pl.col("clip_id").is_in(store.clip_ids.implode()))
+    clips = _with_frames(workspace, store, split)
     if clips.is_empty():
         raise EarmarkError(f"{workspace.root}: no clip of the {split} split has frames")
-    labels = workspace.labels if labels is None else labels
+    return _readable(store, clips, workspace.labels if labels is None else labels)
+
+
+def held_out_clips(workspace: Workspace, store: FrameStore) -> ReadableClips | None:
+    """Return the clips of the tune and then of the eval split that have frames; None without."""
+    clips = pl.concat(_with_frames(workspace, store, split) for split in HELD_OUT_SPLITS)
+    return None if clips.is_empty() else _readable(store, clips, workspace.labels)
+
+
+def _with_frames(workspace: Workspace, store: FrameStore, split: str) -> pl.DataFrame:
+    clips = workspace.clips.with_row_index("row").filter(pl.col("split") == split)
+    return clips.filter(pl.col("clip_id").is_in(store.clip_ids.implode()))
+
+
+def _readable(store: FrameStore, clips: pl.DataFrame, labels: LabelSet) -> ReadableClips:
     return ReadableClips(
         labels.select(clips["row"].to_numpy()),
         clips["source"].to_list(),

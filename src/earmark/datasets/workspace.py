@@ -32,6 +32,8 @@ CLIP_SCHEMA = pl.Schema(
 )
 Split = Literal["train", "tune", "eval"]
 SPLITS: tuple[Split, ...] = ("train", "tune", "eval")
+HELD_OUT_SPLITS: tuple[Split, ...] = ("tune", "eval")
+"""The splits that no teacher is trained on: where students are chosen and measured."""
 
 AUDIO_FOLDER = "audio"
 """Where an import puts sounds that it makes or unpacks: the start of their paths in ``clips``."""
@@ -236,6 +238,11 @@ class Workspace:
         """Identifies the list of clips: their names, files and places."""
         columns = self.clips.select("clip_id", "audio", "start_seconds", "end_seconds")
         return digest(columns.write_csv())
+
+    @cached_property
+    def splits_digest(self) -> str:
+        """Identifies which clip is in which split."""
+        return digest(self.clips.select("clip_id", "split").write_csv())
 
     def audio_path(self, audio: str) -> Path:
         """Return the place of a clip's file; relative paths start at the workspace."""

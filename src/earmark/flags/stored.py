@@ -1,8 +1,9 @@
 """Thresholds and flags as a folder, so that those of the same labels and scores are found once.
 
 ``thresholds.parquet`` holds the paper's 18 points, ``flags.parquet`` the flags that were asked for.
-``meta.json`` carries the digest of labels and scores, and how the flags were chosen. A folder that
-was made from other labels or scores is not used: what is asked for is then computed.
+``meta.json`` carries the digests of labels and scores, and how the flags were chosen. Thresholds
+are those of the train split, flags those of every scored clip. What was made from other labels or
+scores is not used: what is asked for is then computed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from earmark.runs import (
     break_seal,
     digest,
     is_current,
+    is_finished,
     read_seal,
     read_table,
     seal,
@@ -42,16 +44,19 @@ def write_flag_folder(
     scores_digest: str,
     found: Thresholds,
     flags: pl.DataFrame,
+    flags_digest: str,
     chosen: Mapping[str, object],
 ) -> None:
     """Write thresholds and flags; ``chosen`` says how the flags were (see :data:`BY_PER_CENT`).
 
-    ``labels`` are those of the scored clips, in the order of the scores.
+    The thresholds are those of ``labels``, in the order of the scores; the flags may be of more
+    clips, and ``flags_digest`` tells what they were :func:`made_from`.
     """
     break_seal(folder)
     write_table(folder / "thresholds.parquet", found.table(labels.class_ids))
     write_table(folder / "flags.parquet", flags)
-    seal(folder, {"digest": made_from(labels, scores_digest), **chosen})
+    own = {"digest": made_from(labels, scores_digest), "flags_digest": flags_digest}
+    seal(folder, {**own, **chosen})
 
 
 def keep_thresholds(
@@ -98,8 +103,8 @@ def stored_flags(
     folder: Path, labels: LabelSet, logits: ScoresLike, scores_digest: str, discard_percent: float
 ) -> pl.DataFrame:
     """Return the flags of one operating point: those in a folder if they are these; else anew."""
-    if is_current(folder, made_from(labels, scores_digest)):
-        wanted = {"discard_percent": discard_percent, **BY_PER_CENT}
-        if wanted.items() <= read_seal(folder).items():
+    if is_finished(folder):
+        by = {"flags_digest": made_from(labels, scores_digest), "discard_percent": discard_percent}
+        if {**by, **BY_PER_CENT}.items() <= read_seal(folder).items():
             return read_table(folder / "flags.parquet")
     return flag(labels, logits, discard_percent=discard_percent)

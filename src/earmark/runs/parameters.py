@@ -312,7 +312,7 @@ class ReviewParams(Params):
     overlap: float = Field(0.2, ge=0, le=1)
     """Share of the blocks that every rater judges; the others are dealt out."""
     held_out: bool = False
-    """Whether labels of the tune and eval splits are listened to, in place of the train split's."""
+    """Whether labels of the tune and eval splits alone are listened to, in place of the whole."""
     seed: int = 0
 
     @property

@@ -10,7 +10,16 @@ import polars as pl
 
 from earmark.datasets import NamedLabels, Workspace, read_labels
 from earmark.errors import EarmarkError
-from earmark.flags import flag, judge_flags, made_from, stored_thresholds, survey, write_flag_folder
+from earmark.flags import (
+    Thresholds,
+    flag,
+    judge_flags,
+    made_from,
+    stored_thresholds,
+    survey,
+    thresholds,
+    write_flag_folder,
+)
 from earmark.labels import LabelSet
 from earmark.review import flag_by_judgements, read_calibration, without_cleared
 from earmark.runs import Engine, is_finished, read_seal, read_table, write_table
@@ -52,6 +61,9 @@ def write_flags(
 ) -> Flagged:
     """Write the thresholds of the paper's 18 points, and the flags of one point.
 
+    The thresholds are those of the train split, which students go by; the flags are those of every
+    scored clip of every split.
+
     The policy ``precision`` takes flags of at least the chance ``target`` instead: as judged by
     ear where there are judgements, as estimated from the scores where there are none. ``labels``
     names the label set; what raters cleared in a corrected one is not flagged again. With an
@@ -60,30 +72,48 @@ def write_flags(
     if policy not in FLAG_POLICIES:
         raise EarmarkError(f"the policy is {' or '.join(FLAG_POLICIES)}, got {policy!r}")
     scored = open_scored(work, recipe)
-    workspace, scores = scored.workspace, scored.scores
+    workspace, whole = scored.workspace, scored.whole
     known = _known(scored, labels)
-    logits = scores.logits if engine is None else scores.logits_path  # shards are parts of a file
+    logits = whole.logits if engine is None else whole.logits_path  # shards are parts of a file
     found = survey(known.labels, logits, discard_percent=discard_percent, engine=engine)
     flags = found.flags
     if policy == "precision":
         flags = _flags_of_chance(workspace, logits, known.labels, target, engine)
     if known.rulings is not None:
         flags = without_cleared(flags, known.rulings)
+    flags = with_splits(workspace, flags)
     chosen = {
         "policy": policy,
         "discard_percent": discard_percent,
         "target": target if policy == "precision" else None,
-        "scores": scores.folder.name,
+        "scores": scored.scores.folder.name,
     }
     write_flag_folder(
         workspace.flags_folder,
-        known.labels,
-        scores.digest,
-        found.thresholds,
+        *_train_thresholds(scored, labels, found.thresholds, engine),
         flags,
+        made_from(known.labels, whole.digest),
         {"labels": labels, **chosen},
     )
     return Flagged(workspace.flags_path, flags)
+
+
+def with_splits(workspace: Workspace, flags: pl.DataFrame) -> pl.DataFrame:
+    """Add the split of each flag's clip."""
+    splits = workspace.clips.select("clip_id", "split")
+    return flags.join(splits, on="clip_id", how="left", maintain_order="left")
+
+
+def _train_thresholds(
+    scored: Scored, name: str, of_whole: Thresholds, engine: Engine | None
+) -> tuple[LabelSet, str, Thresholds]:
+    """Return labels, scores' digest and thresholds of the train split: what students go by."""
+    scores = scored.scores
+    labels = scored_labels(scores, read_labels(scored.workspace, name).labels)
+    if scored.whole is scores:
+        return labels, scores.digest, of_whole
+    logits = scores.logits if engine is None else scores.logits_path
+    return labels, scores.digest, thresholds(labels, logits, engine=engine)
 
 
 def judged_flags(workspace: Workspace, scores: ScoreFolder) -> pl.DataFrame | None:
@@ -117,15 +147,15 @@ def export_labels(
     if written is None:
         percent = DEFAULT_PERCENT if discard_percent is None else discard_percent
         ignored = flag(
-            known.labels, scored.scores.logits, discard_percent=percent, with_chance=False
+            known.labels, scored.whole.logits, discard_percent=percent, with_chance=False
         )
     else:
         ignored = _written_flags(scored, written, known, name)
     if known.rulings is not None:
         ignored = without_cleared(ignored, known.rulings)  # raters may have gone on since
-        unsettled = scored_labels(scored.scores, known.rulings).rows().filter("present")
+        unsettled = known.rulings.rows().filter("present")
         ignored = pl.concat([ignored, unsettled], how="diagonal")
-    table = _exported_table(known.labels, ignored)
+    table = _exported_table(read_labels(scored.workspace, name).labels, ignored)
     write_table(Path(path), table)
     return Exported(Path(path), len(table), int((table["state"] == "ignored").sum()))
 
@@ -133,7 +163,7 @@ def export_labels(
 def _known(scored: Scored, name: str) -> NamedLabels:
     """Return the labels of the scored clips by name, with what raters ruled beyond them."""
     named = read_labels(scored.workspace, name)
-    return NamedLabels(scored_labels(scored.scores, named.labels), named.rulings)
+    return NamedLabels(scored_labels(scored.whole, named.labels), named.rulings)
 
 
 def _flags_of_chance(
@@ -159,8 +189,8 @@ def _written_flags(
 ) -> pl.DataFrame:
     """Read the flags that are there; refuse those of other labels or scores."""
     path = scored.workspace.flags_path
-    wanted = made_from(known.labels, scored.scores.digest)
-    if written["digest"] != wanted or written["labels"] != name:
+    wanted = made_from(known.labels, scored.whole.digest)
+    if written.get("flags_digest") != wanted or written["labels"] != name:
         raise EarmarkError(
             f"{path}: these flags are of labels {written['labels']!r} or scores that have changed "
             "since; run `earmark flag` again, or give a discard percent"

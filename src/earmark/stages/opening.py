@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from earmark.datasets import Workspace
+from earmark.datasets import Workspace, whole_scores
 from earmark.runs import Recipe, find_recipe, keep_recipe, kept_recipe
 from earmark.scores import ScoreFolder
 
@@ -18,11 +19,20 @@ RecipeLike = str | Path | Recipe | None
 
 @dataclass(frozen=True)
 class Scored:
-    """A workspace, its recipe, and the teacher's scores of the train split."""
+    """A workspace, its recipe, and the teacher's scores of the train split.
+
+    Students are told by ``scores``, of the train split alone. What an owner flags, hears and
+    exports is ``whole``: every scored clip of every split, the same where there is but one.
+    """
 
     workspace: Workspace
     recipe: Recipe
     scores: ScoreFolder
+
+    @cached_property
+    def whole(self) -> ScoreFolder:
+        """The scores of every clip that the teacher scored, those of the train split first."""
+        return whole_scores(self.workspace, self.scores)
 
 
 def open_workspace(work: WorkLike) -> Workspace:

@@ -56,7 +56,10 @@ def _contents(scored: Scored) -> ReportContents:
         )
     labels = scored_labels(scores, workspace.labels)
     known = (workspace.flags_folder, labels, scores.logits, scores.digest)
-    points, flags = stored_thresholds(*known), stored_flags(*known, recipe.report.flag_percent)
+    points = stored_thresholds(*known)
+    every, whole = scored_labels(scored.whole, workspace.labels), scored.whole
+    own = (workspace.flags_folder, every, whole.logits, whole.digest)
+    flags = stored_flags(*own, recipe.report.flag_percent)
     return ReportContents(
         title=f"earmark: {recipe.name}",
         results=None if sweep is None else sweep.summary,
@@ -64,7 +67,7 @@ def _contents(scored: Scored) -> ReportContents:
         thresholds=points.table(labels.class_ids),
         classes=class_summary(labels, workspace.ontology),
         judged=judged_flags(workspace, scores),
-        heard=_heard(scored, labels, flags),
+        heard=_heard(scored, every, flags),
         provenance=_provenance(scored, sweep),
         choices=choices,
         rounds=rounds,
@@ -103,7 +106,7 @@ def _most_flagged(labels: LabelSet, flags: pl.DataFrame) -> list[str]:
 def _heard_flag(
     scored: Scored, store: FrameStore, row: Mapping[str, str | int | float | None]
 ) -> HeardFlag:
-    workspace, recipe, scores = scored.workspace, scored.recipe, scored.scores
+    workspace, recipe, scores = scored.workspace, scored.recipe, scored.whole
     clip = workspace.clips.row(by_predicate=pl.col("clip_id") == row["clip_id"], named=True)
     column = workspace.ontology.index[str(row["class_id"])]
     place = int(scores.clip_ids.index_of(row["clip_id"]) or 0)
@@ -134,11 +137,10 @@ def _heard_flag(
 
 
 def _provenance(scored: Scored, sweep: SweepResults | None) -> dict[str, str]:
-    from earmark.datasets import readable_clips
-
     workspace, recipe, scores = scored.workspace, scored.recipe, scored.scores
     store = FrameStore.open(workspace.frames_folder)
-    counts = {s: len(readable_clips(workspace, store, s).labels) for s in ("train", "tune", "eval")}
+    read = workspace.clips.filter(pl.col("clip_id").is_in(store.clip_ids.implode()))
+    counts = {split: int((read["split"] == split).sum()) for split in ("train", "tune", "eval")}
     versions = {name: metadata.version(name) for name in ("earmark", "torch", "numpy", "polars")}
     seeds = () if sweep is None else sweep.results["seed"].unique().sort()
     return {

@@ -210,12 +210,12 @@ def _drawn(
     progress: Progress,
 ) -> Queue:
     scored = open_scored(workspace, recipe)
-    scores = scored.scores
+    scores = scored.whole
     if params.held_out:
         from earmark.training import score_held_out  # torch, for this alone
 
         folds = scored.recipe.cross_fit
-        scores = score_held_out(workspace, scores, folds, engine=engine, progress=progress)
+        scores = score_held_out(workspace, scored.scores, folds, engine=engine, progress=progress)
     labels = scored_labels(scores, workspace.labels)
     origin = digest(labels.digest, scores.digest, params)
     if is_drawn_from(workspace, origin):

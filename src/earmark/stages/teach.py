@@ -79,8 +79,12 @@ def score(
     engine: Engine = HERE,
     progress: Progress | None = None,
 ) -> ScoreFolder:
-    """Score the train split with the recipe's teacher, out of fold unless ``in_sample``."""
-    from earmark.training import cross_fit
+    """Score the train split with the recipe's teacher, out of fold unless ``in_sample``.
+
+    Its networks score the tune and eval splits, too, where there are any
+    (:func:`~earmark.datasets.held_out_scores`).
+    """
+    from earmark.training import cross_fit, score_held_out
 
     workspace = open_workspace(work)
     chosen = choose_recipe(workspace, recipe)
@@ -88,7 +92,10 @@ def score(
     params = chosen.cross_fit
     params = params.model_copy(update={"in_sample": in_sample or params.in_sample})
     with shown(progress) as display:
-        return cross_fit(workspace, chosen.teacher, params, engine=engine, progress=display)
+        scores = cross_fit(workspace, chosen.teacher, params, engine=engine, progress=display)
+        if _has_held_out(workspace):
+            score_held_out(workspace, scores, params, engine=engine, progress=display)
+    return scores
 
 
 def score_by_onnx(
@@ -130,6 +137,13 @@ def score_by_onnx(
             progress=display,
         )
     return ScoredByModel(teacher.description, found)
+
+
+def _has_held_out(workspace: Workspace) -> bool:
+    from earmark.audio import FrameStore
+    from earmark.datasets import held_out_clips
+
+    return held_out_clips(workspace, FrameStore.open(workspace.frames_folder)) is not None
 
 
 def check_frames(workspace: Workspace, recipe: Recipe) -> None:

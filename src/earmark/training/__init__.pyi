@@ -1,7 +1,6 @@
 from .batches import Plan as Plan
 from .folds import has_networks as has_networks
 from .folds import networks_behind as networks_behind
-from .folds import scores_of as scores_of
 from .history import forget_history as forget_history
 from .history import read_histories as read_histories
 from .history import split_history as split_history

@@ -1,6 +1,6 @@
-"""The folds of a teacher: which clips are in which, and where networks and scores are kept.
+"""The folds of a teacher: which clips are in which, and where its networks are kept.
 
-Nobody else names the folders of folds and of held-out scores. Nothing here needs torch.
+Nobody else names the folders of folds. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore
@@ -34,19 +33,6 @@ def fold_folders(workspace: Workspace, teacher: str, params: CrossFitParams) -> 
     """Return the folders of a teacher's networks: one for each fold, or its only one."""
     suffixes = [""] if params.in_sample else [f"-fold{fold}" for fold in range(params.n_folds)]
     return [workspace.model_folder(teacher + suffix) for suffix in suffixes]
-
-
-def held_out_folder(workspace: Workspace, teacher: str) -> Path:
-    """Return the folder of a teacher's scores of the tune and eval splits."""
-    return workspace.scores_folder(f"{teacher}-held-out")
-
-
-def scores_of(workspace: Workspace, teacher: str, clip_ids: pl.Series) -> ScoreFolder:
-    """Open those scores of a teacher that hold some clips: of the train split, or held out."""
-    scores = ScoreFolder.open(workspace.scores_folder(teacher))
-    if clip_ids.is_in(scores.clip_ids.implode()).all():
-        return scores
-    return ScoreFolder.open(held_out_folder(workspace, teacher))
 
 
 def has_networks(workspace: Workspace, teacher: str, params: CrossFitParams) -> bool:

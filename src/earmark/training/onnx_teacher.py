@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore, read_clip
-from earmark.datasets import ReadableClips, Workspace, readable_clips
+from earmark.datasets import Workspace, readable_clips, write_scores
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet, Ontology
 from earmark.networks import (
@@ -40,7 +41,7 @@ from earmark.runs import (
     is_current,
     write_aside,
 )
-from earmark.scores import Scale, ScoreFolder, scale_of, write_logits, write_score_folder
+from earmark.scores import Scale, ScoreFolder, rows_of, scale_of, write_logits
 
 _TRIED_CLIPS = 8
 """Clips whose outputs tell probabilities from logits."""
@@ -72,30 +73,33 @@ def score_by_teacher(
     engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> TeacherScores:
-    """Score the train split with a model from elsewhere, into the scores folder ``name``.
+    """Score all clips that have frames with a model from elsewhere, under the name ``name``.
 
     ``class_map`` is a file (see :mod:`earmark.networks.onnx_model`), needed unless the model names
     its classes itself. Nobody but the user knows whether the model was trained on these clips:
     ``out_of_fold`` says that it was not. Parts scored before an interrupt are found again.
     """
-    clips = readable_clips(workspace, FrameStore.open(workspace.frames_folder), "train")
-    sounds = _sounds(workspace, teacher, clips)
+    store = FrameStore.open(workspace.frames_folder)
+    readable_clips(workspace, store, "train")  # refuses where there is none
+    sounds = _sounds(workspace, teacher, store)
+    heard = pl.Series([sound.clip_id for sound in sounds])
+    labels = workspace.labels.select(rows_of(heard, workspace.labels.clip_ids).to_numpy())
     tried = _outputs(teacher, sounds[:_TRIED_CLIPS])
     n_outputs, ontology = tried[0].shape[1], workspace.ontology
     chosen = _class_map(class_map, teacher, n_outputs, ontology, skip_unknown)
-    job = _Job(teacher, sounds, chosen, scale or scale_of(np.concatenate(tried)), clips.labels)
+    job = _Job(teacher, sounds, chosen, scale or scale_of(np.concatenate(tried)), labels)
     folder = workspace.scores_folder(name)
-    run_digest = digest(job.digest, out_of_fold)
+    run_digest = digest(job.digest, out_of_fold, workspace.splits_digest)
     warnings: list[str] = []
     if not is_current(folder, run_digest):
         values, best = job.run(folder, engine, progress)
         logits = values.astype(np.float32)
         if job.scale == "probabilities":
-            logits, warnings = _to_logits(folder, clips.labels, values)
-        write_score_folder(
-            folder,
-            clips.labels.clip_ids,
-            clips.labels.class_ids,
+            logits, warnings = _to_logits(folder, labels, values)
+        write_scores(
+            workspace,
+            name,
+            labels.clip_ids,
             logits,
             best,
             out_of_fold=out_of_fold,
@@ -135,11 +139,10 @@ class _Sound:
         return read_clip(self.audio, teacher.sample_rate_hz, *span)[None]
 
 
-def _sounds(workspace: Workspace, teacher: ForeignModel, clips: ReadableClips) -> list[_Sound]:
-    store = FrameStore.open(workspace.frames_folder)
+def _sounds(workspace: Workspace, teacher: ForeignModel, store: FrameStore) -> list[_Sound]:
     if teacher.kind == "patches":
         _check_patches(teacher, store)
-    rows = dict(zip(clips.labels.clip_ids, clips.store_rows.tolist(), strict=True))
+    rows = {clip_id: row for row, clip_id in enumerate(store.clip_ids)}
     columns = workspace.clips.select("clip_id", "audio", "start_seconds", "end_seconds")
     return [
         _Sound(clip_id, audio and workspace.audio_place(audio), start, end, store, rows[clip_id])

@@ -18,7 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore
-from earmark.datasets import Workspace, readable_clips
+from earmark.datasets import (
+    Workspace,
+    held_out_clips,
+    held_out_digest,
+    held_out_folder,
+    readable_clips,
+)
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.metrics import lwlrap
@@ -50,7 +56,6 @@ from earmark.training.folds import (
     fold_folders,
     fold_of_clips,
     has_networks,
-    held_out_folder,
     scores_digest,
 )
 from earmark.training.loop import n_examples_in_all, train
@@ -132,7 +137,7 @@ def score_held_out(
     """
     teacher = scores.folder.name
     folder = held_out_folder(workspace, teacher)
-    run_digest = digest("held out", scores.digest, params.runtime)
+    run_digest = held_out_digest(scores.digest, params.runtime)
     if is_current(folder, run_digest):
         return ScoreFolder.open(folder)
     if not has_networks(workspace, teacher, params):
@@ -143,8 +148,10 @@ def score_held_out(
     models = fold_folders(workspace, teacher, params)
     check_runtime(params.runtime, read_params(models[0]).model)
     store = FrameStore.open(workspace.frames_folder)
-    parts = [readable_clips(workspace, store, split).store_rows for split in ("tune", "eval")]
-    rows = np.concatenate(parts)
+    clips = held_out_clips(workspace, store)
+    if clips is None:
+        raise EarmarkError(f"{workspace.root}: no clip of the tune and eval splits has frames")
+    rows = clips.store_rows
     shared = {
         "frames_folder": store.folder,
         "rows": rows,

@@ -17,7 +17,7 @@ from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.types import UUID4
 
 from earmark.audio import FrameStore
-from earmark.datasets import Workspace
+from earmark.datasets import Workspace, scores_of
 from earmark.errors import EarmarkError
 from earmark.flags import count_missing
 from earmark.review.class_card import Cards
@@ -28,7 +28,6 @@ from earmark.review.queue import Queue, block_plan, blocks_of
 from earmark.review.server.media import Media
 from earmark.runs import SILENT, Params, Progress, Recipe, digest, is_finished, read_seal
 from earmark.scores import ScoreFolder, scored_labels
-from earmark.training import scores_of
 
 _NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "interval_high"))
 

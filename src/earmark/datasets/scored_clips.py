@@ -1,0 +1,110 @@
+"""A teacher's scores of a workspace: of the train split, of the held-out splits, and of the whole.
+
+Students are told by the scores of the train split alone, which are out of fold there. Owners want
+every clip: what they flag, hear and export is the *whole*, the train split's scores and those of
+the tune and eval splits in one folder. Nobody else names these folders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.datasets.workspace import HELD_OUT_SPLITS, Split, Workspace
+from earmark.runs import Runtime, digest, is_current, is_finished
+from earmark.scores import ScoreFolder, write_score_folder
+
+
+def held_out_folder(workspace: Workspace, teacher: str) -> Path:
+    """Return the folder of a teacher's scores of the tune and eval splits."""
+    return workspace.scores_folder(f"{teacher}-held-out")
+
+
+def held_out_digest(scores_digest: str, runtime: Runtime | None) -> str:
+    """Identify a teacher's scores of the held-out splits by those of the train split."""
+    return digest("held out", scores_digest, runtime)
+
+
+def held_out_scores(workspace: Workspace, scores: ScoreFolder) -> ScoreFolder | None:
+    """Open the held-out scores of the teacher behind ``scores``; None where there are none."""
+    folder = held_out_folder(workspace, scores.folder.name)
+    if not is_finished(folder):
+        return None
+    found = ScoreFolder.open(folder)
+    return found if found.digest == held_out_digest(scores.digest, found.runtime) else None
+
+
+def whole_scores(workspace: Workspace, scores: ScoreFolder) -> ScoreFolder:
+    """Return the scores of every scored clip of every split, those of the train split first.
+
+    Scores of the held-out splits count where they compare with those of the train split: not where
+    the teacher was trained on the clips of one and not of the other (``earmark score
+    --in-sample``). Without any the whole is ``scores`` itself.
+    """
+    held_out = held_out_scores(workspace, scores)
+    if held_out is None or held_out.out_of_fold != scores.out_of_fold:
+        return scores
+    parts = (scores, held_out)
+    folder = workspace.scores_folder(f"{scores.folder.name}-whole")
+    run_digest = digest("whole", *(part.digest for part in parts))
+    if is_current(folder, run_digest):
+        return ScoreFolder.open(folder)
+    return write_score_folder(
+        folder,
+        pl.concat([part.clip_ids for part in parts]),
+        scores.class_ids,
+        np.concatenate([part.logits for part in parts]),
+        np.concatenate([part.best_patches for part in parts]),
+        out_of_fold=scores.out_of_fold,
+        digest=run_digest,
+    )
+
+
+def write_scores(
+    workspace: Workspace,
+    teacher: str,
+    clip_ids: pl.Series,
+    logits: NDArray[np.float32],
+    best_patches: NDArray[np.uint16],
+    *,
+    out_of_fold: bool,
+    digest: str,
+) -> ScoreFolder:
+    """Write the scores [clip, class] of clips of any split; return those of the train split.
+
+    ``clip_ids`` may come in any order; classes are the workspace's, in their order. The scores of
+    the tune and eval splits go into the folder of held-out scores.
+    """
+    places = pl.DataFrame({"clip_id": clip_ids}).with_row_index("place")
+    clips = workspace.clips.join(places, on="clip_id", maintain_order="left")
+
+    def written(folder: Path, splits: Sequence[Split], digest: str) -> ScoreFolder:
+        own = clips.filter(pl.col("split").is_in(splits))
+        rows = own["place"].to_numpy()
+        return write_score_folder(
+            folder,
+            own["clip_id"],
+            workspace.ontology.class_ids,
+            logits[rows],
+            best_patches[rows],
+            out_of_fold=out_of_fold,
+            digest=digest,
+        )
+
+    if clips["split"].is_in(HELD_OUT_SPLITS).any():  # first: the others say that all are there
+        held_out = held_out_folder(workspace, teacher)
+        written(held_out, HELD_OUT_SPLITS, held_out_digest(digest, None))
+    return written(workspace.scores_folder(teacher), ("train",), digest)
+
+
+def scores_of(workspace: Workspace, teacher: str, clip_ids: pl.Series) -> ScoreFolder:
+    """Open those scores of a teacher that hold some clips: of train, held out, or of the whole."""
+    scores = ScoreFolder.open(workspace.scores_folder(teacher))
+    for found in (scores, held_out_scores(workspace, scores)):
+        if found is not None and clip_ids.is_in(found.clip_ids.implode()).all():
+            return found
+    return whole_scores(workspace, scores)
