@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,7 @@ from earmark.errors import EarmarkError
 from earmark.labels.label_files import read_class_list, read_clip_list, read_label_file
 from earmark.labels.ontology import Ontology
 from earmark.scores.alignment import arrange
+from earmark.scores.score_files import ScoreFile
 
 STATES = np.array([[1, 0, -1], [0, 0, 0], [0, 1, 1]], np.int8)
 IDS = Ontology(("a", "b", "c"), names={"a": "Ape", "b": "Bee", "c": "Cat"})
@@ -23,7 +25,8 @@ SHARED_FOLDER = settings(
 
 
 def states_of(path, n_clips=3, clip_ids=None, classes=IDS, **options):
-    return arrange(read_label_file(path, **options), n_clips, clip_ids, classes).states()
+    scores = ScoreFile(Path("scores.npy"), (n_clips, len(classes.class_ids)))
+    return arrange(read_label_file(path, **options), scores, clip_ids, classes).states()
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
@@ -116,8 +119,10 @@ def test_lists_of_class_numbers_or_names_mean_the_same(tmp_path):
     ("name", "content", "message"),
     [
         ("l.csv", "clip_id,class_id,present\nx,a,1\nx,a,0\n", "line 3: contradicts line 2"),
-        ("l.csv", "clip_id,class_id,present\nx,a,perhaps\n", "line 2: present must be"),
-        ("l.csv", "clip,class\nx,a\n", "no column 'clip_id'"),
+        ("l.csv", "clip_id,class_id,present\nx,a,perhaps\n", "line 2: present must say"),
+        ("l.csv", "what,class\nx,a\n", "no column names the clips"),
+        ("l.csv", "clip_id,class_id,present\n", "not one label"),
+        ("l.json", '[{"data": {}}]', "an export of Label Studio"),
         ("l.csv", "clip_id,class_id\nx,q\n", "no score column for the classes 'q'"),
         ("l.csv", "clip_id,class_id\nw,a\n", "no row for the clips 'w'"),
         ("l.json", "{}", "list of lists"),

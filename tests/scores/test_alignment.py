@@ -78,7 +78,7 @@ def test_files_are_matched_by_name_and_what_has_no_scores_is_left_out(tmp_path: 
     assert warnings == (
         "1 of 3 clips in labels.csv have no scores (such as 'w'): their 1 labels are left out",
     )
-    states = arrange(kept, 2, clip_ids, classes).states()
+    states = arrange(kept, scores, clip_ids, classes).states()
     np.testing.assert_array_equal(states, [[0, 1], [1, 0]])
 
 

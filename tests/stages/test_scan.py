@@ -296,7 +296,7 @@ def test_labels_by_name_need_to_know_the_columns(files, case, tmp_path):
     label_set(case[0]).write(tmp_path / "labels.csv")
     with pytest.raises(EarmarkError, match="which column is which class"):
         scan(tmp_path / "labels.csv", files["scores"], out=files["out"])
-    with pytest.raises(EarmarkError, match="mentions only clips with a label"):
+    with pytest.raises(EarmarkError, match="several rows for a clip"):
         scan(tmp_path / "labels.csv", files["scores"], out=files["out"], classes=files["classes"])
     (tmp_path / "clips.txt").write_text("\n".join(map(str, range(N_CLIPS))))
     by_list = scan(**{**files, "labels": tmp_path / "labels.csv"}, clips=tmp_path / "clips.txt")

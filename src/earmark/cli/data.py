@@ -14,15 +14,19 @@ from rich.table import Table
 
 from earmark.cli.options import (
     AsJson,
+    ColumnOption,
     EngineOption,
     LabelsOption,
     RecipeOption,
+    SeparatorOption,
     Work,
     Workers,
+    ZerosOption,
     after_import,
     chosen_engine,
     engine_for,
     one_of,
+    reading_of,
     tell,
 )
 from earmark.errors import EarmarkError, quoted
@@ -39,13 +43,18 @@ data_app = typer.Typer()
 
 @data_app.command()
 def scan(
-    labels: Annotated[Path, typer.Option(help="Rows, AudioSet segments, dense states, or JSON.")],
-    scores: Annotated[Path, typer.Option(help=".npy, .npz, Parquet, Zarr or a folder of shards.")],
+    labels: Annotated[Path, typer.Option(help="A table, AudioSet segments, states, or JSON.")],
+    scores: Annotated[
+        Path, typer.Option(help=".npy, .npz, Parquet, CSV, Zarr or a folder of shards.")
+    ],
     classes: Annotated[Path | None, typer.Option(help="Classes in the order of scores.")] = None,
     clips: Annotated[Path | None, typer.Option(help="Clips in the order of scores.")] = None,
     ontology: Annotated[Path | None, typer.Option(help="ontology.json, or a table.")] = None,
     labels_key: Annotated[str | None, typer.Option(help="Array in a labels .npz.")] = None,
     scores_key: Annotated[str | None, typer.Option(help="Array in a scores .npz.")] = None,
+    column: ColumnOption = None,
+    separator: SeparatorOption = None,
+    zeros: ZerosOption = "implicit",
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("scan"),
     scale: Annotated[str, typer.Option(help="auto, logits or probabilities.")] = "auto",
     policy: Annotated[str, typer.Option(help="How flags are chosen.")] = "percentile",
@@ -76,6 +85,7 @@ def scan(
         "gate": gate or None,
         "probability": probability,
     }
+    reading = reading_of(column, separator, zeros)
     result = stages.scan(
         labels,
         scores,
@@ -88,13 +98,20 @@ def scan(
         fill_ancestors=fill_ancestors,
         labels_key=labels_key,
         scores_key=scores_key,
+        columns=reading.columns,
+        separator=reading.separator,
+        zeros=reading.zeros,
         engine=_cluster(engine),
         **{name: value for name, value in options.items() if value is not None},
     )
     if not as_json:
         for line in result.lines():
             print(line)
-    facts = {"flags": result.n_flags, "warnings": list(result.warnings)} if as_json else {}
+    facts = (
+        {"flags": result.n_flags, "warnings": list(result.warnings), "notes": list(result.notes)}
+        if as_json
+        else {}
+    )
     tell(
         as_json, next_command=f"open {quoted(out / 'index.html')} in a browser", wrote=out, **facts
     )
@@ -104,23 +121,29 @@ def scan(
 def lint(
     target: Annotated[
         Path,
-        typer.Argument(help="A workspace, or a CSV or Parquet file of labels.", metavar="TARGET"),
+        typer.Argument(help="A workspace, or a file of labels.", metavar="TARGET"),
     ],
     clips: Annotated[
-        Path | None, typer.Option(help="With a label file: the table that lists all clips.")
+        Path | None, typer.Option(help="With a label file: the list, or table, of all clips.")
     ] = None,
+    column: ColumnOption = None,
+    separator: SeparatorOption = None,
+    zeros: ZerosOption = "implicit",
     as_json: AsJson = False,
 ) -> None:
     """Check labels: unknown names, repeated and contradictory rows, empty classes."""
     from earmark import stages
 
-    checked = stages.check_labels(target, clips)
+    checked = stages.check_labels(target, clips, reading_of(column, separator, zeros))
     if as_json:
         told: dict[str, Any] = {"findings": [vars(finding) for finding in checked.findings]}
+        told["notes"] = list(checked.notes)
         if checked.implied is not None:
             told["implied"] = checked.implied.table().to_dicts()
         print(json.dumps(told))
     else:
+        for note in checked.notes:
+            print(note)
         for finding in checked.findings:
             print(f"{'error' if finding.is_error else 'note'}: {finding.message}")
         print(f"{len(checked.findings)} findings in {checked.path}")

@@ -9,17 +9,20 @@ import typer
 
 from earmark.cli.options import (
     AsJson,
+    ColumnOption,
     EngineOption,
     RecipeOption,
     Root,
+    SeparatorOption,
     Work,
     Workers,
     WorkOption,
+    ZerosOption,
     after_import,
     chosen_engine,
+    reading_of,
     tell,
 )
-from earmark.errors import EarmarkError
 
 import_app = typer.Typer(help="Bring a dataset into a workspace.", no_args_is_help=True)
 
@@ -54,13 +57,9 @@ def import_table(
     clips: Annotated[
         Path | None, typer.Option(help="Table of clips, where labels do not say it all.")
     ] = None,
-    column: Annotated[
-        list[str] | None, typer.Option(help="ROLE=NAME where a guess would be wrong; repeatable.")
-    ] = None,
-    separator: Annotated[str | None, typer.Option(help="Between labels in one cell.")] = None,
-    zeros: Annotated[
-        str, typer.Option(help="What 0 means in a multi-hot table: implicit or absent.")
-    ] = "implicit",
+    column: ColumnOption = None,
+    separator: SeparatorOption = None,
+    zeros: ZerosOption = "implicit",
     audio: Annotated[Path | None, typer.Option(help="Folder that audio paths start at.")] = None,
     embeddings: Annotated[
         Path | None, typer.Option(help="Folder of CLIP.npy, or one .npy: frames from elsewhere.")
@@ -68,22 +67,18 @@ def import_table(
     as_json: AsJson = False,
 ) -> None:
     """Bring in any dataset given as tables; guessed columns are shown."""
-    from typing import cast
-
     from earmark import datasets
     from earmark.runs import Display
 
-    pairs = (pair.partition("=") for pair in column or [])
-    if zeros not in ("implicit", "absent"):
-        raise EarmarkError(f"--zeros is implicit or absent, got {zeros!r}")
+    reading = reading_of(column, separator, zeros)
     with Display() as progress:
         summary = datasets.import_table(
             clips,
             labels,
             work,
-            columns={role: name for role, _, name in pairs} or None,
-            separator=separator,
-            zeros=cast(datasets.Zeros, zeros),
+            columns=reading.columns,
+            separator=reading.separator,
+            zeros=reading.zeros,
             audio=audio,
             embeddings=embeddings,
             progress=progress,

@@ -11,6 +11,7 @@ import typer
 from earmark.errors import EarmarkError, quoted
 
 if TYPE_CHECKING:
+    from earmark.labels import Reading
     from earmark.runs import Engine, ResourceParams
 
 Work = Annotated[Path, typer.Argument(help="The workspace folder.", metavar="WORK")]
@@ -26,6 +27,16 @@ LabelsOption = Annotated[
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; all cores.")]
 EngineOption = Annotated[
     str, typer.Option("--engine", help="Where work runs: local, ray, ray://HOST:PORT.")
+]
+ColumnOption = Annotated[
+    list[str] | None,
+    typer.Option("--column", help="ROLE=NAME where a guess would be wrong; repeatable."),
+]
+SeparatorOption = Annotated[
+    str | None, typer.Option("--separator", help="Between labels in one cell.")
+]
+ZerosOption = Annotated[
+    str, typer.Option("--zeros", help="What 0 means in a multi-hot table: implicit or absent.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 
@@ -59,6 +70,20 @@ def engine_for(
 
     chosen = stages.choose_recipe(stages.open_workspace(work), recipe)
     return chosen_engine(workers, engine, chosen.resources)
+
+
+def reading_of(column: list[str] | None, separator: str | None, zeros: str) -> Reading:
+    """Return how a table of labels is to be read: --column, --separator and --zeros."""
+    from earmark.labels import Reading
+
+    pairs = [pair.partition("=") for pair in column or []]
+    for role, equals, name in pairs:
+        if not (role and equals and name):
+            raise EarmarkError(
+                f"--column is ROLE=NAME, such as class_id=bird, got {role + equals!r}"
+            )
+    columns = {role: name for role, _, name in pairs}
+    return Reading(columns, separator or None, one_of("--zeros", zeros, ("implicit", "absent")))
 
 
 def one_of(option: str, value: str | None, choices: tuple[str, ...]) -> Any:

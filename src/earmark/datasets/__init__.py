@@ -32,7 +32,6 @@ from earmark.datasets.label_versions import (
     read_relabelled,
 )
 from earmark.datasets.openmic import import_openmic
-from earmark.datasets.own_tables.forms import Zeros
 from earmark.datasets.own_tables.label_studio import annotations_of, read_tasks
 from earmark.datasets.own_tables.table import import_table
 from earmark.datasets.readable_clips import ReadableClips, held_out_clips, readable_clips
@@ -66,7 +65,6 @@ __all__ = [
     "RelabelledFolder",
     "Split",
     "Workspace",
-    "Zeros",
     "annotations_of",
     "corrected_names",
     "derive_workspace",

@@ -2,8 +2,9 @@
 
 A label is explicit (present, or not present) or implicit; a ``LabelSet`` holds the explicit ones
 of millions of clips. Here live the rows of labels and what is wrong with them, the tree of
-classes, files of labels, classes and clips in the formats that people have, the format of
-AudioSet's own lists, and the dealing of recordings into splits, folds and subsets.
+classes, tables of labels in every form, files of labels, classes and clips in the formats that
+people have, the format of AudioSet's own lists, and the dealing of recordings into splits, folds
+and subsets.
 
 Nothing here knows scores, sound or workspaces.
 """
@@ -20,13 +21,27 @@ from earmark.labels.audioset_format import (
 from earmark.labels.label_files import (
     CLASS_COLUMNS,
     LabelFile,
+    is_label_table,
     read_class_list,
     read_clip_list,
     read_label_file,
     sparse_labels,
 )
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
-from earmark.labels.lint import ROW_SCHEMA, Finding, checked_table, find_problems
+from earmark.labels.label_tables import (
+    CLIP_ROLES,
+    GUESSED,
+    LabelTable,
+    Reading,
+    Zeros,
+    check_given,
+    column_notes,
+    form_labels,
+    guess_columns,
+    read_label_table,
+    row_clips,
+)
+from earmark.labels.lint import ROW_SCHEMA, Finding, find_problems
 from earmark.labels.ontology import Implied, Ontology, find_implied
 from earmark.labels.splits import (
     TUNE_SHARE,
@@ -41,6 +56,8 @@ from earmark.labels.splits import (
 __all__ = [
     "CLASSES_FILE",
     "CLASS_COLUMNS",
+    "CLIP_ROLES",
+    "GUESSED",
     "IMPLICIT",
     "NOT_PRESENT",
     "NUMBER",
@@ -54,20 +71,29 @@ __all__ = [
     "Implied",
     "LabelFile",
     "LabelSet",
+    "LabelTable",
     "Ontology",
+    "Reading",
+    "Zeros",
     "assign",
-    "checked_table",
+    "check_given",
+    "column_notes",
     "complete_splits",
     "find_implied",
     "find_problems",
     "folds",
+    "form_labels",
+    "guess_columns",
+    "is_label_table",
     "largest_deviation",
     "read_class_list",
     "read_classes",
     "read_clip_list",
     "read_label_file",
+    "read_label_table",
     "read_ontology",
     "read_segments",
+    "row_clips",
     "sparse_labels",
     "subset",
 ]

@@ -6,6 +6,7 @@ segments; its source is the video. The lists name positives only: every other la
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ VIDEO_ID, NUMBER = "[A-Za-z0-9_-]{11}", r"[0-9]+(?:\.[0-9]*)?"
 """Regular expressions of a video's id and of a time."""
 
 _LINE = rf'^\s*"?({VIDEO_ID})"?\s*,\s*"?({NUMBER})"?\s*,\s*"?({NUMBER})"?\s*,(.*)$'
+_FIRST = re.compile(rf'\s*(#|"?{VIDEO_ID}"?\s*,\s*"?[0-9.]+"?\s*,)')
 _HEADER = r"(?i)^\s*(?:#\s|#[^,]*$|.*start)"
 
 
@@ -65,6 +67,12 @@ def read_ontology(classes: pl.DataFrame, path: Path | None) -> Ontology:
         ) from None
     parents = {mid: _parents_with_columns(mid, direct, names.keys()) for mid in mids}
     return Ontology(mids, parents, names, definitions)
+
+
+def is_segments(path: Path) -> bool:
+    """Tell whether a file begins as a list of segments does."""
+    with path.open("rb") as file:
+        return bool(_FIRST.match(file.read(200).decode("utf-8-sig", "replace")))
 
 
 def read_segments(path: Path) -> pl.DataFrame:

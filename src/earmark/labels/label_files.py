@@ -1,14 +1,13 @@
 """Labels in the formats that people have.
 
-- rows clip_id, class_id, present as Parquet, CSV or TSV; without the column ``present`` every row
-  is a positive, and what is unsure stays implicit
+- tables as Parquet, CSV or TSV, in any form that :mod:`earmark.labels.label_tables` knows
+- AudioSet's lists of segments
 - a dense matrix of states [clip, class] as ``.npy`` or ``.npz``: +1, -1 and 0; where there is no
   -1 these are zeros and ones, and a zero is an implicit label. An ``.npz`` may name its clips and
   classes in arrays ``clip_ids`` and ``class_ids``
 - cleanlab's list of lists as JSON: for each clip its classes, by number or by name
 
 Lists of classes and of clips, which say what the columns and rows of scores are, are read here too.
-The words that stand for present are those of every table: :mod:`earmark.runs.tables`.
 """
 
 from __future__ import annotations
@@ -25,10 +24,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, check_file
+from earmark.labels.audioset_format import is_segments, read_segments
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
+from earmark.labels.label_tables import (
+    GUESSED,
+    Reading,
+    guess_columns,
+    read_label_table,
+    row_clips,
+)
 from earmark.labels.ontology import Ontology
 from earmark.runs import (
-    TABLE_ERRORS,
     check_unique,
     choose_key,
     map_array,
@@ -40,6 +46,7 @@ from earmark.runs import (
 CLASS_COLUMNS = ("class_id", "mid", "class", "label", "name", "display_name")
 _NAME_COLUMNS = ("name", "display_name")
 
+_TABLES = (".parquet", ".pq", ".csv", ".tsv")
 _LABEL_KEYS = ("labels", "states", "y")
 _MAX_CLASSES = 1_000_000
 ROWS_AT_ONCE = 1 << 14
@@ -50,7 +57,8 @@ class LabelFile:
     """Labels as a file has them, and what the file knows of clips and classes.
 
     Without names, clips and classes are numbered. A file that does not list all clips (or classes)
-    mentions only those with an explicit label.
+    mentions only those with an explicit label. ``has_row_per_clip``: each row is a clip, in an
+    order that the rows of scores may share. ``notes`` say how it was read.
     """
 
     path: Path
@@ -59,6 +67,8 @@ class LabelFile:
     names_classes: bool
     lists_clips: bool
     lists_classes: bool
+    has_row_per_clip: bool = True
+    notes: tuple[str, ...] = ()
 
     def named(self, classes: Ontology) -> LabelFile:
         """Name numbered classes by a list; return a file that names its classes as it is."""
@@ -71,21 +81,35 @@ class LabelFile:
         return replace(self, labels=labels, names_classes=True)
 
 
-def read_label_file(path: str | Path, key: str | None = None) -> LabelFile:
-    """Read labels; the name's ending tells the format. ``key`` names the array of an ``.npz``."""
+def read_label_file(
+    path: str | Path, key: str | None = None, reading: Reading = GUESSED
+) -> LabelFile:
+    """Read labels; the name's ending tells the format.
+
+    ``key`` names the array of an ``.npz``, ``reading`` says how a table is to be read.
+    """
     path = Path(path)
     check_file(path)
     suffix = path.suffix.lower()
-    if suffix in (".parquet", ".pq", ".csv", ".tsv"):
-        return _read_rows(path)
+    if is_label_table(path):
+        return _read_table(path, reading)
+    if suffix == ".csv":
+        return _read_segments(path)
     if suffix in (".npy", ".npz"):
         return _read_dense(path, key)
     if suffix == ".json":
         return _read_lists(path)
     raise EarmarkError(
-        f"{path}: labels are expected as .parquet, .csv, .tsv (clip_id, class_id, present), .npy "
-        f"or .npz (states [clip, class]) or .json (a list of lists), got {suffix or 'no ending'!r}"
+        f"{path}: labels are expected as .csv, .tsv or .parquet (a table), .npy or .npz (states "
+        f"[clip, class]) or .json (a list of lists), got {suffix or 'no ending'!r}"
     )
+
+
+def is_label_table(path: Path) -> bool:
+    """Tell whether a file is a table with a row for a clip, as opposed to any other format."""
+    check_file(path)
+    suffix = path.suffix.lower()
+    return suffix in _TABLES and not (suffix == ".csv" and is_segments(path))
 
 
 def read_class_list(path: str | Path) -> Ontology:
@@ -112,9 +136,24 @@ def read_class_list(path: str | Path) -> Ontology:
 
 
 def read_clip_list(path: str | Path) -> pl.Series:
-    """Read clips in the order of the score rows: lines of text, or a table's column clip_id."""
+    """Read clips in the order of the score rows; a clip that is listed twice is refused.
+
+    Lines of text, AudioSet's segments, or a table whose clips are in clip_id, filename or the like.
+    """
     path = Path(path)
-    clips = _named_table(path, ("clip_id",), "clip_id")["clip_id"]
+    if is_label_table(path):
+        table = read_source(path)
+        roles = guess_columns(table)
+        if not {"clip_id", "audio"} & roles.keys():
+            raise EarmarkError(
+                f"{path}: expected a column clip_id (or filename, ...), got "
+                f"{', '.join(table.columns)!r}; a list without a header line is called .txt"
+            )
+        clips = row_clips(table, roles)
+    elif path.suffix.lower() == ".csv":
+        clips = read_segments(path)["clip_id"]
+    else:
+        clips = _lines(path, "clip_id")["clip_id"]
     check_unique(clips, f"{path}: clip")
     return clips
 
@@ -138,15 +177,31 @@ def sparse_labels(
     )
 
 
-def _read_rows(path: Path) -> LabelFile:
-    table = read_source(path)
-    if "present" not in table.columns:
-        table = replace(table, rows=table.rows.with_columns(present=pl.lit(True)))
-    try:
-        labels = LabelSet.from_table(table)
-    except TABLE_ERRORS as error:  # columns that hold lists, bytes or the like
-        raise EarmarkError(f"{path}: identifiers must be texts or numbers: {error}") from None
-    return LabelFile(path, labels, True, True, False, False)
+def _read_table(path: Path, reading: Reading) -> LabelFile:
+    read = read_label_table(path, reading)
+    labels = LabelSet.from_table(read.long, read.clip_ids, read.class_ids)
+    n_again = read.long.rows["present"].count() - len(labels.columns)
+    again = (f"{n_again:,} labels are said twice, and count once",) if n_again else ()
+    return LabelFile(
+        path,
+        labels,
+        names_clips=True,
+        names_classes=True,
+        lists_clips=False,
+        lists_classes=read.lists_classes,
+        has_row_per_clip=read.has_row_per_clip,
+        notes=(*read.notes, *again),
+    )
+
+
+def _read_segments(path: Path) -> LabelFile:
+    segments = read_segments(path)
+    check_unique(segments["clip_id"], f"{path}: segment")
+    rows = segments.select("clip_id", class_id=pl.col("class_ids").list.unique(maintain_order=True))
+    rows = rows.explode("class_id").filter(pl.col("class_id") != "")
+    rows = rows.with_columns(present=pl.lit(True))
+    labels = LabelSet.from_rows(rows, segments["clip_id"], origin=str(path))
+    return LabelFile(path, labels, True, True, lists_clips=True, lists_classes=False)
 
 
 def _read_dense(path: Path, key: str | None) -> LabelFile:
@@ -201,6 +256,11 @@ def _explicit(
 
 def _read_lists(path: Path) -> LabelFile:
     lists = _read_json(path)
+    if isinstance(lists, list) and lists and isinstance(lists[0], dict):
+        raise EarmarkError(
+            f"{path}: expected a list of lists; is it an export of Label Studio? "
+            "Then bring it into a workspace by `earmark import table`"
+        )
     if not isinstance(lists, list) or not all(isinstance(one, list) for one in lists):
         raise EarmarkError(f"{path}: expected a list of lists, one list of classes for each clip")
     flat = list(itertools.chain.from_iterable(lists))
@@ -252,12 +312,8 @@ def _names_or_numbers(path: Path, names: pl.Series | None, n: int, what: str) ->
 def _named_table(path: Path, columns: Sequence[str], name: str) -> pl.DataFrame:
     """Read a table, or lines of text, and give its identifying column a name."""
     check_file(path)
-    if path.suffix.lower() == ".txt":
-        try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
-        except (UnicodeDecodeError, OSError) as error:
-            raise EarmarkError(f"{path}: not a text file in UTF-8 ({error})") from None
-        return pl.DataFrame({name: [line.strip() for line in lines if line.strip()]})
+    if path.suffix.lower() not in _TABLES:
+        return _lines(path, name)
     table = read_source(path)
     found = next((column for column in columns if column in table.columns), None)
     if found is None:
@@ -271,3 +327,13 @@ def _named_table(path: Path, columns: Sequence[str], name: str) -> pl.DataFrame:
     if rows[name].null_count():
         raise EarmarkError(f"{table.at_first(rows[name].is_null())}: {found} is empty")
     return rows
+
+
+def _lines(path: Path, name: str) -> pl.DataFrame:
+    """Read lines of text, without the blank ones, into a column."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (UnicodeDecodeError, OSError) as error:
+        raise EarmarkError(f"{path}: not a text file in UTF-8 ({error})") from None
+    texts = [line.strip() for line in lines if line.strip()]
+    return pl.DataFrame({name: texts}, schema={name: pl.String})

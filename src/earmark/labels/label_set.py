@@ -22,11 +22,13 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from earmark.errors import EarmarkError
+from earmark.labels.label_tables import form_labels
 from earmark.labels.lint import (
     ROW_SCHEMA,
     checked_table,
     class_tuple,
     clip_series,
+    is_first_said,
     place_rows,
     wrong_rows,
 )
@@ -95,9 +97,9 @@ class LabelSet:
         """Build from rows clip_id, class_id, present.
 
         ``clip_ids`` and ``class_ids`` name all clips and classes, those without a row included;
-        by default the ones that occur, in order of appearance. Rows that name others, or that
-        contradict or repeat one another, are refused with their line (counted from 2, after the
-        header); ``lint`` lists them all.
+        by default the ones that occur, in order of appearance. What is said twice counts once.
+        Rows that name others, or that contradict one another, are refused with their line (counted
+        from 2, after the header); ``lint`` lists them all.
         """
         return cls.from_table(SourceTable.of(rows, origin), clip_ids, class_ids)
 
@@ -116,11 +118,16 @@ class LabelSet:
         )
         clip_names, class_names = clip_series(clips), class_tuple(classes)
         placed = place_rows(table, clip_names, class_names)
-        for finding in wrong_rows(placed, class_names, table.unit):
-            raise EarmarkError(
-                f"{table.path}, {finding.message}; `earmark lint` lists every such {table.unit}"
-            )
-        placed = placed.drop_nulls("present").sort("clip", "class")
+        findings = wrong_rows(placed, class_names, table.unit)
+        for finding in findings:
+            if finding.is_error:
+                raise EarmarkError(
+                    f"{table.path}, {finding.message}; `earmark lint` lists every such {table.unit}"
+                )
+        placed = placed.drop_nulls("present")
+        if findings:
+            placed = placed.filter(is_first_said(placed))
+        placed = placed.sort("clip", "class")
         return cls._from_sorted(
             clip_names,
             class_names,
@@ -136,8 +143,19 @@ class LabelSet:
         clip_ids: Iterable[str] | None = None,
         class_ids: Iterable[str] | None = None,
     ) -> LabelSet:
-        """Read explicit labels from a Parquet, CSV or TSV file (see :meth:`from_rows`)."""
-        return cls.from_table(read_source(path), clip_ids, class_ids)
+        """Read explicit labels from a Parquet, CSV or TSV table, in any form.
+
+        Without ``clip_ids`` the clips come in the order of the table, which need not be that of
+        the scores; see :meth:`from_rows` for the rest.
+        """
+        table = read_source(path)
+        if set(table.columns) == set(ROW_SCHEMA):  # our own form, be it empty
+            return cls.from_table(table, clip_ids, class_ids)
+        formed = form_labels(table)
+        clips = formed.clip_ids if clip_ids is None else clip_ids
+        return cls.from_table(
+            formed.long, clips, formed.class_ids if class_ids is None else class_ids
+        )
 
     @classmethod
     def _from_sorted(

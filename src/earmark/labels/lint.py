@@ -6,7 +6,7 @@ Whatever a row gets wrong is told with its line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -62,35 +62,53 @@ def find_problems(
 def checked_table(table: SourceTable) -> SourceTable:
     """Return the columns clip_id, class_id and present with their types; null is unsure.
 
-    Names the column that is missing, or the line of a value that is empty or malformed.
+    Names the column that is missing, or the line of a name that is empty or a word that says
+    nothing of presence.
     """
     for column in ROW_SCHEMA:
         if column not in table.columns:
             hint = nearest(column, table.columns)
             raise EarmarkError(f"{table.path}: there is no column {column!r}{hint}")
         is_empty = table.rows[column].is_null()
-        if is_empty.any():
+        if column != "present" and is_empty.any():
             raise EarmarkError(f"{table.at_first(is_empty)}: {column} is empty")
     rows = table.rows.select(LINE, *ROW_SCHEMA)
-    if rows["present"].dtype != pl.Boolean:
-        rows = rows.with_columns(_as_boolean(table))
+    rows = rows.with_columns(presence(table, "present"))
     return replace(table, rows=rows.cast({"clip_id": pl.String, "class_id": pl.String}))
 
 
-def _as_boolean(table: SourceTable) -> pl.Series:
-    """Return what people said of being present; null where they were unsure."""
-    present = table.rows["present"]
-    said = present.unique()  # a few words, said millions of times
-    words = said.cast(pl.String).str.strip_chars().str.to_lowercase()
-    odd = said.filter(~words.is_in(list(PRESENCE)))
+def presence(
+    table: SourceTable,
+    column: str,
+    meanings: Mapping[str, bool | None] = PRESENCE,
+    hint: str = "",
+) -> pl.Series:
+    """Return what people said of being present in a column; null where unsure or empty.
+
+    ``meanings`` are those of the words, ``hint`` ends the message about any other.
+    """
+    cells = table.rows[column]
+    if cells.dtype == pl.Boolean and meanings is PRESENCE:
+        return cells.alias("present")
+    said = cells.unique().drop_nulls()  # a few words, said millions of times
+    words = state_words(said)
+    odd = said.filter(words.is_not_null() & ~words.is_in(list(meanings)))
     if len(odd):
-        is_odd = present.is_in(odd.implode())
+        is_odd = cells.is_in(odd.implode())
         raise EarmarkError(
-            f"{table.at_first(is_odd)}: present must be true or false (also 1/-1, 1/0, yes/no, "
-            f"present/not_present) or unsure, got {present.filter(is_odd)[0]!r}"
+            f"{table.at_first(is_odd)}: {column} must say whether the class is present (true or "
+            "false, 1 or 0, 1 or -1, yes or no, present or not_present) or unsure, got "
+            f"{cells.filter(is_odd)[0]!r}{hint}"
         )
-    meanings = words.replace_strict(PRESENCE, return_dtype=pl.Boolean)
-    return present.replace_strict(said, meanings, return_dtype=pl.Boolean)
+    values = words.replace_strict(dict(meanings), default=None, return_dtype=pl.Boolean)
+    said_so = cells.replace_strict(said, values, default=None, return_dtype=pl.Boolean)
+    return said_so.alias("present")
+
+
+def state_words(cells: pl.Series) -> pl.Series:
+    """Return cells as the words of PRESENCE are written; null where they are empty."""
+    words = cells.cast(pl.String).str.strip_chars().str.to_lowercase()
+    return words.set(words == "", None)
 
 
 def place_rows(table: SourceTable, clips: pl.Series, classes: Sequence[str]) -> pl.DataFrame:
@@ -125,11 +143,12 @@ def _unknown(placed: pl.DataFrame, classes: Sequence[str], unit: str) -> list[Fi
 
 def _repeated(placed: pl.DataFrame, unit: str) -> list[Finding]:
     """Name every second answer on a clip and class: a duplicate, or a contradiction."""
-    placed, keys = placed.drop_nulls("present"), ["clip_id", "class_id"]
-    repeats = placed.filter(~pl.struct(keys).is_first_distinct())
+    placed = placed.drop_nulls(["clip", "class", "present"])
+    repeats = placed.filter(~is_first_said(placed))
     if repeats.is_empty():
         return []
-    firsts = placed.unique(keys, keep="first").select(
+    keys = ["clip", "class"]
+    firsts = placed.filter(is_first_said(placed)).select(
         *keys, first_line="line", first_present="present"
     )
     findings = []
@@ -142,6 +161,12 @@ def _repeated(placed: pl.DataFrame, unit: str) -> list[Finding]:
             message = f"{unit} {row['line']}: contradicts {what}"
             findings.append(Finding("contradictory rows", row["line"], message))
     return findings
+
+
+def is_first_said(placed: pl.DataFrame) -> pl.Series:
+    """Tell which placed rows are the first to speak of their clip and class."""
+    pair = pl.col("clip").cast(pl.UInt64) * 2**32 + pl.col("class")
+    return placed.select(pair.is_first_distinct()).to_series()
 
 
 def clip_series(clip_ids: Iterable[object], n_expected: int | None = None) -> pl.Series:

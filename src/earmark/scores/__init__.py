@@ -13,6 +13,7 @@ from earmark.scores.alignment import (
     clips_of_rows,
     leave_out_unscored,
     logits_of,
+    pairing_told,
     rows_of,
     scored_labels,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "logits_of",
     "open_score_file",
     "open_scores",
+    "pairing_told",
     "passes_by",
     "rows_of",
     "sample_scores",

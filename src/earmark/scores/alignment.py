@@ -22,6 +22,8 @@ from earmark.runs import digest
 from earmark.scores.folder import ScoreFolder
 from earmark.scores.score_files import ScoreFile
 
+_TRANSPOSED = "; are they transposed? A row is a clip, a column a class: save scores.T"
+
 
 def scored_labels(scores: ScoreFolder, labels: LabelSet) -> LabelSet:
     """Return the labels of the scored clips, in the order of the scores."""
@@ -68,9 +70,11 @@ def classes_of_columns(file: ScoreFile, listed: Ontology | None, labels: LabelFi
     n_classes = file.shape[1]
     if listed is not None:
         if len(listed.class_ids) != n_classes:
+            n_listed = len(listed.class_ids)
+            hint = "; list the classes in the order of the scores' columns"
             raise EarmarkError(
-                f"{file.path}: {n_classes:,} columns, but {len(listed.class_ids):,} classes are "
-                "listed; list the classes in the order of the scores' columns"
+                f"{file.path}: {n_classes:,} columns, but {n_listed:,} classes are listed"
+                f"{_TRANSPOSED if file.shape[0] == n_listed else hint}"
             )
         return listed
     if labels.lists_classes:
@@ -79,7 +83,7 @@ def classes_of_columns(file: ScoreFile, listed: Ontology | None, labels: LabelFi
         return Ontology(tuple(str(number) for number in range(n_classes)))
     raise EarmarkError(
         f"{file.path}: the scores do not say which column is which class; list the classes in the "
-        "order of the columns, one per line (option `classes`)"
+        "order of the columns, one per line (--classes FILE)"
     )
 
 
@@ -91,7 +95,11 @@ def clips_of_rows(file: ScoreFile, clips: Path | None) -> pl.Series | None:
         raise EarmarkError(f"{file.path} names its clips itself; leave {clips} out")
     listed = read_clip_list(clips)
     if len(listed) != file.shape[0]:
-        raise EarmarkError(f"{clips}: {len(listed):,} clips for {file.shape[0]:,} rows of scores")
+        is_turned = len(listed) == file.shape[1]
+        raise EarmarkError(
+            f"{clips}: {len(listed):,} clips for {file.shape[0]:,} rows of scores"
+            f"{_TRANSPOSED if is_turned else ''}"
+        )
     return listed
 
 
@@ -110,9 +118,11 @@ def leave_out_unscored(
         return file, ()
     without = first_few(own.filter(~is_scored))
     if not is_scored.any():
+        is_swapped = clip_ids.is_in(list(file.labels.class_ids)).any()
+        hint = "; are clips and classes swapped in the labels?" if is_swapped else ""
         raise EarmarkError(
             f"{file.path}: the scores have no row for any of its clips {without}; the scores' "
-            f"clips are called {first_few(clip_ids)}"
+            f"clips are called {first_few(clip_ids)}{hint}"
         )
     labels = file.labels.select(is_scored.to_numpy())
     n_labels = len(file.labels.columns) - len(labels.columns)
@@ -124,15 +134,15 @@ def leave_out_unscored(
 
 
 def arrange(
-    file: LabelFile, n_clips: int, clip_ids: pl.Series | None, classes: Ontology
+    file: LabelFile, scores: ScoreFile, clip_ids: pl.Series | None, classes: Ontology
 ) -> LabelSet:
     """Return the labels in the order of the score rows and columns.
 
-    ``clip_ids`` [clip] names the rows where their names are known; labels without names of their
-    own are matched by number. Classes are matched by identifier or, failing that, by name. What
-    cannot be matched is an error that names the first few.
+    ``clip_ids`` [clip] names the rows where their names are known; otherwise labels and scores
+    pair by position, if each row of the labels is a clip. Classes are matched by identifier or,
+    failing that, by name. What cannot be matched is an error that names the first few.
     """
-    rows, clip_ids = _match_clips(file, n_clips, clip_ids)
+    rows, clip_ids = _match_clips(file, scores, clip_ids)
     columns = _match_classes(file, classes)
     labels = file.labels
     return sparse_labels(
@@ -142,6 +152,30 @@ def arrange(
         columns[labels.columns],
         labels.present,
     )
+
+
+def pairing_told(
+    file: LabelFile, scores: ScoreFile, clip_ids: pl.Series | None, has_classes: bool
+) -> tuple[str, ...]:
+    """Say which rows and columns pair by position, because one side does not name them.
+
+    ``has_classes`` tells whether a list of classes was given.
+    """
+    own, name = file.labels, scores.path.name
+    told = []
+    if not file.names_clips:
+        told.append(f"Row 1 of {name} is taken for row 1 of {file.path.name}, and so on.")
+    elif clip_ids is None:
+        told.append(
+            f"Row 1 of {name} is taken for clip {own.clip_ids[0]!r}, row {own.n_clips:,} for "
+            f"{own.clip_ids[-1]!r}, as in {file.path.name}."
+        )
+    if scores.class_ids is None and not has_classes and file.names_classes:
+        told.append(
+            f"Column 1 of {name} is taken for class {own.class_ids[0]!r}, column "
+            f"{own.n_classes:,} for {own.class_ids[-1]!r}, as in {file.path.name}."
+        )
+    return tuple(told)
 
 
 def rows_of(clip_ids: pl.Series, among: pl.Series) -> pl.Series:
@@ -166,19 +200,12 @@ def _matched(file: ScoreFile, listed: Ontology) -> Ontology:
 
 
 def _match_clips(
-    file: LabelFile, n_clips: int, clip_ids: pl.Series | None
+    file: LabelFile, scores: ScoreFile, clip_ids: pl.Series | None
 ) -> tuple[NDArray[np.int64], pl.Series]:
     """Return the score row of each of the labels' clips, and the names of all rows."""
-    own = file.labels.clip_ids
+    own, n_clips = file.labels.clip_ids, scores.shape[0]
     if clip_ids is None or not file.names_clips:
-        if len(own) != n_clips:
-            hint = "" if file.lists_clips else (
-                "; the label file mentions only clips with a label: list all clips in the order "
-                "of the scores (option `clips`)"
-            )  # fmt: skip
-            raise EarmarkError(
-                f"{file.path}: {len(own):,} clips, but the scores have {n_clips:,} rows{hint}"
-            )
+        _check_positions(file, scores)
         return np.arange(n_clips), own if clip_ids is None else clip_ids
     rows = pl.DataFrame({"clip_id": clip_ids}).with_row_index("row")
     found = own.to_frame("clip_id").join(rows, on="clip_id", how="left", maintain_order="left")
@@ -192,6 +219,26 @@ def _match_clips(
         without = clip_ids.filter(~clip_ids.is_in(own.implode()))
         raise EarmarkError(f"{file.path}: there are no labels for the clips {first_few(without)}")
     return found["row"].cast(pl.Int64).to_numpy(), clip_ids
+
+
+def _check_positions(file: LabelFile, scores: ScoreFile) -> None:
+    """Refuse to pair clips by position where labels have no order of clips, or another number."""
+    n_own, (n_clips, n_classes) = file.labels.n_clips, scores.shape
+    if not file.has_row_per_clip:
+        raise EarmarkError(
+            f"{scores.path}: the scores do not name their clips, and {file.path} has several rows "
+            "for a clip, so it cannot say which row of the scores is which clip; list the clips in "
+            "the order of the score rows, one per line or in a table with a column clip_id "
+            "(--clips FILE)"
+        )
+    if n_own == n_clips:
+        return
+    hint = "; list all clips in the order of the score rows (--clips FILE)"
+    is_turned = n_own == n_classes
+    raise EarmarkError(
+        f"{file.path}: {n_own:,} clips, but the scores have {n_clips:,} rows"
+        f"{_TRANSPOSED if is_turned else hint if file.names_clips else ''}"
+    )
 
 
 def _match_classes(file: LabelFile, classes: Ontology) -> NDArray[np.int64]:
@@ -210,9 +257,6 @@ def _match_classes(file: LabelFile, classes: Ontology) -> NDArray[np.int64]:
             f"{file.path}: there is no score column for the classes {first_few(unknown)}"
             f"{nearest(unknown[0], classes.class_ids) if n_classes < 10_000 else ''}"
         )
-    if file.lists_classes and len(own) < n_classes:
-        without = set(classes.class_ids) - {classes.class_ids[c] for c in columns if c is not None}
-        raise EarmarkError(f"{file.path}: there are no labels for classes {first_few(without)}")
     if len(set(columns)) < len(columns):
         raise EarmarkError(f"{file.path}: a class occurs both by identifier and by name")
     return np.array(columns, np.int64)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import polars as pl
-
 from earmark.datasets import Workspace
-from earmark.errors import EarmarkError, nearest
+from earmark.errors import EarmarkError
 from earmark.labels import (
+    GUESSED,
     Finding,
     Implied,
     LabelSet,
-    Ontology,
-    checked_table,
+    Reading,
     find_implied,
     find_problems,
+    is_label_table,
+    read_clip_list,
+    read_label_file,
+    read_label_table,
 )
 from earmark.metrics import Evaluation, evaluate
-from earmark.runs import read_source
+from earmark.runs import SourceTable, read_source
 from earmark.scores import ScoreFolder
 
 
@@ -28,12 +30,13 @@ class CheckedLabels:
     """What is wrong, or worth knowing, about a file of labels.
 
     ``implied`` says what positives tell of their ancestors; None without a class tree, or where
-    the labels have errors.
+    the labels have errors. ``notes`` say how a table was read.
     """
 
     path: Path
     findings: tuple[Finding, ...]
     implied: Implied | None
+    notes: tuple[str, ...] = ()
 
     @property
     def has_errors(self) -> bool:
@@ -41,18 +44,30 @@ class CheckedLabels:
         return any(finding.is_error for finding in self.findings)
 
 
-def check_labels(target: str | Path, clips: str | Path | None = None) -> CheckedLabels:
-    """Check the labels of a workspace, or of a CSV or Parquet file.
+def check_labels(
+    target: str | Path, clips: str | Path | None = None, reading: Reading = GUESSED
+) -> CheckedLabels:
+    """Check the labels of a workspace, or of a file of labels in any format.
 
     ``clips`` is the table that lists all clips of a file's labels; without it they are those that
-    the labels mention.
+    the labels mention. ``reading`` says how a table is to be read where guesses would be wrong.
     """
     target = Path(target)
-    if target.is_dir():
-        workspace = Workspace.open(target)
-        clip_ids = workspace.clips["clip_id"]
-        return _check(workspace.labels_path, clip_ids, workspace.ontology)
-    return _check(target, None if clips is None else _listed_clips(Path(clips)), None)
+    if not target.is_dir():
+        return _check_file(target, None if clips is None else Path(clips), reading)
+    if clips is not None or reading != GUESSED:
+        raise EarmarkError(
+            f"{target}: a workspace names its clips and columns itself; leave the options out"
+        )
+    workspace = Workspace.open(target)
+    ontology, clip_ids = workspace.ontology, workspace.clips["clip_id"]
+    table = read_source(workspace.labels_path)
+    findings = tuple(find_problems(table, clip_ids, ontology.class_ids))
+    checked = CheckedLabels(workspace.labels_path, findings, None)
+    if not ontology.parents or checked.has_errors:
+        return checked
+    labels = LabelSet.from_table(table, clip_ids, ontology.class_ids)
+    return replace(checked, implied=find_implied(labels, ontology))
 
 
 def evaluate_scores(labels: str | Path, scores: str | Path) -> Evaluation:
@@ -64,25 +79,15 @@ def evaluate_scores(labels: str | Path, scores: str | Path) -> Evaluation:
     return evaluate(kept, opened.logits, opened.class_ids)
 
 
-def _check(path: Path, clip_ids: pl.Series | None, ontology: Ontology | None) -> CheckedLabels:
-    table = read_source(path)
-    rows = checked_table(table).rows
-    if clip_ids is None:
-        clip_ids = rows["clip_id"].unique(maintain_order=True)
-    if ontology is None:
-        class_ids = rows["class_id"].unique(maintain_order=True).to_list()
+def _check_file(path: Path, clips: Path | None, reading: Reading) -> CheckedLabels:
+    """Check a file of labels: a table with the lines of its rows, any other file as a whole."""
+    if is_label_table(path):
+        read = read_label_table(path, reading)
+        table, clip_ids, class_ids, notes = read.long, read.clip_ids, read.class_ids, read.notes
     else:
-        class_ids = list(ontology.class_ids)
-    checked = CheckedLabels(path, tuple(find_problems(table, clip_ids, class_ids)), None)
-    if ontology is None or not ontology.parents or checked.has_errors:
-        return checked
-    labels = LabelSet.from_table(table, clip_ids, class_ids)
-    return CheckedLabels(path, checked.findings, find_implied(labels, ontology))
-
-
-def _listed_clips(path: Path) -> pl.Series:
-    listed = read_source(path).rows
-    if "clip_id" not in listed.columns:
-        hint = nearest("clip_id", listed.columns)
-        raise EarmarkError(f"{path}: there is no column 'clip_id'{hint}")
-    return listed["clip_id"].cast(pl.String).unique(maintain_order=True)
+        file = read_label_file(path)
+        clip_ids, class_ids, notes = file.labels.clip_ids, file.labels.class_ids, file.notes
+        table = SourceTable.of(file.labels.rows(), path)
+    if clips is not None:
+        clip_ids = read_clip_list(clips)
+    return CheckedLabels(path, tuple(find_problems(table, clip_ids, class_ids)), None, notes)

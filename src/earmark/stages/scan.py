@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
 from earmark.flags import Findings, check_policy, find, spread_rows
-from earmark.labels import LabelSet
+from earmark.labels import GUESSED, LabelSet, Reading, Zeros
 from earmark.report import missing_told, scan_html
 from earmark.runs import (
     Engine,
@@ -49,6 +49,8 @@ class ScanResult:
     out: Path | None
     findings: Findings
     seconds: float
+    notes: tuple[str, ...] = ()
+    """How the files were read, and what was paired by position."""
 
     @property
     def n_flags(self) -> int:
@@ -65,6 +67,7 @@ class ScanResult:
         found = self.findings
         lines = [
             found.data_told,
+            *self.notes,
             f"{self.n_flags:,} labels flagged: {found.policy_told}.",
             missing_told(found.classes),
             found.implied_told,
@@ -86,6 +89,9 @@ def scan(
     fill_ancestors: bool = False,
     labels_key: str | None = None,
     scores_key: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    separator: str | None = None,
+    zeros: Zeros = "implicit",
     n_wrong_per_class: int = 20,
     engine: Engine | None = None,
     progress: Progress | None = None,
@@ -97,9 +103,12 @@ def scan(
     array [clip, class] (or an ``.npy`` file) in its order. Without ``out`` nothing is written.
 
     ``classes`` and ``clips`` list them in the order of the scores, where the scores do not name
-    them. ``ontology`` (AudioSet's ``ontology.json``, or a table with class_id and parents) tells
-    which implicit labels are certain; ``fill_ancestors`` takes those as positives. ``options`` are
-    the policy's (see :func:`earmark.flags.flag.flag`); ``gate=True`` stands for the given ontology.
+    them. ``columns``, ``separator`` and ``zeros`` say how a table of labels is to be read where
+    guesses would be wrong (see :class:`earmark.labels.label_tables.Reading`).
+
+    ``ontology`` (AudioSet's ``ontology.json``, or a table with class_id and parents) tells which
+    implicit labels are certain; ``fill_ancestors`` takes those as positives. ``options`` are the
+    policy's (see :func:`earmark.flags.flag.flag`); ``gate=True`` stands for the given ontology.
     A folder ``out`` that an earlier scan wrote is replaced; any other that holds files is refused.
     With an ``engine`` the passes over the scores are its tasks, a shard each.
     """
@@ -109,10 +118,11 @@ def scan(
     tree = None if ontology is None else Path(ontology)
     with shown(progress) as display, _scratch_beside(out) as scratch:
         if isinstance(labels, LabelSet):
-            _refuse_names(classes, clips, labels_key, scores_key)
+            _refuse_names(classes, clips, labels_key, scores_key, columns, separator)
             inputs = given_inputs(labels, scores, tree, scale, scratch, display)
         else:
-            files = _files(labels, scores, classes, clips, tree, labels_key, scores_key)
+            reading = Reading(columns or {}, separator, zeros)
+            files = _files(labels, scores, classes, clips, tree, labels_key, scores_key, reading)
             inputs = read_inputs(files, scale, scratch, display)
         findings = find(
             inputs.labels,
@@ -132,7 +142,7 @@ def scan(
             origin = {} if isinstance(labels, LabelSet) else _named_files(files)
             write_findings(scratch / "found", findings, _provenance(origin, inputs, chosen))
             _put_in_place(scratch / "found", out)
-    return ScanResult(out, findings, time.monotonic() - start)
+    return ScanResult(out, findings, time.monotonic() - start, inputs.notes)
 
 
 def _files(
@@ -143,6 +153,7 @@ def _files(
     ontology: Path | None,
     labels_key: str | None,
     scores_key: str | None,
+    reading: Reading,
 ) -> InputFiles:
     if not isinstance(scores, str | Path):
         raise EarmarkError(
@@ -157,18 +168,21 @@ def _files(
         ontology,
         labels_key,
         scores_key,
+        reading,
     )
 
 
 def _refuse_names(*given: object) -> None:
     if any(one is not None for one in given):
         raise EarmarkError(
-            "a LabelSet names its clips and classes itself: leave out classes, clips and the keys"
+            "a LabelSet names its clips and classes itself: leave out classes, clips, the keys, "
+            "columns and separator"
         )
 
 
 def _named_files(files: InputFiles) -> dict[str, str]:
-    return {name: str(path) for name, path in asdict(files).items() if path is not None}
+    given = vars(files).items()
+    return {name: str(value) for name, value in given if value not in (None, GUESSED)}
 
 
 def write_findings(folder: Path, findings: Findings, provenance: Mapping[str, Any]) -> None:
@@ -199,6 +213,7 @@ def _provenance(
         "labels_digest": inputs.labels.digest,
         "sampled_scores_digest": content.hexdigest()[:16],
         "scores_are": inputs.scale,
+        **({"read_as": " ".join(inputs.notes)} if inputs.notes else {}),
         "options": dict(options),
         "versions": {"python": platform.python_version(), **versions},
     }

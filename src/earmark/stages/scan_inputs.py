@@ -7,9 +7,8 @@ Scores that name clips or classes are matched by name, the others by number.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,14 +18,14 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, check_file, first_few
 from earmark.labels import (
-    VIDEO_ID,
+    GUESSED,
     LabelFile,
     LabelSet,
     Ontology,
+    Reading,
     read_class_list,
     read_label_file,
     read_ontology,
-    read_segments,
 )
 from earmark.runs import SILENT, Progress
 from earmark.scores import (
@@ -39,10 +38,9 @@ from earmark.scores import (
     leave_out_unscored,
     open_score_file,
     open_scores,
+    pairing_told,
     write_logits,
 )
-
-_SEGMENT = re.compile(rf'\s*(#|"?{VIDEO_ID}"?\s*,\s*"?[0-9.]+"?\s*,)')
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,8 @@ class InputFiles:
     """Where labels and scores lie, and what their files do not say themselves.
 
     ``classes`` and ``clips`` list them in the order of the scores. ``labels_key`` and
-    ``scores_key`` name the array to use where a file holds several.
+    ``scores_key`` name the array to use where a file holds several; ``reading`` says how a table
+    of labels is to be read.
     """
 
     labels: Path
@@ -60,13 +59,15 @@ class InputFiles:
     ontology: Path | None = None
     labels_key: str | None = None
     scores_key: str | None = None
+    reading: Reading = GUESSED
 
 
 @dataclass(frozen=True)
 class Inputs:
     """Labels, classes and logits in one order of clips and classes.
 
-    ``is_detected`` tells whether the scale was guessed; ``warnings`` say what is doubtful.
+    ``is_detected`` tells whether the scale was guessed; ``notes`` say how the files were read and
+    what was paired by position, ``warnings`` what is doubtful.
     """
 
     labels: LabelSet
@@ -75,6 +76,7 @@ class Inputs:
     scale: Scale
     is_detected: bool
     warnings: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def scores_told(self) -> str:
@@ -92,7 +94,7 @@ def read_inputs(
 
     What has to be converted goes into the folder ``scratch``, which must outlive the result.
     """
-    labels_file = read_labels(files.labels, files.labels_key)
+    labels_file = read_label_file(files.labels, files.labels_key, files.reading)
     score_file = open_score_file(files.scores, files.scores_key)
     if 0 in score_file.shape:
         raise EarmarkError(f"{files.scores}: no scores, the shape is {score_file.shape}")
@@ -102,11 +104,14 @@ def read_inputs(
     classes = classes_of_columns(score_file, listed, labels_file)
     clip_ids = clips_of_rows(score_file, files.clips)
     labels_file, left_out = leave_out_unscored(labels_file, clip_ids)
-    labels = arrange(labels_file, score_file.shape[0], clip_ids, classes)
+    labels = arrange(labels_file, score_file, clip_ids, classes)
+    _refuse_no_labels(labels, str(files.labels))
     ontology = classes if files.ontology is None else add_parents(classes, files.ontology)
     npy = score_file.write_npy(scratch / "scores.npy", progress)
     warnings = [*left_out, *_unlabelled_warnings(labels_file, labels)]
-    return _on_one_scale(labels, ontology, npy, scale, warnings, scratch, progress)
+    inputs = _on_one_scale(labels, ontology, npy, scale, warnings, scratch, progress)
+    paired = pairing_told(labels_file, score_file, clip_ids, listed is not None)
+    return replace(inputs, notes=(*labels_file.notes, *paired))
 
 
 def given_inputs(
@@ -122,6 +127,7 @@ def given_inputs(
     An array goes into the folder ``scratch``, which must outlive the result; a path is that of an
     ``.npy`` file.
     """
+    _refuse_no_labels(labels, "labels")
     matrix = open_scores(scores, labels)  # refuses another shape
     if isinstance(scores, str | Path):
         npy = Path(scores)
@@ -152,25 +158,11 @@ def _on_one_scale(
     return Inputs(labels, ontology, matrix, chosen, scale == "auto", (*warnings, *ties))
 
 
-def read_labels(path: Path, key: str | None = None) -> LabelFile:
-    """Read labels in any format: those of ``label_files``, or an AudioSet list of segments."""
-    check_file(path)
-    if path.suffix.lower() != ".csv" or not _is_segments(path):
-        return read_label_file(path, key)
-    segments = read_segments(path)
-    twice = segments["clip_id"].filter(segments["clip_id"].is_duplicated())
-    if len(twice):
-        raise EarmarkError(f"{path}: segments listed twice: {first_few(twice.unique())}")
-    rows = segments.select("clip_id", class_id=pl.col("class_ids").list.unique(maintain_order=True))
-    rows = rows.explode("class_id").filter(pl.col("class_id") != "")
-    rows = rows.with_columns(present=pl.lit(True))
-    labels = LabelSet.from_rows(rows, segments["clip_id"], origin=str(path))
-    return LabelFile(path, labels, True, True, lists_clips=True, lists_classes=False)
-
-
-def _is_segments(path: Path) -> bool:
-    with path.open("rb") as file:
-        return bool(_SEGMENT.match(file.read(200).decode("utf-8-sig", "replace")))
+def _refuse_no_labels(labels: LabelSet, name: str) -> None:
+    if not len(labels.columns):
+        raise EarmarkError(
+            f"{name}: there is not one explicit label in it; scores can only be held against labels"
+        )
 
 
 def add_parents(classes: Ontology, path: Path) -> Ontology:

@@ -1,7 +1,7 @@
 """Any dataset given as tables: CSV, TSV, Parquet, or Label Studio's JSON.
 
 One table of labels, or a table of clips beside it, in any of the forms of
-:mod:`earmark.datasets.own_tables.forms`. The summary says which column was taken for what. Only
+:mod:`earmark.labels.label_tables`. The summary says which column was taken for what. Only
 what somebody said becomes explicit: a multi-hot 0 usually means that nobody said anything, so it
 is implicit unless ``zeros="absent"``.
 """
@@ -18,21 +18,23 @@ import polars as pl
 from earmark.datasets.audio_files import find_audio
 from earmark.datasets.embeddings import write_embeddings
 from earmark.datasets.importer import ImportSummary
-from earmark.datasets.own_tables.forms import (
-    CLIP_ROLES,
-    LABEL_ROLES,
-    FormedLabels,
-    Zeros,
-    check_given,
-    clip_ids,
-    column_note,
-    form_labels,
-    guess_columns,
-)
 from earmark.datasets.own_tables.label_studio import read_label_studio
 from earmark.datasets.workspace import CLIP_SCHEMA, SPLITS, write_dataset
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet, Ontology, complete_splits
+from earmark.labels import (
+    CLIP_ROLES,
+    LabelSet,
+    LabelTable,
+    Ontology,
+    Reading,
+    Zeros,
+    check_given,
+    column_notes,
+    complete_splits,
+    form_labels,
+    guess_columns,
+    row_clips,
+)
 from earmark.runs import (
     AUDIO_SUFFIXES,
     LINE,
@@ -57,7 +59,7 @@ class _Told:
     """What the file of labels holds: labels, and a table from which clips can be taken."""
 
     table: SourceTable
-    labels: FormedLabels
+    labels: LabelTable
     parents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -85,7 +87,7 @@ def import_table(
     have a null path.
     """
     named, clip_tables = columns or {}, [] if clips is None else [read_source(clips)]
-    told = _read_labels(labels, clip_tables, named, separator, zeros)
+    told = _read_labels(labels, clip_tables, Reading(named, separator, zeros))
     table = clip_tables[0] if clip_tables else told.table
     roles = guess_columns(table, named)
     listed = _read_clips(table, roles, may_repeat=clips is None)
@@ -98,29 +100,26 @@ def import_table(
     n_found = listed["audio"].count()
     if embeddings is not None:
         n_found = len(write_embeddings(workspace, embeddings, progress).index)
-    notes = (column_note(table, roles, CLIP_ROLES), *told.labels.notes, *audio_notes)
+    n_again = told.labels.long.rows["present"].count() - len(label_set.columns)
+    again = (f"{n_again:,} labels are said twice, and count once",) if n_again else ()
+    read_as = (*column_notes(table, roles, CLIP_ROLES), *told.labels.notes, *again)
+    notes = (*read_as, *audio_notes)
     return ImportSummary(workspace, len(listed), n_found, len(listed) - n_found, notes)
 
 
-def _read_labels(
-    path: Path,
-    clip_tables: Sequence[SourceTable],
-    given: Mapping[str, str],
-    separator: str | None,
-    zeros: Zeros,
-) -> _Told:
+def _read_labels(path: Path, clip_tables: Sequence[SourceTable], reading: Reading) -> _Told:
     if path.suffix.lower() == ".json":
         export = read_label_studio(path)
-        names = frozenset(export.labels["class_id"].unique().to_list()) | export.parents.keys()
-        check_given(given, SourceTable(path, export.clips), *clip_tables)
-        labels = FormedLabels(export.labels, names, export.notes)
-        return _Told(SourceTable(path, export.clips, "task"), labels, export.parents)
+        table = SourceTable(path, export.clips, "task")
+        check_given(reading.columns, table, *clip_tables)
+        names = tuple(dict.fromkeys([*export.labels["class_id"].to_list(), *export.parents]))
+        long = SourceTable(path, export.labels, "task")
+        clips = export.clips["clip_id"]
+        labels = LabelTable(long, clips, names, True, False, export.notes)
+        return _Told(table, labels, export.parents)
     table = read_source(path)
-    check_given(given, table, *clip_tables)
-    roles = guess_columns(table, given)
-    labels = form_labels(table, roles, separator, zeros)
-    notes = (column_note(table, roles, LABEL_ROLES), *labels.notes)
-    return _Told(table, FormedLabels(labels.rows, labels.class_ids, notes))
+    check_given(reading.columns, table, *clip_tables)
+    return _Told(table, form_labels(table, reading))
 
 
 def _read_clips(table: SourceTable, roles: Mapping[str, str], *, may_repeat: bool) -> pl.DataFrame:
@@ -128,7 +127,7 @@ def _read_clips(table: SourceTable, roles: Mapping[str, str], *, may_repeat: boo
 
     Where clips ``may_repeat`` (a table of labels) their rows must say the same of them.
     """
-    rows = pl.DataFrame([clip_ids(table, roles), table.rows[LINE].cast(pl.Int64)])
+    rows = pl.DataFrame([row_clips(table, roles), table.rows[LINE].cast(pl.Int64)])
     rows = rows.with_columns(
         pl.lit(None, pl.String).alias(role)
         if role not in roles
@@ -184,27 +183,18 @@ def _seconds(table: SourceTable, rows: pl.DataFrame, role: str) -> pl.Series:
 
 
 def _label_set(told: _Told, clips: pl.Series) -> LabelSet:
-    """Check the labels, with the lines of their table, and drop what is merely said twice."""
-    rows, place = told.labels.rows, told.table
-    strange = rows.filter(~pl.col("clip_id").is_in(clips.implode()))
-    if len(strange):
-        line, name = strange[LINE][0], strange["clip_id"][0]
+    """Check the labels, with the lines of their table."""
+    long = told.labels.long
+    is_strange = ~long.rows["clip_id"].is_in(clips.implode())
+    if is_strange.any():
+        name = long.rows["clip_id"].filter(is_strange)[0]
         raise EarmarkError(
-            f"{place.at(line)}: clip {name!r} is not in the table of clips ({len(strange):,} such "
-            "labels); do both tables name clips in the same way?"
-        )
-    rows = rows.unique(["clip_id", "class_id", "present"], keep="first", maintain_order=True)
-    again = rows.filter(~pl.struct("clip_id", "class_id").is_first_distinct())
-    if len(again):
-        clip_id, class_id, line = again.select("clip_id", "class_id", LINE).row(0)
-        is_same = (pl.col("clip_id") == clip_id) & (pl.col("class_id") == class_id)
-        raise EarmarkError(
-            f"{place.at(line)}: contradicts {place.unit} {rows.filter(is_same)[LINE][0]} (clip "
-            f"{clip_id!r}, class {class_id!r})"
+            f"{long.at_first(is_strange)}: clip {name!r} is not in the table of clips "
+            f"({is_strange.sum():,} such labels); do both tables name clips in the same way?"
         )
     if not told.labels.class_ids:
-        raise EarmarkError(f"{place.path}: there is not one label in it")
-    return LabelSet.from_rows(rows, clips, sorted(told.labels.class_ids), str(place.path))
+        raise EarmarkError(f"{long.path}: there is not one label in it")
+    return LabelSet.from_table(long, clips, sorted(told.labels.class_ids))
 
 
 def _with_audio(

@@ -1,0 +1,363 @@
+"""Tables of labels, in the forms that people have: long, lists and multi-hot.
+
+*Long*: a row for a clip and a class, perhaps with whether it is present. *Lists*: a cell with all
+classes of a clip. *Multi-hot*: a column for each class. Which column plays which role is given or
+guessed from _COLUMN_NAMES. Every verb that reads a table of labels reads it here, by these rules:
+
+- a row without a column ``present`` is a positive; false, 0 and -1 in it are explicit negatives,
+  and what is unsure or empty stays implicit
+- a multi-hot 1 is present, -1 is not present, and 0 is implicit unless ``zeros`` are absent
+- what is said twice counts once, what is contradicted is refused (see ``LabelSet.from_table``)
+- an empty cell of classes is a clip without labels; a table without one label is refused
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from earmark.errors import EarmarkError, nearest
+from earmark.labels.lint import presence, state_words
+from earmark.runs import AUDIO_SUFFIXES, LINE, PRESENCE, TABLE_ERRORS, SourceTable, read_source
+
+_COLUMN_NAMES: dict[str, tuple[str, ...]] = {
+    "clip_id": (
+        "clip_id", "clip", "clipid", "sample_key", "segment_id", "ytid", "youtube_id", "item_id",
+        "itemid", "sound_id", "audio_id", "id", "fname", "filename", "file_name", "file",
+    ),
+    "audio": (
+        "audio", "audio_path", "audio_file", "audio_filename", "path", "filepath", "file_path",
+        "wav", "filename", "file_name", "fname", "file",
+    ),
+    "start_seconds": ("start_seconds", "start", "start_time", "start_time_seconds", "onset"),
+    "end_seconds": ("end_seconds", "end", "end_time", "end_time_seconds", "offset"),
+    "split": ("split", "set", "subset", "partition"),
+    "source": (
+        "source", "recording", "recording_id", "src_file", "uploader", "group", "video_id",
+        "speaker", "session", "site",
+    ),
+    "class_id": (
+        "class_id", "class", "label", "class_name", "category", "tag", "event_label", "event",
+        "species", "instrument", "mid", "target",
+    ),
+    "labels": ("labels", "classes", "tags", "categories", "positive_labels", "events", "mids"),
+    "present": ("present", "is_present", "value", "answer", "rating", "vote"),
+}  # fmt: skip
+"""What a table may call the columns that we know, best guess first, in any letter case."""
+
+_NO_COLUMN = "-"
+"""Given in place of a column's name: no column plays this role, whatever they are called."""
+
+LABEL_ROLES = ("clip_id", "class_id", "labels", "present")
+CLIP_ROLES = ("clip_id", "audio", "start_seconds", "end_seconds", "split", "source")
+
+Zeros = Literal["implicit", "absent"]
+"""What a multi-hot 0 means: nobody said anything, or somebody said that the class is absent."""
+
+_ZEROS = ("0", "0.0", "false", "no", "n")
+
+_MANY_CLASSES, _CLASSES_PER_CLIP = 50, 5
+"""From so many classes, and so many for each clip, on the two columns seem to be swapped."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a table of labels is to be read, where guesses would be wrong.
+
+    ``columns`` go from our name to the table's, such as ``{"class_id": "bird"}``; ``-`` stands for
+    none. ``separator`` cuts a cell into classes. ``zeros`` says what a multi-hot 0 means.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    separator: str | None = None
+    zeros: Zeros = "implicit"
+
+
+GUESSED = Reading()
+"""Everything is guessed, and told."""
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """Labels in the long form, whichever form their table has.
+
+    ``long``: LINE, clip_id, class_id, present (null where unsure). ``clip_ids``: all clips of the
+    table, as they come; ``class_ids``: all classes. ``has_row_per_clip``: whether no clip has two
+    rows; ``lists_classes``: whether every class has a column, so that they have an order.
+    """
+
+    long: SourceTable
+    clip_ids: pl.Series
+    class_ids: tuple[str, ...]
+    has_row_per_clip: bool
+    lists_classes: bool
+    notes: tuple[str, ...]
+
+
+def read_label_table(path: str | Path, reading: Reading = GUESSED) -> LabelTable:
+    """Read a CSV, TSV or Parquet table of labels; ``notes`` say how it was read."""
+    table = read_source(path)
+    check_given(reading.columns, table)
+    return form_labels(table, reading)
+
+
+def form_labels(table: SourceTable, reading: Reading = GUESSED) -> LabelTable:
+    """Bring the labels of a table into the long form, whichever form they have.
+
+    A table without one label is refused, and so is one whose columns seem to be swapped, unless
+    ``reading`` names the column of the classes.
+    """
+    if table.rows.is_empty():
+        raise EarmarkError(f"{table.path}: there is not one label in it, only a line of names")
+    roles = guess_columns(table, reading.columns)
+    clips = row_clips(table, roles)
+    if "class_id" in roles or "labels" in roles:
+        formed = _from_long_or_lists(table, clips, roles, reading)
+    else:
+        formed = _from_multi_hot(table, clips, roles, reading.zeros)
+    if not formed.long.rows["present"].count():
+        raise EarmarkError(f"{table.path}: there is not one label in it")
+    if not {"class_id", "labels"} & reading.columns.keys():
+        _refuse_swapped(table, roles, formed)
+    return replace(formed, notes=(*column_notes(table, roles, LABEL_ROLES), *formed.notes))
+
+
+def guess_columns(table: SourceTable, given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the column that plays each role, as given or guessed; roles without one are left out.
+
+    Where a table has both a class and a list of labels, the class counts.
+    """
+    given = given or {}
+    by_plain_name = {_plain(name): name for name in reversed(table.columns)}
+    roles = {}
+    for role, names in _COLUMN_NAMES.items():
+        guesses = [by_plain_name[name] for name in names if name in by_plain_name]
+        guesses = [name for name in guesses if name not in given.values()]
+        if given.get(role) in table.columns:
+            roles[role] = given[role]
+        elif guesses and given.get(role) != _NO_COLUMN:
+            roles[role] = guesses[0]
+    if "class_id" in roles and "labels" in roles:
+        del roles["class_id" if "labels" in given else "labels"]
+    return roles
+
+
+def check_given(given: Mapping[str, str], *tables: SourceTable) -> None:
+    """Refuse roles that do not exist, and columns that no table has."""
+    for role, column in given.items():
+        if role not in _COLUMN_NAMES:
+            raise EarmarkError(f"no column is known as {role!r}{nearest(role, _COLUMN_NAMES)}")
+        there = [name for table in tables for name in table.columns]
+        if column not in (*there, _NO_COLUMN):
+            where = " and ".join(str(table.path) for table in tables)
+            raise EarmarkError(f"{where}: there is no column {column!r}{nearest(column, there)}")
+
+
+def column_notes(
+    table: SourceTable, roles: Mapping[str, str], wanted: Sequence[str]
+) -> tuple[str, ...]:
+    """Say which column was taken for what, unless each has our own name for it."""
+    taken = {role: roles[role] for role in wanted if role in roles}
+    if all(role == column for role, column in taken.items()):
+        return ()
+    told = ", ".join(f"{role} from {column!r}" for role, column in taken.items())
+    return (f"{table.path.name}: {told}",)
+
+
+def row_clips(table: SourceTable, roles: Mapping[str, str]) -> pl.Series:
+    """Return the clip of each row; a table of sound files without names is named by its files.
+
+    Several clips of one file are told apart by their start.
+    """
+    column = roles.get("clip_id", roles.get("audio"))
+    if column is None:
+        raise EarmarkError(
+            f"{table.path}: no column names the clips (clip_id, filename, ...) among "
+            f"{', '.join(table.columns)}; is the header line missing? Otherwise say which it is "
+            "(--column clip_id=NAME)"
+        )
+    names = _texts(table, column).alias("clip_id")
+    if names.null_count():
+        raise EarmarkError(f"{table.at_first(names.is_null())}: {column} is empty")
+    if "clip_id" not in roles and "start_seconds" in roles:
+        start = table.rows[roles["start_seconds"]].cast(pl.String).fill_null("0")
+        names = pl.select(pl.format("{}@{}", names, start).alias("clip_id")).to_series()
+    return names
+
+
+def _texts(table: SourceTable, column: str) -> pl.Series:
+    """Return a column as texts; refuse one of lists, bytes or the like."""
+    cells = table.rows[column]
+    try:
+        if cells.dtype.is_nested():
+            raise TypeError
+        return cells.cast(pl.String)
+    except (TypeError, *TABLE_ERRORS):
+        raise EarmarkError(
+            f"{table.path}: column {column!r} holds {cells.dtype}, expected texts or numbers"
+        ) from None
+
+
+def _from_long_or_lists(
+    table: SourceTable, clips: pl.Series, roles: Mapping[str, str], reading: Reading
+) -> LabelTable:
+    column = roles.get("class_id", roles.get("labels", ""))
+    cells, notes = _class_cells(table, roles, reading.separator)
+    said = {"clip_id": clips, "class_id": cells, LINE: table.rows[LINE]}
+    rows = pl.DataFrame({**said, "present": _presence(table, roles)})
+    if isinstance(cells.dtype, pl.List):
+        rows = rows.explode("class_id")
+        rows = rows.with_columns(pl.col("class_id").cast(pl.String).str.strip_chars())
+    is_empty = rows["class_id"].is_null() | (rows["class_id"] == "")
+    if is_empty.any():
+        if "present" in roles and not isinstance(cells.dtype, pl.List):
+            raise EarmarkError(f"{table.at_first(is_empty)}: {column} is empty")
+        rows = rows.filter(~is_empty)
+    n_unsure = rows["present"].null_count()
+    if n_unsure:
+        notes.append(f"{n_unsure:,} answers are unsure or empty: these labels stay implicit")
+    names = tuple(rows["class_id"].unique(maintain_order=True).to_list())
+    all_clips = clips.unique(maintain_order=True)
+    has_row_per_clip = len(all_clips) == len(clips)
+    long = replace(table, rows=rows.select(LINE, "clip_id", "class_id", "present"))
+    return LabelTable(long, all_clips, names, has_row_per_clip, False, tuple(notes))
+
+
+def _class_cells(
+    table: SourceTable, roles: Mapping[str, str], separator: str | None
+) -> tuple[pl.Series, list[str]]:
+    """Return the class, or the list of classes, of each row, and what there is to say of it."""
+    column = roles.get("class_id", roles.get("labels", ""))
+    if isinstance(table.rows[column].dtype, pl.List):
+        return table.rows[column], []
+    cells = _texts(table, column)
+    texts = cells.unique()  # a few names, said millions of times
+    if separator is None:
+        separator = _separator_in(texts, roles)
+    if separator is not None:
+        note = f"{column!r} holds lists of classes, separated by {separator!r}"
+        return cells.str.split(separator), [note]
+    is_padded = (texts != texts.str.strip_chars()).any()
+    return (cells.str.strip_chars() if is_padded else cells), []
+
+
+def _separator_in(texts: pl.Series, roles: Mapping[str, str]) -> str | None:
+    """Return what separates classes in a cell, if anything does.
+
+    Names of classes have commas of their own: only a column called a list is cut at them. A row
+    that says whether its class is present speaks of one class, whatever is in the name.
+    """
+    if "present" in roles and "labels" not in roles:
+        return None
+    choices = (";", "|", ",") if "labels" in roles else (";", "|")
+    found = (text for text in choices if texts.str.contains(text, literal=True).any())
+    return next(found, None)
+
+
+def _presence(table: SourceTable, roles: Mapping[str, str]) -> pl.Series:
+    """Return whether each row says present; without such a column every row does."""
+    if "present" not in roles:
+        return pl.repeat(True, len(table.rows), eager=True)
+    column = roles["present"]
+    hint = "" if column == "present" else "; if it says something else: --column present=-"
+    return presence(table, column, PRESENCE, hint)
+
+
+def _from_multi_hot(
+    table: SourceTable, clips: pl.Series, roles: Mapping[str, str], zeros: Zeros
+) -> LabelTable:
+    unknown = frozenset(_ZEROS if zeros == "implicit" else ())
+    meanings = {text: None if text in unknown else said for text, said in PRESENCE.items()}
+    others = [
+        name
+        for name in table.columns
+        if name not in roles.values() and not table.rows[name].dtype.is_nested()
+    ]
+    # Most of a class's column are states; a few that are not are mistakes, and told.
+    classes = [name for name in others if _is_mostly(table.rows[name], meanings)]
+    if not classes:
+        raise EarmarkError(
+            f"{table.path}: no column of classes (class_id, label, labels, ...) and no column of 0 "
+            f"and 1 among {', '.join(table.columns)}; is the header line missing? Otherwise say "
+            "which column holds the classes (--column class_id=NAME)"
+        )
+    notes = [f"{len(classes):,} columns of classes, from {classes[0]!r} to {classes[-1]!r}"]
+    if zeros == "implicit" and _has_zeros(table, classes):
+        notes.append("0 is taken as implicit (nobody was asked), -1 as an explicit negative")
+    passed_over = [name for name in others if name not in classes]
+    if passed_over:
+        notes.append(f"columns passed over: {', '.join(passed_over)}")
+    all_clips = clips.unique(maintain_order=True)
+    long = replace(table, rows=_unpivoted(table, clips, classes, meanings))
+    has_row_per_clip = len(all_clips) == len(clips)
+    return LabelTable(long, all_clips, tuple(classes), has_row_per_clip, True, tuple(notes))
+
+
+def _unpivoted(
+    table: SourceTable,
+    clips: pl.Series,
+    classes: Sequence[str],
+    meanings: Mapping[str, bool | None],
+) -> pl.DataFrame:
+    """Return the explicit labels of a multi-hot table, one column at a time: most are implicit."""
+    rows, columns, present = [], [], []
+    for column, name in enumerate(classes):
+        said = presence(table, name, meanings)
+        chosen = np.flatnonzero(said.is_not_null().to_numpy())
+        rows.append(chosen)
+        columns.append(np.full(len(chosen), column))
+        present.append(said.drop_nulls().to_numpy())
+    order = np.argsort(np.concatenate(rows), kind="stable")
+    places = np.concatenate(rows)[order]
+    return pl.DataFrame(
+        {
+            LINE: table.rows[LINE].gather(places),
+            "clip_id": clips.gather(places),
+            "class_id": pl.Series(classes, dtype=pl.String).gather(np.concatenate(columns)[order]),
+            "present": np.concatenate(present)[order],
+        }
+    )
+
+
+def _is_mostly(cells: pl.Series, meanings: Iterable[str]) -> bool:
+    """Tell whether more than half of a column's cells that are not empty are states."""
+    counts = state_words(cells).drop_nulls().value_counts()
+    is_state = counts.to_series(0).is_in(list(meanings))
+    return 2 * int(counts["count"].filter(is_state).sum()) > int(counts["count"].sum())
+
+
+def _has_zeros(table: SourceTable, classes: Iterable[str]) -> bool:
+    return any(state_words(table.rows[name].unique()).is_in(_ZEROS).any() for name in classes)
+
+
+def _refuse_swapped(table: SourceTable, roles: Mapping[str, str], formed: LabelTable) -> None:
+    """Refuse clips in the column of the classes, and classes in that of the clips."""
+    column = roles.get("class_id")
+    if column is None:
+        return
+    n_classes, n_clips = len(formed.class_ids), len(formed.clip_ids)
+    files = [name for name in formed.class_ids if Path(name).suffix.lower() in AUDIO_SUFFIXES]
+    if 2 * len(files) > n_classes:
+        what = f"column {column!r} holds sound files, such as {files[0]!r}"
+    elif n_classes >= _MANY_CLASSES and n_classes >= _CLASSES_PER_CLIP * n_clips:
+        what = (
+            f"column {column!r} holds {n_classes:,} classes, such as {formed.class_ids[0]!r}, of "
+            f"{n_clips:,} clips, such as {formed.clip_ids[0]!r}"
+        )
+    else:
+        return
+    clip_column = roles.get("clip_id", roles.get("audio"))
+    raise EarmarkError(
+        f"{table.path}: {what}; are the columns swapped? Then read them by --column "
+        f"clip_id={column} --column class_id={clip_column}; if not, by --column class_id={column}"
+    )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.strip().lower()).strip("_")
