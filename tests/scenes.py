@@ -44,6 +44,37 @@ def band_workspace(root: Path, n_clips: int = 60, n_frames: int = 144, seed: int
         patch_frames=96,
         patch_hop_frames=48,
     )
+    return _write(root, clip_ids, present, was_asked)
+
+
+def event_workspace(
+    root: Path, n_clips: int = 150, n_frames: int = 12, seed: int = 0
+) -> tuple[Workspace, np.ndarray]:
+    """Write clips of embeddings in which every class sounds in one frame; return which as well.
+
+    The frames are int64 [clip, class], -1 where the class is not there; clips last 6 s.
+    """
+    rng = np.random.default_rng(seed)
+    present = rng.random((n_clips, len(CLASS_IDS))) < 0.4
+    at = np.where(present, rng.integers(0, n_frames, present.shape), -1)
+    at[0], present[0] = 7, True
+    frames = rng.normal(0, 1, (n_clips, n_frames, 24)).astype(np.float32)
+    for clip, column in np.argwhere(present):
+        frames[clip, at[clip, column], 8 * column : 8 * column + 4] += 4.0
+    clip_ids = [f"clip{i:03}" for i in range(n_clips)]
+    write_store(root / "frames", zip(clip_ids, frames, strict=True))
+    return _write(root, clip_ids, present, rng.random(present.shape) < 0.67, 6.0), at
+
+
+def _write(
+    root: Path,
+    clip_ids: list[str],
+    present: np.ndarray,
+    was_asked: np.ndarray,
+    seconds: float | None = None,
+) -> Workspace:
+    """Write a workspace around frames; a third of the clips is held out."""
+    n_clips = len(clip_ids)
     states = np.where(present, 1, -1).astype(np.int8)
     splits = ["train" if i % 3 else ("tune" if i % 2 else "eval") for i in range(n_clips)]
     clips = pl.DataFrame(
@@ -51,7 +82,7 @@ def band_workspace(root: Path, n_clips: int = 60, n_frames: int = 144, seed: int
             "clip_id": clip_ids,
             "audio": pl.Series([None] * n_clips, dtype=pl.String),
             "start_seconds": pl.Series([None] * n_clips, dtype=pl.Float64),
-            "end_seconds": pl.Series([None] * n_clips, dtype=pl.Float64),
+            "end_seconds": pl.Series([seconds] * n_clips, dtype=pl.Float64),
             "split": splits,
             "source": [f"recording{i // 2}" for i in range(n_clips)],
         }

@@ -15,12 +15,24 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from earmark.audio.frame_store import write_store
 from earmark.cli.review import review_app
 from earmark.review.judgements import JudgementStore
+from earmark.review.queue import make_queue, write_queue
 from earmark.review.relabel import relabel
-from earmark.review.server.desk import Desk
-from earmark.runs.parameters import ReviewParams
-from listening import open_tones
+from earmark.review.server.desk import Desk, open_desk
+from earmark.runs.engine import HERE
+from earmark.runs.parameters import (
+    CrossFitParams,
+    ModelParams,
+    NetworkParams,
+    ReviewParams,
+    TrainParams,
+)
+from earmark.runs.recipe import Recipe
+from earmark.scores.alignment import scored_labels
+from earmark.training.teacher import cross_fit
+from listening import open_tones, tone_workspace
 from tests.browser.conftest import Rater, Served, serving
 
 Sit = Callable[..., Rater]
@@ -300,6 +312,84 @@ def test_the_tour_of_peaks_and_the_whole_clip(tmp_path: Path, sit_down: Sit) -> 
         rater.answer("j")
         rater.told("saved", "saved 2")
         assert served.stored()["whole_clip"].to_list() == [False, True]
+
+
+NOTE_STARTS = """
+window.starts = [];
+const { play } = HTMLMediaElement.prototype;
+HTMLMediaElement.prototype.play = function () {
+  window.playing = this;
+  window.starts.push(this.currentTime);
+  return play.call(this);
+};
+"""
+
+
+def test_a_probe_leads_the_rater_to_the_sound(tmp_path: Path, sit_down: Sit) -> None:
+    """Frames of half a second; the classes sound in the seventh, and the probe has to find it."""
+    workspace = tone_workspace(tmp_path, n_clips=90, seconds=6.0)
+    rng = np.random.default_rng(0)
+    assert workspace.truth is not None
+    states = workspace.truth.states()
+    frames = rng.normal(0, 1, (90, 12, 32)).astype(np.float32)
+    frames[:, 6] += 4 * np.repeat(states > 0, 8, axis=1)
+    write_store(workspace.frames_folder, zip(workspace.clips["clip_id"], frames, strict=True))
+    teacher = NetworkParams(
+        name="probe",
+        model=ModelParams(architecture="mlp_probe", n_hidden=16),
+        train=TrainParams(epochs=40, batch_patches=16, learning_rate=1e-2),
+    )
+    recipe = Recipe(teacher=teacher, cross_fit=CrossFitParams(n_folds=2))
+    scores = cross_fit(workspace, teacher, recipe.cross_fit, engine=HERE)
+    labels = scored_labels(scores, workspace.labels)
+    queue = make_queue(labels, scores.logits, workspace.ontology, FEW)
+    write_queue(workspace, queue)
+    desk = open_desk(workspace, recipe, queue, JudgementStore(workspace.judgements_path), ["ann"])
+    row_of = {clip_id: row for row, clip_id in enumerate(workspace.clips["clip_id"])}
+    n_present = 0
+    with serving(desk) as served:
+        rater = sit_down(served)
+        rater.context.add_init_script(NOTE_STARTS)
+        rater.reload()
+        rater.start()
+        block = desk.block("ann", 0)
+        for item in block["items"][:4]:
+            row = desk._by_item[item["item"]]
+            rater.wait("#answers:not(.locked)")
+            start = rater.page.evaluate("window.starts.at(-1)")
+            assert start == pytest.approx(max(item["peaks"][0][0] - 0.4, 0), abs=0.01)
+            column = workspace.ontology.index[row["class_id"]]
+            if states[row_of[row["clip_id"]], column] > 0:
+                n_present += 1
+                assert start == pytest.approx(2.6, abs=0.01)  # from 3.0 s on, and a little before
+            rater.answer("f")
+    assert n_present
+
+
+def test_where_nobody_knows_the_place_the_whole_clip_plays(tmp_path: Path, sit_down: Sit) -> None:
+    desk = make_desk(tmp_path)
+    assert not desk.workspace.has_frames()
+    unlocated = dataclasses.replace(desk.scores, best_patches=None)
+    desk = dataclasses.replace(desk, peaks=dataclasses.replace(desk.peaks, scores=unlocated))
+    with serving(desk) as served:
+        rater = sit_down(served)
+        rater.context.add_init_script(NOTE_STARTS)
+        rater.reload()
+        rater.start()
+        rater.told("place", "whole clip")
+        assert rater.page.evaluate("window.starts") == [0]
+        rater.page.wait_for_function("() => window.playing.currentTime > 2.6")
+        rater.press(">")
+        rater.told("message", "does not say where")
+        rater.page.wait_for_function("() => document.getElementById('mel').naturalWidth > 0")
+        rater.page.wait_for_function("() => window.playing.currentTime < 1")  # and once more
+        rater.press("s")
+        rater.told("score", "teacher’s score")
+        rater.answer("j")
+        rater.told("saved", "saved 1")
+        rater.press("1")
+        rater.page.wait_for_function("() => window.playing.currentTime > 0.2")
+        assert served.stored()["whole_clip"].to_list() == [True]
 
 
 def test_a_player_that_falls_asleep_is_woken(served: Served, sit_down: Sit) -> None:

@@ -9,19 +9,20 @@ import torch
 from earmark.errors import EarmarkError
 from earmark.networks import clip_scores
 from earmark.networks.architectures import build_model
-from earmark.networks.clip_scores import score_clips
+from earmark.networks.clip_scores import score_and_locate, score_clips
 from earmark.networks.examples import ClipExamples, Examples
 from earmark.networks.onnx_export import runtime_forward
 from earmark.networks.stacks import build
 from earmark.runs.parameters import ModelParams
-from scenes import band_workspace, open_store
+from scenes import band_workspace, event_workspace, open_store
 
 
 def test_a_clips_score_is_the_logit_of_its_mean_output(tmp_path: Path) -> None:
     store = open_store(band_workspace(tmp_path, n_clips=9, n_frames=240))
     network = build_model(ModelParams(width=0.125), 3).eval()
     rows = np.array([4, 0, 7])
-    (logits,), best = score_clips(network, Examples(store, rows))
+    (logits,), (best,) = score_and_locate(network, Examples(store, rows))
+    assert np.array_equal(logits, score_clips(network, Examples(store, rows))[0])
     for place, row in enumerate(rows):
         patches = store.patches(np.full(4, row), np.arange(4))
         with torch.inference_mode():
@@ -37,7 +38,7 @@ def test_tiny_outputs_keep_their_order(tmp_path: Path) -> None:
     with torch.no_grad():
         network.head.weight.zero_()
         network.head.bias.copy_(torch.tensor([-60.0, -61.0, 60.0]))
-    (logits,), _ = score_clips(network, Examples(store, np.array([0])))
+    (logits,) = score_clips(network, Examples(store, np.array([0])))
     assert logits[0] == pytest.approx([-60.0, -61.0, 60.0])
 
 
@@ -53,9 +54,9 @@ def test_only_who_asks_for_the_runtime_gets_it(
     monkeypatch.setattr(
         clip_scores, "runtime_forward", lambda *given: made.append(1) or runtime_forward(*given)
     )
-    by_torch, best = score_clips(network, examples)
+    by_torch, best = score_and_locate(network, examples)
     assert not made
-    by_runtime, best_too = score_clips(network, examples, "onnx")
+    by_runtime, best_too = score_and_locate(network, examples, "onnx")
     assert made
     assert by_runtime == pytest.approx(by_torch, abs=1e-4)
     assert np.array_equal(best, best_too)
@@ -66,3 +67,12 @@ def test_a_probe_has_no_runtime(tmp_path: Path) -> None:
     probe = build(ModelParams(architecture="linear_probe"), store.n_bands, 3)
     with pytest.raises(EarmarkError, match=r'probe.*set runtime = "torch"'):
         score_clips(probe, ClipExamples(store, np.arange(5)), "onnx")
+
+
+def test_scores_do_not_depend_on_whether_places_are_asked_for(tmp_path: Path) -> None:
+    workspace, _ = event_workspace(tmp_path, n_clips=9)
+    examples = ClipExamples(open_store(workspace), np.arange(9))
+    probe = build(ModelParams(architecture="attention_probe", n_hidden=8), 24, 3, 2).eval()
+    logits, best = score_and_locate(probe, examples)
+    assert np.array_equal(logits, score_clips(probe, examples))
+    assert best.shape == logits.shape == (2, 9, 3)

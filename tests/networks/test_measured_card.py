@@ -35,7 +35,7 @@ def test_the_card_has_the_networks_figures_on_the_tune_split(tmp_path: Path) -> 
     card = write_measured_card(workspace, NETWORK, folder)
     assert card == read_card(folder)
     clips = readable_clips(workspace, store, "tune")
-    (logits,), _ = score_clips(load_network(folder), Examples(store, clips.store_rows))
+    (logits,) = score_clips(load_network(folder), Examples(store, clips.store_rows))
     overall = evaluate(clips.labels, logits).overall
     assert set(card.metrics) <= {f"tune_{name}" for name in METRICS}
     assert card.metrics["tune_lwlrap"] == pytest.approx(overall["lwlrap"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ from earmark.review.peaks import Peaks, find_peaks
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
 from earmark.runs.recipe import Recipe
-from earmark.scores.folder import ScoreFolder
+from earmark.scores.folder import UNLOCATED, ScoreFolder, write_score_folder
 from earmark.training.teacher import cross_fit
 from listening import RECIPE, tone_workspace
+from scenes import event_workspace
 
 SMALL = NetworkParams(
     name="teacher",
@@ -43,7 +45,7 @@ def _find(
 ) -> Peaks:
     store = FrameStore.open(workspace.frames_folder)
     scores = scores or ScoreFolder.open(workspace.scores_folder(recipe.teacher.name))
-    return find_peaks(workspace, recipe, scores, store, wanted)
+    return find_peaks(workspace, recipe, scores, store, wanted, lambda _: 6.0)
 
 
 @pytest.mark.parametrize("in_sample", [False, True])
@@ -66,7 +68,7 @@ def test_patches_are_scored_by_the_very_teacher_that_scored_the_clip(
     asked_before = (workspace.peaks_folder / "meta.json").stat().st_mtime_ns
     again = _find(workspace, wanted, recipe, scores)
     assert (workspace.peaks_folder / "meta.json").stat().st_mtime_ns == asked_before
-    assert again.times("clip000", "hum") == peaks.times("clip000", "hum")
+    assert again.spans("clip000", "hum") == peaks.spans("clip000", "hum")
 
 
 def test_scores_from_elsewhere_lead_to_the_best_patch(
@@ -75,23 +77,74 @@ def test_scores_from_elsewhere_lead_to_the_best_patch(
     peaks = _find(workspace, wanted, RECIPE)
     scores = ScoreFolder.open(workspace.scores_folder("teacher"))
     best = scores.best_patches[0, scores.class_ids.index("hum")]
-    assert peaks.times("clip000", "hum") == [pytest.approx(0.48 * best)]
+    assert peaks.spans("clip000", "hum") == [pytest.approx((0.48 * best, 0.48 * best + 0.96))]
     assert peaks.patches("clip000", "hum") == []
-    assert peaks.times("never scored", "hum") == [0.0]
+    assert peaks.spans("never scored", "hum") == []
 
 
-def test_without_frames_there_is_still_a_place_to_listen(
-    tmp_path: Path, wanted: pl.DataFrame
-) -> None:
+def test_without_frames_the_patches_are_the_recipes(tmp_path: Path, wanted: pl.DataFrame) -> None:
     bare = tone_workspace(tmp_path, n_clips=4)
     scores = ScoreFolder.open(bare.scores_folder("teacher"))
-    assert find_peaks(bare, RECIPE, scores, None, wanted).times("clip000", "hum")[0] >= 0
+    peaks = find_peaks(bare, RECIPE, scores, None, wanted, lambda _: 5.0)
+    assert peaks.spans("clip000", "alarm") in ([(2.88, 3.84)], [(0.48, 1.44)])
+
+
+def test_scores_that_do_not_say_where_name_no_place(
+    workspace: Workspace, wanted: pl.DataFrame
+) -> None:
+    scores = ScoreFolder.open(workspace.scores_folder("teacher"))
+    assert scores.best_patches is not None
+    unlocated = np.full(scores.best_patches.shape, UNLOCATED, np.uint16)
+    for best in (None, unlocated):
+        peaks = _find(workspace, wanted, RECIPE, replace(scores, best_patches=best))
+        assert peaks.spans("clip000", "hum") == []
+        assert peaks.patches("clip000", "hum") == []
+
+
+@pytest.mark.parametrize("architecture", ["linear_probe", "mlp_probe", "attention_probe"])
+def test_a_probe_leads_to_the_frame_in_which_the_class_sounds(
+    tmp_path: Path, architecture: str
+) -> None:
+    workspace, at = event_workspace(tmp_path)
+    teacher = NetworkParams(
+        name="teacher",
+        model=ModelParams(architecture=architecture, n_hidden=16),
+        train=TrainParams(epochs=40, batch_patches=16, learning_rate=1e-2),
+    )
+    recipe = Recipe(teacher=teacher, cross_fit=CrossFitParams(n_folds=2))
+    scores = cross_fit(workspace, teacher, recipe.cross_fit, engine=LocalEngine(1))
+    clips = workspace.clips.filter(split="train").select("clip_id")
+    wanted = clips.join(pl.DataFrame({"class_id": workspace.ontology.class_ids}), how="cross")
+    peaks = _find(workspace, wanted, recipe, scores)
+    frame_of = dict(zip(workspace.clips["clip_id"], at, strict=True))
+    hits = []
+    for clip_id, class_id in wanted.iter_rows():
+        frame = frame_of[clip_id][workspace.ontology.index[class_id]]
+        spans, patches = peaks.spans(clip_id, class_id), peaks.patches(clip_id, class_id)
+        assert len(patches) == 12
+        highest = max(patches, key=lambda patch: patch["output"])
+        assert spans[0][0] == pytest.approx(highest["start"])  # twelve frames in six seconds
+        if frame >= 0:
+            hits.append(spans[0] == pytest.approx((frame / 2, frame / 2 + 0.5)))
+    assert np.mean(hits) > 0.9
+
+
+def test_frames_of_unknown_length_name_no_place(tmp_path: Path, wanted: pl.DataFrame) -> None:
+    workspace, _ = event_workspace(tmp_path, n_clips=6)
+    best = np.full((6, 3), 7, np.uint16)
+    own = (workspace.clips["clip_id"], workspace.ontology.class_ids, best.astype(np.float32), best)
+    scores = write_score_folder(tmp_path / "scores", *own, out_of_fold=True, digest="x")
+    store = FrameStore.open(workspace.frames_folder)
+    known = find_peaks(workspace, RECIPE, scores, store, wanted, lambda _: 6.0)
+    assert known.spans("clip000", "low") == [(3.5, 4.0)]
+    unknown = find_peaks(workspace, RECIPE, scores, store, wanted, lambda _: None)
+    assert unknown.spans("clip000", "low") == []
 
 
 def test_the_tour_goes_down_from_the_best_patch_and_never_overlaps(workspace: Workspace) -> None:
     scores = ScoreFolder.open(workspace.scores_folder("teacher"))
     outputs = np.array([0.1, 0.9, 0.8, 0.3, 0.2, 0.7, 0.0], np.float32)
-    peaks = Peaks(scores, 0.48, 0.96, {("clip000", "hum"): outputs})
-    assert peaks.times("clip000", "hum") == [0.48, 2.4, 1.44]
+    peaks = Peaks(scores, lambda _: (0.48, 0.96), {("clip000", "hum"): outputs})
+    assert [start for start, _ in peaks.spans("clip000", "hum")] == [0.48, 2.4, 1.44]
     patches = peaks.patches("clip000", "hum")
-    assert patches[1] == {"start": 0.48, "end": 1.44, "chance": pytest.approx(0.9)}
+    assert patches[1] == {"start": 0.48, "end": 1.44, "output": pytest.approx(0.9)}

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.scores.folder import ScoreFolder, write_score_folder
+from earmark.scores.folder import UNLOCATED, ScoreFolder, write_score_folder
 
 
 def test_scores_that_are_not_there_say_what_to_do(tmp_path: Path) -> None:
@@ -37,6 +37,19 @@ def test_scores_may_not_know_where_a_class_was_heard(tmp_path: Path) -> None:
     write_score_folder(tmp_path, clip_ids, "xyz", logits, None, out_of_fold=True, digest="run")
     assert ScoreFolder.open(tmp_path).best_patches is None
     assert not (tmp_path / "best_patches.npy").exists()
+    assert ScoreFolder.open(tmp_path).best_patch("a", "x") is None
+
+
+def test_of_a_single_label_nobody_may_know_where_it_is_heard(tmp_path: Path) -> None:
+    logits, clip_ids = np.zeros((2, 2), np.float32), pl.Series(["a", "b"])
+    best = np.array([[3, UNLOCATED], [0, 1]], np.uint16)
+    scores = write_score_folder(
+        tmp_path, clip_ids, "xy", logits, best, out_of_fold=True, digest="run"
+    )
+    found = [scores.best_patch(clip_id, name) for clip_id in "ab" for name in "xy"]
+    assert found == [3, None, 0, 1]
+    assert scores.best_patch("never scored", "x") is None
+    assert scores.best_patch("a", "no class") is None
 
 
 @pytest.mark.parametrize(

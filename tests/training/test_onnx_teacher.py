@@ -90,6 +90,16 @@ def test_the_best_part_of_a_clip_is_a_patch_of_the_store(tmp_path: Path) -> None
     assert best[0, 0] == 2
 
 
+@pytest.mark.parametrize(("given", "is_told"), [(("samples",), False), ((1, 12_000), True)])
+def test_a_model_of_whole_clips_does_not_say_where(
+    tmp_path: Path, given: tuple[int | str, ...], is_told: bool
+) -> None:
+    workspace = sound_workspace(tmp_path / "w", n_clips=3)  # 3 patches in 24,000 samples
+    model, mapped = loudness(tmp_path / "m.onnx", given), class_map(tmp_path, (0, "Hum"))
+    found = score(workspace, model, mapped).scores
+    assert (found.best_patch("clip0", CLASS_IDS[0]) is not None) == is_told
+
+
 def test_scores_are_found_again_and_parts_survive_an_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, 
 from earmark.scores.folder import ScoreFolder
 from earmark.training.folds import fold_folders
 from earmark.training.teacher import cross_fit, score_held_out, tune_set
-from scenes import band_workspace, open_store
+from scenes import band_workspace, event_workspace, open_store
 
 TINY = NetworkParams(
     name="teacher",
@@ -80,7 +80,7 @@ def test_the_tune_split_marks_every_student(tmp_path: Path) -> None:
     with torch.no_grad():
         network.biases[0][1] += torch.tensor([1.0, 0.0, 2.0])
     clips = readable_clips(workspace, store, "tune")
-    logits, _ = score_clips(network, ClipExamples(store, clips.store_rows))
+    logits = score_clips(network, ClipExamples(store, clips.store_rows))
     is_positive = clips.labels.states() > 0
     marks = exam.marks(network)
     for student, own in enumerate(logits.astype(np.float64)):
@@ -104,7 +104,7 @@ def test_held_out_clips_get_the_mean_of_the_folds_networks(tmp_path: Path) -> No
     store = open_store(workspace)
     tune = readable_clips(workspace, store, "tune")
     by_hand = [
-        score_clips(load_network(folder), examples_of(PROBE.model, store, tune.store_rows))[0][0]
+        score_clips(load_network(folder), examples_of(PROBE.model, store, tune.store_rows))[0]
         for folder in fold_folders(workspace, "teacher", TWO_FOLDS)
     ]
     assert found.clip_ids[: len(tune.labels)].equals(tune.labels.clip_ids)
@@ -173,3 +173,20 @@ def test_the_runtime_is_asked_for_before_anything_is_trained(tmp_path: Path) -> 
 def test_a_probe_is_not_computed_by_the_runtime(tmp_path: Path) -> None:
     with pytest.raises(EarmarkError, match=r'probe.*set runtime = "torch"'):
         cross_fit(band_workspace(tmp_path), PROBE, BY_RUNTIME)
+
+
+@pytest.mark.parametrize("architecture", ["linear_probe", "mlp_probe", "attention_probe"])
+def test_a_probe_says_in_which_frame_it_hears_a_class(tmp_path: Path, architecture: str) -> None:
+    workspace, at = event_workspace(tmp_path)
+    model = ModelParams(architecture=architecture, n_hidden=16)
+    train = TrainParams(epochs=40, batch_patches=16, learning_rate=1e-2)
+    probe = NetworkParams(name="teacher", model=model, train=train)
+    scores = cross_fit(workspace, probe, TWO_FOLDS, engine=LocalEngine(1))
+    held_out = score_held_out(workspace, scores, TWO_FOLDS, engine=LocalEngine(1))
+    frame_of = dict(zip(workspace.clips["clip_id"], at, strict=True))
+    for found in (scores, held_out):
+        assert found.best_patches is not None
+        expected = np.stack([frame_of[clip_id] for clip_id in found.clip_ids])
+        is_right = found.best_patches[expected >= 0] == expected[expected >= 0]
+        assert is_right.mean() > 0.9
+    assert held_out.best_patch("clip000", "low") == 7

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from earmark.datasets.workspace import HELD_OUT_SPLITS, Split, Workspace
 from earmark.runs import Runtime, digest, is_current, is_finished
-from earmark.scores import ScoreFolder, write_score_folder
+from earmark.scores import UNLOCATED, ScoreFolder, write_score_folder
 
 
 def held_out_folder(workspace: Workspace, teacher: str) -> Path:
@@ -58,10 +58,20 @@ def whole_scores(workspace: Workspace, scores: ScoreFolder) -> ScoreFolder:
         pl.concat([part.clip_ids for part in parts]),
         scores.class_ids,
         np.concatenate([part.logits for part in parts]),
-        np.concatenate([part.best_patches for part in parts]),
+        _best_patches(parts),
         out_of_fold=scores.out_of_fold,
         digest=run_digest,
     )
+
+
+def _best_patches(parts: Sequence[ScoreFolder]) -> NDArray[np.uint16] | None:
+    """Return the best patches of all clips, UNLOCATED in parts that know none."""
+    if all(part.best_patches is None for part in parts):
+        return None
+    unlocated = (np.full(part.logits.shape, UNLOCATED, np.uint16) for part in parts)
+    own = (part.best_patches for part in parts)
+    best = [none if known is None else known for none, known in zip(unlocated, own, strict=True)]
+    return np.concatenate(best)
 
 
 def write_scores(
@@ -69,7 +79,7 @@ def write_scores(
     teacher: str,
     clip_ids: pl.Series,
     logits: NDArray[np.float32],
-    best_patches: NDArray[np.uint16],
+    best_patches: NDArray[np.uint16] | None,
     *,
     out_of_fold: bool,
     digest: str,
@@ -90,7 +100,7 @@ def write_scores(
             own["clip_id"],
             workspace.ontology.class_ids,
             logits[rows],
-            best_patches[rows],
+            None if best_patches is None else best_patches[rows],
             out_of_fold=out_of_fold,
             digest=digest,
         )

@@ -24,7 +24,7 @@ from earmark.networks import (
     examples_of,
     forget_network,
     parts_of,
-    score_clips,
+    score_and_locate,
     write_card,
     write_network,
 )
@@ -136,8 +136,8 @@ def _train_and_score(
     examples = examples_of(network.model, store, score_rows)
     of_clips = (store.clip_ids.gather(score_rows), data.supervision.class_ids)
     for own, part in parts_of(trained):
-        logits, best = score_clips(part, examples)
-        for student, (one, its) in enumerate(zip(places[own], logits, strict=True)):
+        scored = zip(places[own], *score_and_locate(part, examples), strict=True)
+        for student, (one, its, best) in enumerate(scored):
             write_score_folder(
                 one.scores_folder,
                 *of_clips,

@@ -6,6 +6,7 @@ from .architectures import build_model as build_model
 from .architectures import cost as cost
 from .clip_scores import CACHED_PATCHES as CACHED_PATCHES
 from .clip_scores import check_runtime as check_runtime
+from .clip_scores import score_and_locate as score_and_locate
 from .clip_scores import score_clips as score_clips
 from .clip_scores import sum_outputs as sum_outputs
 from .clip_scores import torch_forward as torch_forward
@@ -30,6 +31,7 @@ from .onnx_model import ForeignModel as ForeignModel
 from .onnx_model import InputKind as InputKind
 from .onnx_model import map_by_names as map_by_names
 from .onnx_model import read_class_map as read_class_map
+from .places import patch_outputs as patch_outputs
 from .saved import forget_network as forget_network
 from .saved import load_network as load_network
 from .saved import write_network as write_network

@@ -184,6 +184,13 @@ class Probe(nn.Module):
         if self.queries is not None:
             attended = _attended(frames, is_valid, self.queries)
             hidden = torch.cat([hidden.expand(self.n_students, -1, -1), attended], dim=2)
+        return self.judge(hidden)
+
+    def judge(self, hidden: Tensor) -> Tensor:
+        """Return logits [student, clip, class] of what is seen of clips [student, clip, feature].
+
+        Students that see the same may share the first axis.
+        """
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if layer:
                 hidden = functional.relu(hidden)

@@ -7,7 +7,7 @@ know which it was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from earmark.errors import EarmarkError, load_library
 from earmark.networks.architectures import Probe
 from earmark.networks.examples import Examples
 from earmark.networks.onnx_export import Forward, runtime_forward
+from earmark.networks.places import best_patches
 from earmark.networks.stacks import AnyNetwork, n_students
 from earmark.runs import ModelParams, Runtime
 
@@ -31,19 +32,32 @@ CACHED_PATCHES = 32
 
 def score_clips(
     network: AnyNetwork, examples: Examples, runtime: Runtime = "torch"
-) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
-    """Return logits float32 [student, clip, class], and the best examples uint16 [clip, class].
+) -> NDArray[np.float32]:
+    """Return logits float32 [student, clip, class].
 
     The logit is that of the mean output over a clip's examples (patches), exact also where all
-    outputs are tiny. The best example is the first student's. For ``runtime`` see
-    :func:`check_runtime`.
+    outputs are tiny. For ``runtime`` see :func:`check_runtime`.
     """
-    shape = (len(examples.rows), network.n_classes)
-    logits = np.empty((n_students(network), *shape), np.float32)
-    best = np.empty(shape, np.uint16)
-    forward = _forward(network, examples, runtime)
-    for group in _groups(examples.per_clip, _n_at_once(network)):
-        logits[:, group], best[group] = _score_group(forward, examples, group)
+    logits = np.empty((n_students(network), len(examples.rows), network.n_classes), np.float32)
+    for group, z, firsts in _outputs(network, examples, runtime):
+        logits[:, group] = _logits_of_mean(z, firsts)
+    return logits
+
+
+def score_and_locate(
+    network: AnyNetwork, examples: Examples, runtime: Runtime = "torch"
+) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
+    """Return what :func:`score_clips` does, and the best patches uint16 [student, clip, class].
+
+    The best patch of a clip is the one whose output is highest; of a probe, which hears whole
+    clips, the one that it can least do without (:mod:`earmark.networks.places`).
+    """
+    if isinstance(network, Probe):
+        return score_clips(network, examples, runtime), best_patches(network, examples)
+    logits = np.empty((n_students(network), len(examples.rows), network.n_classes), np.float32)
+    best = np.empty(logits.shape, np.uint16)
+    for group, z, firsts in _outputs(network, examples, runtime):
+        logits[:, group], best[:, group] = _logits_of_mean(z, firsts), _best(z, firsts)
     return logits, best
 
 
@@ -119,16 +133,27 @@ def _groups(per_clip: NDArray[np.int64], n_at_once: int) -> list[slice]:
     return groups
 
 
-def _score_group(
-    forward: Forward, examples: Examples, group: slice
-) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
-    lengths = examples.per_clip[group]
-    firsts = np.cumsum(lengths) - lengths
-    clips = np.repeat(np.arange(group.start, group.stop), lengths)
-    which = np.arange(len(clips)) - np.repeat(firsts, lengths)
-    z = forward(*examples.inputs(clips, which))
-    z = z.reshape(-1, len(clips), z.shape[-1])  # [student, example, class]
+def _outputs(
+    network: AnyNetwork, examples: Examples, runtime: Runtime
+) -> Iterator[tuple[slice, NDArray[np.float32], NDArray[np.int64]]]:
+    """Yield some clips, logits [student, example, class], and where the examples of each begin."""
+    forward = _forward(network, examples, runtime)
+    for group in _groups(examples.per_clip, _n_at_once(network)):
+        lengths = examples.per_clip[group]
+        firsts = np.cumsum(lengths) - lengths
+        clips = np.repeat(np.arange(group.start, group.stop), lengths)
+        which = np.arange(len(clips)) - np.repeat(firsts, lengths)
+        z = forward(*examples.inputs(clips, which))
+        yield group, z.reshape(-1, len(clips), z.shape[-1]), firsts
+
+
+def _logits_of_mean(z: NDArray[np.float32], firsts: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return logits [student, clip, class] of the mean outputs of each clip's examples."""
     present, absent = sum_outputs(z, firsts)
-    places = zip(firsts, lengths, strict=True)
-    best = [z[0, first : first + n].argmax(axis=0) for first, n in places]
-    return (np.log(present) - np.log(absent)).astype(np.float32), np.array(best, np.uint16)
+    return (np.log(present) - np.log(absent)).astype(np.float32)
+
+
+def _best(z: NDArray[np.float32], firsts: NDArray[np.int64]) -> NDArray[np.uint16]:
+    """Return the example [student, clip, class] of each clip with the highest output."""
+    of_clips = np.split(z, firsts[1:], axis=1)
+    return np.stack([own.argmax(axis=1) for own in of_clips], axis=1).astype(np.uint16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,10 +59,15 @@ class ClipExamples(Examples):
         """Return frames [example, frame, feature], padded, and the number of frames of each."""
         del which
         frames, n_frames = self.store.clips(self.rows[clips])
-        values = frames.astype(np.float32)
-        if frames.dtype == np.uint8:
-            values = values / np.float32(_UINT8_SCALE) - np.float32(2)
-        return torch.from_numpy(values), torch.from_numpy(n_frames)
+        return floats(frames), torch.from_numpy(n_frames)
+
+
+def floats(frames: NDArray[Any]) -> Tensor:
+    """Return stored frames as numbers that a probe takes, float32 on the CPU."""
+    values = frames.astype(np.float32)
+    if frames.dtype == np.uint8:
+        values = values / np.float32(_UINT8_SCALE) - np.float32(2)
+    return torch.from_numpy(values)
 
 
 def check_front_end(store: FrameStore, front_end: FrontEndParams) -> None:

@@ -30,7 +30,7 @@ def write_measured_card(
     trained = load_network(folder, store, workspace.labels.class_ids)
     if len(workspace.rows(split)):
         clips = readable_clips(workspace, store, split)
-        logits, _ = score_clips(trained, examples_of(network.model, store, clips.store_rows))
+        logits = score_clips(trained, examples_of(network.model, store, clips.store_rows))
         if len(logits) == 1:
             found = evaluate(clips.labels, logits[0]).overall
     return write_card(folder, workspace.ontology, named_metrics(split, found))

@@ -3,26 +3,25 @@
 Scores tell the best patch of every clip and class. The next-best ones need the teacher itself: the
 very network that scored the clip, which out of fold is the one that never saw it. Where that
 network is not at hand (scores from elsewhere, labels changed since), the best patch is all there
-is (of clips that no network was trained on, too), and the clip's start without patches.
+is, and so it is of clips that no network was trained on. Where nobody knows the best patch either,
+there is no place to name: the whole clip is heard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from earmark.audio import FrameStore
 from earmark.datasets import ReadableClips, Workspace, readable_clips
 from earmark.runs import (
     SILENT,
     FrontEndParams,
-    NetworkParams,
     Progress,
     Recipe,
     break_seal,
@@ -38,54 +37,68 @@ from earmark.training import networks_behind
 _N_PEAKS = 6
 """Peaks of a clip that the page tours through, the best included."""
 
+_APART_SECONDS = 0.96
+"""Least time between two peaks: frames of embeddings may be shorter than a sound."""
+
 _PEAK_SCHEMA = pl.Schema(
     {"clip_id": pl.String(), "class_id": pl.String(), "outputs": pl.List(pl.Float32)}
 )
+
+
+PatchTimes = Callable[[str], tuple[float, float] | None]
+"""From a clip to the seconds between its patches and the seconds of one; None if nobody knows."""
 
 
 @dataclass(frozen=True)
 class Peaks:
     """Where to listen to clips for classes; ``outputs`` holds what the teacher said of patches.
 
-    ``outputs[clip_id, class_id]`` float32 [patch] are probabilities; labels without an entry have
-    their best patch only. Times are in seconds from the clip's start.
+    ``outputs[clip_id, class_id]`` float32 [patch] are probabilities, or a probe's evidence (see
+    :mod:`earmark.networks.places`); labels without an entry have their best patch only. Times are
+    in seconds from the clip's start.
     """
 
     scores: ScoreFolder
-    hop_seconds: float
-    patch_seconds: float
+    patch_times: PatchTimes
     outputs: Mapping[tuple[str, str], NDArray[np.float32]] = field(default_factory=dict)
 
-    def times(self, clip_id: str, class_id: str) -> list[float]:
-        """Return the starts of the best patches that do not overlap, the best one first."""
-        outputs = self.outputs.get((clip_id, class_id))
-        if outputs is None or not len(outputs):
-            return [round(self._best_patch(clip_id, class_id) * self.hop_seconds, 3)]
+    def spans(self, clip_id: str, class_id: str) -> list[tuple[float, float]]:
+        """Return start and end of the best patches that do not overlap, the best one first.
+
+        Empty where nobody knows in which part of the clip the class is heard.
+        """
+        times, ranked = self.patch_times(clip_id), self._ranked(clip_id, class_id)
+        if times is None:
+            return []
+        hop, length = times
         chosen: list[float] = []
-        for patch in np.argsort(-outputs, kind="stable"):
-            start = float(patch) * self.hop_seconds
+        for start in (patch * hop for patch in ranked):
             # Patches that merely touch are other sounds; a rounding error must not merge them.
-            if all(abs(start - other) > self.patch_seconds - 1e-6 for other in chosen):
-                chosen.append(round(start, 3))
-        return chosen[:_N_PEAKS]
+            if all(abs(start - other) > max(length, _APART_SECONDS) - 1e-6 for other in chosen):
+                chosen.append(start)
+        return [(round(start, 3), round(start + length, 3)) for start in chosen[:_N_PEAKS]]
 
     def patches(self, clip_id: str, class_id: str) -> list[dict[str, float]]:
-        """Return start, end and chance of each patch; empty where they are not known."""
-        outputs = self.outputs.get((clip_id, class_id), ())
+        """Return start, end and output of each patch; empty where they are not known.
+
+        Outputs compare the patches of a clip, and say nothing by themselves; none is below 0.
+        """
+        times, outputs = self.patch_times(clip_id), self.outputs.get((clip_id, class_id), ())
+        if times is None:
+            return []
+        hop, length = times
         return [
-            {
-                "start": patch * self.hop_seconds,
-                "end": patch * self.hop_seconds + self.patch_seconds,
-                "chance": float(output),
-            }
+            {"start": patch * hop, "end": patch * hop + length, "output": max(float(output), 0.0)}
             for patch, output in enumerate(outputs)
         ]
 
-    def _best_patch(self, clip_id: str, class_id: str) -> int:
-        row, best = self.scores.clip_ids.index_of(clip_id), self.scores.best_patches
-        if best is None or row is None or class_id not in self.scores.class_ids:
-            return 0
-        return int(best[row, self.scores.class_ids.index(class_id)])
+    def _ranked(self, clip_id: str, class_id: str) -> list[int]:
+        """Return the patches, the best first; the best alone where no more is known, or none."""
+        outputs = self.outputs.get((clip_id, class_id))
+        if outputs is not None and len(outputs):
+            return [int(patch) for patch in np.argsort(-outputs, kind="stable")]
+        best = self.scores.best_patch(clip_id, class_id)
+        return [] if best is None else [best]
 
 
 def find_peaks(
@@ -94,19 +107,17 @@ def find_peaks(
     scores: ScoreFolder,
     store: FrameStore | None,
     wanted: pl.DataFrame,
+    clip_seconds: Callable[[str], float | None],
     progress: Progress = SILENT,
 ) -> Peaks:
     """Find where to listen for the labels ``wanted`` (clip_id, class_id).
 
     Runs the teacher over their clips once and keeps its outputs in ``review/peaks``.
+    ``clip_seconds`` tells how long a clip is, for frames from elsewhere: nobody knows their hop.
     """
-    front_end = recipe.front_end
-    if store is not None and store.meta.front_end is not None:
-        front_end = FrontEndParams.model_validate(store.meta.front_end)
-    hop = front_end.patch_hop_samples / front_end.sample_rate_hz
-    length = front_end.patch_frames * front_end.hop_seconds
-    peaks = Peaks(scores, hop, length)
-    if store is None or recipe.teacher.model.is_probe:
+    patch_times = _patch_times(recipe, store, clip_seconds)
+    peaks = Peaks(scores, patch_times)
+    if store is None or scores.best_patches is None:
         return peaks
     clips = readable_clips(workspace, store, "train")
     of_train = ScoreFolder.open(workspace.scores_folder(recipe.teacher.name))
@@ -117,42 +128,61 @@ def find_peaks(
     folder = workspace.peaks_folder
     run_digest = digest(scores.digest, wanted.write_csv())
     if not is_current(folder, run_digest):
-        rows = _run_teacher(networks, clips, store, recipe.teacher, wanted, progress)
+        rows = _run_teacher(networks, clips, store, wanted, progress)
         break_seal(folder)
         write_table(folder / "outputs.parquet", pl.DataFrame(rows, _PEAK_SCHEMA, orient="row"))
         seal(folder, {"digest": run_digest})
     found = read_table(folder / "outputs.parquet")
     outputs = {(clip, label): np.array(o, np.float32) for clip, label, o in found.iter_rows()}
-    return Peaks(scores, hop, length, outputs)
+    return Peaks(scores, patch_times, outputs)
+
+
+def _patch_times(
+    recipe: Recipe, store: FrameStore | None, clip_seconds: Callable[[str], float | None]
+) -> PatchTimes:
+    """Return the times of patches: a front end's own, or frames spread evenly over the clip."""
+    front_end = recipe.front_end
+    if store is not None and store.meta.front_end is not None:
+        front_end = FrontEndParams.model_validate(store.meta.front_end)
+    if store is None and recipe.teacher.model.is_probe:
+        return lambda _: None
+    if store is None or store.meta.front_end is not None:
+        hop = front_end.patch_hop_samples / front_end.sample_rate_hz
+        times = hop, front_end.patch_frames * front_end.hop_seconds
+        return lambda _: times
+    n_frames = dict(zip(store.clip_ids, store.n_frames.tolist(), strict=True))
+
+    def spread(clip_id: str) -> tuple[float, float] | None:
+        seconds = clip_seconds(clip_id) if clip_id in n_frames else None
+        if seconds is None:
+            return None
+        frame_seconds = seconds / n_frames[clip_id]
+        return frame_seconds * store.patch_hop_frames, frame_seconds * store.patch_frames
+
+    return spread
 
 
 def _run_teacher(
     networks: list[tuple[Path, NDArray[np.int64]]],
     clips: ReadableClips,
     store: FrameStore,
-    teacher: NetworkParams,
     wanted: pl.DataFrame,
     progress: Progress,
 ) -> Iterator[tuple[str, str, list[float]]]:
     """Yield clip_id, class_id and the outputs of its patches for the labels wanted."""
-    import torch  # heavy: a page whose peaks are known does without it
-
-    from earmark.networks import examples_of, load_network
+    # heavy: a page whose peaks are known does without torch
+    from earmark.networks import load_network, patch_outputs
 
     classes = dict(wanted.group_by("clip_id").agg("class_id").iter_rows())
     columns = {class_id: column for column, class_id in enumerate(clips.labels.class_ids)}
     meter = progress.job("peaks", len(classes), "clips")
     for folder, rows in networks:
         network = load_network(folder, store, clips.labels.class_ids)
-        examples = examples_of(teacher.model, store, clips.store_rows[rows])
-        for place, row in enumerate(rows):
+        for row in rows:
             clip_id = clips.labels.clip_ids[int(row)]
             if clip_id not in classes:
                 continue
-            which = np.arange(examples.per_clip[place])
-            with torch.inference_mode():
-                logits = network(*examples.inputs(np.full_like(which, place), which))
-            outputs = expit(logits.float().cpu().numpy())  # [patch, class]
+            outputs = patch_outputs(network, store, int(clips.store_rows[row]))
             for class_id in classes[clip_id]:
                 yield clip_id, class_id, outputs[:, columns[class_id]].tolist()
             meter.advance(1)

@@ -17,7 +17,7 @@ from earmark.scores.alignment import (
     rows_of,
     scored_labels,
 )
-from earmark.scores.folder import MadeBy, ScoreFolder, write_score_folder
+from earmark.scores.folder import UNLOCATED, MadeBy, ScoreFolder, write_score_folder
 from earmark.scores.matrix import (
     CHUNK_SCORES,
     Chunk,
@@ -40,6 +40,7 @@ from earmark.scores.top_scores import (
 
 __all__ = [
     "CHUNK_SCORES",
+    "UNLOCATED",
     "Chunk",
     "MadeBy",
     "Passes",

@@ -2,7 +2,8 @@
 
 ``logits.npy`` and ``best_patches.npy`` [clip, class] are memory-mapped; ``clips.parquet`` and
 ``meta.json`` name their clips and classes. ``meta.json`` is the seal: without it the scores are
-not finished.
+not finished. Where a teacher hears a class is a patch of the frame store, counted from the clip's
+start; scores that do not say it have no ``best_patches.npy``.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from earmark.runs import (
 )
 from earmark.runs import write_table as write_parquet
 
+UNLOCATED = 65_535
+"""The best patch of a label of which nobody knows where it is heard."""
+
 
 @dataclass(frozen=True)
 class MadeBy:
@@ -43,10 +47,10 @@ class MadeBy:
 class ScoreFolder:
     """A network's scores of some clips: logits float32 [clip, class], memory-mapped.
 
-    ``best_patches`` [clip, class] is the patch with the highest output, None where nobody knows
-    where a class was heard; ``made_by`` is None where several networks scored, one from elsewhere,
-    or an earlier version of earmark. ``runtime`` is what computed a network of earmark's own; None
-    where nobody said.
+    ``best_patches`` [clip, class] is the patch with the highest output, UNLOCATED where nobody
+    knows, None where nobody knows of any label (ask :meth:`best_patch`). ``made_by`` is None where
+    several networks scored, one from elsewhere, or an earlier version of earmark. ``runtime`` is
+    what computed a network of earmark's own; None where nobody said.
     """
 
     folder: Path
@@ -63,6 +67,14 @@ class ScoreFolder:
     def logits_path(self) -> Path:
         """The file of the logits."""
         return self.folder / "logits.npy"
+
+    def best_patch(self, clip_id: str, class_id: str) -> int | None:
+        """Return the patch in which a class is heard best; None where nobody knows."""
+        row = self.clip_ids.index_of(clip_id)
+        if self.best_patches is None or row is None or class_id not in self.class_ids:
+            return None
+        patch = int(self.best_patches[row, self.class_ids.index(class_id)])
+        return None if patch == UNLOCATED else patch
 
     @classmethod
     def open(cls, folder: str | Path) -> ScoreFolder:

@@ -109,10 +109,9 @@ def _heard_flag(
     workspace, recipe, scores = scored.workspace, scored.recipe, scored.whole
     clip = workspace.clips.row(by_predicate=pl.col("clip_id") == row["clip_id"], named=True)
     column = workspace.ontology.index[str(row["class_id"])]
-    place = int(scores.clip_ids.index_of(row["clip_id"]) or 0)
-    best_patch = None
-    if scores.best_patches is not None:
-        first_frame = int(scores.best_patches[place, column]) * store.patch_hop_frames
+    best_patch, patch = None, scores.best_patch(str(row["clip_id"]), str(row["class_id"]))
+    if patch is not None:
+        first_frame = patch * store.patch_hop_frames
         best_patch = (first_frame, first_frame + store.patch_frames)
     waveform = None
     if clip["audio"] is not None:

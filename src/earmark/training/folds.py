@@ -43,8 +43,12 @@ def has_networks(workspace: Workspace, teacher: str, params: CrossFitParams) -> 
 def scores_digest(
     teacher: NetworkParams, params: CrossFitParams, store: FrameStore, told_digest: str
 ) -> str:
-    """Identify a teacher's scores of the train split; ``told_digest`` is of what it was told."""
-    return digest(teacher, params, store.digest, told_digest)
+    """Identify a teacher's scores of the train split; ``told_digest`` is of what it was told.
+
+    Scores of a probe from before it said where it hears are other scores: they are made again.
+    """
+    says_where = ("by patch",) if teacher.model.is_probe else ()
+    return digest(teacher, params, store.digest, told_digest, *says_where)
 
 
 def networks_behind(

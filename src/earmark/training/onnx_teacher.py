@@ -41,10 +41,13 @@ from earmark.runs import (
     is_current,
     write_aside,
 )
-from earmark.scores import Scale, ScoreFolder, rows_of, scale_of, write_logits
+from earmark.scores import UNLOCATED, Scale, ScoreFolder, rows_of, scale_of, write_logits
 
 _TRIED_CLIPS = 8
 """Clips whose outputs tell probabilities from logits."""
+
+_MOST_PATCHES_IN_PART = 2
+"""Patches under one part of a clip that a model hears, for its best part to tell a place."""
 
 CLIPS_PER_PART = 256
 """Clips scored in one task; finished parts survive an interrupt."""
@@ -178,7 +181,7 @@ class _Job:
         meter = progress.job("scores", len(self.sounds), "clips")
         engine.map(tasks, AsOneJob(meter))
         values = np.full((len(self.sounds), self.labels.n_classes), np.nan)
-        best = np.zeros(values.shape, np.uint16)
+        best = np.full(values.shape, UNLOCATED, np.uint16)
         for start in starts:
             chosen = np.ix_(
                 range(start, min(start + CLIPS_PER_PART, len(values))), self.class_map.columns
@@ -219,10 +222,21 @@ def _score_part(
     for place, sound in enumerate(sounds):
         found = teacher.outputs(session, sound.read(teacher))[:, outputs]  # [part, output]
         values[place] = _clip_score(teacher, sound, found, scale)
-        best[place] = found.argmax(axis=0) * sound.n_patches // len(found)
+        best[place] = _best_patches(found, sound.n_patches)
         meter.advance(1)
     with write_aside(path) as aside, aside.open("wb") as file:
         np.savez(file, values=values, best=best)
+
+
+def _best_patches(found: NDArray[np.float32], n_patches: int) -> NDArray[np.int64]:
+    """Return the patch at the middle of the best part [output], given outputs [part, output].
+
+    A model that hears a clip whole, or in long parts, does not say where in them.
+    """
+    n_parts = len(found)
+    if n_parts * _MOST_PATCHES_IN_PART < n_patches:
+        return np.full(found.shape[1], UNLOCATED)
+    return np.asarray((2 * found.argmax(axis=0) + 1) * n_patches // (2 * n_parts))
 
 
 def _clip_score(

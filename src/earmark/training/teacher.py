@@ -34,6 +34,7 @@ from earmark.networks import (
     examples_of,
     load_network,
     read_params,
+    score_and_locate,
     score_clips,
     write_card,
 )
@@ -107,7 +108,7 @@ def cross_fit(
     logits = np.empty((len(fold_of), clips.labels.n_classes), np.float32)
     best = np.empty(logits.shape, np.uint16)
     for fold, result in enumerate(engine.map(tasks, progress)):
-        (logits[fold_of == fold],), best[fold_of == fold] = result
+        (logits[fold_of == fold],), (best[fold_of == fold],) = result
         write_card(tasks[fold].arguments["folder"], workspace.ontology)
     return write_score_folder(
         folder,
@@ -192,7 +193,7 @@ class TuneSet:
     def marks(self, network: AnyNetwork) -> dict[str, NDArray[np.float64]]:
         """Return lwlrap, and binary cross-entropy summed over classes, of clip scores [student]."""
         store = FrameStore.open(self.frames_folder)
-        logits, _ = score_clips(network, examples_of(self.model, store, self.store_rows))
+        logits = score_clips(network, examples_of(self.model, store, self.store_rows))
         is_positive = self.labels.states() > 0
         losses = np.logaddexp(0, logits) - is_positive * logits
         return {
@@ -238,10 +239,10 @@ def _train_and_score(
     runtime: Runtime,
     meter: Meter,
 ) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
-    """Train a network, or find it again, and score clips with it (see :func:`score_clips`)."""
+    """Train a network, or find it again, and score clips with it (see :func:`score_and_locate`)."""
     trained = train(network, data, folder, meter)
     store = FrameStore.open(data.frames_folder)
-    return score_clips(trained, examples_of(network.model, store, score_rows), runtime)
+    return score_and_locate(trained, examples_of(network.model, store, score_rows), runtime)
 
 
 def _score(
@@ -256,6 +257,6 @@ def _score(
     store = FrameStore.open(frames_folder)
     network = load_network(model, store, class_ids)
     examples = examples_of(read_params(model).model, store, rows)
-    (logits,), best = score_clips(network, examples, runtime)
+    (logits,), (best,) = score_and_locate(network, examples, runtime)
     meter.advance(len(rows))
     return logits, best

@@ -88,14 +88,17 @@ class Desk:
         }
 
     def block(self, rater: str, number: int) -> dict[str, Any]:
-        """Return a block's class card and its items, with the times of their peaks in seconds."""
+        """Return a block's class card and its items, with start and end of their peaks in seconds.
+
+        An item without peaks is one of which nobody knows where to listen.
+        """
         items = self._items(rater, number)
         class_id = items["class_id"][0]
         return {
             "block": number,
             "card": self._card(class_id),
             "items": [
-                {"item": item, "peaks": self.peaks.times(clip_id, class_id)}
+                {"item": item, "peaks": self.peaks.spans(clip_id, class_id)}
                 for item, clip_id in items.select("item", "clip_id").iter_rows()
             ],
         }
@@ -270,7 +273,7 @@ class Desk:
     def _example(self, clip_id: str, class_id: str) -> dict[str, Any]:
         name = digest("example", clip_id, class_id)
         self._example_clips[name] = clip_id
-        return {"id": name, "peak": self.peaks.times(clip_id, class_id)[0]}
+        return {"id": name, "peak": next(iter(self.peaks.spans(clip_id, class_id)), None)}
 
     def _clip_id(self, sound_id: str) -> str:
         row = self._by_item.get(sound_id)
@@ -331,8 +334,8 @@ def open_desk(
     chosen = tuple(workspace.ontology.find(name) for name in classes)
     _check_queued(queue, chosen)
     store = _open_store(workspace)
-    peaks = find_peaks(workspace, recipe, scores, store, queue.items, progress)
     media = Media(workspace, recipe.front_end, store)
+    peaks = find_peaks(workspace, recipe, scores, store, queue.items, media.seconds, progress)
     return Desk(workspace, recipe, queue, scores, peaks, media, judgements, tuple(raters), chosen)
 
 

@@ -48,6 +48,20 @@ class Media:
         """Return the PNG of a clip."""
         return lru_cache(_N_KEPT)(self._draw)
 
+    @cached_property
+    def seconds(self) -> Callable[[str], float | None]:
+        """Return how long a clip is; None where there is nothing to hear."""
+        return lru_cache(None)(self._measure)
+
+    def _measure(self, clip_id: str) -> float | None:
+        clip = self.workspace.clips.row(self._rows[clip_id], named=True)
+        if clip["end_seconds"] is not None:
+            return float(clip["end_seconds"] - (clip["start_seconds"] or 0))
+        try:
+            return len(self._waveform(clip_id, PLAYED_HZ)) / PLAYED_HZ
+        except UnreadableAudio:
+            return None
+
     def _draw(self, clip_id: str) -> bytes:
         waveform = self._waveform(clip_id, self.front_end.sample_rate_hz)
         return picture_png(seen_frames(self.store, clip_id, waveform, self.front_end))

@@ -6,7 +6,7 @@ const TICK_HZ = [250, 500, 1000, 2000, 4000];
  * @typedef {object} Patch The teacher's output for a stretch of the clip.
  * @property {number} start seconds
  * @property {number} end seconds
- * @property {number} chance the output, 0 to 1
+ * @property {number} output how much speaks for the class there, compared within a clip
  */
 
 /** The canvas over the picture. */
@@ -102,9 +102,9 @@ export class Overlay {
     pen.strokeStyle = "#f0e442";
     pen.lineWidth = 3;
     pen.beginPath();
-    const highest = Math.max(...this.patches.map(({ chance }) => chance));
-    for (const { start, end, chance } of this.patches) {
-      const y = height - 22 - (chance / highest) * (height - 32);
+    const highest = Math.max(...this.patches.map(({ output }) => output));
+    for (const { start, end, output } of highest > 0 ? this.patches : []) {
+      const y = height - 22 - (output / highest) * (height - 32);
       pen.lineTo(x((start + end) / 2), y);
     }
     pen.stroke();

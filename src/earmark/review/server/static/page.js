@@ -41,8 +41,8 @@ export function printKeys(keys) {
  * @property {string[]} path from the root of the ontology down to the class
  * @property {string} definition
  * @property {string[]} confused names of its siblings
- * @property {{ id: string, peak: number }[]} examples
- * @property {{ id: string, peak: number } | null} decoy
+ * @property {{ id: string, peak: import("./player.js").Span | null }[]} examples
+ * @property {{ id: string, peak: import("./player.js").Span | null } | null} decoy
  */
 
 /**

@@ -7,6 +7,8 @@ const RELOAD_MILLISECONDS = 1000;
 const STALLED_MILLISECONDS = 500;
 export const SPEEDS = [1, 1.5, 2];
 
+/** @typedef {[number, number]} Span start and end in seconds */
+
 /** One clip, ready to be heard from just before a peak. */
 export class Sound {
   /** Set when the browser could not fetch or decode the clip. */
@@ -20,11 +22,11 @@ export class Sound {
 
   /**
    * @param {string} address
-   * @param {number} peakSeconds where the interesting part begins
+   * @param {Span | null} peak where the interesting part is; null where nobody knows
    * @param {() => void} changed called when it becomes playable, or turns out not to be
    */
-  constructor(address, peakSeconds, changed) {
-    this.#peak = peakSeconds;
+  constructor(address, peak, changed) {
+    this.#peak = peak;
     this.audio = new Audio();
     this.audio.preload = "auto";
     this.audio.preservesPitch = true;
@@ -42,12 +44,13 @@ export class Sound {
     return Number.isFinite(this.audio.duration) ? this.audio.duration : 0;
   }
 
-  /** @returns {[number, number]} the part that is played, in seconds */
+  /** @returns {Span} the part that is played: all of it where nobody knows where the peak is */
   get span() {
-    if (this.isWhole || this.seconds <= LOOP_SECONDS) return [0, this.seconds];
-    const latest = this.seconds - LOOP_SECONDS;
-    const start = Math.min(Math.max(this.#peak - LEAD_SECONDS, 0), latest);
-    return [start, start + LOOP_SECONDS];
+    if (this.isWhole || !this.#peak) return [0, this.seconds];
+    const [from, to] = this.#peak;
+    const length = Math.min(Math.max(LOOP_SECONDS, to - from + 2 * LEAD_SECONDS), this.seconds);
+    const start = Math.min(Math.max(from - LEAD_SECONDS, 0), this.seconds - length);
+    return [start, start + length];
   }
 
   /** @returns {number} seconds of the clip that have sounded, each counted once */
@@ -68,9 +71,9 @@ export class Sound {
     this.audio.currentTime = this.span[0];
   }
 
-  /** Move to another peak and play there. @param {number} peakSeconds */
-  playPeak(peakSeconds) {
-    this.#peak = peakSeconds;
+  /** Move to another peak and play there. @param {Span} peak */
+  playPeak(peak) {
+    this.#peak = peak;
     this.isWhole = false;
     return this.replay();
   }
@@ -143,7 +146,7 @@ export class Shelf {
 
   /**
    * Keep exactly these clips, fetching those that are new.
-   * @param {{ id: string, peak: number }[]} clips
+   * @param {{ id: string, peak: Span | null }[]} clips
    */
   keep(clips) {
     const wanted = new Set(clips.map(({ id }) => id));

@@ -9,7 +9,8 @@ const LOCKED_SECONDS = 0.6;
 const N_AHEAD = 3;
 const SCORE_HIDDEN = "teacher’s score hidden";
 
-/** @typedef {{ item: string, peaks: number[] }} Item peaks: seconds, the teacher's best first */
+/** @typedef {import("./player.js").Span} Span */
+/** @typedef {{ item: string, peaks: Span[] }} Item peaks: the teacher's best first; none if unknown */
 /** @typedef {import("./page.js").ClassCard} ClassCard */
 
 export class Stage {
@@ -72,7 +73,7 @@ export class Stage {
    * @param {ClassCard | null} card whose examples are fetched
    */
   fetchAhead(items, card) {
-    const clips = items.slice(0, N_AHEAD + 1).map(({ item, peaks }) => ({ id: item, peak: peaks[0] }));
+    const clips = items.slice(0, N_AHEAD + 1).map(({ item, peaks }) => ({ id: item, peak: peaks[0] ?? null }));
     this.#shelf.keep([...clips, ...(card?.examples ?? []), ...(card?.decoy ? [card.decoy] : [])]);
   }
 
@@ -120,6 +121,7 @@ export class Stage {
   tour(step) {
     const peaks = this.#item?.peaks ?? [];
     const place = this.#peak + step;
+    if (!peaks.length) return "The teacher does not say where: the whole clip plays.";
     if (place < 0) return "This is the best peak.";
     if (place >= peaks.length) return "There are no further peaks.";
     this.#peak = place;
@@ -224,6 +226,7 @@ export class Stage {
 
   #showPlace() {
     const n = this.#item?.peaks.length ?? 0;
-    write("place", n > 1 ? `peak ${this.#peak + 1} of ${n}` : "");
+    const isWhole = this.#item && n === 0;
+    write("place", isWhole ? "whole clip" : n > 1 ? `peak ${this.#peak + 1} of ${n}` : "");
   }
 }
