@@ -90,3 +90,12 @@ def test_clips_are_looked_up_in_the_smallest_scores_that_hold_them(workspace: Wo
         for clip_ids in (train, tune, workspace.clips["clip_id"])
     ]
     assert found == ["teacher", "teacher-held-out", "teacher-whole"]
+
+
+def test_the_whole_knows_no_place_where_no_part_does(workspace: Workspace) -> None:
+    n_clips = len(workspace.clips)
+    given = (workspace.clips["clip_id"], np.zeros((n_clips, 3), np.float32), None)
+    scores = write_scores(workspace, "teacher", *given, out_of_fold=True, digest="one")
+    whole = whole_scores(workspace, scores)
+    assert len(whole.clip_ids) == n_clips > len(scores.clip_ids)
+    assert whole.best_patches is None

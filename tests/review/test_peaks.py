@@ -133,7 +133,8 @@ def test_frames_of_unknown_length_name_no_place(tmp_path: Path, wanted: pl.DataF
     workspace, _ = event_workspace(tmp_path, n_clips=6)
     best = np.full((6, 3), 7, np.uint16)
     own = (workspace.clips["clip_id"], workspace.ontology.class_ids, best.astype(np.float32), best)
-    scores = write_score_folder(tmp_path / "scores", *own, out_of_fold=True, digest="x")
+    folder = workspace.scores_folder("teacher")
+    scores = write_score_folder(folder, *own, out_of_fold=True, digest="x")
     store = FrameStore.open(workspace.frames_folder)
     known = find_peaks(workspace, RECIPE, scores, store, wanted, lambda _: 6.0)
     assert known.spans("clip000", "low") == [(3.5, 4.0)]
