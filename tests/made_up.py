@@ -138,12 +138,12 @@ def make_courses() -> dict[str, pl.DataFrame]:
     }
 
 
-def make_flags(clip_id: str = "clip-1") -> list[HeardFlag]:
+def make_flags(clip_id: str = "clip-1", name: str = "Bird") -> list[HeardFlag]:
     tone = 0.5 * np.sin(2 * np.pi * 440 * np.arange(16_000) / 16_000).astype(np.float32)
     frames = np.zeros((98, 64), np.float16)
     return [
-        HeardFlag(1, clip_id, 3.21, 0.9, True, tone, frames, (0, 96)),
-        HeardFlag(2, "clip-2", -1.5, float("nan"), False, tone[:0], frames),
+        HeardFlag(1, clip_id, 3.21, 0.9, True, tone, frames, (0, 96), name),
+        HeardFlag(2, "clip-2", -1.5, float("nan"), False, tone[:0], frames, None, name),
         HeardFlag(3, "clip-3", 0.0),
     ]
 

@@ -14,6 +14,7 @@ from earmark.datasets.audio_files import (
     duration_seconds,
     find_audio,
     read_tar,
+    sounds_of,
     walk_files,
 )
 from earmark.errors import EarmarkError
@@ -167,3 +168,48 @@ def test_durations(tmp_path: Path) -> None:
     assert duration_seconds(write_sound(tmp_path / "a.flac", 2.5)) == pytest.approx(2.5)
     (tmp_path / "b.wav").write_bytes(b"no sound")
     assert duration_seconds(tmp_path / "b.wav") is None
+
+
+def found_sounds(tmp_path: Path, files: list[str], clip_ids: list[str]) -> list[str | None]:
+    for name in files:
+        write_sound(tmp_path / "in" / name, 0.1)
+    found, _ = sounds_of(pl.Series(clip_ids), tmp_path / "in", tmp_path / "work")
+    assert len(found) == len(clip_ids)
+    return [None if path is None else os.path.relpath(path, tmp_path / "in") for path in found]
+
+
+def test_a_clip_is_called_like_its_file_with_or_without_folder_and_ending(tmp_path: Path) -> None:
+    files = ["a.wav", "deep/b.1.flac", "deep/c.wav", "other/c.wav", "d.wav", "d.ogg"]
+    clip_ids = ["a", "a.wav", "b.1", "deep/b.1", "other/c", "deep/c.wav", "in/deep/c", "d", "a.mp3"]
+    expected = ["a.wav", "a.wav", "deep/b.1.flac", "deep/b.1.flac", "other/c.wav", "deep/c.wav",
+                "deep/c.wav", "d.ogg", "a.wav"]  # fmt: skip
+    assert found_sounds(tmp_path, files, clip_ids) == expected
+
+
+def test_a_file_of_another_folder_is_not_taken(tmp_path: Path) -> None:
+    assert found_sounds(tmp_path, ["dog/1.wav"], ["dog/1", "cat/1", "1", "11", ""]) == [
+        "dog/1.wav", None, "dog/1.wav", None, None,
+    ]  # fmt: skip
+
+
+def test_a_name_in_several_folders_is_nobodys_and_told(tmp_path: Path) -> None:
+    for name in ("x/1.wav", "y/1.wav", "2.wav"):
+        write_sound(tmp_path / "in" / name, 0.1)
+    found, notes = sounds_of(pl.Series(["1", "2"]), tmp_path / "in", tmp_path / "work")
+    assert found.is_null().to_list() == [True, False]
+    assert any("in several folders (such as '1')" in note for note in notes)
+
+
+def test_no_sound_for_any_clip_names_clips_and_files(tmp_path: Path) -> None:
+    write_sound(tmp_path / "in" / "other" / "x.wav", 0.1)
+    with pytest.raises(EarmarkError, match=r"clips are called 'a', 'b', the files 'other/x.wav'"):
+        sounds_of(pl.Series(["a", "b"]), tmp_path / "in", tmp_path / "work")
+
+
+def test_sounds_in_an_archive_are_unpacked_for_their_clips(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    write_tar(tmp_path / "in" / "x.tar", {"deep/a.wav": b"sound", "deep/z.wav": b"other"}, "w")
+    found, notes = sounds_of(pl.Series(["a"]), tmp_path / "in", tmp_path / "work")
+    assert found.to_list() == ["audio/x.tar/deep/a.wav"]
+    assert (tmp_path / "work" / found[0]).read_bytes() == b"sound"
+    assert "1 files" in notes[0]

@@ -42,7 +42,7 @@ def test_the_page_is_well_formed_and_needs_nothing_else(tmp_path):
         {"discard_percent": [1.0], "n_flags": [10], "n_right": [8], "n_missing": [40]}
     )
     contents = make_contents(
-        results, NASTY, title=NASTY, judged=judged, heard={NASTY: make_flags(NASTY)},
+        results, NASTY, title=NASTY, judged=judged, heard=make_flags(NASTY, NASTY),
         provenance={NASTY: NASTY}, courses=make_courses(),
     )  # fmt: skip
     path = write_report(tmp_path / "report", contents)
@@ -61,7 +61,7 @@ def test_the_page_tells_its_story_in_order(tmp_path):
     judged = pl.DataFrame(
         {"discard_percent": [1.0], "n_flags": [10], "n_right": [8], "n_missing": [40]}
     )
-    contents = make_contents(judged=judged, heard={"Bird": make_flags()})
+    contents = make_contents(judged=judged, heard=make_flags())
     text = write_report(tmp_path, contents).read_text(encoding="utf-8")
     anchors = ["finding", "discard", "table", "judged", "classes", "counts", "listen", "methods"]
     assert re.findall(r'<section id="(\w+)">', text) == anchors
@@ -121,9 +121,9 @@ def test_the_policy_admits_this_script_and_style_alone(tmp_path):
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy.startswith("default-src 'none'; img-src data:; media-src data:;")
     assert "unsafe" not in policy
-    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    styles = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
     (script,) = re.findall(r'<script type="module">(.*?)</script>', text, re.DOTALL)
-    assert f"style-src {content_hash(style)}" in policy
+    assert f"style-src {' '.join(map(content_hash, styles))};" in policy
     assert f"script-src {content_hash(script)}" in policy
 
 
@@ -138,10 +138,11 @@ def test_the_class_table_holds_every_class_of_every_student(tmp_path):
 
 
 def test_flags_can_be_heard_and_seen(tmp_path):
-    contents = make_contents(heard={"Bird": make_flags()})
+    contents = make_contents(heard=make_flags())
     text = write_report(tmp_path, contents).read_text(encoding="utf-8")
     told = Page(text).text
-    assert "score 3.21 · chance 0.90 ✓ missing label" in told
+    assert "Bird chance 90 %" in told
+    assert "clip-1 · no. 1 of its class, score 3.21 ✓ missing label" in told
     assert "score −1.50 ✗ decoy" in told
     (sound,) = re.findall(
         r'<audio controls preload="none" src="data:audio/mpeg;base64,([^"]*)"', text
@@ -161,7 +162,7 @@ def test_a_report_without_truth_controls_or_sounds_is_still_a_page(tmp_path):
 
 
 def test_the_same_contents_give_the_same_page(tmp_path):
-    contents = make_contents(heard={"Bird": make_flags()})
+    contents = make_contents(heard=make_flags())
     first, second = (write_report(tmp_path / name, contents) for name in ("a", "b"))
     assert first.read_bytes() == second.read_bytes()
 
@@ -172,15 +173,15 @@ def test_no_results_is_a_readable_error():
 
 
 def test_a_flag_says_what_is_known_of_it(tmp_path) -> None:
-    contents = make_contents(heard={NASTY: make_flags(NASTY)})
+    contents = make_contents(heard=make_flags(NASTY, NASTY))
     page = Page(write_report(tmp_path, contents).read_text(encoding="utf-8"))
-    assert page.text.count(NASTY) == 2
+    assert page.text.count(NASTY) == 3  # a clip, and two classes
     assert page.tags.count("audio") == 1  # the second has no samples, the third no sound at all
     assert "score 0.00" in page.text
 
 
 def test_without_truth_nothing_is_claimed_of_a_flag(tmp_path) -> None:
-    contents = make_contents(heard={"Bird": [HeardFlag(1, "clip", 0.5)]})
+    contents = make_contents(heard=[HeardFlag(1, "clip", 0.5)])
     text = write_report(tmp_path, contents).read_text(encoding="utf-8")
     listed = text[text.index('id="listen"') : text.index('id="methods"')]
     assert "missing" not in listed

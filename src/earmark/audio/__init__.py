@@ -12,7 +12,7 @@ from earmark.audio.decode import UnreadableAudio, local_file, read_clip, stream_
 from earmark.audio.frame_store import CLIPS_PER_SHARD, FrameStore, write_store
 from earmark.audio.front_end import YAMNET, log_mel, log_mel_module, mel_matrix, patches
 from earmark.audio.pictures import LOG_MEL_RANGE, log_mel_png, picture_png, seen_frames
-from earmark.audio.playback import PLAYED_HZ, BadRange, byte_range, wav_bytes
+from earmark.audio.playback import PLAYED_HZ, BadRange, byte_range, mp3_bytes, wav_bytes
 from earmark.audio.shards import (
     LAYOUT_VERSION,
     FrameFormat,
@@ -47,6 +47,7 @@ __all__ = [
     "log_mel_module",
     "log_mel_png",
     "mel_matrix",
+    "mp3_bytes",
     "part_path",
     "patches",
     "picture_png",

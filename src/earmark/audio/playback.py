@@ -1,4 +1,4 @@
-"""What is heard of a clip: a WAV at an even loudness, whole or by byte range."""
+"""What is heard of a clip: a WAV or an MP3 at an even loudness, whole or by byte range."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import wave
 
 import numpy as np
 from numpy.typing import NDArray
+
+from earmark.errors import load_library
 
 PLAYED_HZ = 44_100
 """Sample rate of what is played: all that people hear, whatever the teacher heard."""
@@ -50,6 +52,15 @@ def wav_bytes(waveform: NDArray[np.float32], rate_hz: int = PLAYED_HZ) -> bytes:
         writer.setsampwidth(2)
         writer.setframerate(rate_hz)
         writer.writeframes(np.rint(scaled).astype("<i2").tobytes())
+    return file.getvalue()
+
+
+def mp3_bytes(waveform: NDArray[np.float32], rate_hz: int) -> bytes:
+    """Return a waveform [sample] as a mono MP3 file, at the common loudness: small, for pages."""
+    soundfile = load_library("soundfile", "putting sounds into a page", "audio")
+    file = io.BytesIO()
+    scaled = np.clip(loudness_gain(waveform) * waveform, -1, 1)
+    soundfile.write(file, scaled, rate_hz, format="MP3")
     return file.getvalue()
 
 

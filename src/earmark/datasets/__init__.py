@@ -9,7 +9,7 @@ labels as given, as corrected and as they truly are.
 What a label, a score or a frame is belongs to the rooms below; nothing here trains or flags.
 """
 
-from earmark.datasets.audio_files import duration_seconds
+from earmark.datasets.audio_files import duration_seconds, sounds_of
 from earmark.datasets.audioset.audio import import_audioset
 from earmark.datasets.audioset.features import import_audioset_features
 from earmark.datasets.derived import derive_workspace, hidden_workspace, subset_workspace
@@ -88,6 +88,7 @@ __all__ = [
     "readable_clips",
     "recalls",
     "scores_of",
+    "sounds_of",
     "subset_workspace",
     "whole_scores",
     "write_dataset",

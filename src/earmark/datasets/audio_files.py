@@ -8,18 +8,19 @@ links, even in circles.
 
 from __future__ import annotations
 
+import itertools
 import lzma
 import os
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 import polars as pl
 
 from earmark.datasets.workspace import AUDIO_FOLDER
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, first_few
 from earmark.runs import AUDIO_SUFFIXES, Meter
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
@@ -113,6 +114,37 @@ def find_audio(
     )
 
 
+def sounds_of(
+    clip_ids: pl.Series, root: Path, work: Path, meter: Meter | None = None
+) -> tuple[pl.Series, tuple[str, ...]]:
+    """Find the sound of each clip by its name; return the files [clip], null without, and notes.
+
+    A clip is called like its file, with or without folders, with or without the ending. A name
+    that files in several folders have is nobody's; not one sound for any clip is an error.
+    """
+    names = [PurePosixPath(clip_id) for clip_id in clip_ids]
+    wanted = {stem for name in names for stem in (name.name, name.stem)}
+    found = find_audio(root, work, wanted.__contains__, meter)
+    files: dict[str, list[str]] = {}
+    for name, audio in found.files.iter_rows():
+        files.setdefault(name, []).append(audio)
+    matches = [_matches(name, files) for name in names]
+    several = [name for name, own in zip(clip_ids, matches, strict=True) if len(own) > 1]
+    if not any(matches):
+        raise EarmarkError(
+            f"{root}: no sound of any clip there; the clips are called {first_few(clip_ids)}, the "
+            f"files {first_few(_some_sounds(root))}"
+        )
+    notes = [*found.notes]
+    if several:
+        notes.append(
+            f"{len(several):,} clips are called like files in several folders (such as "
+            f"{first_few(several)}): give clips the names of their folders, too"
+        )
+    audio = [own[0] if len(own) == 1 else None for own in matches]
+    return pl.Series("audio", audio, pl.String), tuple(notes)
+
+
 def walk_files(root: Path, skip: Path | None = None) -> Iterator[str]:
     """Yield the path of every file under a folder in the order of names, or of ``root`` itself.
 
@@ -182,6 +214,28 @@ def duration_seconds(path: Path) -> float | None:
             return None if container.duration is None else container.duration / av.time_base
     except (av.FFmpegError, UnicodeError):
         return None
+
+
+def _matches(name: PurePosixPath, files: Mapping[str, list[str]]) -> list[str]:
+    """Return the files that a clip may mean, one for each folder; ``files`` are given by stem."""
+    bare = name.with_suffix("") if name.suffix.lower() in AUDIO_SUFFIXES else name
+    candidates = [PurePosixPath(path) for path in files.get(bare.name, ())]
+    exact = [path for path in candidates if _ends_with(path, name)]
+    if not exact:
+        exact = [path for path in candidates if _ends_with(path.with_suffix(""), bare)]
+    by_folder = {path.parent: str(path) for path in reversed(exact)}
+    return [*reversed(by_folder.values())]
+
+
+def _ends_with(path: PurePosixPath, tail: PurePosixPath) -> bool:
+    parts = [part for part in tail.parts if part not in ("/", ".")]
+    return list(path.parts[len(path.parts) - len(parts) :]) == parts
+
+
+def _some_sounds(root: Path) -> list[str]:
+    """Return the names of a few sound files in a folder."""
+    sounds = (path for path in walk_files(root) if Path(path).suffix.lower() in AUDIO_SUFFIXES)
+    return [os.path.relpath(path, root) for path in itertools.islice(sounds, 3)]
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

@@ -10,7 +10,7 @@ Nothing is trained, scored or flagged here, and no statistic is computed outside
 ``verdict``. matplotlib is loaded only where something is drawn.
 """
 
-from earmark.report.contents import HeardFlag, ReportContents
+from earmark.report.contents import HeardFlag, ReportContents, flags_to_hear
 from earmark.report.figures import (
     COLOURS,
     COLUMN_INCHES,
@@ -43,6 +43,7 @@ __all__ = [
     "bases_of",
     "class_summary",
     "comparison_headline",
+    "flags_to_hear",
     "missing_told",
     "named_by_role",
     "rounds_told",

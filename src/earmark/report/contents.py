@@ -12,6 +12,12 @@ from numpy.typing import NDArray
 from earmark.experiments import best_point
 from earmark.report.results import by_line, class_changes, prior_cutoffs
 
+_N_HEARD = 40
+"""Flags that a page lists to be heard."""
+
+_FEW_OF_A_CLASS = 3
+"""As many flags of a class are heard, or more where there are few classes."""
+
 
 @dataclass(frozen=True)
 class HeardFlag:
@@ -27,6 +33,23 @@ class HeardFlag:
     """Log-mel frames [frame, band]."""
     best_patch: tuple[int, int] | None = None
     """First frame of the patch that scored best, and the frame after its last."""
+    class_name: str = ""
+    note: str = ""
+    """Which part of a long clip it is, or why there is nothing to hear."""
+
+
+def flags_to_hear(flags: pl.DataFrame, n_most: int = _N_HEARD) -> pl.DataFrame:
+    """Choose the flags that are worth hearing first: the likeliest, but only a few of each class.
+
+    Flags without a chance come last, those at the top of their class first.
+    """
+    n_classes = max(flags["class_id"].n_unique(), 1)
+    n_each = max(_FEW_OF_A_CLASS, -(-n_most // n_classes))
+    # What is as likely, or as unknown, is taken by rank, so that classes take turns.
+    likeliest = flags.sort(
+        "chance", "rank", "class_id", descending=[True, False, False], nulls_last=True
+    )
+    return likeliest.filter(pl.int_range(pl.len()).over("class_id") < n_each).head(n_most)
 
 
 @dataclass(frozen=True)
@@ -52,7 +75,7 @@ class ReportContents:
     ``rounds`` that of students as teachers; None where they were not run, but one of them must be
     there. ``thresholds`` is the table of operating points, ``classes`` comes from
     :func:`class_summary`, ``judged`` (discard_percent, n_flags, n_right, n_missing) is there where
-    the truth is known, ``heard`` maps the names of chosen classes to their top flags, and
+    the truth is known, ``heard`` are flags that can be heard, the likeliest first, and
     ``provenance`` holds versions, seeds and digests. ``courses`` are the histories of trainings by
     the name of the network.
     """
@@ -63,7 +86,7 @@ class ReportContents:
     thresholds: pl.DataFrame
     classes: pl.DataFrame
     judged: pl.DataFrame | None = None
-    heard: Mapping[str, Sequence[HeardFlag]] = field(default_factory=dict)
+    heard: Sequence[HeardFlag] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
     choices: pl.DataFrame | None = None
     rounds: pl.DataFrame | None = None

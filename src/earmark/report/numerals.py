@@ -62,11 +62,13 @@ def share_text(share: float | None) -> str:
 
 
 def percent_text(share: float) -> str:
-    """Return a share in per cent; close to all is never told as all.
+    """Return a share in per cent; close to all is never told as all, nor close to none as none.
 
-    >>> percent_text(0.256), percent_text(0.999)
-    ('26 %', '>99 %')
+    >>> percent_text(0.256), percent_text(0.999), percent_text(0.002)
+    ('26 %', '>99 %', '<1 %')
     """
+    if 0 < share < 0.005:
+        return "<1 %"
     return ">99 %" if share > 0.99 else f"{100 * share:.0f} %"
 
 

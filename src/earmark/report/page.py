@@ -6,24 +6,19 @@ its figures and tables as files, for use elsewhere.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from earmark.audio import log_mel_png
-from earmark.errors import load_library
 from earmark.report import charts, figures
 from earmark.report.charts import Chart
 from earmark.report.contents import LineChanges, ReportContents
 from earmark.report.methods import methods_text
-from earmark.report.rendering import render
+from earmark.report.rendering import flag_picture, flag_sound, render
 from earmark.report.results import (
     BASIS_NAMES,
     METRIC_NAMES,
@@ -112,8 +107,8 @@ def _page(
         basis_names=BASIS_NAMES,
         points=contents.thresholds["discard_percent"].unique().sort().to_list(),
         data={"charts": _charts_json(drawn), "ignored": _ignored_by_point(contents)},
-        picture=lambda flag: log_mel_png(flag.frames, flag.best_patch),
-        sound=lambda flag: _mp3(flag.waveform, contents.sample_rate_hz),
+        picture=flag_picture,
+        sound=flag_sound(contents.sample_rate_hz),
         **_told(contents, by_name),
     )
 
@@ -147,13 +142,6 @@ def _ignored_by_point(contents: ReportContents) -> dict[str, list[int]]:
         f"{percent:g}": rows["to_ignore"].to_list()
         for (percent,), rows in counts.group_by("discard_percent", maintain_order=True)
     }
-
-
-def _mp3(waveform: NDArray[np.float32], sample_rate_hz: int) -> bytes:
-    encoded = io.BytesIO()
-    soundfile = load_library("soundfile", "putting sounds into the report", "audio")
-    soundfile.write(encoded, np.clip(waveform, -1, 1), sample_rate_hz, format="MP3")
-    return encoded.getvalue()
 
 
 def _performance(folder: Path, results: pl.DataFrame) -> list[Figure]:

@@ -9,11 +9,15 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+from collections.abc import Callable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from markupsafe import Markup
 
+from earmark.audio import log_mel_png, mp3_bytes
+from earmark.report.contents import HeardFlag
 from earmark.report.numerals import is_known, number_text, percent_text, rounded
 
 if TYPE_CHECKING:
@@ -52,6 +56,17 @@ def templates() -> Environment:
         rounded=rounded,
     )
     return found
+
+
+def flag_picture(flag: HeardFlag) -> bytes:
+    """Return the PNG of a flag's frames, the patch that scored best in a frame of its own."""
+    assert flag.frames is not None
+    return log_mel_png(flag.frames, flag.best_patch)
+
+
+def flag_sound(sample_rate_hz: int) -> Callable[[HeardFlag], bytes]:
+    """Return what makes the MP3 of a flag's waveform."""
+    return lambda flag: mp3_bytes(np.asarray(flag.waveform), sample_rate_hz)
 
 
 def content_hash(content: str) -> Markup:

@@ -6,17 +6,18 @@ file; it can be read on a telephone, in the light or in the dark.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from earmark.flags import Findings
-from earmark.report.numerals import rounded
-from earmark.report.rendering import render
+from earmark.report.contents import HeardFlag, flags_to_hear
+from earmark.report.numerals import is_known, rounded
+from earmark.report.rendering import flag_picture, flag_sound, render
 
-_N_CLASSES_SHOWN, _N_FLAGS_SHOWN = 8, 6
-"""Classes whose best flags the page lists, and flags of each."""
+_N_CLASSES_SHOWN, _N_POSITIVES_SHOWN = 8, 6
+"""Classes whose lowest positives the page lists, and positives of each."""
 
 _HEADINGS = (
     ("Class", "text"), ("Missing (90 % interval)", "number"), ("Share missing", "bar"),
@@ -48,8 +49,20 @@ def missing_told(classes: pl.DataFrame) -> str:
     )
 
 
-def scan_html(findings: Findings, provenance: Mapping[str, str]) -> str:
-    """Return the page as HTML."""
+def scan_html(
+    findings: Findings,
+    provenance: Mapping[str, str],
+    heard: Sequence[HeardFlag] | None = None,
+    next_commands: Mapping[str, str] | None = None,
+    sample_rate_hz: int = 16_000,
+) -> str:
+    """Return the page as HTML.
+
+    ``heard`` are the flags of :func:`~earmark.report.contents.flags_to_hear` with their sounds;
+    without them the page lists the same flags by name. ``next_commands`` say what to do next, from
+    what it does to the command.
+    """
+    listed = unheard(findings.flags) if heard is None else heard
     flagged = f"{len(findings.flags):,} labels are flagged: {findings.policy_told}."
     told = (findings.data_told, flagged, findings.implied_told)
     return render(
@@ -59,7 +72,11 @@ def scan_html(findings: Findings, provenance: Mapping[str, str]) -> str:
         warnings=findings.warnings,
         headings=_HEADINGS,
         classes=[_with_share(row) for row in _by_missing(findings.classes).to_dicts()],
-        flags=_top_flags(findings),
+        flags=listed,
+        flags_told=_flags_told(listed),
+        next=next_commands or {},
+        picture=flag_picture,
+        sound=flag_sound(sample_rate_hz),
         wrong=_lowest_positives(findings),
         facts=provenance,
     )
@@ -81,10 +98,29 @@ _Lists = list[tuple[dict[str, Any], list[dict[str, Any]]]]
 """Classes, each with some of its labels."""
 
 
-def _top_flags(findings: Findings) -> _Lists:
-    """List the best flags of the classes that miss most labels."""
-    worst = _by_missing(findings.classes.filter(pl.col("n_flags") > 0))
-    return _lists(worst, findings.flags)
+def unheard(flags: pl.DataFrame) -> list[HeardFlag]:
+    """Return the flags worth hearing first without their sounds."""
+    return [
+        HeardFlag(
+            rank=row["rank"],
+            clip_id=row["clip_id"],
+            score=row["logit"],
+            chance=row["chance"],
+            class_name=row["name"],
+        )
+        for row in flags_to_hear(flags).iter_rows(named=True)
+    ]
+
+
+def _flags_told(listed: Sequence[HeardFlag]) -> str:
+    """Say by what the flags of the page were chosen."""
+    few = "only a few of each class are listed here."
+    if any(is_known(flag.chance) for flag in listed):
+        return (
+            "The likeliest of the flags first. Chance: how likely it is that the class is there "
+            f"though nobody said so, as estimated; {few}"
+        )
+    return f"By rank within their class, because no chance is known; {few}"
 
 
 def _lowest_positives(findings: Findings) -> _Lists:
@@ -98,6 +134,6 @@ def _lowest_positives(findings: Findings) -> _Lists:
 
 def _lists(classes: pl.DataFrame, labels: pl.DataFrame) -> _Lists:
     return [
-        (row, labels.filter(class_id=row["class_id"]).head(_N_FLAGS_SHOWN).to_dicts())
+        (row, labels.filter(class_id=row["class_id"]).head(_N_POSITIVES_SHOWN).to_dicts())
         for row in classes.head(_N_CLASSES_SHOWN).to_dicts()
     ]

@@ -1,0 +1,144 @@
+"""What is heard and seen of flags: a page's excerpts and pictures of their clips."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.audio import FrameStore, UnreadableAudio, read_clip, seen_frames
+from earmark.datasets import Workspace
+from earmark.report import HeardFlag
+from earmark.runs import FrontEndParams
+from earmark.scores import ScoreFolder
+
+MOST_SECONDS = 30.0
+"""Length of an excerpt: clips are heard whole, unless they are longer."""
+
+
+def heard_flags(
+    workspace: Workspace, front_end: FrontEndParams, scores: ScoreFolder, flags: pl.DataFrame
+) -> list[HeardFlag]:
+    """Return flags (clip_id, class_id, logit, rank, chance) with what can be heard of them.
+
+    A clip longer than half a minute is heard around the patch that scored best, or from its start
+    where nobody knows. A clip that cannot be read says why.
+    """
+    ears = _Ears(workspace, front_end, scores)
+    return [ears.heard(row) for row in flags.iter_rows(named=True)]
+
+
+@dataclass(frozen=True)
+class _Excerpt:
+    """A part of a clip that is heard, or why it is not."""
+
+    waveform: NDArray[np.float32] | None = None
+    frames: NDArray[np.floating] | None = None
+    best_patch: tuple[int, int] | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class _Ears:
+    workspace: Workspace
+    front_end: FrontEndParams
+    scores: ScoreFolder
+
+    def heard(self, row: Mapping[str, Any]) -> HeardFlag:
+        clip_id, class_id = row["clip_id"], row["class_id"]
+        excerpt = self._excerpt(clip_id, class_id)
+        return HeardFlag(
+            rank=row["rank"],
+            clip_id=clip_id,
+            score=row["logit"],
+            chance=row["chance"],
+            is_missing=self._is_missing(clip_id, class_id),
+            waveform=excerpt.waveform,
+            frames=excerpt.frames,
+            best_patch=excerpt.best_patch,
+            class_name=self.workspace.ontology.name(class_id),
+            note=excerpt.note,
+        )
+
+    def _excerpt(self, clip_id: str, class_id: str) -> _Excerpt:
+        clip = self.workspace.clips.row(self._rows[clip_id], named=True)
+        best = self._best_patch(clip_id, class_id)
+        if clip["audio"] is None:
+            note = "no sound file" if self._has_sound else ""
+            return _Excerpt(None, self._stored_frames(clip_id), best, note)
+        first = self._first_frame(best)
+        skipped = first * self.front_end.hop_seconds
+        try:
+            waveform = self._read(clip, skipped)
+        except UnreadableAudio as error:
+            return _Excerpt(note=f"cannot be played: {error.reason}")
+        # Frames of the store begin where the clip does, and so serve only where the excerpt does.
+        store = None if first else self._store
+        frames = seen_frames(store, clip_id, waveform, self.front_end)
+        shown = None if best is None else (best[0] - first, best[1] - first)
+        is_part = len(waveform) >= MOST_SECONDS * self.front_end.sample_rate_hz
+        note = f"{MOST_SECONDS:g} s from {_clock(skipped)}" if is_part else ""
+        return _Excerpt(waveform, frames, shown, note)
+
+    def _read(self, clip: Mapping[str, Any], skipped_seconds: float) -> NDArray[np.float32]:
+        start = (clip["start_seconds"] or 0.0) + skipped_seconds
+        end = start + MOST_SECONDS
+        if clip["end_seconds"] is not None:
+            end = min(end, clip["end_seconds"])
+        path = self.workspace.audio_place(clip["audio"])
+        return read_clip(path, self.front_end.sample_rate_hz, start, end)
+
+    def _first_frame(self, best: tuple[int, int] | None) -> int:
+        """Return the frame at which the excerpt begins, such that it holds the best patch."""
+        n_most = round(MOST_SECONDS / self.front_end.hop_seconds)
+        return 0 if best is None or best[1] <= n_most else (sum(best) - n_most) // 2
+
+    def _best_patch(self, clip_id: str, class_id: str) -> tuple[int, int] | None:
+        """Return the frames of the patch that scored best; None where it is not known."""
+        best, store, place = self.scores.best_patches, self._store, self._places.get(clip_id)
+        if best is None or place is None or store is None or store.meta.front_end is None:
+            return None
+        column = self.workspace.ontology.index[class_id]
+        first = int(best[place, column]) * store.patch_hop_frames
+        return first, first + store.patch_frames
+
+    def _stored_frames(self, clip_id: str) -> NDArray[np.floating] | None:
+        """Return the frames of a clip without a sound file, where they are pictures of sound."""
+        store = self._store
+        if store is None or store.meta.front_end is None:
+            return None
+        (row,) = store.rows_of([clip_id])
+        return None if row < 0 else np.asarray(store.frames(int(row)))
+
+    def _is_missing(self, clip_id: str, class_id: str) -> bool | None:
+        truth = self.workspace.truth
+        if truth is None:
+            return None
+        column = self.workspace.ontology.index[class_id]
+        return bool(truth.states([self._rows[clip_id]])[0, column] > 0)
+
+    @cached_property
+    def _has_sound(self) -> bool:
+        return bool(self.workspace.clips["audio"].is_not_null().any())
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {clip_id: row for row, clip_id in enumerate(self.workspace.clips["clip_id"])}
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {clip_id: place for place, clip_id in enumerate(self.scores.clip_ids)}
+
+    @cached_property
+    def _store(self) -> FrameStore | None:
+        workspace = self.workspace
+        return FrameStore.open(workspace.frames_folder) if workspace.has_frames() else None
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
