@@ -116,8 +116,7 @@ def _print_outcome(outcome: Outcome) -> None:
 def _after_run(outcome: Outcome) -> str | None:
     """Return the next command: flags with sound are there to be heard."""
     workspace = outcome.workspace
-    has_sound = workspace.clips["audio"].is_not_null().any()
-    return f"earmark review {quoted(workspace.root)}" if has_sound else None
+    return f"earmark review {quoted(workspace.root)}" if workspace.has_sound() else None
 
 
 def _interrupt(signal_number: int, frame: object) -> None:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,13 +28,40 @@ from earmark.cli.options import (
     engine_for,
     one_of,
     reading_of,
+    say,
     tell,
 )
 from earmark.errors import EarmarkError, quoted
 
 if TYPE_CHECKING:
+    from earmark.flags import Findings
     from earmark.labels import Implied
     from earmark.runs import Engine
+
+Policy = Annotated[
+    str,
+    typer.Option(
+        "--policy",
+        help="How flags are chosen: percentile, budget, precision, count, positives_quantile, "
+        "confident or global.",
+    ),
+]
+DiscardPercent = Annotated[
+    float | None, typer.Option(min=0, max=100, help="percentile: of each class; 1.")
+]
+Target = Annotated[float | None, typer.Option(help="precision: lowest chance; 0.5.")]
+NFlags = Annotated[int | None, typer.Option(min=0, help="budget: flags in all; 1000.")]
+Balance = Annotated[
+    float | None, typer.Option(min=0, help="budget: how much small classes count; 0.")
+]
+Quantile = Annotated[str | None, typer.Option(help="positives_quantile: a share, or mean; mean.")]
+Gate = Annotated[
+    bool, typer.Option("--gate", help="positives_quantile: a parent or child is labelled.")
+]
+Probability = Annotated[float | None, typer.Option(help="global: lowest score; 0.6.")]
+
+N_WARNINGS_SHOWN = 3
+"""Warnings that ``scan`` and ``flag`` print; the page and ``--json`` have all."""
 
 N_IMPLIED_SHOWN = 20
 """Implied labels that ``lint`` prints; ``--json`` lists all."""
@@ -57,17 +85,14 @@ def scan(
     zeros: ZerosOption = "implicit",
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("scan"),
     scale: Annotated[str, typer.Option(help="auto, logits or probabilities.")] = "auto",
-    policy: Annotated[str, typer.Option(help="How flags are chosen.")] = "percentile",
-    discard_percent: Annotated[float | None, typer.Option(help="percentile: of a class.")] = None,
-    target: Annotated[float | None, typer.Option(help="precision: lowest chance.")] = None,
-    n_flags: Annotated[int | None, typer.Option(help="budget: flags in all.")] = None,
-    quantile: Annotated[
-        str | None, typer.Option(help="positives_quantile: a share, or mean.")
-    ] = None,
-    gate: Annotated[
-        bool, typer.Option("--gate", help="positives_quantile: a parent or child is labelled.")
-    ] = False,
-    probability: Annotated[float | None, typer.Option(help="global: lowest score.")] = None,
+    policy: Policy = "percentile",
+    discard_percent: DiscardPercent = None,
+    target: Target = None,
+    n_flags: NFlags = None,
+    balance: Balance = None,
+    quantile: Quantile = None,
+    gate: Gate = False,
+    probability: Probability = None,
     fill_ancestors: Annotated[
         bool, typer.Option("--fill-ancestors", help="Take implied ancestors for positives.")
     ] = False,
@@ -77,14 +102,6 @@ def scan(
     """Find likely missing labels from labels and scores alone: no audio, no training."""
     from earmark import stages
 
-    options: dict[str, Any] = {
-        "discard_percent": discard_percent,
-        "target": target,
-        "n_flags": n_flags,
-        "quantile": _share_or_mean(quantile),
-        "gate": gate or None,
-        "probability": probability,
-    }
     reading = reading_of(column, separator, zeros)
     result = stages.scan(
         labels,
@@ -102,16 +119,9 @@ def scan(
         separator=reading.separator,
         zeros=reading.zeros,
         engine=_cluster(engine),
-        **{name: value for name, value in options.items() if value is not None},
+        **_given(discard_percent, target, n_flags, balance, quantile, gate, probability),
     )
-    if not as_json:
-        for line in result.lines():
-            print(line)
-    facts = (
-        {"flags": result.n_flags, "warnings": list(result.warnings), "notes": list(result.notes)}
-        if as_json
-        else {}
-    )
+    facts = _told(as_json, result.findings, "on the page", result.notes)
     tell(
         as_json, next_command=f"open {quoted(out / 'index.html')} in a browser", wrote=out, **facts
     )
@@ -221,37 +231,36 @@ def features(
 @data_app.command()
 def flag(
     work: Work,
-    discard_percent: Annotated[
-        float, typer.Option(min=0, max=100, help="Per cent of each class's implicit labels.")
-    ] = 1.0,
-    policy: Annotated[str, typer.Option(help="percentile, or precision.")] = "percentile",
-    target: Annotated[float, typer.Option(help="precision: lowest chance.")] = 0.5,
+    policy: Policy = "percentile",
+    discard_percent: DiscardPercent = None,
+    target: Target = None,
+    n_flags: NFlags = None,
+    balance: Balance = None,
+    quantile: Quantile = None,
+    gate: Gate = False,
+    probability: Probability = None,
     labels: LabelsOption = None,
     recipe: RecipeOption = None,
     engine: EngineOption = "local",
     as_json: AsJson = False,
 ) -> None:
-    """Flag the top-scored implicit labels of each class, and write all 18 thresholds."""
+    """Flag labels that are likely to be missing, and write the paper's 18 thresholds."""
     from earmark import stages
 
     flagged = stages.write_flags(
         work,
         recipe,
-        policy=one_of("--policy", policy, stages.FLAG_POLICIES),
-        discard_percent=discard_percent,
-        target=target,
+        policy=policy,
         labels=labels or "given",
         engine=_cluster(engine),
+        **_given(discard_percent, target, n_flags, balance, quantile, gate, probability),
     )
-    by_percent = policy == "percentile"
-    # A sweep trains at the paper's points; other flags are used where labels are exported.
-    following = (
-        f"earmark sweep {quoted(work)}"
-        if by_percent
-        else f"earmark export {quoted(work)} labels.csv"
-    )
-    asked = {"discard_percent": discard_percent} | ({} if by_percent else {"target": target})
-    tell(as_json, next_command=following, wrote=flagged.path, flags=len(flagged.flags), **asked)
+    facts = _told(as_json, flagged.findings, "on the page that comes next")
+    tell(as_json, next_command=f"earmark report {quoted(work)}", wrote=flagged.path, **facts)
+    if not as_json:
+        has_sound = stages.open_workspace(work).has_sound()
+        heard = f"earmark review {quoted(work)}, " if has_sound else ""
+        print(f"then: {heard}earmark export {quoted(work)} labels.csv")
 
 
 @data_app.command()
@@ -292,6 +301,45 @@ def evaluate(
     for name, value in result.overall.items():
         table.add_row(name, f"{value:.4f}")
     Console().print(table)
+
+
+def _given(
+    discard_percent: float | None,
+    target: float | None,
+    n_flags: int | None,
+    balance: float | None,
+    quantile: str | None,
+    gate: bool,
+    probability: float | None,
+) -> dict[str, Any]:
+    """Return those options of policies that were given, under their own names."""
+    options = {
+        "discard_percent": discard_percent,
+        "target": target,
+        "n_flags": n_flags,
+        "balance": balance,
+        "quantile": _share_or_mean(quantile),
+        "gate": gate or None,
+        "probability": probability,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _told(
+    as_json: bool, findings: Findings, where: str, notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Print what was found and what is doubtful, or return it for programs."""
+    from earmark.report import findings_told
+
+    warnings = findings.warnings
+    if as_json:
+        told = {"flags": len(findings.flags), "warnings": list(warnings)}
+        return told | ({"notes": list(notes)} if notes else {})
+    say([*notes, *findings_told(findings)])
+    say(f"warning: {warning}" for warning in warnings[:N_WARNINGS_SHOWN])
+    if len(warnings) > N_WARNINGS_SHOWN:
+        say([f"{len(warnings) - N_WARNINGS_SHOWN} more warnings: {where}"])
+    return {}
 
 
 def _cluster(engine: str) -> Engine | None:

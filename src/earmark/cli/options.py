@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -116,6 +118,16 @@ def names(text: str) -> tuple[str, ...]:
     """
     parts = text.split(";" if ";" in text else ",")
     return tuple(name.strip() for name in parts if name.strip())
+
+
+def say(sentences: Iterable[str]) -> None:
+    """Print sentences, each on lines of its own that fit a terminal."""
+    for sentence in sentences:
+        print(
+            textwrap.fill(
+                sentence, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+            )
+        )
 
 
 def tell(as_json: bool, next_command: str | None = None, **facts: Any) -> None:

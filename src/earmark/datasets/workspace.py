@@ -83,6 +83,10 @@ class Workspace:
         """Tell whether the store of frames is finished."""
         return is_finished(self.frames_folder)
 
+    def has_sound(self) -> bool:
+        """Tell whether any clip has a sound file."""
+        return bool(self.clips["audio"].is_not_null().any())
+
     @property
     def frames_folder(self) -> Path:
         """The frame store."""

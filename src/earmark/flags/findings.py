@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,20 @@ class Findings:
     policy_told: str
     implied_told: str
     warnings: tuple[str, ...]
+
+    def with_flags(self, flags: pl.DataFrame) -> Findings:
+        """Return the same with other flags (clip_id, class_id, logit, rank, chance)."""
+        names = self.classes.select("class_id", "name")
+        named = flags.drop("name", strict=False).join(
+            names, on="class_id", how="left", maintain_order="left"
+        )
+        named = named.select(self.flags.columns)
+        columns = self.classes.columns
+        counted = self.classes.drop("n_flags", "lowest_flag").join(
+            _flag_counts(flags), on="class_id", how="left", maintain_order="left"
+        )
+        counted = counted.with_columns(pl.col("n_flags").fill_null(0).cast(pl.Int64))
+        return replace(self, flags=_likeliest_first(named), classes=counted.select(columns))
 
 
 def find(
@@ -121,7 +135,6 @@ def _class_table(
     against implicit labels and comes from a histogram: good to about 0.01.
     """
     counts, points = _counts(found), found.thresholds
-    own = found.flags.group_by("class_id").agg(n_flags=pl.len(), lowest_flag=pl.col("logit").min())
     table = counts.table.with_columns(
         reason=pl.when(pl.Series(is_constant))
         .then(pl.lit("all scores are equal"))
@@ -131,7 +144,7 @@ def _class_table(
         prior=labels.priors,
         threshold=points.values[points.discard_percents.index(1.0)],
         auc=pl.Series(_auc(counts.histograms)).fill_nan(None).round(4),
-    ).join(own, on="class_id", how="left", maintain_order="left")
+    ).join(_flag_counts(found.flags), on="class_id", how="left", maintain_order="left")
     is_known = pl.col("reason").is_null()
     numbers = ("n_missing", "low", "high", "upper_bound")
     return table.with_columns(
@@ -142,6 +155,10 @@ def _class_table(
         "class_id", "name", "n_positives", "n_negatives", "n_implicit", "prior", "threshold",
         "lowest_flag", "n_flags", *numbers, "method", "note", "auc",
     )  # fmt: skip
+
+
+def _flag_counts(flags: pl.DataFrame) -> pl.DataFrame:
+    return flags.group_by("class_id").agg(n_flags=pl.len(), lowest_flag=pl.col("logit").min())
 
 
 def _auc(histograms: Histograms) -> NDArray[np.float64]:

@@ -27,7 +27,7 @@ from earmark.report.results import (
     class_summary,
     named_by_role,
 )
-from earmark.report.scan_page import missing_told, scan_html
+from earmark.report.scan_page import findings_told, missing_told, scan_html
 from earmark.report.sentences import comparison_headline, rounds_told, summary_lines
 from earmark.report.timeline import timeline_figure
 
@@ -43,6 +43,7 @@ __all__ = [
     "bases_of",
     "class_summary",
     "comparison_headline",
+    "findings_told",
     "flags_to_hear",
     "missing_told",
     "named_by_role",

@@ -49,6 +49,29 @@ def missing_told(classes: pl.DataFrame) -> str:
     )
 
 
+def findings_told(findings: Findings) -> list[str]:
+    """Say in a few sentences what was found and how sure that is, without the warnings."""
+    flagged = f"{len(findings.flags):,} labels flagged: {findings.policy_told}."
+    told = (
+        findings.data_told,
+        f"{flagged} {sureness_told(findings.flags)}".strip(),
+        missing_told(findings.classes),
+        findings.implied_told,
+    )
+    return [sentence for sentence in told if sentence]
+
+
+def sureness_told(flags: pl.DataFrame) -> str:
+    """Say how many of the flags are missing labels, going by their chances."""
+    chances = flags["chance"].drop_nulls()
+    if chances.is_empty():
+        return ""
+    return (
+        f"By their chances about {rounded(float(chances.sum()))} of them are right; "
+        f"{(chances >= 0.5).sum():,} are likelier right than not."
+    )
+
+
 def scan_html(
     findings: Findings,
     provenance: Mapping[str, str],
@@ -63,12 +86,11 @@ def scan_html(
     what it does to the command.
     """
     listed = unheard(findings.flags) if heard is None else heard
-    flagged = f"{len(findings.flags):,} labels are flagged: {findings.policy_told}."
-    told = (findings.data_told, flagged, findings.implied_told)
+    headline = missing_told(findings.classes)
     return render(
         "scan.html",
-        headline=missing_told(findings.classes),
-        told=[sentence for sentence in told if sentence],
+        headline=headline,
+        told=[sentence for sentence in findings_told(findings) if sentence != headline],
         warnings=findings.warnings,
         headings=_HEADINGS,
         classes=[_with_share(row) for row in _by_missing(findings.classes).to_dicts()],

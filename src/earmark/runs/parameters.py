@@ -291,8 +291,9 @@ class ReportParams(Params):
     """What the report shows beyond the figures and tables."""
 
     listen_classes: tuple[str, ...] = ()
-    """Classes whose top flags can be heard; empty takes the four with most flags per positive."""
+    """Classes whose likeliest flags can be heard; empty takes those of all classes."""
     listen_flags: int = Field(10, ge=0, le=100)
+    """Flags to hear of each class that is named; four times as many in all where none is."""
     flag_percent: float = Field(1.0, ge=0, le=100)
     """The operating point of the flags that are listed, heard and judged against the truth."""
 

@@ -15,7 +15,6 @@ Rooms that import torch or a web server are imported inside the functions, becau
 
 from earmark.stages.check import CheckedLabels, check_labels, evaluate_scores
 from earmark.stages.flag import (
-    FLAG_POLICIES,
     Exported,
     Flagged,
     export_labels,
@@ -50,7 +49,6 @@ from earmark.stages.study import Compared, Iterated, Swept, compare, iterate, sw
 from earmark.stages.teach import ScoredByModel, Trained, score, score_by_onnx, train_teacher
 
 __all__ = [
-    "FLAG_POLICIES",
     "CheckedLabels",
     "Compared",
     "CorrectedLabels",

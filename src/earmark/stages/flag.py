@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +12,37 @@ import polars as pl
 from earmark.datasets import NamedLabels, Workspace, read_labels
 from earmark.errors import EarmarkError
 from earmark.flags import (
+    Findings,
     Thresholds,
+    check_policy,
+    find,
     flag,
     judge_flags,
     made_from,
     stored_thresholds,
-    survey,
     thresholds,
     write_flag_folder,
 )
-from earmark.labels import LabelSet
+from earmark.labels import LabelSet, Ontology
 from earmark.review import flag_by_judgements, read_calibration, without_cleared
 from earmark.runs import Engine, is_finished, read_seal, read_table, write_table
-from earmark.scores import ScoreFolder, ScoresLike, scored_labels
+from earmark.scores import ScoreFolder, open_scores, scored_labels
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
-
-FLAG_POLICIES = ("percentile", "precision")
-"""How the flags of a workspace are chosen: the paper's per cent, or a least chance."""
 
 DEFAULT_PERCENT = 1.0
 
 
 @dataclass(frozen=True)
 class Flagged:
-    """The flags of a workspace, and the file that holds them."""
+    """What was found in a workspace, and the file that holds its flags."""
 
     path: Path
-    flags: pl.DataFrame
+    findings: Findings
+
+    @property
+    def flags(self) -> pl.DataFrame:
+        """The flags, the likeliest first."""
+        return self.findings.flags
 
 
 @dataclass(frozen=True)
@@ -54,48 +59,100 @@ def write_flags(
     recipe: RecipeLike = None,
     *,
     policy: str = "percentile",
-    discard_percent: float = DEFAULT_PERCENT,
-    target: float = 0.5,
     labels: str = "given",
     engine: Engine | None = None,
+    **options: Any,
 ) -> Flagged:
-    """Write the thresholds of the paper's 18 points, and the flags of one point.
+    """Write the thresholds of the paper's 18 points, and the flags that a policy chooses.
 
     The thresholds are those of the train split, which students go by; the flags are those of every
-    scored clip of every split.
+    scored clip of every split. ``options`` are the policy's (see :func:`earmark.flags.flag.flag`).
 
-    The policy ``precision`` takes flags of at least the chance ``target`` instead: as judged by
-    ear where there are judgements, as estimated from the scores where there are none. ``labels``
-    names the label set; what raters cleared in a corrected one is not flagged again. With an
-    ``engine`` the passes over the scores are its tasks, a shard each.
+    With the policy ``precision`` a flag's chance is as judged by ear where there are judgements, as
+    estimated from the scores where there are none. ``labels`` names the label set; what raters
+    cleared in a corrected one is not flagged again. With an ``engine`` the passes over the scores
+    are its tasks, a shard each.
     """
-    if policy not in FLAG_POLICIES:
-        raise EarmarkError(f"the policy is {' or '.join(FLAG_POLICIES)}, got {policy!r}")
+    check_policy(policy, options)
     scored = open_scored(work, recipe)
+    findings = find_flags(scored, policy, options, labels, engine)
+    keep_flags(scored, findings, policy, options, labels, engine)
+    return Flagged(scored.workspace.flags_path, findings)
+
+
+def find_flags(
+    scored: Scored,
+    policy: str,
+    options: Mapping[str, Any],
+    labels: str = "given",
+    engine: Engine | None = None,
+) -> Findings:
+    """Find in a workspace what a scan finds: flags, counts of missing labels, and doubts."""
     workspace, whole = scored.workspace, scored.whole
     known = _known(scored, labels)
-    logits = whole.logits if engine is None else whole.logits_path  # shards are parts of a file
-    found = survey(known.labels, logits, discard_percent=discard_percent, engine=engine)
-    flags = found.flags
-    if policy == "precision":
-        flags = _flags_of_chance(workspace, logits, known.labels, target, engine)
+    findings = find(
+        known.labels,
+        open_scores(whole.logits_path, known.labels),
+        _class_tree(workspace, bool(options.get("gate"))),
+        policy,
+        options,
+        scores_told=f"scores by {scored.scores.folder.name}, "
+        + ("out of fold" if whole.out_of_fold else "in-sample"),
+        engine=engine,
+    )
+    judged = read_calibration(workspace) if policy == "precision" else None
+    if judged is not None:
+        by_ear = flag_by_judgements(known.labels, whole.logits, judged, **options)
+        told = f"{findings.policy_told}, as judged by ear"
+        findings = replace(findings.with_flags(by_ear), policy_told=told)
     if known.rulings is not None:
-        flags = without_cleared(flags, known.rulings)
-    flags = with_splits(workspace, flags)
+        findings = findings.with_flags(without_cleared(findings.flags, known.rulings))
+    return replace(findings, flags=with_splits(workspace, findings.flags))
+
+
+def _class_tree(workspace: Workspace, is_needed: bool) -> Ontology:
+    """Return the classes, with their parents where a gate needs them.
+
+    Without, because what the tree says of the labels is for ``earmark lint`` to tell.
+    """
+    ontology = workspace.ontology
+    if not is_needed:
+        return replace(ontology, parents={})
+    if not any(ontology.parents.values()):
+        raise EarmarkError(f"{workspace.classes_path}: no class has a parent, so there is no gate")
+    return ontology
+
+
+def found_flags(scored: Scored) -> Findings:
+    """Find anew what :func:`write_flags` found last; the default flags where it did not."""
+    written = _read_seal(scored.workspace) or {}
+    policy, options = written.get("policy", "percentile"), written.get("options", {})
+    return find_flags(scored, policy, options, written.get("labels", "given"))
+
+
+def keep_flags(
+    scored: Scored,
+    findings: Findings,
+    policy: str,
+    options: Mapping[str, Any],
+    labels: str = "given",
+    engine: Engine | None = None,
+) -> None:
+    """Write what was found into the workspace's folder of flags."""
     chosen = {
         "policy": policy,
-        "discard_percent": discard_percent,
-        "target": target if policy == "precision" else None,
+        "discard_percent": options.get("discard_percent", DEFAULT_PERCENT),
+        "options": dict(options),
         "scores": scored.scores.folder.name,
     }
+    of_whole = Thresholds.from_table(findings.thresholds)
     write_flag_folder(
-        workspace.flags_folder,
-        *_train_thresholds(scored, labels, found.thresholds, engine),
-        flags,
-        made_from(known.labels, whole.digest),
+        scored.workspace.flags_folder,
+        *_train_thresholds(scored, labels, of_whole, engine),
+        findings.flags,
+        made_from(_known(scored, labels).labels, scored.whole.digest),
         {"labels": labels, **chosen},
     )
-    return Flagged(workspace.flags_path, flags)
 
 
 def with_splits(workspace: Workspace, flags: pl.DataFrame) -> pl.DataFrame:
@@ -164,19 +221,6 @@ def _known(scored: Scored, name: str) -> NamedLabels:
     """Return the labels of the scored clips by name, with what raters ruled beyond them."""
     named = read_labels(scored.workspace, name)
     return NamedLabels(scored_labels(scored.whole, named.labels), named.rulings)
-
-
-def _flags_of_chance(
-    workspace: Workspace,
-    logits: ScoresLike,
-    labels: LabelSet,
-    target: float,
-    engine: Engine | None,
-) -> pl.DataFrame:
-    judged = read_calibration(workspace)
-    if judged is None:
-        return flag(labels, logits, policy="precision", target=target, engine=engine)
-    return flag_by_judgements(labels, logits, judged, target)
 
 
 def _read_seal(workspace: Workspace) -> dict[str, Any] | None:

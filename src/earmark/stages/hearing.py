@@ -69,7 +69,7 @@ class _Ears:
         clip = self.workspace.clips.row(self._rows[clip_id], named=True)
         best = self._best_patch(clip_id, class_id)
         if clip["audio"] is None:
-            note = "no sound file" if self._has_sound else ""
+            note = "no sound file" if self.workspace.has_sound() else ""
             return _Excerpt(None, self._stored_frames(clip_id), best, note)
         first = self._first_frame(best)
         skipped = first * self.front_end.hop_seconds
@@ -100,11 +100,11 @@ class _Ears:
 
     def _best_patch(self, clip_id: str, class_id: str) -> tuple[int, int] | None:
         """Return the frames of the patch that scored best; None where it is not known."""
-        best, store, place = self.scores.best_patches, self._store, self._places.get(clip_id)
-        if best is None or place is None or store is None or store.meta.front_end is None:
+        store = self._store
+        patch = self.scores.best_patch(clip_id, class_id)
+        if patch is None or store is None or store.meta.front_end is None:
             return None
-        column = self.workspace.ontology.index[class_id]
-        first = int(best[place, column]) * store.patch_hop_frames
+        first = patch * store.patch_hop_frames
         return first, first + store.patch_frames
 
     def _stored_frames(self, clip_id: str) -> NDArray[np.floating] | None:
@@ -123,16 +123,8 @@ class _Ears:
         return bool(truth.states([self._rows[clip_id]])[0, column] > 0)
 
     @cached_property
-    def _has_sound(self) -> bool:
-        return bool(self.workspace.clips["audio"].is_not_null().any())
-
-    @cached_property
     def _rows(self) -> dict[str, int]:
         return {clip_id: row for row, clip_id in enumerate(self.workspace.clips["clip_id"])}
-
-    @cached_property
-    def _places(self) -> dict[str, int]:
-        return {clip_id: place for place, clip_id in enumerate(self.scores.clip_ids)}
 
     @cached_property
     def _store(self) -> FrameStore | None:

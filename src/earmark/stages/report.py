@@ -6,38 +6,88 @@ Results of students are read inside the functions: their room imports torch, an 
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
-from earmark.audio import FrameStore, read_clip
-from earmark.errors import EarmarkError
+from earmark.audio import FrameStore
+from earmark.datasets import Workspace
+from earmark.errors import quoted
 from earmark.flags import stored_flags, stored_thresholds
-from earmark.labels import LabelSet
-from earmark.report import HeardFlag, ReportContents, class_summary, write_report
+from earmark.report import (
+    HeardFlag,
+    ReportContents,
+    class_summary,
+    flags_to_hear,
+    write_report,
+)
 from earmark.runs import read_table
 from earmark.scores import scored_labels
-from earmark.stages.flag import judged_flags
+from earmark.stages.flag import found_flags, judged_flags
+from earmark.stages.hearing import heard_flags
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
+from earmark.stages.scan import write_findings
 
 if TYPE_CHECKING:
     from earmark.experiments import SweepResults
 
 N_HEARD_CLASSES = 4
-"""Classes whose flags can be heard where the recipe names none."""
+"""How many classes' worth of flags can be heard where the recipe names no classes."""
 
 
 def make_report(work: WorkLike, recipe: RecipeLike = None) -> Path:
     """Write figures, tables and the page from what the other stages left; return the page's path.
 
-    A sweep, a comparison and rounds of teaching each have their part; one of them is enough.
+    A sweep, a comparison and rounds of teaching each have their part. Where there is none of them,
+    the page is that of the flags: how many, how sure, and the likeliest to hear.
     """
     scored = open_scored(work, recipe)
-    return write_report(scored.workspace.report_folder, _contents(scored))
+    if _has_students(scored.workspace):
+        return write_report(scored.workspace.report_folder, _contents(scored))
+    return _write_flags_page(scored)
+
+
+def _has_students(workspace: Workspace) -> bool:
+    tables = [workspace.sweep_table_path("summary")]
+    tables += [workspace.compare_table_path(name) for name in ("choices", "rounds")]
+    return any(path.exists() for path in tables)
+
+
+def _write_flags_page(scored: Scored) -> Path:
+    """Write what a scan writes, with the likeliest flags to hear."""
+    workspace, recipe = scored.workspace, scored.recipe
+    findings = found_flags(scored)
+    folder = workspace.report_folder
+    write_findings(
+        folder,
+        findings,
+        {
+            "workspace": str(workspace.root.resolve()),
+            "recipe": f"{recipe.name} ({recipe.digest()})",
+            "labels digest": workspace.labels.digest,
+            "scores digest": scored.whole.digest,
+            "versions": {name: metadata.version(name) for name in ("earmark", "numpy", "polars")},
+        },
+        _heard(scored, findings.flags),
+        after_flags(workspace),
+        recipe.front_end.sample_rate_hz,
+    )
+    return folder / "index.html"
+
+
+def after_flags(workspace: Workspace) -> dict[str, str]:
+    """Return what to do with flags, from what it does to its command."""
+    work = quoted(workspace.root)
+    listening = {
+        "Judge flags by ear, one key each": f"earmark review {work}",
+        "How many of the flags are right, by what was heard": f"earmark precision {work}",
+        "Correct the labels by what was heard": f"earmark relabel {work}",
+    }
+    return (listening if workspace.has_sound() else {}) | {
+        "Write the labels, flagged ones to be ignored": f"earmark export {work} labels.csv"
+    }
 
 
 def _contents(scored: Scored) -> ReportContents:
@@ -49,14 +99,8 @@ def _contents(scored: Scored) -> ReportContents:
     choices, rounds = (
         _if_there(workspace.compare_table_path(name)) for name in ("choices", "rounds")
     )
-    if sweep is None and choices is None and rounds is None:
-        raise EarmarkError(
-            f"{workspace.root}: there is nothing to report yet; run `earmark sweep`, "
-            "`earmark compare` or `earmark iterate` first"
-        )
     labels = scored_labels(scores, workspace.labels)
-    known = (workspace.flags_folder, labels, scores.logits, scores.digest)
-    points = stored_thresholds(*known)
+    points = stored_thresholds(workspace.flags_folder, labels, scores.logits, scores.digest)
     every, whole = scored_labels(scored.whole, workspace.labels), scored.whole
     own = (workspace.flags_folder, every, whole.logits, whole.digest)
     flags = stored_flags(*own, recipe.report.flag_percent)
@@ -67,7 +111,7 @@ def _contents(scored: Scored) -> ReportContents:
         thresholds=points.table(labels.class_ids),
         classes=class_summary(labels, workspace.ontology),
         judged=judged_flags(workspace, scores),
-        heard=_heard(scored, every, flags),
+        heard=_heard(scored, flags),
         provenance=_provenance(scored, sweep),
         choices=choices,
         rounds=rounds,
@@ -81,58 +125,13 @@ def _if_there(path: Path) -> pl.DataFrame | None:
     return read_table(path) if path.exists() else None
 
 
-def _heard(scored: Scored, labels: LabelSet, flags: pl.DataFrame) -> dict[str, Sequence[HeardFlag]]:
-    """Return the top flags of the chosen classes with their sound, by class name."""
-    workspace, recipe = scored.workspace, scored.recipe
-    ontology = workspace.ontology
-    chosen = [ontology.find(name) for name in recipe.report.listen_classes]
-    store = FrameStore.open(workspace.frames_folder)
-    heard: dict[str, Sequence[HeardFlag]] = {}
-    for class_id in chosen or _most_flagged(labels, flags):
-        top = flags.filter(pl.col("class_id") == class_id).sort("rank")
-        rows = top.head(recipe.report.listen_flags).to_dicts()
-        heard[ontology.name(class_id)] = [_heard_flag(scored, store, row) for row in rows]
-    return heard
-
-
-def _most_flagged(labels: LabelSet, flags: pl.DataFrame) -> list[str]:
-    """Return the classes with most flags for each positive: the worst labelled, it seems."""
-    positives = dict(zip(labels.class_ids, labels.n_positives.tolist(), strict=True))
-    counts = flags.group_by("class_id").len().sort("class_id")
-    ranked = sorted(counts.iter_rows(), key=lambda row: -row[1] / max(positives[row[0]], 1))
-    return [class_id for class_id, _ in ranked[:N_HEARD_CLASSES]]
-
-
-def _heard_flag(
-    scored: Scored, store: FrameStore, row: Mapping[str, str | int | float | None]
-) -> HeardFlag:
-    workspace, recipe, scores = scored.workspace, scored.recipe, scored.whole
-    clip = workspace.clips.row(by_predicate=pl.col("clip_id") == row["clip_id"], named=True)
-    column = workspace.ontology.index[str(row["class_id"])]
-    best_patch, patch = None, scores.best_patch(str(row["clip_id"]), str(row["class_id"]))
-    if patch is not None:
-        first_frame = patch * store.patch_hop_frames
-        best_patch = (first_frame, first_frame + store.patch_frames)
-    waveform = None
-    if clip["audio"] is not None:
-        path = workspace.audio_place(clip["audio"])
-        rate = recipe.front_end.sample_rate_hz
-        waveform = read_clip(path, rate, clip["start_seconds"], clip["end_seconds"])
-    truth = workspace.truth
-    is_missing = None
-    if truth is not None:
-        in_workspace = int(workspace.clips["clip_id"].index_of(row["clip_id"]) or 0)
-        is_missing = bool(truth.states([in_workspace])[0, column] > 0)
-    return HeardFlag(
-        rank=int(row["rank"] or 0),
-        clip_id=str(row["clip_id"]),
-        score=float(row["logit"] or 0),
-        chance=None if row["chance"] is None else float(row["chance"]),
-        is_missing=is_missing,
-        waveform=waveform,
-        frames=np.asarray(store.frames(int(store.rows_of([clip["clip_id"]])[0]))),
-        best_patch=best_patch,
-    )
+def _heard(scored: Scored, flags: pl.DataFrame) -> list[HeardFlag]:
+    """Return the likeliest flags, of all classes or of those that the recipe names, to hear."""
+    asked, ontology = scored.recipe.report, scored.workspace.ontology
+    chosen = [ontology.find(name) for name in asked.listen_classes]
+    own = flags.filter(pl.col("class_id").is_in(chosen)) if chosen else flags
+    rows = flags_to_hear(own, asked.listen_flags * (len(chosen) or N_HEARD_CLASSES))
+    return heard_flags(scored.workspace, scored.recipe.front_end, scored.whole, rows)
 
 
 def _provenance(scored: Scored, sweep: SweepResults | None) -> dict[str, str]:

@@ -12,7 +12,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError
 from earmark.flags import Findings, check_policy, find, spread_rows
 from earmark.labels import GUESSED, LabelSet, Reading, Zeros
-from earmark.report import missing_told, scan_html
+from earmark.report import HeardFlag, findings_told, scan_html
 from earmark.runs import (
     Engine,
     Progress,
+    break_seal,
     read_seal,
     seal,
     seal_path,
@@ -64,16 +65,8 @@ class ScanResult:
 
     def lines(self) -> list[str]:
         """Say in a few lines of plain text what was found."""
-        found = self.findings
-        lines = [
-            found.data_told,
-            *self.notes,
-            f"{self.n_flags:,} labels flagged: {found.policy_told}.",
-            missing_told(found.classes),
-            found.implied_told,
-            *(f"warning: {warning}" for warning in found.warnings),
-        ]
-        return [line for line in lines if line]
+        told = [*self.notes, *findings_told(self.findings)]
+        return [*told, *(f"warning: {warning}" for warning in self.warnings)]
 
 
 def scan(
@@ -185,8 +178,19 @@ def _named_files(files: InputFiles) -> dict[str, str]:
     return {name: str(value) for name, value in given if value not in (None, GUESSED)}
 
 
-def write_findings(folder: Path, findings: Findings, provenance: Mapping[str, Any]) -> None:
-    """Write tables, page and, as their seal, ``meta.json``."""
+def write_findings(
+    folder: Path,
+    findings: Findings,
+    provenance: Mapping[str, Any],
+    heard: Sequence[HeardFlag] | None = None,
+    next_commands: Mapping[str, str] | None = None,
+    sample_rate_hz: int = 16_000,
+) -> None:
+    """Write tables, page and, as their seal, ``meta.json``.
+
+    The page lists ``heard``, flags with their sounds at a rate, in place of bare names.
+    """
+    break_seal(folder)
     write_table(folder / "thresholds.parquet", findings.thresholds)
     for name in ("flags", "classes"):
         write_table(folder / f"{name}.parquet", getattr(findings, name))
@@ -195,7 +199,8 @@ def write_findings(folder: Path, findings: Findings, provenance: Mapping[str, An
     if findings.implied is not None:
         write_table(folder / "implied.csv", findings.implied)
     facts = {name: str(value) for name, value in provenance.items() if name != "format"}
-    write_text(folder / "index.html", scan_html(findings, facts))
+    page = scan_html(findings, facts, heard, next_commands, sample_rate_hz)
+    write_text(folder / "index.html", page)
     seal(folder, {**provenance, "warnings": list(findings.warnings)})
 
 
