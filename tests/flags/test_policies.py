@@ -7,13 +7,13 @@ import pytest
 
 from earmark.errors import EarmarkError
 from earmark.flags.flag import flag
-from earmark.flags.policies import POLICIES, check_policy, policy_told
+from earmark.flags.policies import POLICIES, check_policy, policy_told, policy_with
 from earmark.labels.label_set import LabelSet
 
 ILL = {
     "discard_percent": [-1, 100.1, math.nan, math.inf, "1", None, True],
     "target": [0, 1, 1.5, -0.1, math.nan, "0.5", None],
-    "n_flags": [-1, 2.5, 1000.0, math.nan, "10", None],
+    "n_flags": [-1, 2.5, 1000.0, math.nan, "10", True],
     "balance": [-0.1, math.nan, math.inf, "1", None],
     "quantile": ["median", 0, 1, 2, math.nan, None],
     "gate": ["ontology.json", 1],
@@ -84,7 +84,24 @@ def test_what_is_flagged_is_said_with_defaults() -> None:
     assert policy_told("percentile", {"discard_percent": 0.5}) == (
         "the highest-scored 0.5 % of each class's implicit labels"
     )
-    assert policy_told("budget", {}) == "the 1,000 likeliest of all classes"
+    assert policy_told("budget", {"n_flags": 1_000}) == "the 1,000 likeliest of all classes"
+    assert "as many as are expected to be missing, 1,000 at most" in policy_told("budget", {})
     assert "balance 2" in policy_told("budget", {"n_flags": 5, "balance": 2})
     assert policy_told("precision", {}) == "those whose chance is at least 50 %"
     assert "parent or child" in policy_told("positives_quantile", {"gate": True})
+
+
+def test_a_budget_that_nobody_stated_is_what_is_expected_to_be_missing(
+    case: tuple[LabelSet, np.ndarray],
+) -> None:
+    labels, scores = case
+    chances = flag(labels, scores, "global", probability=1e-6)["chance"]
+    budget = flag(labels, scores, "budget")
+    assert len(budget) == pytest.approx(chances.sum(), rel=0.1)
+    assert budget["chance"].mean() > 2 * flag(labels, scores, discard_percent=50)["chance"].mean()
+
+
+@pytest.mark.parametrize(("option", "policy"), OWNER.items())
+def test_an_option_alone_names_its_policy(option: str, policy: str) -> None:
+    assert policy_with({option: 1}) == policy
+    assert policy_with({}) == "budget"

@@ -43,14 +43,21 @@ Policy = Annotated[
     typer.Option(
         "--policy",
         help="How flags are chosen: percentile, budget, precision, count, positives_quantile, "
-        "confident or global.",
+        "confident, global.",
+    ),
+]
+PolicyOrImplied = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        help="As scan's; budget, or the one whose option is given.",
     ),
 ]
 DiscardPercent = Annotated[
     float | None, typer.Option(min=0, max=100, help="percentile: of each class; 1.")
 ]
 Target = Annotated[float | None, typer.Option(help="precision: lowest chance; 0.5.")]
-NFlags = Annotated[int | None, typer.Option(min=0, help="budget: flags in all; 1000.")]
+NFlags = Annotated[int | None, typer.Option(min=0, help="budget: flags in all; those expected.")]
 Balance = Annotated[
     float | None, typer.Option(min=0, help="budget: how much small classes count; 0.")
 ]
@@ -231,7 +238,7 @@ def features(
 @data_app.command()
 def flag(
     work: Work,
-    policy: Policy = "percentile",
+    policy: PolicyOrImplied = None,
     discard_percent: DiscardPercent = None,
     target: Target = None,
     n_flags: NFlags = None,

@@ -12,7 +12,7 @@ from earmark.flags.histograms import score_histograms
 from earmark.flags.in_sample import IN_SAMPLE_RATIO, in_sample_warning, tilts_of_missing
 from earmark.flags.judged import judge_flags
 from earmark.flags.mixture import MIN_POSITIVES
-from earmark.flags.policies import POLICIES, check_policy, policy_told
+from earmark.flags.policies import POLICIES, check_policy, policy_told, policy_with
 from earmark.flags.stored import (
     keep_thresholds,
     made_from,
@@ -40,6 +40,7 @@ __all__ = [
     "made_from",
     "n_discarded",
     "policy_told",
+    "policy_with",
     "score_histograms",
     "spread_rows",
     "stored_flags",

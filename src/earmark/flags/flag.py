@@ -84,8 +84,8 @@ def flag(
     - ``percentile`` (discard_percent=1.0): the highest per cent of each class; the paper's rule
     - ``count``: as many as are estimated to be missing
     - ``precision`` (target=0.5): those whose chance is at least the target
-    - ``budget`` (n_flags=1000, balance=0.0): the best overall by chance; what a team can listen to.
-      With balance 1, recall overall and the mean recall over classes count alike; with more, small
+    - ``budget`` (n_flags=None, balance=0.0): the best overall by chance; what a team can listen to.
+      Without a number, as many as are expected to be missing, 1,000 at most. With balance 1, recall overall and the mean recall over classes count alike; with more, small
       classes count more
     - ``positives_quantile`` (quantile="mean" or a number, gate=None): above a quantile of the
       class's own positives; with an ontology as gate, only where a parent or child is labelled

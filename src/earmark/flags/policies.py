@@ -25,8 +25,8 @@ from earmark.flags.thresholds import n_largest
 from earmark.labels import LabelSet, Ontology
 from earmark.scores import ScoreMatrix, Summary
 
-DEFAULT_BUDGET = 1_000
-"""Flags of a budget that nobody stated."""
+MOST_IN_A_BUDGET = 1_000
+"""Flags of a budget that nobody stated, unless fewer labels are expected to be missing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,10 +94,22 @@ def check_policy(policy: str, options: Mapping[str, Any]) -> None:
             raise EarmarkError(f"{option} {expected}, got {value!r}")
 
 
+def policy_with(options: Mapping[str, Any]) -> str:
+    """Return the policy that has some options: ``budget`` unless they are another's.
+
+    >>> policy_with({}), policy_with({"discard_percent": 1})
+    ('budget', 'percentile')
+    """
+    return next(
+        (name for name in POLICIES if options and options.keys() <= _defaults(name).keys()),
+        "budget",
+    )
+
+
 def policy_told(policy: str, options: Mapping[str, Any]) -> str:
     """Say which labels a policy flags, its defaults included.
 
-    >>> policy_told("budget", {})
+    >>> policy_told("budget", {"n_flags": 1_000})
     'the 1,000 likeliest of all classes'
     """
     check_policy(policy, options)
@@ -131,9 +143,11 @@ def _precision(evidence: Evidence, target: float = 0.5) -> Choice:
     return Choice(limits=evidence.counts.chances.score_at(target), counts=evidence.counts)
 
 
-def _budget(evidence: Evidence, n_flags: int = DEFAULT_BUDGET, balance: float = 0.0) -> Choice:
+def _budget(evidence: Evidence, n_flags: int | None = None, balance: float = 0.0) -> Choice:
     counts = evidence.counts
     n_expected = counts.chances.n_expected
+    if n_flags is None:
+        n_flags = min(round(n_expected.sum()), MOST_IN_A_BUDGET)
     # A label found adds 1 / all missing to recall, and 1 / the class's to the mean over classes.
     weights = 1 + balance * n_expected.mean() / np.maximum(n_expected, 1)
     limits = counts.chances.score_at(counts.chances.of_best(n_flags, weights))
@@ -195,7 +209,10 @@ _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "target": ("lies between 0 and 1", _is_share),
     "n_flags": (
         "is a whole number from 0",
-        lambda value: isinstance(value, numbers.Integral) and int(value) >= 0,
+        lambda value: (
+            value is None
+            or (isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= 0)
+        ),
     ),
     "balance": ("is a number from 0", lambda value: _is_number(value) and value >= 0),
     "quantile": (
@@ -217,7 +234,12 @@ _TOLD: dict[str, Callable[..., str]] = {
     "count": lambda: "as many of each class as are estimated to be missing",
     "precision": lambda target: f"those whose chance is at least {target:.0%}".replace("%", " %"),
     "budget": lambda n_flags, balance: (
-        f"the {n_flags:,} likeliest of all classes"
+        (
+            f"the {n_flags:,} likeliest of all classes"
+            if n_flags is not None
+            else "the likeliest of all classes, as many as are expected to be missing, "
+            f"{MOST_IN_A_BUDGET:,} at most"
+        )
         + (f", small classes counting more (balance {balance:g})" if balance else "")
     ),
     "positives_quantile": lambda quantile, gate: (

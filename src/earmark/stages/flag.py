@@ -19,6 +19,7 @@ from earmark.flags import (
     flag,
     judge_flags,
     made_from,
+    policy_with,
     stored_thresholds,
     thresholds,
     write_flag_folder,
@@ -58,7 +59,7 @@ def write_flags(
     work: WorkLike,
     recipe: RecipeLike = None,
     *,
-    policy: str = "percentile",
+    policy: str | None = None,
     labels: str = "given",
     engine: Engine | None = None,
     **options: Any,
@@ -66,13 +67,16 @@ def write_flags(
     """Write the thresholds of the paper's 18 points, and the flags that a policy chooses.
 
     The thresholds are those of the train split, which students go by; the flags are those of every
-    scored clip of every split. ``options`` are the policy's (see :func:`earmark.flags.flag.flag`).
+    scored clip of every split. ``options`` are the policy's (see :func:`earmark.flags.flag.flag`),
+    and where they alone are given it is the one that has them: the likeliest of all classes
+    (``budget``) by default, the paper's flags with a ``discard_percent``.
 
     With the policy ``precision`` a flag's chance is as judged by ear where there are judgements, as
     estimated from the scores where there are none. ``labels`` names the label set; what raters
     cleared in a corrected one is not flagged again. With an ``engine`` the passes over the scores
     are its tasks, a shard each.
     """
+    policy = policy_with(options) if policy is None else policy
     check_policy(policy, options)
     scored = open_scored(work, recipe)
     findings = find_flags(scored, policy, options, labels, engine)
@@ -126,7 +130,7 @@ def _class_tree(workspace: Workspace, is_needed: bool) -> Ontology:
 def found_flags(scored: Scored) -> Findings:
     """Find anew what :func:`write_flags` found last; the default flags where it did not."""
     written = _read_seal(scored.workspace) or {}
-    policy, options = written.get("policy", "percentile"), written.get("options", {})
+    policy, options = written.get("policy", "budget"), written.get("options", {})
     return find_flags(scored, policy, options, written.get("labels", "given"))
 
 
