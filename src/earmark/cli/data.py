@@ -342,7 +342,8 @@ def _told(
     if as_json:
         told = {"flags": len(findings.flags), "warnings": list(warnings)}
         return told | ({"notes": list(notes)} if notes else {})
-    say([*notes, *findings_told(findings)])
+    data, *found = findings_told(findings)
+    say([data, *notes, *found])
     say(f"warning: {warning}" for warning in warnings[:N_WARNINGS_SHOWN])
     if len(warnings) > N_WARNINGS_SHOWN:
         say([f"{len(warnings) - N_WARNINGS_SHOWN} more warnings: {where}"])

@@ -85,8 +85,9 @@ def flag(
     - ``count``: as many as are estimated to be missing
     - ``precision`` (target=0.5): those whose chance is at least the target
     - ``budget`` (n_flags=None, balance=0.0): the best overall by chance; what a team can listen to.
-      Without a number, as many as are expected to be missing, 1,000 at most. With balance 1, recall overall and the mean recall over classes count alike; with more, small
-      classes count more
+      Without a number, as many as are expected to be missing, 1,000 at most. With balance 1,
+      recall overall and the mean recall over classes count alike; with more, small classes count
+      more
     - ``positives_quantile`` (quantile="mean" or a number, gate=None): above a quantile of the
       class's own positives; with an ontology as gate, only where a parent or child is labelled
     - ``confident``: probable (p > 0.5) and above the positives' mean, as the confident joint has it

@@ -100,10 +100,8 @@ def policy_with(options: Mapping[str, Any]) -> str:
     >>> policy_with({}), policy_with({"discard_percent": 1})
     ('budget', 'percentile')
     """
-    return next(
-        (name for name in POLICIES if options and options.keys() <= _defaults(name).keys()),
-        "budget",
-    )
+    owners = (name for name in POLICIES if options.keys() <= _defaults(name).keys())
+    return next(owners, "budget") if options else "budget"
 
 
 def policy_told(policy: str, options: Mapping[str, Any]) -> str:
@@ -197,6 +195,10 @@ def _is_number(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, numbers.Real) and isfinite(value)
 
 
+def _is_count(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= 0
+
+
 def _is_share(value: Any) -> bool:
     return _is_number(value) and 0 < value < 1
 
@@ -207,13 +209,7 @@ _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda value: _is_number(value) and 0 <= value <= 100,
     ),
     "target": ("lies between 0 and 1", _is_share),
-    "n_flags": (
-        "is a whole number from 0",
-        lambda value: (
-            value is None
-            or (isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= 0)
-        ),
-    ),
+    "n_flags": ("is a whole number from 0", lambda value: value is None or _is_count(value)),
     "balance": ("is a number from 0", lambda value: _is_number(value) and value >= 0),
     "quantile": (
         "is 'mean', or lies between 0 and 1",

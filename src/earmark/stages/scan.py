@@ -65,8 +65,8 @@ class ScanResult:
 
     def lines(self) -> list[str]:
         """Say in a few lines of plain text what was found."""
-        told = [*self.notes, *findings_told(self.findings)]
-        return [*told, *(f"warning: {warning}" for warning in self.warnings)]
+        data, *found = findings_told(self.findings)
+        return [data, *self.notes, *found, *(f"warning: {each}" for each in self.warnings)]
 
 
 def scan(
