@@ -24,7 +24,8 @@ def imported(
     folder: Path, labels: str | bytes, clips: str | bytes | None = CLIPS, **options: Any
 ) -> ImportSummary:
     clips_path = None if clips is None else write(folder, "clips.csv", clips)
-    return import_table(clips_path, write(folder, "labels.csv", labels), folder / "w", **options)
+    labels_path = write(folder, "labels.csv", labels)
+    return import_table(clips_path, labels_path, folder / "w", **{"replace": True, **options})
 
 
 def states(summary: ImportSummary) -> list[list[int]]:

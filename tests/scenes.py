@@ -89,7 +89,7 @@ def _write(
     )
     labels = LabelSet.from_dense(np.where(was_asked, states, 0), clip_ids, CLASS_IDS)
     truth = LabelSet.from_dense(states, clip_ids, CLASS_IDS)
-    return write_dataset(root, clips, Ontology(CLASS_IDS), labels, truth)
+    return write_dataset(root, clips, Ontology(CLASS_IDS), labels, truth, replace=True)
 
 
 def scored_workspace(root: Path) -> tuple[Workspace, ScoreFolder]:

@@ -33,7 +33,7 @@ scenes = {n_train = 8, n_tune = 4, n_eval = 4, clip_seconds = 1.5}
 """
 
 PREPARATION = [
-    "import table labels.csv --clips clips.csv --embeddings vectors.npy --work W",
+    "import table labels.csv --clips clips.csv --embeddings vectors.npy --work W --deal-splits",
     "import table sounds/sounds.csv --audio sounds --work SOUNDS",
 ]
 COMMANDS = {
@@ -46,6 +46,7 @@ COMMANDS = {
     "lint": "W",
     "hide": "W --out HIDDEN --assume-complete",
     "subset": "W --out HALF --share 0.5",
+    "split": "OTHER --shares 60,20,20",
     "scan": "--labels labels.csv --scores scores.npy --clips clips.csv --classes classes.txt",
     "models": "",
     "features": "SOUNDS --workers 1",

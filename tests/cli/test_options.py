@@ -8,6 +8,8 @@ from earmark.cli.options import after_import, chosen_engine
 from earmark.errors import EarmarkError
 from earmark.runs.engine import LocalEngine, ResourceParams, TaskResources
 from earmark.runs.ray import RayEngine
+from own_tables import imported
+from scenes import band_workspace
 
 
 def test_work_runs_here_unless_a_cluster_is_asked_for() -> None:
@@ -32,6 +34,11 @@ def test_workers_are_not_a_clusters() -> None:
         chosen_engine(2, "ray")
 
 
-def test_the_next_command_can_be_pasted_where_a_path_has_spaces() -> None:
-    assert after_import(Path("my sounds"), has_frames=False) == "earmark features 'my sounds'"
-    assert after_import(Path("sounds"), has_frames=True) == "earmark score sounds"
+def test_the_next_command_can_be_pasted_where_a_path_has_spaces(tmp_path: Path) -> None:
+    workspace = band_workspace(tmp_path / "my sounds")
+    assert after_import(workspace) == f"earmark score '{workspace.root}'"
+
+
+def test_without_sound_or_frames_there_is_nothing_to_go_on_with(tmp_path: Path) -> None:
+    workspace = imported(tmp_path, "clip_id,label\na,dog\nb,cat\n", None).workspace
+    assert after_import(workspace) is None

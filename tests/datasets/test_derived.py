@@ -9,7 +9,7 @@ import pytest
 from earmark.audio.frame_store import FrameStore, write_store
 from earmark.datasets.derived import hidden_workspace, subset_workspace
 from earmark.datasets.synthetic.hiding import hide, n_missing
-from earmark.datasets.workspace import Workspace, write_dataset
+from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.runs.parameters import HidingParams
 from scenes import band_workspace
@@ -37,7 +37,10 @@ def complete_workspace(root: Path) -> Workspace:
     workspace = band_workspace(root)
     assert workspace.truth is not None
     clips = workspace.clips.with_columns(audio=pl.format("audio/{}.wav", "clip_id"))
-    return write_dataset(root, clips, workspace.ontology, workspace.truth)
+    clips.write_parquet(workspace.clips_path)
+    workspace.truth.write(workspace.labels_path)
+    workspace.truth_path.unlink()
+    return Workspace(root)
 
 
 def test_a_hidden_workspace_keeps_the_truth_and_shares_audio_and_frames(tmp_path):

@@ -144,9 +144,11 @@ def test_clips_of_one_file_share_their_source(tmp_path: Path) -> None:
     assert clips["end_seconds"].to_list() == [10, 20, 5.5]
 
 
-def test_without_splits_recordings_are_dealt_out(tmp_path: Path) -> None:
+def test_without_splits_all_is_train_unless_recordings_are_dealt_out(tmp_path: Path) -> None:
     rows = "".join(f"clip{i},{'dog' if i % 3 else 'cat'},take{i // 2}\n" for i in range(200))
-    clips = imported(tmp_path, "clip_id,label,recording\n" + rows, None).workspace.clips
+    table = "clip_id,label,recording\n" + rows
+    assert imported(tmp_path, table, None).split_counts == {"train": 200, "tune": 0, "eval": 0}
+    clips = imported(tmp_path, table, None, deal_splits=True).workspace.clips
     assert clips["split"][::2].to_list() == clips["split"][1::2].to_list()
     counts = dict(clips["split"].value_counts().iter_rows())
     assert counts["train"] == pytest.approx(160, abs=10)

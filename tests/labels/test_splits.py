@@ -12,6 +12,7 @@ from earmark.labels.splits import (
     Deviation,
     assign,
     complete_splits,
+    deal_splits,
     folds,
     largest_deviation,
     subset,
@@ -197,9 +198,13 @@ def test_tune_is_taken_from_train_alone() -> None:
 
 
 @pytest.mark.parametrize("official", [None, pl.Series(["train"] * 400)])
-def test_without_official_splits_recordings_are_dealt_out(official: pl.Series | None) -> None:
+def test_without_official_splits_all_is_train_unless_recordings_are_dealt_out(
+    official: pl.Series | None,
+) -> None:
     labels, sources = random_labels(400, 0), random_sources(400, 0)
-    split = complete_splits(labels, sources, official)
+    assert complete_splits(labels, sources, official).to_list() == ["train"] * 400
+    split = complete_splits(labels, sources, official, deal=True)
+    assert split.equals(deal_splits(labels, sources))
     assert set(n_parts_of_each(sources, split.to_numpy())) == {1}
     counts = dict(split.value_counts().iter_rows())
     assert counts["train"] == pytest.approx(320, abs=16)

@@ -8,7 +8,7 @@ import pytest
 
 from earmark import stages
 from earmark.datasets.workspace import Workspace
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.flags import Thresholds, flag, stored_thresholds, thresholds
 from earmark.runs import LocalEngine
 from earmark.runs.recipe import Recipe
@@ -52,7 +52,8 @@ def test_flags_of_labels_that_have_changed_are_not_exported(
     stages.write_flags(workspace, discard_percent=5)
     rows = workspace.labels.rows()
     rows.head(len(rows) - 1).write_parquet(workspace.root / "labels.parquet")
-    with pytest.raises(EarmarkError, match="run `earmark flag` again"):
+    refused = pytest.raises(EarmarkError, match=r"dataset's labels have changed.*`earmark flag .*`")
+    with pytest.warns(EarmarkWarning, match="scores/teacher: older than the dataset"), refused:
         stages.export_labels(workspace.root, tmp_path / "x.csv")
 
 

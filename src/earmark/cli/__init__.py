@@ -1,7 +1,7 @@
 """The command line: options and printing only, one file per group of verbs.
 
 - ``app``: ``demo``, ``run``, and what happens to mistakes and interrupts
-- ``data``: ``scan``, ``lint``, ``hide``, ``subset``, ``features``, ``flag``, ``export``,
+- ``data``: ``scan``, ``lint``, ``hide``, ``subset``, ``split``, ``features``, ``flag``, ``export``,
   ``evaluate``
 - ``models``: ``train``, ``score``, ``tag``, ``export-model``, ``models``
 - ``experiments``: ``sweep``, ``compare``, ``iterate``, ``report``

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import signal
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +24,7 @@ from earmark.cli.imports import import_app
 from earmark.cli.models import models_app
 from earmark.cli.options import AsJson, EngineOption, Workers, chosen_engine, tell
 from earmark.cli.review import review_app
-from earmark.errors import EarmarkError, Stopped, missing_library, quoted
+from earmark.errors import EarmarkError, EarmarkWarning, Stopped, missing_library, quoted
 
 if TYPE_CHECKING:
     from earmark.stages import Outcome
@@ -80,6 +81,7 @@ class _Interrupted(BaseException):
 
 def main() -> None:
     """Run a verb; turn mistakes, interrupts and full disks into a message and an exit code."""
+    warnings.formatwarning = _format_warning
     signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -127,6 +129,19 @@ def _interrupt(signal_number: int, frame: object) -> None:
 def _terminate(signal_number: int, frame: object) -> None:
     del signal_number, frame
     raise Stopped
+
+
+def _format_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    """Return our own warnings as one line; those of libraries as Python has them."""
+    if issubclass(category, EarmarkWarning):
+        return f"warning: {message}\n"
+    return f"{filename}:{lineno}: {category.__name__}: {message}\n{line or ''}"
 
 
 def _fail(message: str, code: int) -> None:

@@ -1,5 +1,5 @@
-"""The verbs of labels and scores: ``scan``, ``lint``, ``hide``, ``subset``, ``features``, ``flag``,
-``export`` and ``evaluate``.
+"""The verbs of labels and scores: ``scan``, ``lint``, ``hide``, ``subset``, ``split``,
+``features``, ``flag``, ``export`` and ``evaluate``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from earmark.cli.options import (
     one_of,
     reading_of,
     say,
+    split_shares,
     tell,
+    told_stale,
 )
 from earmark.errors import EarmarkError, quoted
 
@@ -188,7 +190,7 @@ def hide(
 
     params = HidingParams(recall_range=(lowest_recall, highest_recall), seed=seed)
     hidden = stages.hide_labels(work, out, params, assume_complete=assume_complete)
-    following = after_import(out, hidden.workspace.has_frames())
+    following = after_import(hidden.workspace)
     tell(as_json, next_command=following, wrote=out, hidden_labels=hidden.n_hidden)
 
 
@@ -206,11 +208,33 @@ def subset(
     taken = stages.take_subset(work, out, share, seed)
     tell(
         as_json,
-        next_command=after_import(out, taken.workspace.has_frames()),
+        next_command=after_import(taken.workspace),
         wrote=out,
         train_clips=taken.n_train,
         largest_deviation=str(taken.deviation),
     )
+
+
+@data_app.command()
+def split(
+    work: Work,
+    shares: Annotated[
+        str, typer.Option(help="Of train, tune and eval, with commas between.")
+    ] = "80,10,10",
+    seed: int = 0,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Deal anew where there are splits already.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Deal the clips out to train, tune and eval, for those who train students."""
+    from earmark import stages
+
+    dealt = stages.split_dataset(work, split_shares(shares), seed, replace=replace)
+    counts = dict(dealt.workspace.clips["split"].value_counts().iter_rows())
+    following = after_import(dealt.workspace)
+    by_split = {name: counts[name] for name in ("train", "tune", "eval")}
+    tell(as_json, next_command=following, **by_split, **told_stale(dealt.stale, as_json))
 
 
 @data_app.command()

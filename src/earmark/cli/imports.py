@@ -22,9 +22,14 @@ from earmark.cli.options import (
     chosen_engine,
     reading_of,
     tell,
+    told_stale,
 )
 
 import_app = typer.Typer(help="Bring a dataset into a workspace.", no_args_is_help=True)
+
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Put it in the place of another dataset in WORK.")
+]
 
 
 @import_app.command("scenes")
@@ -36,7 +41,7 @@ def import_scenes(
     as_json: AsJson = False,
 ) -> None:
     """Make synthetic sound scenes with known truth, and hide labels as nomination does."""
-    from earmark import stages
+    from earmark import datasets, stages
 
     chosen = stages.choose_recipe(work, recipe)
     where = chosen_engine(workers, engine, chosen.resources)
@@ -47,7 +52,8 @@ def import_scenes(
         "classes": labels.n_classes,
         "explicit": len(labels.present),
     }
-    tell(as_json, next_command=after_import(work, workspace.has_frames()), wrote=work, **summary)
+    stale = told_stale(datasets.find_stale(workspace), as_json)
+    tell(as_json, next_command=after_import(workspace), wrote=work, **summary, **stale)
 
 
 @import_app.command("table")
@@ -64,6 +70,10 @@ def import_table(
     embeddings: Annotated[
         Path | None, typer.Option(help="Folder of CLIP.npy, or one .npy: frames from elsewhere.")
     ] = None,
+    deal_splits: Annotated[
+        bool, typer.Option("--deal-splits", help="Into train, tune and eval, 80 : 10 : 10.")
+    ] = False,
+    replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:
     """Bring in any dataset given as tables; guessed columns are shown."""
@@ -81,6 +91,8 @@ def import_table(
             zeros=reading.zeros,
             audio=audio,
             embeddings=embeddings,
+            deal_splits=deal_splits,
+            replace=replace,
             progress=progress,
         )
     _tell_import(summary, as_json)
@@ -94,6 +106,7 @@ def import_audioset(
     ratings: Annotated[
         Path | None, typer.Option(help="Table of human ratings: brings explicit negatives.")
     ] = None,
+    replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:
     """Bring in AudioSet's official lists, with whatever of the audio is there."""
@@ -102,55 +115,59 @@ def import_audioset(
 
     with Display() as progress:
         summary = datasets.import_audioset(
-            root, work, audio=audio, ratings=ratings, progress=progress
+            root, work, audio=audio, ratings=ratings, replace=replace, progress=progress
         )
     _tell_import(summary, as_json)
 
 
 @import_app.command("audioset-features")
-def import_audioset_features(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
+def import_audioset_features(
+    root: Root, work: WorkOption, replace: Replace = False, as_json: AsJson = False
+) -> None:
     """Bring in AudioSet's official VGGish embeddings, from the folder or the tar."""
     from earmark import datasets
     from earmark.runs import Display
 
     with Display() as progress:
-        summary = datasets.import_audioset_features(root, work, progress=progress)
+        summary = datasets.import_audioset_features(root, work, replace=replace, progress=progress)
     _tell_import(summary, as_json)
 
 
 @import_app.command("fsd50k")
-def import_fsd50k(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
+def import_fsd50k(
+    root: Root, work: WorkOption, replace: Replace = False, as_json: AsJson = False
+) -> None:
     """Bring in FSD50K with its votes: agreed answers become explicit labels."""
     from earmark import datasets
     from earmark.runs import Display
 
     with Display() as progress:
-        summary = datasets.import_fsd50k(root, work, progress=progress)
+        summary = datasets.import_fsd50k(root, work, replace=replace, progress=progress)
     _tell_import(summary, as_json)
 
 
 @import_app.command("openmic")
-def import_openmic(root: Root, work: WorkOption, as_json: AsJson = False) -> None:
+def import_openmic(
+    root: Root, work: WorkOption, replace: Replace = False, as_json: AsJson = False
+) -> None:
     """Bring in OpenMIC-2018: masked-in labels are explicit, its VGGish features the frames."""
     from earmark import datasets
     from earmark.runs import Display
 
     with Display() as progress:
-        summary = datasets.import_openmic(root, work, progress=progress)
+        summary = datasets.import_openmic(root, work, replace=replace, progress=progress)
     _tell_import(summary, as_json)
 
 
 def _tell_import(summary: Any, as_json: bool) -> None:
-    """Print what an import found."""
-    work = summary.workspace.root
+    """Print what an import found, and what was made of another dataset before."""
+    from earmark.datasets import find_stale
+
+    workspace = summary.workspace
     if not as_json:
         for line in summary.lines():
             print(line)
     counts = {"listed": summary.n_listed, "found": summary.n_found, "missing": summary.n_missing}
     facts = {**counts, "notes": list(summary.notes)} if as_json else {}
-    tell(
-        as_json,
-        next_command=after_import(work, summary.workspace.has_frames()),
-        wrote=work,
-        **facts,
-    )
+    stale = told_stale(find_stale(workspace), as_json)
+    tell(as_json, next_command=after_import(workspace), wrote=workspace.root, **facts, **stale)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,7 @@ import typer
 from earmark.errors import EarmarkError, quoted
 
 if TYPE_CHECKING:
+    from earmark.datasets import Stale, Workspace
     from earmark.labels import Reading
     from earmark.runs import Engine, ResourceParams
 
@@ -110,6 +111,26 @@ def numbers(option: str, text: str | None) -> list[float] | None:
         raise EarmarkError(f"{option} are numbers with commas between, got {text!r}") from None
 
 
+def split_shares(text: str) -> dict[str, float]:
+    """Read the shares of train, tune and eval; only their proportions count.
+
+    >>> split_shares("80,10,10")
+    {'train': 0.8, 'tune': 0.1, 'eval': 0.1}
+    """
+    given = numbers("--shares", text) or []
+    if len(given) != 3 or min(given) <= 0:
+        raise EarmarkError(f"--shares are three numbers above 0, such as 80,10,10, got {text!r}")
+    return {name: n / sum(given) for name, n in zip(("train", "tune", "eval"), given, strict=True)}
+
+
+def told_stale(stale: Sequence[Stale], as_json: bool) -> dict[str, Any]:
+    """Return what is older than the dataset, with the commands that renew it; nothing if none."""
+    if as_json:
+        return {"stale": [{"path": str(one.path), "renew": one.command} for one in stale]}
+    listed = "".join(f"\n  {one.path} ({one.command})" for one in stale)
+    return {"older than the dataset now": listed} if stale else {}
+
+
 def names(text: str) -> tuple[str, ...]:
     """Split a list of names at its commas; AudioSet's names contain some, so use ; for those.
 
@@ -141,6 +162,9 @@ def tell(as_json: bool, next_command: str | None = None, **facts: Any) -> None:
         print(f"next: {next_command}")
 
 
-def after_import(work: Path, has_frames: bool) -> str:
-    """Return the next command: datasets that bring frames of their own need no features stage."""
-    return f"earmark {'score' if has_frames else 'features'} {quoted(work)}"
+def after_import(workspace: Workspace) -> str | None:
+    """Return the next command: frames of their own need no features stage, no sound has none."""
+    has_sound = workspace.clips["audio"].is_not_null().any()
+    if not workspace.has_frames() and not has_sound:
+        return None
+    return f"earmark {'score' if workspace.has_frames() else 'features'} {quoted(workspace.root)}"

@@ -43,9 +43,25 @@ from earmark.datasets.scored_clips import (
     whole_scores,
     write_scores,
 )
+from earmark.datasets.stamps import (
+    Stale,
+    find_stale,
+    refuse_stale,
+    stale_of,
+    stamp_of,
+    stamp_path,
+    warn_stale,
+    write_stamp,
+)
 from earmark.datasets.synthetic.hiding import hide, n_missing, recalls
 from earmark.datasets.synthetic.scenes import write_scenes
-from earmark.datasets.workspace import CLIP_SCHEMA, Split, Workspace, write_dataset
+from earmark.datasets.workspace import (
+    CLIP_SCHEMA,
+    HELD_OUT_SPLITS,
+    Split,
+    Workspace,
+    write_dataset,
+)
 
 __all__ = [
     "CHANGE_SCHEMA",
@@ -53,6 +69,7 @@ __all__ = [
     "CONFLICT_SCHEMA",
     "CORRECTED",
     "GIVEN",
+    "HELD_OUT_SPLITS",
     "IMPORTERS",
     "PAIR",
     "RESERVED_NAMES",
@@ -64,12 +81,14 @@ __all__ = [
     "Relabelled",
     "RelabelledFolder",
     "Split",
+    "Stale",
     "Workspace",
     "annotations_of",
     "corrected_names",
     "derive_workspace",
     "duration_seconds",
     "extract_frames",
+    "find_stale",
     "held_out_clips",
     "held_out_digest",
     "held_out_folder",
@@ -87,11 +106,17 @@ __all__ = [
     "read_tasks",
     "readable_clips",
     "recalls",
+    "refuse_stale",
     "scores_of",
     "sounds_of",
+    "stale_of",
+    "stamp_of",
+    "stamp_path",
     "subset_workspace",
+    "warn_stale",
     "whole_scores",
     "write_dataset",
     "write_scenes",
     "write_scores",
+    "write_stamp",
 ]

@@ -42,12 +42,15 @@ _TRUTH, _METADATA = "FSD50K.ground_truth", "FSD50K.metadata"
 _KEYS = ["clip_id", "class_id"]
 
 
-def import_fsd50k(root: Path, work: Path, *, progress: Progress = SILENT) -> ImportSummary:
+def import_fsd50k(
+    root: Path, work: Path, *, replace: bool = False, progress: Progress = SILENT
+) -> ImportSummary:
     """Write a workspace from FSD50K's official folders under ``root``.
 
     ``root`` holds FSD50K.ground_truth and, as far as they are there, FSD50K.metadata (votes and
     uploaders), FSD50K.dev_audio, FSD50K.eval_audio and AudioSet's ontology.json (parents and
-    definitions of the classes). Clips without a file are listed with a null path.
+    definitions of the classes). Clips without a file are listed with a null path. Another dataset
+    in the workspace is refused, unless ``replace`` says so.
     """
     ontology = _read_vocabulary(root)
     truth = pl.concat(_read_ground_truth(root, name, ontology) for name in ("dev", "eval"))
@@ -55,7 +58,7 @@ def import_fsd50k(root: Path, work: Path, *, progress: Progress = SILENT) -> Imp
     votes, vote_notes = _read_votes(root, truth["clip_id"], ontology)
     labels, label_notes = _labels(truth, votes, ontology)
     clips, clip_notes = _clips(root, truth, progress)
-    workspace = write_dataset(work, clips, ontology, labels)
+    workspace = write_dataset(work, clips, ontology, labels, replace=replace)
     n_missing = clips["audio"].null_count()
     notes = (*vote_notes, *label_notes, *clip_notes)
     return ImportSummary(workspace, len(clips), len(clips) - n_missing, n_missing, notes)

@@ -53,11 +53,14 @@ class OpenMic:
         return np.where(self.was_asked, answers, IMPLICIT).astype(np.int8)
 
 
-def import_openmic(root: Path, work: Path, *, progress: Progress = SILENT) -> ImportSummary:
+def import_openmic(
+    root: Path, work: Path, *, replace: bool = False, progress: Progress = SILENT
+) -> ImportSummary:
     """Write a workspace from OpenMIC's official folder ``root``, its frame store included.
 
     The folder holds openmic-2018.npz, class-map.json, partitions/ and, where it was kept, audio/.
     Every clip has its frames, so none counts as missing; clips without a file have a null path.
+    Another dataset in the workspace is refused, unless ``replace`` says so.
     """
     data = read_npz(root / "openmic-2018.npz")
     class_ids = _class_ids(root / "class-map.json", data.was_asked.shape[1])
@@ -76,7 +79,7 @@ def import_openmic(root: Path, work: Path, *, progress: Progress = SILENT) -> Im
             "source": tracks,
         }
     )
-    workspace = write_dataset(work, clips, Ontology(class_ids), labels)
+    workspace = write_dataset(work, clips, Ontology(class_ids), labels, replace=replace)
     write_store(workspace.frames_folder, _frames(data, progress))
     n_files = clips["audio"].count()
     notes = (

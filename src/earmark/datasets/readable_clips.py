@@ -34,7 +34,9 @@ def readable_clips(
     """Return the clips of a split that have frames; ``labels`` default to the labels as given."""
     clips = _with_frames(workspace, store, split)
     if clips.is_empty():
-        raise EarmarkError(f"{workspace.root}: no clip of the {split} split has frames")
+        n_clips = int((workspace.clips["split"] == split).sum())
+        why = f"none of its {n_clips:,} clips has frames" if n_clips else "no clip is in it"
+        raise EarmarkError(f"{workspace.root}: the {split} split cannot be used: {why}")
     return _readable(store, clips, workspace.labels if labels is None else labels)
 
 

@@ -14,8 +14,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.datasets.stamps import write_stamp
 from earmark.datasets.workspace import HELD_OUT_SPLITS, Split, Workspace
-from earmark.runs import Runtime, digest, is_current, is_finished
+from earmark.runs import Runtime, digest, is_current, is_finished, seal_path
 from earmark.scores import UNLOCATED, ScoreFolder, write_score_folder
 
 
@@ -108,7 +109,9 @@ def write_scores(
     if clips["split"].is_in(HELD_OUT_SPLITS).any():  # first: the others say that all are there
         held_out = held_out_folder(workspace, teacher)
         written(held_out, HELD_OUT_SPLITS, held_out_digest(digest, None))
-    return written(workspace.scores_folder(teacher), ("train",), digest)
+    scores = written(workspace.scores_folder(teacher), ("train",), digest)
+    write_stamp(workspace, seal_path(scores.folder))
+    return scores
 
 
 def scores_of(workspace: Workspace, teacher: str, clip_ids: pl.Series) -> ScoreFolder:

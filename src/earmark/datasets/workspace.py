@@ -7,6 +7,7 @@ network, scores or a report is the business of the module that writes it. Rows o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import digest, is_finished, place_of, read_table, write_table
+from earmark.runs import break_seal, digest, is_finished, place_of, read_table, write_table
 
 CLIP_SCHEMA = pl.Schema(
     {
@@ -263,12 +264,65 @@ def write_dataset(
     ontology: Ontology,
     labels: LabelSet,
     truth: LabelSet | None = None,
+    *,
+    replace: bool = False,
 ) -> Workspace:
-    """Write a dataset into a workspace folder; ``labels.parquet`` comes last, as its seal."""
+    """Write a dataset into a workspace folder; ``labels.parquet`` comes last, as its seal.
+
+    The very dataset that is there is left alone. Another one is refused, unless ``replace``: what
+    was made of it then has to be made again (see :mod:`earmark.datasets.stamps`).
+    """
     workspace = Workspace(Path(root))
-    write_table(workspace.clips_path, clips.select(CLIP_SCHEMA.names()).cast(CLIP_SCHEMA))
+    clips = clips.select(CLIP_SCHEMA.names()).cast(CLIP_SCHEMA)
+    if workspace.has_dataset():
+        changed = _differences(workspace, clips, ontology, labels, truth)
+        if not changed:
+            return workspace
+        if not replace:
+            raise EarmarkError(
+                f"{root}: there is a dataset in it already, with other {' and '.join(changed)}; "
+                "nothing was changed. Give another folder, or --replace to put this in its place"
+            )
+        _make_way(workspace, changed)
+    write_table(workspace.clips_path, clips)
     write_table(workspace.classes_path, ontology.to_table())
     if truth is not None:
         truth.write(workspace.truth_path)
     labels.write(workspace.labels_path)
-    return workspace
+    return Workspace(workspace.root)
+
+
+def _differences(
+    workspace: Workspace,
+    clips: pl.DataFrame,
+    ontology: Ontology,
+    labels: LabelSet,
+    truth: LabelSet | None,
+) -> list[str]:
+    """Name what is not the same in the dataset that is there."""
+    splits = pl.col("split")
+    pairs: dict[str, tuple[object, object]] = {
+        "clips": (workspace.clips.drop("split"), clips.drop("split")),
+        "splits": (workspace.clips.select("clip_id", splits), clips.select("clip_id", splits)),
+        "classes": (workspace.ontology.to_table(), ontology.to_table()),
+        "labels": (workspace.labels.digest, labels.digest),
+        "truth": (workspace.truth and workspace.truth.digest, truth and truth.digest),
+    }
+    return [name for name, (before, now) in pairs.items() if not _is_same(before, now)]
+
+
+def _is_same(before: object, now: object) -> bool:
+    if isinstance(before, pl.DataFrame) and isinstance(now, pl.DataFrame):
+        return before.equals(now)
+    return before == now
+
+
+def _make_way(workspace: Workspace, changed: Sequence[str]) -> None:
+    """Take away what would be wrong without a sign of it: other clips' frames, other truth.
+
+    Frames that still hold are found again by ``earmark features``.
+    """
+    workspace.labels_path.unlink()  # the seal: an interrupt leaves no mixture of two datasets
+    workspace.truth_path.unlink(missing_ok=True)
+    if "clips" in changed:
+        break_seal(workspace.frames_folder)

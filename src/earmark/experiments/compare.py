@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from earmark.datasets import Workspace
+from earmark.datasets import Workspace, stamp_path, write_stamp
 from earmark.errors import EarmarkError
 from earmark.experiments.marks import METRICS, Basis, MarkBook
 from earmark.experiments.operating_point import mildest_within_one_error
@@ -96,6 +96,7 @@ def run_compare(
     comparison = compare(book, wanted, params.choose_by)
     for name, table in vars(comparison).items():
         write_table(workspace.compare_table_path(name), table)
+    write_stamp(workspace, stamp_path(workspace.compare_table_path("choices")))
     return comparison
 
 

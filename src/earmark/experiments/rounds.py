@@ -13,7 +13,7 @@ from dataclasses import replace
 import polars as pl
 
 from earmark.audio import FrameStore
-from earmark.datasets import Workspace
+from earmark.datasets import Workspace, stamp_path, write_stamp
 from earmark.errors import EarmarkError
 from earmark.experiments.compare import identify
 from earmark.experiments.marks import METRICS, find_bases, mark_students, write_student_cards
@@ -85,6 +85,7 @@ def run_rounds(
         ]
     )
     write_table(workspace.compare_table_path("rounds"), curve)
+    write_stamp(workspace, stamp_path(workspace.compare_table_path("rounds")))
     return curve
 
 

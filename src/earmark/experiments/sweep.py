@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from earmark.datasets import TRUTH, Workspace, read_labels
+from earmark.datasets import TRUTH, Workspace, read_labels, write_stamp
 from earmark.errors import EarmarkError, quoted
 from earmark.experiments.marks import (
     METRICS,
@@ -34,6 +34,7 @@ from earmark.runs import (
     Progress,
     SweepParams,
     read_table,
+    seal_path,
     write_table,
 )
 from earmark.scores import ScoreFolder
@@ -78,6 +79,7 @@ def run_sweep(
     results = _tabulate(book, wanted)
     for name, table in vars(results).items():
         write_table(workspace.sweep_table_path(name), table)
+    write_stamp(workspace, seal_path(workspace.sweep_folder))
     return results
 
 

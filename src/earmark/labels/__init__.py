@@ -44,10 +44,12 @@ from earmark.labels.label_tables import (
 from earmark.labels.lint import ROW_SCHEMA, Finding, find_problems
 from earmark.labels.ontology import Implied, Ontology, find_implied
 from earmark.labels.splits import (
+    SPLIT_SHARES,
     TUNE_SHARE,
     Deviation,
     assign,
     complete_splits,
+    deal_splits,
     folds,
     largest_deviation,
     subset,
@@ -64,6 +66,7 @@ __all__ = [
     "ONTOLOGY_FILE",
     "PRESENT",
     "ROW_SCHEMA",
+    "SPLIT_SHARES",
     "TUNE_SHARE",
     "VIDEO_ID",
     "Deviation",
@@ -79,6 +82,7 @@ __all__ = [
     "check_given",
     "column_notes",
     "complete_splits",
+    "deal_splits",
     "find_implied",
     "find_problems",
     "folds",

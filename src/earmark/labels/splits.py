@@ -8,7 +8,7 @@ that smaller train sets lie within larger ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 
-_SPLIT_SHARES = {"train": 0.8, "tune": 0.1, "eval": 0.1}
-"""Shares of the clips where a dataset has no splits of its own."""
+SPLIT_SHARES: Mapping[str, float] = {"train": 0.8, "tune": 0.1, "eval": 0.1}
+"""Shares of the clips where splits are dealt out."""
 
 TUNE_SHARE = 0.1
 """Share of the train split that becomes the tune split where a dataset has train and eval only."""
@@ -84,23 +84,38 @@ def folds(
     return assign(labels, sources, [1 / n_folds] * n_folds, seed)
 
 
+def deal_splits(
+    labels: LabelSet,
+    sources: Sequence[str] | pl.Series,
+    shares: Mapping[str, float] = SPLIT_SHARES,
+    seed: int = 0,
+) -> pl.Series:
+    """Deal the clips out to train, tune and eval by their ``shares`` (see :func:`assign`)."""
+    parts = assign(labels, sources, list(shares.values()), seed)
+    return pl.Series("split", np.array(list(shares))[parts], pl.String)
+
+
 def complete_splits(
     labels: LabelSet,
     sources: Sequence[str] | pl.Series,
     given: pl.Series | None = None,
     seed: int = 0,
+    *,
+    deal: bool = False,
 ) -> pl.Series:
     """Return the split of each clip (train, tune or eval), keeping those that are given.
 
-    Without ``given`` splits, or where all clips are in train, the clips are dealt out by
-    8 : 1 : 1. Where there are train and eval but no tune, TUNE_SHARE of train becomes tune.
-    Anything else is returned as it is.
+    Without ``given`` splits, or where all clips are in train, they stay there: who looks for
+    missing labels wants the whole. With ``deal`` they are dealt out (see :func:`deal_splits`).
+    Where there are train and eval but no tune, TUNE_SHARE of train becomes tune. Anything else is
+    returned as it is.
     """
-    names = set() if given is None else set(given.unique().to_list())
-    if given is None or names == {"train"}:
-        parts = assign(labels, sources, list(_SPLIT_SHARES.values()), seed)
-        return pl.Series("split", np.array(list(_SPLIT_SHARES))[parts], pl.String)
-    if "tune" in names or "train" not in names:
+    names = {"train"} if given is None else set(given.unique().to_list())
+    if names == {"train"} and deal:
+        return deal_splits(labels, sources, seed=seed)
+    if given is None:
+        return pl.Series("split", ["train"] * labels.n_clips, pl.String)
+    if names != {"train", "eval"}:
         return given.alias("split")
     train = np.flatnonzero((given == "train").to_numpy())
     train_sources = pl.Series(sources, dtype=pl.String).gather(train)

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.datasets import Workspace
+from earmark.datasets import Workspace, refuse_stale, stale_of, warn_stale, write_stamp
 from earmark.errors import EarmarkError, quoted
 from earmark.labels import LabelSet, Ontology
 from earmark.review.strata import Cells, Orders, draw, mix, ranks
@@ -153,16 +153,24 @@ def write_queue(workspace: Workspace, queue: Queue, made_from: str = "") -> None
     write_table(workspace.queue_path, queue.items)
     write_table(workspace.queue_sizes_path, queue.sizes)
     write_json(workspace.queue_seal_path, {"digest": queue.digest, "made_from": made_from})
+    write_stamp(workspace, workspace.queue_seal_path)
 
 
 def is_drawn_from(workspace: Workspace, made_from: str) -> bool:
-    """Tell whether the workspace's queue was drawn from what a digest stands for."""
+    """Tell whether the workspace's queue was drawn from what a digest stands for, and stamp it."""
     seal = workspace.queue_seal_path
-    return seal.exists() and read_json(seal).get("made_from") == made_from
+    is_current = seal.exists() and read_json(seal).get("made_from") == made_from
+    if is_current:
+        write_stamp(workspace, seal)
+    return is_current
 
 
 def read_queue(workspace: Workspace) -> Queue:
-    """Read the queue of a workspace's review; refuse one that is not whole."""
+    """Read the queue of a workspace's review; refuse one that is not whole.
+
+    A queue that is older than the dataset is said to be; one with clips or classes that are gone
+    is refused. Answers are kept by clip and class, whatever becomes of the queue.
+    """
     remedy = f"make it with `earmark queue {quoted(workspace.root)}`"
     if not workspace.queue_seal_path.exists():
         raise EarmarkError(f"{workspace.review_folder}: no queue there yet; {remedy}")
@@ -173,7 +181,20 @@ def read_queue(workspace: Workspace) -> Queue:
             f"{workspace.queue_path}: its digest is {queue.digest}, expected {expected}; "
             f"changed or damaged? {remedy}"
         )
+    _check_age(workspace, queue)
     return queue
+
+
+def _check_age(workspace: Workspace, queue: Queue) -> None:
+    path, seal = workspace.queue_path, workspace.queue_seal_path
+    stale = stale_of(workspace, path, seal, "queue")
+    if stale is None:
+        return
+    is_there = queue.items["clip_id"].is_in(workspace.clips["clip_id"].implode())
+    is_there &= queue.items["class_id"].is_in(list(workspace.ontology.class_ids))
+    if not is_there.all():
+        refuse_stale(stale)
+    warn_stale(stale, "answers count for what it was drawn from, and are kept")
 
 
 def _chosen_columns(

@@ -23,12 +23,14 @@ from earmark.stages.flag import (
 from earmark.stages.models import ExportedModel, TaggedFile, export_model, tag_files
 from earmark.stages.opening import choose_recipe, open_scored, open_workspace
 from earmark.stages.prepare import (
+    Dealt,
     Features,
     Hidden,
     Subset,
     hide_labels,
     make_dataset,
     make_features,
+    split_dataset,
     take_subset,
 )
 from earmark.stages.report import make_report
@@ -52,6 +54,7 @@ __all__ = [
     "CheckedLabels",
     "Compared",
     "CorrectedLabels",
+    "Dealt",
     "DrawnQueue",
     "Exported",
     "ExportedModel",
@@ -90,6 +93,7 @@ __all__ = [
     "score",
     "score_by_onnx",
     "serve_review",
+    "split_dataset",
     "sweep",
     "tag_files",
     "take_subset",

@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from earmark.datasets import NamedLabels, Workspace, read_labels
-from earmark.errors import EarmarkError
+from earmark.datasets import NamedLabels, Workspace, read_labels, stale_of, write_stamp
+from earmark.errors import EarmarkError, quoted
 from earmark.flags import (
     Findings,
     Thresholds,
@@ -26,7 +26,7 @@ from earmark.flags import (
 )
 from earmark.labels import LabelSet, Ontology
 from earmark.review import flag_by_judgements, read_calibration, without_cleared
-from earmark.runs import Engine, is_finished, read_seal, read_table, write_table
+from earmark.runs import Engine, is_finished, read_seal, read_table, seal_path, write_table
 from earmark.scores import ScoreFolder, open_scores, scored_labels
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
 
@@ -157,6 +157,7 @@ def keep_flags(
         made_from(_known(scored, labels).labels, scored.whole.digest),
         {"labels": labels, **chosen},
     )
+    write_stamp(scored.workspace, seal_path(scored.workspace.flags_folder))
 
 
 def with_splits(workspace: Workspace, flags: pl.DataFrame) -> pl.DataFrame:
@@ -239,9 +240,13 @@ def _written_flags(
     path = scored.workspace.flags_path
     wanted = made_from(known.labels, scored.whole.digest)
     if written.get("flags_digest") != wanted or written["labels"] != name:
+        seal = seal_path(scored.workspace.flags_folder)
+        stale = stale_of(scored.workspace, path, seal, "flag")
+        older = f"the dataset's {' and '.join(stale.changed)}" if stale else "the scores"
+        what = f"{older} have changed since" if written["labels"] == name else "other labels"
         raise EarmarkError(
-            f"{path}: these flags are of labels {written['labels']!r} or scores that have changed "
-            "since; run `earmark flag` again, or give a discard percent"
+            f"{path}: these are flags of labels {written['labels']!r}, and {what}; run "
+            f"`earmark flag {quoted(scored.workspace.root)}` again, or give a discard percent"
         )
     return read_table(path)
 

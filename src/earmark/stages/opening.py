@@ -6,8 +6,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from earmark.datasets import Workspace, whole_scores
-from earmark.runs import Recipe, find_recipe, keep_recipe, kept_recipe
+from earmark.datasets import (
+    HELD_OUT_SPLITS,
+    Workspace,
+    refuse_stale,
+    stale_of,
+    warn_stale,
+    whole_scores,
+)
+from earmark.errors import EarmarkError, quoted
+from earmark.runs import Recipe, find_recipe, keep_recipe, kept_recipe, seal_path
 from earmark.scores import ScoreFolder
 
 WorkLike = str | Path | Workspace
@@ -54,8 +62,29 @@ def choose_recipe(work: WorkLike, recipe: RecipeLike = None) -> Recipe:
 
 
 def open_scored(work: WorkLike, recipe: RecipeLike = None) -> Scored:
-    """Open a workspace, its recipe, and the scores of the recipe's teacher."""
+    """Open a workspace, its recipe, and the scores of the recipe's teacher.
+
+    Scores of other clips, splits or classes than there are now are refused. Labels may have
+    changed since the teacher learnt from them: what is flagged goes by those of now, so this is
+    said and no more.
+    """
     workspace = open_workspace(work)
     chosen = choose_recipe(workspace, recipe)
     folder = workspace.scores_folder(chosen.teacher.name)
-    return Scored(workspace, chosen, ScoreFolder.open(folder))
+    scores = ScoreFolder.open(folder)
+    stale = stale_of(workspace, folder, seal_path(folder), "score")
+    refuse_stale(stale, ("clips", "splits", "classes", "frames"))
+    warn_stale(stale, "the teacher learnt from the older ones, flags go by those of now")
+    return Scored(workspace, chosen, scores)
+
+
+def check_held_out(workspace: Workspace) -> None:
+    """Refuse a dataset without tune and eval splits: students are chosen and measured there."""
+    there = set(workspace.clips["split"].unique())
+    missing = [split for split in HELD_OUT_SPLITS if split not in there]
+    if missing:
+        raise EarmarkError(
+            f"{workspace.root}: no clip is in the {' or '.join(missing)} split, where students are "
+            f"chosen and measured; deal splits with `earmark split {quoted(workspace.root)}`, and "
+            "only then score"
+        )

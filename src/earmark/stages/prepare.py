@@ -5,19 +5,24 @@ Datasets that people have come in through the importers of :mod:`earmark.dataset
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from earmark.audio import FrameStore
 from earmark.datasets import (
+    Stale,
     Workspace,
     extract_frames,
+    find_stale,
     hidden_workspace,
     n_missing,
     subset_workspace,
+    write_dataset,
     write_scenes,
 )
-from earmark.labels import Deviation
+from earmark.errors import EarmarkError
+from earmark.labels import SPLIT_SHARES, Deviation, deal_splits
 from earmark.runs import HERE, Engine, HidingParams, Progress, shown
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
 
@@ -37,6 +42,14 @@ class Subset:
     workspace: Workspace
     n_train: int
     deviation: Deviation
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """A workspace whose clips were dealt out, and what was made of it before and is stale now."""
+
+    workspace: Workspace
+    stale: tuple[Stale, ...]
 
 
 @dataclass(frozen=True)
@@ -90,6 +103,41 @@ def take_subset(work: WorkLike, out: str | Path, share: float = 0.2, seed: int =
     """Make tr_small from tr_large: nested, whole recordings, class distribution kept."""
     smaller, deviation = subset_workspace(open_workspace(work), out, share, seed)
     return Subset(smaller, len(smaller.rows("train")), deviation)
+
+
+def split_dataset(
+    work: WorkLike,
+    shares: Mapping[str, float] = SPLIT_SHARES,
+    seed: int = 0,
+    *,
+    replace: bool = False,
+) -> Dealt:
+    """Deal the clips out to train, tune and eval: whole recordings, class distribution kept.
+
+    Who trains students needs the three; who looks for missing labels does not. Other splits that
+    are there already are kept, unless ``replace``.
+    """
+    workspace = open_workspace(work)
+    clips, labels = workspace.clips, workspace.labels
+    split = deal_splits(labels, clips["source"], shares, seed)
+    empty = [name for name in shares if name not in split]
+    if empty:
+        raise EarmarkError(
+            f"{workspace.root}: {clips['source'].n_unique():,} recordings are too few for shares "
+            f"of {', '.join(f'{share:g}' for share in shares.values())}: none is left for "
+            f"{' and '.join(empty)}"
+        )
+    has_splits = clips["split"].n_unique() > 1
+    if has_splits and not replace and not split.equals(clips["split"]):
+        raise EarmarkError(
+            f"{workspace.root}: the clips are in {clips['split'].n_unique()} splits already; "
+            "nothing was changed. Give --replace to deal them out anew"
+        )
+    dealt = clips.with_columns(split)
+    written = write_dataset(
+        workspace.root, dealt, workspace.ontology, labels, workspace.truth, replace=True
+    )
+    return Dealt(written, tuple(find_stale(written)))
 
 
 def make_features(

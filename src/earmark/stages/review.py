@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from earmark.datasets import Relabelled, Workspace
-from earmark.errors import EarmarkError
+from earmark.datasets import Relabelled, Workspace, stamp_path, write_stamp
+from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.review import (
     Agreement,
     JudgementStore,
@@ -156,6 +157,7 @@ def measure_precision(
     table = precision_table(queue, judgements, discard_percent)
     path = workspace.precision_path
     write_table(path, table)
+    write_stamp(workspace, stamp_path(path))
     return HeardPrecision(
         path,
         table,
@@ -167,8 +169,12 @@ def measure_precision(
 def correct_labels(
     work: WorkLike, name: str = "corrected", *, drop_failed_blocks: bool = False
 ) -> CorrectedLabels:
-    """Write the label set that the judgements make of the labels, every change with its origin."""
+    """Write the label set that the judgements make of the labels, every change with its origin.
+
+    Answers about clips and classes that the dataset no longer has are kept, and left out here.
+    """
     workspace, queue, judgements = _open_judged(work, drop_failed_blocks)
+    judgements = _still_there(workspace, judgements)
     relabelled = relabel(workspace.labels, judgements, queue)
     write_relabelled(workspace, name, relabelled, judgements)
     return CorrectedLabels(workspace.relabelled_folder(name), relabelled)
@@ -234,6 +240,22 @@ def _open_judged(work: WorkLike, drop_failed_blocks: bool) -> tuple[Workspace, Q
     if drop_failed_blocks:
         judgements = without_failed_blocks(queue, judgements)
     return workspace, queue, judgements
+
+
+def _still_there(workspace: Workspace, judgements: pl.DataFrame) -> pl.DataFrame:
+    """Leave out answers about clips and classes that are gone, and say so; not where all are."""
+    class_ids = list(workspace.ontology.class_ids)
+    is_known = judgements["clip_id"].is_in(workspace.clips["clip_id"].implode())
+    is_known &= judgements["class_id"].is_in(class_ids)
+    if is_known.all() or not is_known.any():
+        return judgements
+    warnings.warn(
+        f"{(~is_known).sum():,} of {len(judgements):,} answers are about clips or classes that the "
+        "dataset no longer has; they are kept, and left out",
+        EarmarkWarning,
+        stacklevel=3,
+    )
+    return judgements.filter(is_known)
 
 
 def _rater_names(raters: Sequence[str]) -> tuple[str, ...]:

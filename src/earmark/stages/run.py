@@ -16,7 +16,7 @@ from earmark.datasets import Workspace
 from earmark.errors import check_libraries
 from earmark.runs import HERE, Engine, Progress, Recipe, shown
 from earmark.stages.flag import judged_flags, write_flags
-from earmark.stages.opening import choose_recipe
+from earmark.stages.opening import check_held_out, choose_recipe
 from earmark.stages.prepare import make_dataset, make_features
 from earmark.stages.report import make_report
 from earmark.stages.study import sweep
@@ -53,6 +53,7 @@ def run(
     chosen = choose_recipe(work, recipe)
     with shown(progress) as display:
         workspace = make_dataset(work, chosen, engine=engine, progress=display)
+        check_held_out(workspace)
         make_features(workspace, engine=engine, progress=display)
         scores = score(workspace, engine=engine, progress=display)
         flagged = write_flags(workspace, discard_percent=chosen.report.flag_percent)

@@ -14,7 +14,14 @@ import polars as pl
 
 from earmark.errors import EarmarkError
 from earmark.runs import HERE, CompareParams, Engine, Progress, shown
-from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
+from earmark.stages.opening import (
+    RecipeLike,
+    Scored,
+    WorkLike,
+    check_held_out,
+    open_scored,
+    open_workspace,
+)
 from earmark.stages.teach import check_frames
 
 if TYPE_CHECKING:
@@ -144,7 +151,9 @@ def iterate(
 
 
 def _open(work: WorkLike, recipe: RecipeLike) -> Scored:
-    scored = open_scored(work, recipe)
+    workspace = open_workspace(work)
+    check_held_out(workspace)
+    scored = open_scored(workspace, recipe)
     check_frames(scored.workspace, scored.recipe)
     return scored
 

@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore, read_clip
-from earmark.datasets import Workspace, readable_clips, write_scores
+from earmark.datasets import Workspace, readable_clips, write_scores, write_stamp
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet, Ontology
 from earmark.networks import (
@@ -39,6 +39,7 @@ from earmark.runs import (
     Task,
     digest,
     is_current,
+    seal_path,
     write_aside,
 )
 from earmark.scores import UNLOCATED, Scale, ScoreFolder, rows_of, scale_of, write_logits
@@ -108,6 +109,7 @@ def score_by_teacher(
             out_of_fold=out_of_fold,
             digest=run_digest,
         )
+    write_stamp(workspace, seal_path(folder), of_frames=True)
     unscored = tuple(chosen.unscored(ontology))
     return TeacherScores(ScoreFolder.open(folder), job.scale, unscored, tuple(warnings))
 

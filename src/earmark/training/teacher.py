@@ -24,6 +24,7 @@ from earmark.datasets import (
     held_out_digest,
     held_out_folder,
     readable_clips,
+    write_stamp,
 )
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
@@ -51,6 +52,7 @@ from earmark.runs import (
     Task,
     digest,
     is_current,
+    seal_path,
 )
 from earmark.scores import ScoreFolder, write_score_folder
 from earmark.training.folds import (
@@ -85,6 +87,7 @@ def cross_fit(
     told = supervise(np.arange(len(clips.labels)))
     run_digest = scores_digest(network, params, store, told.digest)
     if is_current(folder, run_digest):
+        write_stamp(workspace, seal_path(folder), of_frames=True)
         return ScoreFolder.open(folder)
     check_runtime(params.runtime, network.model)
     fold_of = fold_of_clips(clips, network, params)
@@ -110,7 +113,7 @@ def cross_fit(
     for fold, result in enumerate(engine.map(tasks, progress)):
         (logits[fold_of == fold],), (best[fold_of == fold],) = result
         write_card(tasks[fold].arguments["folder"], workspace.ontology)
-    return write_score_folder(
+    scores = write_score_folder(
         folder,
         clips.labels.clip_ids,
         clips.labels.class_ids,
@@ -120,6 +123,8 @@ def cross_fit(
         digest=run_digest,
         runtime=params.runtime,
     )
+    write_stamp(workspace, seal_path(folder), of_frames=True)
+    return scores
 
 
 def score_held_out(

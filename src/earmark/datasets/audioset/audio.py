@@ -64,13 +64,15 @@ def import_audioset(
     audio: Path | None = None,
     ratings: Path | None = None,
     tune_share: float = TUNE_SHARE,
+    replace: bool = False,
     progress: Progress = SILENT,
 ) -> ImportSummary:
     """Write a workspace from AudioSet's label files under ``root`` and whatever audio is there.
 
     Sound is looked for under ``audio`` (a folder or an archive; by default ``root``). Clips without
     a file are listed with a null path. ``tune_share`` of the training videos become the tune split.
-    ``ratings`` is a table of video or clip, class and present, and outweighs the segments.
+    ``ratings`` is a table of video or clip, class and present, and outweighs the segments. Another
+    dataset in the workspace is refused, unless ``replace`` says so.
     """
     files = find_official(root, skip=work)
     if not files.segments:
@@ -83,7 +85,7 @@ def import_audioset(
     labels = LabelSet.from_rows(rows, clips["clip_id"], ontology.class_ids, str(root))
     clips = take_tune(clips, labels, tune_share)
     notes = (*listing.notes, *ontology_notes(files), *rating_notes, *audio_notes)
-    workspace = write_dataset(work, clips, ontology, labels)
+    workspace = write_dataset(work, clips, ontology, labels, replace=replace)
     n_missing = clips["audio"].null_count()
     return ImportSummary(workspace, len(clips), len(clips) - n_missing, n_missing, notes)
 

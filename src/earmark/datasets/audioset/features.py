@@ -6,8 +6,10 @@ to -2..2, quantised to 0..255).
 
 from __future__ import annotations
 
+import shutil
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
@@ -76,7 +78,12 @@ class _Seen:
 
 
 def import_audioset_features(
-    root: Path, work: Path, *, tune_share: float = TUNE_SHARE, progress: Progress = SILENT
+    root: Path,
+    work: Path,
+    *,
+    tune_share: float = TUNE_SHARE,
+    replace: bool = False,
+    progress: Progress = SILENT,
 ) -> ImportSummary:
     """Write a workspace with a finished frame store from the released embeddings.
 
@@ -84,22 +91,37 @@ def import_audioset_features(
     unpacking it. The label files lie there or beside the archive. Where there are lists of
     segments, their labels count and clips without embeddings are missing; other records list
     themselves. Damaged records are left out, and named in the notes and ``quarantine.parquet``.
+    Another dataset in the workspace is refused, unless ``replace`` says so.
     """
     files = find_official(root if root.is_dir() else root.parent, skip=work)
     classes = read_classes(files.classes)
     ontology = read_ontology(classes, files.ontology)
     listing = read_listing(files, ontology)
-    seen, workspace = _Seen(), Workspace(work)
+    seen = _Seen()
     meter = progress.job("embeddings", len(listing.clips), "clips")
-    write_store(workspace.frames_folder, _clips(root, work, seen, meter))
-    clips, rows, notes = _merge(listing, seen.clips, classes)
+    with _incoming_store(work, _clips(root, work, seen, meter)):
+        clips, rows, notes = _merge(listing, seen.clips, classes)
+        labels = LabelSet.from_rows(rows, clips["clip_id"], ontology.class_ids, str(root))
+        clips = take_tune(clips, labels, tune_share).with_columns(audio=pl.lit(None, pl.String))
+        workspace = write_dataset(work, clips, ontology, labels, replace=replace)
     n_found = len(seen.clips)
     write_quarantine(workspace, _unread(clips[n_found:], seen.damages))
-    labels = LabelSet.from_rows(rows, clips["clip_id"], ontology.class_ids, str(root))
-    clips = take_tune(clips, labels, tune_share).with_columns(audio=pl.lit(None, pl.String))
-    workspace = write_dataset(work, clips, ontology, labels)
     notes = [*listing.notes, *ontology_notes(files), *notes, *seen.notes()]
     return ImportSummary(workspace, len(clips), n_found, len(clips) - n_found, tuple(notes))
+
+
+@contextmanager
+def _incoming_store(work: Path, clips: Iterator[tuple[str, NDArray[np.uint8]]]) -> Iterator[None]:
+    """Write a store beside the one that is there; it takes its place unless an error comes."""
+    frames = Workspace(work).frames_folder
+    incoming = frames.with_name("frames-incoming")
+    try:
+        write_store(incoming, clips)
+        yield
+        shutil.rmtree(frames, ignore_errors=True)
+        incoming.rename(frames)
+    finally:
+        shutil.rmtree(incoming, ignore_errors=True)
 
 
 def _clips(

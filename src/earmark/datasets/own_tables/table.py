@@ -73,7 +73,9 @@ def import_table(
     zeros: Zeros = "implicit",
     audio: Path | None = None,
     embeddings: Path | None = None,
+    deal_splits: bool = False,
     seed: int = 0,
+    replace: bool = False,
     progress: Progress = SILENT,
 ) -> ImportSummary:
     """Write a workspace from a table of labels and, unless that one names them too, one of clips.
@@ -82,9 +84,10 @@ def import_table(
     ``{"class_id": "bird"}``; ``-`` stands for none. ``separator`` cuts a cell into classes. Paths
     of sound files start at ``audio``, by default the folder of the table that names the clips;
     where ``audio`` is given, files are also found by their names, in its folders and archives.
-    ``embeddings`` become the frames (see ``write_embeddings``). Without splits recordings are
-    dealt out, drawn from ``seed`` (see ``splits.complete_splits``). Clips without a sound file
-    have a null path.
+    ``embeddings`` become the frames (see ``write_embeddings``). Without splits all clips are in
+    train, unless ``deal_splits`` deals recordings out, drawn from ``seed`` (see
+    ``splits.complete_splits``). Clips without a sound file have a null path. Another dataset in
+    the workspace is refused, unless ``replace`` says so.
     """
     named, clip_tables = columns or {}, [] if clips is None else [read_source(clips)]
     told = _read_labels(labels, clip_tables, Reading(named, separator, zeros))
@@ -93,10 +96,11 @@ def import_table(
     listed = _read_clips(table, roles, may_repeat=clips is None)
     label_set = _label_set(told, listed["clip_id"])
     given = None if listed["split"].is_null().all() else listed["split"]
-    listed = listed.with_columns(complete_splits(label_set, listed["source"], given, seed))
+    split = complete_splits(label_set, listed["source"], given, seed, deal=deal_splits)
+    listed = listed.with_columns(split)
     listed, audio_notes = _with_audio(listed, table.path.parent, audio, work, progress)
     ontology = Ontology(label_set.class_ids, told.parents)
-    workspace = write_dataset(work, listed, ontology, label_set)
+    workspace = write_dataset(work, listed, ontology, label_set, replace=replace)
     n_found = listed["audio"].count()
     if embeddings is not None:
         n_found = len(write_embeddings(workspace, embeddings, progress).index)

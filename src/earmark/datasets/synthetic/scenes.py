@@ -204,18 +204,19 @@ def write_scenes(
 
     Audio is 16 kHz, 16-bit FLAC under ``root/audio``; files that are there already are kept, so
     an interrupted run continues. The truth has an explicit label for every clip and class. Train
-    clips come first, then tune, then eval.
+    clips come first, then tune, then eval. Scenes that are there become what the parameters say;
+    a dataset of others is refused.
     """
     root = Path(root)
     n_clips = params.n_train + params.n_tune + params.n_eval
-    _claim(root / AUDIO_FOLDER, params)
+    _claim(root, params)
     engine.map(_audio_tasks(root, params, n_clips, engine.n_workers), progress)
     clips = _clip_table(params, n_clips)
     is_present = np.array([scene_truth(params, index)[0] for index in range(n_clips)])
     states = np.where(is_present, np.int8(PRESENT), np.int8(NOT_PRESENT))
     truth = LabelSet.from_dense(states, clips["clip_id"], ontology().class_ids)
     labels = hide(truth, ontology(), hiding)
-    return write_dataset(root, clips, ontology(), labels, truth)
+    return write_dataset(root, clips, ontology(), labels, truth, replace=True)
 
 
 def _begin(params: SceneParams, index: int) -> tuple[np.random.Generator, list[_Event]]:
@@ -283,11 +284,17 @@ def _with_ancestors() -> tuple[tuple[int, ...], ...]:
     )
 
 
-def _claim(folder: Path, params: SceneParams) -> None:
-    """Note which scenes a folder holds; refuse to mix them with scenes of other parameters."""
+def _claim(root: Path, params: SceneParams) -> None:
+    """Note which scenes a workspace holds; refuse to mix them with others, or another dataset."""
+    folder = root / AUDIO_FOLDER
     note = folder / "scenes.json"
     shape = params.model_dump(mode="json", include=set(_SHAPING_FIELDS))
     if not note.exists():
+        if Workspace(root).has_dataset():
+            raise EarmarkError(
+                f"{root}: there is a dataset in it already, which scenes would replace; nothing "
+                "was changed. Give another folder"
+            )
         write_json(note, shape)
         return
     before = read_json(note)

@@ -1,0 +1,130 @@
+"""What a dataset was when something was made of it, so that what has become stale is named.
+
+Scores, flags, queues, results and pages carry a *stamp* in a file of JSON (their seal, where they
+have one): digests of the clips, their splits, the classes and the labels as given. Whoever opens
+one compares: what no longer holds is refused, what is merely older is said aloud.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from earmark.datasets.label_versions import corrected_names
+from earmark.datasets.workspace import Workspace
+from earmark.errors import EarmarkError, EarmarkWarning, quoted
+from earmark.runs import digest, read_json, read_seal, seal_path, write_json
+
+STAMP = "dataset"
+"""The key of the stamp in a file of JSON."""
+
+PARTS = ("clips", "splits", "classes", "labels", "frames")
+"""What a stamp has a digest of; of frames where they were used."""
+
+
+@dataclass(frozen=True)
+class Stale:
+    """Something that was made of the dataset before it changed, and the command that renews it."""
+
+    path: Path
+    changed: tuple[str, ...]
+    command: str
+
+    def __str__(self) -> str:
+        what = " and ".join(self.changed)
+        return f"{self.path}: older than the dataset, whose {what} changed since"
+
+
+def stamp_of(workspace: Workspace) -> dict[str, str]:
+    """Return the digest of each part of a dataset, as it is now."""
+    return {
+        "clips": workspace.audio_digest,
+        "splits": workspace.splits_digest,
+        "classes": digest(list(workspace.ontology.class_ids)),
+        "labels": workspace.labels.digest,
+        "frames": read_seal(workspace.frames_folder)["digest"] if workspace.has_frames() else "",
+    }
+
+
+def write_stamp(workspace: Workspace, file: Path, *, of_frames: bool = False) -> None:
+    """Note in a file of JSON, new or not, that something holds for the dataset as it is now.
+
+    ``of_frames`` says that it was made of the frames, too.
+    """
+    meta, stamp = read_json(file) if file.exists() else {}, stamp_of(workspace)
+    if not of_frames:
+        del stamp["frames"]
+    if meta.get(STAMP) != stamp:
+        write_json(file, {**meta, STAMP: stamp})
+
+
+def stamp_path(table: Path) -> Path:
+    """Return the file that keeps the stamp of a table."""
+    return table.with_suffix(".json")
+
+
+def parts_changed(workspace: Workspace, file: Path) -> tuple[str, ...]:
+    """Return what of the dataset changed since a file was stamped; nothing without a stamp.
+
+    Labels of other clips or classes are not named: they could not be the same.
+    """
+    before = read_json(file).get(STAMP, {}) if file.exists() else {}
+    now = stamp_of(workspace) if before else {}
+    changed = tuple(part for part in PARTS if part in before and before[part] != now[part])
+    has_others = not {"clips", "classes"}.isdisjoint(changed)
+    return tuple(part for part in changed if part != "labels" or not has_others)
+
+
+def refuse_stale(stale: Stale | None, parts: Collection[str] = PARTS) -> None:
+    """Refuse what is older than some parts of the dataset; where all of them hold, do nothing."""
+    if stale is not None and not set(parts).isdisjoint(stale.changed):
+        raise EarmarkError(f"{stale}; run `{stale.command}` again")
+
+
+def warn_stale(stale: Stale | None, advice: str) -> None:
+    """Say that something is older than the dataset, what that means, and what makes it anew."""
+    if stale is not None:
+        message = f"{stale}; {advice}; `{stale.command}` makes it anew"
+        warnings.warn(message, EarmarkWarning, stacklevel=3)
+
+
+def find_stale(workspace: Workspace) -> list[Stale]:
+    """List all that is older than the dataset, in the order in which it is best renewed."""
+    found = [stale_of(workspace, *one) for one in _stamped(workspace)]
+    return [one for one in found if one is not None] + _stale_corrections(workspace)
+
+
+def stale_of(workspace: Workspace, path: Path, file: Path, verb: str) -> Stale | None:
+    """Return what is wrong with something whose stamp is in a file; None where it still holds."""
+    changed = parts_changed(workspace, file)
+    return Stale(path, changed, _command(workspace, verb)) if changed else None
+
+
+def _stamped(workspace: Workspace) -> Iterator[tuple[Path, Path, str]]:
+    """Yield all that may carry a stamp, the file of the stamp, and the verb that makes it."""
+    for folder in sorted(workspace.scores_folder("any").parent.glob("*")):
+        if not folder.name.endswith(("-held-out", "-whole")):  # renewed with the others
+            yield folder, seal_path(folder), "score"
+    yield workspace.flags_path, seal_path(workspace.flags_folder), "flag"
+    yield workspace.queue_path, workspace.queue_seal_path, "queue"
+    yield workspace.precision_path, stamp_path(workspace.precision_path), "precision"
+    yield workspace.sweep_folder, seal_path(workspace.sweep_folder), "sweep"
+    for name, verb in (("choices", "compare"), ("rounds", "iterate")):
+        table = workspace.compare_table_path(name)
+        yield table, stamp_path(table), verb
+    yield workspace.report_folder, seal_path(workspace.report_folder), "report"
+
+
+def _stale_corrections(workspace: Workspace) -> list[Stale]:
+    folders = {name: workspace.relabelled_folder(name) for name in corrected_names(workspace)}
+    return [
+        Stale(folder, ("labels",), f"{_command(workspace, 'relabel')} --out {quoted(name)}")
+        for name, folder in folders.items()
+        if read_seal(folder)["original_labels"] != workspace.labels.digest
+    ]
+
+
+def _command(workspace: Workspace, verb: str) -> str:
+    return f"earmark {verb} {quoted(workspace.root)}"

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from earmark.datasets.stamps import (
+    find_stale,
+    parts_changed,
+    refuse_stale,
+    stale_of,
+    warn_stale,
+    write_stamp,
+)
+from earmark.datasets.workspace import Workspace, write_dataset
+from earmark.errors import EarmarkError, EarmarkWarning
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
+from earmark.runs.artefacts import read_json, seal, seal_path
+from scenes import band_workspace
+
+CLASSES = ("low", "middle", "high")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return band_workspace(tmp_path / "w")
+
+
+def changed(workspace: Workspace, what: str) -> Workspace:
+    """Change one part of a dataset on disk, as an import would."""
+    clips, labels, ontology = workspace.clips, workspace.labels, workspace.ontology
+    if what == "clips":
+        clips = clips.with_columns(audio=pl.lit("moved.wav"))
+    if what == "splits":
+        clips = clips.with_columns(split=pl.lit("train"))
+    if what == "labels":
+        rows = labels.rows()
+        labels = LabelSet.from_rows(rows.head(len(rows) - 1), labels.clip_ids, CLASSES, "fewer")
+    if what == "classes":
+        ontology = Ontology((*CLASSES, "new"))
+        labels = LabelSet.from_rows(labels.rows(), labels.clip_ids, ontology.class_ids, "more")
+    write_dataset(workspace.root, clips, ontology, labels, workspace.truth, replace=True)
+    return Workspace(workspace.root)
+
+
+@pytest.mark.parametrize("what", ["clips", "splits", "labels"])
+def test_what_changed_is_named(workspace: Workspace, what: str) -> None:
+    file = workspace.root / "made.json"
+    write_stamp(workspace, file)
+    assert parts_changed(workspace, file) == ()
+    assert parts_changed(changed(workspace, what), file) == (what,)
+
+
+def test_labels_of_other_classes_are_not_named_twice(workspace: Workspace) -> None:
+    file = workspace.root / "made.json"
+    write_stamp(workspace, file)
+    workspace.truth_path.unlink()
+    now = changed(Workspace(workspace.root), "classes")
+    assert parts_changed(now, file) == ("classes",)
+
+
+def test_frames_count_where_they_were_used(workspace: Workspace) -> None:
+    with_frames, without = workspace.root / "with.json", workspace.root / "without.json"
+    write_stamp(workspace, with_frames, of_frames=True)
+    write_stamp(workspace, without)
+    meta = read_json(seal_path(workspace.frames_folder))
+    seal(workspace.frames_folder, {**meta, "digest": "another"})
+    assert parts_changed(workspace, with_frames) == ("frames",)
+    assert parts_changed(workspace, without) == ()
+
+
+def test_a_stamp_leaves_the_rest_of_a_seal_alone(workspace: Workspace) -> None:
+    seal(workspace.flags_folder, {"digest": "one"})
+    write_stamp(workspace, seal_path(workspace.flags_folder))
+    assert read_json(seal_path(workspace.flags_folder))["digest"] == "one"
+
+
+def test_something_without_a_stamp_is_not_doubted(workspace: Workspace) -> None:
+    seal(workspace.flags_folder, {"digest": "one"})
+    assert stale_of(workspace, workspace.flags_path, seal_path(workspace.flags_folder), "x") is None
+    refuse_stale(None)
+    warn_stale(None, "nothing")
+
+
+def test_stale_things_are_refused_or_said_with_the_command_that_renews_them(
+    workspace: Workspace,
+) -> None:
+    file = workspace.root / "made.json"
+    write_stamp(workspace, file)
+    stale = stale_of(changed(workspace, "splits"), file, file, "score")
+    with pytest.raises(EarmarkError, match=r"whose splits changed since; run `earmark score .*w`"):
+        refuse_stale(stale)
+    refuse_stale(stale, ("clips", "classes"))
+    with pytest.warns(EarmarkWarning, match=r"splits changed since; so what; `earmark score"):
+        warn_stale(stale, "so what")
+
+
+def test_all_that_is_stale_is_listed_in_the_order_of_renewal(workspace: Workspace) -> None:
+    for folder in ("scores/teacher", "scores/teacher-held-out", "flags", "sweep"):
+        seal(workspace.root / folder, {"digest": "one"})
+        write_stamp(workspace, seal_path(workspace.root / folder))
+    write_stamp(workspace, workspace.queue_seal_path)
+    assert find_stale(workspace) == []
+    verbs = [one.command.split()[1] for one in find_stale(changed(workspace, "splits"))]
+    assert verbs == ["score", "flag", "queue", "sweep"]
