@@ -15,7 +15,7 @@ from earmark.errors import EarmarkError
 from earmark.labels.label_files import read_class_list, read_clip_list, read_label_file
 from earmark.labels.ontology import Ontology
 from earmark.scores.alignment import arrange
-from earmark.scores.score_files import ScoreFile
+from earmark.scores.blocks import ScoreFile
 
 STATES = np.array([[1, 0, -1], [0, 0, 0], [0, 1, 1]], np.int8)
 IDS = Ontology(("a", "b", "c"), names={"a": "Ape", "b": "Bee", "c": "Cat"})

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.scores import score_files
+from earmark.scores import blocks
 from earmark.scores.scale import detect_scale
 from earmark.scores.score_files import open_score_file
 
@@ -25,7 +25,7 @@ SHARED_FOLDER = settings(
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     """Make every conversion take several blocks."""
-    monkeypatch.setattr(score_files, "BLOCK_BYTES", 8 * 3 * 2)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 3 * 2)
 
 
 def loaded(path, scratch, **options):
@@ -195,6 +195,63 @@ def test_names_must_be_as_many_as_the_scores_and_unique(tmp_path):
         open_score_file(tmp_path / "s.npz")
 
 
+@pytest.mark.parametrize(
+    ("name", "delimiter"), [("s.csv", ","), ("s.tsv", "\t"), ("s.csv", ";"), ("s.csv", "|")]
+)
+def test_a_wide_csv_names_clips_and_classes(tmp_path, name, delimiter):
+    wide_table().write_csv(tmp_path / name, separator=delimiter, include_bom=True)
+    file, found = loaded(tmp_path / name, tmp_path)
+    np.testing.assert_allclose(found, SCORES, rtol=1e-6)
+    assert (file.clip_ids.to_list(), file.class_ids) == (CLIPS, tuple(CLASSES))
+    assert [path.name for path in tmp_path.glob("scratch*")] == ["scratch.npy"]
+
+
+def test_a_long_csv_makes_the_same_matrix(tmp_path):
+    long = wide_table().unpivot(index="clip_id", variable_name="label", value_name="score")
+    long.rename({"clip_id": "filename"}).write_csv(tmp_path / "s.csv")
+    file, found = loaded(tmp_path / "s.csv", tmp_path)
+    np.testing.assert_allclose(found, SCORES, rtol=1e-6)
+    assert (file.clip_ids.to_list(), file.class_ids) == (CLIPS, tuple(CLASSES))
+    long[1:].write_csv(tmp_path / "gap.csv")
+    with pytest.raises(EarmarkError, match="'clip0', class 'a' has no score"):
+        loaded(tmp_path / "gap.csv", tmp_path)
+
+
+def test_the_row_numbers_of_pandas_are_no_scores(tmp_path):
+    lines = [f"{row},{clip},0.5,{row}" for row, clip in enumerate(CLIPS)]
+    (tmp_path / "s.csv").write_text("\n".join([",file,007,08", *lines]))
+    file, found = loaded(tmp_path / "s.csv", tmp_path)
+    assert (file.clip_ids.to_list(), file.class_ids) == (CLIPS, ("007", "08"))
+    np.testing.assert_array_equal(found[:, 1], range(7))
+    (tmp_path / "s.csv").write_text(",a,b\nclip0,1,2\n")
+    with pytest.raises(EarmarkError, match="column 1 has no name; if it holds the clips"):
+        open_score_file(tmp_path / "s.csv")
+
+
+def test_what_is_empty_or_nan_in_a_csv_is_nan(tmp_path):
+    (tmp_path / "s.csv").write_text("clip_id,a,b\nx,,1\ny,NaN,-inf\n")
+    found = loaded(tmp_path / "s.csv", tmp_path)[1]
+    np.testing.assert_array_equal(found, [[np.nan, 1], [np.nan, -np.inf]])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("clip_id,a,b\nx,1,2\ny,1,two\n", r"line 3: b must be a score, .* got 'two'"),
+        ("clip_id;a;b\nx;1;2\ny;1;0,5\n", r"line 3: b must be a score, .* got '0,5'"),
+        ("clip_id,a,b\nx,1,2\ny,1,2,3\n", r"line 3: 4 fields where the header has 3"),
+        ("clip_id,a,b\nx,1,2\n,1,2\n", "clip_id is empty in row 2"),
+        ("clip_id,a,a\nx,1,2\n", "two columns are called 'a'"),
+        ("clip_id,a,b\nx,1,2\nx,1,2\n", "clip 'x' is listed twice"),
+        ("", "the file is empty"),
+    ],
+)
+def test_says_what_is_wrong_with_a_csv(tmp_path, text, message):
+    (tmp_path / "s.csv").write_text(text)
+    with pytest.raises(EarmarkError, match=message):
+        loaded(tmp_path / "s.csv", tmp_path)
+
+
 def test_text_in_a_wide_table_is_named(tmp_path):
     wide_table().with_columns(b=pl.lit("x")).write_parquet(tmp_path / "s.parquet")
     with pytest.raises(EarmarkError, match="column 'b' holds String"):
@@ -216,13 +273,14 @@ def test_random_bytes_are_read_or_refused_but_never_crash(tmp_path, content, end
 
 
 @SHARED_FOLDER
-@given(st.data(), st.sampled_from(["npy", "npz", "parquet"]))
+@given(st.data(), st.sampled_from(["npy", "npz", "parquet", "csv"]))
 def test_damaged_files_are_read_or_refused_but_never_crash(tmp_path, data, ending):
     path = tmp_path / f"damaged.{ending}"
     {
         "npy": lambda: np.save(path, SCORES),
         "npz": lambda: np.savez_compressed(path, scores=SCORES, clip_ids=CLIPS),
         "parquet": lambda: wide_table().write_parquet(path),
+        "csv": lambda: wide_table().write_csv(path),
     }[ending]()
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(0, 4))):

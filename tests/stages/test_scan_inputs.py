@@ -90,7 +90,7 @@ def test_one_row_for_a_clip_pairs_by_position_and_says_so(
     labels = write(folder, states)
     result = scanned(folder, labels)
     told = (
-        "Row 1 of scores.npy is taken for clip 'clip0', row 400 for 'clip399', as in "
+        "The first row of scores.npy is taken for clip 'clip0', the last for 'clip399', as in "
         f"{labels.name}."
     )
     assert told in result.notes
@@ -102,14 +102,17 @@ def test_one_row_for_a_clip_pairs_by_position_and_says_so(
 
 def test_columns_that_pair_by_position_are_told(folder: Path, states: np.ndarray) -> None:
     result = scan(write_multi_hot(folder, states), folder / "scores.npy", out=folder / "out")
-    told = "Column 1 of scores.npy is taken for class 'cat', column 3 for 'owl', as in hot.csv."
+    told = (
+        "The first column of scores.npy is taken for class 'cat', the last for 'owl', as in "
+        "hot.csv."
+    )
     assert told in result.notes
     assert "taken for class" in (folder / "out" / "index.html").read_text()
 
 
 def test_matrices_pair_by_position_and_say_so(folder: Path, states: np.ndarray) -> None:
     np.save(folder / "labels.npy", states)
-    told = "Row 1 of scores.npy is taken for row 1 of labels.npy, and so on."
+    told = "The first row of scores.npy is taken for the first of labels.npy, and so on."
     assert scanned(folder, folder / "labels.npy").notes == (told,)
 
 
@@ -220,3 +223,36 @@ def test_columns_separators_and_zeros_can_be_given(folder: Path) -> None:
     (folder / "lists.csv").write_text("clip_id,label\nclip0,cat + dog\nclip1,owl\n")
     result = scanned(folder, folder / "lists.csv", separator="+", clips=folder / "clips.txt")
     assert result.findings.classes["n_positives"].to_list() == [1, 1, 1]
+
+
+def test_clips_and_classes_without_scores_are_left_out_and_told(
+    folder: Path, states: np.ndarray, logits: np.ndarray
+) -> None:
+    holes = logits.copy()
+    holes[:7], holes[:, 2] = np.nan, np.nan
+    np.save(folder / "scores.npy", holes)
+    result = scanned(folder, write_multi_hot(folder, states))
+    told = "\n".join(result.warnings)
+    assert "7 of 400 clips have no scores (NaN in every class, such as 'clip0'" in told
+    assert "there are no scores (NaN throughout): 'owl'" in told
+    rest = LabelSet.from_dense(states[7:, :2], CLIPS[7:], IDS[:2])
+    expected = scan(rest, logits[7:, :2]).findings.flags
+    keys = ["clip_id", "class_id", "logit", "rank"]
+    assert result.findings.flags.select(keys).equals(expected.select(keys))
+    in_memory = scan(LabelSet.from_dense(states, CLIPS, IDS), holes)
+    assert in_memory.findings.flags.equals(result.findings.flags)
+
+
+def test_scores_may_come_as_csv(folder: Path, states: np.ndarray, logits: np.ndarray) -> None:
+    rows = np.random.default_rng(3).permutation(N_CLIPS)
+    table = pl.DataFrame(logits[rows].astype(np.float64), schema=list(IDS))
+    table.insert_column(0, pl.Series("filename", CLIPS)[rows]).write_csv(folder / "scores.csv")
+    labels = write_long(folder, states)
+    result = scan(labels, folder / "scores.csv")
+    plain = scanned(folder, labels, clips=folder / "clips.txt")
+    keys = ["clip_id", "class_id", "rank"]
+    assert (
+        result.findings.flags.sort(keys)
+        .select(keys)
+        .equals(plain.findings.flags.sort(keys).select(keys))
+    )

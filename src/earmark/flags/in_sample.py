@@ -22,7 +22,8 @@ def in_sample_warning(labels: LabelSet, histograms: Histograms) -> str | None:
     show missing labels more than one standard deviation below the positives, on the way there.
     ``histograms`` are those of the counts (``survey(...).counts``). None without such a class.
     """
-    large = histograms.of(labels.n_positives >= MIN_POSITIVES)
+    is_scored = histograms.positives.sum(axis=1) > 0
+    large = histograms.of((labels.n_positives >= MIN_POSITIVES) & is_scored)
     ratios = large.implicit_per_positive(0.5)
     if not len(ratios):
         return None

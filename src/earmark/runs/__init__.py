@@ -60,6 +60,7 @@ from earmark.runs.tables import (
     TABLE_ERRORS,
     SourceTable,
     check_unique,
+    read_header,
     read_source,
 )
 
@@ -112,6 +113,7 @@ __all__ = [
     "names_in",
     "open_archive",
     "place_of",
+    "read_header",
     "read_json",
     "read_seal",
     "read_source",

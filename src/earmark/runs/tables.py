@@ -97,6 +97,20 @@ def read_source(path: str | Path, header: Sequence[str] | None = None) -> Source
     return SourceTable(path, rows.drop("", strict=False))
 
 
+def read_header(path: Path) -> tuple[list[str], str]:
+    """Return the names of a CSV's or TSV's columns, and its delimiter.
+
+    The first name may be empty: the row numbers that pandas writes have none.
+    """
+    check_file(path)
+    with path.open("rb") as file:
+        line = file.readline().removeprefix(b"\xef\xbb\xbf").rstrip(b"\n")
+    delimiter = _delimiter(path, line)
+    header = _cells(line, delimiter)
+    _check_header(path, header)
+    return header, delimiter
+
+
 def check_unique(names: pl.Series, what: str) -> None:
     """Refuse names that are listed twice; ``what`` begins the message."""
     if names.n_unique() < len(names):

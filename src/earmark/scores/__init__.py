@@ -18,6 +18,7 @@ from earmark.scores.alignment import (
     scored_labels,
 )
 from earmark.scores.folder import UNLOCATED, MadeBy, ScoreFolder, write_score_folder
+from earmark.scores.gaps import leave_out_gaps
 from earmark.scores.matrix import (
     CHUNK_SCORES,
     Chunk,
@@ -56,6 +57,7 @@ __all__ = [
     "clips_of_rows",
     "detect_scale",
     "find_unscored",
+    "leave_out_gaps",
     "leave_out_unscored",
     "logits_of",
     "open_score_file",

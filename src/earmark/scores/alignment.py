@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError, first_few, nearest
 from earmark.labels import LabelFile, LabelSet, Ontology, read_clip_list, sparse_labels
 from earmark.runs import digest
+from earmark.scores.blocks import ScoreFile
 from earmark.scores.folder import ScoreFolder
-from earmark.scores.score_files import ScoreFile
 
 _TRANSPOSED = "; are they transposed? A row is a clip, a column a class: save scores.T"
 
@@ -164,16 +164,18 @@ def pairing_told(
     own, name = file.labels, scores.path.name
     told = []
     if not file.names_clips:
-        told.append(f"Row 1 of {name} is taken for row 1 of {file.path.name}, and so on.")
+        told.append(
+            f"The first row of {name} is taken for the first of {file.path.name}, and so on."
+        )
     elif clip_ids is None:
         told.append(
-            f"Row 1 of {name} is taken for clip {own.clip_ids[0]!r}, row {own.n_clips:,} for "
+            f"The first row of {name} is taken for clip {own.clip_ids[0]!r}, the last for "
             f"{own.clip_ids[-1]!r}, as in {file.path.name}."
         )
     if scores.class_ids is None and not has_classes and file.names_classes:
         told.append(
-            f"Column 1 of {name} is taken for class {own.class_ids[0]!r}, column "
-            f"{own.n_classes:,} for {own.class_ids[-1]!r}, as in {file.path.name}."
+            f"The first column of {name} is taken for class {own.class_ids[0]!r}, the last for "
+            f"{own.class_ids[-1]!r}, as in {file.path.name}."
         )
     return tuple(told)
 

@@ -203,7 +203,7 @@ def _odd_score(labels: LabelSet, row: int, column: int, value: np.float32) -> st
     if np.isfinite(value):
         return (
             f"{where}: a score ({value}), but the first clip has none (NaN) in this class; score "
-            "a class for all clips or, with NaN throughout, for none"
+            "a class for all clips or, with NaN throughout, for none; leave unscored clips out"
         )
     hint = "; were probabilities of 0 or 1 turned into logits?" if np.isinf(value) else ""
     return f"{where}: the score is {value}, expected a finite number{hint}"

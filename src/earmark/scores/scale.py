@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.runs import SILENT, Progress
+from earmark.scores.blocks import map_scores, row_blocks, write_blocks
 from earmark.scores.matrix import ScoreMatrix
-from earmark.scores.score_files import map_scores, row_blocks, write_blocks
 
 Scale = Literal["logits", "probabilities"]
 

@@ -35,6 +35,7 @@ from earmark.scores import (
     classes_of_columns,
     clips_of_rows,
     detect_scale,
+    leave_out_gaps,
     leave_out_unscored,
     open_score_file,
     open_scores,
@@ -109,6 +110,8 @@ def read_inputs(
     ontology = classes if files.ontology is None else add_parents(classes, files.ontology)
     npy = score_file.write_npy(scratch / "scores.npy", progress)
     warnings = [*left_out, *_unlabelled_warnings(labels_file, labels)]
+    npy, labels, gaps = leave_out_gaps(npy, labels, scratch / "scored.npy", files.scores)
+    warnings += gaps
     inputs = _on_one_scale(labels, ontology, npy, scale, warnings, scratch, progress)
     paired = pairing_told(labels_file, score_file, clip_ids, listed is not None)
     return replace(inputs, notes=(*labels_file.notes, *paired))
@@ -136,7 +139,8 @@ def given_inputs(
         np.save(npy, matrix.array)
     classes = Ontology(labels.class_ids)
     tree = classes if ontology is None else add_parents(classes, ontology)
-    return _on_one_scale(labels, tree, npy, scale, [], scratch, progress)
+    npy, labels, gaps = leave_out_gaps(npy, labels, scratch / "scored.npy")
+    return _on_one_scale(labels, tree, npy, scale, gaps, scratch, progress)
 
 
 def _on_one_scale(
