@@ -7,6 +7,7 @@ from decimal import Decimal
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy.stats import norm
 
 from earmark.labels.label_set import LabelSet
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
@@ -62,3 +63,36 @@ def hidden(
     is_missing = truth & (rng.random(n_clips) < missing)
     states = (truth & ~is_missing).astype(np.int8)
     return states, scores.astype(np.float32), int(is_missing.sum())
+
+
+def world(
+    auc: float,
+    n_clips: int = 2_000,
+    n_classes: int = 40,
+    seed: int = 0,
+    *,
+    priors: tuple[float, float] = (0.01, 0.1),
+    recall: tuple[float, float] = (0.3, 0.9),
+    shape: str = "normal",
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """States, a teacher's scores of a given AUC, and which labels are missing [clip, class].
+
+    A nominator found a share of each class's sounds, and people were asked about two absent
+    classes of each clip.
+    """
+    rng = np.random.default_rng(seed)
+    prior = rng.permutation(np.geomspace(*priors, n_classes))
+    truth = rng.random((n_clips, n_classes)) < prior
+    noise = {
+        "normal": lambda: rng.normal(size=truth.shape),
+        "heavy": lambda: rng.standard_t(5, size=truth.shape) / np.sqrt(5 / 3),
+        "skewed": lambda: (rng.gamma(4, size=truth.shape) - 4) / 2,
+        "wide": lambda: rng.normal(size=truth.shape) * np.where(truth, 1.6, 1.0),
+    }[shape]()
+    scores = 1.8 * (noise + np.sqrt(2) * norm.ppf(auc) * truth) + np.log(prior)
+    is_found = rng.random(truth.shape) < rng.uniform(*recall, size=n_classes)
+    states = (truth & is_found).astype(np.int8)
+    asked = rng.random(truth.shape).argsort(axis=1)[:, :2]
+    rows = np.arange(n_clips)[:, None]
+    states[rows, asked] = np.where(truth[rows, asked], states[rows, asked], -1)
+    return states, scores.astype(np.float32), truth & (states == 0)

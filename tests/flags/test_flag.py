@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
+from earmark.flags.counts import count_missing
 from earmark.flags.flag import flag, survey, suspicious_positives
 from earmark.flags.policies import POLICIES
 from earmark.flags.thresholds import thresholds
@@ -19,6 +20,8 @@ from earmark.labels.ontology import Ontology
 from earmark.runs.engine import LocalEngine
 from earmark.scores.sharded import passes_by
 from suspects import labelled_scores, percents, plain_threshold, planted_case, random_case
+
+BY_CHANCE = ("count", "precision", "budget")
 
 
 def plain_flags(states: np.ndarray, scores: np.ndarray, percent: float) -> list[tuple]:
@@ -51,7 +54,12 @@ class TestFlag:
     ) -> None:
         states, scores = case
         options = {"n_flags": 50} if policy == "budget" else {}
-        flags = flag(LabelSet.from_dense(states), scores, policy, **options)
+        labels = LabelSet.from_dense(states)
+        if policy in BY_CHANCE and not count_missing(labels, scores).knowledge.is_enough:
+            with pytest.raises(EarmarkError, match="know your labels"):
+                flag(labels, scores, policy, **options)
+            return
+        flags = flag(labels, scores, policy, **options)
         rows, columns = (flags[name].cast(pl.Int64).to_numpy() for name in ("clip_id", "class_id"))
         assert not states[rows, columns].any()
         assert flags["rank"].to_list() == [
@@ -147,7 +155,7 @@ class TestChance:
     def test_precision_stops_at_the_target(self) -> None:
         labels, scores, truth = planted_case()
         flags = flag(labels, scores, "precision", target=0.8)
-        assert flags["chance"].min() == pytest.approx(0.8, abs=0.02)
+        assert flags["chance"].min() >= 0.8  # reached even if little is missing
         assert truth[flags["clip_id"].cast(pl.Int64), flags["class_id"].cast(pl.Int64)].mean() > 0.9
 
     def test_budget_takes_the_best_overall(self) -> None:

@@ -136,6 +136,7 @@ class TestScores:
 
     def test_unscored_class_is_never_flagged(self) -> None:
         states, scores = random_case(300, 2)
+        scores += states
         scores[:, 0] = np.nan
         labels = LabelSet.from_dense(states)
         found = thresholds(labels, scores)

@@ -1,6 +1,17 @@
 """The chance that an implicit label is missing, by its class and score.
 
-Chances pool what the classes have in common, and so reach those with a positive or two.
+An implicit label is missing with a chance of r times the odds of being labelled at its score
+(:mod:`earmark.flags.labelled_odds`), where r is the number of missing labels per labelled one. It
+is believed to be 0.6, give or take a factor of 2.7, unless the scores of a class with 30 positives
+say more (:mod:`earmark.flags.mixture`), and never many times more than the odds allow: a chance
+cannot be above 1. So a teacher that knows little gives every label of a class nearly the same
+small chance, and a good one tells them apart.
+
+- ``values``: the mean over what r may be.
+- ``sure``: r in the lower quarter of what it may be. A policy that promises a chance goes by these.
+
+Where people were asked and said "not present" at the same scores, the chance is no higher than
+their share of "present".
 """
 
 from __future__ import annotations
@@ -9,40 +20,38 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter1d
 
-from earmark.flags.histograms import N_BINS, Histograms, Matrix, moments, smoothed
-from earmark.flags.mixture import (
-    EXPECTED_PER_POSITIVE,
-    EXPECTED_SD,
-    MIN_POSITIVES,
-    chances_of_missing,
-    fit,
-    mixture,
-)
+from earmark.flags.histograms import N_BINS, Histograms, Matrix, smoothed
+from earmark.flags.labelled_odds import labelled_odds
+from earmark.flags.mixture import MIN_POSITIVES, mixture, most_probable
 
-POOLED_SD = 0.7
-"""How much missing labels per positive differ between the classes of one dataset."""
+PER_LABELLED, PER_LABELLED_SD = 0.6, 1.0
+"""Missing labels per labelled one: the median of what is believed, and the sd of its logarithm."""
 
-POOLED_TILT_SD = 0.2
-"""How much likelier high-scored sounds may be labelled, for chances: they are best kept simple."""
+MOST_PER_CEILING = 4.0
+"""How many times the r that the odds' ceiling allows it may be: faint sounds are labelled less
+often, so the odds stop rising late."""
 
-MOST_PER_EXPECTED = 3.0
-"""How many times the expected number of missing labels a class's chances may add up to."""
+LOWER_QUARTER = -0.674
+"""Where a quarter of a normal distribution lies below, in sds."""
 
-TYPICAL_SEPARATION, TYPICAL_SPREAD = 2.5, 0.8
-"""How far positives score above implicit labels, in sds, and how that differs between classes."""
+NEARBY_BINS = 4.0
+"""How far around a score people's answers count for it: sd, in bins."""
 
 
 @dataclass(frozen=True)
 class Chances:
     """The chance of being missing of every class and score.
 
-    ``values`` [class, bin] rise with the score in the bins of ``histograms``; NaN where a class has
-    no positives or no scores.
+    ``values`` and ``sure`` [class, bin] rise with the score in the bins of ``histograms``; NaN
+    where a class has no positives or no scores, and everywhere if the scores do not know the
+    labels.
     """
 
     histograms: Histograms
     values: Matrix
+    sure: Matrix
 
     def at(self, columns: NDArray[np.integer], logits: NDArray[np.floating]) -> Matrix:
         """Return the chance that implicit labels of given classes and scores are missing."""
@@ -62,15 +71,11 @@ class Chances:
 
         ``chance`` is one number, or one for each class.
         """
-        wanted = np.broadcast_to(chance, len(self.values))
-        is_reached = self.values >= wanted[:, None]
-        right = is_reached.argmax(axis=1)
-        rows, left = np.arange(len(right)), np.maximum(right - 1, 0)
-        below, above = self.values[rows, left], self.values[rows, right]
-        step = (wanted - below) / np.where(above > below, above - below, 1)
-        places = np.where(right > 0, left + step, -np.inf)
-        scores = self.histograms.low + (places + 0.5) * self.histograms.width
-        return np.where(is_reached.any(axis=1), scores, np.inf).astype(np.float32)
+        return _score_at(self.histograms, self.values, chance)
+
+    def score_surely_at(self, chance: float) -> NDArray[np.float32]:
+        """Return the score [class] from which on a chance is reached even if little is missing."""
+        return _score_at(self.histograms, self.sure, chance)
 
     def of_best(self, n_labels: int, weights: Matrix) -> Matrix:
         """Return chances [class] that about half as many again as ``n_labels`` reach.
@@ -90,46 +95,68 @@ def find_chances(histograms: Histograms, has_both: NDArray[np.bool_]) -> Chances
 
     Those have scores, explicit positives and implicit labels; the others' chances are NaN.
     """
-    values = np.full((len(has_both), N_BINS), np.nan)
-    values[has_both] = _pooled_chances(histograms.of(has_both))
-    return Chances(histograms, values)
+    values, sure = (np.full((len(has_both), N_BINS), np.nan) for _ in range(2))
+    if has_both.any():
+        known = histograms.of(has_both)
+        values[has_both], sure[has_both] = _mean_and_sure(known)
+    return Chances(histograms, values, sure)
 
 
-def _pooled_chances(histograms: Histograms) -> Matrix:
-    """Return the chance [class, bin] of being missing, also in classes with a positive or two.
+def _mean_and_sure(histograms: Histograms) -> tuple[Matrix, Matrix]:
+    """Return the mean and the sure chance [class, bin]."""
+    odds = labelled_odds(histograms)
+    middle, sd = _per_labelled(histograms)
+    most = MOST_PER_CEILING / odds.ceiling
+    share_present = _present_when_asked(histograms)
 
-    What a class's own positives leave open, the other classes tell: where positives score, how
-    widely, and how many labels are missing for each.
-    """
-    shape = _pooled_shape(histograms)
-    n_positives = histograms.positives.sum(axis=1)
-    n_expected = EXPECTED_PER_POSITIVE * n_positives
-    alone = fit(mixture(histograms, shape, n_expected, EXPECTED_SD, POOLED_TILT_SD))
-    is_large = n_positives >= MIN_POSITIVES
-    ratios = (alone.n_missing / n_positives)[is_large]
-    per_positive = float(np.median(ratios)) if len(ratios) else EXPECTED_PER_POSITIVE
-    n_expected = per_positive * n_positives
-    model = mixture(histograms, shape, n_expected, POOLED_SD, POOLED_TILT_SD)
-    chances = chances_of_missing(model, MOST_PER_EXPECTED * per_positive * (n_positives + 1))
-    return np.asarray(np.maximum.accumulate(chances, axis=1))
+    def chance(sds: float) -> Matrix:
+        per_labelled = np.minimum(middle * np.exp(sd * sds), most)
+        return np.asarray(np.minimum(per_labelled[:, None] * odds.values, share_present))
+
+    nodes, weights = np.polynomial.hermite_e.hermegauss(9)
+    mean = np.einsum("n,ncb->cb", weights / weights.sum(), np.stack([chance(x) for x in nodes]))
+    both = (mean, chance(LOWER_QUARTER))
+    mean, sure = (np.maximum.accumulate(values, axis=1) for values in both)
+    return mean, sure
 
 
-def _pooled_shape(histograms: Histograms) -> Matrix:
-    """Return the positives' density [class, bin], drawn towards a normal one of pooled moments."""
-    bins = np.arange(N_BINS)
+def _per_labelled(histograms: Histograms) -> tuple[Matrix, Matrix]:
+    """Return what r is believed to be [class]: its median, and the sd of its logarithm."""
     n = histograms.positives.sum(axis=1)
-    centre, variance = moments(histograms.implicit)
-    mean, own_variance = moments(histograms.positives)
-    separation, ratio = (mean - centre) / np.sqrt(variance), own_variance / variance
-    is_known = n >= 10  # positives from which a class tells others about its moments
-    pooled_ratio = (1.0 * 5 + ratio[is_known].sum()) / (5 + is_known.sum())
-    ratio = (n * ratio + 10 * pooled_ratio) / (n + 10)
-    pooled = (TYPICAL_SEPARATION * 5 + separation[is_known].sum()) / (5 + is_known.sum())
-    weight = n / (n + ratio / TYPICAL_SPREAD**2)
-    separation = weight * separation + (1 - weight) * pooled
-    spread = np.sqrt((ratio + (1 - weight) * TYPICAL_SPREAD**2) * variance)
-    z = (bins - (centre + separation * np.sqrt(variance))[:, None]) / spread[:, None]
-    normal = np.exp(-z * z / 2) + 1e-300
-    normal /= normal.sum(axis=1, keepdims=True)
-    own = smoothed(histograms.positives)
-    return np.asarray((n[:, None] * own + 30 * normal) / (n[:, None] + 30))
+    middle, sd = np.full(len(n), PER_LABELLED), np.full(len(n), PER_LABELLED_SD)
+    is_large = n >= MIN_POSITIVES
+    if is_large.any():
+        large = histograms.of(is_large)
+        n_expected = PER_LABELLED * n[is_large]
+        n_missing, sd[is_large] = most_probable(
+            mixture(large, smoothed(large.positives), n_expected, PER_LABELLED_SD)
+        )
+        middle[is_large] = n_missing / n[is_large]
+    return middle, sd
+
+
+def _present_when_asked(histograms: Histograms) -> Matrix:
+    """Return the share [class, bin] of "present" among answers about clips of nearby scores.
+
+    One answer "present" is added, so that without answers it is 1.
+    """
+    reach = NEARBY_BINS * np.sqrt(2 * np.pi)  # bins that count fully, together
+    positives, negatives = (
+        gaussian_filter1d(counts, NEARBY_BINS, axis=1, mode="constant") * reach
+        for counts in (histograms.positives, histograms.negatives)
+    )
+    return np.asarray((positives + 1) / (positives + negatives + 1))
+
+
+def _score_at(
+    histograms: Histograms, values: Matrix, chance: float | Matrix
+) -> NDArray[np.float32]:
+    wanted = np.broadcast_to(chance, len(values))
+    is_reached = values >= wanted[:, None]
+    right = is_reached.argmax(axis=1)
+    rows, left = np.arange(len(right)), np.maximum(right - 1, 0)
+    below, above = values[rows, left], values[rows, right]
+    step = (wanted - below) / np.where(above > below, above - below, 1)
+    places = np.where(right > 0, left + step, -np.inf)
+    scores = histograms.low + (places + 0.5) * histograms.width
+    return np.where(is_reached.any(axis=1), scores, np.inf).astype(np.float32)

@@ -6,14 +6,14 @@ lower where faint sounds are labelled less often; :mod:`earmark.flags.mixture` t
 negatives.
 
 - ``n_missing``, ``low`` and ``high``: the median of what the scores leave possible, and 90 % of
-  it. Before the scores are seen, a class misses 0.6 labels per positive, give or take a factor of
-  2.7; a weak teacher of a rare class changes little about that, and the interval stays wide.
+  it. Before the scores are seen, a class misses one label per positive, give or take a factor of
+  ten; a weak teacher of a rare class changes little about that, and the interval stays wide.
 - ``upper_bound`` (95 %): above any score there are no more missing labels than implicit ones, and
   the positives tell which share of the missing lies there; exact bounds, the best of nine scores,
   that hold even if the odds of being labelled are e times lower for each sd of the score.
 
-A class with fewer than 30 explicit positives is not estimable. An audit by ear is better than any
-of these numbers.
+A class with fewer than 30 explicit positives is not estimable, nor one that the scores do not know
+(:mod:`earmark.flags.knowledge`). An audit by ear is better than any of these numbers.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from earmark.flags.histograms import (
     score_histograms,
     smoothed,
 )
+from earmark.flags.knowledge import Knowledge, find_knowledge
 from earmark.flags.mixture import (
     EXPECTED_PER_POSITIVE,
     EXPECTED_SD,
@@ -50,7 +51,7 @@ MIN_NEGATIVES = 30
 """Explicit negatives among the positives' scores from which ``method`` names them."""
 
 VAGUE = 10.0
-"""How many times ``low`` ``high`` may be before the number is called an expectation (27 times
+"""How many times ``low`` ``high`` may be before the number is called an expectation (100 times
 where the scores tell nothing at all)."""
 
 MOST_TILT = 1.0
@@ -76,6 +77,7 @@ class Counts:
     labels: LabelSet
     is_scored: NDArray[np.bool_]
     histograms: Histograms
+    knowledge: Knowledge
     chances: Chances
 
     @cached_property
@@ -88,7 +90,7 @@ class Counts:
         explicit negatives were heard, or ``shapes``. Where a class is not estimable, the reason
         says why and the numbers are null (the upper bound needs one positive only).
         """
-        return _table(self.labels, self.is_scored, self.histograms)
+        return _table(self)
 
 
 def count_missing(
@@ -103,23 +105,31 @@ def count_missing(
     scores = open_scores(logits, labels)
     is_scored = ~find_unscored(scores)
     histograms = score_histograms(labels, scores, summary)
+    knowledge = find_knowledge(labels, scores, histograms)
     has_both = is_scored & (np.minimum(labels.n_positives, labels.n_implicit) > 0)
-    return Counts(labels, is_scored, histograms, find_chances(histograms, has_both))
+    chances = find_chances(histograms, has_both & knowledge.is_enough)
+    return Counts(labels, is_scored, histograms, knowledge, chances)
 
 
-def _table(labels: LabelSet, is_scored: NDArray[np.bool_], histograms: Histograms) -> pl.DataFrame:
+def _table(counts: Counts) -> pl.DataFrame:
     """Count the missing labels of estimable classes, and say why others are not."""
-    is_known = is_scored & (np.minimum(labels.n_positives, labels.n_implicit) >= MIN_POSITIVES)
-    upper = np.where(is_scored, _upper_bound(histograms), np.nan)
+    labels, is_scored, histograms = counts.labels, counts.is_scored, counts.histograms
+    is_large = is_scored & (np.minimum(labels.n_positives, labels.n_implicit) >= MIN_POSITIVES)
+    is_told = counts.knowledge.is_class_known & counts.knowledge.is_enough
+    is_known = is_large & is_told
+    upper = np.where(is_scored & counts.knowledge.is_enough, _upper_bound(histograms), np.nan)
     numbers = np.full((3, labels.n_classes), np.nan)
     numbers[:, is_known] = _count(histograms.of(is_known), upper[is_known])
     method, reason = (np.full(labels.n_classes, None, object) for _ in range(2))
     by_scores = np.where(_hears_negatives(histograms), "negatives", "shapes")
     is_vague = numbers[2] > VAGUE * numbers[0]  # low is 0, high is 2
     method[is_known] = np.where(is_vague, "expectation", by_scores)[is_known]
+    reason[is_large & ~is_told] = "the scores do not know this class"
     reason[labels.n_positives < MIN_POSITIVES] = f"fewer than {MIN_POSITIVES} explicit positives"
     reason[labels.n_implicit < MIN_POSITIVES] = f"fewer than {MIN_POSITIVES} implicit labels"
     reason[~is_scored] = "no scores"
+    if not counts.knowledge.is_enough:
+        reason[is_scored] = "the scores do not know the labels"
     columns = {
         "class_id": list(labels.class_ids),
         "n_positives": labels.n_positives,

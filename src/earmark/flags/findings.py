@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from earmark.errors import first_few
 from earmark.flags.counts import Counts
 from earmark.flags.flag import Survey, survey, suspicious_positives
-from earmark.flags.histograms import Histograms
 from earmark.flags.in_sample import in_sample_warning
+from earmark.flags.knowledge import Knowledge
 from earmark.flags.policies import policy_told
 from earmark.labels import Implied, LabelSet, Ontology, find_implied
 from earmark.runs import SILENT, Engine, Progress
@@ -39,6 +39,7 @@ class Findings:
     classes: pl.DataFrame
     wrong_positives: pl.DataFrame
     implied: pl.DataFrame | None
+    knowledge: Knowledge
     data_told: str
     policy_told: str
     implied_told: str
@@ -89,7 +90,7 @@ def find(
     table = _class_table(filled, ontology, found, is_constant)
     warnings = [
         *doubts,
-        in_sample_warning(filled, _counts(found).histograms),
+        _in_sample_doubt(filled, _counts(found)),
         *_class_warnings(filled, scores, is_constant),
         *_implied_warnings(implied, fill_ancestors),
     ]
@@ -100,11 +101,17 @@ def find(
         table,
         _with_names(wrong, ontology),
         None if implied is None else implied.table(),
+        _counts(found).knowledge,
         f"{_data_told(labels)}; {scores_told}.",
         policy_told(policy, options),
         _implied_told(implied, fill_ancestors),
         tuple(warning for warning in warnings if warning),
     )
+
+
+def _in_sample_doubt(labels: LabelSet, counts: Counts) -> str | None:
+    """Doubt scores that know the labels too well; those that do not know them were not learnt."""
+    return in_sample_warning(labels, counts.histograms) if counts.knowledge.is_enough else None
 
 
 def _counts(found: Survey) -> Counts:
@@ -143,7 +150,7 @@ def _class_table(
         n_negatives=labels.n_negatives,
         prior=labels.priors,
         threshold=points.values[points.discard_percents.index(1.0)],
-        auc=pl.Series(_auc(counts.histograms)).fill_nan(None).round(4),
+        auc=pl.Series(counts.knowledge.auc).fill_nan(None).round(4),
     ).join(_flag_counts(found.flags), on="class_id", how="left", maintain_order="left")
     is_known = pl.col("reason").is_null()
     numbers = ("n_missing", "low", "high", "upper_bound")
@@ -159,15 +166,6 @@ def _class_table(
 
 def _flag_counts(flags: pl.DataFrame) -> pl.DataFrame:
     return flags.group_by("class_id").agg(n_flags=pl.len(), lowest_flag=pl.col("logit").min())
-
-
-def _auc(histograms: Histograms) -> NDArray[np.float64]:
-    """Return how often a positive outscores an implicit label [class]; NaN without either."""
-    positives, implicit = histograms.positives, histograms.implicit
-    below = np.cumsum(implicit, axis=1) - implicit / 2  # a tie, here: one bin, counts half
-    n_pairs = positives.sum(axis=1) * implicit.sum(axis=1)
-    n_won = (positives * below).sum(axis=1)
-    return np.where(n_pairs > 0, n_won / np.maximum(n_pairs, 1), np.nan)
 
 
 def _constant_classes(scores: ScoreMatrix) -> NDArray[np.bool_]:

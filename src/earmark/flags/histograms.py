@@ -125,7 +125,9 @@ def _bins(labels: LabelSet, summary: Summary, sample: NDArray[np.float32]) -> tu
     high = np.minimum(top, np.maximum(reach, positives_reach))
     is_empty = ~np.isfinite(high - low)  # no implicit score and no positive
     low, high = np.where(is_empty, 0.0, low), np.where(is_empty, 1.0, high)
-    return low, np.maximum((high - low) / N_BINS, 1e-6 * np.maximum(np.abs(high), 1e-6))
+    width = np.maximum((high - low) / N_BINS, 1e-6 * np.maximum(np.abs(high), 1e-6))
+    # Rounded, so that the order in which scores were added up leaves no trace.
+    return low.astype(np.float32).astype(np.float64), width.astype(np.float32).astype(np.float64)
 
 
 def _positives_range(labels: LabelSet, summary: Summary) -> tuple[Matrix, Matrix, Matrix]:

@@ -132,17 +132,18 @@ def _percentile(evidence: Evidence, discard_percent: float = 1.0) -> Choice:
 
 
 def _count(evidence: Evidence) -> Choice:
-    counts = evidence.counts
+    counts = _known_counts(evidence)
     n_missing = counts.table["n_missing"].fill_null(0).round().cast(pl.Int64).to_numpy()
     return Choice(n_flags=np.minimum(n_missing, evidence.labels.n_implicit), counts=counts)
 
 
 def _precision(evidence: Evidence, target: float = 0.5) -> Choice:
-    return Choice(limits=evidence.counts.chances.score_at(target), counts=evidence.counts)
+    counts = _known_counts(evidence)
+    return Choice(limits=counts.chances.score_surely_at(target), counts=counts)
 
 
 def _budget(evidence: Evidence, n_flags: int | None = None, balance: float = 0.0) -> Choice:
-    counts = evidence.counts
+    counts = _known_counts(evidence)
     n_expected = counts.chances.n_expected
     if n_flags is None:
         n_flags = min(round(n_expected.sum()), MOST_IN_A_BUDGET)
@@ -248,6 +249,17 @@ _TOLD: dict[str, Callable[..., str]] = {
     "global": lambda probability: f"those of a probability above {probability:g}",
 }
 """Which labels each policy flags, in words."""
+
+
+def _known_counts(evidence: Evidence) -> Counts:
+    """Return the counts for a policy by chance; refuse scores that do not know the labels."""
+    counts = evidence.counts
+    if not counts.knowledge.is_enough:
+        raise EarmarkError(
+            f"{counts.knowledge.told} A policy by chance has nothing to go by; policy percentile "
+            "needs no chances"
+        )
+    return counts
 
 
 def _mean_of_positives(evidence: Evidence) -> NDArray[np.float32]:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from io import FileIO
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -37,6 +38,9 @@ COLUMN_SCORES = 1 << 22
 
 SAMPLED_COLUMNS = 16
 """Columns in Fortran order from which clips are sampled at a time."""
+
+FINGERPRINT_COLUMNS = 16
+"""Classes, spread over all, whose scores tell clips apart."""
 
 T = TypeVar("T")
 Chunk = tuple[slice, NDArray[np.float32]]
@@ -85,6 +89,40 @@ class ScoreMatrix:
             for row, score in zip(rows.tolist(), scores, strict=True):
                 self._read_items(file, row * self.n_classes, score)
         return _as_float32(scores)
+
+    def sample_rows(self, n_rows: int, among: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """Return some clips, all if there are no more, chosen by their scores.
+
+        The same clips are chosen whatever their order, so that nothing found from them depends on
+        it. They come in an order that is theirs, too.
+        """
+        rows = np.arange(self.n_clips) if among is None else among
+        if len(rows) <= n_rows and among is None:
+            return rows
+        order = np.argsort(self.fingerprints[rows], kind="stable")
+        return np.asarray(rows[order[:n_rows]])
+
+    @cached_property
+    def fingerprints(self) -> NDArray[np.uint64]:
+        """Numbers [clip] that depend on a clip's scores alone and look drawn at random.
+
+        It takes a pass over the scores.
+        """
+        last = max(self.n_classes - 1, 0)
+        columns = np.unique(np.linspace(0, last, FINGERPRINT_COLUMNS).astype(int))[: self.n_classes]
+        factors = np.random.default_rng(0).integers(1 << 63, size=len(columns), dtype=np.uint64)
+        found = np.empty(self.n_clips, np.uint64)
+
+        def mix(chunks: Iterator[Chunk]) -> None:
+            for rows, values in chunks:
+                bits = (values[:, columns] + np.float32(0)).view(np.uint32).astype(np.uint64)
+                mixed = (bits * (factors * 2 + 1)).sum(axis=1, dtype=np.uint64)
+                mixed ^= mixed >> np.uint64(31)
+                mixed *= np.uint64(0xBF58476D1CE4E5B9)
+                found[rows] = mixed ^ (mixed >> np.uint64(27))
+
+        self.map(mix)
+        return found
 
     def map(self, function: Callable[[Iterator[Chunk]], T]) -> list[T]:
         """Call ``function(chunks)`` in several threads that share the chunks among themselves.

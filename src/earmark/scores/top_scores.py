@@ -235,13 +235,13 @@ def _keep_by_class(
 def sample_scores(
     labels: LabelSet, logits: ScoresLike | ScoreMatrix
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return implicit scores [class, clip] of clips spread evenly over all, and their number.
+    """Return implicit scores [class, clip] of some clips, and their number.
 
-    Each row ascends, after -inf in place of explicit labels.
+    The clips are chosen by their scores, not by their order. Each row ascends, after -inf in place
+    of explicit labels.
     """
     scores = open_scores(logits, labels)
-    n_sample = min(SAMPLE_CLIPS, scores.n_clips)
-    rows = np.linspace(0, scores.n_clips, n_sample, endpoint=False, dtype=np.int64)
+    rows = np.sort(scores.sample_rows(SAMPLE_CLIPS))  # a disk is read forwards
     sample, explicit = np.array(scores.sample(rows).T, order="C"), labels.select(rows)
     sample[explicit.columns, explicit.clip_rows] = -np.inf
     sample.sort(axis=1)
