@@ -5,7 +5,7 @@ counts and chances of missing labels, and flags held against a truth. What becom
 label in training is the room of training; what ears say of it, that of review.
 """
 
-from earmark.flags.counts import MOST_TILT, count_missing
+from earmark.flags.counts import MOST_TILT, VAGUE, count_missing
 from earmark.flags.findings import Findings, find, spread_rows
 from earmark.flags.flag import FLAG_SCHEMA, flag, survey
 from earmark.flags.histograms import score_histograms
@@ -28,6 +28,7 @@ __all__ = [
     "MIN_POSITIVES",
     "MOST_TILT",
     "POLICIES",
+    "VAGUE",
     "Findings",
     "Thresholds",
     "check_policy",

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from earmark.flags import Findings
+from earmark.flags import VAGUE, Findings
 from earmark.report.contents import HeardFlag, flags_to_hear
 from earmark.report.numerals import is_known, rounded
 from earmark.report.rendering import flag_picture, flag_sound, render
@@ -30,19 +30,26 @@ def missing_told(classes: pl.DataFrame) -> str:
     """Say how many labels are missing in all.
 
     The interval adds up those of the classes, which is wider than it need be where the classes'
-    errors are independent.
+    errors are independent. One that is too wide to be of use is called so.
     """
     known = classes.filter(pl.col("n_missing").is_not_null())
     if known.is_empty():
         return (
             "How many labels are missing cannot be estimated: not one of the "
-            f"{len(classes):,} classes has enough positives."
+            f"{len(classes):,} classes has enough positives that the scores know."
         )
-    total, low, high = (rounded(float(known[name].sum())) for name in ("n_missing", "low", "high"))
+    sums = [float(known[name].sum()) for name in ("n_missing", "low", "high")]
+    total, low, high = (rounded(each) for each in sums)
     n_known, n_all = len(known), len(classes)
     where = f"all {n_all:,} classes" if n_known == n_all else (
         f"the {n_known:,} of {n_all:,} classes that can be estimated"
     )  # fmt: skip
+    if sums[2] > VAGUE * sums[1]:
+        return (
+            f"Between {low} and {high} labels are missing beside "
+            f"{known['n_positives'].sum():,} positives, in {where}: too wide to be of use. "
+            "Listening to a hundred flags would tell more."
+        )
     return (
         f"About {total} labels are missing (90 % interval {low} to {high}) beside "
         f"{known['n_positives'].sum():,} positives, in {where}."
@@ -50,14 +57,21 @@ def missing_told(classes: pl.DataFrame) -> str:
 
 
 def findings_told(findings: Findings) -> list[str]:
-    """Say in a few sentences what was found and how sure that is, without the warnings."""
+    """Say in a few sentences what was found and how sure that is, without the warnings.
+
+    Scores that do not know the labels come first, and nothing is made of them.
+    """
     flagged = f"{len(findings.flags):,} labels flagged: {findings.policy_told}."
-    told = (
+    known = findings.knowledge
+    told = [
         findings.data_told,
+        known.told,
         f"{flagged} {sureness_told(findings.flags)}".strip(),
-        missing_told(findings.classes),
+        missing_told(findings.classes) if known.is_enough else "",
         findings.implied_told,
-    )
+    ]
+    if not known.is_enough:
+        told[:2] = known.told, findings.data_told
     return [sentence for sentence in told if sentence]
 
 
@@ -86,7 +100,8 @@ def scan_html(
     what it does to the command.
     """
     listed = unheard(findings.flags) if heard is None else heard
-    headline = missing_told(findings.classes)
+    known = findings.knowledge
+    headline = missing_told(findings.classes) if known.is_enough else known.told
     return render(
         "scan.html",
         headline=headline,
