@@ -23,6 +23,17 @@ def test_one_array_of_embeddings(tmp_path: Path, shape: tuple[int, ...]) -> None
     assert (summary.n_found, summary.n_missing) == (3, 0)
 
 
+def test_one_array_needs_clips_in_an_order_and_says_which(tmp_path: Path) -> None:
+    np.save(tmp_path / "e.npy", np.ones((3, 8)))
+    with pytest.raises(EarmarkError, match=r"several rows for a clip.*\(--clips FILE\)"):
+        imported(tmp_path, LONG, None, embeddings=tmp_path / "e.npy")
+    assert not (tmp_path / "w").exists()
+    labels = "clip_id,label\na,dog\nb,cat\nc,cat\n"
+    notes = imported(tmp_path, labels, None, embeddings=tmp_path / "e.npy").notes
+    told = "The first row of e.npy is taken for clip 'a', the last for 'c', as in labels.csv."
+    assert told in notes
+
+
 def test_a_folder_of_embeddings_quarantines_what_cannot_be_used(tmp_path: Path) -> None:
     folder = tmp_path / "e"
     folder.mkdir()

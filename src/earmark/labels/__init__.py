@@ -25,6 +25,7 @@ from earmark.labels.label_files import (
     read_class_list,
     read_clip_list,
     read_label_file,
+    refuse_no_labels,
     sparse_labels,
 )
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
@@ -97,6 +98,7 @@ __all__ = [
     "read_label_table",
     "read_ontology",
     "read_segments",
+    "refuse_no_labels",
     "row_clips",
     "sparse_labels",
     "subset",

@@ -105,6 +105,14 @@ def read_label_file(
     )
 
 
+def refuse_no_labels(labels: LabelSet, name: str | Path) -> None:
+    """Refuse labels of which not one is explicit; ``name`` is where they come from."""
+    if not len(labels.columns):
+        raise EarmarkError(
+            f"{name}: there is not one explicit label in it; scores can only be held against labels"
+        )
+
+
 def is_label_table(path: Path) -> bool:
     """Tell whether a file is a table with a row for a clip, as opposed to any other format."""
     check_file(path)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from earmark.datasets import Workspace
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.labels import (
     GUESSED,
     Finding,
     Implied,
     LabelSet,
+    Ontology,
     Reading,
     find_implied,
     find_problems,
@@ -19,10 +21,11 @@ from earmark.labels import (
     read_clip_list,
     read_label_file,
     read_label_table,
+    refuse_no_labels,
 )
 from earmark.metrics import Evaluation, evaluate
 from earmark.runs import SourceTable, read_source
-from earmark.scores import ScoreFolder
+from earmark.scores import ScoreFolder, arrange, leave_out_unscored, open_score_file
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,13 @@ def check_labels(
 def evaluate_scores(labels: str | Path, scores: str | Path) -> Evaluation:
     """Measure a folder of scores against a file of labels: d', lwlrap and average precision."""
     opened = ScoreFolder.open(scores)
-    known = LabelSet.read(labels, class_ids=opened.class_ids).rows()
-    scored = known.filter(known["clip_id"].is_in(opened.clip_ids.implode()))
-    kept = LabelSet.from_rows(scored, opened.clip_ids, opened.class_ids, str(labels))
-    return evaluate(kept, opened.logits, opened.class_ids)
+    file, scored = read_label_file(labels), open_score_file(scores)
+    refuse_no_labels(file.labels, labels)
+    kept, left_out = leave_out_unscored(file, opened.clip_ids)
+    for warning in left_out:
+        warnings.warn(warning, EarmarkWarning, stacklevel=2)
+    known = arrange(kept, scored, opened.clip_ids, Ontology(opened.class_ids))
+    return evaluate(known, opened.logits, opened.class_ids)
 
 
 def _check_file(path: Path, clips: Path | None, reading: Reading) -> CheckedLabels:
@@ -86,6 +92,7 @@ def _check_file(path: Path, clips: Path | None, reading: Reading) -> CheckedLabe
         table, clip_ids, class_ids, notes = read.long, read.clip_ids, read.class_ids, read.notes
     else:
         file = read_label_file(path)
+        refuse_no_labels(file.labels, path)
         clip_ids, class_ids, notes = file.labels.clip_ids, file.labels.class_ids, file.notes
         table = SourceTable.of(file.labels.rows(), path)
     if clips is not None:

@@ -26,6 +26,7 @@ from earmark.labels import (
     read_class_list,
     read_label_file,
     read_ontology,
+    refuse_no_labels,
 )
 from earmark.runs import SILENT, Progress
 from earmark.scores import (
@@ -106,7 +107,7 @@ def read_inputs(
     clip_ids = clips_of_rows(score_file, files.clips)
     labels_file, left_out = leave_out_unscored(labels_file, clip_ids)
     labels = arrange(labels_file, score_file, clip_ids, classes)
-    _refuse_no_labels(labels, str(files.labels))
+    refuse_no_labels(labels, files.labels)
     ontology = classes if files.ontology is None else add_parents(classes, files.ontology)
     npy = score_file.write_npy(scratch / "scores.npy", progress)
     warnings = [*left_out, *_unlabelled_warnings(labels_file, labels)]
@@ -130,7 +131,7 @@ def given_inputs(
     An array goes into the folder ``scratch``, which must outlive the result; a path is that of an
     ``.npy`` file.
     """
-    _refuse_no_labels(labels, "labels")
+    refuse_no_labels(labels, "labels")
     matrix = open_scores(scores, labels)  # refuses another shape
     if isinstance(scores, str | Path):
         npy = Path(scores)
@@ -160,13 +161,6 @@ def _on_one_scale(
         npy = scratch / "logits.npy"
     matrix = open_scores(npy, labels)
     return Inputs(labels, ontology, matrix, chosen, scale == "auto", (*warnings, *ties))
-
-
-def _refuse_no_labels(labels: LabelSet, name: str) -> None:
-    if not len(labels.columns):
-        raise EarmarkError(
-            f"{name}: there is not one explicit label in it; scores can only be held against labels"
-        )
 
 
 def add_parents(classes: Ontology, path: Path) -> Ontology:

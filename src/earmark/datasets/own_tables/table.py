@@ -95,6 +95,8 @@ def import_table(
     roles = guess_columns(table, named)
     listed = _read_clips(table, roles, may_repeat=clips is None)
     label_set = _label_set(told, listed["clip_id"])
+    has_order = clips is not None or told.labels.has_row_per_clip
+    paired = () if embeddings is None else _pairing_told(embeddings, table, listed, has_order)
     given = None if listed["split"].is_null().all() else listed["split"]
     split = complete_splits(label_set, listed["source"], given, seed, deal=deal_splits)
     listed = listed.with_columns(split)
@@ -107,8 +109,25 @@ def import_table(
     n_again = told.labels.long.rows["present"].count() - len(label_set.columns)
     again = (f"{n_again:,} labels are said twice, and count once",) if n_again else ()
     read_as = (*column_notes(table, roles, CLIP_ROLES), *told.labels.notes, *again)
-    notes = (*read_as, *audio_notes)
+    notes = (*read_as, *paired, *audio_notes)
     return ImportSummary(workspace, len(listed), n_found, len(listed) - n_found, notes)
+
+
+def _pairing_told(
+    embeddings: Path, table: SourceTable, listed: pl.DataFrame, has_order: bool
+) -> tuple[str, ...]:
+    """Say which clips the rows of one array are taken for; refuse it where clips have no order."""
+    if not embeddings.is_file():
+        return ()
+    if not has_order:
+        raise EarmarkError(
+            f"{embeddings}: the embeddings do not name their clips, and {table.path} has several "
+            "rows for a clip, so it cannot say which embedding is which clip's; give a table of "
+            "clips in the order of the embeddings (--clips FILE), or a folder of CLIPID.npy"
+        )
+    first, last = listed["clip_id"][0], listed["clip_id"][-1]
+    told = f"The first row of {embeddings.name} is taken for clip {first!r}, the last for {last!r}"
+    return (f"{told}, as in {table.path.name}.",)
 
 
 def _read_labels(path: Path, clip_tables: Sequence[SourceTable], reading: Reading) -> _Told:
