@@ -241,6 +241,7 @@ def test_what_is_empty_or_nan_in_a_csv_is_nan(tmp_path):
         ("clip_id;a;b\nx;1;2\ny;1;0,5\n", r"line 3: b must be a score, .* got '0,5'"),
         ("clip_id,a,b\nx,1,2\ny,1,2,3\n", r"line 3: 4 fields where the header has 3"),
         ("clip_id,a,b\nx,1,2\n,1,2\n", "clip_id is empty in row 2"),
+        ("what,a,b\nx,1,2\n", r"line 2: what must be a score.*if the column names the clips"),
         ("clip_id,a,a\nx,1,2\n", "two columns are called 'a'"),
         ("clip_id,a,b\nx,1,2\nx,1,2\n", "clip 'x' is listed twice"),
         ("", "the file is empty"),

@@ -157,6 +157,21 @@ def test_transposed_scores_are_called_so(
             scan(labels, folder / "scores.npy", **given)  # type: ignore[arg-type]
 
 
+def test_more_columns_than_classes_are_refused(
+    folder: Path, states: np.ndarray, logits: np.ndarray
+) -> None:
+    np.save(folder / "scores.npy", np.hstack([logits, logits]))
+    with pytest.raises(EarmarkError, match=r"6 columns, but .*hot\.csv has 3 classes.*--classes"):
+        scan(write_multi_hot(folder, states), folder / "scores.npy")
+
+
+def test_a_gap_in_an_array_names_no_scratch_file(states: np.ndarray, logits: np.ndarray) -> None:
+    holes = logits.copy()
+    holes[9, 1] = np.nan
+    with pytest.raises(EarmarkError, match=r"^scores: clip 'clip9' \(row 9\), class 'dog'"):
+        scan(LabelSet.from_dense(states, CLIPS, IDS), holes)
+
+
 def test_swapped_labels_are_named_beside_named_scores(
     folder: Path, states: np.ndarray, logits: np.ndarray
 ) -> None:

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from earmark.errors import EarmarkError, nearest
+from earmark.errors import EarmarkError, nearest, quoted
 from earmark.labels.lint import presence, state_words
 from earmark.runs import AUDIO_SUFFIXES, LINE, PRESENCE, TABLE_ERRORS, SourceTable, read_source
 
@@ -355,7 +355,8 @@ def _refuse_swapped(table: SourceTable, roles: Mapping[str, str], formed: LabelT
     clip_column = roles.get("clip_id", roles.get("audio"))
     raise EarmarkError(
         f"{table.path}: {what}; are the columns swapped? Then read them by --column "
-        f"clip_id={column} --column class_id={clip_column}; if not, by --column class_id={column}"
+        f"{quoted(f'clip_id={column}')} --column {quoted(f'class_id={clip_column}')}; if not, by "
+        f"--column {quoted(f'class_id={column}')}"
     )
 
 

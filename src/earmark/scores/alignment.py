@@ -77,8 +77,15 @@ def classes_of_columns(file: ScoreFile, listed: Ontology | None, labels: LabelFi
                 f"{_TRANSPOSED if file.shape[0] == n_listed else hint}"
             )
         return listed
-    if labels.lists_classes:
+    if labels.lists_classes and labels.labels.n_classes == n_classes:
         return Ontology(labels.labels.class_ids)
+    if labels.lists_classes:
+        is_turned = file.shape == (labels.labels.n_classes, labels.labels.n_clips)
+        hint = "; list the classes in the order of the scores' columns (--classes FILE)"
+        raise EarmarkError(
+            f"{file.path}: {n_classes:,} columns, but {labels.path} has "
+            f"{labels.labels.n_classes:,} classes{_TRANSPOSED if is_turned else hint}"
+        )
     if not labels.names_classes:
         return Ontology(tuple(str(number) for number in range(n_classes)))
     raise EarmarkError(

@@ -266,6 +266,8 @@ def _check_numbers(table: _Table) -> None:
 def _refuse_odd_cell(table: _Table) -> None:
     """Name the first line of a CSV that is no row, or whose score is no number."""
     source = read_source(table.path)  # refuses rows of another width, with their line
+    names_clips = pl.String in table.schema.values()
+    hint = "" if names_clips else "; if the column names the clips, call it clip_id"
     for name in source.columns:
         if table.schema.get(name) != pl.Float64:
             continue
@@ -274,5 +276,5 @@ def _refuse_odd_cell(table: _Table) -> None:
         if is_odd.any():
             raise EarmarkError(
                 f"{source.at_first(is_odd)}: {name} must be a score, a number such as -1.5, got "
-                f"{cells.filter(is_odd)[0]!r}"
+                f"{cells.filter(is_odd)[0]!r}{hint}"
             )

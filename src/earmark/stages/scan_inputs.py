@@ -134,13 +134,13 @@ def given_inputs(
     refuse_no_labels(labels, "labels")
     matrix = open_scores(scores, labels)  # refuses another shape
     if isinstance(scores, str | Path):
-        npy = Path(scores)
+        npy = name = Path(scores)
     else:
-        npy = scratch / "scores.npy"
+        npy, name = scratch / "scores.npy", Path("scores")
         np.save(npy, matrix.array)
     classes = Ontology(labels.class_ids)
     tree = classes if ontology is None else add_parents(classes, ontology)
-    npy, labels, gaps = leave_out_gaps(npy, labels, scratch / "scored.npy")
+    npy, labels, gaps = leave_out_gaps(npy, labels, scratch / "scored.npy", name)
     return _on_one_scale(labels, tree, npy, scale, gaps, scratch, progress)
 
 
