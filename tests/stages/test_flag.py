@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from earmark import stages
+from earmark.datasets.own_tables.table import import_table
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.flags import Thresholds, flag, stored_thresholds, thresholds
@@ -108,4 +109,28 @@ def test_every_explicit_label_of_every_split_is_exported(whole: Workspace, tmp_p
     explicit = out.filter(pl.col("state") != "ignored")
     back = explicit.select(*PAIR, present=pl.col("state") == "present")
     assert back.sort(PAIR).equals(whole.labels.rows().sort(PAIR))
-    assert told.n_rows == len(out)
+    assert told.n_rows == len(out) == sum(map(told.n_of, ("present", "not_present", "ignored")))
+    assert (told.n_clips, told.n_unscored_clips) == (out["clip_id"].n_unique(), 0)
+
+
+def test_labels_of_clips_that_were_not_scored_are_exported_too(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    told = stages.export_labels(workspace, tmp_path / "labels.csv", discard_percent=20)
+    assert told.n_unscored_clips == len(workspace.clips) - len(workspace.rows("train")) > 0
+    assert told.n_rows - told.n_ignored == len(workspace.labels.columns)
+
+
+def test_an_export_that_is_imported_has_every_explicit_label_and_no_other(
+    whole: Workspace, tmp_path: Path
+) -> None:
+    stages.write_flags(whole, discard_percent=20)
+    path = tmp_path / "labels.csv"
+    told = stages.export_labels(whole, path)
+    assert told.n_of("not_present") > 0
+    assert told.n_ignored > 0
+    clips = tmp_path / "clips.csv"
+    whole.clips.select("clip_id", "split", "source").write_csv(clips)
+    again = import_table(clips, path, tmp_path / "again").workspace
+    assert again.labels.rows().sort(PAIR).equals(whole.labels.rows().sort(PAIR))
+    assert again.clips["split"].equals(whole.clips["split"])

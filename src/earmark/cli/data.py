@@ -306,13 +306,18 @@ def export(
     recipe: RecipeOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the enhanced label set: explicit labels, and flagged ones to be ignored."""
+    """Write the enhanced label set: all explicit labels, and flagged ones to be ignored."""
     from earmark import stages
 
     exported = stages.export_labels(
         work, to, recipe, discard_percent=discard_percent, labels=labels
     )
-    tell(as_json, wrote=to, rows=exported.n_rows, ignored=exported.n_ignored)
+    states = {name: exported.n_of(name) for name in ("present", "not_present", "ignored")}
+    clips = {"clips": exported.n_clips, "unscored_clips": exported.n_unscored_clips}
+    facts: dict[str, Any] = {"wrote": to, "rows": exported.n_rows, **states, **clips}
+    tell(as_json, **facts)
+    if not as_json:
+        print("Every explicit label of every split is in it; unscored clips have no flags.")
 
 
 @data_app.command()

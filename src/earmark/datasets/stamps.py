@@ -114,7 +114,8 @@ def _stamped(workspace: Workspace) -> Iterator[tuple[Path, Path, str]]:
     for name, verb in (("choices", "compare"), ("rounds", "iterate")):
         table = workspace.compare_table_path(name)
         yield table, stamp_path(table), verb
-    yield workspace.report_folder, seal_path(workspace.report_folder), "report"
+    page = workspace.report_folder / "index.html"
+    yield page, stamp_path(page), "report"
 
 
 def _stale_corrections(workspace: Workspace) -> list[Stale]:

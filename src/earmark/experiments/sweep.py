@@ -113,11 +113,6 @@ def train_and_mark(
     return book
 
 
-def is_swept(workspace: Workspace) -> bool:
-    """Tell whether a sweep was finished in a workspace."""
-    return workspace.sweep_table_path("summary").exists()  # the table that is written last
-
-
 def read_sweep(workspace: Workspace) -> SweepResults:
     """Read the result tables of a finished sweep."""
     names = ("results", "per_class", "summary")

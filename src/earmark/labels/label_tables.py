@@ -47,7 +47,7 @@ _COLUMN_NAMES: dict[str, tuple[str, ...]] = {
         "species", "instrument", "mid", "target",
     ),
     "labels": ("labels", "classes", "tags", "categories", "positive_labels", "events", "mids"),
-    "present": ("present", "is_present", "value", "answer", "rating", "vote"),
+    "present": ("present", "is_present", "value", "answer", "rating", "vote", "state"),
 }  # fmt: skip
 """What a table may call the columns that we know, best guess first, in any letter case."""
 

@@ -27,9 +27,12 @@ PRESENCE: dict[str, bool | None] = {
     **dict.fromkeys(("true", "1", "1.0", "+1", "yes", "y", "present", "positive"), True),
     **dict.fromkeys(("false", "0", "0.0", "-1", "-1.0", "no", "n", "absent", "negative"), False),
     **dict.fromkeys(("not present", "not_present", "not-present"), False),
-    **dict.fromkeys(("unsure", "unknown", "u", "?", "maybe"), None),
+    **dict.fromkeys(("unsure", "unknown", "u", "?", "maybe", "ignored"), None),
 }
-"""What people write for present, not present and unsure, in any letter case."""
+"""What people write for present, not present and unsure, in any letter case.
+
+``ignored`` is what ``earmark export`` writes of labels that nobody was asked about.
+"""
 
 AUDIO_SUFFIXES = frozenset(
     (

@@ -48,11 +48,33 @@ class Flagged:
 
 @dataclass(frozen=True)
 class Exported:
-    """A label set written out for other programs: clip_id, class_id, state."""
+    """A label set written out for other programs: clip_id, class_id, state.
+
+    Every explicit label of every split is in it. Clips that were not scored could not be flagged.
+    """
 
     path: Path
-    n_rows: int
-    n_ignored: int
+    table: pl.DataFrame
+    n_unscored_clips: int
+
+    @property
+    def n_rows(self) -> int:
+        """Labels in the file."""
+        return len(self.table)
+
+    @property
+    def n_ignored(self) -> int:
+        """Labels that are flagged, or that raters could not settle."""
+        return self.n_of("ignored")
+
+    @property
+    def n_clips(self) -> int:
+        """Clips that have a label in the file."""
+        return self.table["clip_id"].n_unique()
+
+    def n_of(self, state: str) -> int:
+        """Return how many labels are present, not_present or ignored."""
+        return int((self.table["state"] == state).sum())
 
 
 def write_flags(
@@ -195,7 +217,7 @@ def export_labels(
     discard_percent: float | None = None,
     labels: str | None = None,
 ) -> Exported:
-    """Write a label set for other programs: explicit labels, and flagged ones as ignored.
+    """Write a label set for other programs: all explicit labels, and flagged ones as ignored.
 
     The flags are those that :func:`write_flags` wrote last; a ``discard_percent`` asks for the
     paper's flags at that point instead. The state is present, not_present or ignored; labels that
@@ -217,9 +239,10 @@ def export_labels(
         ignored = without_cleared(ignored, known.rulings)  # raters may have gone on since
         unsettled = known.rulings.rows().filter("present")
         ignored = pl.concat([ignored, unsettled], how="diagonal")
-    table = _exported_table(read_labels(scored.workspace, name).labels, ignored)
+    every = read_labels(scored.workspace, name).labels  # of clips that were not scored, too
+    table = _exported_table(every, ignored)
     write_table(Path(path), table)
-    return Exported(Path(path), len(table), int((table["state"] == "ignored").sum()))
+    return Exported(Path(path), table, len(every) - len(scored.whole.clip_ids))
 
 
 def _known(scored: Scored, name: str) -> NamedLabels:

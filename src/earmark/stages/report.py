@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from earmark.audio import FrameStore
-from earmark.datasets import Workspace
+from earmark.datasets import Workspace, stale_of, stamp_path, warn_stale, write_stamp
 from earmark.errors import quoted
 from earmark.flags import stored_flags, stored_thresholds
 from earmark.report import (
@@ -23,7 +23,7 @@ from earmark.report import (
     flags_to_hear,
     write_report,
 )
-from earmark.runs import read_table
+from earmark.runs import read_table, seal_path
 from earmark.scores import scored_labels
 from earmark.stages.flag import found_flags, judged_flags
 from earmark.stages.hearing import heard_flags
@@ -44,15 +44,30 @@ def make_report(work: WorkLike, recipe: RecipeLike = None) -> Path:
     the page is that of the flags: how many, how sure, and the likeliest to hear.
     """
     scored = open_scored(work, recipe)
-    if _has_students(scored.workspace):
-        return write_report(scored.workspace.report_folder, _contents(scored))
-    return _write_flags_page(scored)
+    students = _students(scored.workspace)
+    if students:
+        path = write_report(scored.workspace.report_folder, _contents(scored, students))
+    else:
+        path = _write_flags_page(scored)
+    write_stamp(scored.workspace, stamp_path(path))
+    return path
 
 
-def _has_students(workspace: Workspace) -> bool:
-    tables = [workspace.sweep_table_path("summary")]
-    tables += [workspace.compare_table_path(name) for name in ("choices", "rounds")]
-    return any(path.exists() for path in tables)
+def _students(workspace: Workspace) -> set[str]:
+    """Return the verbs whose results are there; those older than the dataset are left out."""
+    choices, rounds = (workspace.compare_table_path(name) for name in ("choices", "rounds"))
+    tables = {
+        "sweep": (workspace.sweep_table_path("summary"), seal_path(workspace.sweep_folder)),
+        "compare": (choices, stamp_path(choices)),
+        "iterate": (rounds, stamp_path(rounds)),
+    }
+    found = set()
+    for verb, (table, stamp) in tables.items():
+        stale = stale_of(workspace, table, stamp, verb)
+        warn_stale(stale, "left out of the page")
+        if table.exists() and stale is None:
+            found.add(verb)
+    return found
 
 
 def _write_flags_page(scored: Scored) -> Path:
@@ -90,14 +105,15 @@ def after_flags(workspace: Workspace) -> dict[str, str]:
     }
 
 
-def _contents(scored: Scored) -> ReportContents:
-    from earmark.experiments import is_swept, read_sweep
+def _contents(scored: Scored, students: set[str]) -> ReportContents:
+    from earmark.experiments import read_sweep
     from earmark.training import read_histories
 
     workspace, recipe, scores = scored.workspace, scored.recipe, scored.scores
-    sweep = read_sweep(workspace) if is_swept(workspace) else None
+    sweep = read_sweep(workspace) if "sweep" in students else None
     choices, rounds = (
-        _if_there(workspace.compare_table_path(name)) for name in ("choices", "rounds")
+        read_table(workspace.compare_table_path(name)) if verb in students else None
+        for name, verb in (("choices", "compare"), ("rounds", "iterate"))
     )
     labels = scored_labels(scores, workspace.labels)
     points = stored_thresholds(workspace.flags_folder, labels, scores.logits, scores.digest)
@@ -119,10 +135,6 @@ def _contents(scored: Scored) -> ReportContents:
         flag_percent=recipe.report.flag_percent,
         sample_rate_hz=recipe.front_end.sample_rate_hz,
     )
-
-
-def _if_there(path: Path) -> pl.DataFrame | None:
-    return read_table(path) if path.exists() else None
 
 
 def _heard(scored: Scored, flags: pl.DataFrame) -> list[HeardFlag]:
