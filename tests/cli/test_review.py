@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ from earmark import stages
 from earmark.cli.app import app
 from earmark.cli.review import review_app
 from earmark.datasets.label_versions import read_relabelled
-from earmark.datasets.workspace import Workspace
-from earmark.errors import EarmarkError
+from earmark.datasets.workspace import Workspace, write_dataset
+from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.review.judged_chance import read_calibration
 from earmark.review.judgements import JudgementStore
 from earmark.review.queue import read_queue
@@ -30,7 +31,10 @@ from scenes import FOLDS, PROBE, band_workspace, scored_workspace
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     """Clips with a teacher's scores that know the truth, more or less."""
-    made = band_workspace(tmp_path / "w", n_clips=240)
+    return score_by_truth(band_workspace(tmp_path / "w", n_clips=240))
+
+
+def score_by_truth(made: Workspace) -> Workspace:
     assert made.truth is not None
     rows = made.rows("train")
     noise = np.random.default_rng(0).normal(0, 1, (len(rows), 3))
@@ -189,6 +193,48 @@ def test_the_command_that_relabel_advises_works(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     kinds = pl.read_parquet(workspace.sweep_table_path("summary"))["kind"]
     assert {"corrected", "corrected+mask"} <= set(kinds)
+
+
+def test_answers_survive_another_dataset_and_those_about_lost_clips_are_left_out(
+    workspace: Workspace,
+) -> None:
+    earmark("queue", workspace.root)
+    listen(workspace)
+    n_answers = len(open_judgements(workspace).current())
+    half = np.arange(len(workspace.clips) // 2)
+    assert workspace.truth is not None
+    write_dataset(
+        workspace.root,
+        workspace.clips[half],
+        workspace.ontology,
+        workspace.labels.select(half),
+        workspace.truth.select(half),
+        replace=True,
+    )
+    assert len(open_judgements(workspace).current()) == n_answers
+    with pytest.raises(EarmarkError, match="whose clips changed since; run `earmark queue"):
+        earmark("relabel", workspace.root)
+    shutil.rmtree(workspace.scores_folder("teacher"))
+    score_by_truth(Workspace(workspace.root))
+    earmark("queue", workspace.root)
+    with pytest.warns(EarmarkWarning, match="no longer has; they are kept, and left out"):
+        assert earmark("relabel", workspace.root)["present"] > 0
+
+
+def test_nothing_to_hear_or_to_correct_is_an_error(workspace: Workspace) -> None:
+    empty = workspace.root.parent / "empty.csv"
+    empty.write_text("clip_id,class_id,answer\n")
+    with pytest.raises(EarmarkError, match="not one answer"):
+        earmark("judgements", "import", workspace.root, empty)
+    earmark("queue", workspace.root)
+    explicit = workspace.labels.rows().row(0, named=True)
+    answer = "present" if explicit["present"] else "not_present"
+    empty.write_text(
+        f"clip_id,class_id,answer\n{explicit['clip_id']},{explicit['class_id']},{answer}\n"
+    )
+    earmark("judgements", "import", workspace.root, empty)
+    with pytest.raises(EarmarkError, match="1 answers change nothing"):
+        earmark("relabel", workspace.root)
 
 
 def test_verbs_say_what_has_to_come_first(workspace: Workspace) -> None:

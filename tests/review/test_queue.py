@@ -9,15 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from earmark.datasets.workspace import Workspace
-from earmark.errors import EarmarkError
+from earmark.datasets.workspace import Workspace, write_dataset
+from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.review.queue import (
     CONTROLS,
     QUEUE_SCHEMA,
+    Queue,
     block_plan,
     blocks_of,
+    is_drawn_from,
     item_id,
     make_queue,
     read_queue,
@@ -193,7 +195,7 @@ def test_all_or_no_blocks_are_shared_if_asked_for(overlap: float) -> None:
 
 
 def test_a_queue_is_written_whole_and_read_again(tmp_path: Path) -> None:
-    workspace, (queue, _) = Workspace(tmp_path), small_queue()
+    workspace, queue = reviewed_workspace(tmp_path)
     with pytest.raises(EarmarkError, match="earmark queue"):
         read_queue(workspace)
     write_queue(workspace, queue)
@@ -204,6 +206,43 @@ def test_a_queue_is_written_whole_and_read_again(tmp_path: Path) -> None:
     queue.items.head(5).write_parquet(workspace.queue_path)
     with pytest.raises(EarmarkError, match="changed or damaged"):
         read_queue(workspace)
+
+
+def reviewed_workspace(root: Path) -> tuple[Workspace, Queue]:
+    """Write the clips and labels of a queue that is not written yet."""
+    labels, _, scores = make_scores()
+    queue = make_queue(labels, scores, Ontology(labels.class_ids), SMALL)
+    nothing = pl.lit(None)
+    clips = pl.DataFrame({"clip_id": labels.clip_ids}).with_columns(
+        audio=nothing,
+        start_seconds=nothing,
+        end_seconds=nothing,
+        split=pl.lit("train"),
+        source=pl.col("clip_id"),
+    )
+    return write_dataset(root, clips, Ontology(labels.class_ids), labels), queue
+
+
+def test_a_queue_older_than_the_dataset_says_so(tmp_path: Path) -> None:
+    workspace, queue = reviewed_workspace(tmp_path)
+    write_queue(workspace, queue, "labels and scores")
+    rows = workspace.labels.rows()
+    rows.head(len(rows) - 1).write_parquet(workspace.labels_path)
+    changed = Workspace(tmp_path)
+    with pytest.warns(EarmarkWarning, match=r"whose labels changed since.*`earmark queue"):
+        assert read_queue(changed).items.equals(queue.items)
+    assert is_drawn_from(changed, "labels and scores")  # as whoever draws it anew finds out
+    read_queue(changed)
+
+
+def test_a_queue_whose_clips_are_gone_is_refused(tmp_path: Path) -> None:
+    workspace, queue = reviewed_workspace(tmp_path)
+    write_queue(workspace, queue)
+    half = np.arange(len(workspace.clips) // 2)
+    fewer = workspace.labels.select(half)
+    write_dataset(tmp_path, workspace.clips[half], workspace.ontology, fewer, replace=True)
+    with pytest.raises(EarmarkError, match=r"whose clips changed since; run `earmark queue"):
+        read_queue(Workspace(tmp_path))
 
 
 @pytest.mark.parametrize("percents", [(), (0,), (2, 1), (1, 1), (50, 101), (-1, 5)])

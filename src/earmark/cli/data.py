@@ -287,6 +287,11 @@ def flag(
         **_given(discard_percent, target, n_flags, balance, quantile, gate, probability),
     )
     facts = _told(as_json, flagged.findings, "on the page that comes next")
+    if flagged.flags.is_empty():
+        raise EarmarkError(
+            f"{flagged.path}: not one label is flagged; ask for more with --discard-percent or "
+            "--n-flags, or for a lower --target"
+        )
     tell(as_json, next_command=f"earmark report {quoted(work)}", wrote=flagged.path, **facts)
     if not as_json:
         has_sound = stages.open_workspace(work).has_sound()

@@ -91,6 +91,7 @@ def import_table(
             zeros=reading.zeros,
             audio=audio,
             embeddings=embeddings,
+            require_sound=embeddings is None,
             deal_splits=deal_splits,
             replace=replace,
             progress=progress,

@@ -152,9 +152,11 @@ def relabel(
     from earmark import stages
 
     corrected = stages.correct_labels(work, out, drop_failed_blocks=drop_failed_blocks)
+    has_splits = stages.open_workspace(work).has_held_out()
+    verb = f"sweep {quoted(work)}" if has_splits else f"export {quoted(work)} corrected.csv"
     tell(
         as_json,
-        next_command=f"earmark sweep {quoted(work)} --labels {quoted(out)}",
+        next_command=f"earmark {verb} --labels {quoted(out)}",
         wrote=corrected.folder,
         **corrected.relabelled.n_by_outcome,
         conflicts=len(corrected.relabelled.conflicts),

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from earmark.datasets.synthetic.hiding import hide
+from earmark.datasets.synthetic.hiding import hide, n_missing
 from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels import Deviation, LabelSet, largest_deviation, subset
@@ -80,6 +80,11 @@ def hidden_workspace(
             "--assume-complete"
         )
     labels = hide(truth, workspace.ontology, params)
+    if not n_missing(truth, labels).any():
+        raise EarmarkError(
+            f"{workspace.root}: not one of {int(truth.n_positives.sum()):,} positives was hidden, "
+            f"by recalls of {params.recall_range[0]:g} to {params.recall_range[1]:g}; lower them"
+        )
     return derive_workspace(workspace, out, labels, truth)
 
 

@@ -199,6 +199,13 @@ def _clips(root: Path, truth: pl.DataFrame, progress: Progress) -> tuple[pl.Data
         name = uploader_of.get(clip_id)
         sources.append(f"clip {clip_id}" if name is None else f"uploader {name}")
         meter.advance(1)
+    folders = [root / f"FSD50K.{part}_audio" for part in ("dev", "eval")]
+    there = [folder for folder in folders if folder.is_dir()]
+    if there and not any(audio):
+        raise EarmarkError(
+            f"{there[0]}: none of the {len(truth):,} listed clips has a file there, such as "
+            f"{truth['clip_id'][0]}.wav; is the archive unpacked?"
+        )
     clips = truth.select(
         "clip_id",
         pl.Series("audio", audio, pl.String),

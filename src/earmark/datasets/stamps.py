@@ -68,13 +68,15 @@ def stamp_path(table: Path) -> Path:
 def parts_changed(workspace: Workspace, file: Path) -> tuple[str, ...]:
     """Return what of the dataset changed since a file was stamped; nothing without a stamp.
 
-    Labels of other clips or classes are not named: they could not be the same.
+    Splits and labels of other clips are not named, nor labels of other classes: they could not be
+    the same.
     """
     before = read_json(file).get(STAMP, {}) if file.exists() else {}
     now = stamp_of(workspace) if before else {}
     changed = tuple(part for part in PARTS if part in before and before[part] != now[part])
-    has_others = not {"clips", "classes"}.isdisjoint(changed)
-    return tuple(part for part in changed if part != "labels" or not has_others)
+    implied = {"splits", "labels"} if "clips" in changed else set()
+    implied |= {"labels"} if "classes" in changed else set()
+    return tuple(part for part in changed if part not in implied)
 
 
 def refuse_stale(stale: Stale | None, parts: Collection[str] = PARTS) -> None:

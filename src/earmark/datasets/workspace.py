@@ -238,6 +238,10 @@ class Workspace:
         """Return the rows of ``clips`` that belong to a split."""
         return np.flatnonzero((self.clips["split"] == split).to_numpy())
 
+    def has_held_out(self) -> bool:
+        """Tell whether clips are in both splits where students are chosen and measured."""
+        return set(HELD_OUT_SPLITS) <= set(self.clips["split"].unique())
+
     @cached_property
     def audio_digest(self) -> str:
         """Identifies the list of clips: their names, files and places."""

@@ -32,6 +32,7 @@ from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.label_tables import (
     CLIP_ROLES,
     GUESSED,
+    NO_COLUMN,
     LabelTable,
     Reading,
     Zeros,
@@ -63,6 +64,7 @@ __all__ = [
     "GUESSED",
     "IMPLICIT",
     "NOT_PRESENT",
+    "NO_COLUMN",
     "NUMBER",
     "ONTOLOGY_FILE",
     "PRESENT",

@@ -51,7 +51,7 @@ _COLUMN_NAMES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """What a table may call the columns that we know, best guess first, in any letter case."""
 
-_NO_COLUMN = "-"
+NO_COLUMN = "-"
 """Given in place of a column's name: no column plays this role, whatever they are called."""
 
 LABEL_ROLES = ("clip_id", "class_id", "labels", "present")
@@ -141,7 +141,7 @@ def guess_columns(table: SourceTable, given: Mapping[str, str] | None = None) ->
         guesses = [name for name in guesses if name not in given.values()]
         if given.get(role) in table.columns:
             roles[role] = given[role]
-        elif guesses and given.get(role) != _NO_COLUMN:
+        elif guesses and given.get(role) != NO_COLUMN:
             roles[role] = guesses[0]
     if "class_id" in roles and "labels" in roles:
         del roles["class_id" if "labels" in given else "labels"]
@@ -154,7 +154,7 @@ def check_given(given: Mapping[str, str], *tables: SourceTable) -> None:
         if role not in _COLUMN_NAMES:
             raise EarmarkError(f"no column is known as {role!r}{nearest(role, _COLUMN_NAMES)}")
         there = [name for table in tables for name in table.columns]
-        if column not in (*there, _NO_COLUMN):
+        if column not in (*there, NO_COLUMN):
             where = " and ".join(str(table.path) for table in tables)
             raise EarmarkError(f"{where}: there is no column {column!r}{nearest(column, there)}")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from earmark.datasets import Relabelled, Workspace, stamp_path, write_stamp
-from earmark.errors import EarmarkError, EarmarkWarning
+from earmark.errors import EarmarkError, EarmarkWarning, quoted
 from earmark.review import (
     Agreement,
     JudgementStore,
@@ -155,6 +155,11 @@ def measure_precision(
     """
     workspace, queue, judgements = _open_judged(work, drop_failed_blocks)
     table = precision_table(queue, judgements, discard_percent)
+    if not table["n_judged"].sum() and not drop_failed_blocks:
+        raise EarmarkError(
+            f"{workspace.root}: none of {len(judgements):,} answers is about a label of the queue; "
+            f"listen with `earmark review {quoted(workspace.root)}`"
+        )
     path = workspace.precision_path
     write_table(path, table)
     write_stamp(workspace, stamp_path(path))
@@ -176,6 +181,12 @@ def correct_labels(
     workspace, queue, judgements = _open_judged(work, drop_failed_blocks)
     judgements = _still_there(workspace, judgements)
     relabelled = relabel(workspace.labels, judgements, queue)
+    is_idle = relabelled.changes.is_empty() and relabelled.conflicts.is_empty()
+    if is_idle and not drop_failed_blocks:
+        raise EarmarkError(
+            f"{workspace.root}: {len(judgements):,} answers change nothing: none is about a label "
+            f"that nobody was asked about; listen with `earmark review {quoted(workspace.root)}`"
+        )
     write_relabelled(workspace, name, relabelled, judgements)
     return CorrectedLabels(workspace.relabelled_folder(name), relabelled)
 
@@ -199,8 +210,12 @@ def import_judgements(work: WorkLike, source: str | Path, rater: str = "imported
         if source.suffix == ".sqlite":
             return store.merge(source)
         if source.suffix == ".json":
-            return store.add_all(read_label_studio_answers(source))
-        return store.add_all(read_judgements(source, datetime.now(UTC), rater))
+            answers = read_label_studio_answers(source)
+        else:
+            answers = read_judgements(source, datetime.now(UTC), rater)
+        if not answers:
+            raise EarmarkError(f"{source}: there is not one answer in it")
+        return store.add_all(answers)
 
 
 def open_judgements(workspace: Workspace, *, must_exist: bool = False) -> JudgementStore:
@@ -227,6 +242,11 @@ def _drawn(
     if is_drawn_from(workspace, origin):
         return read_queue(workspace)
     queue = make_queue(labels, scores.logits, workspace.ontology, params)
+    if queue.items.is_empty():
+        raise EarmarkError(
+            f"{workspace.root}: there is nothing to listen to: no class with scores has a label "
+            "that nobody was asked about"
+        )
     write_queue(workspace, queue, origin)
     return queue
 

@@ -82,6 +82,11 @@ def import_audioset(
     listing = read_listing(files, ontology)
     rows, rating_notes = _labels(listing, ratings, ontology)
     clips, audio_notes = _with_audio(listing.clips, audio or root, work, progress)
+    if audio is not None and clips["audio"].is_null().all():
+        raise EarmarkError(
+            f"{audio}: none of the {len(clips):,} listed clips has a sound file there; expected "
+            "names such as YTID.wav, YYTID.wav or YTID_START.flac"
+        )
     labels = LabelSet.from_rows(rows, clips["clip_id"], ontology.class_ids, str(root))
     clips = take_tune(clips, labels, tune_share)
     notes = (*listing.notes, *ontology_notes(files), *rating_notes, *audio_notes)

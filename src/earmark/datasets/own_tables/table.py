@@ -23,6 +23,7 @@ from earmark.datasets.workspace import CLIP_SCHEMA, SPLITS, write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels import (
     CLIP_ROLES,
+    NO_COLUMN,
     LabelSet,
     LabelTable,
     Ontology,
@@ -73,6 +74,7 @@ def import_table(
     zeros: Zeros = "implicit",
     audio: Path | None = None,
     embeddings: Path | None = None,
+    require_sound: bool = False,
     deal_splits: bool = False,
     seed: int = 0,
     replace: bool = False,
@@ -86,8 +88,9 @@ def import_table(
     where ``audio`` is given, files are also found by their names, in its folders and archives.
     ``embeddings`` become the frames (see ``write_embeddings``). Without splits all clips are in
     train, unless ``deal_splits`` deals recordings out, drawn from ``seed`` (see
-    ``splits.complete_splits``). Clips without a sound file have a null path. Another dataset in
-    the workspace is refused, unless ``replace`` says so.
+    ``splits.complete_splits``). Clips without a sound file have a null path; with
+    ``require_sound`` it is refused that not one of those that are named is found. Another dataset
+    in the workspace is refused, unless ``replace`` says so.
     """
     named, clip_tables = columns or {}, [] if clips is None else [read_source(clips)]
     told = _read_labels(labels, clip_tables, Reading(named, separator, zeros))
@@ -100,7 +103,10 @@ def import_table(
     given = None if listed["split"].is_null().all() else listed["split"]
     split = complete_splits(label_set, listed["source"], given, seed, deal=deal_splits)
     listed = listed.with_columns(split)
-    listed, audio_notes = _with_audio(listed, table.path.parent, audio, work, progress)
+    if named.get("audio") == NO_COLUMN:
+        listed = listed.with_columns(audio=pl.lit(None, pl.String))
+    place = table.path.parent
+    listed, audio_notes = _with_audio(listed, place, audio, work, progress, require_sound)
     ontology = Ontology(label_set.class_ids, told.parents)
     workspace = write_dataset(work, listed, ontology, label_set, replace=replace)
     n_found = listed["audio"].count()
@@ -221,7 +227,12 @@ def _label_set(told: _Told, clips: pl.Series) -> LabelSet:
 
 
 def _with_audio(
-    clips: pl.DataFrame, folder: Path, audio: Path | None, work: Path, progress: Progress
+    clips: pl.DataFrame,
+    folder: Path,
+    audio: Path | None,
+    work: Path,
+    progress: Progress,
+    require_sound: bool,
 ) -> tuple[pl.DataFrame, list[str]]:
     """Make the paths absolute, null where there is no file; look for files by name in ``audio``."""
     base = (audio if audio is not None and audio.is_dir() else folder).resolve()
@@ -232,6 +243,8 @@ def _with_audio(
         clips, notes = _found_by_name(clips, audio, work, progress)
     n_named = clips["named"].count()
     n_missing = clips["audio"].null_count()
+    if require_sound and n_missing == len(clips) and (n_named or audio is not None):
+        _refuse_silence(clips, base, audio)
     if n_missing and n_named:
         first = clips.filter(pl.col("audio").is_null())["named"].drop_nulls()
         hint = f", such as {base / first[0]}" if len(first) else ""
@@ -239,6 +252,16 @@ def _with_audio(
     elif n_missing:
         notes.append("no column names sound files: clips and labels only")
     return clips.select(CLIP_SCHEMA.names()), notes
+
+
+def _refuse_silence(clips: pl.DataFrame, base: Path, audio: Path | None) -> None:
+    names = clips["named"].drop_nulls()
+    wanted = base / (names if len(names) else clips["clip_id"])[0]
+    searched = "" if audio is None else f", and for files of these names anywhere in {audio}"
+    raise EarmarkError(
+        f"not one of {len(clips):,} sound files was found; looked for {wanted}{searched}. Say "
+        "where they are with --audio FOLDER, or that there are none with --column audio=-"
+    )
 
 
 def _place(base: Path, name: str) -> str | None:
