@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,7 +25,7 @@ from earmark.cli.options import (
 from earmark.errors import EarmarkError, first_few, quoted
 
 if TYPE_CHECKING:
-    from earmark.stages import ScoredByModel, TaggedFile
+    from earmark.stages import ScoredByFile, ScoredByModel, TaggedFile
 
 models_app = typer.Typer()
 
@@ -67,47 +68,67 @@ def score(
         typer.Option("--in-sample", help="Score clips that the teacher saw, as the paper did."),
     ] = False,
     onnx: Annotated[Path | None, typer.Option(help="A model from elsewhere as teacher.")] = None,
+    from_: Annotated[
+        Path | None, typer.Option("--from", help="Scores of your own: any file that scan reads.")
+    ] = None,
+    classes: Annotated[
+        Path | None, typer.Option(help="With --from: classes in the order of its columns.")
+    ] = None,
+    clips: Annotated[
+        Path | None, typer.Option(help="With --from: clips in the order of its rows.")
+    ] = None,
+    scores_key: Annotated[str | None, typer.Option(help="With --from: array in an .npz.")] = None,
     class_map: Annotated[
         Path | None, typer.Option(help="With --onnx: table of output (or index) and class_id.")
     ] = None,
     skip_unknown: Annotated[
-        bool, typer.Option("--skip-unknown", help="With --onnx: leave out other classes.")
+        bool,
+        typer.Option("--skip-unknown", help="With --onnx or --from: leave out others' classes."),
     ] = False,
     input_kind: Annotated[
         str | None, typer.Option("--input", help="With --onnx: waveforms or patches.")
     ] = None,
     output: Annotated[str | None, typer.Option(help="With --onnx: name; the first.")] = None,
-    scale: Annotated[str | None, typer.Option(help="With --onnx: logits or probabilities.")] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="Of --onnx or --from: logits or probabilities.")
+    ] = None,
     sample_rate: Annotated[
         int | None, typer.Option(min=1, help="With --onnx: Hz of its waveforms; 16000.")
     ] = None,
     out_of_fold: Annotated[
-        bool, typer.Option("--out-of-fold", help="With --onnx: it never saw these clips.")
+        bool,
+        typer.Option("--out-of-fold", help="The model of --onnx or --from never saw these clips."),
     ] = False,
     workers: Workers = None,
     engine: EngineOption = "local",
     as_json: AsJson = False,
 ) -> None:
-    """Score the train split with a teacher, out of fold by default, or with a given model."""
+    """Score all clips: by a teacher trained here, a given model, or scores of your own."""
     from earmark import stages
 
     where = engine_for(work, recipe, workers, engine)
-    of_model: dict[str, Any] = {
-        "class_map": class_map,
+    both: dict[str, Any] = {
         "skip_unknown": skip_unknown,
-        "input_kind": one_of("--input", input_kind, ("waveforms", "patches")),
-        "output": output,
         "scale": one_of("--scale", scale, ("logits", "probabilities")),
-        "sample_rate_hz": sample_rate,
         "out_of_fold": out_of_fold,
     }
-    if onnx is None:
-        _refuse_without_onnx(of_model)
+    of_model: dict[str, Any] = {
+        "class_map": class_map,
+        "input_kind": one_of("--input", input_kind, ("waveforms", "patches")),
+        "output": output,
+        "sample_rate_hz": sample_rate,
+    }
+    of_file: dict[str, Any] = {"classes": classes, "clips": clips, "scores_key": scores_key}
+    _refuse_strangers(onnx, from_, in_sample, both, of_model, of_file)
+    if onnx is not None:
+        by_model = stages.score_by_onnx(work, onnx, engine=where, **both, **of_model)
+        facts = _told_of_model(by_model, as_json)
+    elif from_ is not None:
+        facts = _told_of_own(stages.score_by_file(work, from_, **both, **of_file), as_json)
+    else:
         scores = stages.score(work, in_sample=in_sample, engine=where)
         how = "out of fold" if scores.out_of_fold else "in-sample"
         facts = {"wrote": scores.folder, "clips": len(scores.clip_ids), "scored": how}
-    else:
-        facts = _told_of_model(stages.score_by_onnx(work, onnx, engine=where, **of_model), as_json)
     tell(as_json, next_command=f"earmark flag {quoted(work)}", **facts)
 
 
@@ -182,12 +203,58 @@ def models(
     Console().print(table)
 
 
-def _refuse_without_onnx(of_model: dict[str, Any]) -> None:
+def _refuse_strangers(
+    onnx: Path | None,
+    from_: Path | None,
+    in_sample: bool,
+    both: dict[str, Any],
+    of_model: dict[str, Any],
+    of_file: dict[str, Any],
+) -> None:
+    """Refuse options of another teacher than the one that scores."""
+    if onnx is not None and from_ is not None:
+        raise EarmarkError("--onnx names a model and --from its scores: give one of them")
+    if in_sample and (onnx is not None or from_ is not None):
+        raise EarmarkError("--in-sample is for a teacher that is trained here")
+    strangers = [
+        (both, onnx is None and from_ is None, "--onnx FILE or --from FILE"),
+        (of_model, onnx is None, "--onnx FILE"),
+        (of_file, from_ is None, "--from FILE"),
+    ]
     spelt = {"input_kind": "--input", "sample_rate_hz": "--sample-rate"}
-    for name, value in of_model.items():
-        if value:
-            option = spelt.get(name, f"--{name.replace('_', '-')}")
-            raise EarmarkError(f"{option} says something of a model: give that with --onnx FILE")
+    for options, is_refused, owner in strangers:
+        for name, value in options.items():
+            if value and is_refused:
+                option = spelt.get(name, f"--{name.replace('_', '-')}")
+                raise EarmarkError(f"{option} says something of a model: give that with {owner}")
+
+
+def _told_of_own(own: ScoredByFile, as_json: bool) -> dict[str, Any]:
+    """Say how scores of one's own fit the workspace; warnings go to standard error."""
+    for warning in own.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    is_out = own.scores.out_of_fold
+    without, unscored = own.without_scores, own.unscored
+    if as_json:
+        listed: dict[str, Any] = {"without_scores": list(without), "unscored": list(unscored)}
+    else:
+        listed = {
+            "clips without scores": f"{len(without):,}" + _such(without),
+            "classes without scores": f"{len(unscored):,}" + _such(unscored),
+        }
+    if own.n_foreign:
+        listed["left_out" if as_json else "scored clips that are not here"] = own.n_foreign
+    return {
+        "wrote": own.scores.folder,
+        "clips": own.n_clips,
+        "scores": own.scale,
+        "scored": "out of fold" if is_out else "taken for in-sample (see --out-of-fold)",
+        **listed,
+    }
+
+
+def _such(names: Sequence[str]) -> str:
+    return f" ({first_few(names)})" if names else ""
 
 
 def _told_of_model(by_model: ScoredByModel, as_json: bool) -> dict[str, Any]:

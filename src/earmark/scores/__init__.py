@@ -13,6 +13,7 @@ from earmark.scores.alignment import (
     clips_of_rows,
     leave_out_unscored,
     logits_of,
+    match_names,
     pairing_told,
     rows_of,
     scored_labels,
@@ -28,7 +29,7 @@ from earmark.scores.matrix import (
     open_scores,
 )
 from earmark.scores.scale import Scale, detect_scale, scale_of, write_logits
-from earmark.scores.score_files import open_score_file
+from earmark.scores.score_files import ScoreFile, open_score_file, row_blocks
 from earmark.scores.sharded import passes_by
 from earmark.scores.top_scores import (
     Passes,
@@ -46,6 +47,7 @@ __all__ = [
     "MadeBy",
     "Passes",
     "Scale",
+    "ScoreFile",
     "ScoreFolder",
     "ScoreMatrix",
     "ScoresLike",
@@ -60,10 +62,12 @@ __all__ = [
     "leave_out_gaps",
     "leave_out_unscored",
     "logits_of",
+    "match_names",
     "open_score_file",
     "open_scores",
     "pairing_told",
     "passes_by",
+    "row_blocks",
     "rows_of",
     "sample_scores",
     "scale_of",

@@ -22,6 +22,7 @@ from earmark.stages.flag import (
 )
 from earmark.stages.models import ExportedModel, TaggedFile, export_model, tag_files
 from earmark.stages.opening import choose_recipe, open_scored, open_workspace
+from earmark.stages.own_scores import ScoredByFile, score_by_file
 from earmark.stages.prepare import (
     Dealt,
     Features,
@@ -65,6 +66,7 @@ __all__ = [
     "Iterated",
     "Outcome",
     "ScanResult",
+    "ScoredByFile",
     "ScoredByModel",
     "Subset",
     "Swept",
@@ -91,6 +93,7 @@ __all__ = [
     "run",
     "scan",
     "score",
+    "score_by_file",
     "score_by_onnx",
     "serve_review",
     "split_dataset",
