@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,12 +12,14 @@ import pytest
 from scipy.special import expit
 
 import earmark
+from earmark import stages
 from earmark.errors import EarmarkError
 from earmark.flags.flag import flag, suspicious_positives
 from earmark.flags.policies import policy_told
 from earmark.flags.thresholds import thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.metrics import auc_per_class
+from earmark.report.contents import flags_to_hear
 from earmark.report.numerals import rounded
 from earmark.report.scan_page import missing_told
 from earmark.runs.engine import LocalEngine
@@ -71,7 +74,7 @@ def untouched(tmp_path):
 
 def test_writes_what_the_functions_on_arrays_return(files, case):
     states, logits = case
-    result = scan(**files)
+    result = scan(**files, policy="percentile")
     labels = label_set(states)
     flags = pl.read_parquet(files["out"] / "flags.parquet")
     expected = flag(labels, logits)
@@ -97,7 +100,7 @@ def test_writes_what_the_functions_on_arrays_return(files, case):
 
 def test_the_class_table_counts_what_is_missing_or_says_why_not(files, case):
     states, logits = case
-    scan(**files)
+    scan(**files, discard_percent=1)
     table = pl.read_parquet(files["out"] / "classes.parquet")
     known = table.filter(pl.col("note") == "")
     assert known["class_id"].to_list() == ["dog", "animal", "siren"]
@@ -148,7 +151,12 @@ def test_labels_of_clips_without_scores_are_left_out_and_told(case, tmp_path):
 
     def scanned(names, rows):
         np.savez(tmp_path / "scores.npz", scores=logits[rows], clip_ids=names, class_ids=IDS)
-        return scan(tmp_path / "labels.csv", tmp_path / "scores.npz", out=tmp_path / "out")
+        return scan(
+            tmp_path / "labels.csv",
+            tmp_path / "scores.npz",
+            out=tmp_path / "out",
+            discard_percent=1,
+        )
 
     result = scanned(ids[500:], slice(500, None))
     labels = label_set(states)
@@ -259,7 +267,7 @@ def test_odd_classes_are_named_in_warnings(files, case):
         ({"labels": np.zeros((N_CLIPS, 5))}, "5 classes, but 4 are listed"),
         ({"scale": "probabilities"}, "is no probability"),
         ({"policy": "percentil"}, "there is no policy 'percentil'"),
-        ({"target": 0.5}, "has no option 'target'"),
+        ({"policy": "percentile", "target": 0.5}, "has no option 'target'"),
         ({"policy": "count", "target": 0.5}, "has no option 'target'"),
         ({"discard_percent": 101}, "between 0 and 100"),
         ({"fill_ancestors": True}, "an ontology has to be given"),
@@ -392,3 +400,80 @@ def test_passes_as_tasks_of_an_engine_find_the_same(files, tmp_path):
     there = scan(**{**files, "out": tmp_path / "there"}, engine=LocalEngine(2))
     assert there.findings.flags.equals(here.findings.flags)
     assert there.findings.thresholds.equals(here.findings.thresholds)
+
+
+@pytest.fixture
+def sounding(tmp_path):
+    """Labels, scores and a folder of sounds that are called like the clips."""
+    soundfile = pytest.importorskip("soundfile")
+    pytest.importorskip("matplotlib")
+    rng = np.random.default_rng(0)
+    names = [f"clip {i}" for i in range(120)]
+    is_present = rng.random((120, 3)) < 0.4
+    states = np.where(is_present & (rng.random(is_present.shape) < 0.6), 1, 0)
+    np.savez(
+        tmp_path / "scores.npz",
+        scores=rng.normal(4.0 * is_present - 3, 1).astype(np.float32),
+        clip_ids=names,
+        class_ids=IDS[:3],
+    )
+    LabelSet.from_dense(states, names, IDS[:3]).write(tmp_path / "labels.csv")
+    (tmp_path / "sounds").mkdir()
+    for name in names[:-2]:
+        noise = 0.1 * rng.standard_normal(16_000)
+        soundfile.write(tmp_path / "sounds" / f"{name}.wav", noise, 16_000)
+    return {
+        "labels": tmp_path / "labels.csv",
+        "scores": tmp_path / "scores.npz",
+        "sounds": tmp_path / "sounds",
+        "out": tmp_path / "my found",
+    }
+
+
+def test_with_sounds_the_page_plays_its_flags(sounding):
+    result = scan(**sounding)
+    page = Page((sounding["out"] / "index.html").read_text())
+    listed = flags_to_hear(result.findings.flags)["clip_id"]
+    n_heard = (~listed.is_in(["clip 118", "clip 119"])).sum()
+    assert page.tags.count("audio") == page.tags.count("img") == n_heard > 30
+    assert f"earmark review '{sounding['out']}'" in page.text
+    assert any("2 of 120 clips have no sound in" in warning for warning in result.warnings)
+    assert any("'clip 118', 'clip 119'" in warning for warning in result.warnings)
+
+
+def test_with_sounds_a_scan_goes_on_to_the_review(sounding, tmp_path):
+    result = scan(**sounding)
+    out = sounding["out"]
+    queue = stages.draw_queue(out).queue
+    assert len(queue.items) > 0
+    answers = queue.items.select("clip_id", "class_id", answer=pl.lit("present")).unique()
+    answers.write_csv(tmp_path / "answers.csv")
+    assert stages.import_judgements(out, tmp_path / "answers.csv") == len(answers)
+    assert stages.measure_precision(out).overall["n_judged"] > 0
+    stages.correct_labels(out)
+    exported = stages.export_labels(out, tmp_path / "labels-out.csv")
+    assert exported.n_ignored == result.n_flags
+    corrected = stages.export_labels(out, tmp_path / "better.csv", discard_percent=0,
+                                     labels="corrected")  # fmt: skip
+    assert corrected.n_rows > exported.n_rows - exported.n_ignored
+    with pytest.raises(EarmarkError, match=r"raters answered .*earmark score '.*' --from FILE"):
+        scan(**sounding)
+
+
+def test_sounds_that_fit_no_clip_are_refused_and_nothing_is_left(sounding, tmp_path):
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "x.wav").write_bytes(b"")
+    with pytest.raises(EarmarkError, match=r"clips are called 'clip 0'.*the files 'x.wav'"):
+        scan(**sounding | {"sounds": tmp_path / "others"})
+    with pytest.raises(EarmarkError, match="give a folder `out`"):
+        scan(**sounding | {"out": None})
+    assert not sounding["out"].exists()
+
+
+def test_the_likeliest_stand_first_whatever_their_class(files):
+    result = scan(**files)
+    assert result.findings.flags["chance"].is_sorted(descending=True, nulls_last=True)
+    page = Page((files["out"] / "index.html").read_text()).text
+    listed = [int(found) for found in re.findall(r"chance >?(\d+) %", page)]
+    assert len(listed) == 40
+    assert listed == sorted(listed, reverse=True)

@@ -41,18 +41,11 @@ if TYPE_CHECKING:
     from earmark.runs import Engine
 
 Policy = Annotated[
-    str,
-    typer.Option(
-        "--policy",
-        help="How flags are chosen: percentile, budget, precision, count, positives_quantile, "
-        "confident, global.",
-    ),
-]
-PolicyOrImplied = Annotated[
     str | None,
     typer.Option(
         "--policy",
-        help="As scan's; budget, or the one whose option is given.",
+        help="How flags are chosen: budget, percentile, precision, count, positives_quantile, "
+        "confident or global; budget, or the one whose option is given.",
     ),
 ]
 DiscardPercent = Annotated[
@@ -92,9 +85,13 @@ def scan(
     column: ColumnOption = None,
     separator: SeparatorOption = None,
     zeros: ZerosOption = "implicit",
+    sounds: Annotated[
+        Path | None,
+        typer.Option(help="Folder of sound files called like the clips."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("scan"),
     scale: Annotated[str, typer.Option(help="auto, logits or probabilities.")] = "auto",
-    policy: Policy = "percentile",
+    policy: Policy = None,
     discard_percent: DiscardPercent = None,
     target: Target = None,
     n_flags: NFlags = None,
@@ -124,6 +121,7 @@ def scan(
         fill_ancestors=fill_ancestors,
         labels_key=labels_key,
         scores_key=scores_key,
+        sounds=sounds,
         columns=reading.columns,
         separator=reading.separator,
         zeros=reading.zeros,
@@ -134,6 +132,8 @@ def scan(
     tell(
         as_json, next_command=f"open {quoted(out / 'index.html')} in a browser", wrote=out, **facts
     )
+    if sounds is not None and not as_json:
+        print(f"then: earmark review {quoted(out)}")
 
 
 @data_app.command()
@@ -262,7 +262,7 @@ def features(
 @data_app.command()
 def flag(
     work: Work,
-    policy: PolicyOrImplied = None,
+    policy: Policy = None,
     discard_percent: DiscardPercent = None,
     target: Target = None,
     n_flags: NFlags = None,

@@ -58,6 +58,7 @@ from earmark.datasets.synthetic.scenes import write_scenes
 from earmark.datasets.workspace import (
     CLIP_SCHEMA,
     HELD_OUT_SPLITS,
+    SCANNED_FOLDER,
     Split,
     Workspace,
     write_dataset,
@@ -73,6 +74,7 @@ __all__ = [
     "IMPORTERS",
     "PAIR",
     "RESERVED_NAMES",
+    "SCANNED_FOLDER",
     "TRUTH",
     "ImportSummary",
     "Importer",

@@ -40,6 +40,10 @@ AUDIO_FOLDER = "audio"
 """Where an import puts sounds that it makes or unpacks: the start of their paths in ``clips``."""
 
 
+SCANNED_FOLDER = "workspace"
+"""Where a scan that was given sounds keeps them, with labels and scores, within its folder."""
+
+
 @dataclass(frozen=True)
 class Workspace:
     """The folder of one dataset."""
@@ -48,8 +52,10 @@ class Workspace:
 
     @classmethod
     def open(cls, root: str | Path) -> Workspace:
-        """Open a workspace that already holds a dataset."""
-        workspace = cls(Path(root))
+        """Open a workspace that already holds a dataset; a scan's folder may have one inside."""
+        workspace, inside = cls(Path(root)), cls(Path(root) / SCANNED_FOLDER)
+        if not workspace.has_dataset() and inside.has_dataset():
+            return inside
         if not workspace.has_dataset():
             raise EarmarkError(
                 f"{root}: not a workspace (clips.parquet, classes.parquet and labels.parquet are "

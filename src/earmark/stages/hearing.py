@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from earmark.audio import FrameStore, UnreadableAudio, read_clip, seen_frames
 from earmark.datasets import Workspace
+from earmark.errors import quoted
 from earmark.report import HeardFlag
 from earmark.runs import FrontEndParams
 from earmark.scores import ScoreFolder
@@ -31,6 +33,18 @@ def heard_flags(
     """
     ears = _Ears(workspace, front_end, scores)
     return [ears.heard(row) for row in flags.iter_rows(named=True)]
+
+
+def after_flags(work: Path, has_sound: bool) -> dict[str, str]:
+    """Return what to do with flags, from what it does to its command."""
+    listening = {
+        "Judge flags by ear, one key each": f"earmark review {quoted(work)}",
+        "How many of the flags are right, by what was heard": f"earmark precision {quoted(work)}",
+        "Correct the labels by what was heard": f"earmark relabel {quoted(work)}",
+    }
+    return (listening if has_sound else {}) | {
+        "Write the labels, flagged ones to be ignored": f"earmark export {quoted(work)} labels.csv"
+    }
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ import polars as pl
 
 from earmark.audio import FrameStore
 from earmark.datasets import Workspace, stale_of, stamp_path, warn_stale, write_stamp
-from earmark.errors import quoted
 from earmark.flags import stored_flags, stored_thresholds
 from earmark.report import (
     HeardFlag,
@@ -26,7 +25,7 @@ from earmark.report import (
 from earmark.runs import read_table, seal_path
 from earmark.scores import scored_labels
 from earmark.stages.flag import found_flags, judged_flags
-from earmark.stages.hearing import heard_flags
+from earmark.stages.hearing import after_flags, heard_flags
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
 from earmark.stages.scan import write_findings
 
@@ -86,23 +85,10 @@ def _write_flags_page(scored: Scored) -> Path:
             "versions": {name: metadata.version(name) for name in ("earmark", "numpy", "polars")},
         },
         _heard(scored, findings.flags),
-        after_flags(workspace),
+        after_flags(workspace.root, workspace.has_sound()),
         recipe.front_end.sample_rate_hz,
     )
     return folder / "index.html"
-
-
-def after_flags(workspace: Workspace) -> dict[str, str]:
-    """Return what to do with flags, from what it does to its command."""
-    work = quoted(workspace.root)
-    listening = {
-        "Judge flags by ear, one key each": f"earmark review {work}",
-        "How many of the flags are right, by what was heard": f"earmark precision {work}",
-        "Correct the labels by what was heard": f"earmark relabel {work}",
-    }
-    return (listening if workspace.has_sound() else {}) | {
-        "Write the labels, flagged ones to be ignored": f"earmark export {work} labels.csv"
-    }
 
 
 def _contents(scored: Scored, students: set[str]) -> ReportContents:

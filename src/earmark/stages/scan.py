@@ -14,21 +14,24 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError
-from earmark.flags import Findings, check_policy, find, spread_rows
+from earmark.datasets import SCANNED_FOLDER, Workspace, sounds_of, write_dataset
+from earmark.errors import EarmarkError, check_libraries, first_few, quoted
+from earmark.flags import Findings, check_policy, find, policy_with, spread_rows
 from earmark.labels import GUESSED, LabelSet, Reading, Zeros
-from earmark.report import HeardFlag, findings_told, scan_html
+from earmark.report import HeardFlag, findings_told, flags_to_hear, scan_html
 from earmark.runs import (
     Engine,
     Progress,
+    Recipe,
     break_seal,
     read_seal,
     seal,
@@ -37,6 +40,10 @@ from earmark.runs import (
     write_table,
     write_text,
 )
+from earmark.stages.flag import keep_flags
+from earmark.stages.hearing import after_flags, heard_flags
+from earmark.stages.opening import Scored
+from earmark.stages.own_scores import give_scores
 from earmark.stages.scan_inputs import InputFiles, Inputs, given_inputs, read_inputs
 
 FORMAT = "earmark scan 1"
@@ -78,10 +85,11 @@ def scan(
     clips: str | Path | None = None,
     ontology: str | Path | None = None,
     scale: Literal["auto", "logits", "probabilities"] = "auto",
-    policy: str = "percentile",
+    policy: str | None = None,
     fill_ancestors: bool = False,
     labels_key: str | None = None,
     scores_key: str | None = None,
+    sounds: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     separator: str | None = None,
     zeros: Zeros = "implicit",
@@ -101,13 +109,20 @@ def scan(
 
     ``ontology`` (AudioSet's ``ontology.json``, or a table with class_id and parents) tells which
     implicit labels are certain; ``fill_ancestors`` takes those as positives. ``options`` are the
-    policy's (see :func:`earmark.flags.flag.flag`); ``gate=True`` stands for the given ontology.
+    policy's (see :func:`earmark.flags.flag.flag`), and where they alone are given it is the one
+    that has them, ``budget`` by default; ``gate=True`` stands for the given ontology.
     A folder ``out`` that an earlier scan wrote is replaced; any other that holds files is refused.
+
+    With ``sounds``, a folder in which files are called like the clips, the page plays its flags,
+    and ``out`` holds a workspace (labels, scores, flags) that the stages of a review open.
+
     With an ``engine`` the passes over the scores are its tasks, a shard each.
     """
     start = time.monotonic()
     out = None if out is None else Path(out)
+    policy = policy_with(options) if policy is None else policy
     _check_request(out, policy, options, ontology is not None, fill_ancestors)
+    _check_sounds(out, sounds)
     tree = None if ontology is None else Path(ontology)
     with shown(progress) as display, _scratch_beside(out) as scratch:
         if isinstance(labels, LabelSet):
@@ -133,9 +148,72 @@ def scan(
         chosen = {"scale": scale, "policy": policy, "fill_ancestors": fill_ancestors, **options}
         if out is not None:
             origin = {} if isinstance(labels, LabelSet) else _named_files(files)
-            write_findings(scratch / "found", findings, _provenance(origin, inputs, chosen))
-            _put_in_place(scratch / "found", out)
+            told = _provenance(origin, inputs, chosen)
+            found = scratch / "found"
+            if sounds is None:
+                write_findings(found, findings, told)
+            else:
+                sounding = _make_workspace(found, inputs, Path(sounds), display)
+                findings = replace(findings, warnings=(*findings.warnings, *sounding.notes))
+                keep_flags(sounding.scored, findings, policy, options)
+                sounding.write_page(found, findings, told | {"sounds": str(sounds)}, out)
+            _put_in_place(found, out)
     return ScanResult(out, findings, time.monotonic() - start, inputs.notes)
+
+
+@dataclass(frozen=True)
+class _Sounding:
+    """The workspace of a scan that was given sounds, and what was found of them."""
+
+    scored: Scored
+    notes: tuple[str, ...]
+
+    def write_page(
+        self, folder: Path, findings: Findings, told: Mapping[str, Any], out: Path
+    ) -> None:
+        """Write tables and page, the likeliest flags to be heard; it will lie in ``out``."""
+        workspace, front_end = self.scored.workspace, self.scored.recipe.front_end
+        listed = flags_to_hear(findings.flags)
+        heard = heard_flags(workspace, front_end, self.scored.scores, listed)
+        following = after_flags(out, has_sound=True)
+        write_findings(folder, findings, told, heard, following, front_end.sample_rate_hz)
+
+
+def _make_workspace(folder: Path, inputs: Inputs, sounds: Path, progress: Progress) -> _Sounding:
+    """Write clips with their sounds, classes, labels and scores as the workspace of a scan."""
+    root, clip_ids = folder / SCANNED_FOLDER, inputs.labels.clip_ids
+    meter = progress.job("find sounds", len(clip_ids), "files")
+    audio, notes = sounds_of(clip_ids, sounds, root, meter)
+    clips = pl.DataFrame({"clip_id": clip_ids, "audio": audio, "source": clip_ids}).with_columns(
+        split=pl.lit("train"),
+        start_seconds=pl.lit(None, pl.Float64),
+        end_seconds=pl.lit(None, pl.Float64),
+    )
+    workspace = write_dataset(root, clips, inputs.ontology, inputs.labels)
+    silent = clip_ids.filter(audio.is_null())
+    if len(silent):
+        notes += (
+            f"{len(silent):,} of {len(clip_ids):,} clips have no sound in {sounds} (such as "
+            f"{first_few(silent)})",
+        )
+    recipe = Recipe()
+    logits = np.asarray(inputs.scores.array, np.float32)
+    scores = give_scores(workspace, recipe.teacher.name, clip_ids, logits, out_of_fold=False)
+    return _Sounding(Scored(workspace, recipe, scores), notes)
+
+
+def _check_sounds(out: Path | None, sounds: str | Path | None) -> None:
+    """Refuse sounds that no page could play, and a folder that holds raters' answers."""
+    if sounds is not None:
+        if out is None:
+            raise EarmarkError("sounds go onto the page of a scan: give a folder `out`, too")
+        check_libraries("playing flags on a page", "soundfile", "matplotlib")
+    answers = None if out is None else Workspace(out / SCANNED_FOLDER).judgements_path
+    if answers is not None and answers.exists():
+        raise EarmarkError(
+            f"{answers}: what raters answered there would be lost; give the scan another folder, "
+            f"or new scores to this one: earmark score {quoted(out)} --from FILE"
+        )
 
 
 def _files(

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import soundfile
+
+from earmark import stages
+from earmark.datasets.workspace import Workspace
+from earmark.runs.parameters import FrontEndParams
+from earmark.scores.folder import ScoreFolder
+from earmark.stages.hearing import MOST_SECONDS, heard_flags
+from listening import tone_workspace
+from made_up import Page
+
+pytest.importorskip("matplotlib")
+FRONT_END = FrontEndParams()
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return tone_workspace(tmp_path_factory.mktemp("heard") / "w")
+
+
+def a_flag(clip_id: str, class_id: str = "hum") -> pl.DataFrame:
+    row = {"clip_id": clip_id, "class_id": class_id, "logit": 1.5, "rank": 2, "chance": 0.25}
+    return pl.DataFrame([row])
+
+
+def teacher_of(workspace: Workspace) -> ScoreFolder:
+    return ScoreFolder.open(workspace.scores_folder("teacher"))
+
+
+def test_a_clip_is_heard_whole(workspace: Workspace) -> None:
+    (heard,) = heard_flags(workspace, FRONT_END, teacher_of(workspace), a_flag("clip000"))
+    assert (heard.class_name, heard.rank, heard.chance, heard.note) == ("Hum", 2, 0.25, "")
+    assert heard.waveform is not None
+    assert len(heard.waveform) == 5 * FRONT_END.sample_rate_hz
+    assert heard.frames is not None
+    assert len(heard.frames) == 500
+    assert heard.is_missing is not None
+    assert heard.best_patch is None  # without frames nobody knows how long a patch is
+
+
+def test_a_long_clip_is_heard_in_part_and_says_so(tmp_path: Path) -> None:
+    workspace = tone_workspace(tmp_path / "w", n_clips=6)
+    path = workspace.root / "audio" / "clip000.wav"
+    soundfile.write(path, np.zeros(40 * 16_000, np.float32) + 0.1, 16_000)
+    (heard,) = heard_flags(workspace, FRONT_END, teacher_of(workspace), a_flag("clip000"))
+    assert heard.waveform is not None
+    assert len(heard.waveform) == MOST_SECONDS * 16_000
+    assert heard.note == "30 s from 0:00"
+
+
+def test_a_clip_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    workspace = tone_workspace(tmp_path / "w", n_clips=6)
+    (workspace.root / "audio" / "clip000.wav").write_bytes(b"no sound")
+    (heard,) = heard_flags(workspace, FRONT_END, teacher_of(workspace), a_flag("clip000"))
+    assert heard.waveform is None
+    assert heard.note.startswith("cannot be played: ")
+
+
+def test_without_students_the_report_is_the_page_of_flags(workspace: Workspace) -> None:
+    flagged = stages.write_flags(workspace, policy="budget", n_flags=12)
+    path = stages.make_report(workspace)
+    text = path.read_text()
+    page = Page(text)
+    assert "12 labels flagged: the 12 likeliest of all classes" in page.text
+    assert page.tags.count("audio") == 12
+    assert text.count("data:image/png;base64") == 12
+    assert f"earmark review {workspace.root}" in page.text
+    listed = pl.read_csv(path.parent / "flags.csv")
+    assert listed["clip_id"].to_list() == flagged.flags["clip_id"].to_list()
+    assert (path.parent / "classes.csv").exists()
+    chances = [
+        f"chance {100 * chance:.0f} %"
+        for chance in flagged.flags["chance"].sort(descending=True)[:3]
+    ]
+    places = [page.text.index(told) for told in chances]
+    assert places == sorted(places)
+
+
+def test_the_page_is_of_the_flags_that_were_written_last(workspace: Workspace) -> None:
+    stages.write_flags(workspace, policy="budget", n_flags=5)
+    stages.write_flags(workspace, discard_percent=20)
+    page = Page(stages.make_report(workspace).read_text())
+    assert "the highest-scored 20 % of each class's implicit labels" in page.text
+
+
+def test_a_workspace_without_sound_has_a_page_too(tmp_path: Path) -> None:
+    workspace = tone_workspace(tmp_path / "w")
+    clips = workspace.clips.with_columns(audio=pl.lit(None, pl.String))
+    clips.write_parquet(workspace.clips_path)
+    page = Page(stages.make_report(workspace.root).read_text())
+    assert page.tags.count("audio") == 0
+    assert "earmark review" not in page.text
+    assert "earmark export" in page.text

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from earmark import stages
+from earmark.datasets.workspace import Workspace
+from earmark.errors import EarmarkError
+from earmark.scores.folder import ScoreFolder
+from scenes import CLASS_IDS, band_workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return band_workspace(tmp_path / "w")
+
+
+@pytest.fixture
+def logits(workspace: Workspace) -> np.ndarray:
+    truth = workspace.truth
+    assert truth is not None
+    noise = np.random.default_rng(0).normal(size=(len(workspace.clips), 3))
+    return (2.0 * truth.states() + noise).astype(np.float32)
+
+
+def write_wide(path: Path, clip_ids: list[str], names: list[str], scores: np.ndarray) -> Path:
+    table = pl.DataFrame({"clip_id": clip_ids} | dict(zip(names, scores.T, strict=True)))
+    table.write_parquet(path)
+    return path
+
+
+def scored(workspace: Workspace) -> dict[str, np.ndarray]:
+    """The scores of every clip of every split, by clip."""
+    folders = workspace.root.glob("scores/teacher*")
+    found = [ScoreFolder.open(folder) for folder in folders]
+    return {clip: row for one in found for clip, row in zip(one.clip_ids, one.logits, strict=True)}
+
+
+def test_scores_are_matched_by_name_in_whatever_order(
+    workspace: Workspace, logits: np.ndarray, tmp_path: Path
+) -> None:
+    clip_ids = workspace.clips["clip_id"].to_list()
+    rows, columns = np.random.default_rng(1).permutation(len(clip_ids)), [2, 0, 1]
+    path = write_wide(
+        tmp_path / "scores.parquet",
+        [clip_ids[row] for row in rows],
+        [CLASS_IDS[column] for column in columns],
+        logits[np.ix_(rows, columns)],
+    )
+    found = stages.score_by_file(workspace, path)
+    assert (found.n_clips, found.scale) == (len(clip_ids), "logits")
+    assert found.without_scores == found.unscored == ()
+    assert not found.scores.out_of_fold
+    assert found.scores.best_patches is None
+    own = scored(workspace)
+    np.testing.assert_array_equal([own[clip_id] for clip_id in clip_ids], logits)
+
+
+def test_what_has_no_scores_is_counted_and_never_flagged(
+    workspace: Workspace, logits: np.ndarray, tmp_path: Path
+) -> None:
+    clip_ids = workspace.clips["clip_id"].to_list()
+    path = write_wide(
+        tmp_path / "s.parquet", [*clip_ids[10:], "other"], ["low", "high"],
+        np.concatenate([logits[10:, [0, 2]], [[9.0, 9.0]]]),
+    )  # fmt: skip
+    found = stages.score_by_file(workspace, path, out_of_fold=True)
+    assert found.without_scores == tuple(clip_ids[:10])
+    assert (found.n_clips, found.n_foreign, found.unscored) == (50, 1, ("middle",))
+    assert found.scores.out_of_fold
+    flags = stages.write_flags(workspace, discard_percent=20).flags
+    assert set(flags["class_id"]) == {"low", "high"}
+    assert not set(flags["clip_id"]) & {*clip_ids[:10], "other"}
+
+
+def test_lists_name_what_a_bare_matrix_does_not(
+    workspace: Workspace, logits: np.ndarray, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "s.npy", 1 / (1 + np.exp(-logits)))
+    (tmp_path / "classes.txt").write_text("\n".join(CLASS_IDS))
+    (tmp_path / "clips.txt").write_text("\n".join(workspace.clips["clip_id"]))
+    with pytest.raises(EarmarkError, match=r"do not name their clips; .*option `clips`"):
+        stages.score_by_file(workspace, tmp_path / "s.npy", classes=tmp_path / "classes.txt")
+    with pytest.raises(EarmarkError, match=r"do not name their classes; .*option `classes`"):
+        stages.score_by_file(workspace, tmp_path / "s.npy", clips=tmp_path / "clips.txt")
+    found = stages.score_by_file(
+        workspace,
+        tmp_path / "s.npy",
+        classes=tmp_path / "classes.txt",
+        clips=tmp_path / "clips.txt",
+    )
+    assert found.scale == "probabilities"
+    own = scored(workspace)
+    values = [own[clip_id] for clip_id in workspace.clips["clip_id"]]
+    np.testing.assert_allclose(values, logits, atol=1e-3)
+
+
+def test_names_that_do_not_fit_are_named(
+    workspace: Workspace, logits: np.ndarray, tmp_path: Path
+) -> None:
+    clip_ids = workspace.clips["clip_id"].to_list()
+    strange = [f"{clip_id}.wav" for clip_id in clip_ids]
+    path = write_wide(tmp_path / "a.parquet", strange, [*CLASS_IDS], logits)
+    with pytest.raises(EarmarkError, match=r"called 'clip000.wav'.* here and 'clip000'"):
+        stages.score_by_file(workspace, path)
+    path = write_wide(tmp_path / "b.parquet", clip_ids, ["low", "high", "shrill"], logits)
+    with pytest.raises(EarmarkError, match=r"not classes of .*: 'shrill'"):
+        stages.score_by_file(workspace, path)
+    found = stages.score_by_file(workspace, path, skip_unknown=True)
+    assert found.unscored == ("middle",)
+
+
+def test_other_scores_are_other_scores(
+    workspace: Workspace, logits: np.ndarray, tmp_path: Path
+) -> None:
+    clip_ids = workspace.clips["clip_id"].to_list()
+    first, second = (
+        stages.score_by_file(
+            workspace, write_wide(tmp_path / "s.parquet", clip_ids, [*CLASS_IDS], scores)
+        ).scores.digest
+        for scores in (logits, logits + 1)
+    )
+    assert first != second
