@@ -85,7 +85,9 @@ def test_what_is_flagged_is_said_with_defaults() -> None:
         "the highest-scored 0.5 % of each class's implicit labels"
     )
     assert policy_told("budget", {"n_flags": 1_000}) == "the 1,000 likeliest of all classes"
-    assert "as many as are expected to be missing, 1,000 at most" in policy_told("budget", {})
+    assert policy_told("budget", {}) == (
+        "the likeliest of all classes (1,000 at most, of a chance of 10 % or more)"
+    )
     assert "balance 2" in policy_told("budget", {"n_flags": 5, "balance": 2})
     assert policy_told("precision", {}) == "those whose chance is at least 50 %"
     assert "parent or child" in policy_told("positives_quantile", {"gate": True})
@@ -104,4 +106,4 @@ def test_a_budget_that_nobody_stated_is_what_is_expected_to_be_missing(
 @pytest.mark.parametrize(("option", "policy"), OWNER.items())
 def test_an_option_alone_names_its_policy(option: str, policy: str) -> None:
     assert policy_with({option: 1}) == policy
-    assert policy_with({}) == "budget"
+    assert policy_with({}) is None

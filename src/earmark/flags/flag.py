@@ -85,7 +85,8 @@ def flag(
     - ``count``: as many as are estimated to be missing
     - ``precision`` (target=0.5): those whose chance is at least the target
     - ``budget`` (n_flags=None, balance=0.0): the best overall by chance; what a team can listen to.
-      Without a number, as many as are expected to be missing, 1,000 at most. With balance 1,
+      Without a number, as many as are expected to be missing, 1,000 at most, of a chance of 10 %
+      or more. With balance 1,
       recall overall and the mean recall over classes count alike; with more, small classes count
       more
     - ``positives_quantile`` (quantile="mean" or a number, gate=None): above a quantile of the
@@ -106,7 +107,7 @@ def survey(
     labels: LabelSet,
     logits: ScoresLike | ScoreMatrix,
     discard_percents: Sequence[float] = PAPER_DISCARD_PERCENTS,
-    policy: str = "percentile",
+    policy: str | None = "percentile",
     with_chance: bool = True,
     *,
     engine: Engine | None = None,
@@ -115,7 +116,8 @@ def survey(
     """Find thresholds at all operating points, flags, and counts of missing labels, together.
 
     The same as :func:`thresholds` and :func:`flag`, in two passes over the scores with the policy
-    ``percentile`` and in four with others. Without chances there are no counts.
+    ``percentile`` and in four with others; None asks for the best that the scores allow (see
+    :func:`~earmark.flags.policies.choose`). Without chances there are no counts.
     """
     check_policy(policy, options)
     scores = open_scores(logits, labels)

@@ -56,6 +56,11 @@ class Histograms:
         """The edges [class, bin + 1] of the bins."""
         return self.low[:, None] + np.arange(N_BINS + 1) * self.width[:, None]
 
+    @property
+    def is_constant(self) -> NDArray[np.bool_]:
+        """Whether all scores of a class [class] share one bin, so that none stands out."""
+        return np.asarray((self.implicit + self.positives > 0).sum(axis=1) <= 1)
+
     def implicit_per_positive(self, q: float) -> Matrix:
         """Return implicit labels per positive [class] above a quantile of the positives."""
         is_high = np.arange(N_BINS) >= quantile_bins(self.positives, q)[:, None]

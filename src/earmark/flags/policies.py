@@ -28,6 +28,9 @@ from earmark.scores import ScoreMatrix, Summary
 MOST_IN_A_BUDGET = 1_000
 """Flags of a budget that nobody stated, unless fewer labels are expected to be missing."""
 
+LEAST_IN_A_BUDGET = 0.1
+"""The lowest chance of such a flag: below, ten clips are heard for less than one missing label."""
+
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
@@ -72,14 +75,25 @@ class Choice:
     counts: Counts | None = None
 
 
-def choose(policy: str, evidence: Evidence, options: Mapping[str, Any]) -> Choice:
-    """Ask a policy by its name; an unknown one, or an unknown option, is an error."""
+def choose(policy: str | None, evidence: Evidence, options: Mapping[str, Any]) -> Choice:
+    """Ask a policy by its name; an unknown one, or an unknown option, is an error.
+
+    Where none is asked for, the likeliest are chosen (``budget``), or the paper's where the scores
+    know too little for chances.
+    """
     check_policy(policy, options)
-    return POLICIES[policy](evidence, **options)
+    name = policy or default_policy(evidence.counts)
+    return POLICIES[name](evidence, **options)
 
 
-def check_policy(policy: str, options: Mapping[str, Any]) -> None:
+def default_policy(counts: Counts) -> str:
+    """Return the policy where none is asked for."""
+    return "budget" if counts.knowledge.is_enough else "percentile"
+
+
+def check_policy(policy: str | None, options: Mapping[str, Any]) -> None:
     """Refuse a policy that there is not, an option that it lacks, and a value out of range."""
+    policy = policy or "budget"
     if policy not in POLICIES:
         raise EarmarkError(f"there is no policy {policy!r}; the choices are {', '.join(POLICIES)}")
     known = _defaults(policy)
@@ -94,14 +108,14 @@ def check_policy(policy: str, options: Mapping[str, Any]) -> None:
             raise EarmarkError(f"{option} {expected}, got {value!r}")
 
 
-def policy_with(options: Mapping[str, Any]) -> str:
-    """Return the policy that has some options: ``budget`` unless they are another's.
+def policy_with(options: Mapping[str, Any]) -> str | None:
+    """Return the policy that has some options; None where there are no options, or nobody's.
 
     >>> policy_with({}), policy_with({"discard_percent": 1})
-    ('budget', 'percentile')
+    (None, 'percentile')
     """
     owners = (name for name in POLICIES if options.keys() <= _defaults(name).keys())
-    return next(owners, "budget") if options else "budget"
+    return next(owners, None) if options else None
 
 
 def policy_told(policy: str, options: Mapping[str, Any]) -> str:
@@ -145,11 +159,14 @@ def _precision(evidence: Evidence, target: float = 0.5) -> Choice:
 def _budget(evidence: Evidence, n_flags: int | None = None, balance: float = 0.0) -> Choice:
     counts = _known_counts(evidence)
     n_expected = counts.chances.n_expected
+    least = 0.0 if n_flags is not None else LEAST_IN_A_BUDGET
     if n_flags is None:
         n_flags = min(round(n_expected.sum()), MOST_IN_A_BUDGET)
     # A label found adds 1 / all missing to recall, and 1 / the class's to the mean over classes.
     weights = 1 + balance * n_expected.mean() / np.maximum(n_expected, 1)
-    limits = counts.chances.score_at(counts.chances.of_best(n_flags, weights))
+    chances = np.maximum(counts.chances.of_best(n_flags, weights), least)
+    limits = counts.chances.score_at(chances)
+    limits[counts.histograms.is_constant] = np.inf  # nothing tells one such label from another
     return Choice(limits=limits, n_most=n_flags, weights=weights, counts=counts)
 
 
@@ -234,8 +251,8 @@ _TOLD: dict[str, Callable[..., str]] = {
         (
             f"the {n_flags:,} likeliest of all classes"
             if n_flags is not None
-            else "the likeliest of all classes, as many as are expected to be missing, "
-            f"{MOST_IN_A_BUDGET:,} at most"
+            else f"the likeliest of all classes ({MOST_IN_A_BUDGET:,} at most, of a chance of "
+            f"{100 * LEAST_IN_A_BUDGET:.0f} % or more)"
         )
         + (f", small classes counting more (balance {balance:g})" if balance else "")
     ),

@@ -18,6 +18,7 @@ from earmark.scores.alignment import (
     rows_of,
     scored_labels,
 )
+from earmark.scores.blocks import ScoreFile, row_blocks
 from earmark.scores.folder import UNLOCATED, MadeBy, ScoreFolder, write_score_folder
 from earmark.scores.gaps import leave_out_gaps
 from earmark.scores.matrix import (
@@ -29,7 +30,7 @@ from earmark.scores.matrix import (
     open_scores,
 )
 from earmark.scores.scale import Scale, detect_scale, scale_of, write_logits
-from earmark.scores.score_files import ScoreFile, open_score_file, row_blocks
+from earmark.scores.score_files import open_score_file
 from earmark.scores.sharded import passes_by
 from earmark.scores.top_scores import (
     Passes,

@@ -108,7 +108,7 @@ def write_flags(
 
 def find_flags(
     scored: Scored,
-    policy: str,
+    policy: str | None,
     options: Mapping[str, Any],
     labels: str = "given",
     engine: Engine | None = None,
@@ -152,14 +152,14 @@ def _class_tree(workspace: Workspace, is_needed: bool) -> Ontology:
 def found_flags(scored: Scored) -> Findings:
     """Find anew what :func:`write_flags` found last; the default flags where it did not."""
     written = _read_seal(scored.workspace) or {}
-    policy, options = written.get("policy", "budget"), written.get("options", {})
+    policy, options = written.get("policy"), written.get("options", {})
     return find_flags(scored, policy, options, written.get("labels", "given"))
 
 
 def keep_flags(
     scored: Scored,
     findings: Findings,
-    policy: str,
+    policy: str | None,
     options: Mapping[str, Any],
     labels: str = "given",
     engine: Engine | None = None,

@@ -110,7 +110,8 @@ def scan(
     ``ontology`` (AudioSet's ``ontology.json``, or a table with class_id and parents) tells which
     implicit labels are certain; ``fill_ancestors`` takes those as positives. ``options`` are the
     policy's (see :func:`earmark.flags.flag.flag`), and where they alone are given it is the one
-    that has them, ``budget`` by default; ``gate=True`` stands for the given ontology.
+    that has them; without any the likeliest labels are flagged, or, where the scores know too
+    little for chances, the paper's per cent. ``gate=True`` stands for the given ontology.
     A folder ``out`` that an earlier scan wrote is replaced; any other that holds files is refused.
 
     With ``sounds``, a folder in which files are called like the clips, the page plays its flags,
@@ -304,7 +305,7 @@ def _provenance(
 
 def _check_request(
     out: Path | None,
-    policy: str,
+    policy: str | None,
     options: Mapping[str, Any],
     has_ontology: bool,
     fill_ancestors: bool,
