@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
 from earmark.labels.label_files import read_class_list, read_clip_list, read_label_file
+from earmark.labels.label_tables import Reading
 from earmark.labels.ontology import Ontology
 from earmark.scores.alignment import arrange
 from earmark.scores.blocks import ScoreFile
@@ -154,6 +155,12 @@ def test_a_dense_file_that_lacks_a_scored_clip_is_refused(tmp_path):
     np.savez(path, labels=STATES, clip_ids=["x", "y", "z"])
     with pytest.raises(EarmarkError, match="no labels for the clips 'w'"):
         states_of(path, 4, pl.Series(["x", "y", "z", "w"]))
+
+
+def test_what_is_no_table_is_read_without_a_say(tmp_path):
+    np.save(tmp_path / "states.npy", STATES)
+    with pytest.raises(EarmarkError, match="no table of labels"):
+        read_label_file(tmp_path / "states.npy", reading=Reading(zeros="absent"))
 
 
 def test_pickles_are_not_opened(tmp_path):

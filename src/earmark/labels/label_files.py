@@ -93,6 +93,10 @@ def read_label_file(
     suffix = path.suffix.lower()
     if is_label_table(path):
         return _read_table(path, reading)
+    if reading != GUESSED:
+        raise EarmarkError(
+            f"{path}: no table of labels; columns, separator and zeros say how a table is read"
+        )
     if suffix == ".csv":
         return _read_segments(path)
     if suffix in (".npy", ".npz"):

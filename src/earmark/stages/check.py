@@ -91,7 +91,7 @@ def _check_file(path: Path, clips: Path | None, reading: Reading) -> CheckedLabe
         read = read_label_table(path, reading)
         table, clip_ids, class_ids, notes = read.long, read.clip_ids, read.class_ids, read.notes
     else:
-        file = read_label_file(path)
+        file = read_label_file(path, reading=reading)
         refuse_no_labels(file.labels, path)
         clip_ids, class_ids, notes = file.labels.clip_ids, file.labels.class_ids, file.notes
         table = SourceTable.of(file.labels.rows(), path)
