@@ -124,3 +124,23 @@ def test_other_scores_are_other_scores(
         for scores in (logits, logits + 1)
     )
     assert first != second
+
+
+def test_clips_and_classes_of_nothing_but_nan_have_no_scores(
+    workspace: Workspace, logits: np.ndarray, tmp_path: Path
+) -> None:
+    clip_ids, holes = workspace.clips["clip_id"].to_list(), logits.copy()
+    holes[[0, 4]], holes[:, 1] = np.nan, np.nan
+    path = write_wide(tmp_path / "scores.parquet", clip_ids, list(CLASS_IDS), holes)
+    found = stages.score_by_file(workspace, path)
+    assert found.without_scores == (clip_ids[0], clip_ids[4])
+    assert found.unscored == (CLASS_IDS[1],)
+    assert f"2 of {len(clip_ids)} clips have no scores (NaN in every class" in found.warnings[0]
+    own = scored(workspace)
+    assert clip_ids[4] not in own
+    np.testing.assert_array_equal(own[clip_ids[5]], holes[5])
+    holes[5, 0] = np.nan
+    write_wide(path, clip_ids, list(CLASS_IDS), holes)
+    told = rf"scores\.parquet: clip {clip_ids[5]!r} \(row 5\), class .*the score is nan"
+    with pytest.raises(EarmarkError, match=told):
+        stages.score_by_file(workspace, path)

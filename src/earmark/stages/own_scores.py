@@ -26,6 +26,7 @@ from earmark.scores import (
     ScoreFolder,
     clips_of_rows,
     detect_scale,
+    leave_out_gaps,
     match_names,
     open_score_file,
     row_blocks,
@@ -71,7 +72,9 @@ def score_by_file(
 
     Clips and classes are matched by name: those in the file, or the lists ``classes`` and ``clips``
     in the order of its columns and rows. Clips and classes of the workspace without scores are
-    never flagged. ``out_of_fold`` says that the model behind the scores never saw these clips.
+    never flagged; NaN throughout says the same of a clip or a class (see
+    :mod:`earmark.scores.gaps`). ``out_of_fold`` says that the model behind the scores never saw
+    these clips.
     """
     workspace = open_workspace(work)
     chosen = choose_recipe(workspace, recipe)
@@ -79,10 +82,14 @@ def score_by_file(
     scored, names = _clip_names(file, clips), _columns(file, classes)
     rows, columns = _places(workspace, file, scored, names, skip_unknown)
     with shown(progress) as display, tempfile.TemporaryDirectory() as folder:
-        npy, found, warnings = _logits(file, scored, names, scale, Path(folder), display)
+        npy, found, kept, warnings = _logits(file, scored, names, scale, Path(folder), display)
+        rows = rows[scored.is_in(kept.implode()).to_numpy()]
+        if not (rows >= 0).any():
+            raise EarmarkError(f"{file.path}: no clip of {workspace.root} has a score: all are NaN")
         logits = _arranged(workspace, npy, rows, columns, Path(folder) / "arranged.npy")
         clip_ids = workspace.clips["clip_id"].gather(np.unique(rows[rows >= 0]))
         scores = give_scores(workspace, chosen.teacher.name, clip_ids, logits, out_of_fold)
+        is_unscored = np.isnan(logits[0])
     is_scored = workspace.clips["clip_id"].is_in(clip_ids.implode())
     return ScoredByFile(
         scores,
@@ -90,7 +97,7 @@ def score_by_file(
         len(clip_ids),
         tuple(workspace.clips["clip_id"].filter(~is_scored)),
         int((rows < 0).sum()),
-        tuple(np.array(workspace.ontology.class_ids)[_without(workspace, columns)].tolist()),
+        tuple(np.array(workspace.ontology.class_ids)[is_unscored].tolist()),
         tuple(warnings),
     )
 
@@ -175,15 +182,16 @@ def _logits(
     scale: Scale | None,
     scratch: Path,
     progress: Progress,
-) -> tuple[Path, Scale, Sequence[str]]:
-    """Return an ``.npy`` of logits as the file has them, what the scores were, and warnings."""
+) -> tuple[Path, Scale, pl.Series, Sequence[str]]:
+    """Return an ``.npy`` of logits, what the scores were, the clips it has, and warnings."""
     npy = file.write_npy(scratch / "scores.npy", progress)
+    unlabelled = LabelSet.from_rows(_NO_ROWS, clip_ids, names)
+    npy, kept, gaps = leave_out_gaps(npy, unlabelled, scratch / "scored.npy", file.path)
     found = scale or detect_scale(npy)
     if found == "logits":
-        return npy, found, ()
-    unlabelled = LabelSet.from_rows(_NO_ROWS, clip_ids, names)
-    warnings = write_logits(npy, unlabelled, scratch / "logits.npy", progress)
-    return scratch / "logits.npy", found, warnings
+        return npy, found, kept.clip_ids, gaps
+    ties = write_logits(npy, kept, scratch / "logits.npy", progress)
+    return scratch / "logits.npy", found, kept.clip_ids, (*gaps, *ties)
 
 
 def _arranged(
@@ -206,7 +214,3 @@ def _arranged(
         known = np.asarray(block[place >= 0][:, is_known], np.float32)
         logits[np.ix_(place[place >= 0], columns[is_known])] = known
     return logits
-
-
-def _without(workspace: Workspace, columns: NDArray[np.int64]) -> NDArray[np.bool_]:
-    return ~np.isin(np.arange(len(workspace.ontology.class_ids)), columns)
