@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import polars as pl
 import soundfile
 
 from earmark.datasets.workspace import Workspace, write_dataset
+from earmark.flags.stored import made_from
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.review.judgements import JudgementStore
@@ -72,6 +74,7 @@ def open_tones(
     scores = ScoreFolder.open(workspace.scores_folder("teacher"))
     labels = scored_labels(scores, workspace.labels)
     queue = make_queue(labels, scores.logits, workspace.ontology, params)
+    queue = replace(queue, population=made_from(labels, scores.digest))
     write_queue(workspace, queue)
     judgements = JudgementStore(workspace.judgements_path)
     return open_desk(workspace, RECIPE, queue, judgements, raters)

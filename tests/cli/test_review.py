@@ -101,7 +101,8 @@ def test_tables_for_people_name_classes_and_raters(workspace: Workspace) -> None
     done = CliRunner().invoke(review_app, ["precision", str(workspace.root)])
     assert " all " in done.stdout
     assert "middle" in done.stdout
-    assert "repeats, ann and ann: 1.00 alike" in done.stdout
+    assert "repeats, ann again: 1.00 alike" in done.stdout
+    assert "nan" not in done.stdout
 
 
 def test_answers_go_out_and_come_back(workspace: Workspace, tmp_path: Path) -> None:
@@ -319,12 +320,42 @@ def test_exported_labels_are_the_corrected_ones(workspace: Workspace, tmp_path: 
 
 def test_the_page_sums_up_the_flags_that_flag_wrote(workspace: Workspace) -> None:
     stages.draw_queue(workspace)
+    listen(workspace)
 
-    def point() -> float:
+    def counted() -> tuple[int, int]:
+        """Return the flags that the page counts, and those that the terminal counts."""
         with open_judgements(workspace) as store:
             desk = open_desk(workspace, SMALL, read_queue(workspace), store, ["ann"])
-            return desk.flag_percent
+            on_page = sum(row["n_flags"] for row in desk.overview("ann")["classes"])
+        return on_page, earmark("precision", workspace.root)["n_labels"]
 
-    assert point() == SMALL.report.flag_percent
+    n_up_to_the_last = len(stages.write_flags(workspace, discard_percent=20).flags)
+    assert counted() == (n_up_to_the_last, n_up_to_the_last)
+    for asked in ({"discard_percent": 5}, {"policy": "precision", "target": 0.5}):
+        n_flags = len(stages.write_flags(workspace, **asked).flags)
+        assert counted() == (n_flags, n_flags)
+        assert n_flags > 0
+        done = CliRunner().invoke(review_app, ["precision", str(workspace.root)])
+        assert f"flags: the {n_flags} that `earmark flag` wrote" in done.stdout
+
+
+def test_a_queue_of_the_likeliest_labels_measures_no_flags(workspace: Workspace) -> None:
+    work = workspace.root
+    done = CliRunner().invoke(
+        review_app, ["queue", str(work), "--order", "likeliest", "--n-items", "30"]
+    )
+    assert "likeliest first; to find labels, not to measure flags" in done.stdout
+    listen(workspace)
     stages.write_flags(workspace, discard_percent=20)
-    assert point() == 20
+    told = earmark("precision", work)
+    assert told["is_estimate"] is False
+    assert told["n_labels"] == told["n_judged"] == 30
+    printed = CliRunner().invoke(review_app, ["precision", str(work)]).stdout
+    assert "Of the labels heard, likeliest first only:" in printed
+    assert "no estimate for flags that were not heard" in " ".join(printed.split())
+    with pytest.raises(EarmarkError, match="no sample"):
+        earmark("precision", work, "--discard-percent", 5)
+    assert read_calibration(workspace) is None
+    assert earmark("relabel", work)["present"] > 0
+    with pytest.raises(EarmarkError, match="random or likeliest"):
+        earmark("queue", work, "--order", "best")

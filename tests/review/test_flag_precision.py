@@ -6,8 +6,11 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from earmark.errors import EarmarkError
+from earmark.flags import flag
+from earmark.labels.ontology import Ontology
 from earmark.metrics.intervals import stratified
 from earmark.review.flag_precision import (
+    Agreement,
     agreement,
     controls,
     curve,
@@ -16,9 +19,10 @@ from earmark.review.flag_precision import (
     without_failed_blocks,
 )
 from earmark.review.judgements import JUDGEMENT_SCHEMA
-from earmark.review.queue import CONTROLS, Queue
+from earmark.review.queue import CONTROLS, Queue, make_queue
+from earmark.review.scope import Scope
 from earmark.runs.parameters import ReviewParams
-from reviews import SMALL, answer_all, small_queue
+from reviews import SMALL, answer_all, make_scores, small_queue
 
 NOTHING = pl.DataFrame(schema=JUDGEMENT_SCHEMA)
 
@@ -126,14 +130,65 @@ def test_the_curve_is_the_precision_up_to_each_point() -> None:
         points = curve(queue, judgements, class_id)
         assert points["discard_percent"].to_list() == [5, 10, 20]
         for row in points.iter_rows(named=True):
-            table = precision_table(queue, judgements, row["discard_percent"])
+            table = precision_table(queue, judgements, Scope.up_to(row["discard_percent"]))
             table = table.filter(scope="flags").filter(pl.col("class_id").eq_missing(class_id))
             for name in ("n_labels", "n_judged", "precision_low", "low", "high"):
                 assert table[name][0] == row[name]
     with pytest.raises(EarmarkError, match="not in the queue"):
         curve(queue, judgements, "class9")
     with pytest.raises(EarmarkError, match=r"the first ends at 5\.0 %"):
-        precision_table(queue, judgements, 1)
+        precision_table(queue, judgements, Scope.up_to(1))
+
+
+def test_listed_flags_are_counted_one_by_one() -> None:
+    """Every label was heard, so the precision of any list of flags is the share that is right."""
+    everything = SMALL.model_copy(update={"flags_per_block": 500, "blocks_per_class": 1})
+    queue, truth = small_queue(everything)
+    labels, _, scores = make_scores()
+    listed = flag(labels, scores, policy="budget", n_flags=37)
+    is_right = listed.join(truth.rows().filter("present"), on=["clip_id", "class_id"], how="semi")
+    table = precision_table(queue, answer_all(queue.items, truth), Scope("37", None, listed))
+    overall = table.filter(scope="flags").row(-1, named=True)
+    assert overall["n_labels"] == overall["n_judged"] == 37
+    assert overall["precision_low"] == pytest.approx(len(is_right) / 37)
+    by_class = dict(table.filter(scope="flags").select("class_id", "n_labels").iter_rows())
+    for class_id, n_listed in listed.group_by("class_id").len().iter_rows():
+        assert by_class[class_id] == n_listed
+    whole = precision_table(queue, answer_all(queue.items, truth))
+    assert table.filter(scope="all")["n_labels"].equals(whole.filter(scope="all")["n_labels"])
+
+
+def test_listed_flags_between_two_points_are_estimated_from_the_sample() -> None:
+    labels, truth, scores = make_scores(n_clips=3_000, n_classes=1)
+    params = ReviewParams(flags_per_block=200, blocks_per_class=1)
+    queue = make_queue(labels, scores, Ontology(labels.class_ids), params)
+    listed = flag(labels, scores, discard_percent=2.5)
+    right = listed.join(truth.rows().filter("present"), on=["clip_id", "class_id"], how="semi")
+    table = precision_table(queue, answer_all(queue.items, truth), Scope("", None, listed))
+    overall = table.filter(scope="flags").row(-1, named=True)
+    assert overall["n_labels"] == len(listed)
+    assert 0 < overall["n_judged"] < len(listed)
+    assert overall["low"] <= len(right) / len(listed) <= overall["high"]
+
+
+def test_the_likeliest_labels_speak_for_themselves_alone() -> None:
+    params = SMALL.model_copy(update={"order": "likeliest", "n_items": 20})
+    queue, truth = small_queue(params)
+    overall = precision_table(queue, answer_all(queue.items, truth)).filter(scope="flags")
+    row = overall.row(-1, named=True)
+    assert row["n_labels"] == row["n_judged"] == 20
+    assert row["low"] == row["precision_low"] == row["precision_high"] == row["high"]
+
+
+def test_where_there_is_no_kappa_it_is_said_why() -> None:
+    same = np.diag([12, 0, 0])
+    assert Agreement("raters", "ann", "bob", same).no_kappa == (
+        "no kappa: every answer was present"
+    )
+    assert Agreement("raters", "ann", "bob", np.diag([3, 3, 0])).no_kappa == "too few for a kappa"
+    known = Agreement("raters", "ann", "bob", np.diag([8, 8, 0]))
+    assert known.no_kappa == ""
+    assert known.kappa == 1.0
 
 
 def test_a_careful_rater_passes_and_a_careless_one_fails_the_controls() -> None:

@@ -10,14 +10,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from earmark.cli.options import AsJson, RecipeOption, Work, chosen_engine, names, tell
+from earmark.cli.options import AsJson, RecipeOption, Work, chosen_engine, names, one_of, tell
 from earmark.errors import quoted
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from earmark.labels import Ontology
+    from earmark.review import Agreement, Queue
     from earmark.review.server.guard import Place
+    from earmark.stages import HeardPrecision
 
 review_app = typer.Typer()
 judgements_app = typer.Typer(help="Exchange raters' answers.", no_args_is_help=True)
@@ -36,6 +36,12 @@ DropFailed = Annotated[
 def queue(
     work: Work,
     classes: Classes = "",
+    order: Annotated[
+        str, typer.Option(help="random, to measure flags; likeliest, to find labels.")
+    ] = "random",
+    n_items: Annotated[
+        int | None, typer.Option(min=1, help="Labels to hear; by blocks and classes.")
+    ] = None,
     flags_per_block: Annotated[int, typer.Option(min=1, help="Labels in a block.")] = 25,
     blocks_per_class: Annotated[int, typer.Option(min=1)] = 4,
     overlap: Annotated[
@@ -54,12 +60,14 @@ def queue(
     recipe: RecipeOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the labels that raters will listen to, in a fixed random order with blind controls."""
+    """Draw the labels that raters will listen to, with blind controls among them."""
     from earmark import stages
     from earmark.runs import ReviewParams
 
     params = ReviewParams(
         classes=names(classes),
+        order=one_of("--order", order, ("random", "likeliest")),
+        n_items=n_items,
         flags_per_block=flags_per_block,
         blocks_per_class=blocks_per_class,
         overlap=overlap,
@@ -77,6 +85,8 @@ def queue(
     facts = {"items": len(drawn.queue.items), "blocks": drawn.n_blocks}
     if drawn.n_tasks is not None:
         facts["tasks"] = drawn.n_tasks
+    if not as_json:
+        print(_order_told(drawn.queue))
     tell(as_json, next_command=f"earmark review {quoted(work)}", wrote=drawn.path, **facts)
 
 
@@ -117,7 +127,8 @@ def review(
 def precision(
     work: Work,
     discard_percent: Annotated[
-        float | None, typer.Option(min=0, max=100, help="Flags up to this point; all flagged.")
+        float | None,
+        typer.Option(min=0, max=100, help="Labels up to this point; the flags that were written."),
     ] = None,
     drop_failed_blocks: DropFailed = False,
     as_json: AsJson = False,
@@ -129,13 +140,11 @@ def precision(
         work, discard_percent=discard_percent, drop_failed_blocks=drop_failed_blocks
     )
     if not as_json:
-        _print_precision(stages.open_workspace(work).ontology, heard.table)
+        _print_precision(stages.open_workspace(work).ontology, heard)
         for one in heard.agreements:
-            print(
-                f"{one.kind}, {one.first} and {one.second}: {one.raw:.2f} alike in {one.n_items:,} "
-                f"items, kappa {one.kappa:.2f}"
-            )
-    facts = heard.overall if as_json else {"judged": heard.overall["n_judged"]}
+            print(_agreement_told(one))
+    own = {"flags": heard.flags, "is_estimate": heard.is_estimate}
+    facts = heard.overall | own if as_json else {"judged": heard.overall["n_judged"]}
     following = f"earmark relabel {quoted(work)}"
     failed = heard.n_failed_blocks
     tell(as_json, next_command=following, wrote=heard.path, failed_blocks=failed, **facts)
@@ -208,10 +217,29 @@ def _print_addresses(place: Place, tokens: Mapping[str, str]) -> None:
         )
 
 
-def _print_precision(ontology: Ontology, table: pl.DataFrame) -> None:
+def _order_told(queue: Queue) -> str:
+    """Say in which order the labels of a queue come, and what that is good for."""
+    if queue.order == "random":
+        return "order: random, so what is heard tells of all flags"
+    by_rank = f" ({queue.n_by_rank:,} without a chance by rank)" if queue.n_by_rank else ""
+    return f"order: likeliest first{by_rank}; to find labels, not to measure flags"
+
+
+def _agreement_told(one: Agreement) -> str:
+    """Say how often two series of answers agree, with kappa or why there is none."""
+    who = f"{one.first} again" if one.kind == "repeats" else f"{one.first} and {one.second}"
+    kappa = one.no_kappa or f"kappa {one.kappa:.2f}"
+    return f"{one.kind}, {who}: {one.raw:.2f} alike in {one.n_items:,} items, {kappa}"
+
+
+def _print_precision(ontology: Ontology, heard: HeardPrecision) -> None:
     """Print the flags of every class that was listened to, and of all together."""
+    print(f"flags: {heard.flags}" if heard.is_estimate else f"Of {heard.flags} only:")
+    if not heard.overall["n_judged"]:
+        print("None of them was judged yet.")
+        return
     shown = Table("class", "flags", "judged", "present", "not", "unsure", "precision", "interval")
-    for row in table.filter(scope="flags").iter_rows(named=True):
+    for row in heard.table.filter(scope="flags").iter_rows(named=True):
         if not row["n_judged"]:
             continue
         counts = (
@@ -225,3 +253,5 @@ def _print_precision(ontology: Ontology, table: pl.DataFrame) -> None:
             f"[{row['low']:.2f}, {row['high']:.2f}]",
         )
     Console().print(shown)
+    if not heard.is_estimate:
+        print("They were not drawn at random: this is no estimate for flags that were not heard.")

@@ -3,7 +3,8 @@
 ``queue`` draws the items to judge, in the random orders of ``strata``; ``judgements`` stores
 answers, which are only ever added to, and ``judgement_files`` exchanges them with other tools. From
 answers come the precision of flags (``flag_precision``), the chance that a label is missing
-(``judged_chance``) and corrected labels (``relabel``). ``peaks`` finds where to listen, and
+(``judged_chance``) and corrected labels (``relabel``); ``scope`` says which labels are the flags.
+``peaks`` finds where to listen, and
 ``class_card`` tells what a class is. ``server`` is the page on which people listen.
 
 Only ``server`` knows of the web, and nothing here draws or trains.
@@ -35,6 +36,7 @@ from earmark.review.queue import (
     write_queue,
 )
 from earmark.review.relabel import relabel, without_cleared, write_relabelled
+from earmark.review.scope import Scope, flags_asked
 
 __all__ = [
     "NAMESPACE",
@@ -42,10 +44,12 @@ __all__ = [
     "Judgement",
     "JudgementStore",
     "Queue",
+    "Scope",
     "agreement",
     "block_plan",
     "controls",
     "flag_by_judgements",
+    "flags_asked",
     "is_drawn_from",
     "item_id",
     "make_queue",

@@ -20,12 +20,16 @@ from earmark.errors import EarmarkError
 from earmark.metrics import stratified
 from earmark.review.judgements import combine_votes
 from earmark.review.queue import CONTROLS, Queue
+from earmark.review.scope import EVERY_BAND, Scope
 
 LEVEL = 0.95
 """Of every interval here, unless another is asked for."""
 
 DECIDED = ("present", "not_present", "unsure")
 """Answers about the label, in the order of a confusion matrix's rows and columns."""
+
+_LEAST_FOR_KAPPA = 10
+"""Items that two series have to share before agreement beyond chance says anything."""
 
 CELL = ["class_id", "band_low", "band_high"]
 """The columns that name a cell."""
@@ -53,50 +57,91 @@ PRECISION_SCHEMA = pl.Schema(
 Floats = NDArray[np.float64]
 
 
-def tally(queue: Queue, judgements: pl.DataFrame) -> pl.DataFrame:
+def tally(
+    queue: Queue, judgements: pl.DataFrame, listed: pl.DataFrame | None = None
+) -> pl.DataFrame:
     """Count the answers in each cell of a queue.
 
     ``judgements`` are a store's current ones; several raters of an item vote, controls do not
     count. Columns: class_id, band_low, band_high, is_flagged, n_labels, n_judged (all answers but
     ``cannot_play``), n_present, n_not_present, n_unsure, n_cannot_play.
+
+    ``listed`` flags (clip_id, class_id, rank) cut each cell in two, those listed and the others,
+    and ``is_flagged`` tells them apart: a random sample of a cell is one of either part. Of a queue
+    of the likeliest labels, which is no sample, n_labels are the labels heard.
     """
-    sampled = queue.items.filter(~pl.col("kind").is_in(CONTROLS)).select("item", *CELL)
-    answered = sampled.join(combine_votes(judgements, "item"), on="item")
+    sizes, part = _parts(queue.sizes, listed), [*CELL, "is_flagged"]
+    sampled = queue.items.filter(~pl.col("kind").is_in(CONTROLS))
+    if listed is None:
+        sampled = sampled.join(sizes.select(part), on=CELL)
+    else:
+        flags = listed.select("clip_id", "class_id", is_flagged=pl.lit(value=True))
+        sampled = sampled.join(flags, on=["clip_id", "class_id"], how="left")
+        sampled = sampled.with_columns(pl.col("is_flagged").fill_null(value=False))
+    answered = sampled.select("item", *part).join(combine_votes(judgements, "item"), on="item")
     answer = pl.col("answer")
-    counts = answered.group_by(CELL).agg(
+    counts = answered.group_by(part).agg(
         n_judged=(answer != "cannot_play").sum(),
         **{f"n_{name}": (answer == name).sum() for name in (*DECIDED, "cannot_play")},
     )
-    cells = queue.sizes.join(counts, on=CELL, how="left", maintain_order="left")
-    return cells.with_columns(pl.col("^n_.*$").fill_null(0).cast(pl.Int64))
+    cells = sizes.join(counts, on=part, how="left", maintain_order="left")
+    cells = cells.with_columns(pl.col("^n_.*$").fill_null(0).cast(pl.Int64))
+    return cells.with_columns(n_labels="n_judged") if queue.order == "likeliest" else cells
+
+
+def _parts(sizes: pl.DataFrame, listed: pl.DataFrame | None) -> pl.DataFrame:
+    """Cut the cells of a queue into the flags that are listed and the other labels."""
+    if listed is None:
+        return sizes
+    last_rank = pl.col("n_labels").cum_sum().over("class_id")
+    ends = sizes.select(*CELL, last_rank=last_rank).sort("last_rank")
+    ranked = listed.select("class_id", rank=pl.col("rank").cast(pl.Int64)).sort("rank")
+    cell = ranked.join_asof(
+        ends,
+        left_on="rank",
+        right_on="last_rank",
+        by="class_id",
+        strategy="forward",
+        check_sortedness=False,
+    )
+    n_listed = cell.group_by(CELL).agg(n_listed=pl.len().cast(pl.Int64))
+    counted = sizes.join(n_listed, on=CELL, how="left", maintain_order="left")
+    counted = counted.with_columns(pl.col("n_listed").fill_null(0))
+    flagged = counted.with_columns(is_flagged=pl.lit(value=True), n_labels="n_listed")
+    others = counted.with_columns(
+        is_flagged=pl.lit(value=False), n_labels=pl.col("n_labels") - pl.col("n_listed")
+    )
+    places = pl.int_range(pl.len())
+    both = pl.concat([part.with_columns(place=places) for part in (flagged, others)])
+    return both.sort("place", maintain_order=True).drop("n_listed", "place")
 
 
 def precision_table(
     queue: Queue,
     judgements: pl.DataFrame,
-    discard_percent: float | None = None,
+    flags: Scope = EVERY_BAND,
     level: float = LEVEL,
 ) -> pl.DataFrame:
     """Return the precision of each cell, of each class's flags, and of all flags.
 
-    ``judgements`` are a store's current ones (see :func:`tally`). Columns:
+    ``judgements`` are a store's current ones, and ``flags`` says which labels are the flags (by
+    default all down to the unflagged band). Columns:
 
-    - scope: ``cell``; ``flags``, the cells up to ``discard_percent`` (by default all flagged ones);
-      ``all``, the unflagged cell too: precision times n_labels estimates the missing labels
+    - scope: ``cell``; ``flags``; ``all``, the other labels too: precision times n_labels estimates
+      the missing labels
     - class_id (null: all classes), band_low, band_high (of the first and the last cell)
     - n_labels, n_judged, n_present, n_not_present, n_unsure, n_cannot_play
     - precision_low, precision_high: unsure as not present, and as present; null if nobody judged
     - low, high: the interval around both; 0 and 1 if nobody judged
     - coverage: share of the labels in cells with judgements, of which alone precision speaks
     """
-    cells = tally(queue, judgements)
-    is_chosen = pl.col("is_flagged")
-    if discard_percent is not None:
-        is_chosen &= pl.col("band_high") <= discard_percent
-    flagged = cells.filter(is_chosen)
+    cells = tally(queue, judgements, flags.listed)
+    flagged = cells.filter("is_flagged")
+    if flags.discard_percent is not None:
+        flagged = flagged.filter(pl.col("band_high") <= flags.discard_percent)
     if flagged.is_empty() and len(cells):
         raise EarmarkError(
-            f"no band of the queue ends at or before {discard_percent} %; the first ends at "
+            f"no band of the queue ends at or before {flags.discard_percent} %; the first ends at "
             f"{min(cells['band_high'].to_list())} %"
         )
     parts = [_summed(cells, CELL, "cell", level)]
@@ -217,13 +262,23 @@ class Agreement:
         return float(np.trace(self.confusion) / self.n_items) if self.n_items else np.nan
 
     @property
+    def no_kappa(self) -> str:
+        """Why there is no kappa, in words; empty where there is one."""
+        if self.n_items < _LEAST_FOR_KAPPA:
+            return "too few for a kappa"
+        (said,) = np.nonzero(self.confusion.sum(axis=0) + self.confusion.sum(axis=1))
+        if len(said) < 2:
+            return f"no kappa: every answer was {DECIDED[said[0]].replace('_', ' ')}"
+        return ""
+
+    @property
     def kappa(self) -> float:
-        """Cohen's kappa: (raw - by chance) / (1 - by chance); NaN if chance explains it all."""
-        if not self.n_items:
+        """Cohen's kappa: (raw - by chance) / (1 - by chance); NaN where ``no_kappa`` says why."""
+        if self.no_kappa:
             return np.nan
         shares = self.confusion / self.n_items
         by_chance = float(shares.sum(axis=1) @ shares.sum(axis=0))
-        return (self.raw - by_chance) / (1 - by_chance) if by_chance < 1 else np.nan
+        return (self.raw - by_chance) / (1 - by_chance)
 
 
 def agreement(queue: Queue, judgements: pl.DataFrame) -> list[Agreement]:

@@ -59,11 +59,14 @@ def calibrated_chance(
 def read_calibration(workspace: Workspace) -> pl.DataFrame | None:
     """Calibrate by the workspace's own review; None where no flag of the whole was judged.
 
-    A queue of held-out clips alone (``earmark queue --held-out``) tells nothing of the others.
+    A queue of held-out clips alone (``earmark queue --held-out``) tells nothing of the others, and
+    one of the likeliest labels first is no sample of a band.
     """
     if not workspace.judgements_path.exists():
         return None
     queue = read_queue(workspace)
+    if queue.order != "random":
+        return None
     heard = workspace.clips.join(queue.items, on="clip_id", how="semi")
     if (heard["split"] != "train").all():
         return None

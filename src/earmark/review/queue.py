@@ -4,12 +4,16 @@ Raters hear blocks of one class. A block takes turns through the class's cells (
 :mod:`earmark.review.strata`), each in its fixed random order, so whatever was judged when a rater
 stops is a simple random sample of every cell, and a longer queue begins like a shorter one.
 
+A queue of the likeliest labels first (``order = "likeliest"``) finds more missing labels and
+measures none of the flags: what is heard of it is no sample.
+
 Among the sampled labels stand controls that look like any other item: explicit positives, explicit
 negatives where there are any, and silent repeats of an item that the rater has just answered.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,8 +25,17 @@ from numpy.typing import NDArray
 from earmark.datasets import Workspace, refuse_stale, stale_of, warn_stale, write_stamp
 from earmark.errors import EarmarkError, quoted
 from earmark.labels import LabelSet, Ontology
+from earmark.review.likeliest import likeliest
 from earmark.review.strata import Cells, Orders, draw, mix, ranks
-from earmark.runs import ReviewParams, digest, read_json, read_table, write_json, write_table
+from earmark.runs import (
+    QueueOrder,
+    ReviewParams,
+    digest,
+    read_json,
+    read_table,
+    write_json,
+    write_table,
+)
 from earmark.scores import ScoreMatrix, ScoresLike, find_unscored, open_scores
 
 QUEUE_SCHEMA = pl.Schema(
@@ -66,11 +79,15 @@ class Queue:
     - repeats: the item that a repeat repeats, which has a lower place in the same block
 
     ``sizes`` has a row for each cell of the chosen classes: class_id, band_low, band_high,
-    is_flagged, n_labels.
+    is_flagged, n_labels. In ``order`` likeliest, ``n_by_rank`` labels have no known chance and
+    stand last, by their rank in the class. ``population`` is the digest of labels and scores.
     """
 
     items: pl.DataFrame
     sizes: pl.DataFrame
+    order: QueueOrder = "random"
+    n_by_rank: int = 0
+    population: str = ""
 
     @cached_property
     def digest(self) -> str:
@@ -94,15 +111,22 @@ def make_queue(
     columns = _chosen_columns(labels, scores, ontology, params)
     cells = Cells.find(labels, scores, columns, params.discard_percents)
     orders = Orders.of(labels, columns, params.seed)
-    n_most = params.flags_per_block * params.blocks_per_class
-    drawn = draw(labels, scores, cells, orders, n_most)
-    sampled = _cut_into_blocks(drawn, cells, orders, params)
+    if params.order == "likeliest":
+        sampled = likeliest(labels, scores, cells, params, _n_rounds(params))
+    else:
+        n_most = params.flags_per_block * _n_rounds(params)
+        sampled = _cut_into_blocks(
+            draw(labels, scores, cells, orders, n_most), cells, orders, params
+        )
     flagged = sampled.filter(pl.col("kind") == "flag")
     flagged = flagged.with_columns(rank=pl.Series(ranks(labels, scores, cells, flagged)))
     sampled = pl.concat([flagged, sampled.filter(pl.col("kind") != "flag")], how="diagonal")
-    golds = _golds(labels, scores, cells, orders, params.blocks_per_class * params.n_controls)
+    n_rounds = 1 + max(sampled["round"], default=0)
+    golds = _golds(labels, scores, cells, orders, n_rounds * params.n_controls)
     items = _with_controls(sampled, golds, orders, params)
-    return Queue(_named(labels, cells, items, params), cells.table(labels.class_ids))
+    n_by_rank = int(sampled["by_rank"].sum()) if params.order == "likeliest" else 0
+    table = cells.table(labels.class_ids)
+    return Queue(_named(labels, cells, items, params), table, params.order, n_by_rank)
 
 
 def block_plan(items: pl.DataFrame) -> pl.DataFrame:
@@ -152,7 +176,8 @@ def write_queue(workspace: Workspace, queue: Queue, made_from: str = "") -> None
     workspace.queue_seal_path.unlink(missing_ok=True)
     write_table(workspace.queue_path, queue.items)
     write_table(workspace.queue_sizes_path, queue.sizes)
-    write_json(workspace.queue_seal_path, {"digest": queue.digest, "made_from": made_from})
+    told = {name: getattr(queue, name) for name in ("order", "n_by_rank", "population")}
+    write_json(workspace.queue_seal_path, {"digest": queue.digest, "made_from": made_from, **told})
     write_stamp(workspace, workspace.queue_seal_path)
 
 
@@ -174,8 +199,12 @@ def read_queue(workspace: Workspace) -> Queue:
     remedy = f"make it with `earmark queue {quoted(workspace.root)}`"
     if not workspace.queue_seal_path.exists():
         raise EarmarkError(f"{workspace.review_folder}: no queue there yet; {remedy}")
-    queue = Queue(read_table(workspace.queue_path), read_table(workspace.queue_sizes_path))
-    expected = read_json(workspace.queue_seal_path).get("digest")
+    told = read_json(workspace.queue_seal_path)
+    tables = read_table(workspace.queue_path), read_table(workspace.queue_sizes_path)
+    queue = Queue(
+        *tables, told.get("order", "random"), told.get("n_by_rank", 0), told.get("population", "")
+    )
+    expected = told.get("digest")
     if queue.digest != expected:
         raise EarmarkError(
             f"{workspace.queue_path}: its digest is {queue.digest}, expected {expected}; "
@@ -227,8 +256,18 @@ def _cut_into_blocks(
             round=number // params.flags_per_block,
             kind=pl.when(is_flag).then(pl.lit("flag")).otherwise(pl.lit("unflagged")),
         )
-        .filter(pl.col("round") < params.blocks_per_class)
+        .filter(pl.col("round") < _n_rounds(params))
+        # Classes take turns for the items asked for, and each keeps the first of its sequence.
+        .filter(pl.struct(number, "chosen").rank() <= (params.n_items or math.inf))
+        .with_columns(block_order=pl.lit(0), likely=pl.lit(None, pl.Float64))
     )
+
+
+def _n_rounds(params: ReviewParams) -> int:
+    """Return the most blocks of a class: those asked for, or what all items could fill."""
+    if params.n_items is None:
+        return params.blocks_per_class
+    return math.ceil(params.n_items / params.flags_per_block)
 
 
 def _golds(
@@ -266,7 +305,8 @@ def _with_controls(
     block = ["chosen", "round"]
     base = pl.concat([sampled, known], how="diagonal")
     keys = mix(orders.of_pairs(base["row"].to_numpy(), base["chosen"].to_numpy()))
-    base = base.with_columns(key=pl.Series(keys)).sort(*block, "key")
+    shuffled = pl.coalesce("likely", pl.col("key").cast(pl.Float64) / 2.0**64)
+    base = base.with_columns(key=pl.Series(keys)).sort(*block, shuffled, "key")
     base = base.with_columns(
         place=pl.int_range(pl.len()).over(block), third=(pl.len() // 3).clip(1).over(block)
     )
@@ -318,7 +358,8 @@ def _named(
     """Replace numbers by names, number the blocks, and sort."""
     class_ids = pl.Series([labels.class_ids[column] for column in cells.columns], dtype=pl.String)
     lows, highs = (pl.Series(ends, dtype=pl.Float64) for ends in zip(*cells.bounds, strict=True))
-    block = pl.struct("round", "chosen").rank("dense").cast(pl.Int64) - 1
+    block_order = pl.col("block_order").max().over("round", "chosen")
+    block = pl.struct(block_order, "round", "chosen").rank("dense").cast(pl.Int64) - 1
     named = items.with_columns(
         clip_id=labels.clip_ids.gather(items["row"]),
         class_id=class_ids.gather(items["chosen"]),

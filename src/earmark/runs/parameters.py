@@ -298,6 +298,9 @@ class ReportParams(Params):
     """The operating point of the flags that are listed, heard and judged against the truth."""
 
 
+QueueOrder = Literal["random", "likeliest"]
+
+
 class ReviewParams(Params):
     """Which flags are listened to, in what portions, and with how many controls."""
 
@@ -305,6 +308,10 @@ class ReviewParams(Params):
     """Classes by name or identifier, in the order of listening; empty takes all with scores."""
     discard_percents: tuple[float, ...] = PAPER_DISCARD_PERCENTS
     """Operating points between which the bands lie; what is below the last is unflagged."""
+    order: QueueOrder = "random"
+    """A random sample of every band, to measure; or the likeliest labels first, to find."""
+    n_items: int | None = Field(None, ge=1)
+    """Labels to listen to in all, controls not counted; by default ``blocks_per_class`` blocks."""
     flags_per_block: int = Field(25, ge=1)
     """Labels of one class that are sampled for a block, controls not counted."""
     blocks_per_class: int = Field(4, ge=1)

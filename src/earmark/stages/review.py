@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,13 +14,16 @@ import polars as pl
 
 from earmark.datasets import Relabelled, Workspace, stamp_path, write_stamp
 from earmark.errors import EarmarkError, EarmarkWarning, quoted
+from earmark.flags import made_from
 from earmark.review import (
     Agreement,
     JudgementStore,
     Queue,
+    Scope,
     agreement,
     block_plan,
     controls,
+    flags_asked,
     is_drawn_from,
     make_queue,
     precision_table,
@@ -66,6 +69,10 @@ class HeardPrecision:
     table: pl.DataFrame
     agreements: tuple[Agreement, ...]
     n_failed_blocks: int
+    flags: str
+    """Which labels the table calls flags, in words."""
+    is_estimate: bool = True
+    """Whether the labels heard are a sample of the flags, or (likeliest first) speak for none."""
 
     @property
     def overall(self) -> dict[str, object]:
@@ -91,9 +98,10 @@ def draw_queue(
     engine: Engine = HERE,
     progress: Progress | None = None,
 ) -> DrawnQueue:
-    """Draw the labels that raters will listen to, in a fixed random order with blind controls.
+    """Draw the labels that raters will listen to, with blind controls.
 
-    A queue that is there is taken as it is, unless other ``params`` ask for another.
+    In a fixed random order, to measure, or the likeliest first, to find (``params.order``). A
+    queue that is there is taken as it is, unless other ``params`` ask for another.
     ``label_studio`` names a file that gets the queue as Label Studio's tasks, too.
     """
     workspace = open_workspace(work)
@@ -151,10 +159,16 @@ def measure_precision(
 ) -> HeardPrecision:
     """Say how many of the flags are right, by class and by band, with intervals.
 
-    Of the flags up to ``discard_percent``; by default of all that are flagged.
+    Of the labels up to ``discard_percent``; by default of the flags that were written, or of all
+    bands where there are none: the same that the listening page sums up. Of a queue in the order
+    ``likeliest`` only the labels heard are spoken of.
     """
     workspace, queue, judgements = _open_judged(work, drop_failed_blocks)
-    table = precision_table(queue, judgements, discard_percent)
+    scope = flags_asked(workspace, queue)
+    if discard_percent is not None:
+        _check_sample(workspace, queue)
+        scope = Scope.up_to(discard_percent)
+    table = precision_table(queue, judgements, scope)
     if not table["n_judged"].sum() and not drop_failed_blocks:
         raise EarmarkError(
             f"{workspace.root}: none of {len(judgements):,} answers is about a label of the queue; "
@@ -168,6 +182,8 @@ def measure_precision(
         table,
         tuple(agreement(queue, judgements)),
         int(controls(queue, judgements)["is_failed"].sum()),
+        scope.told,
+        queue.order == "random",
     )
 
 
@@ -247,6 +263,7 @@ def _drawn(
             f"{workspace.root}: there is nothing to listen to: no class with scores has a label "
             "that nobody was asked about"
         )
+    queue = replace(queue, population=made_from(labels, scores.digest))
     write_queue(workspace, queue, origin)
     return queue
 
@@ -276,6 +293,14 @@ def _still_there(workspace: Workspace, judgements: pl.DataFrame) -> pl.DataFrame
         stacklevel=3,
     )
     return judgements.filter(is_known)
+
+
+def _check_sample(workspace: Workspace, queue: Queue) -> None:
+    if queue.order != "random":
+        raise EarmarkError(
+            "this queue has the likeliest labels first, so it is no sample of the labels up to a "
+            f"discard percent; draw one with `earmark queue {quoted(workspace.root)}` and listen"
+        )
 
 
 def _rater_names(raters: Sequence[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ stored with the answer), not what others said, and no precision before a block i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,12 +21,13 @@ from earmark.datasets import Workspace, scores_of
 from earmark.errors import EarmarkError
 from earmark.flags import count_missing
 from earmark.review.class_card import Cards
-from earmark.review.flag_precision import controls, curve, precision_table
+from earmark.review.flag_precision import PRECISION_SCHEMA, controls, curve, precision_table
 from earmark.review.judgements import ANSWERS, Answer, Judgement, JudgementStore
 from earmark.review.peaks import Peaks, find_peaks
 from earmark.review.queue import Queue, block_plan, blocks_of
+from earmark.review.scope import Scope, flags_asked
 from earmark.review.server.media import Media
-from earmark.runs import SILENT, Params, Progress, Recipe, digest, is_finished, read_seal
+from earmark.runs import SILENT, Params, Progress, Recipe, digest
 from earmark.scores import ScoreFolder, scored_labels
 
 _NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "interval_high"))
@@ -121,14 +122,16 @@ class Desk:
         class_id = items["class_id"][0]
         queue = self._only(class_id)
         finished = self._finished(rater)
-        table = precision_table(queue, finished, self.flag_percent)
+        table = precision_table(queue, finished, self.flags)
         flags = table.filter(scope="flags", class_id=class_id)
-        points = curve(queue, finished, class_id)
+        is_sample = self.queue.order == "random"
+        points = curve(queue, finished, class_id) if is_sample else PRECISION_SCHEMA.to_frame()
         known = controls(self.queue, answered).filter(block=number)
         return {
             "name": self.workspace.ontology.name(class_id),
             "answers": {name: int((answered["answer"] == name).sum()) for name in ANSWERS},
-            "flag_percent": self.flag_percent,
+            "flags": self.flags.told,
+            "is_sample": is_sample,
             **(_precision(flags.row(0, named=True)) if len(flags) else _NOT_JUDGED),
             "gold": {
                 "passed": int(known["n_passed"].sum()),
@@ -147,17 +150,15 @@ class Desk:
         classes = self._blocks(rater).group_by("class_id", maintain_order=True).agg(
             pl.col("n_items").sum()
         )  # fmt: skip
-        is_flag = pl.col("is_flagged") & (pl.col("band_high") <= self.flag_percent)
-        flags = (
-            self.queue.sizes.filter(is_flag).group_by("class_id").agg(n_flags=pl.sum("n_labels"))
-        )
-        found = precision_table(self.queue, self._finished(rater), self.flag_percent)
+        found = precision_table(self.queue, self._finished(rater), self.flags)
         found = found.filter(pl.col("class_id").is_not_null(), scope="flags").drop("scope")
         table = classes
-        for more in (counts, flags, found, self._missing):
+        found = found.rename({"n_labels": "n_flags"})
+        for more in (counts, found, self._missing):
             table = table.join(more, on="class_id", how="left", maintain_order="left")
         rows = [self._class_row(row) for row in table.iter_rows(named=True)]
-        return {"flag_percent": self.flag_percent, "classes": rows}
+        is_sample = self.queue.order == "random"
+        return {"flags": self.flags.told, "is_sample": is_sample, "classes": rows}
 
     def record(self, rater: str, posted: Posted) -> bool:
         """Store what a rater said; False if it was stored before. Returns once it is on disk."""
@@ -189,11 +190,9 @@ class Desk:
         return self.queue.digest
 
     @cached_property
-    def flag_percent(self) -> float:
-        """The operating point of `earmark flag`, else the recipe's: whose flags are summed up."""
-        if is_finished(self.workspace.flags_folder):
-            return float(read_seal(self.workspace.flags_folder)["discard_percent"])
-        return self.recipe.report.flag_percent
+    def flags(self) -> Scope:
+        """The flags that are summed up: those that `earmark flag` wrote, if there are any."""
+        return flags_asked(self.workspace, self.queue)
 
     def _blocks(self, rater: str) -> pl.DataFrame:
         """Return the plan of the rater's blocks, of the chosen classes."""
@@ -235,7 +234,8 @@ class Desk:
 
     def _only(self, class_id: str) -> Queue:
         is_own = pl.col("class_id") == class_id
-        return Queue(self.queue.items.filter(is_own), self.queue.sizes.filter(is_own))
+        items, sizes = self.queue.items.filter(is_own), self.queue.sizes.filter(is_own)
+        return replace(self.queue, items=items, sizes=sizes)
 
     def _check_retraction(self, rater: str, posted: Posted) -> None:
         rows = self.judgements.rows().filter(id=str(posted.retracts), rater=rater, item=posted.item)

@@ -59,6 +59,7 @@ export class Overview {
   #column = 0;
   #isRising = true;
   #open;
+  #told = /** @type {HTMLElement} */ (document.getElementById("overview-flags"));
   #head = /** @type {HTMLTableRowElement} */ (document.querySelector("#classes thead tr"));
   #body = /** @type {HTMLElement} */ (document.querySelector("#classes tbody"));
 
@@ -68,9 +69,10 @@ export class Overview {
     this.#head.replaceChildren(...COLUMNS.map((column, place) => this.#heading(column.name, place)));
   }
 
-  /** @param {ClassRow[]} rows */
-  show(rows) {
-    this.#rows = rows;
+  /** @param {{ flags: string, is_sample: boolean, classes: ClassRow[] }} told */
+  show({ flags, is_sample, classes }) {
+    this.#told.textContent = is_sample ? `Flags: ${flags}.` : `Of ${flags}; no estimate for all flags.`;
+    this.#rows = classes;
     this.#redraw();
   }
 

@@ -151,7 +151,8 @@ export function showLast(history, reopen) {
  * @typedef {object} Summary
  * @property {string} name
  * @property {Record<string, number>} answers of all the block's items
- * @property {number} flag_percent the operating point whose flags are summed up
+ * @property {string} flags which labels are summed up, in words
+ * @property {boolean} is_sample whether what was heard speaks for all of them
  * @property {number} n_judged flags judged
  * @property {number | null} low
  * @property {number | null} high
@@ -182,8 +183,11 @@ export function showSummary(told, isLast) {
       : `${bounds(told.low, told.high)} [${told.interval_low.toFixed(2)}, ${told.interval_high?.toFixed(2)}]`;
   write(
     "summary-told",
-    `${counts}. Precision of the flags at ${told.flag_percent} %: ${interval}, from ${told.n_judged} judged.`,
+    told.is_sample
+      ? `${counts}. Precision of the flags (${told.flags}): ${interval}, from ${told.n_judged} judged.`
+      : `${counts}. Of ${told.flags}, present: ${bounds(told.low, told.high)}. This is no estimate for all flags.`,
   );
+  element("curve-figure").hidden = !told.is_sample;
   const known = `Known clips among them: ${gold.passed} of ${gold.total} as expected`;
   write("summary-gold", !gold.total ? "" : gold.is_failed
     ? `✗ ${known}. The block is marked; its answers are kept.` : `✓ ${known}.`);

@@ -287,7 +287,7 @@ class Review {
     this.#stage.leave();
     this.#show("overview");
     await this.#ledger.flush();
-    return this.#overview.show((await get("/api/overview")).classes);
+    return this.#overview.show(await get("/api/overview"));
   }
 
   /** @param {View} view */
