@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, chi2
 
-from earmark.flags.counts import count_missing
+from earmark.flags.counts import count_missing, total_missing
 from earmark.labels.label_set import LabelSet
 from earmark.scores.top_scores import top_scores
 from suspects import hidden
@@ -152,6 +152,28 @@ class TestCountMissing:
         assert len(none.table) == 0
         found = count_missing(LabelSet.from_dense(np.zeros((0, 2), int)), np.zeros((0, 2))).table
         assert found["n_missing"].null_count() == 2
+
+
+class TestTotal:
+    def test_is_narrower_than_the_sum_of_ends_and_wider_than_one_class(self) -> None:
+        table = pl.DataFrame(
+            {"n_missing": [100.0] * 50, "low": [10.0] * 50, "high": [1_000.0] * 50}
+        )
+        low, middle, high = total_missing(table)
+        assert middle == pytest.approx(5_000)
+        assert 500 < low < 5_000 / 2
+        assert 2 * 5_000 < high < 50_000
+        assert low * high == pytest.approx(middle**2)
+
+    def test_of_one_class_is_its_own_ninety_per_cent(self) -> None:
+        table = pl.DataFrame({"n_missing": [100.0], "low": [50.0], "high": [200.0]})
+        low, _, high = total_missing(table)
+        assert 50 < low < 60
+        assert 170 < high < 200
+
+    def test_of_no_class_is_nothing(self) -> None:
+        table = pl.DataFrame({"n_missing": [None], "low": [None], "high": [None]}).cast(pl.Float64)
+        assert total_missing(table) == (0, 0, 0)
 
 
 class TestUpperBound:

@@ -359,10 +359,13 @@ def test_the_headline_adds_up_the_classes():
          "high": [2_000.0, 300.0, None], "n_positives": [70, 30, 5]}
     )  # fmt: skip
     assert missing_told(classes) == (
-        "About 1,230 labels are missing (90 % interval 600 to 2,300) beside 100 positives, in the "
+        "About 1,230 labels are missing (90 % interval 749 to 2,030) beside 100 positives, in the "
         "2 of 3 classes that can be estimated."
     )
     assert "cannot be estimated" in missing_told(classes[2:])
+    vague = classes.with_columns(low=pl.col("low") / 20)
+    assert "Between" in missing_told(vague)
+    assert "too wide to be of use" in missing_told(vague)
     assert [rounded(n) for n in (0, 999.6, 123_456)] == ["0", "1,000", "123,000"]
 
 

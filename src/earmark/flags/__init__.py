@@ -5,7 +5,7 @@ counts and chances of missing labels, and flags held against a truth. What becom
 label in training is the room of training; what ears say of it, that of review.
 """
 
-from earmark.flags.counts import MOST_TILT, VAGUE, count_missing
+from earmark.flags.counts import MOST_TILT, VAGUE, count_missing, total_missing
 from earmark.flags.findings import Findings, find, spread_rows
 from earmark.flags.flag import FLAG_SCHEMA, flag, survey
 from earmark.flags.histograms import score_histograms
@@ -49,5 +49,6 @@ __all__ = [
     "survey",
     "thresholds",
     "tilts_of_missing",
+    "total_missing",
     "write_flag_folder",
 ]

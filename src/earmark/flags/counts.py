@@ -54,6 +54,14 @@ VAGUE = 10.0
 """How many times ``low`` ``high`` may be before the number is called an expectation (100 times
 where the scores tell nothing at all)."""
 
+LOWEST_SHARE = 0.02
+"""What the model leaves out at either end of an interval. It takes 96 % of what the model thinks
+possible to hold the truth in 90 % of the classes of recorded sounds: it is a model."""
+
+TOTAL_CORRELATION = 0.5
+"""How far the errors of two classes' numbers go together: who labels one class well labels others
+well, too."""
+
 MOST_TILT = 1.0
 """Fall in the log-odds of being labelled, per sd of the score, under which the bound holds."""
 
@@ -142,11 +150,31 @@ def _table(counts: Counts) -> pl.DataFrame:
     return pl.DataFrame({name: columns[name] for name in COUNT_SCHEMA}, COUNT_SCHEMA).fill_nan(None)
 
 
+def total_missing(table: pl.DataFrame) -> tuple[float, float, float]:
+    """Return low, median and high of the missing labels of all classes that can be estimated.
+
+    90 % lie between. A class's number is taken for log-normal, and so is their sum; the errors of
+    the classes go together in part.
+    """
+    known = table.filter(pl.col("n_missing") > 0)
+    if known.is_empty():
+        return 0.0, 0.0, 0.0
+    middle, low, high = (known[name].to_numpy() for name in ("n_missing", "low", "high"))
+    sd = np.log(high / np.maximum(low, 1e-3)) / (2 * scipy.stats.norm.ppf(1 - LOWEST_SHARE))
+    mean = middle * np.exp(sd**2 / 2)
+    together = np.full((len(sd), len(sd)), TOTAL_CORRELATION)
+    np.fill_diagonal(together, 1.0)
+    variance = mean @ np.expm1(together * np.outer(sd, sd)) @ mean
+    total_sd = np.sqrt(np.log1p(variance / mean.sum() ** 2))
+    total, factor = middle.sum(), np.exp(scipy.stats.norm.ppf(0.95) * total_sd)
+    return float(total / factor), float(total), float(total * factor)
+
+
 def _count(histograms: Histograms, upper: Matrix) -> Matrix:
     """Return low, median and high [3, class] of the number of missing labels."""
     n_expected = EXPECTED_PER_POSITIVE * histograms.positives.sum(axis=1)
     model = mixture(histograms, smoothed(histograms.positives), n_expected, EXPECTED_SD)
-    return quantiles_of_missing(model, np.array([0.05, 0.5, 0.95]), upper)
+    return quantiles_of_missing(model, np.array([LOWEST_SHARE, 0.5, 1 - LOWEST_SHARE]), upper)
 
 
 def _hears_negatives(histograms: Histograms) -> NDArray[np.bool_]:

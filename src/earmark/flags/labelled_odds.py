@@ -30,7 +30,7 @@ PRIOR_CLASSES = 5
 LEAST_SPREADS = (1.0, 0.1)
 """Variances of a and b that those classes have, so that a spread never collapses."""
 
-N_ROUNDS, N_STEPS, CONVERGED = 12, 8, 1e-3
+N_ROUNDS, N_STEPS, CONVERGED = 24, 2, 1e-3
 LARGEST_STEP, N_HALVINGS = 2.0, 6
 
 

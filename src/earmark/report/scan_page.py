@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from earmark.flags import VAGUE, Findings
+from earmark.flags import VAGUE, Findings, total_missing
 from earmark.report.contents import HeardFlag, flags_to_hear
 from earmark.report.numerals import is_known, rounded
 from earmark.report.rendering import flag_picture, flag_sound, render
@@ -29,8 +29,7 @@ _HEADINGS = (
 def missing_told(classes: pl.DataFrame) -> str:
     """Say how many labels are missing in all.
 
-    The interval adds up those of the classes, which is wider than it need be where the classes'
-    errors are independent. One that is too wide to be of use is called so.
+    An interval that is too wide to be of use is called so.
     """
     known = classes.filter(pl.col("n_missing").is_not_null())
     if known.is_empty():
@@ -38,13 +37,13 @@ def missing_told(classes: pl.DataFrame) -> str:
             "How many labels are missing cannot be estimated: not one of the "
             f"{len(classes):,} classes has enough positives that the scores know."
         )
-    sums = [float(known[name].sum()) for name in ("n_missing", "low", "high")]
-    total, low, high = (rounded(each) for each in sums)
+    lowest, middle, highest = total_missing(known)
+    low, total, high = rounded(lowest), rounded(middle), rounded(highest)
     n_known, n_all = len(known), len(classes)
     where = f"all {n_all:,} classes" if n_known == n_all else (
         f"the {n_known:,} of {n_all:,} classes that can be estimated"
     )  # fmt: skip
-    if sums[2] > VAGUE * sums[1]:
+    if highest > VAGUE * lowest:
         return (
             f"Between {low} and {high} labels are missing beside "
             f"{known['n_positives'].sum():,} positives, in {where}: too wide to be of use. "
