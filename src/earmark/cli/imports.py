@@ -81,6 +81,7 @@ def import_table(
     from earmark.runs import Display
 
     reading = reading_of(column, separator, zeros)
+    before = _stamp(work)
     with Display() as progress:
         summary = datasets.import_table(
             clips,
@@ -96,7 +97,7 @@ def import_table(
             replace=replace,
             progress=progress,
         )
-    _tell_import(summary, as_json)
+    _tell_import(summary, before, as_json)
 
 
 @import_app.command("audioset")
@@ -114,11 +115,12 @@ def import_audioset(
     from earmark import datasets
     from earmark.runs import Display
 
+    before = _stamp(work)
     with Display() as progress:
         summary = datasets.import_audioset(
             root, work, audio=audio, ratings=ratings, replace=replace, progress=progress
         )
-    _tell_import(summary, as_json)
+    _tell_import(summary, before, as_json)
 
 
 @import_app.command("audioset-features")
@@ -129,9 +131,10 @@ def import_audioset_features(
     from earmark import datasets
     from earmark.runs import Display
 
+    before = _stamp(work)
     with Display() as progress:
         summary = datasets.import_audioset_features(root, work, replace=replace, progress=progress)
-    _tell_import(summary, as_json)
+    _tell_import(summary, before, as_json)
 
 
 @import_app.command("fsd50k")
@@ -142,9 +145,10 @@ def import_fsd50k(
     from earmark import datasets
     from earmark.runs import Display
 
+    before = _stamp(work)
     with Display() as progress:
         summary = datasets.import_fsd50k(root, work, replace=replace, progress=progress)
-    _tell_import(summary, as_json)
+    _tell_import(summary, before, as_json)
 
 
 @import_app.command("openmic")
@@ -155,20 +159,32 @@ def import_openmic(
     from earmark import datasets
     from earmark.runs import Display
 
+    before = _stamp(work)
     with Display() as progress:
         summary = datasets.import_openmic(root, work, replace=replace, progress=progress)
-    _tell_import(summary, as_json)
+    _tell_import(summary, before, as_json)
 
 
-def _tell_import(summary: Any, as_json: bool) -> None:
+def _stamp(work: Path) -> dict[str, str] | None:
+    """Return what identifies the dataset that is there before an import; None without one."""
+    from earmark.datasets import Workspace, stamp_of
+
+    workspace = Workspace(work)
+    return stamp_of(workspace) if workspace.has_dataset() else None
+
+
+def _tell_import(summary: Any, before: dict[str, str] | None, as_json: bool) -> None:
     """Print what an import found, and what was made of another dataset before."""
-    from earmark.datasets import find_stale
+    from earmark.datasets import find_stale, stamp_of
 
     workspace = summary.workspace
+    is_new = stamp_of(workspace) != before
     if not as_json:
         for line in summary.lines():
             print(line)
+        if not is_new:
+            print("the workspace held this very dataset already: nothing was changed")
     counts = {"listed": summary.n_listed, "found": summary.n_found, "missing": summary.n_missing}
-    facts = {**counts, "notes": list(summary.notes)} if as_json else {}
+    facts = {**counts, "is_new": is_new, "notes": list(summary.notes)} if as_json else {}
     stale = told_stale(find_stale(workspace), as_json)
     tell(as_json, next_command=after_import(workspace), wrote=workspace.root, **facts, **stale)

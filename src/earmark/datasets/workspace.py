@@ -318,7 +318,9 @@ def _differences(
         "labels": (workspace.labels.digest, labels.digest),
         "truth": (workspace.truth and workspace.truth.digest, truth and truth.digest),
     }
-    return [name for name, (before, now) in pairs.items() if not _is_same(before, now)]
+    changed = [name for name, (before, now) in pairs.items() if not _is_same(before, now)]
+    # Of other clips or classes the rest could not be the same.
+    return [name for name in changed if name in ("clips", "classes")] or changed
 
 
 def _is_same(before: object, now: object) -> bool:
