@@ -39,6 +39,6 @@ def test_the_next_command_can_be_pasted_where_a_path_has_spaces(tmp_path: Path) 
     assert after_import(workspace) == f"earmark score '{workspace.root}'"
 
 
-def test_without_sound_or_frames_there_is_nothing_to_go_on_with(tmp_path: Path) -> None:
+def test_without_sound_or_frames_scores_come_from_elsewhere(tmp_path: Path) -> None:
     workspace = imported(tmp_path, "clip_id,label\na,dog\nb,cat\n", None).workspace
-    assert after_import(workspace) is None
+    assert after_import(workspace) == f"earmark score {workspace.root} --from scores.npy"

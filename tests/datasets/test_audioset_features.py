@@ -179,3 +179,19 @@ def test_nothing_to_read(root: Path, tmp_path: Path) -> None:
     write(root / "eval" / "x.tfrecord", [b"something else"])
     with pytest.raises(EarmarkError, match="no clip of the release"):
         import_audioset_features(root, tmp_path / "work")
+
+
+def test_another_dataset_is_refused_before_its_frames_are_touched(
+    root: Path, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    before = import_audioset_features(root, work, tune_share=0)
+    digest = FrameStore.open(before.workspace.frames_folder).digest
+    record = next(root.rglob("*.tfrecord"))
+    record.unlink()
+    with pytest.raises(EarmarkError, match="with other clips; nothing was changed"):
+        import_audioset_features(root, work, tune_share=0)
+    assert FrameStore.open(before.workspace.frames_folder).digest == digest
+    assert not (work / "frames-incoming").exists()
+    after = import_audioset_features(root, work, tune_share=0, replace=True)
+    assert FrameStore.open(after.workspace.frames_folder).digest != digest

@@ -78,3 +78,10 @@ def test_a_dataset_is_never_overwritten(tmp_path):
     complete = complete_workspace(tmp_path)
     with pytest.raises(EarmarkError, match="give another folder"):
         hidden_workspace(complete, tmp_path, HidingParams())
+
+
+def test_it_is_said_where_not_one_label_was_hidden(tmp_path):
+    params = HidingParams(recall_range=(1, 1))
+    with pytest.raises(EarmarkError, match=r"not one of .* positives was hidden"):
+        hidden_workspace(complete_workspace(tmp_path / "complete"), tmp_path / "hidden", params)
+    assert not (tmp_path / "hidden").exists()

@@ -239,3 +239,19 @@ def test_missing_tables_are_named(tmp_path: Path) -> None:
     for name in ("no.csv", "no.parquet", "no.json"):
         with pytest.raises(EarmarkError, match=rf"{name}: no such file"):
             import_table(None, tmp_path / name, tmp_path / "w")
+
+
+def test_where_no_sound_file_is_found_it_is_said_and_nothing_is_written(tmp_path: Path) -> None:
+    labels = "filename,label\na.wav,dog\nb.wav,cat\n"
+    with pytest.raises(
+        EarmarkError, match=r"not one of 2 sound files.*looked for .*a\.wav.*--audio"
+    ):
+        imported(tmp_path, labels, None, require_sound=True)
+    (tmp_path / "sounds").mkdir()
+    with pytest.raises(EarmarkError, match=r"anywhere in .*sounds.*--column audio=-"):
+        imported(tmp_path, labels, None, require_sound=True, audio=tmp_path / "sounds")
+    assert not (tmp_path / "w").exists()
+    without = imported(tmp_path, labels, None, require_sound=True, columns={"audio": "-"})
+    assert without.n_missing == 2
+    (tmp_path / "b.wav").write_bytes(b"")
+    assert imported(tmp_path, labels, None, require_sound=True).n_found == 1

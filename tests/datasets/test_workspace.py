@@ -12,6 +12,7 @@ from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
+from earmark.runs.artefacts import seal
 
 
 def small_dataset(root: Path, splits: tuple[str, ...] = ("train", "tune", "eval")) -> Workspace:
@@ -67,3 +68,36 @@ def test_the_docs_name_every_path() -> None:
     assert len(set(paths)) == len(paths)
     for path in paths:
         assert re.search(rf"`(\w+/)?{re.escape(path.name)}[/`]", told), path
+
+
+def test_the_very_dataset_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    small_dataset(tmp_path)
+    paths = sorted(tmp_path.iterdir())
+    times = [path.stat().st_mtime_ns for path in paths]
+    small_dataset(tmp_path)
+    assert [path.stat().st_mtime_ns for path in paths] == times
+
+
+def test_another_dataset_is_refused_and_nothing_changes(tmp_path: Path) -> None:
+    before = small_dataset(tmp_path)
+    with pytest.raises(EarmarkError, match=r"already, with other splits; nothing was changed"):
+        small_dataset(tmp_path, ("train", "train", "train"))
+    with pytest.raises(EarmarkError, match=r"already, with other clips; nothing was changed"):
+        small_dataset(tmp_path, ("train", "tune"))
+    now = Workspace(tmp_path)
+    assert now.clips.equals(before.clips)
+    assert now.labels.digest == before.labels.digest
+
+
+def test_another_dataset_replaces_it_when_asked_and_frames_of_other_clips_do_not_stay(
+    tmp_path: Path,
+) -> None:
+    workspace = small_dataset(tmp_path)
+    seal(workspace.frames_folder, {"digest": "one"})
+    splits = workspace.clips.with_columns(split=pl.lit("train"))
+    rest = (workspace.ontology, workspace.labels)
+    split = write_dataset(tmp_path, splits, *rest, replace=True)
+    assert split.clips["split"].to_list() == ["train"] * 3
+    assert split.has_frames()
+    moved = splits.with_columns(audio=pl.lit("elsewhere.wav"))
+    assert not write_dataset(tmp_path, moved, *rest, replace=True).has_frames()

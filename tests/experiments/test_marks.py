@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from earmark.datasets.clip_sets import readable_clips
 from earmark.datasets.label_versions import read_labels
-from earmark.datasets.readable_clips import readable_clips
 from earmark.datasets.workspace import Split, Workspace
 from earmark.errors import EarmarkError
 from earmark.experiments.marks import (

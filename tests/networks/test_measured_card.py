@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from earmark.datasets.readable_clips import readable_clips
+from earmark.datasets.clip_sets import readable_clips
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.metrics.evaluation import METRICS, evaluate

@@ -8,7 +8,7 @@ import pytest
 from ray.cluster_utils import Cluster
 from safetensors.numpy import load_file
 
-from earmark.datasets.readable_clips import readable_clips
+from earmark.datasets.clip_sets import readable_clips
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.runs.engine import Task

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.datasets.readable_clips import readable_clips
+from earmark.datasets.clip_sets import readable_clips
 from earmark.errors import EarmarkError
 from earmark.losses import Targets
 from earmark.networks.examples import examples_of

@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from earmark.datasets.readable_clips import readable_clips
+from earmark.datasets.clip_sets import readable_clips
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning, Stopped
 from earmark.losses import Targets

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
-from earmark.datasets.readable_clips import readable_clips
+from earmark.datasets.clip_sets import readable_clips
 from earmark.datasets.workspace import Workspace
 from earmark.runs.artefacts import read_table
 from earmark.runs.parameters import ModelParams, NetworkParams, SpecAugmentParams, TrainParams

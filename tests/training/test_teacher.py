@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 import torch
 
-from earmark.datasets.readable_clips import readable_clips
+from earmark.datasets.clip_sets import readable_clips
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.metrics import lwlrap

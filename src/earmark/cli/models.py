@@ -105,6 +105,7 @@ def score(
 ) -> None:
     """Score all clips: by a teacher trained here, a given model, or scores of your own."""
     from earmark import stages
+    from earmark.datasets import held_out_scores
 
     where = engine_for(work, recipe, workers, engine)
     both: dict[str, Any] = {
@@ -129,6 +130,11 @@ def score(
         scores = stages.score(work, in_sample=in_sample, engine=where)
         how = "out of fold" if scores.out_of_fold else "in-sample"
         facts = {"wrote": scores.folder, "clips": len(scores.clip_ids), "scored": how}
+        held_out = held_out_scores(stages.open_workspace(work), scores)
+        if held_out is not None:
+            facts["held_out_clips"] = len(held_out.clip_ids)
+            if not scores.out_of_fold:
+                facts["held_out"] = "not flagged: in-sample scores do not compare with theirs"
     tell(as_json, next_command=f"earmark flag {quoted(work)}", **facts)
 
 

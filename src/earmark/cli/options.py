@@ -162,9 +162,11 @@ def tell(as_json: bool, next_command: str | None = None, **facts: Any) -> None:
         print(f"next: {next_command}")
 
 
-def after_import(workspace: Workspace) -> str | None:
-    """Return the next command: frames of their own need no features stage, no sound has none."""
-    has_sound = workspace.clips["audio"].is_not_null().any()
-    if not workspace.has_frames() and not has_sound:
-        return None
-    return f"earmark {'score' if workspace.has_frames() else 'features'} {quoted(workspace.root)}"
+def after_import(workspace: Workspace) -> str:
+    """Return the next command: sound becomes frames; without either, scores come from elsewhere."""
+    work = workspace.root
+    if workspace.has_frames():
+        return f"earmark score {quoted(work)}"
+    if workspace.has_sound():
+        return f"earmark features {quoted(work)}"
+    return f"earmark score {quoted(work)} --from scores.npy"

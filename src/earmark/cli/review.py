@@ -162,10 +162,14 @@ def relabel(
 
     corrected = stages.correct_labels(work, out, drop_failed_blocks=drop_failed_blocks)
     has_splits = stages.open_workspace(work).has_held_out()
-    verb = f"sweep {quoted(work)}" if has_splits else f"export {quoted(work)} corrected.csv"
+    following = (
+        f"earmark sweep {quoted(work)} --labels {quoted(out)}"
+        if has_splits
+        else f"earmark export {quoted(work)} corrected.csv --labels {quoted(out)}"
+    )
     tell(
         as_json,
-        next_command=f"earmark {verb} --labels {quoted(out)}",
+        next_command=following,
         wrote=corrected.folder,
         **corrected.relabelled.n_by_outcome,
         conflicts=len(corrected.relabelled.conflicts),

@@ -12,6 +12,17 @@ What a label, a score or a frame is belongs to the rooms below; nothing here tra
 from earmark.datasets.audio_files import duration_seconds, sounds_of
 from earmark.datasets.audioset.audio import import_audioset
 from earmark.datasets.audioset.features import import_audioset_features
+from earmark.datasets.clip_sets import (
+    ReadableClips,
+    held_out_clips,
+    held_out_digest,
+    held_out_folder,
+    held_out_scores,
+    readable_clips,
+    scores_of,
+    whole_scores,
+    write_scores,
+)
 from earmark.datasets.derived import derive_workspace, hidden_workspace, subset_workspace
 from earmark.datasets.extraction import extract_frames
 from earmark.datasets.fsd50k import import_fsd50k
@@ -34,15 +45,6 @@ from earmark.datasets.label_versions import (
 from earmark.datasets.openmic import import_openmic
 from earmark.datasets.own_tables.label_studio import annotations_of, read_tasks
 from earmark.datasets.own_tables.table import import_table
-from earmark.datasets.readable_clips import ReadableClips, held_out_clips, readable_clips
-from earmark.datasets.scored_clips import (
-    held_out_digest,
-    held_out_folder,
-    held_out_scores,
-    scores_of,
-    whole_scores,
-    write_scores,
-)
 from earmark.datasets.stamps import (
     Stale,
     find_stale,

@@ -68,13 +68,13 @@ def stamp_path(table: Path) -> Path:
 def parts_changed(workspace: Workspace, file: Path) -> tuple[str, ...]:
     """Return what of the dataset changed since a file was stamped; nothing without a stamp.
 
-    Splits and labels of other clips are not named, nor labels of other classes: they could not be
-    the same.
+    What could not be the same is not named: splits, labels and frames of other clips, labels of
+    other classes.
     """
     before = read_json(file).get(STAMP, {}) if file.exists() else {}
     now = stamp_of(workspace) if before else {}
     changed = tuple(part for part in PARTS if part in before and before[part] != now[part])
-    implied = {"splits", "labels"} if "clips" in changed else set()
+    implied = {"splits", "labels", "frames"} if "clips" in changed else set()
     implied |= {"labels"} if "classes" in changed else set()
     return tuple(part for part in changed if part not in implied)
 
@@ -116,8 +116,7 @@ def _stamped(workspace: Workspace) -> Iterator[tuple[Path, Path, str]]:
     for name, verb in (("choices", "compare"), ("rounds", "iterate")):
         table = workspace.compare_table_path(name)
         yield table, stamp_path(table), verb
-    page = workspace.report_folder / "index.html"
-    yield page, stamp_path(page), "report"
+    yield workspace.report_page, stamp_path(workspace.report_page), "report"
 
 
 def _stale_corrections(workspace: Workspace) -> list[Stale]:
@@ -130,4 +129,4 @@ def _stale_corrections(workspace: Workspace) -> list[Stale]:
 
 
 def _command(workspace: Workspace, verb: str) -> str:
-    return f"earmark {verb} {quoted(workspace.root)}"
+    return f"earmark {quoted(verb)} {quoted(workspace.root)}"

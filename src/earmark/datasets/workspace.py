@@ -156,6 +156,11 @@ class Workspace:
         return self.root / "report"
 
     @property
+    def report_page(self) -> Path:
+        """The page itself."""
+        return self.report_folder / "index.html"
+
+    @property
     def review_folder(self) -> Path:
         """The queue of a review, and the raters' judgements."""
         return self.root / "review"

@@ -48,7 +48,7 @@ def make_report(work: WorkLike, recipe: RecipeLike = None) -> Path:
         path = write_report(scored.workspace.report_folder, _contents(scored, students))
     else:
         path = _write_flags_page(scored)
-    write_stamp(scored.workspace, stamp_path(path))
+    write_stamp(scored.workspace, stamp_path(scored.workspace.report_page))
     return path
 
 

@@ -127,8 +127,8 @@ def _begin(job: _Job) -> Run:
     params, types = job.params, NumberTypes.of(job.params, own_device())
     if params.patience and job.data.exam is None:
         raise EarmarkError(
-            f"patience = {params.patience} stops early by the tune split, but no tune clips were "
-            "given; import some, or set patience = 0"
+            f"patience = {params.patience} stops early by the tune split, but no clip is in it; "
+            "deal splits with `earmark split WORK`, or set patience = 0 in the recipe"
         )
     model = job.build().to(types.weights)
     replicas.shared_statistics(model)

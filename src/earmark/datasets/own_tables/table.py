@@ -16,8 +16,8 @@ from pathlib import Path
 import polars as pl
 
 from earmark.datasets.audio_files import find_audio
-from earmark.datasets.embeddings import write_embeddings
 from earmark.datasets.importer import ImportSummary
+from earmark.datasets.own_tables.embeddings import write_embeddings
 from earmark.datasets.own_tables.label_studio import read_label_studio
 from earmark.datasets.workspace import CLIP_SCHEMA, SPLITS, write_dataset
 from earmark.errors import EarmarkError

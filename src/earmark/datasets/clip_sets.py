@@ -1,23 +1,73 @@
-"""A teacher's scores of a workspace: of the train split, of the held-out splits, and of the whole.
+"""Which clips of a workspace have frames, and which have scores.
 
-Students are told by the scores of the train split alone, which are out of fold there. Owners want
-every clip: what they flag, hear and export is the *whole*, the train split's scores and those of
-the tune and eval splits in one folder. Nobody else names these folders.
+Networks are trained and judged on the clips of a split that have frames. Of a teacher's scores
+students are told by those of the train split alone, which are out of fold there. Owners want every
+clip: what they flag, hear and export is the *whole*, the train split's scores and those of the tune
+and eval splits in one folder. Nobody else names these folders.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.audio import FrameStore
 from earmark.datasets.stamps import write_stamp
 from earmark.datasets.workspace import HELD_OUT_SPLITS, Split, Workspace
+from earmark.errors import EarmarkError
+from earmark.labels import LabelSet
 from earmark.runs import Runtime, digest, is_current, is_finished, seal_path
 from earmark.scores import UNLOCATED, ScoreFolder, write_score_folder
+
+
+@dataclass(frozen=True)
+class ReadableClips:
+    """The clips of a split that have frames: parallel labels, sources and places in the store."""
+
+    labels: LabelSet
+    sources: list[str]
+    store_rows: NDArray[np.int64]
+
+    def select(self, rows: NDArray[np.int64]) -> ReadableClips:
+        """Return some of the clips."""
+        sources = [self.sources[row] for row in rows]
+        return ReadableClips(self.labels.select(rows), sources, self.store_rows[rows])
+
+
+def readable_clips(
+    workspace: Workspace, store: FrameStore, split: str, labels: LabelSet | None = None
+) -> ReadableClips:
+    """Return the clips of a split that have frames; ``labels`` default to the labels as given."""
+    clips = _with_frames(workspace, store, split)
+    if clips.is_empty():
+        n_clips = int((workspace.clips["split"] == split).sum())
+        why = f"none of its {n_clips:,} clips has frames" if n_clips else "no clip is in it"
+        raise EarmarkError(f"{workspace.root}: the {split} split cannot be used: {why}")
+    return _readable(store, clips, workspace.labels if labels is None else labels)
+
+
+def held_out_clips(workspace: Workspace, store: FrameStore) -> ReadableClips | None:
+    """Return the clips of the tune and then of the eval split that have frames; None without."""
+    clips = pl.concat(_with_frames(workspace, store, split) for split in HELD_OUT_SPLITS)
+    return None if clips.is_empty() else _readable(store, clips, workspace.labels)
+
+
+def _with_frames(workspace: Workspace, store: FrameStore, split: str) -> pl.DataFrame:
+    clips = workspace.clips.with_row_index("row").filter(pl.col("split") == split)
+    return clips.filter(pl.col("clip_id").is_in(store.clip_ids.implode()))
+
+
+def _readable(store: FrameStore, clips: pl.DataFrame, labels: LabelSet) -> ReadableClips:
+    return ReadableClips(
+        labels.select(clips["row"].to_numpy()),
+        clips["source"].to_list(),
+        store.rows_of(clips["clip_id"]),
+    )
 
 
 def held_out_folder(workspace: Workspace, teacher: str) -> Path:

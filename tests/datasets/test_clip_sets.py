@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from earmark.datasets.scored_clips import (
+from earmark.datasets.clip_sets import (
     held_out_folder,
     held_out_scores,
     scores_of,
