@@ -20,6 +20,7 @@ from rich.console import Console
 
 from earmark.cli.data import data_app
 from earmark.cli.experiments import experiments_app
+from earmark.cli.flags import flags_app
 from earmark.cli.imports import import_app
 from earmark.cli.models import models_app
 from earmark.cli.options import AsJson, EngineOption, Workers, chosen_engine, tell
@@ -69,6 +70,7 @@ def run(
 
 
 app.add_typer(import_app, name="import")
+app.add_typer(flags_app)
 app.add_typer(data_app)
 app.add_typer(models_app)
 app.add_typer(experiments_app)
