@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.flags.flag import flag
+from earmark.flags.flag import flag, survey
 from earmark.flags.policies import POLICIES, check_policy, policy_told, policy_with
 from earmark.labels.label_set import LabelSet
 
@@ -107,3 +107,19 @@ def test_a_budget_that_nobody_stated_is_what_is_expected_to_be_missing(
 def test_an_option_alone_names_its_policy(option: str, policy: str) -> None:
     assert policy_with({option: 1}) == policy
     assert policy_with({}) is None
+
+
+def test_where_no_policy_is_asked_for_scores_that_know_nothing_are_listed_by_rank(
+    case: tuple[LabelSet, np.ndarray],
+) -> None:
+    labels, scores = case
+    noise = np.random.default_rng(1).normal(size=scores.shape).astype(np.float32)
+    by_rank = survey(labels, noise, policy=None).flags
+    assert by_rank["chance"].is_null().all()
+    assert by_rank.equals(survey(labels, noise).flags)
+    few = survey(labels.select(slice(0, 50)), noise[:50], policy=None).flags
+    assert few["class_id"].to_list() == ["0", "1", "2"]
+    likeliest = survey(labels, scores, policy=None).flags
+    assert likeliest.equals(flag(labels, scores, "budget"))
+    with pytest.raises(EarmarkError, match="nothing to go by"):
+        flag(labels, noise, "budget")

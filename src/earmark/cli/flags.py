@@ -150,11 +150,15 @@ def flag(
         **_given(discard_percent, target, n_flags, balance, quantile, gate, probability),
     )
     facts = _told(as_json, flagged.findings, "on the page that comes next")
-    if flagged.flags.is_empty():
+    if flagged.flags.is_empty() and labels is None:  # corrected labels may leave none
         raise EarmarkError(
             f"{flagged.path}: not one label is flagged; ask for more with --discard-percent or "
             "--n-flags, or for a lower --target"
         )
+    if flagged.flags.is_empty():
+        following = f"earmark export {quoted(work)} labels.csv"
+        tell(as_json, next_command=following, wrote=flagged.path, **facts)
+        return
     tell(as_json, next_command=f"earmark report {quoted(work)}", wrote=flagged.path, **facts)
     if not as_json:
         has_sound = stages.open_workspace(work).has_sound()

@@ -15,7 +15,7 @@ from earmark.flags.counts import Counts
 from earmark.flags.flag import Survey, survey, suspicious_positives
 from earmark.flags.in_sample import in_sample_warning
 from earmark.flags.knowledge import Knowledge
-from earmark.flags.policies import default_policy, policy_told
+from earmark.flags.policies import default_told, policy_told
 from earmark.labels import Implied, LabelSet, Ontology, find_implied
 from earmark.runs import SILENT, Engine, Progress
 from earmark.scores import Chunk, ScoreMatrix, find_unscored
@@ -103,7 +103,7 @@ def find(
         None if implied is None else implied.table(),
         _counts(found).knowledge,
         f"{_data_told(labels)}; {scores_told}.",
-        policy_told(policy or default_policy(_counts(found)), options),
+        default_told(_counts(found)) if policy is None else policy_told(policy, options),
         _implied_told(implied, fill_ancestors),
         tuple(warning for warning in warnings if warning),
     )

@@ -78,17 +78,23 @@ class Choice:
 def choose(policy: str | None, evidence: Evidence, options: Mapping[str, Any]) -> Choice:
     """Ask a policy by its name; an unknown one, or an unknown option, is an error.
 
-    Where none is asked for, the likeliest are chosen (``budget``), or the paper's where the scores
-    know too little for chances.
+    Where none is asked for, the likeliest are chosen (``budget``), or the paper's, one of each
+    class at least, where the scores know too little for chances.
     """
     check_policy(policy, options)
-    name = policy or default_policy(evidence.counts)
-    return POLICIES[name](evidence, **options)
+    if policy is not None:
+        return POLICIES[policy](evidence, **options)
+    if evidence.counts.knowledge.is_enough:
+        return _budget(evidence)
+    paper, every = (percentile_flags(evidence.labels, evidence.scores, q) for q in (1.0, 100.0))
+    return Choice(n_flags=np.maximum(paper, np.minimum(every, 1)))
 
 
-def default_policy(counts: Counts) -> str:
-    """Return the policy where none is asked for."""
-    return "budget" if counts.knowledge.is_enough else "percentile"
+def default_told(counts: Counts) -> str:
+    """Say which labels are flagged where no policy is asked for."""
+    if counts.knowledge.is_enough:
+        return policy_told("budget", {})
+    return f"{policy_told('percentile', {})}, one at least, by rank"
 
 
 def check_policy(policy: str | None, options: Mapping[str, Any]) -> None:
