@@ -42,6 +42,7 @@ from earmark.datasets.quarantine import write_quarantine
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.runs import (
+    FOUND,
     HERE,
     SILENT,
     AsOneJob,
@@ -88,7 +89,7 @@ def extract_frames(
     pending = [shard for shard in shards if not _is_done(shard)]
     if pending:
         meter = progress.job("features", len(workspace.clips), "clips")
-        meter.advance(len(workspace.clips) - sum(len(shard.clips) for shard in pending))
+        meter.advance(len(workspace.clips) - sum(len(shard.clips) for shard in pending), FOUND)
         _extract_shards(folder, pending, engine, AsOneJob(meter))
     parts, frame_format = read_parts(folder, len(shards)), _log_mel_format(params)
     store_digest = content_digest(parts, frame_format, workspace.audio_digest)
@@ -194,7 +195,7 @@ def _extract_shard(shard: _Shard, meter: Meter) -> None:
     A shard that is there is left alone: a task is started again when only its answer was lost.
     """
     if _is_done(shard):
-        meter.advance(len(shard.clips), "found")
+        meter.advance(len(shard.clips), FOUND)
         return
     rows, frame_format = _extracted(shard, meter), _log_mel_format(shard.params)
     write_shard(shard.folder, shard.number, shard.digest, rows, frame_format)

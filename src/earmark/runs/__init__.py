@@ -49,7 +49,7 @@ from earmark.runs.parameters import (
     TrainParams,
     digest,
 )
-from earmark.runs.progress import SILENT, AsOneJob, Display, Meter, Progress, shown
+from earmark.runs.progress import FOUND, RESUMED, SILENT, AsOneJob, Display, Meter, Progress, shown
 from earmark.runs.ray import RayEngine, connect
 from earmark.runs.ray_training import train_together
 from earmark.runs.recipe import Recipe, find_recipe, keep_recipe, kept_recipe
@@ -67,10 +67,12 @@ from earmark.runs.tables import (
 
 __all__ = [
     "AUDIO_SUFFIXES",
+    "FOUND",
     "HERE",
     "LINE",
     "PAPER_DISCARD_PERCENTS",
     "PRESENCE",
+    "RESUMED",
     "SILENT",
     "TABLE_ERRORS",
     "AsOneJob",

@@ -18,12 +18,18 @@ from rich.console import Console
 
 _SECONDS_BETWEEN_LINES = 15.0
 
+FOUND, RESUMED = "found", "resumed"
+"""Notes on work that an earlier run did: it is done, and tells nothing of how fast this one is."""
+
 
 class Meter(Protocol):
     """The progress of one job."""
 
     def advance(self, n_done: int, note: str = "") -> None:
-        """Add finished units of work and show a short note (a loss, a count)."""
+        """Add finished units of work and show a short note (a loss, a count).
+
+        The notes FOUND and RESUMED say that an earlier run did them.
+        """
 
 
 class Progress(Protocol):
@@ -67,6 +73,10 @@ class _BarMeter:
         self._display, self._task = display, task
 
     def advance(self, n_done: int, note: str = "") -> None:
+        if note in (FOUND, RESUMED):  # a speed is measured from here on
+            n_before = self._display.tasks[self._display.task_ids.index(self._task)].completed
+            self._display.reset(self._task, completed=int(n_before) + n_done)
+            n_done = 0
         self._display.update(self._task, advance=n_done, note=note)
 
 
@@ -81,11 +91,12 @@ class _Rate(bars.ProgressColumn):
 class _LineMeter:
     def __init__(self, console: Console, label: str, n_total: int, unit: str) -> None:
         self._console, self._label, self._n_total, self._unit = console, label, n_total, unit
-        self._n_done = 0
+        self._n_done = self._n_before = 0
         self._start = self._last_line = time.monotonic()
 
     def advance(self, n_done: int, note: str = "") -> None:
         self._n_done += n_done
+        self._n_before += n_done if note in (FOUND, RESUMED) else 0
         now = time.monotonic()
         is_finished = self._n_done >= self._n_total
         if is_finished or now - self._last_line > _SECONDS_BETWEEN_LINES:
@@ -93,15 +104,26 @@ class _LineMeter:
             self._print(now - self._start, note)
 
     def _print(self, seconds: float, note: str) -> None:
-        rate = self._n_done / max(seconds, 1e-9)
-        left = (self._n_total - self._n_done) / max(rate, 1e-9)
-        timing = f"{seconds:.0f} s" if left <= 0 else f"{left:.0f} s left"
-        self._console.print(
-            f"  {self._label}: {self._n_done:,}/{self._n_total:,} {self._unit}, "
-            f"{rate:,.0f}/s, {timing} {note}".rstrip(),
-            highlight=False,
-            soft_wrap=True,
-        )
+        parts = [f"  {self._label}: {self._n_done:,}/{self._n_total:,} {self._unit}"]
+        n_own, n_left = self._n_done - self._n_before, self._n_total - self._n_done
+        if n_own:
+            rate = n_own / max(seconds, 1e-9)
+            timing = f"{_duration(n_left / rate)} left" if n_left > 0 else _duration(seconds)
+            parts += [f"{rate:,.{0 if rate >= 10 else 1}f}/s", f"{timing} {note}".rstrip()]
+        elif note:
+            parts.append(note)
+        self._console.print(", ".join(parts), highlight=False, soft_wrap=True)
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration in words, as exact as anyone needs.
+
+    >>> _duration(90), _duration(600), _duration(9000)
+    ('90 s', '10 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 class Display:

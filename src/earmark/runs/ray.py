@@ -19,7 +19,7 @@ from typing import Any
 
 from earmark.errors import EarmarkError, load_library
 from earmark.runs.engine import ONE_THREAD, ResourceParams, Task, TaskMeter, TaskResources
-from earmark.runs.progress import SILENT, Progress
+from earmark.runs.progress import FOUND, RESUMED, SILENT, Progress
 
 N_ATTEMPTS = 4
 """Times that a task is started at most; machines die, but a task that kills them must not."""
@@ -272,7 +272,7 @@ class PostingMeter:
         now = time.monotonic()
         if self._is_careful:
             self._is_careful = self._post_and_wait(note)
-        elif now - self._last >= _SECONDS_BETWEEN_REPORTS:
+        elif now - self._last >= _SECONDS_BETWEEN_REPORTS or note in (FOUND, RESUMED):
             self._post(note)
         else:
             return

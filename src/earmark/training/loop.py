@@ -43,7 +43,7 @@ from earmark.networks import (
     trainable,
     write_network,
 )
-from earmark.runs import Meter, NetworkParams, TrainParams, is_current
+from earmark.runs import FOUND, RESUMED, Meter, NetworkParams, TrainParams, is_current
 from earmark.training import replicas
 from earmark.training.batches import Plan
 from earmark.training.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
@@ -68,7 +68,7 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
     store = FrameStore.open(data.frames_folder)
     per_clip = examples_of(network.model, store, data.store_rows).per_clip
     if replicas.first_says(is_current(folder, run_digest)):
-        meter.advance(n_examples_in_all(per_clip, network.train), "found")
+        meter.advance(n_examples_in_all(per_clip, network.train), FOUND)
         return load_network(folder, store, data.supervision.class_ids)
     is_balanced = network.train.balanced_sampling
     balance = class_balance(data.supervision, len(per_clip)) if is_balanced else None
@@ -86,7 +86,7 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
     if isinstance(data.supervision, Remembering):
         data.supervision.load_state(run.remembered)
     n_before = plan.n_examples_before(run.epoch, run.step)
-    meter.advance(n_before, "resumed" if is_resumed else "")
+    meter.advance(n_before, RESUMED if is_resumed else "")
     _loop(job, run)
     return _finish(job, run)
 

@@ -30,6 +30,7 @@ from earmark.networks import (
     sum_outputs,
 )
 from earmark.runs import (
+    FOUND,
     HERE,
     SILENT,
     AsOneJob,
@@ -216,7 +217,7 @@ def _score_part(
 ) -> None:
     """Write the scores and best patches [clip, output] of some clips, unless they are there."""
     if path.exists():
-        meter.advance(len(sounds), "found")
+        meter.advance(len(sounds), FOUND)
         return
     session = open_session(teacher.path)
     values = np.empty((len(sounds), len(outputs)))
