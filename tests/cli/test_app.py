@@ -161,6 +161,9 @@ def test_a_table_of_ones_own_is_imported_and_bad_audio_quarantined(tmp_path: Pat
     quarantine = read_quarantine(Workspace(tmp_path / "w"))
     assert set(quarantine["clip_id"]) == {"broken", "empty", "nan", "gone"}
     assert all(len(reason) > 10 for reason in quarantine["reason"])
+    assert any("'gone'" in reason for reason in told["reasons"])
+    for line in ("x no audio file given: 'gone'", "quarantine.parquet", "quarantined: 4"):
+        assert line in earmark("features", "w", folder=tmp_path).stdout
 
 
 def test_importing_earmark_is_instant_and_without_torch(tmp_path: Path) -> None:

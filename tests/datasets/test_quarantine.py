@@ -4,7 +4,12 @@ from pathlib import Path
 
 import polars as pl
 
-from earmark.datasets.quarantine import QUARANTINE_SCHEMA, read_quarantine, write_quarantine
+from earmark.datasets.quarantine import (
+    QUARANTINE_SCHEMA,
+    quarantine_told,
+    read_quarantine,
+    write_quarantine,
+)
 from earmark.datasets.workspace import Workspace
 
 
@@ -23,3 +28,23 @@ def test_without_frames_nothing_is_quarantined(tmp_path: Path) -> None:
     table = read_quarantine(Workspace(tmp_path))
     assert table.schema == QUARANTINE_SCHEMA
     assert table.is_empty()
+
+
+def test_reasons_are_told_together_the_commonest_first(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    reasons = ["empty file"] * 2 + ["no such file"] * 5 + [f"damaged at {i}" for i in range(4)]
+    clips = {
+        "clip_id": [f"clip{i}" for i in range(11)],
+        "audio": ["x.wav"] * 11,
+        "reason": reasons,
+    }
+    write_quarantine(workspace, pl.DataFrame(clips))
+    assert quarantine_told(workspace) == [
+        "  5 x no such file: 'clip2', 'clip3', 'clip4' and 2 more",
+        "  2 x empty file: 'clip0', 'clip1'",
+        "  1 x damaged at 0: 'clip7'",
+        "  1 x damaged at 1: 'clip8'",
+        f"  2 more reasons, and all clips: {tmp_path / 'quarantine.parquet'}",
+    ]
+    write_quarantine(workspace, pl.DataFrame(clips).clear())
+    assert quarantine_told(workspace) == []

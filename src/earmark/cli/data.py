@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -160,7 +161,23 @@ def features(
         clips=made.n_clips,
         read=len(made.store.clip_ids),
         quarantined=made.n_quarantined,
+        **_why_quarantined(work, as_json),
     )
+
+
+def _why_quarantined(work: Path, as_json: bool) -> dict[str, Any]:
+    """Print why clips have no frames; for programs, return it."""
+    from earmark import stages
+    from earmark.datasets import quarantine_told
+
+    told = quarantine_told(stages.open_workspace(work))
+    if as_json:
+        return {"reasons": [line.strip() for line in told]}
+    if told:
+        print("Clips without frames:")
+        for line in told:
+            print(textwrap.fill(line, 80, subsequent_indent="    ", break_on_hyphens=False))
+    return {}
 
 
 @data_app.command()

@@ -175,12 +175,12 @@ def _stamp(work: Path) -> dict[str, str] | None:
 
 def _tell_import(summary: Any, before: dict[str, str] | None, as_json: bool) -> None:
     """Print what an import found, and what was made of another dataset before."""
-    from earmark.datasets import find_stale, stamp_of
+    from earmark.datasets import find_stale, quarantine_told, stamp_of
 
     workspace = summary.workspace
     is_new = stamp_of(workspace) != before
     if not as_json:
-        for line in summary.lines():
+        for line in [*summary.lines(), *quarantine_told(workspace)]:
             print(line)
         if not is_new:
             print("the workspace held this very dataset already: nothing was changed")

@@ -45,6 +45,7 @@ from earmark.datasets.label_versions import (
 from earmark.datasets.openmic import import_openmic
 from earmark.datasets.own_tables.label_studio import annotations_of, read_tasks
 from earmark.datasets.own_tables.table import import_table
+from earmark.datasets.quarantine import quarantine_told
 from earmark.datasets.stamps import (
     Stale,
     find_stale,
@@ -105,6 +106,7 @@ __all__ = [
     "import_openmic",
     "import_table",
     "n_missing",
+    "quarantine_told",
     "read_labels",
     "read_relabelled",
     "read_tasks",

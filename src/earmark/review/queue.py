@@ -114,6 +114,7 @@ def make_queue(
     if params.order == "likeliest":
         sampled = likeliest(labels, scores, cells, params, _n_rounds(params))
     else:
+        params = _in_smaller_blocks(params, len(columns))
         n_most = params.flags_per_block * _n_rounds(params)
         sampled = _cut_into_blocks(
             draw(labels, scores, cells, orders, n_most), cells, orders, params
@@ -261,6 +262,14 @@ def _cut_into_blocks(
         .filter(pl.struct(number, "chosen").rank() <= (params.n_items or math.inf))
         .with_columns(block_order=pl.lit(0), likely=pl.lit(None, pl.Float64))
     )
+
+
+def _in_smaller_blocks(params: ReviewParams, n_classes: int) -> ReviewParams:
+    """Return parameters whose blocks are as small as a class's share: controls are one in ten."""
+    if params.n_items is None:
+        return params
+    share = math.ceil(params.n_items / max(n_classes, 1))
+    return params.model_copy(update={"flags_per_block": min(params.flags_per_block, share)})
 
 
 def _n_rounds(params: ReviewParams) -> int:
