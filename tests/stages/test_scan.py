@@ -480,3 +480,14 @@ def test_the_likeliest_stand_first_whatever_their_class(files):
     listed = [int(found) for found in re.findall(r"chance >?(\d+) %", page)]
     assert len(listed) == 40
     assert listed == sorted(listed, reverse=True)
+
+
+def test_scores_that_know_nothing_are_not_acted_upon(sounding):
+    found = np.load(sounding["scores"])
+    names = np.random.default_rng(1).permutation(found["clip_ids"])
+    np.savez(sounding["scores"], **{**found, "clip_ids": names})
+    scan(**sounding)
+    page = Page((sounding["out"] / "index.html").read_text())
+    assert "These scores do not know your labels" in page.text
+    assert "By rank within their class, because no chance is known" in page.text
+    assert "earmark export" not in page.text

@@ -118,7 +118,7 @@ def scan(
     tell(
         as_json, next_command=f"open {quoted(out / 'index.html')} in a browser", wrote=out, **facts
     )
-    if sounds is not None and not as_json:
+    if sounds is not None and not as_json and result.findings.knowledge.is_enough:
         print(f"then: earmark review {quoted(out)}")
 
 
@@ -160,7 +160,7 @@ def flag(
         tell(as_json, next_command=following, wrote=flagged.path, **facts)
         return
     tell(as_json, next_command=f"earmark report {quoted(work)}", wrote=flagged.path, **facts)
-    if not as_json:
+    if not as_json and flagged.findings.knowledge.is_enough:
         has_sound = stages.open_workspace(work).has_sound()
         heard = f"earmark review {quoted(work)}, " if has_sound else ""
         print(f"then: {heard}earmark export {quoted(work)} labels.csv")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from earmark.audio import FrameStore, UnreadableAudio, read_clip, seen_frames
 from earmark.datasets import Workspace
 from earmark.errors import quoted
+from earmark.flags import Findings
 from earmark.report import HeardFlag
 from earmark.runs import FrontEndParams
 from earmark.scores import ScoreFolder
@@ -35,8 +36,13 @@ def heard_flags(
     return [ears.heard(row) for row in flags.iter_rows(named=True)]
 
 
-def after_flags(work: Path, has_sound: bool) -> dict[str, str]:
-    """Return what to do with flags, from what it does to its command."""
+def after_flags(work: Path, has_sound: bool, findings: Findings) -> dict[str, str]:
+    """Return what to do with flags, from what it does to its command.
+
+    Where the scores do not know the labels there is nothing to be done with flags.
+    """
+    if not findings.knowledge.is_enough:
+        return {}
     listening = {
         "Judge flags by ear, one key each": f"earmark review {quoted(work)}",
         "How many of the flags are right, by what was heard": f"earmark precision {quoted(work)}",

@@ -85,7 +85,7 @@ def _write_flags_page(scored: Scored) -> Path:
             "versions": {name: metadata.version(name) for name in ("earmark", "numpy", "polars")},
         },
         _heard(scored, findings.flags),
-        after_flags(workspace.root, workspace.has_sound()),
+        after_flags(workspace.root, workspace.has_sound(), findings),
         recipe.front_end.sample_rate_hz,
     )
     return folder / "index.html"

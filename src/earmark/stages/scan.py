@@ -176,7 +176,7 @@ class _Sounding:
         workspace, front_end = self.scored.workspace, self.scored.recipe.front_end
         listed = flags_to_hear(findings.flags)
         heard = heard_flags(workspace, front_end, self.scored.scores, listed)
-        following = after_flags(out, has_sound=True)
+        following = after_flags(out, True, findings)
         write_findings(folder, findings, told, heard, following, front_end.sample_rate_hz)
 
 
