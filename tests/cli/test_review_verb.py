@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,12 @@ import uvicorn
 from typer.testing import CliRunner
 
 from earmark.cli.review import review_app
-from earmark.errors import EarmarkError
+from earmark.datasets.workspace import Workspace
+from earmark.errors import EarmarkError, EarmarkWarning
+from earmark.review.judgements import JudgementStore
+from earmark.review.queue import read_queue
 from listening import open_tones
+from reviews import judgement
 
 
 @pytest.fixture
@@ -49,3 +54,15 @@ def test_mistakes_are_named_before_the_page_opens(
 ) -> None:
     with pytest.raises(EarmarkError, match=message):
         review(root, *options)
+
+
+def test_a_rater_goes_on_where_they_stopped_or_is_told_who_they_were(root: Path) -> None:
+    workspace = Workspace(root)
+    names = read_queue(workspace).items["item"].head(3)
+    with JudgementStore(workspace.judgements_path) as store:
+        store.add_all(judgement(place, item=item) for place, item in enumerate(names))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EarmarkWarning)
+        review(root, "--raters", "ann")
+    with pytest.warns(EarmarkWarning, match=r"3 answers .* by ann, none by .*--raters ann"):
+        review(root)

@@ -11,6 +11,8 @@ from scipy.special import logit
 from earmark.audio.frame_store import FrameStore
 from earmark.datasets.extraction import extract_frames
 from earmark.datasets.workspace import Workspace
+from earmark.networks.places import patch_outputs
+from earmark.networks.stacks import AnyNetwork
 from earmark.review.peaks import Peaks, find_peaks
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
@@ -65,10 +67,37 @@ def test_patches_are_scored_by_the_very_teacher_that_scored_the_clip(
         np.testing.assert_allclose(logit(mean), scores.logits[row, column], atol=1e-3)
         assert outputs[scores.best_patches[row, column]] == pytest.approx(outputs.max(), abs=1e-5)
 
-    asked_before = (workspace.peaks_folder / "meta.json").stat().st_mtime_ns
+    asked_before = (workspace.peaks_folder / "outputs.parquet").stat().st_mtime_ns
     again = _find(workspace, wanted, recipe, scores)
-    assert (workspace.peaks_folder / "meta.json").stat().st_mtime_ns == asked_before
+    assert (workspace.peaks_folder / "outputs.parquet").stat().st_mtime_ns == asked_before
     assert again.spans("clip000", "hum") == peaks.spans("clip000", "hum")
+
+
+def test_an_interrupted_search_goes_on_from_there(
+    workspace: Workspace, wanted: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("earmark.review.peaks._CLIPS_PER_PART", 2)
+    teacher = SMALL.model_copy(update={"name": "stopped"})
+    recipe = Recipe(teacher=teacher, cross_fit=CrossFitParams(n_folds=2))
+    scores = cross_fit(workspace, teacher, recipe.cross_fit, engine=LocalEngine(1))
+    asked: list[int] = []
+
+    def counting(network: AnyNetwork, store: FrameStore, row: int) -> np.ndarray:
+        if len(asked) == n_until_stopped:
+            raise KeyboardInterrupt
+        asked.append(row)
+        return patch_outputs(network, store, row)
+
+    monkeypatch.setattr("earmark.networks.patch_outputs", counting, raising=False)
+    n_until_stopped = 7
+    with pytest.raises(KeyboardInterrupt):
+        _find(workspace, wanted, recipe, scores)
+    first, n_until_stopped = set(asked[:6]), 100
+    asked.clear()
+    peaks = _find(workspace, wanted, recipe, scores)
+    assert len(asked) == 12 - 6
+    assert not first & set(asked)
+    assert len(peaks.outputs) == len(wanted)
 
 
 def test_scores_from_elsewhere_lead_to_the_best_patch(

@@ -25,7 +25,6 @@ from earmark.runs import (
     Progress,
     Recipe,
     break_seal,
-    digest,
     is_current,
     read_table,
     seal,
@@ -39,6 +38,11 @@ _N_PEAKS = 6
 
 _APART_SECONDS = 0.96
 """Least time between two peaks: frames of embeddings may be shorter than a sound."""
+
+_CLIPS_PER_PART = 64
+"""Clips whose outputs are kept at a time."""
+
+_OUTPUTS = "outputs.parquet"
 
 _PEAK_SCHEMA = pl.Schema(
     {"clip_id": pl.String(), "class_id": pl.String(), "outputs": pl.List(pl.Float32)}
@@ -112,7 +116,8 @@ def find_peaks(
 ) -> Peaks:
     """Find where to listen for the labels ``wanted`` (clip_id, class_id).
 
-    Runs the teacher over their clips once and keeps its outputs in ``review/peaks``.
+    Runs the teacher over their clips once and keeps its outputs in ``review/peaks``, part by part:
+    a page that is stopped meanwhile goes on from there, and another queue has what it shares.
     ``clip_seconds`` tells how long a clip is, for frames from elsewhere: nobody knows their hop.
     """
     patch_times = _patch_times(recipe, store, clip_seconds)
@@ -124,17 +129,23 @@ def find_peaks(
     networks = networks_behind(of_train, workspace, recipe.teacher, recipe.cross_fit, clips, store)
     if networks is None:
         return peaks
-    wanted = wanted.select("clip_id", "class_id").unique().sort("clip_id", "class_id")
-    folder = workspace.peaks_folder
-    run_digest = digest(scores.digest, wanted.write_csv())
-    if not is_current(folder, run_digest):
-        rows = _run_teacher(networks, clips, store, wanted, progress)
-        break_seal(folder)
-        write_table(folder / "outputs.parquet", pl.DataFrame(rows, _PEAK_SCHEMA, orient="row"))
-        seal(folder, {"digest": run_digest})
-    found = read_table(folder / "outputs.parquet")
-    outputs = {(clip, label): np.array(o, np.float32) for clip, label, o in found.iter_rows()}
+    found = _known_outputs(workspace.peaks_folder, scores.digest)
+    label = ["clip_id", "class_id"]
+    missing = wanted.select(label).unique().sort(label).join(found, on=label, how="anti")
+    for part in _run_teacher(networks, clips, store, missing, progress):
+        found = pl.concat([found, part])
+        write_table(workspace.peaks_folder / _OUTPUTS, found)
+    outputs = {(clip, name): np.array(o, np.float32) for clip, name, o in found.iter_rows()}
     return Peaks(scores, patch_times, outputs)
+
+
+def _known_outputs(folder: Path, scores_digest: str) -> pl.DataFrame:
+    """Return what the teacher behind some scores said before; begin anew for other scores."""
+    if not is_current(folder, scores_digest):
+        break_seal(folder)
+        write_table(folder / _OUTPUTS, _PEAK_SCHEMA.to_frame())
+        seal(folder, {"digest": scores_digest})
+    return read_table(folder / _OUTPUTS)
 
 
 def _patch_times(
@@ -168,21 +179,25 @@ def _run_teacher(
     store: FrameStore,
     wanted: pl.DataFrame,
     progress: Progress,
-) -> Iterator[tuple[str, str, list[float]]]:
-    """Yield clip_id, class_id and the outputs of its patches for the labels wanted."""
+) -> Iterator[pl.DataFrame]:
+    """Yield the outputs of patches for the labels wanted, some clips at a time."""
     # heavy: a page whose peaks are known does without torch
     from earmark.networks import load_network, patch_outputs
 
     classes = dict(wanted.group_by("clip_id").agg("class_id").iter_rows())
     columns = {class_id: column for column, class_id in enumerate(clips.labels.class_ids)}
-    meter = progress.job("peaks", len(classes), "clips")
-    for folder, rows in networks:
+    is_wanted = clips.labels.clip_ids.is_in(list(classes)).to_numpy()
+    asked = [(folder, rows[is_wanted[rows]]) for folder, rows in networks]
+    meter = progress.job("peaks", sum(len(rows) for _, rows in asked), "clips")
+    for folder, rows in asked:
+        if not len(rows):
+            continue
         network = load_network(folder, store, clips.labels.class_ids)
-        for row in rows:
-            clip_id = clips.labels.clip_ids[int(row)]
-            if clip_id not in classes:
-                continue
-            outputs = patch_outputs(network, store, int(clips.store_rows[row]))
-            for class_id in classes[clip_id]:
-                yield clip_id, class_id, outputs[:, columns[class_id]].tolist()
-            meter.advance(1)
+        for start in range(0, len(rows), _CLIPS_PER_PART):
+            part: list[tuple[str, str, list[float]]] = []
+            for row in rows[start : start + _CLIPS_PER_PART].tolist():
+                clip_id = clips.labels.clip_ids[row]
+                outputs = patch_outputs(network, store, int(clips.store_rows[row]))
+                part += [(clip_id, c, outputs[:, columns[c]].tolist()) for c in classes[clip_id]]
+                meter.advance(1)
+            yield pl.DataFrame(part, _PEAK_SCHEMA, orient="row")

@@ -143,6 +143,8 @@ def serve_review(
     names = _rater_names(raters)
     queue = draw_queue(workspace).queue
     with open_judgements(workspace) as store, open_socket(host, port) as listener:
+        if not raters:
+            _warn_of_other_raters(workspace, queue, store, names[0])
         with shown(progress) as display:
             desk = open_desk(workspace, chosen, queue, store, names, tuple(classes), display)
         place, tokens = Place(host, listener.getsockname()[1]), make_tokens(names)
@@ -300,6 +302,22 @@ def _check_sample(workspace: Workspace, queue: Queue) -> None:
         raise EarmarkError(
             "this queue has the likeliest labels first, so it is no sample of the labels up to a "
             f"discard percent; draw one with `earmark queue {quoted(workspace.root)}` and listen"
+        )
+
+
+def _warn_of_other_raters(
+    workspace: Workspace, queue: Queue, store: JudgementStore, name: str
+) -> None:
+    """Say who answered before, where a rater without a name would begin anew."""
+    answered = store.current().join(queue.items.select("item"), on="item", how="semi")
+    others = sorted(answered["rater"].unique())
+    if others and name not in others:
+        warnings.warn(
+            f"{len(answered):,} answers of this queue are by {', '.join(others)}, none by {name}, "
+            "who begins anew; to go on as before: `earmark review "
+            f"{quoted(workspace.root)} --raters {quoted(','.join(others))}`",
+            EarmarkWarning,
+            stacklevel=3,
         )
 
 
