@@ -336,7 +336,7 @@ def test_the_page_sums_up_the_flags_that_flag_wrote(workspace: Workspace) -> Non
         assert counted() == (n_flags, n_flags)
         assert n_flags > 0
         done = CliRunner().invoke(review_app, ["precision", str(workspace.root)])
-        assert f"flags: the {n_flags} that `earmark flag` wrote" in done.stdout
+        assert f"flags: the {n_flags} written by `earmark flag`" in done.stdout
 
 
 def test_a_queue_of_the_likeliest_labels_measures_no_flags(workspace: Workspace) -> None:
@@ -351,7 +351,8 @@ def test_a_queue_of_the_likeliest_labels_measures_no_flags(workspace: Workspace)
     assert told["is_estimate"] is False
     assert told["n_labels"] == told["n_judged"] == 30
     printed = CliRunner().invoke(review_app, ["precision", str(work)]).stdout
-    assert "Of the labels heard, likeliest first only:" in printed
+    assert "Only of the labels heard, likeliest first:" in printed
+    assert "interval" not in printed
     assert "no estimate for flags that were not heard" in " ".join(printed.split())
     with pytest.raises(EarmarkError, match="no sample"):
         earmark("precision", work, "--discard-percent", 5)

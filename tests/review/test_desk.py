@@ -153,11 +153,11 @@ def test_a_review_can_be_narrowed_down_to_classes(desk: Desk) -> None:
 
 def test_the_flags_that_were_written_last_are_summed_up(tmp_path: Path) -> None:
     before = open_tones(tmp_path)
-    told = "the top 20 % of each class (`earmark flag` wrote none)"
+    told = "the top 20 % of each class, as `earmark flag` wrote none"
     assert before.overview("ann")["flags"] == told
     flags = write_flags(before.workspace, before.recipe, discard_percent=7).flags
     overview = open_tones(tmp_path).overview("ann")
-    told = f"the {len(flags)} that `earmark flag` wrote (top 7 % of each class)"
+    told = f"the {len(flags)} written by `earmark flag`, the top 7 % of each class"
     assert overview["flags"] == told
     own = dict(flags.group_by("class_id").len().iter_rows())
     assert {row["class_id"]: row["n_flags"] for row in overview["classes"]} == own

@@ -123,6 +123,19 @@ def test_coverage_tells_how_much_was_listened_to() -> None:
     assert overall["coverage"][-1] == pytest.approx(expected)
 
 
+def test_a_small_cell_heard_in_full_does_not_speak_for_others() -> None:
+    params = ReviewParams(discard_percents=(0, 1, 2, 5, 20), flags_per_block=4, blocks_per_class=1)
+    queue, truth = small_queue(params, n_clips=120, n_classes=1)
+    first = _sampled(queue).filter(kind="flag").head(1)
+    said = answer_all(first, truth, slip=lambda answer: "present")
+    overall = precision_table(queue, said).filter(scope="flags").row(-1, named=True)
+    assert overall["n_judged"] == 1
+    assert overall["coverage"] < 1
+    assert overall["low"] < 0.3
+    everything = answer_all(_sampled(queue).filter(kind="flag"), truth)
+    assert precision_table(queue, everything).filter(scope="cell")["low"].max() <= 1
+
+
 def test_the_curve_is_the_precision_up_to_each_point() -> None:
     queue, truth = small_queue()
     judgements = answer_all(queue.items, truth)

@@ -145,7 +145,8 @@ def precision(
             print(_agreement_told(one))
     own = {"flags": heard.flags, "is_estimate": heard.is_estimate}
     facts = heard.overall | own if as_json else {"judged": heard.overall["n_judged"]}
-    following = f"earmark relabel {quoted(work)}"
+    verb = "relabel" if heard.overall["n_judged"] else "review"
+    following = f"earmark {verb} {quoted(work)}"
     failed = heard.n_failed_blocks
     tell(as_json, next_command=following, wrote=heard.path, failed_blocks=failed, **facts)
 
@@ -238,24 +239,32 @@ def _agreement_told(one: Agreement) -> str:
 
 def _print_precision(ontology: Ontology, heard: HeardPrecision) -> None:
     """Print the flags of every class that was listened to, and of all together."""
-    print(f"flags: {heard.flags}" if heard.is_estimate else f"Of {heard.flags} only:")
+    print(f"flags: {heard.flags}" if heard.is_estimate else f"Only of {heard.flags}:")
     if not heard.overall["n_judged"]:
-        print("None of them was judged yet.")
+        n_others = heard.table.filter(scope="all")["n_judged"][-1]
+        print(f"None of them was judged yet, but {n_others:,} other labels.")
         return
-    shown = Table("class", "flags", "judged", "present", "not", "unsure", "precision", "interval")
+    columns = ["class", "flags", "judged", "present", "not", "unsure", "precision", "interval"]
+    if not heard.is_estimate:  # what was heard is all that is spoken of, so nothing is uncertain
+        columns = ["class", "judged", "present", "not", "unsure", "share present"]
+    shown = Table(*columns)
     for row in heard.table.filter(scope="flags").iter_rows(named=True):
         if not row["n_judged"]:
             continue
-        counts = (
-            row[f"n_{name}"] for name in ("labels", "judged", "present", "not_present", "unsure")
-        )
         class_id = row["class_id"]
-        shown.add_row(
-            "all" if class_id is None else ontology.name(class_id),
-            *(f"{n:,}" for n in counts),
-            f"{row['precision_low']:.2f}-{row['precision_high']:.2f}",
-            f"[{row['low']:.2f}, {row['high']:.2f}]",
-        )
+        low, high = (f"{row[name]:.2f}" for name in ("precision_low", "precision_high"))
+        cells = {
+            "class": "all" if class_id is None else ontology.name(class_id),
+            "flags": f"{row['n_labels']:,}",
+            "judged": f"{row['n_judged']:,}",
+            "present": f"{row['n_present']:,}",
+            "not": f"{row['n_not_present']:,}",
+            "unsure": f"{row['n_unsure']:,}",
+            "precision": low if low == high else f"{low}-{high}",
+            "share present": low if low == high else f"{low}-{high}",
+            "interval": f"{row['low']:.2f}-{row['high']:.2f}",
+        }
+        shown.add_row(*(cells[name] for name in columns))
     Console().print(shown)
     if not heard.is_estimate:
         print("They were not drawn at random: this is no estimate for flags that were not heard.")

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
-from earmark.metrics import stratified
+from earmark.metrics import stratified, wilson_interval
 from earmark.review.judgements import combine_votes
 from earmark.review.queue import CONTROLS, Queue
 from earmark.review.scope import EVERY_BAND, Scope
@@ -132,7 +132,8 @@ def precision_table(
     - class_id (null: all classes), band_low, band_high (of the first and the last cell)
     - n_labels, n_judged, n_present, n_not_present, n_unsure, n_cannot_play
     - precision_low, precision_high: unsure as not present, and as present; null if nobody judged
-    - low, high: the interval around both; 0 and 1 if nobody judged
+    - low, high: the interval around both; 0 and 1 if nobody judged, never narrower than Wilson's of
+      the answers where some cells were not heard
     - coverage: share of the labels in cells with judgements, of which alone precision speaks
     """
     cells = tally(queue, judgements, flags.listed)
@@ -192,7 +193,23 @@ def _summed(cells: pl.DataFrame, by: list[str], scope: str, level: float) -> pl.
     columns = [pl.Series(name, values[: len(sums)]) for name, values in (bounds | ends).items()]
     coverage = pl.col("n_covered") / pl.col("n_labels").clip(1)
     summed = sums.with_columns(*columns, scope=pl.lit(scope), coverage=coverage)
+    summed = _widened(summed, level)
     return summed.fill_nan(None).select(PRECISION_SCHEMA.names()).cast(PRECISION_SCHEMA)
+
+
+def _widened(summed: pl.DataFrame, level: float) -> pl.DataFrame:
+    """Widen intervals to Wilson's where some cells were not heard at all.
+
+    A cell of one label, heard, is certain; of its neighbours it says no more than one answer can.
+    """
+    n = summed["n_judged"].to_numpy()
+    low, _ = wilson_interval(summed["n_present"].to_numpy(), n, level)
+    _, high = wilson_interval((summed["n_present"] + summed["n_unsure"]).to_numpy(), n, level)
+    partly = pl.when(pl.col("coverage") < 1)
+    return summed.with_columns(
+        low=partly.then(pl.min_horizontal("low", pl.Series(low))).otherwise("low"),
+        high=partly.then(pl.max_horizontal("high", pl.Series(high))).otherwise("high"),
+    )
 
 
 def controls(queue: Queue, judgements: pl.DataFrame) -> pl.DataFrame:

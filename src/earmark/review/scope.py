@@ -46,22 +46,24 @@ def flags_asked(workspace: Workspace, queue: Queue) -> Scope:
     if queue.order == "likeliest":
         return LABELS_HEARD
     if not is_finished(workspace.flags_folder):
-        return _down_to_the_last(queue, "`earmark flag` wrote none")
+        return _down_to_the_last(queue, "as `earmark flag` wrote none")
     written = read_seal(workspace.flags_folder)
     if written.get("flags_digest") != queue.population:
-        return _down_to_the_last(queue, "those of `earmark flag` are of other labels or scores")
+        return _down_to_the_last(queue, "as those of `earmark flag` are of other labels or scores")
     flags = read_table(workspace.flags_path).select("clip_id", "class_id", "rank")
-    return Scope(f"the {len(flags):,} that `earmark flag` wrote{_how(written)}", None, flags)
+    return Scope(f"the {len(flags):,} written by `earmark flag`{_how(written)}", None, flags)
 
 
 def _down_to_the_last(queue: Queue, reason: str) -> Scope:
     last = max(queue.sizes.filter("is_flagged")["band_high"], default=0)
-    return Scope(f"the top {last:g} % of each class ({reason})")
+    return Scope(f"the top {last:g} % of each class, {reason}")
 
 
 def _how(written: dict[str, Any]) -> str:
-    """Return the policy in words, such as `` (percentile, 1 %)``."""
-    policy = written.get("policy", "percentile")
+    """Return the policy in words, such as ``, the top 1 % of each class``."""
+    policy = written.get("policy")
+    if policy is None:
+        return ""
     if policy == "percentile":
-        return f" (top {written['discard_percent']:g} % of each class)"
-    return f" (policy {policy})"
+        return f", the top {written['discard_percent']:g} % of each class"
+    return f" by the policy {policy}"

@@ -313,8 +313,8 @@ def _warn_of_other_raters(
     others = sorted(answered["rater"].unique())
     if others and name not in others:
         warnings.warn(
-            f"{len(answered):,} answers of this queue are by {', '.join(others)}, none by {name}, "
-            "who begins anew; to go on as before: `earmark review "
+            f"answers of this queue are by {', '.join(others)}: {len(answered):,}; none by {name}, "
+            "who begins anew. To go on as before: `earmark review "
             f"{quoted(workspace.root)} --raters {quoted(','.join(others))}`",
             EarmarkWarning,
             stacklevel=3,

@@ -17,7 +17,7 @@ from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.types import UUID4
 
 from earmark.audio import FrameStore
-from earmark.datasets import Workspace, scores_of
+from earmark.datasets import Workspace, scores_of, whole_scores
 from earmark.errors import EarmarkError
 from earmark.flags import count_missing
 from earmark.review.class_card import Cards
@@ -284,8 +284,11 @@ class Desk:
 
     @cached_property
     def _missing(self) -> pl.DataFrame:
-        labels = scored_labels(self.scores, self.workspace.labels)
-        counted = count_missing(labels, self.scores.logits).table
+        # As `earmark flag` counts: in every scored clip, whichever of them are in the queue.
+        of_train = ScoreFolder.open(self.workspace.scores_folder(self.recipe.teacher.name))
+        whole = whole_scores(self.workspace, of_train)
+        labels = scored_labels(whole, self.workspace.labels)
+        counted = count_missing(labels, whole.logits).table.fill_nan(None)
         return counted.select("class_id", "n_missing", missing_low="low", missing_high="high")
 
     def _class_row(self, row: dict[str, Any]) -> dict[str, Any]:

@@ -69,6 +69,11 @@ export class Overview {
     this.#head.replaceChildren(...COLUMNS.map((column, place) => this.#heading(column.name, place)));
   }
 
+  /** Say that the numbers are on their way: counting takes seconds in a large dataset. */
+  wait() {
+    if (!this.#rows.length) this.#told.textContent = "Counting …";
+  }
+
   /** @param {{ flags: string, is_sample: boolean, classes: ClassRow[] }} told */
   show({ flags, is_sample, classes }) {
     this.#told.textContent = is_sample ? `Flags: ${flags}.` : `Of ${flags}; no estimate for all flags.`;

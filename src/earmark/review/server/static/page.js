@@ -124,8 +124,9 @@ export function showGate(title, text, button) {
  */
 export function showWelcome(session, name, isResumed) {
   const n = session.blocks.reduce((sum, { n_items }) => sum + n_items, 0);
+  const left = isResumed ? `${n - session.history.length} of ${n} clips are left` : `${n} clips`;
   const text =
-    `${n} clips to judge, rater ${session.rater}. Listen, then say whether the class is there: ` +
+    `${left} to judge, rater ${session.rater}. Listen, then say whether the class is there: ` +
     "one key answers and goes on. Stop whenever you like; every answer is stored.";
   showGate(`Do you hear it: ${name}?`, text, isResumed ? "Go on" : "Start");
 }
@@ -184,7 +185,7 @@ export function showSummary(told, isLast) {
   write(
     "summary-told",
     told.is_sample
-      ? `${counts}. Precision of the flags (${told.flags}): ${interval}, from ${told.n_judged} judged.`
+      ? `${counts}. Precision of the flags: ${interval}, from ${told.n_judged} judged. They are ${told.flags}.`
       : `${counts}. Of ${told.flags}, present: ${bounds(told.low, told.high)}. This is no estimate for all flags.`,
   );
   element("curve-figure").hidden = !told.is_sample;

@@ -286,6 +286,7 @@ class Review {
     this.#behind = this.#view;
     this.#stage.leave();
     this.#show("overview");
+    this.#overview.wait();
     await this.#ledger.flush();
     return this.#overview.show(await get("/api/overview"));
   }
