@@ -86,7 +86,7 @@ def test_a_few_passes_over_scores_of_the_train_split_and_of_the_whole_serve_the_
     monkeypatch.setattr("earmark.experiments.marks._STUDENTS_PER_TASK", 1)
     run(SMALL, tmp_path)
     logits = np.load(tmp_path / "scores" / "teacher" / "logits.npy")
-    # Two of the train split; of the whole, which begins with it, two and one for the clips' fingerprints.
+    # Two of the train split, and of the whole, which begins with it, one more for fingerprints.
     assert passed.count(float(logits[0, 0])) == 2 + 3
     held_out = np.load(tmp_path / "scores" / "teacher-held-out" / "logits.npy")
     assert passed.count(float(held_out[0, 0])) == 2  # the first clip is of the tune split
