@@ -226,6 +226,15 @@ def test_the_likeliest_labels_are_heard_first_with_controls_among_them() -> None
         assert both[name].equals(both[f"{name}_sampled"], null_equal=True, check_names=False)
 
 
+@pytest.mark.parametrize("order", ["random", "likeliest"])
+def test_short_blocks_have_fewer_controls(order: str) -> None:
+    params = ReviewParams(flags_per_block=25, blocks_per_class=1, order=order, n_items=12)
+    queue, _ = small_queue(params)
+    plan = block_plan(queue.items)
+    assert (plan["n_controls"] <= np.ceil((plan["n_items"] - plan["n_controls"]) / 9)).all()
+    assert (plan["n_controls"] > 0).all()
+
+
 def test_labels_without_a_known_chance_come_last_and_by_rank() -> None:
     labels, _, scores = make_scores(n_classes=2)
     states = labels.states()

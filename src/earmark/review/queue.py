@@ -114,7 +114,6 @@ def make_queue(
     if params.order == "likeliest":
         sampled = likeliest(labels, scores, cells, params, _n_rounds(params))
     else:
-        params = _in_smaller_blocks(params, len(columns))
         n_most = params.flags_per_block * _n_rounds(params)
         sampled = _cut_into_blocks(
             draw(labels, scores, cells, orders, n_most), cells, orders, params
@@ -264,14 +263,6 @@ def _cut_into_blocks(
     )
 
 
-def _in_smaller_blocks(params: ReviewParams, n_classes: int) -> ReviewParams:
-    """Return parameters whose blocks are as small as a class's share: controls are one in ten."""
-    if params.n_items is None:
-        return params
-    share = math.ceil(params.n_items / max(n_classes, 1))
-    return params.model_copy(update={"flags_per_block": min(params.flags_per_block, share)})
-
-
 def _n_rounds(params: ReviewParams) -> int:
     """Return the most blocks of a class: those asked for, or what all items could fill."""
     if params.n_items is None:
@@ -309,7 +300,7 @@ def _with_controls(
     sampled: pl.DataFrame, golds: pl.DataFrame, orders: Orders, params: ReviewParams
 ) -> pl.DataFrame:
     """Shuffle each block's labels and known ones, and let some come back near its end."""
-    slots = _control_slots(sampled, golds, params.n_controls)
+    slots = _control_slots(sampled, golds, params)
     known = slots.join(golds, on=["chosen", "kind", "number"])
     block = ["chosen", "round"]
     base = pl.concat([sampled, known], how="diagonal")
@@ -325,8 +316,12 @@ def _with_controls(
     return both.with_columns(place=pl.int_range(pl.len()).over(block))
 
 
-def _control_slots(sampled: pl.DataFrame, golds: pl.DataFrame, n_controls: int) -> pl.DataFrame:
+def _control_slots(
+    sampled: pl.DataFrame, golds: pl.DataFrame, params: ReviewParams
+) -> pl.DataFrame:
     """Return the kind of every control, the kinds that a class has taking turns.
+
+    A short block has fewer of them.
 
     Columns: chosen, round, kind, number (how many of the kind the class had before).
     """
@@ -337,8 +332,10 @@ def _control_slots(sampled: pl.DataFrame, golds: pl.DataFrame, n_controls: int) 
     kinds = kinds.sort("chosen", pl.col("kind").cast(pl.Enum(CONTROLS))).with_columns(
         turn=pl.int_range(pl.len()).over("chosen"), n_kinds=pl.len().over("chosen")
     )
-    blocks = sampled.select("chosen", "round").unique()
+    n_controls, per_label = params.n_controls, params.control_share / (1 - params.control_share)
+    blocks = sampled.group_by("chosen", "round").agg(n_own=(pl.len() * per_label).ceil())
     slots = blocks.join(pl.DataFrame({"slot": range(n_controls)}), how="cross")
+    slots = slots.filter(pl.col("slot") < pl.col("n_own"))
     slots = slots.with_columns(slot=pl.col("round") * n_controls + pl.col("slot"))
     slots = slots.join(kinds, on="chosen").filter(
         pl.col("slot") % pl.col("n_kinds") == pl.col("turn")
