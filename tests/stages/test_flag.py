@@ -80,13 +80,13 @@ def whole(tmp_path: Path) -> Workspace:
 
 
 def test_every_scored_clip_of_every_split_is_flagged(whole: Workspace) -> None:
-    flagged = stages.write_flags(whole, discard_percent=20)
+    flagged = stages.write_flags(whole, discard_percent=50)
     assert set(flagged.flags["split"]) == {"train", "tune", "eval"}
     assert pl.read_parquet(flagged.path).equals(flagged.flags)
     scored = stages.open_scored(whole)
     assert len(scored.whole.clip_ids) == len(whole.clips)
     every = scored_labels(scored.whole, whole.labels)
-    alone = flag(every, scored.whole.logits, discard_percent=20)
+    alone = flag(every, scored.whole.logits, discard_percent=50)
     same = ["clip_id", "class_id", "logit", "rank"]
     assert flagged.flags.select(same).sort(PAIR).equals(alone.select(same).sort(PAIR))
 

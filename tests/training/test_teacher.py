@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 import torch
 
-from earmark.datasets.clip_sets import readable_clips
+from earmark.datasets.clip_sets import readable_clips, whole_scores
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.metrics import lwlrap
@@ -109,6 +109,12 @@ def test_held_out_clips_get_the_mean_of_the_folds_networks(tmp_path: Path) -> No
     ]
     assert found.clip_ids[: len(tune.labels)].equals(tune.labels.clip_ids)
     assert np.allclose(found.logits[: len(tune.labels)], np.mean(by_hand, axis=0), atol=1e-6)
+    # In the whole each has the score of one network, as the clips of the train split have.
+    whole = whole_scores(workspace, scores)
+    assert whole.clip_ids[len(scores.clip_ids) :].equals(found.clip_ids)
+    single = whole.logits[len(scores.clip_ids) :][: len(tune.labels)]
+    for row, own in enumerate(single):
+        assert np.allclose(own, by_hand[row % 2][row], atol=1e-6)
     written = (found.folder / "logits.npy").stat().st_mtime_ns
     again = score_held_out(workspace, scores, TWO_FOLDS, engine=LocalEngine(1))
     assert (again.folder / "logits.npy").stat().st_mtime_ns == written

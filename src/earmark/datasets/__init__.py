@@ -20,6 +20,8 @@ from earmark.datasets.clip_sets import (
     held_out_scores,
     readable_clips,
     scores_of,
+    single_digest,
+    single_folder,
     whole_scores,
     write_scores,
 )
@@ -114,6 +116,8 @@ __all__ = [
     "recalls",
     "refuse_stale",
     "scores_of",
+    "single_digest",
+    "single_folder",
     "sounds_of",
     "stale_of",
     "stamp_of",

@@ -75,6 +75,16 @@ def held_out_folder(workspace: Workspace, teacher: str) -> Path:
     return workspace.scores_folder(f"{teacher}-held-out")
 
 
+def single_folder(workspace: Workspace, teacher: str) -> Path:
+    """Return the folder of held-out scores by one of a teacher's networks for each clip."""
+    return workspace.scores_folder(f"{teacher}-held-out-single")
+
+
+def single_digest(held_out: str) -> str:
+    """Identify held-out scores by single networks by the digest of their mean's."""
+    return digest("single", held_out)
+
+
 def held_out_digest(scores_digest: str, runtime: Runtime | None) -> str:
     """Identify a teacher's scores of the held-out splits by those of the train split."""
     return digest("held out", scores_digest, runtime)
@@ -94,11 +104,16 @@ def whole_scores(workspace: Workspace, scores: ScoreFolder) -> ScoreFolder:
 
     Scores of the held-out splits count where they compare with those of the train split: not where
     the teacher was trained on the clips of one and not of the other (``earmark score
-    --in-sample``). Without any the whole is ``scores`` itself.
+    --in-sample``). Of a cross-fitted teacher they are those by a single network for each clip, as
+    on the train split: a mean of networks is less extreme, and would hardly ever be flagged.
+    Without any the whole is ``scores`` itself.
     """
     held_out = held_out_scores(workspace, scores)
     if held_out is None or held_out.out_of_fold != scores.out_of_fold:
         return scores
+    single = single_folder(workspace, scores.folder.name)
+    if is_current(single, single_digest(held_out.digest)):
+        held_out = ScoreFolder.open(single)
     parts = (scores, held_out)
     folder = workspace.scores_folder(f"{scores.folder.name}-whole")
     run_digest = digest("whole", *(part.digest for part in parts))

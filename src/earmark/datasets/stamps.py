@@ -107,7 +107,7 @@ def stale_of(workspace: Workspace, path: Path, file: Path, verb: str) -> Stale |
 def _stamped(workspace: Workspace) -> Iterator[tuple[Path, Path, str]]:
     """Yield all that may carry a stamp, the file of the stamp, and the verb that makes it."""
     for folder in sorted(workspace.scores_folder("any").parent.glob("*")):
-        if not folder.name.endswith(("-held-out", "-whole")):  # renewed with the others
+        if not folder.name.endswith(("-held-out", "-single", "-whole")):  # renewed with it
             yield folder, seal_path(folder), "score"
     yield workspace.flags_path, seal_path(workspace.flags_folder), "flag"
     yield workspace.queue_path, workspace.queue_seal_path, "queue"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from earmark.datasets import (
     held_out_digest,
     held_out_folder,
     readable_clips,
+    single_digest,
+    single_folder,
     write_stamp,
 )
 from earmark.errors import EarmarkError
@@ -138,13 +141,15 @@ def score_held_out(
     """Score the tune and eval splits with the networks behind a teacher's scores, or find them.
 
     ``scores`` are those of the train split, made with ``params``. A cross-fitted teacher is
-    several networks; its score is the mean of their logits. A teacher from elsewhere left scores
-    but no network, and cannot be asked again.
+    several networks; its score is the mean of their logits. What each clip gets by one of them, in
+    turn, is written, too: those scores compare with the train split's (see ``whole_scores``). A
+    teacher from elsewhere left scores but no network, and cannot be asked again.
     """
     teacher = scores.folder.name
     folder = held_out_folder(workspace, teacher)
     run_digest = held_out_digest(scores.digest, params.runtime)
-    if is_current(folder, run_digest):
+    single = single_folder(workspace, teacher)
+    if is_current(folder, run_digest) and is_current(single, single_digest(run_digest)):
         return ScoreFolder.open(folder)
     if not has_networks(workspace, teacher, params):
         raise EarmarkError(
@@ -169,16 +174,22 @@ def score_held_out(
         for path in models
     ]
     logits, best = zip(*engine.map(tasks, progress), strict=True)
-    return write_score_folder(
-        folder,
-        store.clip_ids.gather(rows),
-        scores.class_ids,
-        np.mean(logits, axis=0, dtype=np.float32),
-        best[0],
+    turn = np.arange(len(rows)) % len(models), np.arange(len(rows))
+    written = partial(
+        write_score_folder,
+        clip_ids=store.clip_ids.gather(rows),
+        class_ids=scores.class_ids,
         out_of_fold=True,
-        digest=run_digest,
         runtime=params.runtime,
     )
+    written(
+        single,
+        logits=np.stack(logits)[turn],
+        best_patches=np.stack(best)[turn],
+        digest=single_digest(run_digest),
+    )
+    mean = np.asarray(np.mean(logits, axis=0, dtype=np.float32))
+    return written(folder, logits=mean, best_patches=best[0], digest=run_digest)
 
 
 @dataclass(frozen=True)
