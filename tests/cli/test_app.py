@@ -243,3 +243,17 @@ def test_a_full_disk_loses_nothing_and_says_what_to_do(
         app.main()
     assert finished.value.code == 0
     assert (tmp_path / "x.csv").exists()
+
+
+def test_what_cannot_be_measured_is_said_in_words(tmp_path: Path) -> None:
+    clip_ids, logits = pl.Series(["a", "b"]), np.zeros((2, 1), np.float32)
+    write_score_folder(
+        tmp_path / "s", clip_ids, ["x"], logits, None, out_of_fold=True, digest="made up"
+    )
+    labels = {"clip_id": ["a", "b"], "class_id": ["x", "x"], "present": [False, False]}
+    pl.DataFrame(labels).write_csv(tmp_path / "labels.csv")
+    told = earmark("evaluate", "labels.csv", "s", folder=tmp_path).stdout
+    assert "nan" not in told
+    assert "not known" in told
+    known = json.loads(earmark("evaluate", "labels.csv", "s", "--json", folder=tmp_path).stdout)
+    assert None in known.values()

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import math
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -217,12 +218,15 @@ def evaluate(
 
     result = stages.evaluate_scores(labels, scores)
     if as_json:
-        print(json.dumps(result.overall))
+        known = {name: None if math.isnan(v) else v for name, v in result.overall.items()}
+        print(json.dumps(known))
         return
     table = Table("metric", "value")
     for name, value in result.overall.items():
-        table.add_row(name, f"{value:.4f}")
+        table.add_row(name, "not known" if math.isnan(value) else f"{value:.4f}")
     Console().print(table)
+    if any(map(math.isnan, result.overall.values())):
+        print("What is not known had no class with both positives and negatives to measure.")
 
 
 def _print_implied(implied: Implied) -> None:
