@@ -61,11 +61,12 @@ def truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str
         soundfile.write(f"sounds/{name}.wav", sound, 16_000)
     scores = rng.normal(4.0 * is_present - 3, 1)
     columns = dict(zip(TONES_HZ, scores.T, strict=True))
-    pl.DataFrame({"clip_id": [f"{name}.wav" for name in names], **columns}).write_csv("scores.csv")
-    pairs = [(f"{names[i]}.wav", [*TONES_HZ][c]) for i, c in np.argwhere(is_labelled)]
+    pl.DataFrame({"clip_id": names, **columns}).write_csv("scores.csv")
+    pairs = [(names[i], [*TONES_HZ][c]) for i, c in np.argwhere(is_labelled)]
     pl.DataFrame(pairs, ["clip_id", "class_id"], orient="row").write_csv("labels.csv")
-    pl.DataFrame(pairs, ["filename", "label"], orient="row").write_csv("sounds.csv")
-    return {(f"{names[i]}.wav", [*TONES_HZ][c]) for i, c in np.argwhere(is_present)}
+    files = [(f"{name}.wav", class_id) for name, class_id in pairs]
+    pl.DataFrame(files, ["filename", "label"], orient="row").write_csv("sounds.csv")
+    return {(names[i], [*TONES_HZ][c]) for i, c in np.argwhere(is_present)}
 
 
 def follow(words: list[str], truth: set[tuple[str, str]]) -> Outcome | None:
@@ -110,6 +111,7 @@ def test_with_scores_of_ones_own(truth: set[tuple[str, str]], tmp_path: Path) ->
 
 def test_with_recordings_alone(truth: set[tuple[str, str]], tmp_path: Path) -> None:
     pytest.importorskip("torch")
+    truth = {(f"{name}.wav", class_id) for name, class_id in truth}
     lines = list(commands("With recordings alone"))
     assert [words[0] for words in lines[:5]] == ["import", "features", "score", "flag", "report"]
     for words in lines:

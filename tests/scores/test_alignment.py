@@ -17,6 +17,7 @@ from earmark.scores.alignment import (
     clips_of_rows,
     leave_out_unscored,
     logits_of,
+    named_alike,
     scored_labels,
 )
 from earmark.scores.folder import ScoreFolder, write_score_folder
@@ -90,3 +91,37 @@ def test_a_list_of_clips_must_fit_and_be_needed(tmp_path: Path) -> None:
         clips_of_rows(open_score_file(tmp_path / "bare.npy"), tmp_path / "clips.txt")
     with pytest.raises(EarmarkError, match="names its clips itself"):
         clips_of_rows(open_score_file(tmp_path / "named.npz"), tmp_path / "clips.txt")
+
+
+@pytest.mark.parametrize(
+    ("names", "others", "expected", "told"),
+    [
+        ("a.wav b.wav", "b a", "a b", "without their endings: 'a.wav' is 'a'"),
+        ("a b", "a.wav b.FLAC c.wav", "a.wav b.FLAC", "without their endings: 'a' is 'a.wav'"),
+        ("x/a.wav y/a.wav", "y/a x/a", "x/a y/a", "without their endings: 'x/a.wav' is 'x/a'"),
+        ("x/a.wav b.wav c", "a b", "a b c", "without their folders and endings: 'x/a.wav' is 'a'"),
+        ("x\\a.wav", "a.wav", "a.wav", "without their folders and endings"),
+        ("a.wav b", "b a", "a.wav b", None),
+        ("a.wav b.wav", "a c", "a.wav b.wav", None),
+        ("a.1 b.1", "a b", "a.1 b.1", None),
+    ],
+)
+def test_endings_and_folders_are_left_out_where_no_name_is_the_same(
+    names: str, others: str, expected: str, told: str | None
+) -> None:
+    found, notes = named_alike(pl.Series(names.split()), pl.Series(others.split()))
+    assert found.to_list() == expected.split()
+    assert len(notes) == (told is not None)
+    assert told is None or told in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "others", "message"),
+    [
+        ("a.wav a.flac b.wav", "a b", r"clip 'a' may be 'a\.wav' or 'a\.flac'"),
+        ("a b", "x/a.wav y/a.wav b.wav", r"clip 'a' may be 'x/a\.wav' or 'y/a\.wav'"),
+    ],
+)
+def test_two_clips_for_one_name_are_refused(names: str, others: str, message: str) -> None:
+    with pytest.raises(EarmarkError, match=message):
+        named_alike(pl.Series(names.split()), pl.Series(others.split()))

@@ -102,9 +102,9 @@ def test_names_that_do_not_fit_are_named(
     workspace: Workspace, logits: np.ndarray, tmp_path: Path
 ) -> None:
     clip_ids = workspace.clips["clip_id"].to_list()
-    strange = [f"{clip_id}.wav" for clip_id in clip_ids]
+    strange = [f"{clip_id}_a" for clip_id in clip_ids]
     path = write_wide(tmp_path / "a.parquet", strange, [*CLASS_IDS], logits)
-    with pytest.raises(EarmarkError, match=r"called 'clip000.wav'.* here and 'clip000'"):
+    with pytest.raises(EarmarkError, match=r"called 'clip000_a'.* here and 'clip000'"):
         stages.score_by_file(workspace, path)
     path = write_wide(tmp_path / "b.parquet", clip_ids, ["low", "high", "shrill"], logits)
     with pytest.raises(EarmarkError, match=r"not classes of .*: 'shrill'"):
@@ -144,3 +144,17 @@ def test_clips_and_classes_of_nothing_but_nan_have_no_scores(
     told = rf"scores\.parquet: clip {clip_ids[5]!r} \(row 5\), class .*the score is nan"
     with pytest.raises(EarmarkError, match=told):
         stages.score_by_file(workspace, path)
+
+
+def test_clips_are_matched_without_the_endings_of_sound_files(
+    workspace: Workspace, logits: np.ndarray, tmp_path: Path
+) -> None:
+    clip_ids = workspace.clips["clip_id"].to_list()
+    files = [f"site/{clip_id}.flac" for clip_id in clip_ids]
+    path = write_wide(tmp_path / "s.parquet", files, [*CLASS_IDS], logits)
+    found = stages.score_by_file(workspace, path)
+    assert found.notes == (
+        "Clips are matched without their folders and endings: 'site/clip000.flac' is 'clip000'.",
+    )
+    own = scored(workspace)
+    np.testing.assert_array_equal([own[clip_id] for clip_id in clip_ids], logits)

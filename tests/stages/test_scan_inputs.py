@@ -121,7 +121,7 @@ def test_a_list_of_clips_must_be_the_labels(folder: Path, states: np.ndarray) ->
     for text, message in (
         ("\n".join([*CLIPS[:-1], CLIPS[0]]), "clip 'clip0' is listed twice"),
         ("\n".join(CLIPS[:-1]), "399 clips for 400 rows of scores"),
-        ("\n".join(f"{name}.wav" for name in CLIPS), r"no row for any of its clips.*clip0\.wav"),
+        ("\n".join(f"{name}_a" for name in CLIPS), r"no row for any of its clips.*clip0_a"),
     ):
         (folder / "clips.txt").write_text(text)
         with pytest.raises(EarmarkError, match=message):
@@ -271,3 +271,33 @@ def test_scores_may_come_as_csv(folder: Path, states: np.ndarray, logits: np.nda
         .select(keys)
         .equals(plain.findings.flags.sort(keys).select(keys))
     )
+
+
+def test_a_clip_with_a_row_and_no_label_is_not_said_to_lack_a_row(
+    folder: Path, states: np.ndarray
+) -> None:
+    bare = states.copy()
+    bare[::3] = 0
+    for write in (write_multi_hot, write_lists):
+        result = scanned(folder, write(folder, bare), clips=folder / "clips.txt")
+        assert not [text for text in result.warnings if "have no row" in text]
+    lines = (folder / "hot.csv").read_text().splitlines()
+    (folder / "hot.csv").write_text("\n".join(lines[:-1]))
+    result = scanned(folder, folder / "hot.csv", clips=folder / "clips.txt")
+    assert [text for text in result.warnings if "have no row" in text] == [
+        "1 of 400 clips have no row in hot.csv (such as 'clip399'): all their labels are implicit"
+    ]
+
+
+@pytest.mark.parametrize("ending", ["{}.wav", "2024/{}.FLAC"])
+def test_clips_are_matched_without_the_endings_of_sound_files(
+    folder: Path, states: np.ndarray, ending: str
+) -> None:
+    labels = write_long(folder, states)
+    plain = scanned(folder, labels, clips=folder / "clips.txt")
+    named = [ending.format(name) for name in CLIPS]
+    (folder / "clips.txt").write_text("\n".join(named))
+    result = scanned(folder, labels, clips=folder / "clips.txt")
+    assert any(text.startswith("Clips are matched without their") for text in result.lines())
+    flags = plain.findings.flags.with_columns(pl.format(ending, "clip_id").alias("clip_id"))
+    assert result.findings.flags.equals(flags)

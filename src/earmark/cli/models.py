@@ -20,6 +20,7 @@ from earmark.cli.options import (
     Workers,
     engine_for,
     one_of,
+    say,
     tell,
 )
 from earmark.errors import EarmarkError, first_few, quoted
@@ -248,6 +249,10 @@ def _told_of_own(own: ScoredByFile, as_json: bool) -> dict[str, Any]:
             "clips without scores": f"{len(without):,}" + _such(without),
             "classes without scores": f"{len(unscored):,}" + _such(unscored),
         }
+    if as_json and own.notes:
+        listed["notes"] = list(own.notes)
+    elif own.notes:
+        say(own.notes)
     if own.n_foreign:
         listed["left_out" if as_json else "scored clips that are not here"] = own.n_foreign
     return {

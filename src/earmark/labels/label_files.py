@@ -57,7 +57,7 @@ class LabelFile:
     """Labels as a file has them, and what the file knows of clips and classes.
 
     Without names, clips and classes are numbered. A file that does not list all clips (or classes)
-    mentions only those with an explicit label. ``has_row_per_clip``: each row is a clip, in an
+    mentions only some of them: those of its rows. ``has_row_per_clip``: each row is a clip, in an
     order that the rows of scores may share. ``notes`` say how it was read.
     """
 

@@ -2,13 +2,14 @@
 
 The scores give the order, because labels are sparse and cheap to rearrange. A folder of scores and
 the labels of a workspace share their names; files from elsewhere are matched by name where both
-sides have names, and by number where one has none. What cannot be matched is an error that names
-the first few.
+sides have names, and by number where one has none. Where not one clip has the same name on both
+sides, sound-file endings and folders are left out of the names. What cannot be matched is an error
+that names the first few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, first_few, nearest
 from earmark.labels import LabelFile, LabelSet, Ontology, read_clip_list, sparse_labels
-from earmark.runs import digest
+from earmark.runs import AUDIO_SUFFIXES, digest
 from earmark.scores.blocks import ScoreFile
 from earmark.scores.folder import ScoreFolder
 
@@ -110,6 +111,32 @@ def clips_of_rows(file: ScoreFile, clips: Path | None) -> pl.Series | None:
     return listed
 
 
+def named_as_scored(file: LabelFile, clip_ids: pl.Series | None) -> LabelFile:
+    """Call the labels' clips as the scores do, where only endings or folders tell them apart."""
+    if clip_ids is None or not file.names_clips:
+        return file
+    names, notes = named_alike(file.labels.clip_ids, clip_ids)
+    return replace(file, labels=replace(file.labels, clip_ids=names), notes=(*file.notes, *notes))
+
+
+def named_alike(names: pl.Series, others: pl.Series) -> tuple[pl.Series, tuple[str, ...]]:
+    """Return clips under the names that ``others`` have for them, and a note if those differ.
+
+    Names change only if not one is the same on both sides, and without sound-file endings (or also
+    without folders) all of one side are found on the other. Two clips for one name are an error.
+    """
+    if not len(names) or not len(others) or names.is_in(others.implode()).any():
+        return names, ()
+    for bare, what in ((_without_ending, "endings"), (_without_folder, "folders and endings")):
+        pairs = _paired(names, others, bare)
+        if pairs["n"].sum() == len(names) or pairs["n_other"].sum() == len(others):
+            _refuse_two_for_one(pairs, what)
+            own, their = pairs["name"], pairs["name_other"]
+            note = f"Clips are matched without their {what}: {own[0]!r} is {their[0]!r}."
+            return names.replace(own, their), (note,)
+    return names, ()
+
+
 def leave_out_unscored(
     file: LabelFile, clip_ids: pl.Series | None
 ) -> tuple[LabelFile, tuple[str, ...]]:
@@ -192,6 +219,41 @@ def rows_of(clip_ids: pl.Series, among: pl.Series) -> pl.Series:
     places = pl.DataFrame({"clip_id": among}).with_row_index("row")
     wanted = pl.DataFrame({"clip_id": clip_ids})
     return wanted.join(places, on="clip_id", how="left", maintain_order="left")["row"]
+
+
+def _without_ending(name: pl.Expr) -> pl.Expr:
+    endings = "|".join(suffix.removeprefix(".") for suffix in sorted(AUDIO_SUFFIXES))
+    return name.str.replace(rf"(?i)\.({endings})$", "")
+
+
+def _without_folder(name: pl.Expr) -> pl.Expr:
+    return _without_ending(name).str.replace(r"^.*[/\\]", "")
+
+
+def _paired(
+    names: pl.Series, others: pl.Series, bare: Callable[[pl.Expr], pl.Expr]
+) -> pl.DataFrame:
+    """Return what both sides have when bare: the first ``name``, their number ``n``, ``two``.
+
+    The columns of ``others`` end in ``_other``.
+    """
+    left, right = (
+        series.to_frame("name")
+        .group_by(bare(pl.col("name")).alias("bare"), maintain_order=True)
+        .agg(pl.col("name").first(), n=pl.len(), two=pl.col("name").head(2))
+        for series in (names, others)
+    )
+    return left.join(right, on="bare", suffix="_other", maintain_order="left")
+
+
+def _refuse_two_for_one(pairs: pl.DataFrame, what: str) -> None:
+    for name, n, two in (("name", "n_other", "two_other"), ("name_other", "n", "two")):
+        for row in pairs.filter(pl.col(n) > 1).head(1).to_dicts():
+            first, second = row[two]
+            raise EarmarkError(
+                f"clip {row[name]!r} may be {first!r} or {second!r}: labels and scores do not call "
+                f"their clips the same, and without {what} these two are; use one name in both"
+            )
 
 
 def _matched(file: ScoreFile, listed: Ontology) -> Ontology:

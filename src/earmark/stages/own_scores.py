@@ -28,6 +28,7 @@ from earmark.scores import (
     detect_scale,
     leave_out_gaps,
     match_names,
+    named_alike,
     open_score_file,
     row_blocks,
     rows_of,
@@ -50,6 +51,8 @@ class ScoredByFile:
     unscored: tuple[str, ...]
     """Classes of the workspace that the file does not score."""
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """How clips were matched, where their names are not the same."""
 
 
 _NO_ROWS = pl.DataFrame(schema={"clip_id": pl.String, "class_id": pl.String, "present": pl.Boolean})
@@ -79,7 +82,8 @@ def score_by_file(
     workspace = open_workspace(work)
     chosen = choose_recipe(workspace, recipe)
     file = open_score_file(path, scores_key)
-    scored, names = _clip_names(file, clips), _columns(file, classes)
+    names = _columns(file, classes)
+    scored, notes = named_alike(_clip_names(file, clips), workspace.clips["clip_id"])
     rows, columns = _places(workspace, file, scored, names, skip_unknown)
     with shown(progress) as display, tempfile.TemporaryDirectory() as folder:
         npy, found, kept, warnings = _logits(file, scored, names, scale, Path(folder), display)
@@ -99,6 +103,7 @@ def score_by_file(
         int((rows < 0).sum()),
         tuple(np.array(workspace.ontology.class_ids)[is_unscored].tolist()),
         tuple(warnings),
+        notes,
     )
 
 

@@ -38,6 +38,7 @@ from earmark.scores import (
     detect_scale,
     leave_out_gaps,
     leave_out_unscored,
+    named_as_scored,
     open_score_file,
     open_scores,
     pairing_told,
@@ -105,12 +106,13 @@ def read_inputs(
         labels_file = labels_file.named(listed)
     classes = classes_of_columns(score_file, listed, labels_file)
     clip_ids = clips_of_rows(score_file, files.clips)
+    labels_file = named_as_scored(labels_file, clip_ids)
     labels_file, left_out = leave_out_unscored(labels_file, clip_ids)
     labels = arrange(labels_file, score_file, clip_ids, classes)
     refuse_no_labels(labels, files.labels)
     ontology = classes if files.ontology is None else add_parents(classes, files.ontology)
     npy = score_file.write_npy(scratch / "scores.npy", progress)
-    warnings = [*left_out, *_unlabelled_warnings(labels_file, labels)]
+    warnings = [*left_out, *_unlisted_warnings(labels_file, labels)]
     npy, labels, gaps = leave_out_gaps(npy, labels, scratch / "scored.npy", files.scores)
     warnings += gaps
     inputs = _on_one_scale(labels, ontology, npy, scale, warnings, scratch, progress)
@@ -197,11 +199,11 @@ def _with_names(ontology: Ontology, others: Mapping[str, str]) -> Ontology:
     return Ontology(ontology.class_ids, ontology.parents, names, ontology.definitions)
 
 
-def _unlabelled_warnings(file: LabelFile, labels: LabelSet) -> list[str]:
-    is_bare = np.diff(labels.starts) == 0
-    if file.lists_clips or not is_bare.any():
+def _unlisted_warnings(file: LabelFile, labels: LabelSet) -> list[str]:
+    without = labels.clip_ids.filter(~labels.clip_ids.is_in(file.labels.clip_ids.implode()))
+    if not file.names_clips or without.is_empty():
         return []
     return [
-        f"{int(is_bare.sum()):,} of {labels.n_clips:,} clips have no row in {file.path.name} (such "
-        f"as {first_few(labels.clip_ids.filter(is_bare).to_list())}): all their labels are implicit"
+        f"{len(without):,} of {labels.n_clips:,} clips have no row in {file.path.name} (such "
+        f"as {first_few(without)}): all their labels are implicit"
     ]
