@@ -13,7 +13,7 @@ from earmark.datasets.clip_sets import (
     write_scores,
 )
 from earmark.datasets.workspace import Workspace
-from earmark.scores.folder import ScoreFolder
+from earmark.scores.folder import Origin, ScoreFolder
 from scenes import band_workspace
 
 
@@ -34,6 +34,7 @@ def score_all(workspace: Workspace, digest: str = "one", out_of_fold: bool = Tru
         np.zeros(logits.shape, np.uint16),
         out_of_fold=out_of_fold,
         digest=digest,
+        origin=Origin("file"),
     )
 
 
@@ -95,7 +96,8 @@ def test_clips_are_looked_up_in_the_smallest_scores_that_hold_them(workspace: Wo
 def test_the_whole_knows_no_place_where_no_part_does(workspace: Workspace) -> None:
     n_clips = len(workspace.clips)
     given = (workspace.clips["clip_id"], np.zeros((n_clips, 3), np.float32), None)
-    scores = write_scores(workspace, "teacher", *given, out_of_fold=True, digest="one")
+    told = {"digest": "one", "origin": Origin("file")}
+    scores = write_scores(workspace, "teacher", *given, out_of_fold=True, **told)
     whole = whole_scores(workspace, scores)
     assert len(whole.clip_ids) == n_clips > len(scores.clip_ids)
     assert whole.best_patches is None

@@ -29,6 +29,16 @@ class TestInSample:
         assert message is not None
         assert "faint" in message
 
+    def test_scores_called_out_of_fold_are_not_advised_to_be_so(self) -> None:
+        labels, scores, truth = planted_case()
+        learnt = np.where(labels.states() == 1, scores + 5, np.minimum(scores, 0))
+        pushed = scores - 2.3 * (truth & (labels.states() == 0))
+        for made in (learnt, pushed):
+            histograms = score_histograms(labels, made)
+            assert (in_sample_warning(labels, histograms) or "").endswith("; score out of fold")
+            message = in_sample_warning(labels, histograms, out_of_fold=True) or ""
+            assert message.endswith(", though its scores are called out of fold")
+
 
 class TestTilts:
     @pytest.mark.parametrize(("pushed_down", "expected"), [(0.0, 0.0), (1.5, 1.5)])

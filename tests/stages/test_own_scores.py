@@ -7,10 +7,12 @@ import polars as pl
 import pytest
 
 from earmark import stages
+from earmark.datasets import find_stale
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
+from earmark.runs.recipe import Recipe
 from earmark.scores.folder import ScoreFolder
-from scenes import CLASS_IDS, band_workspace
+from scenes import CLASS_IDS, FOLDS, ONE, TEACHER, band_workspace
 
 
 @pytest.fixture
@@ -158,3 +160,63 @@ def test_clips_are_matched_without_the_endings_of_sound_files(
     )
     own = scored(workspace)
     np.testing.assert_array_equal([own[clip_id] for clip_id in clip_ids], logits)
+
+
+@pytest.fixture
+def own(workspace: Workspace, logits: np.ndarray, tmp_path: Path) -> Path:
+    """A file of scores of every clip."""
+    clip_ids = workspace.clips["clip_id"].to_list()
+    return write_wide(tmp_path / "own.parquet", clip_ids, list(CLASS_IDS), logits)
+
+
+def test_scores_of_ones_own_make_way_for_a_teacher_only_when_told(
+    workspace: Workspace, own: Path
+) -> None:
+    given = stages.score_by_file(workspace, own).scores
+    assert given.origin is not None
+    assert (given.origin.kind, given.origin.path) == ("file", str(own))
+    recipe = Recipe(teacher=TEACHER, cross_fit=FOLDS)
+    told = r"scores of your own \(.*own.parquet\); `earmark score .*w --replace` puts"
+    with pytest.raises(EarmarkError, match=told):
+        stages.score(workspace, recipe, engine=ONE)
+    assert ScoreFolder.open(given.folder).digest == given.digest
+    made = stages.score(workspace, recipe, replace=True, engine=ONE)
+    assert made.origin is None
+    assert stages.score(workspace, recipe, engine=ONE).digest == made.digest
+
+
+def test_the_same_scores_from_another_file_name_that_file(workspace: Workspace, own: Path) -> None:
+    before = stages.score_by_file(workspace, own).scores
+    after = stages.score_by_file(workspace, own.rename(own.with_name("moved.parquet"))).scores
+    assert after.digest == before.digest
+    assert after.origin is not None
+    assert Path(after.origin.path).name == "moved.parquet"
+
+
+def test_changed_labels_leave_scores_of_ones_own_as_they_are(
+    workspace: Workspace, own: Path
+) -> None:
+    stages.score_by_file(workspace, own)
+    rows = workspace.labels.rows()
+    rows.head(len(rows) - 1).write_parquet(workspace.root / "labels.parquet")
+    now = Workspace(workspace.root)
+    assert find_stale(now) == []
+    stages.write_flags(now, discard_percent=5)  # a warning would be an error here
+
+
+def test_scores_of_ones_own_are_renewed_from_a_file(workspace: Workspace, own: Path) -> None:
+    stages.score_by_file(workspace, own)
+    clips = workspace.clips.with_columns(split=pl.lit("train"))
+    clips.write_parquet(workspace.root / "clips.parquet")
+    now = Workspace(workspace.root)
+    command = f"earmark score {workspace.root} --from {own}"
+    assert [one.command for one in find_stale(now)] == [command]
+    with pytest.raises(EarmarkError, match=f"splits changed since; run `{command}` again"):
+        stages.write_flags(now, discard_percent=5)
+
+
+def test_flags_say_what_is_known_of_scores_of_ones_own(workspace: Workspace, own: Path) -> None:
+    for out_of_fold, told in ((False, "not known to be out of fold"), (True, "out of fold")):
+        stages.score_by_file(workspace, own, out_of_fold=out_of_fold)
+        found = stages.write_flags(workspace, discard_percent=5).findings
+        assert found.data_told.endswith(f"; scores of your own, {told}.")

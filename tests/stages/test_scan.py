@@ -463,6 +463,15 @@ def test_with_sounds_a_scan_goes_on_to_the_review(sounding, tmp_path):
         scan(**sounding)
 
 
+def test_with_sounds_the_scores_are_the_owners_own(sounding):
+    scan(**sounding)
+    path = re.escape(str(sounding["scores"]))
+    with pytest.raises(EarmarkError, match=rf"scores of your own \({path}\); .* --replace"):
+        stages.score(sounding["out"])
+    found = stages.write_flags(sounding["out"]).findings
+    assert found.data_told.endswith("; scores of your own, not known to be out of fold.")
+
+
 def test_sounds_that_fit_no_clip_are_refused_and_nothing_is_left(sounding, tmp_path):
     (tmp_path / "others").mkdir()
     (tmp_path / "others" / "x.wav").write_bytes(b"")

@@ -100,6 +100,9 @@ def score(
         bool,
         typer.Option("--out-of-fold", help="The model of --onnx or --from never saw these clips."),
     ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="By a teacher, in the place of scores of your own.")
+    ] = False,
     workers: Workers = None,
     engine: EngineOption = "local",
     as_json: AsJson = False,
@@ -128,7 +131,7 @@ def score(
     elif from_ is not None:
         facts = _told_of_own(stages.score_by_file(work, from_, **both, **of_file), as_json)
     else:
-        scores = stages.score(work, in_sample=in_sample, engine=where)
+        scores = stages.score(work, in_sample=in_sample, replace=replace, engine=where)
         how = "out of fold" if scores.out_of_fold else "in-sample"
         facts = {"wrote": scores.folder, "clips": len(scores.clip_ids), "scored": how}
         held_out = held_out_scores(stages.open_workspace(work), scores)

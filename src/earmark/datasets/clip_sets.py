@@ -22,7 +22,7 @@ from earmark.datasets.workspace import HELD_OUT_SPLITS, Split, Workspace
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.runs import Runtime, digest, is_current, is_finished, seal_path
-from earmark.scores import UNLOCATED, ScoreFolder, write_score_folder
+from earmark.scores import UNLOCATED, Origin, ScoreFolder, write_score_folder
 
 
 @dataclass(frozen=True)
@@ -149,11 +149,13 @@ def write_scores(
     *,
     out_of_fold: bool,
     digest: str,
+    origin: Origin,
 ) -> ScoreFolder:
     """Write the scores [clip, class] of clips of any split; return those of the train split.
 
     ``clip_ids`` may come in any order; classes are the workspace's, in their order. The scores of
-    the tune and eval splits go into the folder of held-out scores.
+    the tune and eval splits go into the folder of held-out scores. ``origin`` is where they come
+    from.
     """
     places = pl.DataFrame({"clip_id": clip_ids}).with_row_index("place")
     clips = workspace.clips.join(places, on="clip_id", maintain_order="left")
@@ -169,6 +171,7 @@ def write_scores(
             None if best_patches is None else best_patches[rows],
             out_of_fold=out_of_fold,
             digest=digest,
+            origin=origin,
         )
 
     if clips["split"].is_in(HELD_OUT_SPLITS).any():  # first: the others say that all are there

@@ -16,6 +16,7 @@ from earmark.datasets.label_versions import corrected_names
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning, quoted
 from earmark.runs import digest, read_json, read_seal, seal_path, write_json
+from earmark.scores import Origin
 
 STAMP = "dataset"
 """The key of the stamp in a file of JSON."""
@@ -99,9 +100,16 @@ def find_stale(workspace: Workspace) -> list[Stale]:
 
 
 def stale_of(workspace: Workspace, path: Path, file: Path, verb: str) -> Stale | None:
-    """Return what is wrong with something whose stamp is in a file; None where it still holds."""
-    changed = parts_changed(workspace, file)
-    return Stale(path, changed, _command(workspace, verb)) if changed else None
+    """Return what is wrong with something whose stamp is in a file; None where it still holds.
+
+    Scores of the owner's own learnt nothing from the labels here, and are given again.
+    """
+    changed, command = parts_changed(workspace, file), _command(workspace, verb)
+    origin = Origin.noted(read_json(file)) if changed and verb == "score" else None
+    if origin is not None:
+        changed = tuple(part for part in changed if part != "labels")
+        command = f"{command} {origin.option}"
+    return Stale(path, changed, command) if changed else None
 
 
 def _stamped(workspace: Workspace) -> Iterator[tuple[Path, Path, str]]:

@@ -71,13 +71,15 @@ def find(
     progress: Progress = SILENT,
     *,
     scores_told: str = "the scores are logits",
+    out_of_fold: bool = False,
     doubts: Sequence[str] = (),
     engine: Engine | None = None,
 ) -> Findings:
     """Flag, count and list, in two passes over the scores (four with most policies).
 
     ``scores_told`` and ``doubts`` are what is known of the scores, and what is doubtful, from
-    reading them. With an ``engine`` the passes over an ``.npy`` file are its tasks.
+    reading them; ``out_of_fold`` says that their model never saw these labels. With an ``engine``
+    the passes over an ``.npy`` file are its tasks.
     """
     meter = progress.job("scan", 2, "steps")
     implied = find_implied(labels, ontology) if ontology.parents else None
@@ -90,7 +92,7 @@ def find(
     table = _class_table(filled, ontology, found, is_constant)
     warnings = [
         *doubts,
-        _in_sample_doubt(filled, _counts(found)),
+        _in_sample_doubt(filled, _counts(found), out_of_fold),
         *_class_warnings(filled, scores, is_constant),
         *_implied_warnings(implied, fill_ancestors),
     ]
@@ -109,9 +111,11 @@ def find(
     )
 
 
-def _in_sample_doubt(labels: LabelSet, counts: Counts) -> str | None:
+def _in_sample_doubt(labels: LabelSet, counts: Counts, out_of_fold: bool) -> str | None:
     """Doubt scores that know the labels too well; those that do not know them were not learnt."""
-    return in_sample_warning(labels, counts.histograms) if counts.knowledge.is_enough else None
+    if not counts.knowledge.is_enough:
+        return None
+    return in_sample_warning(labels, counts.histograms, out_of_fold=out_of_fold)
 
 
 def _counts(found: Survey) -> Counts:

@@ -13,7 +13,9 @@ IN_SAMPLE_RATIO = 0.05
 """Implicit labels per positive, above the positives' median, that make scores look in-sample."""
 
 
-def in_sample_warning(labels: LabelSet, histograms: Histograms) -> str | None:
+def in_sample_warning(
+    labels: LabelSet, histograms: Histograms, *, out_of_fold: bool = False
+) -> str | None:
     """Say so if the scores look as if the teacher had been trained on these very labels.
 
     A teacher that saw the missing labels as negatives has pushed their scores down. Of the classes
@@ -21,24 +23,26 @@ def in_sample_warning(labels: LabelSet, histograms: Histograms) -> str | None:
     positives above the positives' median, if the teacher has learnt the labels by heart; or half
     show missing labels more than one standard deviation below the positives, on the way there.
     ``histograms`` are those of the counts (``survey(...).counts``). None without such a class.
+    Scores that are called ``out_of_fold`` are doubted without the advice to make them so.
     """
     is_scored = histograms.positives.sum(axis=1) > 0
     large = histograms.of((labels.n_positives >= MIN_POSITIVES) & is_scored)
     ratios = large.implicit_per_positive(0.5)
     if not len(ratios):
         return None
+    advice = ", though its scores are called out of fold" if out_of_fold else "; score out of fold"
     if np.median(ratios) < IN_SAMPLE_RATIO:
         return (
             f"in half of the classes fewer than {IN_SAMPLE_RATIO:.0%} as many implicit labels as "
             "positives score above the positives' median: either hardly a label is missing, or the "
-            "teacher was trained on these labels and hides what is missing; score out of fold"
+            f"teacher was trained on these labels and hides what is missing{advice}"
         )
     tilts = tilts_of_missing(large)
     if len(tilts) and np.median(tilts) > MOST_TILT:
         return (
             f"in half of the classes missing labels score more than {MOST_TILT:g} standard "
             "deviations below the positives: either labels are missing where the sound is faint, "
-            "or the teacher was trained on these labels and pushed them down; score out of fold"
+            f"or the teacher was trained on these labels and pushed them down{advice}"
         )
     return None
 

@@ -21,7 +21,7 @@ from earmark.scores.alignment import (
     scored_labels,
 )
 from earmark.scores.blocks import ScoreFile, row_blocks
-from earmark.scores.folder import UNLOCATED, MadeBy, ScoreFolder, write_score_folder
+from earmark.scores.folder import UNLOCATED, MadeBy, Origin, ScoreFolder, write_score_folder
 from earmark.scores.gaps import leave_out_gaps
 from earmark.scores.matrix import (
     CHUNK_SCORES,
@@ -48,6 +48,7 @@ __all__ = [
     "UNLOCATED",
     "Chunk",
     "MadeBy",
+    "Origin",
     "Passes",
     "Scale",
     "ScoreFile",

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, quoted
 from earmark.runs import (
     Runtime,
     break_seal,
@@ -44,13 +44,45 @@ class MadeBy:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where an owner's scores come from: a file of scores, or a model from elsewhere.
+
+    ``path`` is empty where they were never in a file.
+    """
+
+    kind: Literal["file", "model"]
+    path: str = ""
+
+    @classmethod
+    def at(cls, kind: Literal["file", "model"], path: str | Path | None) -> Origin:
+        """Return the origin at a path, whatever folder it is named from."""
+        return cls(kind, "" if path is None else str(Path(path).resolve()))
+
+    @classmethod
+    def noted(cls, meta: dict[str, Any]) -> Origin | None:
+        """Return what a seal of scores says; None for scores by a teacher trained here."""
+        return cls(**meta["origin"]) if "origin" in meta else None
+
+    @property
+    def option(self) -> str:
+        """The option of ``earmark score`` that takes such scores again."""
+        return f"--{'from' if self.kind == 'file' else 'onnx'} {quoted(self.path or 'FILE')}"
+
+    @property
+    def told(self) -> str:
+        """What such scores are, in words."""
+        return "scores of your own" if self.kind == "file" else "scores by a model of your own"
+
+
+@dataclass(frozen=True)
 class ScoreFolder:
     """A network's scores of some clips: logits float32 [clip, class], memory-mapped.
 
     ``best_patches`` [clip, class] is the patch with the highest output, UNLOCATED where nobody
     knows, None where nobody knows of any label (ask :meth:`best_patch`). ``made_by`` is None where
     several networks scored, one from elsewhere, or an earlier version of earmark. ``runtime`` is
-    what computed a network of earmark's own; None where nobody said.
+    what computed a network of earmark's own; None where nobody said. ``origin`` is where scores
+    of the owner's own come from; None for those of a teacher trained here.
     """
 
     folder: Path
@@ -62,6 +94,15 @@ class ScoreFolder:
     digest: str
     made_by: MadeBy | None = None
     runtime: Runtime | None = None
+    origin: Origin | None = None
+
+    @property
+    def told(self) -> str:
+        """Whose scores they are, and what is known of how they were made."""
+        if self.origin is None:
+            how = "out of fold" if self.out_of_fold else "in-sample"
+            return f"scores by {self.folder.name}, {how}"
+        return f"{self.origin.told}, {'' if self.out_of_fold else 'not known to be '}out of fold"
 
     @property
     def logits_path(self) -> Path:
@@ -103,6 +144,7 @@ class ScoreFolder:
             meta["digest"],
             MadeBy(**meta["made_by"]) if "made_by" in meta else None,
             meta.get("runtime"),
+            Origin.noted(meta),
         )
 
 
@@ -117,13 +159,18 @@ def write_score_folder(
     digest: str,
     made_by: MadeBy | None = None,
     runtime: Runtime | None = None,
+    origin: Origin | None = None,
 ) -> ScoreFolder:
     """Write scores into a folder; ``meta.json`` comes last, as its seal.
 
-    ``made_by`` is the network, where it is one, and ``runtime`` what computed it. Scores of the
-    same digest are left alone: a task that runs twice takes no seal away.
+    ``made_by`` is the network, where it is one, and ``runtime`` what computed it; ``origin`` is
+    where scores from elsewhere come from. Scores of the same digest are left alone, but for their
+    origin: a task that runs twice takes no seal away.
     """
+    whence = {} if origin is None else {"origin": asdict(origin)}
     if is_current(folder, digest):
+        if read_seal(folder).get("origin") != whence.get("origin"):
+            seal(folder, read_seal(folder) | whence)
         return ScoreFolder.open(folder)
     break_seal(folder)
     _write_matrix(folder / "logits.npy", logits)
@@ -132,9 +179,9 @@ def write_score_folder(
     write_parquet(folder / "clips.parquet", pl.DataFrame({"clip_id": clip_ids}))
     meta = {"digest": digest, "out_of_fold": out_of_fold, "class_ids": list(class_ids)}
     meta |= {} if best_patches is not None else {"has_best_patches": False}
-    origin = {} if made_by is None else {"made_by": asdict(made_by)}
+    network = {} if made_by is None else {"made_by": asdict(made_by)}
     by = {} if runtime is None else {"runtime": runtime}
-    seal(folder, meta | origin | by)
+    seal(folder, meta | network | by | whence)
     return ScoreFolder.open(folder)
 
 

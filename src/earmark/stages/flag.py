@@ -122,8 +122,8 @@ def find_flags(
         _class_tree(workspace, bool(options.get("gate"))),
         policy,
         options,
-        scores_told=f"scores by {scored.scores.folder.name}, "
-        + ("out of fold" if whole.out_of_fold else "in-sample"),
+        scores_told=scored.scores.told,
+        out_of_fold=whole.out_of_fold,
         engine=engine,
     )
     judged = read_calibration(workspace) if policy == "precision" else None

@@ -21,6 +21,7 @@ from earmark.errors import EarmarkError, first_few
 from earmark.labels import LabelSet, read_class_list
 from earmark.runs import Progress, digest, shown
 from earmark.scores import (
+    Origin,
     Scale,
     ScoreFile,
     ScoreFolder,
@@ -92,7 +93,10 @@ def score_by_file(
             raise EarmarkError(f"{file.path}: no clip of {workspace.root} has a score: all are NaN")
         logits = _arranged(workspace, npy, rows, columns, Path(folder) / "arranged.npy")
         clip_ids = workspace.clips["clip_id"].gather(np.unique(rows[rows >= 0]))
-        scores = give_scores(workspace, chosen.teacher.name, clip_ids, logits, out_of_fold)
+        origin = Origin.at("file", path)
+        scores = give_scores(
+            workspace, chosen.teacher.name, clip_ids, logits, origin, out_of_fold=out_of_fold
+        )
         is_unscored = np.isnan(logits[0])
     is_scored = workspace.clips["clip_id"].is_in(clip_ids.implode())
     return ScoredByFile(
@@ -112,16 +116,24 @@ def give_scores(
     teacher: str,
     clip_ids: pl.Series,
     logits: NDArray[np.float32],
+    origin: Origin,
+    *,
     out_of_fold: bool,
 ) -> ScoreFolder:
     """Write logits [clip, class] from elsewhere as those of a teacher; nobody knows the patches."""
     content = hashlib.sha256("\n".join(clip_ids).encode())
     for start in range(0, len(logits), 4_096):
         content.update(logits[start : start + 4_096].tobytes())
-    origin = (content.hexdigest(), workspace.ontology.class_ids, workspace.splits_digest)
-    run_digest = digest("given", *origin, out_of_fold)
+    made_of = (content.hexdigest(), workspace.ontology.class_ids, workspace.splits_digest)
     return write_scores(
-        workspace, teacher, clip_ids, logits, None, out_of_fold=out_of_fold, digest=run_digest
+        workspace,
+        teacher,
+        clip_ids,
+        logits,
+        None,
+        out_of_fold=out_of_fold,
+        digest=digest("given", *made_of, out_of_fold),
+        origin=origin,
     )
 
 

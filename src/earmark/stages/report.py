@@ -144,7 +144,7 @@ def _provenance(scored: Scored, sweep: SweepResults | None) -> dict[str, str]:
         "classes": str(workspace.labels.n_classes),
         "recipe": f"{recipe.name} ({recipe.digest()})",
         **({"seeds of the sweep": ", ".join(map(str, seeds))} if len(seeds) else {}),
-        "teacher's scores": "out of fold" if scores.out_of_fold else "in-sample",
+        "scores": scores.told,
         "labels digest": workspace.labels.digest,
         "frames digest": store.digest,
         "scores digest": scores.digest,

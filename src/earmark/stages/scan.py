@@ -40,6 +40,7 @@ from earmark.runs import (
     write_table,
     write_text,
 )
+from earmark.scores import Origin
 from earmark.stages.flag import keep_flags
 from earmark.stages.hearing import after_flags, heard_flags
 from earmark.stages.opening import Scored
@@ -154,7 +155,8 @@ def scan(
             if sounds is None:
                 write_findings(found, findings, told)
             else:
-                sounding = _make_workspace(found, inputs, Path(sounds), display)
+                scored_by = Origin.at("file", scores if isinstance(scores, str | Path) else None)
+                sounding = _make_workspace(found, inputs, scored_by, Path(sounds), display)
                 findings = replace(findings, warnings=(*findings.warnings, *sounding.notes))
                 keep_flags(sounding.scored, findings, policy, options)
                 sounding.write_page(found, findings, told | {"sounds": str(sounds)}, out)
@@ -180,7 +182,9 @@ class _Sounding:
         write_findings(folder, findings, told, heard, following, front_end.sample_rate_hz)
 
 
-def _make_workspace(folder: Path, inputs: Inputs, sounds: Path, progress: Progress) -> _Sounding:
+def _make_workspace(
+    folder: Path, inputs: Inputs, scored_by: Origin, sounds: Path, progress: Progress
+) -> _Sounding:
     """Write clips with their sounds, classes, labels and scores as the workspace of a scan."""
     root, clip_ids = folder / SCANNED_FOLDER, inputs.labels.clip_ids
     meter = progress.job("find sounds", len(clip_ids), "files")
@@ -199,7 +203,8 @@ def _make_workspace(folder: Path, inputs: Inputs, sounds: Path, progress: Progre
         )
     recipe = Recipe()
     logits = np.asarray(inputs.scores.array, np.float32)
-    scores = give_scores(workspace, recipe.teacher.name, clip_ids, logits, out_of_fold=False)
+    given = (recipe.teacher.name, clip_ids, logits, scored_by)
+    scores = give_scores(workspace, *given, out_of_fold=False)
     return _Sounding(Scored(workspace, recipe, scores), notes)
 
 

@@ -11,8 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from earmark.datasets import Workspace
-from earmark.runs import HERE, SILENT, Engine, Progress, RayEngine, Recipe, shown
-from earmark.scores import ScoreFolder
+from earmark.errors import EarmarkError, quoted
+from earmark.runs import (
+    HERE,
+    SILENT,
+    Engine,
+    Progress,
+    RayEngine,
+    Recipe,
+    is_finished,
+    read_seal,
+    shown,
+)
+from earmark.scores import Origin, ScoreFolder
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
 
 if TYPE_CHECKING:
@@ -76,18 +87,22 @@ def score(
     recipe: RecipeLike = None,
     *,
     in_sample: bool = False,
+    replace: bool = False,
     engine: Engine = HERE,
     progress: Progress | None = None,
 ) -> ScoreFolder:
     """Score the train split with the recipe's teacher, out of fold unless ``in_sample``.
 
     Its networks score the tune and eval splits, too, where there are any
-    (:func:`~earmark.datasets.held_out_scores`).
+    (:func:`~earmark.datasets.held_out_scores`). Scores of the owner's own, from a file or by a
+    model, make way only with ``replace``.
     """
-    from earmark.training import cross_fit, score_held_out
-
     workspace = open_workspace(work)
     chosen = choose_recipe(workspace, recipe)
+    if not replace:
+        _keep_own_scores(workspace, chosen)
+    from earmark.training import cross_fit, score_held_out
+
     check_frames(workspace, chosen)
     params = chosen.cross_fit
     params = params.model_copy(update={"in_sample": in_sample or params.in_sample})
@@ -137,6 +152,18 @@ def score_by_onnx(
             progress=display,
         )
     return ScoredByModel(teacher.description, found)
+
+
+def _keep_own_scores(workspace: Workspace, recipe: Recipe) -> None:
+    """Refuse to put a teacher's scores in the place of the owner's own."""
+    folder = workspace.scores_folder(recipe.teacher.name)
+    origin = Origin.noted(read_seal(folder)) if is_finished(folder) else None
+    if origin is not None:
+        source = f" ({origin.path})" if origin.path else ""
+        raise EarmarkError(
+            f"{folder}: {origin.told}{source}; "
+            f"`earmark score {quoted(workspace.root)} --replace` puts a teacher's in their place"
+        )
 
 
 def _has_held_out(workspace: Workspace) -> bool:

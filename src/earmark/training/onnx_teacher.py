@@ -43,7 +43,7 @@ from earmark.runs import (
     seal_path,
     write_aside,
 )
-from earmark.scores import UNLOCATED, Scale, ScoreFolder, rows_of, scale_of, write_logits
+from earmark.scores import UNLOCATED, Origin, Scale, ScoreFolder, rows_of, scale_of, write_logits
 
 _TRIED_CLIPS = 8
 """Clips whose outputs tell probabilities from logits."""
@@ -109,6 +109,7 @@ def score_by_teacher(
             best,
             out_of_fold=out_of_fold,
             digest=run_digest,
+            origin=Origin.at("model", teacher.path),
         )
     write_stamp(workspace, seal_path(folder), of_frames=True)
     unscored = tuple(chosen.unscored(ontology))
