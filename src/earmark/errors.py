@@ -76,6 +76,15 @@ def first_few(names: Iterable[object]) -> str:
     return ", ".join(repr(name) for name in names[:_N_NAMED]) + more
 
 
+def counted(n: int, noun: str) -> str:
+    """Return a number and what it counts; the plural of the noun has an s.
+
+    >>> counted(1, "clip"), counted(2_000, "clip")
+    ('1 clip', '2,000 clips')
+    """
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
 def quoted(word: object) -> str:
     """Return a path or name as a word of a command that can be pasted into a shell.
 

@@ -24,6 +24,7 @@ from earmark.review.server.desk import open_desk
 from earmark.runs.recipe import Recipe, keep_recipe
 from earmark.scores.folder import write_score_folder
 from earmark.stages.review import open_judgements
+from listening import tone_workspace
 from reviews import answer_all
 from scenes import FOLDS, PROBE, band_workspace, scored_workspace
 
@@ -74,7 +75,7 @@ def test_from_a_queue_to_corrected_labels(workspace: Workspace) -> None:
     told = earmark("queue", work, "--flags-per-block", 20, "--classes", "low, high")
     queue = read_queue(workspace)
     assert told["items"] == len(queue.items)
-    assert told["next"] == f"earmark review {work}"
+    assert told["next"] == f"earmark judgements import {work} FILE"  # there is nothing to hear
     assert set(queue.items["class_id"]) == {"low", "high"}
 
     judgements = listen(workspace, whole_clip=True)
@@ -222,6 +223,30 @@ def test_answers_survive_another_dataset_and_those_about_lost_clips_are_left_out
         assert earmark("relabel", workspace.root)["present"] > 0
 
 
+def test_without_sound_there_is_nothing_to_review(workspace: Workspace) -> None:
+    root = workspace.root
+    done = CliRunner().invoke(review_app, ["queue", str(root)], catch_exceptions=False)
+    assert "sound: none, so `earmark review` cannot play" in done.stdout
+    assert f"next: earmark judgements import {root} FILE" in done.stdout
+    with pytest.raises(EarmarkError, match=rf"nothing to hear; .*judgements import {root} FILE`"):
+        stages.serve_review(workspace)
+    with pytest.raises(EarmarkError, match=f"no judgements there yet; bring some: .* {root} FILE`"):
+        earmark("relabel", root)
+
+
+def test_without_splits_corrected_labels_are_flagged_next(tmp_path: Path) -> None:
+    workspace = tone_workspace(tmp_path / "w")
+    told = earmark("queue", workspace.root)
+    assert told["next"] == f"earmark review {workspace.root}"
+    with pytest.raises(EarmarkError, match=f"make some with `earmark review {workspace.root}`"):
+        earmark("precision", workspace.root)
+    listen(workspace)
+    told = earmark("relabel", workspace.root)
+    assert told["next"] == f"earmark flag {workspace.root} --labels corrected"
+    stages.write_flags(workspace, labels="corrected")
+    assert stages.export_labels(workspace, tmp_path / "better.csv").n_of("present") > 0
+
+
 def test_nothing_to_hear_or_to_correct_is_an_error(workspace: Workspace) -> None:
     empty = workspace.root.parent / "empty.csv"
     empty.write_text("clip_id,class_id,answer\n")
@@ -234,7 +259,7 @@ def test_nothing_to_hear_or_to_correct_is_an_error(workspace: Workspace) -> None
         f"clip_id,class_id,answer\n{explicit['clip_id']},{explicit['class_id']},{answer}\n"
     )
     earmark("judgements", "import", workspace.root, empty)
-    with pytest.raises(EarmarkError, match="1 answers change nothing"):
+    with pytest.raises(EarmarkError, match="nothing changes by 1 answer:"):
         earmark("relabel", workspace.root)
 
 
@@ -242,7 +267,7 @@ def test_verbs_say_what_has_to_come_first(workspace: Workspace) -> None:
     with pytest.raises(EarmarkError, match="earmark queue"):
         earmark("precision", workspace.root)
     stages.draw_queue(workspace)
-    with pytest.raises(EarmarkError, match="earmark review"):
+    with pytest.raises(EarmarkError, match="earmark judgements import"):
         earmark("relabel", workspace.root)
 
 
@@ -282,9 +307,10 @@ def test_what_raters_cleared_after_the_flags_is_not_exported_as_ignored(
 
 
 def test_a_page_without_a_recipe_remembers_none(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uvicorn = pytest.importorskip("uvicorn")
+    workspace = tone_workspace(tmp_path / "w", n_clips=40)
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
     stages.serve_review(workspace, port=0)
     assert not (workspace.root / "recipe.json").exists()

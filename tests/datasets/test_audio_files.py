@@ -75,7 +75,7 @@ def test_paths_that_are_not_text_are_counted(tmp_path: Path) -> None:
         pytest.skip("this file system takes UTF-8 names only")
     result = find_audio(tmp_path, tmp_path / "work", everything)
     assert len(result.files) == 0
-    assert "1 files passed over" in result.notes[0]
+    assert "1 file passed over" in result.notes[0]
 
 
 @pytest.mark.parametrize(("name", "mode"), [("x.tar", "w"), ("x.tar.gz", "w:gz")])
@@ -88,11 +88,11 @@ def test_tars_are_unpacked_into_the_workspace_once(tmp_path: Path, name: str, mo
     result = find_audio(root, work, lambda stem: stem == "a")
     assert result.files.rows() == [("a", f"audio/{name}/train/a.wav")]
     assert (work / result.files["audio"][0]).read_bytes() == b"sound a"
-    assert "1 files (0.00 GB) unpacked" in result.notes[0]
+    assert "1 file (0.00 GB) unpacked" in result.notes[0]
     assert not list(work.rglob("b.wav"))
     again = find_audio(root / name, work, everything)  # the archive itself as the root
     assert dict(again.files.iter_rows())["a"] == f"audio/{name}/train/a.wav"
-    assert "1 files" in again.notes[0]  # b alone
+    assert "1 file" in again.notes[0]  # b alone
 
 
 def test_members_that_lead_outside_and_links_are_refused(tmp_path: Path) -> None:
@@ -212,4 +212,4 @@ def test_sounds_in_an_archive_are_unpacked_for_their_clips(tmp_path: Path) -> No
     found, notes = sounds_of(pl.Series(["a"]), tmp_path / "in", tmp_path / "work")
     assert found.to_list() == ["audio/x.tar/deep/a.wav"]
     assert (tmp_path / "work" / found[0]).read_bytes() == b"sound"
-    assert "1 files" in notes[0]
+    assert "1 file" in notes[0]

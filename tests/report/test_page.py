@@ -180,6 +180,16 @@ def test_a_flag_says_what_is_known_of_it(tmp_path) -> None:
     assert "score 0.00" in page.text
 
 
+def test_flags_without_a_chance_are_not_called_likely(tmp_path) -> None:
+    known, unknown = (
+        Page(write_report(tmp_path / name, replace(make_contents(), heard=heard)).read_text()).text
+        for name, heard in (("known", make_flags()), ("unknown", make_flags()[1:]))
+    )
+    assert "the likeliest first" in known
+    assert "the likeliest first" not in unknown
+    assert "Flags to hear, in no order of likelihood" in unknown
+
+
 def test_without_truth_nothing_is_claimed_of_a_flag(tmp_path) -> None:
     contents = make_contents(heard=[HeardFlag(1, "clip", 0.5)])
     text = write_report(tmp_path, contents).read_text(encoding="utf-8")

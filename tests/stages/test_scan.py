@@ -5,14 +5,17 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
 from scipy.special import expit
+from typer.testing import CliRunner
 
 import earmark
 from earmark import stages
+from earmark.cli.flags import flags_app
 from earmark.errors import EarmarkError
 from earmark.flags.flag import flag, suspicious_positives
 from earmark.flags.policies import policy_told
@@ -21,7 +24,7 @@ from earmark.labels.label_set import LabelSet
 from earmark.metrics import auc_per_class
 from earmark.report.contents import flags_to_hear
 from earmark.report.numerals import rounded
-from earmark.report.scan_page import missing_told
+from earmark.report.scan_page import missing_told, scan_html
 from earmark.runs.engine import LocalEngine
 from earmark.stages.scan import scan
 from made_up import NASTY, Page
@@ -482,6 +485,45 @@ def test_sounds_that_fit_no_clip_are_refused_and_nothing_is_left(sounding, tmp_p
     assert not sounding["out"].exists()
 
 
+def test_sounds_that_are_nowhere_are_refused_before_anything_is_read(sounding, tmp_path):
+    with pytest.raises(EarmarkError, match="nowhere: no such folder; sounds are a folder"):
+        scan(**sounding | {"sounds": tmp_path / "nowhere", "labels": tmp_path / "unread.csv"})
+    assert not sounding["out"].exists()
+
+
+def test_a_count_that_the_scores_do_not_tell_is_shown_as_an_interval_alone(case):
+    findings = scan(label_set(case[0]), case[1]).findings
+    known, vague = findings.classes["name"][0], findings.classes["name"][1]
+    is_vague = pl.col("name") == vague
+    classes = findings.classes.with_columns(
+        method=pl.when(is_vague).then(pl.lit("expectation")).otherwise("method"),
+        **{
+            name: pl.when(is_vague).then(number).otherwise(name)
+            for name, number in (("low", 13.0), ("n_missing", 347.0), ("high", 1_300.0))
+        },
+    )
+    html = scan_html(replace(findings, classes=classes), {})
+    rows = {name: html.split(f'data-value="{name}"')[1].split("</tr>")[0] for name in IDS}
+    assert "13 to 1,300" in rows[vague]
+    assert "347" not in rows[vague]
+    assert "--share" not in rows[vague]
+    assert 'data-value="13.0"' in rows[vague]  # what it is sorted by: the least that it may be
+    assert "--share" in rows[known]
+    assert html.index(f'data-value="{known}"') < html.index(f'data-value="{vague}"')
+    assert "the scores do not tell how many there are" in html
+    assert "the scores do not tell how many" not in scan_html(findings, {})
+
+
+def test_where_nothing_is_flagged_the_verb_says_so(files):
+    asked = ("labels", "scores", "classes", "out")
+    options = [word for name in asked for word in (f"--{name}", str(files[name]))]
+    done = CliRunner().invoke(flags_app, ["scan", *options, "--n-flags", "0"])
+    assert isinstance(done.exception, EarmarkError)
+    assert "not one label is flagged; ask for more" in str(done.exception)
+    assert "index.html" in str(done.exception)
+    assert "next: " not in done.stdout
+
+
 def test_the_likeliest_stand_first_whatever_their_class(files):
     result = scan(**files)
     assert result.findings.flags["chance"].is_sorted(descending=True, nulls_last=True)
@@ -499,4 +541,8 @@ def test_scores_that_know_nothing_are_not_acted_upon(sounding):
     page = Page((sounding["out"] / "index.html").read_text())
     assert "These scores do not know your labels" in page.text
     assert "By rank within their class, because no chance is known" in page.text
+    assert "which need not be missing" in page.text
+    assert "in no order of likelihood" in page.text
+    for claim in ("likely to be missing", "Listen to these first", "likeliest"):
+        assert claim not in page.text
     assert "earmark export" not in page.text

@@ -56,6 +56,11 @@ Probability = Annotated[float | None, typer.Option(help="global: lowest score; 0
 N_WARNINGS_SHOWN = 3
 """Warnings that ``scan`` and ``flag`` print; the page and ``--json`` have all."""
 
+_NONE_FLAGGED = (
+    "not one label is flagged; ask for more with --discard-percent or --n-flags, or for a lower "
+    "--target"
+)
+
 
 @flags_app.command()
 def scan(
@@ -115,6 +120,8 @@ def scan(
         **_given(discard_percent, target, n_flags, balance, quantile, gate, probability),
     )
     facts = _told(as_json, result.findings, "on the page", result.notes)
+    if not result.n_flags:
+        raise EarmarkError(f"{_NONE_FLAGGED}; what is known of the classes is in {out}/index.html")
     tell(
         as_json, next_command=f"open {quoted(out / 'index.html')} in a browser", wrote=out, **facts
     )
@@ -151,10 +158,7 @@ def flag(
     )
     facts = _told(as_json, flagged.findings, "on the page that comes next")
     if flagged.flags.is_empty() and labels is None:  # corrected labels may leave none
-        raise EarmarkError(
-            f"{flagged.path}: not one label is flagged; ask for more with --discard-percent or "
-            "--n-flags, or for a lower --target"
-        )
+        raise EarmarkError(f"{flagged.path}: {_NONE_FLAGGED}")
     if flagged.flags.is_empty():
         following = f"earmark export {quoted(work)} labels.csv"
         tell(as_json, next_command=following, wrote=flagged.path, **facts)

@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from earmark.cli.options import AsJson, RecipeOption, Work, chosen_engine, names, one_of, tell
-from earmark.errors import quoted
+from earmark.cli.options import AsJson, RecipeOption, Work, chosen_engine, names, one_of, say, tell
+from earmark.errors import counted, quoted
 
 if TYPE_CHECKING:
     from earmark.labels import Ontology
@@ -30,6 +30,12 @@ Classes = Annotated[
 DropFailed = Annotated[
     bool, typer.Option("--drop-failed-blocks", help="Leave out blocks with a failed control.")
 ]
+
+_SOUNDLESS = (
+    "sound: none, so `earmark review` cannot play these clips. Import the dataset with its sounds "
+    "(--audio FOLDER; --sounds FOLDER of `earmark scan`), or have the queue heard elsewhere and "
+    "bring the answers."
+)
 
 
 @review_app.command()
@@ -85,9 +91,13 @@ def queue(
     facts = {"items": len(drawn.queue.items), "blocks": drawn.n_blocks}
     if drawn.n_tasks is not None:
         facts["tasks"] = drawn.n_tasks
+    has_sound = stages.open_workspace(work).has_sound()
     if not as_json:
         print(_order_told(drawn.queue))
-    tell(as_json, next_command=f"earmark review {quoted(work)}", wrote=drawn.path, **facts)
+        say([] if has_sound else [_SOUNDLESS])
+    heard_here = f"earmark review {quoted(work)}"
+    following = heard_here if has_sound else f"earmark judgements import {quoted(work)} FILE"
+    tell(as_json, next_command=following, wrote=drawn.path, **facts)
 
 
 @review_app.command()
@@ -162,12 +172,8 @@ def relabel(
     from earmark import stages
 
     corrected = stages.correct_labels(work, out, drop_failed_blocks=drop_failed_blocks)
-    has_splits = stages.open_workspace(work).has_held_out()
-    following = (
-        f"earmark sweep {quoted(work)} --labels {quoted(out)}"
-        if has_splits
-        else f"earmark export {quoted(work)} corrected.csv --labels {quoted(out)}"
-    )
+    verb = "sweep" if stages.open_workspace(work).has_held_out() else "flag"
+    following = f"earmark {verb} {quoted(work)} --labels {quoted(out)}"
     tell(
         as_json,
         next_command=following,
@@ -234,7 +240,7 @@ def _agreement_told(one: Agreement) -> str:
     """Say how often two series of answers agree, with kappa or why there is none."""
     who = f"{one.first} again" if one.kind == "repeats" else f"{one.first} and {one.second}"
     kappa = one.no_kappa or f"kappa {one.kappa:.2f}"
-    return f"{one.kind}, {who}: {one.raw:.2f} alike in {one.n_items:,} items, {kappa}"
+    return f"{one.kind}, {who}: {one.raw:.2f} alike in {counted(one.n_items, 'item')}, {kappa}"
 
 
 def _print_precision(ontology: Ontology, heard: HeardPrecision) -> None:
@@ -242,7 +248,7 @@ def _print_precision(ontology: Ontology, heard: HeardPrecision) -> None:
     print(f"flags: {heard.flags}" if heard.is_estimate else f"Only of {heard.flags}:")
     if not heard.overall["n_judged"]:
         n_others = heard.table.filter(scope="all")["n_judged"][-1]
-        print(f"None of them was judged yet, but {n_others:,} other labels.")
+        print(f"None of them was judged yet, but {counted(n_others, 'other label')}.")
         return
     columns = ["class", "flags", "judged", "present", "not", "unsure", "precision", "interval"]
     if not heard.is_estimate:  # what was heard is all that is spoken of, so nothing is uncertain

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 import polars as pl
 
 from earmark.datasets.workspace import AUDIO_FOLDER
-from earmark.errors import EarmarkError, first_few
+from earmark.errors import EarmarkError, counted, first_few
 from earmark.runs import AUDIO_SUFFIXES, Meter
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
@@ -72,14 +72,16 @@ class _Tally:
         notes = list(self.damaged)
         if self.n_unpacked:
             size = f"{self.n_bytes / 1e9:,.2f} GB"
-            notes.append(f"{self.n_unpacked:,} files ({size}) unpacked into {folder}")
+            notes.append(f"{counted(self.n_unpacked, 'file')} ({size}) unpacked into {folder}")
         if self.refused:
+            members = counted(len(self.refused), "member")
             notes.append(
-                f"{len(self.refused):,} members of archives refused (a path that leads outside, "
+                f"{members} of archives refused (a path that leads outside, "
                 f"a link or a device): {', '.join(self.refused[:3])}"
             )
         if self.n_misnamed:
-            notes.append(f"{self.n_misnamed:,} files passed over: their paths are not valid UTF-8")
+            n_files = counted(self.n_misnamed, "file")
+            notes.append(f"{n_files} passed over: a path that is not valid UTF-8")
         return tuple(notes)
 
 
@@ -138,7 +140,7 @@ def sounds_of(
     notes = [*found.notes]
     if several:
         notes.append(
-            f"{len(several):,} clips are called like files in several folders (such as "
+            f"{counted(len(several), 'clip')} called like files in several folders (such as "
             f"{first_few(several)}): give clips the names of their folders, too"
         )
     audio = [own[0] if len(own) == 1 else None for own in matches]

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from earmark.datasets.workspace import SPLITS, Workspace
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, counted
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,9 @@ class ImportSummary:
     def lines(self) -> list[str]:
         """Return the summary as lines to print: the sum, the splits, then each note."""
         splits = ", ".join(f"{split} {n:,}" for split, n in self.split_counts.items())
+        listed = f"{counted(self.n_listed, 'clip')} listed"
         return [
-            f"{self.n_listed:,} clips listed = {self.n_found:,} found + {self.n_missing:,} missing",
+            f"{listed} = {self.n_found:,} found + {self.n_missing:,} missing",
             splits,
             *self.notes,
         ]

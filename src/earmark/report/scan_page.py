@@ -25,6 +25,13 @@ _HEADINGS = (
     ("Implicit", "number"), ("AUC", "number"),
 )  # fmt: skip
 
+_TITLES = "Labels that are likely to be missing", "Listen to these first"
+_TITLES_OF_UNKNOWING = (
+    "The highest-scored labels, which need not be missing",
+    "Some of the highest-scored labels, in no order of likelihood",
+)
+"""Headings of the page and of its list of flags; where the scores do not know the labels."""
+
 
 def missing_told(classes: pl.DataFrame) -> str:
     """Say how many labels are missing in all.
@@ -101,13 +108,18 @@ def scan_html(
     listed = unheard(findings.flags) if heard is None else heard
     known = findings.knowledge
     headline = missing_told(findings.classes) if known.is_enough else known.told
+    title, flags_title = _TITLES if known.is_enough else _TITLES_OF_UNKNOWING
+    classes = [_shown(row) for row in _by_missing(findings.classes).to_dicts()]
     return render(
         "scan.html",
+        title=title,
+        flags_title=flags_title,
         headline=headline,
         told=[sentence for sentence in findings_told(findings) if sentence != headline],
         warnings=findings.warnings,
         headings=_HEADINGS,
-        classes=[_with_share(row) for row in _by_missing(findings.classes).to_dicts()],
+        classes=classes,
+        has_vague=any(row["is_vague"] for row in classes),
         flags=listed,
         flags_told=_flags_told(listed),
         next=next_commands or {},
@@ -119,13 +131,23 @@ def scan_html(
 
 
 def _by_missing(classes: pl.DataFrame) -> pl.DataFrame:
-    return classes.sort("n_missing", "n_flags", descending=True, nulls_last=True)
+    """Sort by ``order``: the number of missing labels, or the least that it may be.
+
+    Where the scores do not tell the number (``is_vague``) only its interval is of use.
+    """
+    is_vague = (pl.col("method") == "expectation").fill_null(False) & pl.col("low").is_not_null()
+    order = pl.when("is_vague").then("low").otherwise("n_missing")
+    return (
+        classes.with_columns(is_vague=is_vague)
+        .with_columns(order=order)
+        .sort("order", "n_flags", descending=True, nulls_last=True)
+    )
 
 
-def _with_share(row: dict[str, Any]) -> dict[str, Any]:
-    """Add the missing labels' share of all positives, known and missing."""
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    """Add the missing labels' share of all positives, known and missing, where it is known."""
     n_missing = row["n_missing"]
-    if n_missing is None:
+    if n_missing is None or row["is_vague"]:
         return row
     return row | {"share": n_missing / max(n_missing + row["n_positives"], 1)}
 

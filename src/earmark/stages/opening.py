@@ -15,7 +15,7 @@ from earmark.datasets import (
     whole_scores,
 )
 from earmark.errors import EarmarkError, quoted
-from earmark.runs import Recipe, find_recipe, keep_recipe, kept_recipe, seal_path
+from earmark.runs import Recipe, find_recipe, is_finished, keep_recipe, kept_recipe, seal_path
 from earmark.scores import ScoreFolder
 
 WorkLike = str | Path | Workspace
@@ -71,6 +71,11 @@ def open_scored(work: WorkLike, recipe: RecipeLike = None) -> Scored:
     workspace = open_workspace(work)
     chosen = choose_recipe(workspace, recipe)
     folder = workspace.scores_folder(chosen.teacher.name)
+    if not is_finished(folder):
+        raise EarmarkError(
+            f"{folder}: no finished scores here; make them with `earmark score "
+            f"{quoted(workspace.root)}`"
+        )
     scores = ScoreFolder.open(folder)
     stale = stale_of(workspace, folder, seal_path(folder), "score")
     refuse_stale(stale, ("clips", "splits", "classes", "frames"))

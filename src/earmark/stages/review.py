@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from earmark.datasets import Relabelled, Workspace, stamp_path, write_stamp
-from earmark.errors import EarmarkError, EarmarkWarning, quoted
+from earmark.errors import EarmarkError, EarmarkWarning, counted, quoted
 from earmark.flags import made_from
 from earmark.review import (
     Agreement,
@@ -139,6 +139,7 @@ def serve_review(
     from earmark.review.server.guard import Place
 
     workspace = open_workspace(work)
+    _check_sound(workspace)
     chosen = choose_recipe(workspace, recipe)
     names = _rater_names(raters)
     queue = draw_queue(workspace).queue
@@ -173,8 +174,8 @@ def measure_precision(
     table = precision_table(queue, judgements, scope)
     if not table["n_judged"].sum() and not drop_failed_blocks:
         raise EarmarkError(
-            f"{workspace.root}: none of {len(judgements):,} answers is about a label of the queue; "
-            f"listen with `earmark review {quoted(workspace.root)}`"
+            f"{workspace.root}: none of {counted(len(judgements), 'answer')} is about a label of "
+            f"the queue; listen with `earmark review {quoted(workspace.root)}`"
         )
     path = workspace.precision_path
     write_table(path, table)
@@ -202,7 +203,8 @@ def correct_labels(
     is_idle = relabelled.changes.is_empty() and relabelled.conflicts.is_empty()
     if is_idle and not drop_failed_blocks:
         raise EarmarkError(
-            f"{workspace.root}: {len(judgements):,} answers change nothing: none is about a label "
+            f"{workspace.root}: nothing changes by {counted(len(judgements), 'answer')}: none is "
+            "about a label "
             f"that nobody was asked about; listen with `earmark review {quoted(workspace.root)}`"
         )
     write_relabelled(workspace, name, relabelled, judgements)
@@ -238,7 +240,13 @@ def import_judgements(work: WorkLike, source: str | Path, rater: str = "imported
 
 def open_judgements(workspace: Workspace, *, must_exist: bool = False) -> JudgementStore:
     """Open the judgements of a workspace's review."""
-    return JudgementStore(workspace.judgements_path, must_exist=must_exist)
+    path = workspace.judgements_path
+    if must_exist and not path.exists():
+        heard_here = f"make some with `earmark review {quoted(workspace.root)}`"
+        elsewhere = f"bring some: `earmark judgements import {quoted(workspace.root)} FILE`"
+        how = heard_here if workspace.has_sound() else elsewhere
+        raise EarmarkError(f"{path}: no judgements there yet; {how}")
+    return JudgementStore(path, must_exist=must_exist)
 
 
 def _drawn(
@@ -295,6 +303,15 @@ def _still_there(workspace: Workspace, judgements: pl.DataFrame) -> pl.DataFrame
         stacklevel=3,
     )
     return judgements.filter(is_known)
+
+
+def _check_sound(workspace: Workspace) -> None:
+    if not workspace.has_sound():
+        raise EarmarkError(
+            f"{workspace.root}: no clip has a sound file, so there is nothing to hear; import the "
+            "dataset with its sounds (--audio FOLDER), scan with --sounds FOLDER, or bring answers "
+            f"from elsewhere: `earmark judgements import {quoted(workspace.root)} FILE`"
+        )
 
 
 def _check_sample(workspace: Workspace, queue: Queue) -> None:

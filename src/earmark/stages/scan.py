@@ -213,6 +213,11 @@ def _check_sounds(out: Path | None, sounds: str | Path | None) -> None:
     if sounds is not None:
         if out is None:
             raise EarmarkError("sounds go onto the page of a scan: give a folder `out`, too")
+        if not Path(sounds).exists():
+            raise EarmarkError(
+                f"{sounds}: no such folder; sounds are a folder of files that are called like the "
+                "clips"
+            )
         check_libraries("playing flags on a page", "soundfile", "matplotlib")
     answers = None if out is None else Workspace(out / SCANNED_FOLDER).judgements_path
     if answers is not None and answers.exists():

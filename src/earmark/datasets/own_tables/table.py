@@ -20,7 +20,7 @@ from earmark.datasets.importer import ImportSummary
 from earmark.datasets.own_tables.embeddings import write_embeddings
 from earmark.datasets.own_tables.label_studio import read_label_studio
 from earmark.datasets.workspace import CLIP_SCHEMA, SPLITS, write_dataset
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, counted
 from earmark.labels import (
     CLIP_ROLES,
     NO_COLUMN,
@@ -248,7 +248,7 @@ def _with_audio(
     if n_missing and n_named:
         first = clips.filter(pl.col("audio").is_null())["named"].drop_nulls()
         hint = f", such as {base / first[0]}" if len(first) else ""
-        notes.append(f"{n_missing:,} clips have no sound file{hint}")
+        notes.append(f"{counted(n_missing, 'clip')} without a sound file{hint}")
     elif n_missing:
         notes.append("no column names sound files: clips and labels only")
     return clips.select(CLIP_SCHEMA.names()), notes

@@ -18,7 +18,7 @@ from pydantic.types import UUID4
 
 from earmark.audio import FrameStore
 from earmark.datasets import Workspace, scores_of, whole_scores
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, quoted
 from earmark.flags import count_missing
 from earmark.review.class_card import Cards
 from earmark.review.flag_precision import PRECISION_SCHEMA, controls, curve, precision_table
@@ -335,7 +335,7 @@ def open_desk(
     """
     scores = scores_of(workspace, recipe.teacher.name, queue.items["clip_id"])
     chosen = tuple(workspace.ontology.find(name) for name in classes)
-    _check_queued(queue, chosen)
+    _check_queued(workspace, queue, chosen)
     store = _open_store(workspace)
     media = Media(workspace, recipe.front_end, store)
     peaks = find_peaks(workspace, recipe, scores, store, queue.items, media.seconds, progress)
@@ -347,13 +347,13 @@ def _open_store(workspace: Workspace) -> FrameStore | None:
     return FrameStore.open(workspace.frames_folder) if workspace.has_frames() else None
 
 
-def _check_queued(queue: Queue, classes: Sequence[str]) -> None:
+def _check_queued(workspace: Workspace, queue: Queue, classes: Sequence[str]) -> None:
     known = set(queue.items["class_id"].unique())
     if not known:
         raise EarmarkError("the queue is empty: no class has scores, or no label is implicit")
     for class_id in classes:
         if class_id not in known:
             raise EarmarkError(
-                f"class {class_id!r} is not in the queue; draw it anew with `earmark queue` "
-                "(answers are kept)"
+                f"class {class_id!r} is not in the queue; draw it anew with `earmark queue "
+                f"{quoted(workspace.root)}` (answers are kept)"
             )
