@@ -459,9 +459,26 @@ def test_with_sounds_a_scan_goes_on_to_the_review(sounding, tmp_path):
     stages.correct_labels(out)
     exported = stages.export_labels(out, tmp_path / "labels-out.csv")
     assert exported.n_ignored == result.n_flags
+    left_out = (
+        "corrected labels are there (corrected): these are the labels as given; "
+        "--labels corrected takes the others"
+    )
+    assert exported.warnings == (left_out,)
+    found = stages.write_flags(out).findings.warnings
+    assert left_out in found
+    heard = answers.join(pl.read_csv(tmp_path / "labels-out.csv").filter(
+        pl.col("state") != "ignored"), on=["clip_id", "class_id"], how="anti")  # fmt: skip
+    heard = heard.join(queue.items.filter(kind="unflagged"), on=["clip_id", "class_id"], how="anti")
+    assert found[1] == (
+        f"by ear {len(heard)} of {len(heard)} heard flags were right; chances here are by the "
+        "scores alone; --policy precision goes by ear"
+    )
+    by_ear = stages.write_flags(out, policy="precision").findings.warnings
+    assert not any("by ear" in warning for warning in by_ear)
     corrected = stages.export_labels(out, tmp_path / "better.csv", discard_percent=0,
                                      labels="corrected")  # fmt: skip
     assert corrected.n_rows > exported.n_rows - exported.n_ignored
+    assert corrected.warnings == ()
     with pytest.raises(EarmarkError, match=r"raters answered .*earmark score '.*' --from FILE"):
         scan(**sounding)
 

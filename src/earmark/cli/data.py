@@ -18,7 +18,6 @@ from earmark.cli.options import (
     AsJson,
     ColumnOption,
     EngineOption,
-    LabelsOption,
     RecipeOption,
     SeparatorOption,
     Work,
@@ -27,6 +26,7 @@ from earmark.cli.options import (
     after_import,
     engine_for,
     reading_of,
+    say,
     split_shares,
     tell,
     told_stale,
@@ -189,7 +189,10 @@ def export(
         float | None,
         typer.Option(min=0, max=100, help="Operating point; the flags that were written last."),
     ] = None,
-    labels: LabelsOption = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(help="A corrected label set; that of the flags written last, else as given."),
+    ] = None,
     recipe: RecipeOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -202,8 +205,11 @@ def export(
     states = {name: exported.n_of(name) for name in ("present", "not_present", "ignored")}
     clips = {"clips": exported.n_clips, "unscored_clips": exported.n_unscored_clips}
     facts: dict[str, Any] = {"wrote": to, "rows": exported.n_rows, **states, **clips}
+    if as_json:
+        facts["warnings"] = list(exported.warnings)
     tell(as_json, **facts)
     if not as_json:
+        say(f"warning: {warning}" for warning in exported.warnings)
         print("Every explicit label of every split is in it; unscored clips have no flags.")
 
 

@@ -41,6 +41,7 @@ from earmark.datasets.label_versions import (
     Relabelled,
     RelabelledFolder,
     corrected_names,
+    corrections_left_out,
     read_labels,
     read_relabelled,
 )
@@ -92,6 +93,7 @@ __all__ = [
     "Workspace",
     "annotations_of",
     "corrected_names",
+    "corrections_left_out",
     "derive_workspace",
     "duration_seconds",
     "extract_frames",

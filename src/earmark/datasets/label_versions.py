@@ -132,6 +132,17 @@ def corrected_names(workspace: Workspace) -> list[str]:
     return sorted(folder.name for folder in there if is_finished(folder))
 
 
+def corrections_left_out(workspace: Workspace, name: str) -> str | None:
+    """Say that there are corrected labels where those as given are used; None where all is well."""
+    there = corrected_names(workspace) if name == GIVEN else []
+    if not there:
+        return None
+    return (
+        f"corrected labels are there ({', '.join(there)}): these are the labels as given; "
+        f"--labels {quoted(there[0]) if len(there) == 1 else 'NAME'} takes the others"
+    )
+
+
 def label_names(workspace: Workspace) -> list[str]:
     """Return all that :func:`read_labels` can read in a workspace."""
     truth = [TRUTH] if workspace.truth_path.exists() else []

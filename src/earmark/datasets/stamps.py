@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from earmark.datasets.label_versions import corrected_names
 from earmark.datasets.workspace import Workspace
@@ -20,6 +21,9 @@ from earmark.scores import Origin
 
 STAMP = "dataset"
 """The key of the stamp in a file of JSON."""
+
+FRONT_END = "front_end"
+"""The key of the parameters of the frames, beside the stamp of what was made of them."""
 
 PARTS = ("clips", "splits", "classes", "labels", "frames")
 """What a stamp has a digest of; of frames where they were used."""
@@ -32,10 +36,11 @@ class Stale:
     path: Path
     changed: tuple[str, ...]
     command: str
+    detail: str = ""
 
     def __str__(self) -> str:
         what = " and ".join(self.changed)
-        return f"{self.path}: older than the dataset, whose {what} changed since"
+        return f"{self.path}: older than the dataset, whose {what} changed since{self.detail}"
 
 
 def stamp_of(workspace: Workspace) -> dict[str, str]:
@@ -55,10 +60,11 @@ def write_stamp(workspace: Workspace, file: Path, *, of_frames: bool = False) ->
     ``of_frames`` says that it was made of the frames, too.
     """
     meta, stamp = read_json(file) if file.exists() else {}, stamp_of(workspace)
+    frames = {FRONT_END: _front_end(workspace)} if of_frames else {}
     if not of_frames:
         del stamp["frames"]
     if meta.get(STAMP) != stamp:
-        write_json(file, {**meta, STAMP: stamp})
+        write_json(file, {**meta, STAMP: stamp, **frames})
 
 
 def stamp_path(table: Path) -> Path:
@@ -109,7 +115,26 @@ def stale_of(workspace: Workspace, path: Path, file: Path, verb: str) -> Stale |
     if origin is not None:
         changed = tuple(part for part in changed if part != "labels")
         command = f"{command} {origin.option}"
-    return Stale(path, changed, command) if changed else None
+    detail = _other_front_end(workspace, file) if "frames" in changed else ""
+    return Stale(path, changed, command, detail) if changed else None
+
+
+def _front_end(workspace: Workspace) -> dict[str, Any]:
+    """Return the parameters by which frames were made; none where another program made them."""
+    return (
+        read_seal(workspace.frames_folder).get(FRONT_END) if workspace.has_frames() else {}
+    ) or {}
+
+
+def _other_front_end(workspace: Workspace, file: Path) -> str:
+    """Name the parameters of frames that differ from those of a stamped file, with both values."""
+    before, now = read_json(file).get(FRONT_END, {}), _front_end(workspace)
+    other = [
+        f"{name} ({value}, here {now[name]})"
+        for name, value in before.items()
+        if name in now and now[name] != value
+    ]
+    return f" with other {', '.join(other)}" if other else ""
 
 
 def _stamped(workspace: Workspace) -> Iterator[tuple[Path, Path, str]]:

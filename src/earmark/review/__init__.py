@@ -17,7 +17,7 @@ from earmark.review.flag_precision import (
     precision_table,
     without_failed_blocks,
 )
-from earmark.review.judged_chance import flag_by_judgements, read_calibration
+from earmark.review.judged_chance import flag_by_judgements, read_calibration, told_by_ear
 from earmark.review.judgement_files import (
     NAMESPACE,
     read_judgements,
@@ -59,6 +59,7 @@ __all__ = [
     "read_label_studio_answers",
     "read_queue",
     "relabel",
+    "told_by_ear",
     "without_cleared",
     "without_failed_blocks",
     "write_judgements",

@@ -12,13 +12,14 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
-from earmark.datasets import Workspace
+from earmark.datasets import PAIR, Workspace
 from earmark.errors import EarmarkError
 from earmark.flags import FLAG_SCHEMA, flag, thresholds
 from earmark.labels import LabelSet
 from earmark.review.flag_precision import tally
-from earmark.review.judgements import JudgementStore
+from earmark.review.judgements import JudgementStore, combine_votes
 from earmark.review.queue import Queue, read_queue
+from earmark.runs import read_json, read_table
 from earmark.scores import ScoresLike, open_scores
 
 _POOLED_JUDGEMENTS = 5.0
@@ -74,6 +75,33 @@ def read_calibration(workspace: Workspace) -> pl.DataFrame | None:
         judgements = store.current()
     is_judged = tally(queue, judgements)["n_judged"].sum() > 0
     return calibrated_chance(queue, judgements) if is_judged else None
+
+
+def told_by_ear(workspace: Workspace, policy: str | None) -> str | None:
+    """Say what raters heard of flags, to whoever reads chances by the scores alone.
+
+    Heard flags are labels that were given as implicit, but for those that a queue drew from below
+    its flags. None where nobody heard one.
+    """
+    if not workspace.judgements_path.exists():
+        return None
+    with JudgementStore(workspace.judgements_path, must_exist=True) as store:
+        votes = combine_votes(store.current(), PAIR).filter(pl.col("answer") != "cannot_play")
+    heard = votes.join(workspace.clips, on="clip_id", how="semi")
+    heard = heard.join(workspace.labels.rows(), on=PAIR, how="anti")
+    has_queue = workspace.queue_seal_path.exists()
+    if has_queue:
+        below = read_table(workspace.queue_path).filter(kind="unflagged")
+        heard = heard.join(below, on=PAIR, how="anti")
+    if heard.is_empty():
+        return None
+    is_sample = has_queue and read_json(workspace.queue_seal_path).get("order") != "likeliest"
+    advice = "; --policy precision goes by ear" if is_sample and policy != "precision" else ""
+    n_right = (heard["answer"] == "present").sum()
+    return (
+        f"by ear {n_right:,} of {len(heard):,} heard flags were right; "
+        f"chances here are by the scores alone{advice}"
+    )
 
 
 def _pooled_curve(n_yes: Floats, n_judged: Floats) -> Floats:

@@ -9,7 +9,14 @@ from typing import Any
 
 import polars as pl
 
-from earmark.datasets import NamedLabels, Workspace, read_labels, stale_of, write_stamp
+from earmark.datasets import (
+    NamedLabels,
+    Workspace,
+    corrections_left_out,
+    read_labels,
+    stale_of,
+    write_stamp,
+)
 from earmark.errors import EarmarkError, quoted
 from earmark.flags import (
     Findings,
@@ -25,7 +32,7 @@ from earmark.flags import (
     write_flag_folder,
 )
 from earmark.labels import LabelSet, Ontology
-from earmark.review import flag_by_judgements, read_calibration, without_cleared
+from earmark.review import flag_by_judgements, read_calibration, told_by_ear, without_cleared
 from earmark.runs import Engine, is_finished, read_seal, read_table, seal_path, write_table
 from earmark.scores import ScoreFolder, open_scores, scored_labels
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
@@ -56,6 +63,7 @@ class Exported:
     path: Path
     table: pl.DataFrame
     n_unscored_clips: int
+    warnings: tuple[str, ...] = ()
 
     @property
     def n_rows(self) -> int:
@@ -116,6 +124,11 @@ def find_flags(
     """Find in a workspace what a scan finds: flags, counts of missing labels, and doubts."""
     workspace, whole = scored.workspace, scored.whole
     known = _known(scored, labels)
+    judged = read_calibration(workspace) if policy == "precision" else None
+    doubts = (
+        corrections_left_out(workspace, labels),
+        told_by_ear(workspace, policy) if judged is None else None,
+    )
     findings = find(
         known.labels,
         open_scores(whole.logits_path, known.labels),
@@ -124,9 +137,9 @@ def find_flags(
         options,
         scores_told=scored.scores.told,
         out_of_fold=whole.out_of_fold,
+        doubts=[doubt for doubt in doubts if doubt],
         engine=engine,
     )
-    judged = read_calibration(workspace) if policy == "precision" else None
     if judged is not None:
         by_ear = flag_by_judgements(known.labels, whole.logits, judged, **options)
         told = f"{findings.policy_told}, as judged by ear"
@@ -242,7 +255,9 @@ def export_labels(
     every = read_labels(scored.workspace, name).labels  # of clips that were not scored, too
     table = _exported_table(every, ignored)
     write_table(Path(path), table)
-    return Exported(Path(path), table, len(every) - len(scored.whole.clip_ids))
+    warning = corrections_left_out(scored.workspace, name)
+    n_unscored = len(every) - len(scored.whole.clip_ids)
+    return Exported(Path(path), table, n_unscored, (warning,) if warning else ())
 
 
 def _known(scored: Scored, name: str) -> NamedLabels:
