@@ -255,3 +255,28 @@ def test_where_no_sound_file_is_found_it_is_said_and_nothing_is_written(tmp_path
     assert without.n_missing == 2
     (tmp_path / "b.wav").write_bytes(b"")
     assert imported(tmp_path, labels, None, require_sound=True).n_found == 1
+
+
+def test_recordings_without_a_row_are_counted_and_an_empty_label_takes_them_in(
+    tmp_path: Path,
+) -> None:
+    sounds = tmp_path / "my sounds"
+    for name in ("a.wav", "b.wav", "deep/c.flac", "d.wav", "e.wav", "notes.txt"):
+        write(sounds, name, "sound")
+    labels = "filename,label\na.wav,dog\n"
+    told = [text for text in imported(tmp_path, labels, None, audio=sounds).notes if "more" in text]
+    assert told == [
+        f"4 more recordings in {sounds} are left out, for they have no row in labels.csv: "
+        "'b.wav', 'd.wav', 'e.wav' and 1 more. To have them searched too, give each a row with an "
+        "empty label there"
+    ]
+    labels += "b.wav,\nc.flac,\nd,\ne.wav,\n"
+    summary = imported(tmp_path, labels, None, audio=sounds)
+    assert not [text for text in summary.notes if "more" in text]
+    assert (summary.n_listed, summary.n_found) == (5, 5)
+
+
+def test_a_class_that_is_called_speaker_is_no_source(tmp_path: Path) -> None:
+    summary = imported(tmp_path, "clip_id,speaker,music\na,1,0\nb,0,1\n", None)
+    assert summary.workspace.labels.class_ids == ("music", "speaker")
+    assert summary.workspace.clips["source"].to_list() == ["a", "b"]

@@ -127,3 +127,30 @@ def test_parquet_columns_of_lists_booleans_and_numbers(tmp_path: Path) -> None:
     hot.write_parquet(tmp_path / "hot.parquet")
     states = [("a", "dog", True), ("a", "cat", True), ("b", "cat", False)]
     assert rows(read_label_table(tmp_path / "hot.parquet")) == states
+
+
+@pytest.mark.parametrize("names", ["event,dog", "speaker,dog", "dog,instrument", "label,event"])
+def test_classes_that_are_called_like_a_role_are_multi_hot_columns(
+    tmp_path: Path, names: str
+) -> None:
+    found = read(tmp_path, f"clip_id,{names}\na,1,0\nb,0,1\nc,,1\n")
+    first, second = names.split(",")
+    assert found.class_ids == (first, second)
+    assert rows(found) == [("a", first, True), ("b", second, True), ("c", second, True)]
+
+
+def test_classes_that_are_called_by_number_stay_classes(tmp_path: Path) -> None:
+    for text, given in (
+        ("clip_id,label\na,1\nb,0\n", {}),
+        ("clip_id,label,fold\na,1,5\nb,0,2\n", {}),
+        ("clip_id,label,present\na,1,1\nb,0,1\n", {}),
+        ("clip_id,label,dog\na,1,1\nb,0,1\n", {"class_id": "label"}),
+    ):
+        assert read(tmp_path, text, columns=given).class_ids == ("1", "0")
+
+
+def test_a_row_without_class_and_answer_is_a_clip_without_labels(tmp_path: Path) -> None:
+    found = read(tmp_path, "clip_id,class_id,present\na,dog,1\nb,,\n")
+    assert found.clip_ids.to_list() == ["a", "b"]
+    with pytest.raises(EarmarkError, match="line 3: class_id is empty"):
+        read(tmp_path, "clip_id,class_id,present\na,dog,1\nb,,1\n")

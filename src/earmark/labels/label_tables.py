@@ -61,6 +61,7 @@ Zeros = Literal["implicit", "absent"]
 """What a multi-hot 0 means: nobody said anything, or somebody said that the class is absent."""
 
 _ZEROS = ("0", "0.0", "false", "no", "n")
+_STATES = ("0", "1", "-1", "+1", "0.0", "1.0", "-1.0", "false", "true")
 
 _MANY_CLASSES, _CLASSES_PER_CLIP = 50, 5
 """From so many classes, and so many for each clip, on the two columns seem to be swapped."""
@@ -131,7 +132,8 @@ def form_labels(table: SourceTable, reading: Reading = GUESSED) -> LabelTable:
 def guess_columns(table: SourceTable, given: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the column that plays each role, as given or guessed; roles without one are left out.
 
-    Where a table has both a class and a list of labels, the class counts.
+    Where a table has both a class and a list of labels, the class counts. Columns of 0 and 1 beside
+    others of 0 and 1 are multi-hot: they play no role, though a class is called ``event``.
     """
     given = given or {}
     by_plain_name = {_plain(name): name for name in reversed(table.columns)}
@@ -145,7 +147,34 @@ def guess_columns(table: SourceTable, given: Mapping[str, str] | None = None) ->
             roles[role] = guesses[0]
     if "class_id" in roles and "labels" in roles:
         del roles["class_id" if "labels" in given else "labels"]
+    for role in _multi_hot_roles(table, roles, given):
+        del roles[role]
     return roles
+
+
+def _multi_hot_roles(
+    table: SourceTable, roles: Mapping[str, str], given: Mapping[str, str]
+) -> list[str]:
+    """Return the guessed roles whose columns are classes of a multi-hot table."""
+    of_classes = [role for role in ("class_id", "labels") if role in roles]
+    if set(of_classes) & given.keys() or (of_classes and "present" in roles):
+        return []
+    is_speaker = _plain(roles.get("source", "")) == "speaker"
+    guessed = [*of_classes, "present", *(["source"] if is_speaker else [])]
+    guessed = [role for role in guessed if role in roles and role not in given]
+    found = [role for role in guessed if _is_binary(table.rows[roles[role]])]
+    if not found or not set(of_classes) <= set(found):
+        return []
+    others = (name for name in table.columns if name not in roles.values())
+    return found if any(_is_binary(table.rows[name]) for name in others) else []
+
+
+def _is_binary(cells: pl.Series) -> bool:
+    """Tell whether a column holds 0 and 1 (or -1), and nothing else but empty cells."""
+    if cells.dtype.is_nested():
+        return False
+    words = state_words(cells.unique()).drop_nulls()
+    return bool(len(words)) and bool(words.is_in(_STATES).all())
 
 
 def check_given(given: Mapping[str, str], *tables: SourceTable) -> None:
@@ -216,8 +245,9 @@ def _from_long_or_lists(
         rows = rows.with_columns(pl.col("class_id").cast(pl.String).str.strip_chars())
     is_empty = rows["class_id"].is_null() | (rows["class_id"] == "")
     if is_empty.any():
-        if "present" in roles and not isinstance(cells.dtype, pl.List):
-            raise EarmarkError(f"{table.at_first(is_empty)}: {column} is empty")
+        is_odd = is_empty & rows["present"].is_not_null()
+        if "present" in roles and not isinstance(cells.dtype, pl.List) and is_odd.any():
+            raise EarmarkError(f"{table.at_first(is_odd)}: {column} is empty")
         rows = rows.filter(~is_empty)
     n_unsure = rows["present"].null_count()
     if n_unsure:

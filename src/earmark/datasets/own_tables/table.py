@@ -15,12 +15,12 @@ from pathlib import Path
 
 import polars as pl
 
-from earmark.datasets.audio_files import find_audio
+from earmark.datasets.audio_files import find_audio, walk_files
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.own_tables.embeddings import write_embeddings
 from earmark.datasets.own_tables.label_studio import read_label_studio
 from earmark.datasets.workspace import CLIP_SCHEMA, SPLITS, write_dataset
-from earmark.errors import EarmarkError, counted
+from earmark.errors import EarmarkError, counted, first_few
 from earmark.labels import (
     CLIP_ROLES,
     NO_COLUMN,
@@ -107,6 +107,8 @@ def import_table(
         listed = listed.with_columns(audio=pl.lit(None, pl.String))
     place = table.path.parent
     listed, audio_notes = _with_audio(listed, place, audio, work, progress, require_sound)
+    is_long = clips is None and not told.labels.lists_classes
+    audio_notes += _unlisted_told(listed, audio, work, table, is_long=is_long)
     ontology = Ontology(label_set.class_ids, told.parents)
     workspace = write_dataset(work, listed, ontology, label_set, replace=replace)
     n_found = listed["audio"].count()
@@ -252,6 +254,26 @@ def _with_audio(
     elif n_missing:
         notes.append("no column names sound files: clips and labels only")
     return clips.select(CLIP_SCHEMA.names()), notes
+
+
+def _unlisted_told(
+    clips: pl.DataFrame, audio: Path | None, work: Path, table: SourceTable, *, is_long: bool
+) -> list[str]:
+    """Count the recordings in a folder that are no clip's, and say how they become clips."""
+    if audio is None or not audio.is_dir() or not clips["audio"].count():
+        return []
+    taken = set(clips["audio"].drop_nulls())
+    sounds = (path for path in walk_files(audio, skip=work) if _is_sound_file(path))
+    unlisted = [path for path in sounds if path not in taken]
+    if not unlisted:
+        return []
+    named = first_few(os.path.relpath(path, audio.resolve()) for path in unlisted)
+    row = "task" if table.unit == "task" else "row"
+    how = " with an empty label" if is_long and row == "row" else ""
+    return [
+        f"{len(unlisted):,} more recordings in {audio} are left out, for they have no {row} in "
+        f"{table.path.name}: {named}. To have them searched too, give each a {row}{how} there"
+    ]
 
 
 def _refuse_silence(clips: pl.DataFrame, base: Path, audio: Path | None) -> None:
