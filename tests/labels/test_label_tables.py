@@ -129,7 +129,9 @@ def test_parquet_columns_of_lists_booleans_and_numbers(tmp_path: Path) -> None:
     assert rows(read_label_table(tmp_path / "hot.parquet")) == states
 
 
-@pytest.mark.parametrize("names", ["event,dog", "speaker,dog", "dog,instrument", "label,event"])
+@pytest.mark.parametrize(
+    "names", ["event,dog", "speaker,dog", "dog,instrument", "label,event", "instrument,speaker"]
+)
 def test_classes_that_are_called_like_a_role_are_multi_hot_columns(
     tmp_path: Path, names: str
 ) -> None:

@@ -21,6 +21,7 @@ from earmark.cli.options import (
     after_import,
     chosen_engine,
     reading_of,
+    say,
     tell,
     told_stale,
 )
@@ -180,8 +181,7 @@ def _tell_import(summary: Any, before: dict[str, str] | None, as_json: bool) -> 
     workspace = summary.workspace
     is_new = stamp_of(workspace) != before
     if not as_json:
-        for line in [*summary.lines(), *quarantine_told(workspace)]:
-            print(line)
+        say([*summary.lines(), *quarantine_told(workspace)])
         if not is_new:
             print("the workspace held this very dataset already: nothing was changed")
     counts = {"listed": summary.n_listed, "found": summary.n_found, "missing": summary.n_missing}

@@ -166,7 +166,8 @@ def _multi_hot_roles(
     if not found or not set(of_classes) <= set(found):
         return []
     others = (name for name in table.columns if name not in roles.values())
-    return found if any(_is_binary(table.rows[name]) for name in others) else []
+    is_beside = len(found) > 1 or any(_is_binary(table.rows[name]) for name in others)
+    return found if is_beside else []
 
 
 def _is_binary(cells: pl.Series) -> bool:
