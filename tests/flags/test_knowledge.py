@@ -88,3 +88,32 @@ def test_the_order_of_clips_does_not_matter() -> None:
     one, other = known(states, scores), known(states[order], scores[order])
     assert one.told == other.told
     assert one.auc.tolist() == other.auc.tolist()
+
+
+def test_a_row_that_is_missing_is_noticed() -> None:
+    states, scores, _ = world(0.95)
+    late = np.vstack([scores[:1_200], scores[1_201:], scores[-1:]])  # what follows comes too early
+    found = known(states, late)
+    assert found.is_enough
+    assert found.unknown_rows is not None
+    assert 900 < found.unknown_rows[0] < 1_500
+    assert found.unknown_rows[-1] > 1_900
+    assert "is a row missing" in str(found.rows_told)
+    assert known(states, scores).rows_told is None
+
+
+def test_classes_one_after_the_other_are_no_sign_of_a_missing_row() -> None:
+    # clips are sorted by class, and the scores know nothing of the last class
+    rng = np.random.default_rng(0)
+    states = np.repeat(np.eye(8, dtype=np.int8), 100, axis=0)
+    scores = rng.normal(size=states.shape) + 3 * states
+    scores[:, 7] = rng.normal(size=800)
+    found = known(states, scores)
+    assert found.rows_told is None
+    assert found.is_class_doubtful.tolist() == [False] * 7 + [True]
+
+
+@pytest.mark.parametrize("auc", [0.6, 0.8])
+def test_weak_teachers_have_no_row_missing(auc: float) -> None:
+    for seed in range(10):
+        assert known(*world(auc, seed=seed)[:2]).rows_told is None

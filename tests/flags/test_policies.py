@@ -89,7 +89,10 @@ def test_what_is_flagged_is_said_with_defaults() -> None:
         "the likeliest of all classes (1,000 at most, of a chance of 10 % or more)"
     )
     assert "balance 2" in policy_told("budget", {"n_flags": 5, "balance": 2})
-    assert policy_told("precision", {}) == "those whose chance is at least 50 %"
+    assert (
+        policy_told("precision", {})
+        == "those whose chance is at least 50 %, even if few labels are missing"
+    )
     assert "parent or child" in policy_told("positives_quantile", {"gate": True})
 
 

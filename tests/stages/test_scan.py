@@ -362,7 +362,7 @@ def test_the_headline_adds_up_the_classes():
          "high": [2_000.0, 300.0, None], "n_positives": [70, 30, 5]}
     )  # fmt: skip
     assert missing_told(classes) == (
-        "About 1,230 labels are missing (90 % interval 749 to 2,030) beside 100 positives, in the "
+        "About 1,230 labels are missing (90 % interval 702 to 2,010) beside 100 positives, in the "
         "2 of 3 classes that can be estimated."
     )
     assert "cannot be estimated" in missing_told(classes[2:])

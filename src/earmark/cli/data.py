@@ -71,7 +71,8 @@ def lint(
             print(note)
         for finding in checked.findings:
             print(f"{'error' if finding.is_error else 'note'}: {finding.message}")
-        print(f"{len(checked.findings)} findings in {checked.path}")
+        n = len(checked.findings)
+        print(f"{n} finding{'' if n == 1 else 's'} in {checked.path}")
         if checked.implied is not None:
             _print_implied(checked.implied)
     if checked.has_errors:

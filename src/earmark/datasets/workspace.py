@@ -56,6 +56,11 @@ class Workspace:
         workspace, inside = cls(Path(root)), cls(Path(root) / SCANNED_FOLDER)
         if not workspace.has_dataset() and inside.has_dataset():
             return inside
+        if not workspace.has_dataset() and (Path(root) / "wrong_positives.csv").exists():
+            raise EarmarkError(
+                f"{root}: a scan without sounds, which there is nothing to hear or to correct in; "
+                "scan again with --sounds FOLDER"
+            )
         if not workspace.has_dataset():
             raise EarmarkError(
                 f"{root}: not a workspace (clips.parquet, classes.parquet and labels.parquet are "

@@ -9,6 +9,7 @@ small chance, and a good one tells them apart.
 
 - ``values``: the mean over what r may be.
 - ``sure``: r in the lower quarter of what it may be. A policy that promises a chance goes by these.
+- ``low`` and ``high``: r as low, and as high, as it may be in most classes at once.
 
 Where people were asked and said "not present" at the same scores, the chance is no higher than
 their share of "present".
@@ -36,6 +37,9 @@ often, so the odds stop rising late."""
 LOWER_QUARTER = -0.674
 """Where a quarter of a normal distribution lies below, in sds."""
 
+REACH = 1.8
+"""How far r may be off in most classes at once: sds of its logarithm."""
+
 NEARBY_BINS = 4.0
 """How far around a score people's answers count for it: sd, in bins."""
 
@@ -44,21 +48,36 @@ NEARBY_BINS = 4.0
 class Chances:
     """The chance of being missing of every class and score.
 
-    ``values`` and ``sure`` [class, bin] rise with the score in the bins of ``histograms``; NaN
-    where a class has no positives or no scores, and everywhere if the scores do not know the
-    labels.
+    ``values``, ``sure``, ``low`` and ``high`` [class, bin] rise with the score in the bins of
+    ``histograms``; NaN where a class has no positives or no scores, and everywhere if the scores
+    do not know the labels.
     """
 
     histograms: Histograms
     values: Matrix
     sure: Matrix
+    low: Matrix
+    high: Matrix
 
     def at(self, columns: NDArray[np.integer], logits: NDArray[np.floating]) -> Matrix:
         """Return the chance that implicit labels of given classes and scores are missing."""
+        return self._between(self.values, columns, logits)
+
+    def n_right(
+        self, columns: NDArray[np.integer], logits: NDArray[np.floating]
+    ) -> tuple[float, float]:
+        """Return between which numbers the missing ones among some labels lie."""
+        ends = (self._between(values, columns, logits) for values in (self.low, self.high))
+        low, high = (float(np.nansum(chances)) for chances in ends)
+        return low, high
+
+    def _between(
+        self, values: Matrix, columns: NDArray[np.integer], logits: NDArray[np.floating]
+    ) -> Matrix:
         places = (logits - self.histograms.low[columns]) / self.histograms.width[columns] - 0.5
         places = places.clip(0, N_BINS - 1)
         left = np.minimum(places.astype(np.int64), N_BINS - 2)
-        below, above = self.values[columns, left], self.values[columns, left + 1]
+        below, above = values[columns, left], values[columns, left + 1]
         return np.asarray(below + (places - left) * (above - below))
 
     @property
@@ -95,15 +114,14 @@ def find_chances(histograms: Histograms, has_both: NDArray[np.bool_]) -> Chances
 
     Those have scores, explicit positives and implicit labels; the others' chances are NaN.
     """
-    values, sure = (np.full((len(has_both), N_BINS), np.nan) for _ in range(2))
+    found = np.full((4, len(has_both), N_BINS), np.nan)
     if has_both.any():
-        known = histograms.of(has_both)
-        values[has_both], sure[has_both] = _mean_and_sure(known)
-    return Chances(histograms, values, sure)
+        found[:, has_both] = _by_belief(histograms.of(has_both))
+    return Chances(histograms, *found)
 
 
-def _mean_and_sure(histograms: Histograms) -> tuple[Matrix, Matrix]:
-    """Return the mean and the sure chance [class, bin]."""
+def _by_belief(histograms: Histograms) -> Matrix:
+    """Return the mean, the sure, the low and the high chance [4, class, bin]."""
     odds = labelled_odds(histograms)
     middle, sd = _per_labelled(histograms)
     most = MOST_PER_CEILING / odds.ceiling
@@ -115,9 +133,8 @@ def _mean_and_sure(histograms: Histograms) -> tuple[Matrix, Matrix]:
 
     nodes, weights = np.polynomial.hermite_e.hermegauss(9)
     mean = np.einsum("n,ncb->cb", weights / weights.sum(), np.stack([chance(x) for x in nodes]))
-    both = (mean, chance(LOWER_QUARTER))
-    mean, sure = (np.maximum.accumulate(values, axis=1) for values in both)
-    return mean, sure
+    found = np.stack([mean, chance(LOWER_QUARTER), chance(-REACH), chance(REACH)])
+    return np.asarray(np.maximum.accumulate(found, axis=2))
 
 
 def _per_labelled(histograms: Histograms) -> tuple[Matrix, Matrix]:

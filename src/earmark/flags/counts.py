@@ -58,7 +58,10 @@ LOWEST_SHARE = 0.02
 """What the model leaves out at either end of an interval. It takes 96 % of what the model thinks
 possible to hold the truth in 90 % of the classes of recorded sounds: it is a model."""
 
-TOTAL_CORRELATION = 0.5
+EXPECTED_FACTOR = 10.0
+"""How many times more, or fewer, labels than positives a class may miss if scores do not tell."""
+
+TOTAL_CORRELATION = 0.85
 """How far the errors of two classes' numbers go together: who labels one class well labels others
 well, too."""
 
@@ -125,12 +128,15 @@ def _table(counts: Counts) -> pl.DataFrame:
     is_large = is_scored & (np.minimum(labels.n_positives, labels.n_implicit) >= MIN_POSITIVES)
     is_told = counts.knowledge.is_class_known & counts.knowledge.is_enough
     is_known = is_large & is_told
-    upper = np.where(is_scored & counts.knowledge.is_enough, _upper_bound(histograms), np.nan)
+    bound = _upper_bound(histograms)
+    most = np.where(np.isfinite(bound), np.minimum(bound, labels.n_implicit), np.nan)
+    upper = np.where(is_scored & counts.knowledge.is_enough, most, np.nan)
     numbers = np.full((3, labels.n_classes), np.nan)
     numbers[:, is_known] = _count(histograms.of(is_known), upper[is_known])
     method, reason = (np.full(labels.n_classes, None, object) for _ in range(2))
     by_scores = np.where(_hears_negatives(histograms), "negatives", "shapes")
     is_vague = numbers[2] > VAGUE * numbers[0]  # low is 0, high is 2
+    numbers[:, is_vague] = _widened(numbers, labels.n_positives, upper)[:, is_vague]
     method[is_known] = np.where(is_vague, "expectation", by_scores)[is_known]
     reason[is_large & ~is_told] = "the scores do not know this class"
     reason[labels.n_positives < MIN_POSITIVES] = f"fewer than {MIN_POSITIVES} explicit positives"
@@ -150,24 +156,40 @@ def _table(counts: Counts) -> pl.DataFrame:
     return pl.DataFrame({name: columns[name] for name in COUNT_SCHEMA}, COUNT_SCHEMA).fill_nan(None)
 
 
+def _widened(numbers: Matrix, n_positives: NDArray[np.int64], upper: Matrix) -> Matrix:
+    """Return low, median and high [3, class] where low and high are at least what is expected.
+
+    Where scores tell little, they do not narrow down what is expected of any class either.
+    """
+    low, middle, high = numbers
+    widest = np.minimum(EXPECTED_FACTOR * n_positives, upper)
+    return np.stack([np.minimum(low, n_positives / EXPECTED_FACTOR), middle, np.fmax(high, widest)])
+
+
 def total_missing(table: pl.DataFrame) -> tuple[float, float, float]:
     """Return low, median and high of the missing labels of all classes that can be estimated.
 
-    90 % lie between. A class's number is taken for log-normal, and so is their sum; the errors of
-    the classes go together in part.
+    A class's number is taken for log-normal, downwards and upwards each with a spread of its own,
+    and so is their sum; the errors of the classes go together for the most part.
     """
     known = table.filter(pl.col("n_missing") > 0)
     if known.is_empty():
         return 0.0, 0.0, 0.0
-    middle, low, high = (known[name].to_numpy() for name in ("n_missing", "low", "high"))
-    sd = np.log(high / np.maximum(low, 1e-3)) / (2 * scipy.stats.norm.ppf(1 - LOWEST_SHARE))
-    mean = middle * np.exp(sd**2 / 2)
+    low, middle, high = (known[name].to_numpy().clip(1e-3) for name in ("low", "n_missing", "high"))
+    total = middle.sum()
+    lowest = total / _total_factor(middle, np.log(middle / low))
+    highest = total * _total_factor(middle, np.log(high / middle))
+    return float(max(lowest, low.sum())), float(total), float(min(highest, high.sum()))
+
+
+def _total_factor(middle: Matrix, reach: Matrix) -> float:
+    """Return how many times off a sum may be whose parts have given medians and reaches."""
+    sd = reach / scipy.stats.norm.ppf(1 - LOWEST_SHARE)
     together = np.full((len(sd), len(sd)), TOTAL_CORRELATION)
     np.fill_diagonal(together, 1.0)
+    mean = middle * np.exp(sd**2 / 2)
     variance = mean @ np.expm1(together * np.outer(sd, sd)) @ mean
-    total_sd = np.sqrt(np.log1p(variance / mean.sum() ** 2))
-    total, factor = middle.sum(), np.exp(scipy.stats.norm.ppf(0.95) * total_sd)
-    return float(total / factor), float(total), float(total * factor)
+    return float(np.exp(scipy.stats.norm.ppf(0.95) * np.sqrt(np.log1p(variance / mean.sum() ** 2))))
 
 
 def _count(histograms: Histograms, upper: Matrix) -> Matrix:

@@ -31,7 +31,8 @@ class Findings:
     ``thresholds``: discard_percent, class_id, n_implicit, n_ignored, threshold. ``flags`` (the
     likeliest first) and ``wrong_positives``: clip_id, class_id, name, logit, rank (and the flags'
     chance). ``classes``: one row per class. ``implied``: clip_id, class_id, child_id, kind; None
-    without an ontology.
+    without an ontology. ``n_right``: between which numbers those of the right flags lie, going by
+    the scores; None where that is not known.
     """
 
     thresholds: pl.DataFrame
@@ -40,6 +41,7 @@ class Findings:
     wrong_positives: pl.DataFrame
     implied: pl.DataFrame | None
     knowledge: Knowledge
+    n_right: tuple[float, float] | None
     data_told: str
     policy_told: str
     implied_told: str
@@ -57,7 +59,8 @@ class Findings:
             _flag_counts(flags), on="class_id", how="left", maintain_order="left"
         )
         counted = counted.with_columns(pl.col("n_flags").fill_null(0).cast(pl.Int64))
-        return replace(self, flags=_likeliest_first(named), classes=counted.select(columns))
+        classes = counted.select(columns)
+        return replace(self, flags=_likeliest_first(named), classes=classes, n_right=None)
 
 
 def find(
@@ -93,7 +96,8 @@ def find(
     warnings = [
         *doubts,
         _in_sample_doubt(filled, _counts(found), out_of_fold),
-        *_class_warnings(filled, scores, is_constant),
+        _counts(found).knowledge.rows_told,
+        *_class_warnings(filled, scores, is_constant, _counts(found).knowledge),
         *_implied_warnings(implied, fill_ancestors),
     ]
     meter.advance(1, "listed positives and checked")
@@ -104,11 +108,21 @@ def find(
         _with_names(wrong, ontology),
         None if implied is None else implied.table(),
         _counts(found).knowledge,
+        _n_right(labels, found),
         f"{_data_told(labels)}; {scores_told}.",
         default_told(_counts(found)) if policy is None else policy_told(policy, options),
         _implied_told(implied, fill_ancestors),
         tuple(warning for warning in warnings if warning),
     )
+
+
+def _n_right(labels: LabelSet, found: Survey) -> tuple[float, float] | None:
+    counts = _counts(found)
+    if not counts.knowledge.is_enough:
+        return None
+    index = {class_id: column for column, class_id in enumerate(labels.class_ids)}
+    columns = found.flags["class_id"].replace_strict(index, return_dtype=pl.Int64).to_numpy()
+    return counts.chances.n_right(columns, found.flags["logit"].to_numpy())
 
 
 def _in_sample_doubt(labels: LabelSet, counts: Counts, out_of_fold: bool) -> str | None:
@@ -197,9 +211,13 @@ def spread_rows(scores: ScoreMatrix) -> NDArray[np.int64]:
 
 
 def _class_warnings(
-    labels: LabelSet, scores: ScoreMatrix, is_constant: NDArray[np.bool_]
+    labels: LabelSet,
+    scores: ScoreMatrix,
+    is_constant: NDArray[np.bool_],
+    knowledge: Knowledge,
 ) -> list[str]:
     kinds = {
+        "the scores do not know the labels (is their order right?)": knowledge.is_class_doubtful,
         "all scores are equal, so that nothing can be flagged": is_constant,
         "there are no scores (NaN throughout)": find_unscored(scores),
         "no label is implicit, so that none can be missing": labels.n_implicit == 0,

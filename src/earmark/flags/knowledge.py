@@ -35,8 +35,14 @@ LEAST_SDS = 2.33
 UNCLEAR_SD = 0.07
 """Spread of shuffled scores' AUC above which nothing follows from not being above it."""
 
-LEAST_CLASSES = 5
+LEAST_CLASSES = 3
 """Classes from which on shuffling them tells something."""
+
+DOUBTFUL_POSITIVES = 10
+"""Positives from which on a class that is not known is named."""
+
+N_BLOCKS, BLOCK_POSITIVES = 8, 20
+"""Parts, one after the other, that the clips are cut into, and the fewest positives of each."""
 
 LEAST_POSITIVES = 5
 """Positives from which on a class's AUC counts in the median."""
@@ -48,7 +54,8 @@ class Knowledge:
 
     ``auc`` [class]: NaN without positives or implicit labels. ``is_class_known`` [class]: whether
     it is above chance, 95 times in 100. ``n_positives`` that have scores. ``is_order_of_classes``
-    tells that the clips seem to be in order where the classes are not.
+    tells that the clips seem to be in order where the classes are not; ``unknown_rows`` are clips
+    in a row whose labels are not known where others' are.
     """
 
     auc: Matrix
@@ -56,12 +63,25 @@ class Knowledge:
     level: Level
     n_positives: int
     median_auc: float
+    is_class_doubtful: NDArray[np.bool_]
     is_order_of_classes: bool = False
+    unknown_rows: range | None = None
 
     @property
     def is_enough(self) -> bool:
         """Whether chances and counts can be had from the scores."""
         return self.level not in ("nothing", "unclear")
+
+    @property
+    def rows_told(self) -> str | None:
+        """A doubt about the order of some clips, where there is one."""
+        if self.unknown_rows is None or not self.is_enough:
+            return None
+        first, last = self.unknown_rows[0] + 1, self.unknown_rows[-1] + 1
+        return (
+            f"from about row {first:,} to row {last:,} the scores do not know the labels, "
+            "elsewhere they do: is a row missing, doubled or out of order there?"
+        )
 
     @property
     def told(self) -> str:
@@ -92,7 +112,8 @@ def find_knowledge(labels: LabelSet, scores: ScoreMatrix, histograms: Histograms
     is_counted = is_measured & (n >= min(LEAST_POSITIVES, n[is_measured].max(initial=0)))
     median = float(np.median(auc[is_counted])) if is_counted.any() else np.nan
     is_class_known = _is_above_chance(auc, n, histograms.implicit.sum(axis=1))
-    verdict = _against_shuffled(labels, scores, histograms, is_measured)
+    sample = _drawn(labels, scores, histograms, is_measured)
+    verdict = _against_shuffled(sample)
     level: Level = "little" if median < LITTLE else "something" if median < MUCH else "much"
     return Knowledge(
         auc,
@@ -100,33 +121,78 @@ def find_knowledge(labels: LabelSet, scores: ScoreMatrix, histograms: Histograms
         "nothing" if verdict == "classes" else verdict or level,
         int(n[is_measured].sum()),
         median,
+        is_class_doubtful=is_measured & ~is_class_known & (n >= DOUBTFUL_POSITIVES),
         is_order_of_classes=verdict == "classes",
+        unknown_rows=_unknown_rows(sample, auc[is_measured]),
     )
 
 
-def _against_shuffled(
+@dataclass(frozen=True)
+class _Sample:
+    """Some clips ``rows``, most with positives, and the ``places`` of their scores [clip, class].
+
+    A place is the share of the class's implicit scores below. ``clip_of`` and ``class_of`` tell
+    where in it the positives are.
+    """
+
+    rows: NDArray[np.int64]
+    places: Matrix
+    clip_of: NDArray[np.int64]
+    class_of: NDArray[np.int64]
+
+    @property
+    def of_positives(self) -> Matrix:
+        return np.asarray(self.places[self.clip_of, self.class_of])
+
+
+def _drawn(
     labels: LabelSet, scores: ScoreMatrix, histograms: Histograms, is_measured: NDArray[np.bool_]
-) -> Literal["nothing", "unclear", "classes"] | None:
-    """Return None if scores are better than shuffled ones; else what they do not tell."""
+) -> _Sample:
     is_used = labels.present & is_measured[labels.columns]
     labelled = scores.sample_rows(MOST_CLIPS, among=np.unique(labels.clip_rows[is_used]))
     others = np.setdiff1d(scores.sample_rows(MOST_CLIPS), labelled)
     rows = np.concatenate([labelled, scores.sample_rows(MOST_CLIPS, among=others)])
-    chosen = labels.select(rows)
+    chosen, columns = labels.select(rows), np.flatnonzero(is_measured)
     is_used = chosen.present & is_measured[chosen.columns]
-    columns = np.flatnonzero(is_measured)
-    clip_of = chosen.clip_rows[is_used]
+    places = _places(histograms.of(is_measured), scores.sample(rows)[:, columns])
     class_of = np.searchsorted(columns, chosen.columns[is_used])
+    return _Sample(rows, places, chosen.clip_rows[is_used], class_of)
+
+
+def _against_shuffled(sample: _Sample) -> Literal["nothing", "unclear", "classes"] | None:
+    """Return None if scores are better than shuffled ones; else what they do not tell."""
+    places, clip_of, class_of = sample.places, sample.clip_of, sample.class_of
     if not len(clip_of):
         return "unclear"
-    places = _places(histograms.of(is_measured), scores.sample(rows)[:, columns])
-    found = float(places[clip_of, class_of].mean())
-    by_clips = _shuffled(len(rows), lambda order: places[order[clip_of], class_of])
+    found = float(sample.of_positives.mean())
+    n_clips, n_classes = places.shape
+    by_clips = _shuffled(n_clips, lambda order: places[order[clip_of], class_of])
     if not by_clips.is_beaten_by(found):
         return "unclear" if by_clips.sd > UNCLEAR_SD else "nothing"
-    by_classes = _shuffled(len(columns), lambda order: places[clip_of, order[class_of]])
-    is_told = len(columns) >= LEAST_CLASSES and by_classes.sd <= UNCLEAR_SD
+    by_classes = _shuffled(n_classes, lambda order: places[clip_of, order[class_of]])
+    is_told = n_classes >= LEAST_CLASSES and by_classes.sd <= UNCLEAR_SD
     return "classes" if is_told and not by_classes.is_beaten_by(found) else None
+
+
+def _unknown_rows(sample: _Sample, auc: Matrix) -> range | None:
+    """Return clips in a row whose positives score no higher than others, if elsewhere they do.
+
+    A row that is missing or doubled puts all that follow out of order. Blocks of clips are held
+    against their own classes, so that classes which come one after the other are no sign.
+    """
+    n = len(sample.clip_of) // N_BLOCKS
+    if n < BLOCK_POSITIVES:
+        return None
+    rows = sample.rows[sample.clip_of]
+    order = np.argsort(rows, kind="stable")[: n * N_BLOCKS].reshape(N_BLOCKS, n)
+    found, expected = sample.of_positives[order], auc[sample.class_of[order]]
+    sd = 0.5 / np.sqrt(n)  # a uniform variable's is 0.29; more, because clips share labels
+    is_unknown = found.mean(axis=1) < 0.5 + 2 * sd
+    is_unknown &= (found - expected).mean(axis=1) < -4 * sd
+    if not is_unknown.any():
+        return None
+    there = rows[order[is_unknown]]
+    return range(int(there.min()), int(there.max()) + 1)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from scipy.special import expit
 
 from earmark.flags.histograms import N_BINS, Histograms, Matrix
 
-PER_LABELLED_SD = 1.0
+CEILING_SD = 1.0
 """How much log r differs between classes, before their scores are seen."""
 
 PRIOR_CLASSES = 5
@@ -89,7 +89,7 @@ def _fit_together(counts: _Counts) -> Matrix:
     n, n_implicit = counts.labelled.sum(axis=1), counts.implicit.sum(axis=1)
     parameters = np.stack([np.log((n + 0.5) / n_implicit), 0 * n + 0.5, 0 * n], axis=1)
     start = np.array([np.median(parameters[:, 0]), 1.0, 0.0])
-    prior = _Prior(start, np.diag([4.0, 1.0, PER_LABELLED_SD**2]))
+    prior = _Prior(start, np.diag([4.0, 1.0, CEILING_SD**2]))
     for _ in range(N_ROUNDS):
         before = parameters
         parameters, information = _fit_each(counts, parameters, prior)
@@ -104,9 +104,9 @@ def _pooled(parameters: Matrix, covariances: Matrix) -> _Prior:
     n_classes = len(parameters)
     mean = parameters.sum(axis=0) / (n_classes + np.array([0, 0, PRIOR_CLASSES]))
     apart = parameters - mean
-    least = np.diag([*LEAST_SPREADS, PRIOR_CLASSES * PER_LABELLED_SD**2])
+    least = np.diag([*LEAST_SPREADS, PRIOR_CLASSES * CEILING_SD**2])
     covariance = (apart.T @ apart + covariances.sum(axis=0) + least) / (n_classes + PRIOR_CLASSES)
-    held = np.array([1, 1, PER_LABELLED_SD / np.sqrt(covariance[2, 2])])
+    held = np.array([1, 1, CEILING_SD / np.sqrt(covariance[2, 2])])
     return _Prior(mean, covariance * held * held[:, None])
 
 

@@ -153,7 +153,10 @@ def _percentile(evidence: Evidence, discard_percent: float = 1.0) -> Choice:
 
 def _count(evidence: Evidence) -> Choice:
     counts = _known_counts(evidence)
-    n_missing = counts.table["n_missing"].fill_null(0).round().cast(pl.Int64).to_numpy()
+    # A number that the scores do not tell jumps about; the chances add up to a steady one.
+    told = pl.when(pl.col("method") == "expectation").then(pl.Series(counts.chances.n_expected))
+    chosen = counts.table.select(told.otherwise("n_missing").fill_null(0).round().cast(pl.Int64))
+    n_missing = chosen.to_series().to_numpy()
     return Choice(n_flags=np.minimum(n_missing, evidence.labels.n_implicit), counts=counts)
 
 
@@ -252,7 +255,9 @@ _TOLD: dict[str, Callable[..., str]] = {
         f"the highest-scored {discard_percent:g} % of each class's implicit labels"
     ),
     "count": lambda: "as many of each class as are estimated to be missing",
-    "precision": lambda target: f"those whose chance is at least {target:.0%}".replace("%", " %"),
+    "precision": lambda target: (
+        f"those whose chance is at least {100 * target:g} %, even if few labels are missing"
+    ),
     "budget": lambda n_flags, balance: (
         (
             f"the {n_flags:,} likeliest of all classes"

@@ -72,7 +72,7 @@ def findings_told(findings: Findings) -> list[str]:
     told = [
         findings.data_told,
         known.told,
-        f"{flagged} {sureness_told(findings.flags)}".strip(),
+        f"{flagged} {sureness_told(findings)}".strip(),
         missing_told(findings.classes) if known.is_enough else "",
         findings.implied_told,
     ]
@@ -81,15 +81,16 @@ def findings_told(findings: Findings) -> list[str]:
     return [sentence for sentence in told if sentence]
 
 
-def sureness_told(flags: pl.DataFrame) -> str:
+def sureness_told(findings: Findings) -> str:
     """Say how many of the flags are missing labels, going by their chances."""
-    chances = flags["chance"].drop_nulls()
+    chances = findings.flags["chance"].drop_nulls()
     if chances.is_empty():
         return ""
-    return (
-        f"By their chances about {rounded(float(chances.sum()))} of them are right; "
-        f"{(chances >= 0.5).sum():,} are likelier right than not."
-    )
+    about = rounded(float(chances.sum()))
+    if findings.n_right is None:
+        return f"By their chances about {about} of them are right."
+    low, high = (rounded(end) for end in findings.n_right)
+    return f"Going by the scores, about {about} of them are right ({low} to {high})."
 
 
 def scan_html(

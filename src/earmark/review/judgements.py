@@ -214,8 +214,10 @@ class JudgementStore:
         done = self._connection.execute(f"INSERT OR IGNORE INTO judgement VALUES ({marks})", row)
         if done.rowcount == 1:
             return True
-        query = "SELECT * FROM judgement WHERE id = ?"
-        if self._connection.execute(query, row[:1]).fetchone() != row:
+        stored = self._connection.execute(
+            "SELECT * FROM judgement WHERE id = ?", row[:1]
+        ).fetchone()
+        if _but_when(stored) != _but_when(row):
             raise EarmarkError(
                 f"{self.path}: judgement {row[0]} is stored with other content; an id stands for "
                 "one answer, so give a new answer a new id"
@@ -314,3 +316,9 @@ def _statements(script: str) -> Iterable[str]:
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
+
+
+def _but_when(row: tuple[object, ...]) -> tuple[object, ...]:
+    """Leave out the time: an answer without one of its own gets that of its import."""
+    place = JUDGEMENT_SCHEMA.names().index("at")
+    return row[:place] + row[place + 1 :]

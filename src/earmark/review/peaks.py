@@ -129,12 +129,13 @@ def find_peaks(
     networks = networks_behind(of_train, workspace, recipe.teacher, recipe.cross_fit, clips, store)
     if networks is None:
         return peaks
-    found = _known_outputs(workspace.peaks_folder, scores.digest)
+    folder = workspace.peaks_folder
+    found = _known_outputs(folder, scores.digest)
     label = ["clip_id", "class_id"]
     missing = wanted.select(label).unique().sort(label).join(found, on=label, how="anti")
     for part in _run_teacher(networks, clips, store, missing, progress):
         found = pl.concat([found, part])
-        write_table(workspace.peaks_folder / _OUTPUTS, found)
+        write_table(folder / _OUTPUTS, found)
     outputs = {(clip, name): np.array(o, np.float32) for clip, name, o in found.iter_rows()}
     return Peaks(scores, patch_times, outputs)
 
