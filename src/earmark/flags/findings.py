@@ -217,7 +217,8 @@ def _class_warnings(
     knowledge: Knowledge,
 ) -> list[str]:
     kinds = {
-        "the scores do not know the labels (is their order right?)": knowledge.is_class_doubtful,
+        "the scores do not know the labels (is their order right?)": knowledge.is_class_doubtful
+        & knowledge.is_enough,
         "all scores are equal, so that nothing can be flagged": is_constant,
         "there are no scores (NaN throughout)": find_unscored(scores),
         "no label is implicit, so that none can be missing": labels.n_implicit == 0,
