@@ -210,7 +210,7 @@ def test_lint_reads_tables_as_people_write_them(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("clip_id;class_id;present\n007;dog;yes\n\n08;dog;no\n")
     (tmp_path / "clips.tsv").write_text("clip_id\tn\n007\t1\n")
     done = earmark("lint", "labels.csv", "--clips", "clips.tsv", folder=tmp_path, code=1)
-    assert "error: line 4: clip '08' is not in the list of clips\n1 findings" in done.stdout
+    assert "error: line 4: clip '08' is not in the list of clips\n1 finding in" in done.stdout
 
 
 def test_a_full_disk_loses_nothing_and_says_what_to_do(
