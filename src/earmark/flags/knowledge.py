@@ -35,7 +35,7 @@ LEAST_SDS = 2.33
 UNCLEAR_SD = 0.07
 """Spread of shuffled scores' AUC above which nothing follows from not being above it."""
 
-LEAST_CLASSES = 3
+LEAST_CLASSES = 5
 """Classes from which on shuffling them tells something."""
 
 DOUBTFUL_POSITIVES = 10
