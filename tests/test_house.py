@@ -21,7 +21,7 @@ from extras import LIBRARIES, OPTIONAL, run_without
 HOUSE = ROOT / "src" / "earmark"
 ROOMS = sorted(path.parent for path in HOUSE.glob("*/__init__.py"))
 LIGHT_ROOMS = ["runs", "labels", "scores", "metrics", "audio", "flags", "datasets"]
-HEAVY_ROOMS = ["networks", "training", "experiments"]
+HEAVY_ROOMS = ["networks", "pretrained", "training", "experiments"]
 
 MOST_IN_A_ROOM = 14
 LONGEST_FILE = 400

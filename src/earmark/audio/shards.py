@@ -47,6 +47,8 @@ class FrameFormat:
     patch_hop_frames: int
     front_end: dict[str, Any] | None = None
     """The parameters of log-mel frames; None for frames from elsewhere."""
+    heard_by: dict[str, Any] | None = None
+    """The facts of the pretrained network that these frames are of; None for others."""
 
 
 @dataclass(frozen=True, kw_only=True)

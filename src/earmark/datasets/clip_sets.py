@@ -21,7 +21,7 @@ from earmark.datasets.stamps import write_stamp
 from earmark.datasets.workspace import HELD_OUT_SPLITS, Split, Workspace
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
-from earmark.runs import Runtime, digest, is_current, is_finished, seal_path
+from earmark.runs import ModelParams, Runtime, digest, is_current, is_finished, seal_path
 from earmark.scores import UNLOCATED, Origin, ScoreFolder, write_score_folder
 
 
@@ -37,6 +37,16 @@ class ReadableClips:
         """Return some of the clips."""
         sources = [self.sources[row] for row in rows]
         return ReadableClips(self.labels.select(rows), sources, self.store_rows[rows])
+
+
+def open_frames(workspace: Workspace, model: ModelParams) -> FrameStore:
+    """Open what a network looks at: a probe what a pretrained network heard, where there is such.
+
+    Otherwise the frames: log-mel ones, or embeddings that an import brought.
+    """
+    heard = workspace.embeddings_folder
+    is_heard = model.is_probe and is_finished(heard)
+    return FrameStore.open(heard if is_heard else workspace.frames_folder)
 
 
 def readable_clips(

@@ -105,6 +105,16 @@ class Workspace:
         return self.root / "frames"
 
     @property
+    def embeddings_folder(self) -> Path:
+        """What a pretrained network hears, as frames: its embeddings."""
+        return self.root / "embeddings"
+
+    @property
+    def outputs_folder(self) -> Path:
+        """What a pretrained network says by its own classes, as frames: its logits."""
+        return self.root / "outputs"
+
+    @property
     def quarantine_path(self) -> Path:
         """Clips that could not be read, with reasons."""
         return self.root / "quarantine.parquet"

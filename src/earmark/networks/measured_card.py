@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from earmark.audio import FrameStore
-from earmark.datasets import Split, Workspace, readable_clips
+from earmark.datasets import Split, Workspace, open_frames, readable_clips
 from earmark.metrics import evaluate
 from earmark.networks.clip_scores import score_clips
 from earmark.networks.examples import examples_of
@@ -25,7 +24,7 @@ def write_measured_card(
     (``tune_lwlrap``), those that could be measured; none where the split has no clips, or the
     folder holds a stack of students.
     """
-    store = FrameStore.open(workspace.frames_folder)
+    store = open_frames(workspace, network.model)
     found: Mapping[str, float] = {}
     trained = load_network(folder, store, workspace.labels.class_ids)
     if len(workspace.rows(split)):

@@ -18,7 +18,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,7 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError, check_file, first_few, nearest
 from earmark.labels import CLASS_COLUMNS, Ontology
 from earmark.networks.onnx_export import open_session
-from earmark.runs import LINE, digest, read_source
-
-InputKind = Literal["waveforms", "patches"]
+from earmark.runs import LINE, InputKind, digest, read_source
 
 SAMPLE_RATE_HZ = 16_000
 """Of waveforms, unless the model or the user says otherwise."""

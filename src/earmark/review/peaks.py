@@ -125,7 +125,7 @@ def find_peaks(
     if store is None or scores.best_patches is None:
         return peaks
     clips = readable_clips(workspace, store, "train")
-    of_train = ScoreFolder.open(workspace.scores_folder(recipe.teacher.name))
+    of_train = ScoreFolder.open(workspace.scores_folder(recipe.scores_name))
     networks = networks_behind(of_train, workspace, recipe.teacher, recipe.cross_fit, clips, store)
     if networks is None:
         return peaks

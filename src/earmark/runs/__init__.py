@@ -49,6 +49,7 @@ from earmark.runs.parameters import (
     TrainParams,
     digest,
 )
+from earmark.runs.pretrained_parameters import InputKind, PretrainedParams, Way
 from earmark.runs.progress import FOUND, RESUMED, SILENT, AsOneJob, Display, Meter, Progress, shown
 from earmark.runs.ray import RayEngine, connect
 from earmark.runs.ray_training import train_together
@@ -82,11 +83,13 @@ __all__ = [
     "Engine",
     "FrontEndParams",
     "HidingParams",
+    "InputKind",
     "LocalEngine",
     "Meter",
     "ModelParams",
     "NetworkParams",
     "Params",
+    "PretrainedParams",
     "Progress",
     "QueueOrder",
     "RayEngine",
@@ -100,6 +103,7 @@ __all__ = [
     "SweepParams",
     "Task",
     "TrainParams",
+    "Way",
     "break_seal",
     "check_unique",
     "choose_key",

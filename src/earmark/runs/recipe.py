@@ -26,6 +26,7 @@ from earmark.runs.parameters import (
     SceneParams,
     SweepParams,
 )
+from earmark.runs.pretrained_parameters import PretrainedParams, Way
 
 _SHIPPED = Path(__file__).with_name("recipes")
 _KEPT = "recipe.json"
@@ -39,6 +40,10 @@ class Recipe(Params):
     """Make these scenes if the workspace has no clips yet; None expects an imported dataset."""
     hiding: HidingParams = HidingParams()
     front_end: FrontEndParams = FrontEndParams()
+    pretrained: PretrainedParams | None = None
+    """The network that others trained behind the teacher; None trains one from scratch."""
+    way: Way | None = None
+    """How the pretrained network is used; None tries what can be done and takes the best."""
     teacher: NetworkParams = NetworkParams(name="teacher")
     students: tuple[NetworkParams, ...] = (NetworkParams(name="student"),)
     cross_fit: CrossFitParams = CrossFitParams()
@@ -46,6 +51,12 @@ class Recipe(Params):
     compare: CompareParams = CompareParams()
     report: ReportParams = ReportParams()
     resources: ResourceParams = ResourceParams()
+
+    @property
+    def scores_name(self) -> str:
+        """The name of the scores that count: those of the teacher's network, or of another way."""
+        has_own_network = self.way in (None, "probe")
+        return self.teacher.name if has_own_network else f"{self.teacher.name}-{self.way}"
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:

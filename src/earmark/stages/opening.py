@@ -70,7 +70,7 @@ def open_scored(work: WorkLike, recipe: RecipeLike = None) -> Scored:
     """
     workspace = open_workspace(work)
     chosen = choose_recipe(workspace, recipe)
-    folder = workspace.scores_folder(chosen.teacher.name)
+    folder = workspace.scores_folder(chosen.scores_name)
     if not is_finished(folder):
         raise EarmarkError(
             f"{folder}: no finished scores here; make them with `earmark score "

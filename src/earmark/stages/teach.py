@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from earmark.datasets import Workspace
+from earmark.datasets import Workspace, held_out_clips, open_frames
 from earmark.errors import EarmarkError, quoted
 from earmark.runs import (
     HERE,
     SILENT,
     Engine,
+    InputKind,
     Progress,
     RayEngine,
     Recipe,
@@ -28,7 +29,6 @@ from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_wor
 
 if TYPE_CHECKING:
     from earmark.audio import FrameStore
-    from earmark.networks import InputKind
     from earmark.scores import Scale
     from earmark.training import TeacherScores, TrainingSet
 
@@ -108,7 +108,7 @@ def score(
     params = params.model_copy(update={"in_sample": in_sample or params.in_sample})
     with shown(progress) as display:
         scores = cross_fit(workspace, chosen.teacher, params, engine=engine, progress=display)
-        if _has_held_out(workspace):
+        if _has_held_out(workspace, chosen):
             score_held_out(workspace, scores, params, engine=engine, progress=display)
     return scores
 
@@ -156,7 +156,7 @@ def score_by_onnx(
 
 def _keep_own_scores(workspace: Workspace, recipe: Recipe) -> None:
     """Refuse to put a teacher's scores in the place of the owner's own."""
-    folder = workspace.scores_folder(recipe.teacher.name)
+    folder = workspace.scores_folder(recipe.scores_name)
     origin = Origin.noted(read_seal(folder)) if is_finished(folder) else None
     if origin is not None:
         source = f" ({origin.path})" if origin.path else ""
@@ -166,29 +166,24 @@ def _keep_own_scores(workspace: Workspace, recipe: Recipe) -> None:
         )
 
 
-def _has_held_out(workspace: Workspace) -> bool:
-    from earmark.audio import FrameStore
-    from earmark.datasets import held_out_clips
-
-    return held_out_clips(workspace, FrameStore.open(workspace.frames_folder)) is not None
+def _has_held_out(workspace: Workspace, recipe: Recipe) -> bool:
+    return held_out_clips(workspace, open_frames(workspace, recipe.teacher.model)) is not None
 
 
 def check_frames(workspace: Workspace, recipe: Recipe) -> None:
     """Refuse a workspace whose frames were made with another front end than the recipe's."""
-    from earmark.audio import FrameStore
     from earmark.networks import check_front_end
 
-    check_front_end(FrameStore.open(workspace.frames_folder), recipe.front_end)
+    check_front_end(open_frames(workspace, recipe.teacher.model), recipe.front_end)
 
 
 def _teaching(workspace: Workspace, recipe: Recipe) -> tuple[TrainingSet, FrameStore]:
     """Return the whole train split as the teacher is told it, and the frames."""
-    from earmark.audio import FrameStore
     from earmark.datasets import readable_clips
     from earmark.training import AsLabelled, TrainingSet, tune_set
 
     check_frames(workspace, recipe)
-    store = FrameStore.open(workspace.frames_folder)
+    store = open_frames(workspace, recipe.teacher.model)
     clips = readable_clips(workspace, store, "train")
     exam = tune_set(workspace, store, recipe.teacher.model)
     return TrainingSet(store.folder, clips.store_rows, AsLabelled(clips.labels), exam), store

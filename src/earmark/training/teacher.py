@@ -24,6 +24,7 @@ from earmark.datasets import (
     held_out_clips,
     held_out_digest,
     held_out_folder,
+    open_frames,
     readable_clips,
     single_digest,
     single_folder,
@@ -83,7 +84,7 @@ def cross_fit(
     again by their digests. ``supervise`` says what the teacher is told of some of the split's
     clips, given by their rows; by default the labels as they are.
     """
-    store = FrameStore.open(workspace.frames_folder)
+    store = open_frames(workspace, network.model)
     clips = readable_clips(workspace, store, "train")
     folder = workspace.scores_folder(network.name)
     supervise = supervise or (lambda rows: AsLabelled(clips.labels.select(rows)))
@@ -157,8 +158,9 @@ def score_held_out(
             "and eval splits cannot be scored; train one with `earmark score`"
         )
     models = fold_folders(workspace, teacher, params)
-    check_runtime(params.runtime, read_params(models[0]).model)
-    store = FrameStore.open(workspace.frames_folder)
+    model = read_params(models[0]).model
+    check_runtime(params.runtime, model)
+    store = open_frames(workspace, model)
     clips = held_out_clips(workspace, store)
     if clips is None:
         raise EarmarkError(f"{workspace.root}: no clip of the tune and eval splits has frames")

@@ -285,7 +285,7 @@ class Desk:
     @cached_property
     def _missing(self) -> pl.DataFrame:
         # As `earmark flag` counts: in every scored clip, whichever of them are in the queue.
-        of_train = ScoreFolder.open(self.workspace.scores_folder(self.recipe.teacher.name))
+        of_train = ScoreFolder.open(self.workspace.scores_folder(self.recipe.scores_name))
         whole = whole_scores(self.workspace, of_train)
         labels = scored_labels(whole, self.workspace.labels)
         counted = count_missing(labels, whole.logits).table.fill_nan(None)
