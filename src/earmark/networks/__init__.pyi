@@ -26,10 +26,7 @@ from .onnx_export import Forward as Forward
 from .onnx_export import open_session as open_session
 from .onnx_export import runtime_forward as runtime_forward
 from .onnx_export import write_onnx as write_onnx
-from .onnx_model import ClassMap as ClassMap
 from .onnx_model import ForeignModel as ForeignModel
-from .onnx_model import map_by_names as map_by_names
-from .onnx_model import read_class_map as read_class_map
 from .places import patch_outputs as patch_outputs
 from .saved import forget_network as forget_network
 from .saved import load_network as load_network

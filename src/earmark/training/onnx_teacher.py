@@ -21,14 +21,8 @@ from earmark.audio import FrameStore, read_clip
 from earmark.datasets import Workspace, readable_clips, write_scores, write_stamp
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet, Ontology
-from earmark.networks import (
-    ClassMap,
-    ForeignModel,
-    map_by_names,
-    open_session,
-    read_class_map,
-    sum_outputs,
-)
+from earmark.networks import ForeignModel, open_session, sum_outputs
+from earmark.pretrained import ClassMap, map_by_names, read_class_map
 from earmark.runs import (
     FOUND,
     HERE,
@@ -80,9 +74,9 @@ def score_by_teacher(
 ) -> TeacherScores:
     """Score all clips that have frames with a model from elsewhere, under the name ``name``.
 
-    ``class_map`` is a file (see :mod:`earmark.networks.onnx_model`), needed unless the model names
-    its classes itself. Nobody but the user knows whether the model was trained on these clips:
-    ``out_of_fold`` says that it was not. Parts scored before an interrupt are found again.
+    ``class_map`` is a file (see :mod:`earmark.pretrained.class_maps`), needed unless the model
+    names its classes itself. Nobody but the user knows whether the model was trained on these
+    clips: ``out_of_fold`` says that it was not. Parts scored before an interrupt are found again.
     """
     store = FrameStore.open(workspace.frames_folder)
     readable_clips(workspace, store, "train")  # refuses where there is none
