@@ -136,12 +136,15 @@ def _table(rows: Sequence[tuple[object, ...]], *columns: str) -> pl.DataFrame:
 def main() -> None:
     """Make a set of mixtures as the command line asks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("esc50", type=Path, help="folder with esc50.csv and audio/")
-    parser.add_argument("out", type=Path, help="folder to write into")
+    parser.add_argument("esc50", type=Path, nargs="?", help="folder with esc50.csv and audio/")
+    parser.add_argument("out", type=Path, nargs="?", help="folder to write into")
     parser.add_argument("--clips", type=int, default=1_200)
     parser.add_argument("--folds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    if args.out is None:
+        print("name ESC-50's folder and one to write into; nothing is made without them")
+        return
     make_mixtures(args.esc50, args.out, args.clips, args.folds, args.seed)
     print(f"wrote {args.clips:,} clips to {args.out}")
 
