@@ -1,7 +1,11 @@
 """The one interface of networks that others trained: waveforms in, embeddings and logits out.
 
-To add a kind of network, write one file in this room with a class that has ``facts`` and ``hear``,
-and a row in :data:`KINDS` that says by which name or file it is known.
+To add a kind of network, write one file in this room with a function that opens it: from
+:class:`~earmark.runs.PretrainedParams` and the dataset's class names to an object that has
+``facts`` and ``hear``. One that hears windows of a fixed length, or whole clips, needs no class of
+its own: a function from windows to arrays makes a
+:class:`~earmark.pretrained.windows.WindowNetwork`, which cuts, checks and turns probabilities into
+logits. Then a row in :data:`KINDS` says by which name or file the kind is known.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -79,7 +84,23 @@ class Kind:
     place: str
 
 
-KINDS: tuple[Kind, ...] = ()
+def _ends_in(suffix: str) -> Callable[[str], bool]:
+    return lambda network: network.lower().endswith(suffix)
+
+
+def _is_hugging_face(network: str) -> bool:
+    return network.startswith("hf:") or (Path(network) / "config.json").is_file()
+
+
+KINDS: tuple[Kind, ...] = (
+    Kind("a file .onnx", _ends_in(".onnx"), "earmark.pretrained.onnx_network:open_onnx"),
+    Kind("a file .tflite", _ends_in(".tflite"), "earmark.pretrained.tflite_network:open_tflite"),
+    Kind(
+        "hf:OWNER/NAME or a folder with config.json",
+        _is_hugging_face,
+        "earmark.pretrained.huggingface:open_huggingface",
+    ),
+)
 """Every kind of network, in the order in which they are tried."""
 
 
@@ -95,5 +116,6 @@ def open_network(params: PretrainedParams, class_names: Sequence[str] = ()) -> P
                 params, class_names
             )
             return opened
-    known = ", ".join(kind.name for kind in KINDS)
-    raise EarmarkError(f"{params.network}: no network of a kind that is known here ({known})")
+    known = "; ".join(kind.name for kind in KINDS)
+    what = "" if Path(params.network).exists() else ", and no such file or folder"
+    raise EarmarkError(f"{params.network}: no network of a kind that is known here ({known}){what}")

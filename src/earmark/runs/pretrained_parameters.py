@@ -33,5 +33,7 @@ class PretrainedParams(Params):
     """Of its waveforms."""
     hop_seconds: float | None = Field(None, gt=0)
     """From one window to the next, where the network takes windows of a fixed length."""
+    scale: Literal["logits", "probabilities"] | None = None
+    """Of its classes; told from the network itself unless said."""
     prompt: str = "the sound of {}"
     """Around a class's name, for networks that compare sound with text."""
