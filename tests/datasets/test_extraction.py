@@ -222,7 +222,9 @@ def test_shards_suit_the_number_of_clips(tmp_path, n_clips, n_shards):
     clips.with_columns(start_seconds=None, end_seconds=None).write_parquet(
         tmp_path / "clips.parquet"
     )
-    plan = extraction._plan(Workspace(tmp_path), PARAMS, CLIPS_PER_SHARD)
+    plan = extraction._plan(
+        Workspace(tmp_path), extraction.FrontEndEar(PARAMS), (tmp_path,), CLIPS_PER_SHARD
+    )
     assert len(plan) == n_shards
     assert sum(len(shard.clips) for shard in plan) == n_clips
 

@@ -71,25 +71,54 @@ class Row:
     reason: str | None = None
 
 
+class ShardWriter:
+    """Writes a shard row by row and, at the end of its context, its part of the index, the seal.
+
+    An older seal is the caller's to remove: it must not stand beside newer frames. Where the
+    context ends by an error, nothing is left.
+    """
+
+    def __init__(
+        self, folder: Path, number: int, shard_digest: str, frame_format: FrameFormat
+    ) -> None:
+        self._part, self._digest, self._format = (
+            part_path(folder, number),
+            shard_digest,
+            frame_format,
+        )
+        self._aside = write_aside(shard_path(folder, number))
+        self._records: list[tuple[Any, ...]] = []
+        self._n_written = 0
+
+    def __enter__(self) -> ShardWriter:
+        self._file = open(self._aside.__enter__(), "wb")
+        _write_header(self._file, self._n_written, self._format)
+        return self
+
+    def add(self, row: Row) -> None:
+        """Append a clip."""
+        n_frames = _write_frames(self._file, row, self._format)
+        record = (row.clip_id, self._n_written, n_frames, row.source, row.reason, self._digest)
+        self._records.append(record)
+        self._n_written += n_frames
+
+    def __exit__(self, *error: Any) -> None:
+        with self._file:
+            self._file.seek(0)
+            # numpy leaves room in the header for the first axis to grow: its length is the same.
+            _write_header(self._file, self._n_written, self._format)
+        self._aside.__exit__(*error)
+        if error[0] is None:
+            write_table(self._part, pl.DataFrame(self._records, _PART_SCHEMA, orient="row"))
+
+
 def write_shard(
     folder: Path, number: int, shard_digest: str, rows: Iterable[Row], frame_format: FrameFormat
 ) -> None:
-    """Write a shard and then its part of the index, which seals it.
-
-    An older seal is the caller's to remove: it must not stand beside newer frames.
-    """
-    records: list[tuple[Any, ...]] = []
-    with write_aside(shard_path(folder, number)) as aside, open(aside, "wb") as file:
-        n_written = 0
-        _write_header(file, n_written, frame_format)
+    """Write a shard and then its part of the index, which seals it (see :class:`ShardWriter`)."""
+    with ShardWriter(folder, number, shard_digest, frame_format) as writer:
         for row in rows:
-            n_frames = _write_frames(file, row, frame_format)
-            records.append((row.clip_id, n_written, n_frames, row.source, row.reason, shard_digest))
-            n_written += n_frames
-        file.seek(0)
-        # numpy leaves room in the header for the first axis to grow: its length is the same.
-        _write_header(file, n_written, frame_format)
-    write_table(part_path(folder, number), pl.DataFrame(records, _PART_SCHEMA, orient="row"))
+            writer.add(row)
 
 
 def _write_header(file: BinaryIO, n_frames: int, frame_format: FrameFormat) -> None:

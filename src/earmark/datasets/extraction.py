@@ -1,8 +1,10 @@
-"""From sound files to the frame store: one task for each shard.
+"""From sound files to frame stores: one task for each shard.
 
-A shard is written aside, renamed, and sealed by a table of its own. Whatever ends the work, the
-same call goes on with the shards that are missing, and the bytes in the end depend only on the
-clips and the parameters, not on where or how often a task ran.
+What becomes of a sound is an *ear*'s business: the front end makes log-mel frames of it, a
+pretrained network embeddings and outputs, a store each. A shard is written aside, renamed, and
+sealed by a table of its own. Whatever ends the work, the same call goes on with the shards that are
+missing, and the bytes in the end depend only on the clips and the ear, not on where or how often a
+task ran.
 """
 
 from __future__ import annotations
@@ -10,13 +12,15 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from earmark.audio import (
     CLIPS_PER_SHARD,
@@ -25,6 +29,7 @@ from earmark.audio import (
     FrameFormat,
     FrameStore,
     Row,
+    ShardWriter,
     UnreadableAudio,
     content_digest,
     damage,
@@ -36,7 +41,6 @@ from earmark.audio import (
     read_parts,
     seal_store,
     shard_path,
-    write_shard,
 )
 from earmark.datasets.quarantine import write_quarantine
 from earmark.datasets.workspace import Workspace
@@ -68,6 +72,59 @@ _SOURCE_EDGE_BYTES = 1 << 16
 """A source file is known by its size and this many of its first and last bytes."""
 
 
+class Ear(Protocol):
+    """What turns waveforms into frames; sent to worker processes, so light until it hears."""
+
+    @property
+    def digest(self) -> str:
+        """Identifies what it makes of a waveform."""
+
+    @property
+    def sample_rate_hz(self) -> int:
+        """Of the waveforms that it takes."""
+
+    @property
+    def formats(self) -> tuple[FrameFormat, ...]:
+        """What it makes: a kind of frames for each store."""
+
+    def frames(self, waveform: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
+        """Return the frames [frame, band] of a waveform [sample], one array for each format."""
+
+
+@dataclass(frozen=True)
+class FrontEndEar:
+    """The log-mel front end."""
+
+    params: FrontEndParams
+
+    @property
+    def digest(self) -> str:
+        """Identifies the parameters."""
+        return self.params.digest()
+
+    @property
+    def sample_rate_hz(self) -> int:
+        """Of the waveforms that it takes."""
+        return self.params.sample_rate_hz
+
+    @property
+    def formats(self) -> tuple[FrameFormat, ...]:
+        """Log-mel frames as float16."""
+        return (
+            FrameFormat(
+                n_bands=self.params.n_bands,
+                dtype="float16",
+                patch_frames=self.params.patch_frames,
+                patch_hop_frames=self.params.patch_hop_frames,
+                front_end=self.params.model_dump(),
+            ),
+        )
+
+    def frames(self, waveform: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
+        """Return log-mel frames."""
+        return (log_mel(waveform, self.params).astype(np.float16),)
+
+
 def extract_frames(
     workspace: Workspace,
     params: FrontEndParams = YAMNET,
@@ -78,39 +135,67 @@ def extract_frames(
 ) -> FrameStore:
     """Write the log-mel frames of a workspace's clips, and the quarantine of unreadable ones.
 
-    Shards that are there already are kept, unless a file that could not be read has changed since;
-    a store that is complete is just opened, and so is one of frames from elsewhere (embeddings
-    that an import brought). Raises EarmarkError where not one clip can be read.
+    A store of frames from elsewhere (embeddings that an import brought) is just opened.
     """
     folder = workspace.frames_folder
     if _is_from_elsewhere(folder):
         return FrameStore.open(folder)
-    shards = _plan(workspace, params, clips_per_shard)
+    (store,) = write_frames(
+        workspace,
+        FrontEndEar(params),
+        (folder,),
+        label="features",
+        clips_per_shard=clips_per_shard,
+        engine=engine,
+        progress=progress,
+    )
+    return store
+
+
+def write_frames(
+    workspace: Workspace,
+    ear: Ear,
+    folders: tuple[Path, ...],
+    *,
+    label: str,
+    clips_per_shard: int = CLIPS_PER_SHARD,
+    engine: Engine = HERE,
+    progress: Progress = SILENT,
+) -> tuple[FrameStore, ...]:
+    """Write what an ear makes of a workspace's clips, a store for each of its formats.
+
+    Shards that are there already are kept, unless a file that could not be read has changed since;
+    stores that are complete are just opened. Clips that cannot be read are quarantined. Raises
+    EarmarkError where not one clip can be read.
+    """
+    shards = _plan(workspace, ear, folders, clips_per_shard)
     pending = [shard for shard in shards if not _is_done(shard)]
     if pending:
-        meter = progress.job("features", len(workspace.clips), "clips")
+        meter = progress.job(label, len(workspace.clips), "clips")
         meter.advance(len(workspace.clips) - sum(len(shard.clips) for shard in pending), FOUND)
-        _extract_shards(folder, pending, engine, AsOneJob(meter))
-    parts, frame_format = read_parts(folder, len(shards)), _log_mel_format(params)
-    store_digest = content_digest(parts, frame_format, workspace.audio_digest)
-    if not is_current(folder, store_digest):
-        _quarantine(workspace, parts)
-        seal_store(folder, parts, frame_format, store_digest)
-    return FrameStore.open(folder)
+        _extract_shards(label, pending, engine, AsOneJob(meter))
+    for folder, frame_format in zip(folders, ear.formats, strict=True):
+        parts = read_parts(folder, len(shards))
+        store_digest = content_digest(parts, frame_format, workspace.audio_digest)
+        if not is_current(folder, store_digest):
+            _quarantine(workspace, parts)
+            seal_store(folder, parts, frame_format, store_digest)
+    return tuple(FrameStore.open(folder) for folder in folders)
 
 
 def _extract_shards(
-    folder: Path, shards: Sequence[_Shard], engine: Engine, progress: Progress
+    label: str, shards: Sequence[_Shard], engine: Engine, progress: Progress
 ) -> None:
     # An older seal must not stand beside newer frames. It goes here and not in the tasks, so that
     # a task which runs twice takes away nothing that its twin has finished.
-    break_seal(folder)
-    for shard in shards:
-        part_path(folder, shard.number).unlink(missing_ok=True)
+    for folder in shards[0].folders:
+        break_seal(folder)
+        for shard in shards:
+            part_path(folder, shard.number).unlink(missing_ok=True)
     engine.map(
         [
             Task(
-                f"features, shard {shard.number}",
+                f"{label}, shard {shard.number}",
                 _extract_shard,
                 {"shard": shard},
                 len(shard.clips),
@@ -130,21 +215,23 @@ def _is_from_elsewhere(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class _Shard:
-    """One task of the extraction: the frames of some clips."""
+    """One task of the extraction: the frames of some clips, in each of the stores."""
 
-    folder: Path
+    folders: tuple[Path, ...]
     number: int
     clips: pl.DataFrame
     root: Path
-    params: FrontEndParams
+    ear: Ear
 
     @cached_property
     def digest(self) -> str:
-        """Identifies the parameters and the clips of this shard alone."""
-        return digest(LAYOUT_VERSION, self.params, self.clips.write_csv())
+        """Identifies the ear and the clips of this shard alone."""
+        return digest(LAYOUT_VERSION, self.ear.digest, self.clips.write_csv())
 
 
-def _plan(workspace: Workspace, params: FrontEndParams, clips_per_shard: int) -> list[_Shard]:
+def _plan(
+    workspace: Workspace, ear: Ear, folders: tuple[Path, ...], clips_per_shard: int
+) -> list[_Shard]:
     """Cut the clips into shards; the cut depends on nothing but their number."""
     clips = workspace.clips.select("clip_id", "audio", "start_seconds", "end_seconds")
     if len(clips) == 0:
@@ -153,7 +240,7 @@ def _plan(workspace: Workspace, params: FrontEndParams, clips_per_shard: int) ->
     n_clips = max(-(-len(clips) // _MIN_SHARDS), _MIN_CLIPS_PER_SHARD)
     n_clips = min(n_clips, clips_per_shard)
     return [
-        _Shard(workspace.frames_folder, number, part, workspace.root, params)
+        _Shard(folders, number, part, workspace.root, ear)
         for number, part in enumerate(clips.iter_slices(n_clips))
     ]
 
@@ -163,14 +250,21 @@ def _is_done(shard: _Shard) -> bool:
 
     A drive that was not mounted, or a file that was fetched again, is thus tried once more.
     """
-    seal_path = part_path(shard.folder, shard.number)
+    return all(
+        _is_written(shard, folder, frame_format)
+        for folder, frame_format in zip(shard.folders, shard.ear.formats, strict=True)
+    )
+
+
+def _is_written(shard: _Shard, folder: Path, frame_format: FrameFormat) -> bool:
+    seal_path = part_path(folder, shard.number)
     if not seal_path.exists():
         return False
     part = read_table(seal_path)
     if not (part["digest"] == shard.digest).all():
         return False
-    path, n_frames = shard_path(shard.folder, shard.number), int(part["n_frames"].sum())
-    if damage(path, n_frames, _log_mel_format(shard.params)):
+    path, n_frames = shard_path(folder, shard.number), int(part["n_frames"].sum())
+    if damage(path, n_frames, frame_format):
         return False
     unread = part.select("source", "reason").with_columns(shard.clips["audio"])
     unread = unread.filter(pl.col("reason").is_not_null() & pl.col("audio").is_not_null())
@@ -197,47 +291,57 @@ def _extract_shard(shard: _Shard, meter: Meter) -> None:
     if _is_done(shard):
         meter.advance(len(shard.clips), FOUND)
         return
-    rows, frame_format = _extracted(shard, meter), _log_mel_format(shard.params)
-    write_shard(shard.folder, shard.number, shard.digest, rows, frame_format)
+    formats = shard.ear.formats
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(ShardWriter(folder, shard.number, shard.digest, frame_format))
+            for folder, frame_format in zip(shard.folders, formats, strict=True)
+        ]
+        for rows in _extracted(shard, meter):
+            for writer, row in zip(writers, rows, strict=True):
+                writer.add(row)
 
 
-def _extracted(shard: _Shard, meter: Meter) -> Iterator[Row]:
+def _extracted(shard: _Shard, meter: Meter) -> Iterator[list[Row]]:
+    """Yield the rows of one clip after the other, one for each store."""
     for audio, clips in itertools.groupby(shard.clips.iter_rows(), key=lambda clip: clip[1]):
-        for row in _extract_file(shard, audio, [(name, *span) for name, _, *span in clips], meter):
-            yield row
+        for rows in _extract_file(shard, audio, [(name, *span) for name, _, *span in clips], meter):
+            yield rows
             meter.advance(1)
 
 
 def _extract_file(
     shard: _Shard, audio: str | None, clips: Sequence[tuple[Any, ...]], meter: Meter
-) -> Iterator[Row]:
+) -> Iterator[list[Row]]:
     """Extract clips (identifier, start, end) of one file, which is fetched once."""
+    n_stores = len(shard.folders)
     if audio is None:
-        yield from (Row(clip_id, None, None, "no audio file given") for clip_id, *_ in clips)
+        reason = "no audio file given"
+        yield from ([Row(clip_id, None, None, reason)] * n_stores for clip_id, *_ in clips)
         return
     try:
         with local_file(place_of(shard.root, audio)) as path:
             source = _file_fingerprint(path)
             for clip_id, *span in clips:
                 meter.advance(0, f"clip {clip_id}")  # the last word, should it end the process
-                yield _extract(path, source, shard.params, clip_id, *span)
+                yield _extract(path, source, shard.ear, clip_id, *span)
     except UnreadableAudio as error:  # not even the file could be fetched
-        yield from (Row(clip_id, None, None, error.reason) for clip_id, *_ in clips)
+        yield from ([Row(clip_id, None, None, error.reason)] * n_stores for clip_id, *_ in clips)
 
 
 def _extract(
     path: Path,
     source: str | None,
-    params: FrontEndParams,
+    ear: Ear,
     clip_id: str,
     start_seconds: float | None,
     end_seconds: float | None,
-) -> Row:
+) -> list[Row]:
     try:
-        waveform = read_clip(path, params.sample_rate_hz, start_seconds, end_seconds)
+        waveform = read_clip(path, ear.sample_rate_hz, start_seconds, end_seconds)
     except UnreadableAudio as error:
-        return Row(clip_id, None, source, error.reason)
-    return Row(clip_id, log_mel(waveform, params).astype(np.float16), source)
+        return [Row(clip_id, None, source, error.reason)] * len(ear.formats)
+    return [Row(clip_id, frames, source) for frames in ear.frames(waveform)]
 
 
 def _quarantine(workspace: Workspace, parts: pl.DataFrame) -> None:
@@ -251,16 +355,6 @@ def _quarantine(workspace: Workspace, parts: pl.DataFrame) -> None:
             f"{unread['audio'][0]}: {unread['reason'][0]}. Is the audio where clips.parquet says? "
             f"All reasons are in {workspace.quarantine_path}"
         )
-
-
-def _log_mel_format(params: FrontEndParams) -> FrameFormat:
-    return FrameFormat(
-        n_bands=params.n_bands,
-        dtype="float16",
-        patch_frames=params.patch_frames,
-        patch_hop_frames=params.patch_hop_frames,
-        front_end=params.model_dump(),
-    )
 
 
 def _file_fingerprint(path: Path) -> str | None:

@@ -2,6 +2,7 @@ from .architectures import MOBILENET_V1_ROWS as MOBILENET_V1_ROWS
 from .architectures import MOBILENET_V1_STEM as MOBILENET_V1_STEM
 from .architectures import Network as Network
 from .architectures import Probe as Probe
+from .architectures import SameConv as SameConv
 from .architectures import build_model as build_model
 from .architectures import cost as cost
 from .clip_scores import CACHED_PATCHES as CACHED_PATCHES

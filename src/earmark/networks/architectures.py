@@ -313,11 +313,11 @@ def cost(params: ModelParams, n_classes: int, front_end: FrontEndParams | None =
 def _mobilenet_v1(params: ModelParams, n_classes: int) -> Network:
     kernel, stride, channels = MOBILENET_V1_STEM
     n_in = _narrowed(channels, params)
-    layers = _shifted(SameConv(1, n_in, kernel, stride), params.norm_epsilon)
+    layers = _shifted(SameConv(1, n_in, kernel, stride), params)
     for channels, stride in MOBILENET_V1_ROWS:
         n_out = _narrowed(channels, params)
-        layers += _shifted(SameConv(n_in, n_in, 3, stride, groups=n_in), params.norm_epsilon)
-        layers += _shifted(SameConv(n_in, n_out, 1, 1), params.norm_epsilon)
+        layers += _shifted(SameConv(n_in, n_in, 3, stride, groups=n_in), params)
+        layers += _shifted(SameConv(n_in, n_out, 1, 1), params)
         n_in = n_out
     return Network(nn.Sequential(*layers), n_in, n_classes)
 
@@ -352,11 +352,13 @@ def _normalised(convolution: SameConv, epsilon: float) -> list[nn.Module]:
     return [convolution, norm, nn.ReLU(inplace=True)]
 
 
-def _shifted(convolution: SameConv, epsilon: float) -> list[nn.Module]:
+def _shifted(convolution: SameConv, params: ModelParams) -> list[nn.Module]:
     """Normalise with a learnt shift and no scale, as MobileNetV1 does."""
-    layers = _normalised(convolution, epsilon)
-    layers[1].weight.requires_grad_(False)
-    return layers
+    _, norm, relu = _normalised(convolution, params.norm_epsilon)
+    norm.weight.requires_grad_(False)
+    if params.relu_limit is not None:
+        relu = nn.Hardtanh(0.0, params.relu_limit, inplace=True)
+    return [convolution, norm, relu]
 
 
 def _initialise(network: Network, sd: float | None, seed: int) -> None:

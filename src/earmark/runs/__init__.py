@@ -11,6 +11,7 @@ Nothing here knows what a label, a score or a sound is; every other room may use
 from earmark.runs.arrays import choose_key, map_array, names_in, open_archive
 from earmark.runs.artefacts import (
     break_seal,
+    file_sha256,
     is_current,
     is_finished,
     read_json,
@@ -110,6 +111,7 @@ __all__ = [
     "connect",
     "default_workers",
     "digest",
+    "file_sha256",
     "find_recipe",
     "is_current",
     "is_finished",

@@ -7,6 +7,7 @@ is finished when its ``meta.json`` is there, and current when the digest in it i
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import uuid
@@ -112,6 +113,12 @@ def is_finished(folder: str | Path) -> bool:
 def is_current(folder: str | Path, digest: str) -> bool:
     """Tell whether a folder artefact is finished and was made from what ``digest`` stands for."""
     return is_finished(folder) and read_seal(folder).get("digest") == digest
+
+
+def file_sha256(path: str | Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _flush(path: Path) -> None:

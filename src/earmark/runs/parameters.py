@@ -95,6 +95,8 @@ class ModelParams(Params):
     """Standard deviation of the truncated-normal start; None scales it by each layer's fan-in."""
     norm_epsilon: float = Field(1e-5, gt=0)
     """Batch normalisation's epsilon; must not exceed the variance that ``init_sd`` leaves."""
+    relu_limit: float | None = Field(None, gt=0)
+    """Above which MobileNetV1's units saturate: 6 in networks trained for phones; None: never."""
     n_hidden: int = Field(512, ge=1)
     """Hidden units of ``mlp_probe`` and ``attention_probe``."""
     n_queries: int = Field(4, ge=1)

@@ -1,0 +1,219 @@
+"""YAMNet's weights in our own MobileNetV1, read from the files that Google publishes.
+
+The TFLite file holds int8 kernels with a scale for each channel, and batch normalisation folded
+into them: kernels are dequantised, the folded shift becomes the normalisation's own, its mean 0 and
+its variance 1. Its units saturate at 6 (ReLU6), which the Keras network's do not. The Keras file
+``yamnet.h5`` holds kernels and normalisation apart, as float32, by the layer names of Google's
+public source (``layer3/depthwise_conv/bn``). Either way the network that results is a float one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from earmark.errors import EarmarkError, check_file, load_library
+from earmark.networks import MOBILENET_V1_ROWS, Network, SameConv, build_model
+from earmark.runs import ModelParams
+
+N_OUTPUTS, N_FEATURES = 521, 1_024
+
+KERAS_MODEL = ModelParams(architecture="mobilenet_v1", norm_epsilon=1e-4)
+TFLITE_MODEL = KERAS_MODEL.model_copy(update={"relu_limit": 6.0})
+"""YAMNet in our parameters, by the file that it is read from."""
+
+_INT8, _INT32, _FLOAT32 = 9, 2, 0
+"""TFLite's codes of number types."""
+
+_Layer = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
+"""A convolution's kernel [out, in, frame, band]; its normalisation's beta, mean and variance."""
+
+_Head = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""The last layer's weights [class, feature] and its bias [class]."""
+
+
+def read_yamnet(path: str | Path) -> Network:
+    """Read YAMNet from ``.tflite`` or ``.h5``, told by what the file holds, ready to listen.
+
+    A damaged file, or one of another network, raises EarmarkError.
+    """
+    path = Path(path)
+    check_file(path)
+    with path.open("rb") as file:
+        head = file.read(8)
+    if head == b"\x89HDF\r\n\x1a\n":
+        return _network(path, KERAS_MODEL, *_read_keras(path))
+    if head[4:] == b"TFL3":
+        return _network(path, TFLITE_MODEL, *_read_tflite(path))
+    raise EarmarkError(
+        f"{path}: expected YAMNet's weights as TFLite or Keras (HDF5), got a file that begins "
+        f"with {head!r}; `earmark teachers` says where they come from"
+    )
+
+
+def _network(path: Path, model: ModelParams, layers: Sequence[_Layer], head: _Head) -> Network:
+    """Put weights into our network; refuse those that are not its."""
+    network = build_model(model, N_OUTPUTS)
+    modules = list(network.body)
+    convolutions = [one for one in modules if isinstance(one, SameConv)]
+    norms = [one for one in modules if isinstance(one, nn.BatchNorm2d)]
+    if len(layers) != len(convolutions):
+        raise _not_yamnet(path, f"{len(convolutions)} convolutions", f"{len(layers)}")
+    for place, (convolution, norm, layer) in enumerate(
+        zip(convolutions, norms, layers, strict=True)
+    ):
+        kernel, beta, mean, variance = layer
+        name = f"layer {place + 1} of {len(layers)}"
+        _put(path, name, convolution.weight, kernel)
+        _put(path, name, norm.bias, beta)
+        _put(path, name, norm.running_mean, mean)
+        _put(path, name, norm.running_var, variance)
+    _put(path, "the last layer", network.head.weight, head[0])
+    _put(path, "the last layer", network.head.bias, head[1])
+    return network.eval()
+
+
+def _put(path: Path, name: str, place: Any, values: NDArray[np.float32]) -> None:
+    if tuple(place.shape) != values.shape:
+        raise _not_yamnet(path, f"{name} of {list(place.shape)}", f"{list(values.shape)}")
+    if not np.isfinite(values).all():
+        raise EarmarkError(f"{path}: {name} holds NaN or infinite weights; the file is damaged")
+    with torch.no_grad():
+        place.copy_(torch.from_numpy(np.ascontiguousarray(values)))
+
+
+def _not_yamnet(path: Path, expected: str, came: str) -> EarmarkError:
+    return EarmarkError(
+        f"{path}: not YAMNet: expected {expected}, got {came}. To teach with another network, give "
+        "its file as it is: earmark score WORK --teacher FILE"
+    )
+
+
+def _read_tflite(path: Path) -> tuple[list[_Layer], _Head]:
+    schema = load_library("tflite", "reading TFLite weights", "pretrained")
+    try:
+        graph = _TfliteGraph(schema, path.read_bytes())
+        convolutions = list(graph.weighted("CONV_2D", "DEPTHWISE_CONV_2D"))
+        heads = list(graph.weighted("FULLY_CONNECTED"))[-1:]
+    except (
+        Exception
+    ) as error:  # flatbuffers reads past the end of what is cut off, and fails anyhow
+        raise EarmarkError(
+            f"{path}: cannot be read as TFLite ({error or type(error).__name__}); damaged, or cut "
+            "off? Get it again: earmark teachers get yamnet"
+        ) from None
+    if not heads:
+        raise _not_yamnet(path, "a last layer of 521 classes", "none")
+    return [_unfolded(*one) for one in convolutions], heads[0]
+
+
+def _unfolded(kernel: NDArray[np.float32], shift: NDArray[np.float32]) -> _Layer:
+    """Return a folded convolution, TFLite's kernel [out, frame, band, in], as kernel and norm."""
+    is_depthwise = kernel.shape[0] == 1 and len(shift) == kernel.shape[3]
+    axes = (3, 0, 1, 2) if is_depthwise else (0, 3, 1, 2)
+    variance = np.full(shift.shape, 1 - TFLITE_MODEL.norm_epsilon, np.float32)
+    return kernel.transpose(axes), shift, np.zeros_like(shift), variance
+
+
+class _TfliteGraph:
+    """The operators of a TFLite file that have weights."""
+
+    def __init__(self, schema: Any, content: bytes) -> None:
+        self._schema = schema
+        self._model = schema.Model.GetRootAsModel(content, 0)
+        self._graph = self._model.Subgraphs(0)
+
+    def weighted(self, *names: str) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        """Yield kernel and bias, dequantised, of the operators of these names, in their order."""
+        wanted = {getattr(self._schema.BuiltinOperator, name) for name in names}
+        for number in range(self._graph.OperatorsLength()):
+            operator = self._graph.Operators(number)
+            code = self._model.OperatorCodes(operator.OpcodeIndex())
+            if max(code.BuiltinCode(), code.DeprecatedBuiltinCode()) in wanted:
+                _, kernel, bias = operator.InputsAsNumpy()
+                yield self._values(int(kernel)), self._values(int(bias))
+
+    def _values(self, place: int) -> NDArray[np.float32]:
+        tensor = self._graph.Tensors(place)
+        dtype = {_INT8: np.int8, _INT32: np.int32, _FLOAT32: np.float32}[tensor.Type()]
+        stored = self._model.Buffers(tensor.Buffer()).DataAsNumpy()
+        values = np.frombuffer(stored.tobytes(), dtype).reshape(tensor.ShapeAsNumpy())
+        if dtype == np.float32:
+            return values
+        quantised = tensor.Quantization()
+        axes = [1] * values.ndim
+        if quantised.ScaleLength() > 1:
+            axes[quantised.QuantizedDimension()] = -1
+        scale = quantised.ScaleAsNumpy().astype(np.float64).reshape(axes)
+        zero = quantised.ZeroPointAsNumpy().astype(np.float64).reshape(axes)
+        return ((values - zero) * scale).astype(np.float32)
+
+
+def keras_layers() -> tuple[str, ...]:
+    """Return the names of the convolutions in Google's source, in their order."""
+    pairs = (
+        f"layer{number}/{kind}_conv"
+        for number in range(2, len(MOBILENET_V1_ROWS) + 2)
+        for kind in ("depthwise", "pointwise")
+    )
+    return ("layer1/conv", *pairs)
+
+
+def _read_keras(path: Path) -> tuple[list[_Layer], _Head]:
+    h5py = load_library("h5py", "reading Keras weights", "pretrained")
+    try:
+        with h5py.File(path) as file:
+            stored = _stored_weights(h5py, file)
+    except OSError as error:
+        raise EarmarkError(
+            f"{path}: cannot be read as HDF5 ({error}); damaged, or cut off? Get it again from "
+            "Google's address: `earmark teachers` names it"
+        ) from None
+    layers = [_keras_layer(path, stored, name) for name in keras_layers()]
+    heads = [name for name, values in stored.items() if values.ndim == 2]
+    bias = [name.replace("kernel", "bias") for name in heads]
+    if len(heads) != 1 or bias[0] not in stored:
+        raise _not_yamnet(path, "one dense layer with a bias", f"{len(heads)}")
+    return layers, (stored[heads[0]].T, stored[bias[0]])
+
+
+def _stored_weights(h5py: Any, file: Any) -> dict[str, NDArray[np.float32]]:
+    """Return the weights of an HDF5 file by name: ``layer1/conv/kernel``.
+
+    Keras writes each into a group of the layer's name, under its own name, in which the layer's is
+    once more.
+    """
+    stored: dict[str, NDArray[np.float32]] = {}
+
+    def collect(place: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            parts = place.removesuffix(":0").split("/")
+            half = len(parts) // 2
+            doubled = parts[:half] == parts[half : 2 * half]
+            stored["/".join(parts[half:] if doubled else parts)] = np.asarray(item, np.float32)
+
+    file.visititems(collect)
+    return stored
+
+
+def _keras_layer(path: Path, stored: dict[str, NDArray[np.float32]], name: str) -> _Layer:
+    is_depthwise = name.endswith("depthwise_conv")
+    wanted = [f"{name}/{'depthwise_kernel' if is_depthwise else 'kernel'}"]
+    wanted += [f"{name}/bn/{part}" for part in ("beta", "moving_mean", "moving_variance")]
+    missing = [one for one in wanted if one not in stored]
+    if missing:
+        raise _not_yamnet(path, f"weights {missing[0]!r}", f"{len(stored)} others")
+    kernel, beta, mean, variance = (stored[one] for one in wanted)
+    # [frame, band, in, out], and [frame, band, channel, 1] of a depthwise one.
+    return kernel.transpose((2, 3, 0, 1) if is_depthwise else (3, 2, 0, 1)), beta, mean, variance
+
+
+def parameters_of(network: Network) -> dict[str, Tensor]:
+    """Return the weights of all but the last layer, to begin another network with."""
+    return {f"body.{name}": values for name, values in network.body.state_dict().items()}
