@@ -11,7 +11,6 @@ other). Where both name the same output, or there is no other, the model gives e
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from earmark.audio import YAMNET
 from earmark.errors import EarmarkError, check_file, load_library, nearest
 from earmark.networks import open_session
 from earmark.pretrained.windows import Cutter, Identity, Patches, WindowNetwork, Windows, as_rows
-from earmark.runs import InputKind, PretrainedParams, digest
+from earmark.runs import InputKind, PretrainedParams, digest, file_sha256
 from earmark.scores import Scale
 
 _DTYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
@@ -39,13 +38,21 @@ _HZ_OF_LENGTH: Mapping[int, tuple[int, ...]] = {144_000: (48_000,), 160_000: (16
 _EMBEDDING_NAMES = ("embedding", "embeddings")
 """Outputs that are taken for embeddings unasked."""
 
-_TO_PROBABILITIES = ("Sigmoid", "HardSigmoid", "Softmax")
+_TO_SCALE: Mapping[str, Scale] = {
+    "Sigmoid": "probabilities",
+    "HardSigmoid": "probabilities",
+    "Softmax": "probabilities",
+    "Gemm": "logits",
+    "MatMul": "logits",
+    "Conv": "logits",
+}
+"""What comes out of operations that say it."""
 
 _KEEPS_SCALE = (
     "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Cast", "Clip",
     "ReduceMean", "ReduceMax",
 )  # fmt: skip
-"""Operations after which probabilities still are probabilities."""
+"""Operations that leave probabilities and logits what they are."""
 
 
 def open_onnx(params: PretrainedParams, _class_names: Sequence[str] = ()) -> WindowNetwork:
@@ -243,18 +250,16 @@ def _content(path: Path, proto: Any) -> list[str]:
     entries = (entry for tensor in proto.graph.initializer for entry in tensor.external_data)
     others = sorted({entry.value for entry in entries if entry.key == "location"})
     files = [path, *(path.parent / name for name in others)]
-    return [_sha256(file) for file in files]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return [file_sha256(file) for file in files]
 
 
 def _said_scale(proto: Any, output: str | None) -> Scale | None:
-    """Return ``probabilities`` where the graph ends in them; None where it does not say."""
+    """Return the scale of classes where the graph says it; None where it does not."""
     makers = {name: node for node in proto.graph.node for name in node.output}
     node = makers.get(output)
     while node is not None and node.op_type in _KEEPS_SCALE:
         node = makers.get(node.input[0])
-    return "probabilities" if node is not None and node.op_type in _TO_PROBABILITIES else None
+    if node is not None and node.op_type == "Add":  # of a product and its bias, in either order
+        products = (makers.get(name) for name in node.input)
+        node = next((one for one in products if one and one.op_type in ("MatMul", "Conv")), None)
+    return None if node is None else _TO_SCALE.get(node.op_type)
