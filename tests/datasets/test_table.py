@@ -144,6 +144,16 @@ def test_clips_of_one_file_share_their_source(tmp_path: Path) -> None:
     assert clips["end_seconds"].to_list() == [10, 20, 5.5]
 
 
+def test_stretches_of_one_file_are_clips_though_the_column_could_name_clips(tmp_path: Path) -> None:
+    rows = "x.wav,0,10,dog\nx.wav,0,5,cat\nx.wav,9,10,cat\ny.wav,0,5,cat\n"
+    labels = f"filename,onset,offset,label\n{rows}"
+    clips = imported(tmp_path, labels, None).workspace.clips
+    assert clips["clip_id"].to_list() == ["x.wav@0-10", "x.wav@0-5", "x.wav@9", "y.wav@0"]
+    assert clips["source"].to_list() == ["x.wav", "x.wav", "x.wav", "y.wav"]
+    one_each = imported(tmp_path, "filename,start,label\nx.wav,0,dog\ny.wav,3,cat\n", None)
+    assert one_each.workspace.clips["clip_id"].to_list() == ["x.wav", "y.wav"]
+
+
 def test_without_splits_all_is_train_unless_recordings_are_dealt_out(tmp_path: Path) -> None:
     rows = "".join(f"clip{i},{'dog' if i % 3 else 'cat'},take{i // 2}\n" for i in range(200))
     table = "clip_id,label,recording\n" + rows

@@ -9,8 +9,7 @@ is implicit unless ``zeros="absent"``.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
@@ -18,27 +17,21 @@ import polars as pl
 from earmark.datasets.audio_files import find_audio, walk_files
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.own_tables.embeddings import write_embeddings
-from earmark.datasets.own_tables.label_studio import read_label_studio
-from earmark.datasets.workspace import CLIP_SCHEMA, SPLITS, write_dataset
+from earmark.datasets.own_tables.own_labels import label_set_of, read_clips, read_own_labels
+from earmark.datasets.workspace import CLIP_SCHEMA, write_dataset
 from earmark.errors import EarmarkError, counted, first_few
 from earmark.labels import (
     CLIP_ROLES,
     NO_COLUMN,
-    LabelSet,
-    LabelTable,
     Ontology,
     Reading,
     Zeros,
-    check_given,
     column_notes,
     complete_splits,
-    form_labels,
     guess_columns,
-    row_clips,
 )
 from earmark.runs import (
     AUDIO_SUFFIXES,
-    LINE,
     SILENT,
     Progress,
     SourceTable,
@@ -46,22 +39,6 @@ from earmark.runs import (
     place_of,
     read_source,
 )
-
-_SPLIT_NAMES = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("tune", "val", "valid", "validation"), "tune"),
-    **dict.fromkeys(("eval", "evaluation", "test", "testing"), "eval"),
-}
-"""What other datasets call the splits. ``dev`` is train to some and tune to others: refused."""
-
-
-@dataclass(frozen=True)
-class _Told:
-    """What the file of labels holds: labels, and a table from which clips can be taken."""
-
-    table: SourceTable
-    labels: LabelTable
-    parents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def import_table(
@@ -93,11 +70,11 @@ def import_table(
     in the workspace is refused, unless ``replace`` says so.
     """
     named, clip_tables = columns or {}, [] if clips is None else [read_source(clips)]
-    told = _read_labels(labels, clip_tables, Reading(named, separator, zeros))
+    told = read_own_labels(labels, clip_tables, Reading(named, separator, zeros))
     table = clip_tables[0] if clip_tables else told.table
-    roles = guess_columns(table, named)
-    listed = _read_clips(table, roles, may_repeat=clips is None)
-    label_set = _label_set(told, listed["clip_id"])
+    roles = guess_columns(table, told.columns)
+    listed = read_clips(table, roles, may_repeat=clips is None)
+    label_set = label_set_of(told, listed["clip_id"])
     has_order = clips is not None or told.labels.has_row_per_clip
     paired = () if embeddings is None else _pairing_told(embeddings, table, listed, has_order)
     given = None if listed["split"].is_null().all() else listed["split"]
@@ -136,96 +113,6 @@ def _pairing_told(
     first, last = listed["clip_id"][0], listed["clip_id"][-1]
     told = f"The first row of {embeddings.name} is taken for clip {first!r}, the last for {last!r}"
     return (f"{told}, as in {table.path.name}.",)
-
-
-def _read_labels(path: Path, clip_tables: Sequence[SourceTable], reading: Reading) -> _Told:
-    if path.suffix.lower() == ".json":
-        export = read_label_studio(path)
-        table = SourceTable(path, export.clips, "task")
-        check_given(reading.columns, table, *clip_tables)
-        names = tuple(dict.fromkeys([*export.labels["class_id"].to_list(), *export.parents]))
-        long = SourceTable(path, export.labels, "task")
-        clips = export.clips["clip_id"]
-        labels = LabelTable(long, clips, names, True, False, export.notes)
-        return _Told(table, labels, export.parents)
-    table = read_source(path)
-    check_given(reading.columns, table, *clip_tables)
-    return _Told(table, form_labels(table, reading))
-
-
-def _read_clips(table: SourceTable, roles: Mapping[str, str], *, may_repeat: bool) -> pl.DataFrame:
-    """Return the clips with LINE and all columns of CLIP_SCHEMA, null where the table has none.
-
-    Where clips ``may_repeat`` (a table of labels) their rows must say the same of them.
-    """
-    rows = pl.DataFrame([row_clips(table, roles), table.rows[LINE].cast(pl.Int64)])
-    rows = rows.with_columns(
-        pl.lit(None, pl.String).alias(role)
-        if role not in roles
-        else table.rows[roles[role]].cast(pl.String).alias(role)
-        for role in CLIP_ROLES
-        if role != "clip_id"
-    )
-    if "audio" not in roles:
-        rows = rows.with_columns(audio=_if_sound_file("clip_id"))
-    if may_repeat:
-        rows = rows.unique(pl.exclude(LINE), keep="first", maintain_order=True)
-    _check_repeated(table, rows)
-    rows = rows.with_columns(_splits(table, rows))
-    for role in ("start_seconds", "end_seconds"):
-        rows = rows.with_columns(_seconds(table, rows, role))
-    default = "audio" if "start_seconds" in roles else "clip_id"
-    return rows.with_columns(pl.coalesce("source", default, "clip_id").alias("source"))
-
-
-def _check_repeated(table: SourceTable, rows: pl.DataFrame) -> None:
-    twice = rows.filter(~pl.col("clip_id").is_first_distinct())
-    if twice.is_empty():
-        return
-    clip_id = twice["clip_id"][0]
-    first = rows.filter(pl.col("clip_id") == clip_id)[LINE][0]
-    raise EarmarkError(
-        f"{table.at(twice[LINE][0])}: clip {clip_id!r} is listed before, in {table.unit} {first}; "
-        "every clip needs a name of its own, and one file, time, split and source"
-    )
-
-
-def _splits(table: SourceTable, rows: pl.DataFrame) -> pl.Series:
-    """Return the splits under our names; refuse unknown ones, and clips without where some have."""
-    given = rows["split"].str.to_lowercase()
-    split = given.replace_strict(_SPLIT_NAMES, default=None, return_dtype=pl.String)
-    is_odd = split.is_null()
-    if is_odd.any() and given.count():
-        line, text = rows[LINE].filter(is_odd)[0], rows["split"].filter(is_odd)[0]
-        raise EarmarkError(
-            f"{table.at(line)}: split must be one of {', '.join(SPLITS)} (or "
-            f"{', '.join(_SPLIT_NAMES.keys() - set(SPLITS))}), got {text or 'nothing'!r}"
-        )
-    return split
-
-
-def _seconds(table: SourceTable, rows: pl.DataFrame, role: str) -> pl.Series:
-    seconds = rows[role].cast(pl.Float64, strict=False)
-    is_odd = rows[role].is_not_null() & (seconds.is_null() | ~seconds.is_finite())
-    if is_odd.any():
-        line, text = rows[LINE].filter(is_odd)[0], rows[role].filter(is_odd)[0]
-        raise EarmarkError(f"{table.at(line)}: {role} must be a number, got {text!r}")
-    return seconds
-
-
-def _label_set(told: _Told, clips: pl.Series) -> LabelSet:
-    """Check the labels, with the lines of their table."""
-    long = told.labels.long
-    is_strange = ~long.rows["clip_id"].is_in(clips.implode())
-    if is_strange.any():
-        name = long.rows["clip_id"].filter(is_strange)[0]
-        raise EarmarkError(
-            f"{long.at_first(is_strange)}: clip {name!r} is not in the table of clips "
-            f"({is_strange.sum():,} such labels); do both tables name clips in the same way?"
-        )
-    if not told.labels.class_ids:
-        raise EarmarkError(f"{long.path}: there is not one label in it")
-    return LabelSet.from_table(long, clips, sorted(told.labels.class_ids))
 
 
 def _with_audio(
@@ -305,12 +192,6 @@ def _found_by_name(
     by_name = dict(files.select("name", "audio").iter_rows())
     places = pl.Series([by_name.get(stem) for stem in stems], dtype=pl.String)
     return clips.with_columns(pl.col("audio").fill_null(places)), list(found.notes)
-
-
-def _if_sound_file(column: str) -> pl.Expr:
-    """Return a column's names where they have the ending of a sound file, else null."""
-    endings = "|".join(suffix.removeprefix(".") for suffix in sorted(AUDIO_SUFFIXES))
-    return pl.when(pl.col(column).str.contains(rf"(?i)\.({endings})$")).then(pl.col(column))
 
 
 def _is_sound_file(name: str) -> bool:
