@@ -38,6 +38,7 @@ PREPARATION = [
 ]
 COMMANDS = {
     "import table": "labels.csv --clips clips.csv --embeddings vectors.npy --work OTHER",
+    "import sounds": "sounds sounds/sounds.csv --work HEARD",
     "import audioset": "AUDIOSET --work OFFICIAL",
     "import audioset-features": "AUDIOSET --work VECTORS",
     "import fsd50k": "FSD50K --work FREESOUND",

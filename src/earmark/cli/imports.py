@@ -101,6 +101,48 @@ def import_table(
     _tell_import(summary, before, as_json)
 
 
+@import_app.command("sounds")
+def import_sounds(
+    sounds: Annotated[Path, typer.Argument(help="Folder of sound, or one sound file.")],
+    work: WorkOption,
+    labels: Annotated[
+        Path | None,
+        typer.Argument(help="CSV, Parquet or Label Studio JSON; without it, the folders' names."),
+    ] = None,
+    column: ColumnOption = None,
+    separator: SeparatorOption = None,
+    zeros: ZerosOption = "implicit",
+    classes: Annotated[
+        Path | None, typer.Option(help="List of classes: their names, parents and order.")
+    ] = None,
+    clip_seconds: Annotated[
+        float | None, typer.Option(help="Cut longer recordings into clips of so many seconds.")
+    ] = None,
+    replace: Replace = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring in a folder of sound with labels of any form; each recording becomes a clip."""
+    from earmark import datasets
+    from earmark.runs import Display
+
+    reading = reading_of(column, separator, zeros)
+    before = _stamp(work)
+    with Display() as progress:
+        summary = datasets.import_sounds(
+            sounds,
+            labels,
+            work,
+            columns=reading.columns,
+            separator=reading.separator,
+            zeros=reading.zeros,
+            classes=classes,
+            clip_seconds=clip_seconds,
+            replace=replace,
+            progress=progress,
+        )
+    _tell_import(summary, before, as_json)
+
+
 @import_app.command("audioset")
 def import_audioset(
     root: Root,

@@ -48,6 +48,7 @@ from earmark.datasets.label_versions import (
 )
 from earmark.datasets.openmic import import_openmic
 from earmark.datasets.own_tables.label_studio import annotations_of, read_tasks
+from earmark.datasets.own_tables.sounds import import_sounds
 from earmark.datasets.own_tables.table import import_table
 from earmark.datasets.quarantine import quarantine_told
 from earmark.datasets.stamps import (
@@ -109,6 +110,7 @@ __all__ = [
     "import_audioset_features",
     "import_fsd50k",
     "import_openmic",
+    "import_sounds",
     "import_table",
     "n_missing",
     "open_frames",

@@ -53,6 +53,12 @@ IMPORTERS: tuple[Importer, ...] = (
         "Bring in any dataset given as tables; guessed columns are shown.",
     ),
     Importer(
+        "sounds",
+        "earmark.datasets.own_tables.sounds:import_sounds",
+        "a folder of sound, and a file of labels or folders that are named after them",
+        "Bring in a folder of sound with labels of any form; each recording becomes a clip.",
+    ),
+    Importer(
         "audioset",
         "earmark.datasets.audioset.audio:import_audioset",
         "the official lists of segments, class_labels_indices.csv, and audio as far as there is",

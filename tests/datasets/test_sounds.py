@@ -1,0 +1,473 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+import wave
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from earmark.datasets import ImportSummary, import_sounds
+from earmark.errors import EarmarkError
+from own_tables import states, write
+
+
+def wav(seconds: float) -> bytes:
+    """Return a sound file of silence, written by Python alone."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(1_000)
+        sound.writeframes(bytes(2 * round(1_000 * seconds)))
+    return file.getvalue()
+
+
+def sounds_in(folder: Path, *names: str, seconds: float = 0.5) -> Path:
+    for name in names:
+        write(folder, name, wav(seconds))
+    return folder
+
+
+def heard(folder: Path, labels: str | None, **options: Any) -> ImportSummary:
+    """Import ``folder/sounds`` with labels given as the text of a CSV."""
+    path = None if labels is None else write(folder, "labels.csv", labels)
+    return import_sounds(folder / "sounds", path, folder / "w", **{"replace": True, **options})
+
+
+def clip_ids(summary: ImportSummary) -> list[str]:
+    return summary.workspace.clips["clip_id"].to_list()
+
+
+def note(summary: ImportSummary, words: str) -> str:
+    found = [text for text in summary.notes if words in text]
+    assert len(found) == 1, summary.notes
+    return found[0]
+
+
+def files_of(summary: ImportSummary) -> list[str | None]:
+    return [path and Path(path).name for path in summary.workspace.clips["audio"].to_list()]
+
+
+def table_of(summary: ImportSummary) -> dict[str, set[str]]:
+    """Return the classes that are present in each clip."""
+    rows = summary.workspace.labels.rows().filter("present")
+    present: dict[str, set[str]] = {name: set() for name in clip_ids(summary)}
+    for clip_id, class_id in rows.select("clip_id", "class_id").iter_rows():
+        present[clip_id].add(class_id)
+    return present
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        "filename,label\na.wav,dog\na.wav,cat\nb.wav,cat\n",
+        "filename,labels\na.wav,dog;cat\nb.wav,cat\n",
+        "fname\tdog\tcat\na\t1\t1\nb\t0\t1\n",
+        "id,class\na,dog\na,cat\nb,cat\n",
+        "path,tag\n/home/ann/set/deep/a.wav,dog\n/home/ann/set/deep/a.wav,cat\ndeep/b.wav,cat\n",
+        "path,tag\nC:\\set\\a.flac,dog\nC:\\set\\a.flac,cat\nb.mp3,cat\n",
+    ],
+    ids=["long", "lists", "multi-hot", "without-endings", "paths-from-elsewhere", "windows"],
+)
+def test_labels_of_any_form_find_their_sounds(tmp_path: Path, labels: str) -> None:
+    sounds_in(tmp_path / "sounds", "deep/a.wav", "deep/b.wav")
+    summary = heard(tmp_path, labels)
+    assert states(summary) == [[1, 1], [1, 0]]
+    assert files_of(summary) == ["a.wav", "b.wav"]
+    assert (summary.n_found, summary.n_missing) == (2, 0)
+
+
+def test_parquet_and_label_studio_are_read_too(tmp_path: Path) -> None:
+    sounds = sounds_in(tmp_path / "sounds", "a.wav", "b.wav")
+    table = pl.DataFrame({"clip_id": ["a", "b"], "tags": [["dog", "cat"], ["cat"]]})
+    table.write_parquet(tmp_path / "labels.parquet")
+    summary = import_sounds(sounds, tmp_path / "labels.parquet", tmp_path / "w")
+    assert states(summary) == [[1, 1], [1, 0]]
+    choice = {"from_name": "sound", "value": {"choices": ["dog"]}}
+    task = {
+        "data": {"audio": "/data/upload/1/0123abcd-a.wav"},
+        "annotations": [{"result": [choice]}],
+    }
+    export = write(tmp_path, "export.json", json.dumps([task]))
+    summary = import_sounds(sounds, export, tmp_path / "w2")
+    assert table_of(summary) == {"a": {"dog"}, "b": set()}
+    assert note(summary, "no task in export.json")
+
+
+def test_sounds_in_archives_are_found(tmp_path: Path) -> None:
+    (tmp_path / "sounds").mkdir()
+    with tarfile.open(tmp_path / "sounds" / "some.tar", "w") as tar:
+        for name in ("in/a.wav", "in/b.wav"):
+            member = tarfile.TarInfo(name)
+            member.size = len(wav(0.5))
+            tar.addfile(member, io.BytesIO(wav(0.5)))
+    summary = heard(tmp_path, "filename,label\na.wav,dog\n")
+    assert clip_ids(summary) == ["a.wav", "b.wav"]
+    places = summary.workspace.clips["audio"].to_list()
+    assert all(summary.workspace.audio_path(place).is_file() for place in places)
+
+
+def test_recordings_without_a_row_are_clips_of_which_nothing_is_known(tmp_path: Path) -> None:
+    sounds_in(tmp_path / "sounds", "a.wav", "b.wav", "deep/c.wav")
+    summary = heard(tmp_path, "filename,label\na.wav,dog\n")
+    assert clip_ids(summary) == ["a.wav", "b.wav", "c.wav"]  # named as the owner names others
+    assert states(summary) == [[1], [0], [0]]
+    told = "2 recordings have no row in labels.csv: all their labels count as unknown"
+    assert told in summary.notes
+    assert summary.split_counts == {"train": 3, "tune": 0, "eval": 0}
+    assert clip_ids(heard(tmp_path, "id,label\na,dog\n")) == ["a", "b", "c"]
+    assert clip_ids(heard(tmp_path, "id,label\nx/a,dog\n")) == ["x/a", "b", "deep/c"]
+    with_splits = heard(tmp_path, "filename,label,split\na.wav,dog,test\n")
+    assert with_splits.workspace.clips["split"].to_list()[0] == "eval"
+
+
+def test_rows_whose_sound_is_missing_are_kept_and_counted(tmp_path: Path) -> None:
+    sounds_in(tmp_path / "sounds", "a.wav")
+    summary = heard(tmp_path, "filename,label\na.wav,dog\ngone.wav,cat\n")
+    assert (summary.n_listed, summary.n_found, summary.n_missing) == (2, 1, 1)
+    assert summary.workspace.clips["audio"].to_list()[1] is None
+    assert note(summary, "1 clip without sound").endswith("'gone.wav'")
+
+
+def test_the_table_of_esc50(tmp_path: Path) -> None:
+    sounds_in(tmp_path / "sounds", "1-100032-A-0.wav", "1-100038-A-14.wav")
+    labels = (
+        "filename,fold,target,category,esc10,src_file,take\n"
+        "1-100032-A-0.wav,1,0,dog,True,100032,A\n"
+        "1-100038-A-14.wav,1,14,chirping_birds,False,100038,A\n"
+    )
+    summary = heard(tmp_path, labels)
+    assert summary.workspace.labels.class_ids == ("chirping_birds", "dog")
+    assert states(summary) == [[0, 1], [1, 0]]
+    assert summary.workspace.clips["source"].to_list() == ["100032", "100038"]
+    told = note(summary, "columns passed over: fold, target, esc10, take")
+    assert "--column class_id=NAME" in told
+    assert note(summary, "class_id from 'category'")
+    by_number = heard(tmp_path, labels, columns={"class_id": "target"})
+    assert by_number.workspace.labels.class_ids == ("0", "14")
+
+
+def test_the_column_of_the_files_is_known_by_what_is_in_it(tmp_path: Path) -> None:
+    sounds_in(tmp_path / "sounds", "7-1-0.wav", "7-3-0.wav")
+    labels = "slice_file_name,id,class\n7-1-0.wav,1,dog\n7-3-0.wav,2,cat\n"
+    summary = heard(tmp_path, labels)
+    assert summary.n_found == 2
+    assert note(summary, "audio from 'slice_file_name'")
+    summary = heard(tmp_path, labels.replace(",id,", ",what,"))
+    assert clip_ids(summary) == ["7-1-0.wav", "7-3-0.wav"]
+
+
+def test_names_of_files_in_several_folders(tmp_path: Path) -> None:
+    sounds_in(tmp_path / "sounds", "one/1.wav", "two/1.wav", "two/2.wav")
+    labels = "filename,label\none/1.wav,dog\ntwo/1.wav,cat\nsome/2.wav,owl\nother/2.wav,owl\n"
+    summary = heard(tmp_path, labels)
+    places = [path and os.path.relpath(path, tmp_path) for path in summary.workspace.clips["audio"]]
+    assert places == ["sounds/one/1.wav", "sounds/two/1.wav", None, None, "sounds/two/2.wav"]
+    assert "name them with their folders" in note(summary, "2 clips without sound")
+    summary = heard(tmp_path, "filename,label\n1.wav,dog\n2.wav,cat\n")
+    assert files_of(summary) == [None, "2.wav", "1.wav", "1.wav"]
+    assert clip_ids(summary) == ["1.wav", "2.wav", "one/1.wav", "two/1.wav"]
+
+
+def test_the_whole_path_wins_over_the_same_name_elsewhere(tmp_path: Path) -> None:
+    sounds_in(tmp_path / "sounds", "1.wav", "deep/1.wav", "2.wav", "2.mp3")
+    summary = heard(tmp_path, "filename,label\n1.wav,dog\n2.mp3,cat\n")
+    assert Path(summary.workspace.clips["audio"][0]).parent.name == "sounds"
+    assert files_of(summary)[:2] == ["1.wav", "2.mp3"]
+    assert clip_ids(summary)[2:] == ["2.wav", "deep/1.wav"]
+
+
+def test_without_a_file_folders_are_labels(tmp_path: Path) -> None:
+    sounds = sounds_in(
+        tmp_path / "sounds", "train/dog/1.wav", "train/cat/1.wav", "cat/2.wav", "x.wav"
+    )
+    summary = import_sounds(sounds, None, tmp_path / "w")
+    present = {"train/dog/1.wav": {"dog"}, "train/cat/1.wav": {"cat"}, "cat/2.wav": {"cat"}}
+    assert table_of(summary) == {**present, "x.wav": set()}
+    assert note(summary, "the innermost one of each recording: 'cat', 'dog'")
+    assert note(summary, "1 recording in no folder")
+
+
+@pytest.mark.parametrize(
+    ("names", "where"),
+    [(("dog/1.wav", "dog/2.wav", "3.wav"), r"in one folder only \('dog'\)"), (("1.wav",), "in no")],
+)
+def test_folders_that_are_no_labels_are_refused(
+    tmp_path: Path, names: tuple[str, ...], where: str
+) -> None:
+    sounds_in(tmp_path / "sounds", *names)
+    with pytest.raises(EarmarkError, match=rf"{where}.*Give a file of labels"):
+        heard(tmp_path, None)
+    assert not (tmp_path / "w").exists()
+
+
+STRETCHES = (
+    "filename,onset,offset,event_label\n"
+    "long.wav,1,2,dog\nlong.wav,1,3.5,cat\nlong.wav,12,13,dog\nshort.wav,0,0.4,owl\n"
+)
+
+
+def test_stretches_of_long_recordings_are_clips(tmp_path: Path) -> None:
+    sounds_in(tmp_path / "sounds", "long.wav", seconds=25)
+    sounds_in(tmp_path / "sounds", "short.wav", "other.wav")
+    summary = heard(tmp_path, STRETCHES)
+    assert table_of(summary) == {
+        "long.wav@1-2": {"dog"},
+        "long.wav@1-3.5": {"cat"},
+        "long.wav@12": {"dog"},
+        "short.wav@0": {"owl"},
+        "other.wav": set(),
+    }
+    clips = summary.workspace.clips
+    assert clips["source"].to_list()[:3] == ["long.wav"] * 3
+    assert clips["end_seconds"].to_list() == [2, 3.5, 13, 0.4, None]
+
+
+def test_long_recordings_are_cut(tmp_path: Path) -> None:
+    pytest.importorskip("soundfile")
+    sounds_in(tmp_path / "sounds", "long.wav", seconds=25)
+    sounds_in(tmp_path / "sounds", "short.wav", "other.wav")
+    labels = STRETCHES + (
+        "long.wav,9.95,10.5,owl\n"  # 0.05 s before the cut
+        "long.wav,19,25,rain\n"
+        "long.wav,9.98,10.02,click\n"  # half of it on either side
+        "long.wav,90,91,dog\n"
+        "gone.wav,1,2,dog\n"
+    )
+    summary = heard(tmp_path, labels, clip_seconds=10)
+    assert table_of(summary) == {
+        "long_0000": {"dog", "cat", "click"},
+        "long_0010": {"dog", "owl", "rain", "click"},
+        "long_0020": {"rain"},
+        "short.wav": {"owl"},
+        "other.wav": set(),
+        "gone.wav@1": {"dog"},
+    }
+    clips = summary.workspace.clips
+    assert clips["start_seconds"].to_list() == [0, 10, 20, None, None, 1]
+    assert clips["end_seconds"].to_list() == [10, 20, 25, None, None, 2]
+    assert clips["source"].to_list()[:3] == ["long.wav"] * 3
+    assert "1 recording longer than 10 s cut into 3 clips" in note(summary, "cut into")
+    assert note(summary, "1 label beyond the end")
+
+
+def test_pieces_have_labels_as_a_slow_twin_says(tmp_path: Path) -> None:
+    pytest.importorskip("soundfile")
+    sounds_in(tmp_path / "sounds", "x.wav", seconds=31)
+    events = [
+        (start / 7, start / 7 + length / 9) for start in range(0, 200, 3) for length in (1, 5, 60)
+    ]
+    rows = [f"x.wav,{start},{end},c{i}" for i, (start, end) in enumerate(events)]
+    summary = heard(tmp_path, "\n".join(["file,start,end,label", *rows]), clip_seconds=2.5)
+    present = table_of(summary)
+    starts = summary.workspace.clips["start_seconds"].to_list()
+    assert starts == [2.5 * i for i in range(13)]  # a rest of 1 s is 0.4 of a clip
+    ends = summary.workspace.clips["end_seconds"].to_list()
+    for clip_id, first, last in zip(clip_ids(summary), starts, ends, strict=True):
+        expected = set()
+        for i, (start, end) in enumerate(events):
+            overlap = min(end, last) - max(start, first)
+            if overlap >= min(0.1, (end - start) / 2):
+                expected.add(f"c{i}")
+        assert present[clip_id] == expected
+    assert clip_ids(summary)[1] == "x_0002.500"
+
+
+def test_not_present_holds_for_pieces_within_its_stretch(tmp_path: Path) -> None:
+    pytest.importorskip("soundfile")
+    sounds_in(tmp_path / "sounds", "x.wav", seconds=40)
+    labels = "file,start,end,label,present\nx.wav,5,30,dog,0\nx.wav,,,cat,no\nx.wav,31,32,dog,1\n"
+    assert states(heard(tmp_path, labels, clip_seconds=10)) == [
+        [-1, 0],
+        [-1, -1],
+        [-1, -1],
+        [-1, 1],
+    ]
+
+
+def test_labels_of_a_whole_recording_are_not_dealt_out(tmp_path: Path) -> None:
+    pytest.importorskip("soundfile")
+    sounds_in(tmp_path / "sounds", "dog/long.wav", seconds=25)
+    sounds_in(tmp_path / "sounds", "cat/short.wav")
+    words = r"'dog' is somewhere in 'dog/long.wav', which is 25 s long.*start and end"
+    with pytest.raises(EarmarkError, match=words):
+        heard(tmp_path, None, clip_seconds=10)
+    with pytest.raises(EarmarkError, match=r"labels.csv, line 2: 'dog' is somewhere"):
+        heard(tmp_path, "filename,label\nlong.wav,dog\nshort.wav,cat\n", clip_seconds=10)
+    only_short = heard(tmp_path, "filename,label\nshort.wav,cat\n", clip_seconds=10)
+    assert clip_ids(only_short) == ["short.wav", "long_0000", "long_0010", "long_0020"]
+    whole = heard(tmp_path, "filename,label\nlong.wav,dog\nshort.wav,cat\n", clip_seconds=24)
+    assert clip_ids(whole) == ["long.wav", "short.wav"]  # a rest of 1 s is no clip of its own
+
+
+def test_one_recording_needs_no_column_that_names_it(tmp_path: Path) -> None:
+    pytest.importorskip("soundfile")
+    sound = write(tmp_path, "night.wav", wav(30))
+    labels = write(tmp_path, "labels.csv", "start,end,species\n2,4,owl\n12,13,fox\n")
+    summary = import_sounds(sound, labels, tmp_path / "w", clip_seconds=10)
+    assert table_of(summary) == {"night_0000": {"owl"}, "night_0010": {"fox"}, "night_0020": set()}
+    assert summary.workspace.clips["source"].unique().to_list() == ["night.wav"]
+
+
+def test_long_recordings_are_worth_a_word(tmp_path: Path) -> None:
+    pytest.importorskip("soundfile")
+    sounds_in(tmp_path / "sounds", "a.wav", seconds=61)
+    sounds_in(tmp_path / "sounds", "b.wav", seconds=59)
+    summary = heard(tmp_path, "filename,label\na.wav,dog\n")
+    assert "1 of 2 recordings looked at, such as 'a.wav' (61 s)" in note(summary, "--clip-seconds")
+
+
+def test_times_of_files_that_are_cut_already_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("soundfile")
+    sounds_in(tmp_path / "sounds", "a.wav", "b.wav", seconds=4)
+    labels = "filename,start,end,label\na.wav,30,34,dog\nb.wav,58.5,62.5,cat\n"
+    with pytest.raises(
+        EarmarkError, match=r"'a.wav' is 4.0 s long, and 34 s is not in it.*start_s"
+    ):
+        heard(tmp_path, labels)
+    none = {"start_seconds": "-", "end_seconds": "-"}
+    assert clip_ids(heard(tmp_path, labels, columns=none)) == ["a.wav", "b.wav"]
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        ("3,2", r"line 2: from 3 s to 2 s is no stretch"),
+        ("3,3", r"line 2: from 3 s to 3 s is no stretch"),
+        ("-1,2", r"line 2: from -1 s to 2 s"),
+        ("soon,2", r"line 2: start_seconds must be a number"),
+    ],
+)
+def test_times_that_are_none_are_refused(tmp_path: Path, times: str, message: str) -> None:
+    sounds_in(tmp_path / "sounds", "a.wav", seconds=4)
+    with pytest.raises(EarmarkError, match=message):
+        heard(tmp_path, f"filename,start,end,label\na.wav,{times},dog\n")
+
+
+def test_a_recording_in_two_splits_cannot_be_cut(tmp_path: Path) -> None:
+    pytest.importorskip("soundfile")
+    sounds_in(tmp_path / "sounds", "a.wav", seconds=25)
+    labels = "filename,start,end,label,split\na.wav,1,2,dog,train\na.wav,11,12,dog,test\n"
+    with pytest.raises(EarmarkError, match=r"'a.wav' is in two splits"):
+        heard(tmp_path, labels, clip_seconds=10)
+
+
+def test_a_list_of_classes_gives_names_order_and_more_classes(tmp_path: Path) -> None:
+    sounds_in(tmp_path / "sounds", "a.wav", "b.wav")
+    rows = ["/m/owl,Owl,/m/animal", "/m/dog,Dog bark,/m/animal", "/m/animal,Animal,"]
+    classes = write(tmp_path, "classes.csv", "\n".join(["class_id,name,parents", *rows]))
+    labels = "filename,label\na.wav,dog_bark\na.wav,/m/animal\nb.wav,Zebra\n"
+    summary = heard(tmp_path, labels, classes=classes)
+    ontology = summary.workspace.ontology
+    assert ontology.class_ids == ("/m/owl", "/m/dog", "/m/animal", "Zebra")
+    assert ontology.name("/m/dog") == "Dog bark"
+    assert ontology.parents["/m/owl"] == ("/m/animal",)
+    assert states(summary) == [[0, 1, 1, 0], [0, 0, 0, 1]]
+    assert note(summary, "1 class of the labels is not in classes.csv: 'Zebra'")
+    assert note(summary, "1 class of classes.csv without a label")
+    lines = write(tmp_path, "classes.txt", "Zebra\n/m/animal\ndog_bark\n")
+    assert heard(tmp_path, labels, classes=lines).workspace.ontology.class_ids[0] == "Zebra"
+    with pytest.raises(EarmarkError, match=r"use none of its classes; it lists '/m/owl'.*'cat'"):
+        heard(tmp_path, "filename,label\na.wav,cat\n", classes=classes)
+
+
+def test_the_ontology_of_audioset_is_a_list_of_classes(tmp_path: Path) -> None:
+    sounds_in(tmp_path / "sounds", "Bark/1.wav", "meow/1.wav")
+    nodes = [
+        {
+            "id": "/m/animal",
+            "name": "Animal",
+            "child_ids": ["/m/pets", "/m/cow"],
+            "restrictions": [],
+        },
+        {"id": "/m/pets", "name": "Pets", "child_ids": ["/m/bark"], "restrictions": ["abstract"]},
+        {"id": "/m/bark", "name": "Bark", "child_ids": [], "description": "Woof."},
+        {"id": "/m/cow", "name": "Cow", "child_ids": []},
+    ]
+    classes = write(tmp_path, "ontology.json", json.dumps(nodes))
+    ontology = heard(tmp_path, None, classes=classes).workspace.ontology
+    assert ontology.class_ids == ("/m/animal", "/m/bark", "/m/cow", "meow")
+    assert "/m/animal" in ontology.parents["/m/bark"]
+    assert ontology.definitions["/m/bark"] == "Woof."
+    names = write(tmp_path, "names.json", json.dumps(["meow", "Bark"]))
+    assert heard(tmp_path, None, classes=names).workspace.ontology.class_ids == ("meow", "Bark")
+    with pytest.raises(EarmarkError, match="expected a list of names"):
+        heard(tmp_path, None, classes=write(tmp_path, "odd.json", '{"meow": 1}'))
+
+
+def test_places_that_cannot_be_right_are_named(tmp_path: Path) -> None:
+    sounds = sounds_in(tmp_path / "sounds", "a.wav")
+    labels = write(tmp_path, "labels.csv", "filename,label\na.wav,dog\n")
+    work = tmp_path / "w"
+    empty = tmp_path / "empty"
+    write(empty, "notes.txt", "nothing")
+    cases: list[tuple[Path, Path | None, Path, str]] = [
+        (labels, sounds, work, "the other way round"),
+        (labels, sounds / "a.wav", work, "the other way round"),
+        (tmp_path / "no", labels, work, "no: no such folder of sound"),
+        (sounds, tmp_path / "no.csv", work, "no.csv: no such file"),
+        (sounds, sounds, work, "a folder, not a file"),
+        (sounds, sounds / "a.wav", work, "a sound file, where the file of labels"),
+        (labels, labels, work, "expected a folder of sound"),
+        (empty, labels, work, r"not one sound file in it, but 1 other file: 'notes.txt'"),
+        (sounds, labels, sounds, "cannot be the folder of sound itself"),
+    ]
+    for given_sounds, given_labels, given_work, message in cases:
+        with pytest.raises(EarmarkError, match=message):
+            import_sounds(given_sounds, given_labels, given_work)
+    for seconds in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(EarmarkError, match=r"clips are cut 0.5 s long or longer"):
+            import_sounds(sounds, labels, work, clip_seconds=seconds)
+    assert not work.exists()
+
+
+def test_labels_and_workspace_may_lie_among_the_sounds(tmp_path: Path) -> None:
+    sounds = sounds_in(tmp_path / "sounds", "a.wav", "._a.wav", "w/audio/unpacked.wav")
+    labels = write(sounds, "labels.csv", "filename,label\na.wav,dog\n")
+    summary = import_sounds(sounds, labels, sounds / "w")
+    assert clip_ids(summary) == ["a.wav"]
+    again = import_sounds(sounds, labels, sounds / "w")
+    assert again.workspace.clips.equals(summary.workspace.clips)
+    pl.DataFrame({"filename": ["a"], "label": ["dog"]}).write_parquet(sounds / "labels.parquet")
+    summary = import_sounds(sounds, sounds / "labels.parquet", sounds / "w2")
+    assert clip_ids(summary)[0] == "a"
+
+
+def test_circles_of_links_and_names_that_are_no_text(tmp_path: Path) -> None:
+    sounds = sounds_in(tmp_path / "sounds", "deep/a.wav")
+    (sounds / "deep" / "circle").symlink_to(sounds)
+    (sounds / "link.wav").symlink_to(sounds / "deep" / "a.wav")
+    (sounds / os.fsdecode(b"\xff.wav")).write_bytes(wav(0.5))
+    summary = heard(tmp_path, "filename,label\nlink.wav,dog\n")
+    assert clip_ids(summary) == ["link.wav", "a.wav"]
+    assert note(summary, "1 file passed over: a path that is not valid UTF-8")
+
+
+def test_ways_to_write_a_letter_make_no_difference(tmp_path: Path) -> None:
+    sounds_in(tmp_path / "sounds", "Vo\u0308gel 鳥.wav")
+    summary = heard(tmp_path, "filename,label\nV\u00f6gel 鳥.wav,bird\n")
+    assert (summary.n_listed, summary.n_found) == (1, 1)
+
+
+def test_where_nothing_matches_both_sides_are_named(tmp_path: Path) -> None:
+    sounds_in(tmp_path / "sounds", "x1.wav", "x2.wav")
+    words = r"the rows name 'a.wav', 'b.wav', the recordings are 'x1.wav', 'x2.wav'.*audio=NAME"
+    with pytest.raises(EarmarkError, match=words):
+        heard(tmp_path, "filename,label\na.wav,dog\nb.wav,cat\n")
+    for labels in ("filename,label\n", "filename,label\nx1.wav,\n"):
+        with pytest.raises(EarmarkError, match="there is not one label in it"):
+            heard(tmp_path, labels)
+    assert not (tmp_path / "w").exists()
+
+
+def test_another_dataset_is_refused_unless_it_is_to_be_replaced(tmp_path: Path) -> None:
+    sounds_in(tmp_path / "sounds", "a.wav")
+    heard(tmp_path, "filename,label\na.wav,dog\n", replace=False)
+    with pytest.raises(EarmarkError, match="--replace"):
+        heard(tmp_path, "filename,label\na.wav,cat\n", replace=False)
+    assert states(heard(tmp_path, "filename,label\na.wav,cat\n")) == [[1]]
