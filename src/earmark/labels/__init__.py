@@ -18,6 +18,7 @@ from earmark.labels.audioset_format import (
     read_ontology,
     read_segments,
 )
+from earmark.labels.class_names import How, NamedClass, NameMatch, match_classes
 from earmark.labels.label_files import (
     CLASS_COLUMNS,
     LabelFile,
@@ -74,10 +75,13 @@ __all__ = [
     "VIDEO_ID",
     "Deviation",
     "Finding",
+    "How",
     "Implied",
     "LabelFile",
     "LabelSet",
     "LabelTable",
+    "NameMatch",
+    "NamedClass",
     "Ontology",
     "Reading",
     "Zeros",
@@ -93,6 +97,7 @@ __all__ = [
     "guess_columns",
     "is_label_table",
     "largest_deviation",
+    "match_classes",
     "read_class_list",
     "read_classes",
     "read_clip_list",
