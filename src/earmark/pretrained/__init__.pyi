@@ -1,6 +1,11 @@
 from .class_maps import ClassMap as ClassMap
+from .class_maps import MatchedClasses as MatchedClasses
+from .class_maps import OutputClasses as OutputClasses
 from .class_maps import map_by_names as map_by_names
+from .class_maps import match_network as match_network
 from .class_maps import read_class_map as read_class_map
+from .class_maps import read_yamnet_classes as read_yamnet_classes
+from .class_maps import write_class_map as write_class_map
 from .network import Heard as Heard
 from .network import NetworkFacts as NetworkFacts
 from .network import PretrainedNetwork as PretrainedNetwork
