@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -73,10 +74,12 @@ class Windows:
     fills_up: bool = True
 
     @classmethod
-    def of_seconds(cls, rate: int, n_samples: int | None, hop_seconds: float | None) -> Windows:
+    def of_seconds(
+        cls, rate: int, n_samples: int | None, hop_seconds: float | None, *, fills_up: bool = True
+    ) -> Windows:
         """Return windows every so many seconds."""
         hop_samples = None if hop_seconds is None else max(round(hop_seconds * rate), 1)
-        return cls(rate, n_samples, hop_samples)
+        return cls(rate, n_samples, hop_samples, fills_up)
 
     @property
     def seconds(self) -> float | None:
@@ -161,7 +164,8 @@ class WindowNetwork:
         step: float | None = None,
     ) -> None:
         self._source, self._cutter, self._run, self._step = identity.source, cutter, run, step
-        tried = [self._rows(sound) for sound in _trial_sounds(cutter)]
+        n_tried = None if scale is None else 1  # where only shapes are to be learnt
+        tried = [self._rows(sound) for sound in islice(_trial_sounds(cutter), n_tried)]
         embeddings = [rows for rows, _ in tried if rows is not None]
         outputs = [rows for _, rows in tried if rows is not None]
         self.scale = scale or (scale_of(np.concatenate(outputs)) if outputs else "logits")
@@ -266,12 +270,12 @@ def as_rows(source: str, name: str, found: Any) -> Floats:
 
 
 def _trial_sounds(cutter: Cutter) -> Iterator[Floats]:
-    """Yield silence, a tone and noise, each one window long: the same ones always."""
+    """Yield noise, a tone and silence, each one window long: the same ones always."""
     rate = cutter.sample_rate_hz
     n_samples = round((cutter.seconds or SHORTEST_SECONDS) * rate)
-    yield np.zeros(n_samples, np.float32)
-    yield (0.3 * np.sin(2 * np.pi * 440 * np.arange(n_samples) / rate)).astype(np.float32)
     yield np.random.default_rng(0).normal(0, 0.1, n_samples).astype(np.float32)
+    yield (0.3 * np.sin(2 * np.pi * 440 * np.arange(n_samples) / rate)).astype(np.float32)
+    yield np.zeros(n_samples, np.float32)
 
 
 def _if_all(names: tuple[str, ...], n_outputs: int) -> tuple[str, ...]:

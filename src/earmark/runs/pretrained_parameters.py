@@ -24,7 +24,7 @@ class PretrainedParams(Params):
     """A name of ``earmark teachers``, a file (.onnx, .tflite), a folder of Hugging Face's, or
     ``hf:OWNER/NAME`` on its hub."""
     embedding: str | None = None
-    """The output or tensor that is taken for embeddings."""
+    """The output or tensor that is taken for embeddings; of Hugging Face's, a layer's number."""
     output: str | None = None
     """The output that is taken for classes."""
     input_kind: InputKind | None = None
