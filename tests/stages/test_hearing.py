@@ -10,6 +10,7 @@ import soundfile
 from earmark import stages
 from earmark.datasets.workspace import Workspace
 from earmark.runs.parameters import FrontEndParams
+from earmark.runs.recipe import Recipe
 from earmark.scores.folder import ScoreFolder
 from earmark.stages.hearing import MOST_SECONDS, heard_flags
 from listening import tone_workspace
@@ -17,6 +18,7 @@ from made_up import Page
 
 pytest.importorskip("matplotlib")
 FRONT_END = FrontEndParams()
+RECIPE = Recipe(front_end=FRONT_END)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def teacher_of(workspace: Workspace) -> ScoreFolder:
 
 
 def test_a_clip_is_heard_whole(workspace: Workspace) -> None:
-    (heard,) = heard_flags(workspace, FRONT_END, teacher_of(workspace), a_flag("clip000"))
+    (heard,) = heard_flags(workspace, RECIPE, teacher_of(workspace), a_flag("clip000"))
     assert (heard.class_name, heard.rank, heard.chance, heard.note) == ("Hum", 2, 0.25, "")
     assert heard.waveform is not None
     assert len(heard.waveform) == 5 * FRONT_END.sample_rate_hz
@@ -48,7 +50,7 @@ def test_a_long_clip_is_heard_in_part_and_says_so(tmp_path: Path) -> None:
     workspace = tone_workspace(tmp_path / "w", n_clips=6)
     path = workspace.root / "audio" / "clip000.wav"
     soundfile.write(path, np.zeros(40 * 16_000, np.float32) + 0.1, 16_000)
-    (heard,) = heard_flags(workspace, FRONT_END, teacher_of(workspace), a_flag("clip000"))
+    (heard,) = heard_flags(workspace, RECIPE, teacher_of(workspace), a_flag("clip000"))
     assert heard.waveform is not None
     assert len(heard.waveform) == MOST_SECONDS * 16_000
     assert heard.note == "30 s from 0:00"
@@ -57,7 +59,7 @@ def test_a_long_clip_is_heard_in_part_and_says_so(tmp_path: Path) -> None:
 def test_a_clip_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     workspace = tone_workspace(tmp_path / "w", n_clips=6)
     (workspace.root / "audio" / "clip000.wav").write_bytes(b"no sound")
-    (heard,) = heard_flags(workspace, FRONT_END, teacher_of(workspace), a_flag("clip000"))
+    (heard,) = heard_flags(workspace, RECIPE, teacher_of(workspace), a_flag("clip000"))
     assert heard.waveform is None
     assert heard.note.startswith("cannot be played: ")
 

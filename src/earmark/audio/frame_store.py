@@ -95,6 +95,19 @@ class FrameStore:
         return self.meta.patch_hop_frames
 
     @property
+    def patch_seconds(self) -> tuple[float, float] | None:
+        """Seconds from the start of one patch to the next, and of one patch; None: nobody knows.
+
+        Of frames from elsewhere only those that a pretrained network gave have a time.
+        """
+        if self.meta.front_end is not None:
+            hop = float(self.meta.front_end["hop_seconds"])
+            return self.patch_hop_frames * hop, self.patch_frames * hop
+        heard = self.meta.heard_by or {}
+        known = heard.get("hop_seconds"), heard.get("frame_seconds")
+        return None if None in known else (float(known[0] or 0), float(known[1] or 0))
+
+    @property
     def clip_ids(self) -> pl.Series:
         """The clips, in the order of the workspace."""
         return self.index["clip_id"]

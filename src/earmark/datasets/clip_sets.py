@@ -21,7 +21,7 @@ from earmark.datasets.stamps import write_stamp
 from earmark.datasets.workspace import HELD_OUT_SPLITS, Split, Workspace
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
-from earmark.runs import ModelParams, Runtime, digest, is_current, is_finished, seal_path
+from earmark.runs import ModelParams, Recipe, Runtime, digest, is_current, is_finished, seal_path
 from earmark.scores import UNLOCATED, Origin, ScoreFolder, write_score_folder
 
 
@@ -47,6 +47,30 @@ def open_frames(workspace: Workspace, model: ModelParams) -> FrameStore:
     heard = workspace.embeddings_folder
     is_heard = model.is_probe and is_finished(heard)
     return FrameStore.open(heard if is_heard else workspace.frames_folder)
+
+
+def scored_frames(workspace: Workspace, recipe: Recipe) -> FrameStore | None:
+    """Open the frames whose patches the teacher's scores speak of; None where there are none."""
+    folder = workspace.frames_folder
+    if recipe.pretrained is not None and recipe.way != "fine-tuned":
+        is_own = recipe.way == "zero-shot"
+        folder = workspace.outputs_folder if is_own else workspace.embeddings_folder
+    return FrameStore.open(folder) if is_finished(folder) else None
+
+
+def any_frames(workspace: Workspace) -> FrameStore | None:
+    """Open a store that says which clips could be read, whatever its frames are; None without.
+
+    Log-mel frames where there are some; else what a pretrained network heard.
+    """
+    folders = (workspace.frames_folder, workspace.embeddings_folder, workspace.outputs_folder)
+    found = next((folder for folder in folders if is_finished(folder)), None)
+    return None if found is None else FrameStore.open(found)
+
+
+def measured_frames(workspace: Workspace) -> FrameStore:
+    """Open the store by which clips of the evaluated splits are counted; refuse where none is."""
+    return any_frames(workspace) or FrameStore.open(workspace.frames_folder)
 
 
 def readable_clips(
@@ -159,13 +183,13 @@ def write_scores(
     *,
     out_of_fold: bool,
     digest: str,
-    origin: Origin,
+    origin: Origin | None,
 ) -> ScoreFolder:
     """Write the scores [clip, class] of clips of any split; return those of the train split.
 
     ``clip_ids`` may come in any order; classes are the workspace's, in their order. The scores of
     the tune and eval splits go into the folder of held-out scores. ``origin`` is where they come
-    from.
+    from, unless they learnt from the labels here.
     """
     places = pl.DataFrame({"clip_id": clip_ids}).with_row_index("place")
     clips = workspace.clips.join(places, on="clip_id", maintain_order="left")

@@ -16,7 +16,7 @@ from typing import Any
 from earmark.datasets.label_versions import corrected_names
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning, quoted
-from earmark.runs import digest, read_json, read_seal, seal_path, write_json
+from earmark.runs import digest, is_finished, read_json, read_seal, seal_path, write_json
 from earmark.scores import Origin
 
 STAMP = "dataset"
@@ -24,6 +24,9 @@ STAMP = "dataset"
 
 FRONT_END = "front_end"
 """The key of the parameters of the frames, beside the stamp of what was made of them."""
+
+FRAMES_FOLDER = "frames_folder"
+"""The key of the name of the store that something was made of, where it is not ``frames``."""
 
 PARTS = ("clips", "splits", "classes", "labels", "frames")
 """What a stamp has a digest of; of frames where they were used."""
@@ -43,28 +46,34 @@ class Stale:
         return f"{self.path}: older than the dataset, whose {what} changed since{self.detail}"
 
 
-def stamp_of(workspace: Workspace) -> dict[str, str]:
-    """Return the digest of each part of a dataset, as it is now."""
+def stamp_of(workspace: Workspace, frames: Path | None = None) -> dict[str, str]:
+    """Return the digest of each part of a dataset, as it is now.
+
+    ``frames`` is the store that counts, by default the workspace's frames.
+    """
+    frames = frames or workspace.frames_folder
     return {
         "clips": workspace.audio_digest,
         "splits": workspace.splits_digest,
         "classes": digest(list(workspace.ontology.class_ids)),
         "labels": workspace.labels.digest,
-        "frames": read_seal(workspace.frames_folder)["digest"] if workspace.has_frames() else "",
+        "frames": read_seal(frames)["digest"] if is_finished(frames) else "",
     }
 
 
-def write_stamp(workspace: Workspace, file: Path, *, of_frames: bool = False) -> None:
+def write_stamp(workspace: Workspace, file: Path, *, of_frames: Path | None = None) -> None:
     """Note in a file of JSON, new or not, that something holds for the dataset as it is now.
 
-    ``of_frames`` says that it was made of the frames, too.
+    ``of_frames`` is the store of frames that it was made of, too.
     """
-    meta, stamp = read_json(file) if file.exists() else {}, stamp_of(workspace)
-    frames = {FRONT_END: _front_end(workspace)} if of_frames else {}
-    if not of_frames:
+    meta, stamp = read_json(file) if file.exists() else {}, stamp_of(workspace, of_frames)
+    noted: dict[str, Any] = {}
+    if of_frames is None:
         del stamp["frames"]
+    else:
+        noted = {FRONT_END: _front_end(of_frames), FRAMES_FOLDER: of_frames.name}
     if meta.get(STAMP) != stamp:
-        write_json(file, {**meta, STAMP: stamp, **frames})
+        write_json(file, {**meta, STAMP: stamp, **noted})
 
 
 def stamp_path(table: Path) -> Path:
@@ -78,8 +87,9 @@ def parts_changed(workspace: Workspace, file: Path) -> tuple[str, ...]:
     What could not be the same is not named: splits, labels and frames of other clips, labels of
     other classes.
     """
-    before = read_json(file).get(STAMP, {}) if file.exists() else {}
-    now = stamp_of(workspace) if before else {}
+    noted = read_json(file) if file.exists() else {}
+    before = noted.get(STAMP, {})
+    now = stamp_of(workspace, _frames_of(workspace, noted)) if before else {}
     changed = tuple(part for part in PARTS if part in before and before[part] != now[part])
     implied = {"splits", "labels", "frames"} if "clips" in changed else set()
     implied |= {"labels"} if "classes" in changed else set()
@@ -119,16 +129,20 @@ def stale_of(workspace: Workspace, path: Path, file: Path, verb: str) -> Stale |
     return Stale(path, changed, command, detail) if changed else None
 
 
-def _front_end(workspace: Workspace) -> dict[str, Any]:
+def _frames_of(workspace: Workspace, noted: dict[str, Any]) -> Path:
+    """Return the store of frames that something stamped was made of."""
+    return workspace.root / str(noted.get(FRAMES_FOLDER, workspace.frames_folder.name))
+
+
+def _front_end(frames: Path) -> dict[str, Any]:
     """Return the parameters by which frames were made; none where another program made them."""
-    return (
-        read_seal(workspace.frames_folder).get(FRONT_END) if workspace.has_frames() else {}
-    ) or {}
+    return (read_seal(frames).get(FRONT_END) if is_finished(frames) else {}) or {}
 
 
 def _other_front_end(workspace: Workspace, file: Path) -> str:
     """Name the parameters of frames that differ from those of a stamped file, with both values."""
-    before, now = read_json(file).get(FRONT_END, {}), _front_end(workspace)
+    noted = read_json(file)
+    before, now = noted.get(FRONT_END, {}), _front_end(_frames_of(workspace, noted))
     other = [
         f"{name} ({value}, here {now[name]})"
         for name, value in before.items()

@@ -115,6 +115,11 @@ class Workspace:
         return self.root / "outputs"
 
     @property
+    def class_map_path(self) -> Path:
+        """Which class of a pretrained network each class is; may be edited."""
+        return self.root / "class_map.csv"
+
+    @property
     def quarantine_path(self) -> Path:
         """Clips that could not be read, with reasons."""
         return self.root / "quarantine.parquet"

@@ -16,13 +16,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.audio import FrameStore
 from earmark.datasets import (
     CORRECTED,
     GIVEN,
     Split,
     Workspace,
     corrected_names,
+    measured_frames,
     read_labels,
     read_relabelled,
     readable_clips,
@@ -93,7 +93,7 @@ class Basis:
 
     def open(self, workspace: Workspace) -> _OpenBasis:
         """Gather what measuring needs; every process does so for itself."""
-        store = FrameStore.open(workspace.frames_folder)
+        store = measured_frames(workspace)
         names = {"ignored": GIVEN, "corrected": self.corrected_name}
         named = read_labels(workspace, names.get(self.labels, self.labels))
         labels = readable_clips(workspace, store, self.split, named.labels).labels
@@ -197,7 +197,7 @@ def find_bases(
 
 def _keep_left_out(workspace: Workspace, held_out: ScoreFolder, percent: float) -> None:
     """Find once, for all students, above which score labels of a split are left out."""
-    store = FrameStore.open(workspace.frames_folder)
+    store = measured_frames(workspace)
     for split in EVALUATED_SPLITS:
         labels = readable_clips(workspace, store, split).labels
         logits, folder = logits_of(held_out, labels.clip_ids), workspace.left_out_folder(split)

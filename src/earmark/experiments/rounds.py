@@ -12,8 +12,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from earmark.audio import FrameStore
-from earmark.datasets import Workspace, stamp_path, write_stamp
+from earmark.datasets import Workspace, open_frames, stamp_path, write_stamp
 from earmark.errors import EarmarkError
 from earmark.experiments.compare import identify
 from earmark.experiments.marks import METRICS, find_bases, mark_students, write_student_cards
@@ -109,7 +108,7 @@ def _next_teacher(
     progress: Progress = SILENT,
 ) -> ScoreFolder:
     """Score the whole train split with a student, out of fold, told what ``scores`` flag."""
-    store = FrameStore.open(workspace.frames_folder)
+    store = open_frames(workspace, student.network.model)
     data = TrainSet.open(workspace, store, 1.0, student.strategy.labels, scores)
     treated = data.treated.of([data.tell([student.trained])[student.trained]])
     name = f"{student.name}-teacher"

@@ -25,6 +25,7 @@ from earmark.datasets import (
     ReadableClips,
     Split,
     Workspace,
+    open_frames,
     read_labels,
     readable_clips,
 )
@@ -181,14 +182,14 @@ def train_students(
     ``train_sets`` has the share of the train split behind every name; ``scores`` are the
     teacher's of the train split. For ``stack_gb`` see :class:`earmark.runs.parameters.SweepParams`.
     """
-    store = FrameStore.open(workspace.frames_folder)
-    score_rows = np.concatenate(
-        [readable_clips(workspace, store, split).store_rows for split in EVALUATED_SPLITS]
-    )
     tasks = []
     by_train_set = _by_train_set(wanted)
     n_cuts = _n_cuts(by_train_set.values(), engine)
-    for (train_set, labels), own in by_train_set.items():
+    for (train_set, labels, _), own in by_train_set.items():
+        store = open_frames(workspace, own[0].network.model)
+        score_rows = np.concatenate(
+            [readable_clips(workspace, store, split).store_rows for split in EVALUATED_SPLITS]
+        )
         data = TrainSet.open(workspace, store, train_sets[train_set], labels, scores)
         told = data.tell(own)
         n_classes = data.clips.labels.n_classes
@@ -344,11 +345,15 @@ class TrainSet:
 
 def _by_train_set(
     wanted: Sequence[Student],
-) -> dict[tuple[str, str], list[Student]]:
-    """Group the students that are trained, each once, by the clips and labels that they need."""
-    groups: dict[tuple[str, str], list[Student]] = {}
+) -> dict[tuple[str, str, bool], list[Student]]:
+    """Group the students that are trained, each once, by the clips and labels that they need.
+
+    Probes look at other frames than convolutional networks, and so are apart.
+    """
+    groups: dict[tuple[str, str, bool], list[Student]] = {}
     for student in dict.fromkeys(student.trained for student in wanted):
-        groups.setdefault((student.train_set, student.strategy.labels), []).append(student)
+        key = (student.train_set, student.strategy.labels, student.network.model.is_probe)
+        groups.setdefault(key, []).append(student)
     return groups
 
 

@@ -20,6 +20,7 @@ from earmark.flags.stored import (
     stored_thresholds,
     write_flag_folder,
 )
+from earmark.flags.strength import Strength, find_strength
 from earmark.flags.thresholds import Thresholds, n_discarded, thresholds
 
 __all__ = [
@@ -30,10 +31,12 @@ __all__ = [
     "POLICIES",
     "VAGUE",
     "Findings",
+    "Strength",
     "Thresholds",
     "check_policy",
     "count_missing",
     "find",
+    "find_strength",
     "flag",
     "in_sample_warning",
     "judge_flags",

@@ -1,3 +1,16 @@
+from .beginning import begin as begin
+from .beginning import begun_model as begun_model
+from .beginning import keep_statistics as keep_statistics
+from .catalogue import CATALOGUE as CATALOGUE
+from .catalogue import DEFAULT_TEACHER as DEFAULT_TEACHER
+from .catalogue import KeptTeacher as KeptTeacher
+from .catalogue import Teacher as Teacher
+from .catalogue import add_teacher as add_teacher
+from .catalogue import get_teacher as get_teacher
+from .catalogue import is_catalogued as is_catalogued
+from .catalogue import kept_teachers as kept_teachers
+from .catalogue import known_teacher as known_teacher
+from .catalogue import teachers_folder as teachers_folder
 from .class_maps import ClassMap as ClassMap
 from .class_maps import MatchedClasses as MatchedClasses
 from .class_maps import OutputClasses as OutputClasses
@@ -6,6 +19,9 @@ from .class_maps import match_network as match_network
 from .class_maps import read_class_map as read_class_map
 from .class_maps import read_yamnet_classes as read_yamnet_classes
 from .class_maps import write_class_map as write_class_map
+from .listening import WhatWasHeard as WhatWasHeard
+from .listening import listen as listen
+from .listening import network_facts as network_facts
 from .network import Heard as Heard
 from .network import NetworkFacts as NetworkFacts
 from .network import PretrainedNetwork as PretrainedNetwork

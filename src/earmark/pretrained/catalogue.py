@@ -144,6 +144,15 @@ def recognised(path: Path) -> tuple[Teacher, PublishedFile] | None:
     return next((one for one in alike if one[1].sha256 == sha256), None)
 
 
+def is_catalogued(network: str) -> bool:
+    """Tell whether a teacher of the catalogue is meant: by name, or by a file that is its weights.
+
+    Any Keras file is: there is no other network that such files are read for.
+    """
+    is_named = any(network == teacher.name for teacher in CATALOGUE)
+    return is_named or network.endswith(".h5") or recognised(Path(network)) is not None
+
+
 def add_teacher(path: str | Path) -> KeptTeacher:
     """Keep a copy of a file that is published weights by its hash; refuse any other."""
     path = Path(path)

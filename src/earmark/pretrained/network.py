@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
+from earmark.pretrained.catalogue import is_catalogued
 from earmark.runs import PretrainedParams
 
 
@@ -93,6 +94,7 @@ def _is_hugging_face(network: str) -> bool:
 
 
 KINDS: tuple[Kind, ...] = (
+    Kind("a name of `earmark teachers`", is_catalogued, "earmark.pretrained.yamnet:open_yamnet"),
     Kind("a file .onnx", _ends_in(".onnx"), "earmark.pretrained.onnx_network:open_onnx"),
     Kind("a file .tflite", _ends_in(".tflite"), "earmark.pretrained.tflite_network:open_tflite"),
     Kind(

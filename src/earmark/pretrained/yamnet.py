@@ -19,7 +19,7 @@ from torch import nn
 from earmark.audio import YAMNET, log_mel, patches
 from earmark.errors import load_library
 from earmark.networks import CACHED_PATCHES, Network, SameConv, open_session, own_device
-from earmark.pretrained.catalogue import DEFAULT_TEACHER, kept_weights, recognised
+from earmark.pretrained.catalogue import DEFAULT_TEACHER, kept_weights
 from earmark.pretrained.class_maps import read_yamnet_classes
 from earmark.pretrained.network import Heard, NetworkFacts
 from earmark.pretrained.yamnet_weights import N_FEATURES, N_OUTPUTS, read_yamnet
@@ -76,11 +76,6 @@ class YamnetNetwork:
             features = self._network.embed(torch.from_numpy(image.copy()).to(own_device()))
             logits = self._network.head(features)
             return features.float().cpu().numpy(), logits.float().cpu().numpy()
-
-
-def is_yamnet(name: str) -> bool:
-    """Tell whether the catalogue's name is meant, or a file that is YAMNet's by its hash."""
-    return name == DEFAULT_TEACHER or Path(name).suffix == ".h5" or bool(recognised(Path(name)))
 
 
 def open_yamnet(params: PretrainedParams, class_names: Sequence[str] = ()) -> YamnetNetwork:

@@ -152,7 +152,7 @@ class _TfliteGraph:
             axes[quantised.QuantizedDimension()] = -1
         scale = quantised.ScaleAsNumpy().astype(np.float64).reshape(axes)
         zero = quantised.ZeroPointAsNumpy().astype(np.float64).reshape(axes)
-        return ((values - zero) * scale).astype(np.float32)
+        return np.asarray((values - zero) * scale, np.float32)
 
 
 def keras_layers() -> tuple[str, ...]:

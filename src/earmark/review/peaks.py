@@ -21,11 +21,11 @@ from earmark.audio import FrameStore
 from earmark.datasets import ReadableClips, Workspace, readable_clips
 from earmark.runs import (
     SILENT,
-    FrontEndParams,
     Progress,
     Recipe,
     break_seal,
     is_current,
+    is_finished,
     read_table,
     seal,
     write_table,
@@ -125,8 +125,12 @@ def find_peaks(
     if store is None or scores.best_patches is None:
         return peaks
     clips = readable_clips(workspace, store, "train")
-    of_train = ScoreFolder.open(workspace.scores_folder(recipe.scores_name))
-    networks = networks_behind(of_train, workspace, recipe.teacher, recipe.cross_fit, clips, store)
+    networks = None
+    by_network = workspace.scores_folder(recipe.taught.name)
+    if is_finished(by_network):
+        of_train = ScoreFolder.open(by_network)
+        asked = (recipe.taught, recipe.cross_fit, clips, store)
+        networks = networks_behind(of_train, workspace, *asked)
     if networks is None:
         return peaks
     folder = workspace.peaks_folder
@@ -152,16 +156,13 @@ def _known_outputs(folder: Path, scores_digest: str) -> pl.DataFrame:
 def _patch_times(
     recipe: Recipe, store: FrameStore | None, clip_seconds: Callable[[str], float | None]
 ) -> PatchTimes:
-    """Return the times of patches: a front end's own, or frames spread evenly over the clip."""
-    front_end = recipe.front_end
-    if store is not None and store.meta.front_end is not None:
-        front_end = FrontEndParams.model_validate(store.meta.front_end)
+    """Return the times of patches: those of the frames, or frames spread evenly over the clip."""
     if store is None and recipe.teacher.model.is_probe:
         return lambda _: None
-    if store is None or store.meta.front_end is not None:
-        hop = front_end.patch_hop_samples / front_end.sample_rate_hz
-        times = hop, front_end.patch_frames * front_end.hop_seconds
-        return lambda _: times
+    front_end = recipe.front_end
+    known = front_end.patch_seconds if store is None else store.patch_seconds
+    if store is None or known is not None:
+        return lambda _: known
     n_frames = dict(zip(store.clip_ids, store.n_frames.tolist(), strict=True))
 
     def spread(clip_id: str) -> tuple[float, float] | None:

@@ -60,6 +60,12 @@ class FrontEndParams(Params):
         return 1 << (self.window_samples - 1).bit_length()
 
     @property
+    def patch_seconds(self) -> tuple[float, float]:
+        """Seconds from one patch to the next, and of one patch (0.48 and 0.96)."""
+        hop = self.hop_samples / self.sample_rate_hz
+        return self.patch_hop_frames * hop, self.patch_frames * self.hop_seconds
+
+    @property
     def patch_samples(self) -> int:
         """Samples under one patch, its last window included (15,600)."""
         return (self.patch_frames - 1) * self.hop_samples + self.window_samples
@@ -95,6 +101,9 @@ class ModelParams(Params):
     """Standard deviation of the truncated-normal start; None scales it by each layer's fan-in."""
     norm_epsilon: float = Field(1e-5, gt=0)
     """Batch normalisation's epsilon; must not exceed the variance that ``init_sd`` leaves."""
+    begins_with: str | None = None
+    """A kept file of ``earmark teachers`` whose weights a MobileNetV1 begins with, normalisation
+    fixed; None: weights are drawn at random."""
     relu_limit: float | None = Field(None, gt=0)
     """Above which MobileNetV1's units saturate: 6 in networks trained for phones; None: never."""
     n_hidden: int = Field(512, ge=1)

@@ -25,6 +25,7 @@ from earmark.runs.parameters import (
     ReportParams,
     SceneParams,
     SweepParams,
+    TrainParams,
 )
 from earmark.runs.pretrained_parameters import PretrainedParams, Way
 
@@ -45,6 +46,11 @@ class Recipe(Params):
     way: Way | None = None
     """How the pretrained network is used; None tries what can be done and takes the best."""
     teacher: NetworkParams = NetworkParams(name="teacher")
+    fine_tuned: NetworkParams = NetworkParams(
+        name="teacher-fine-tuned",
+        train=TrainParams(epochs=6, patches_per_clip=4, batch_patches=32, learning_rate=3e-4),
+    )
+    """The teacher where the way is ``fine-tuned``: how the whole network is trained further."""
     students: tuple[NetworkParams, ...] = (NetworkParams(name="student"),)
     cross_fit: CrossFitParams = CrossFitParams()
     sweep: SweepParams = SweepParams()
@@ -53,10 +59,15 @@ class Recipe(Params):
     resources: ResourceParams = ResourceParams()
 
     @property
+    def taught(self) -> NetworkParams:
+        """The network that is trained on the dataset to teach."""
+        return self.fine_tuned if self.way == "fine-tuned" else self.teacher
+
+    @property
     def scores_name(self) -> str:
         """The name of the scores that count: those of the teacher's network, or of another way."""
-        has_own_network = self.way in (None, "probe")
-        return self.teacher.name if has_own_network else f"{self.teacher.name}-{self.way}"
+        has_no_network = self.way in ("zero-shot", "blend")
+        return f"{self.teacher.name}-{self.way}" if has_no_network else self.taught.name
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:

@@ -45,7 +45,7 @@ class MadeBy:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an owner's scores come from: a file of scores, or a model from elsewhere.
+    """Where scores come from that learnt nothing here: a file, or a network that others trained.
 
     ``path`` is empty where they were never in a file.
     """
@@ -66,12 +66,13 @@ class Origin:
     @property
     def option(self) -> str:
         """The option of ``earmark score`` that takes such scores again."""
-        return f"--{'from' if self.kind == 'file' else 'onnx'} {quoted(self.path or 'FILE')}"
+        return f"--{'from' if self.kind == 'file' else 'teacher'} {quoted(self.path or 'FILE')}"
 
     @property
     def told(self) -> str:
         """What such scores are, in words."""
-        return "scores of your own" if self.kind == "file" else "scores by a model of your own"
+        is_file = self.kind == "file"
+        return "scores of your own" if is_file else f"scores by {Path(self.path).name} as it is"
 
 
 @dataclass(frozen=True)

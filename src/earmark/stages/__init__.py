@@ -14,6 +14,7 @@ Rooms that import torch or a web server are imported inside the functions, becau
 """
 
 from earmark.stages.check import CheckedLabels, check_labels, evaluate_scores
+from earmark.stages.find import FoundMissing, asked_recipe, default_work, find
 from earmark.stages.flag import (
     Exported,
     Flagged,
@@ -50,6 +51,7 @@ from earmark.stages.run import Outcome, run
 from earmark.stages.scan import ScanResult, scan
 from earmark.stages.study import Compared, Iterated, Swept, compare, iterate, sweep
 from earmark.stages.teach import ScoredByModel, Trained, score, score_by_onnx, train_teacher
+from earmark.stages.teachers import Taught, teach
 
 __all__ = [
     "CheckedLabels",
@@ -61,6 +63,7 @@ __all__ = [
     "ExportedModel",
     "Features",
     "Flagged",
+    "FoundMissing",
     "HeardPrecision",
     "Hidden",
     "Iterated",
@@ -71,16 +74,20 @@ __all__ = [
     "Subset",
     "Swept",
     "TaggedFile",
+    "Taught",
     "Trained",
+    "asked_recipe",
     "check_labels",
     "choose_recipe",
     "compare",
     "correct_labels",
+    "default_work",
     "draw_queue",
     "evaluate_scores",
     "export_judgements",
     "export_labels",
     "export_model",
+    "find",
     "hide_labels",
     "import_judgements",
     "iterate",
@@ -100,6 +107,7 @@ __all__ = [
     "sweep",
     "tag_files",
     "take_subset",
+    "teach",
     "train_teacher",
     "write_flags",
 ]

@@ -13,11 +13,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore, UnreadableAudio, read_clip, seen_frames
-from earmark.datasets import Workspace
+from earmark.datasets import Workspace, any_frames, scored_frames
 from earmark.errors import quoted
 from earmark.flags import Findings
 from earmark.report import HeardFlag
-from earmark.runs import FrontEndParams
+from earmark.runs import FrontEndParams, Recipe
 from earmark.scores import ScoreFolder
 
 MOST_SECONDS = 30.0
@@ -25,14 +25,14 @@ MOST_SECONDS = 30.0
 
 
 def heard_flags(
-    workspace: Workspace, front_end: FrontEndParams, scores: ScoreFolder, flags: pl.DataFrame
+    workspace: Workspace, recipe: Recipe, scores: ScoreFolder, flags: pl.DataFrame
 ) -> list[HeardFlag]:
     """Return flags (clip_id, class_id, logit, rank, chance) with what can be heard of them.
 
     A clip longer than half a minute is heard around the patch that scored best, or from its start
     where nobody knows. A clip that cannot be read says why.
     """
-    ears = _Ears(workspace, front_end, scores)
+    ears = _Ears(workspace, recipe, scores)
     return [ears.heard(row) for row in flags.iter_rows(named=True)]
 
 
@@ -66,8 +66,12 @@ class _Excerpt:
 @dataclass(frozen=True)
 class _Ears:
     workspace: Workspace
-    front_end: FrontEndParams
+    recipe: Recipe
     scores: ScoreFolder
+
+    @property
+    def front_end(self) -> FrontEndParams:
+        return self.recipe.front_end
 
     def heard(self, row: Mapping[str, Any]) -> HeardFlag:
         clip_id, class_id = row["clip_id"], row["class_id"]
@@ -120,12 +124,12 @@ class _Ears:
 
     def _best_patch(self, clip_id: str, class_id: str) -> tuple[int, int] | None:
         """Return the frames of the patch that scored best; None where it is not known."""
-        store = self._store
-        patch = self.scores.best_patch(clip_id, class_id)
-        if patch is None or store is None or store.meta.front_end is None:
+        patch, times = self.scores.best_patch(clip_id, class_id), self._patch_times
+        if patch is None or times is None:
             return None
-        first = patch * store.patch_hop_frames
-        return first, first + store.patch_frames
+        hop, length = times
+        first = round(patch * hop / self.front_end.hop_seconds)
+        return first, first + round(length / self.front_end.hop_seconds)
 
     def _stored_frames(self, clip_id: str) -> NDArray[np.floating] | None:
         """Return the frames of a clip without a sound file, where they are pictures of sound."""
@@ -147,9 +151,14 @@ class _Ears:
         return {clip_id: row for row, clip_id in enumerate(self.workspace.clips["clip_id"])}
 
     @cached_property
+    def _patch_times(self) -> tuple[float, float] | None:
+        """Seconds between the patches that scores speak of, and of one; None: nobody knows."""
+        store = scored_frames(self.workspace, self.recipe)
+        return None if store is None else store.patch_seconds
+
+    @cached_property
     def _store(self) -> FrameStore | None:
-        workspace = self.workspace
-        return FrameStore.open(workspace.frames_folder) if workspace.has_frames() else None
+        return any_frames(self.workspace)
 
 
 def _clock(seconds: float) -> str:

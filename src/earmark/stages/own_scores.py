@@ -95,7 +95,7 @@ def score_by_file(
         clip_ids = workspace.clips["clip_id"].gather(np.unique(rows[rows >= 0]))
         origin = Origin.at("file", path)
         scores = give_scores(
-            workspace, chosen.teacher.name, clip_ids, logits, origin, out_of_fold=out_of_fold
+            workspace, chosen.scores_name, clip_ids, logits, origin, out_of_fold=out_of_fold
         )
         is_unscored = np.isnan(logits[0])
     is_scored = workspace.clips["clip_id"].is_in(clip_ids.implode())

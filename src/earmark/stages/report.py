@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from earmark.audio import FrameStore
-from earmark.datasets import Workspace, stale_of, stamp_path, warn_stale, write_stamp
+from earmark.datasets import (
+    Workspace,
+    measured_frames,
+    stale_of,
+    stamp_path,
+    warn_stale,
+    write_stamp,
+)
 from earmark.flags import stored_flags, stored_thresholds
 from earmark.report import (
     HeardFlag,
@@ -129,12 +135,12 @@ def _heard(scored: Scored, flags: pl.DataFrame) -> list[HeardFlag]:
     chosen = [ontology.find(name) for name in asked.listen_classes]
     own = flags.filter(pl.col("class_id").is_in(chosen)) if chosen else flags
     rows = flags_to_hear(own, asked.listen_flags * (len(chosen) or N_HEARD_CLASSES))
-    return heard_flags(scored.workspace, scored.recipe.front_end, scored.whole, rows)
+    return heard_flags(scored.workspace, scored.recipe, scored.whole, rows)
 
 
 def _provenance(scored: Scored, sweep: SweepResults | None) -> dict[str, str]:
     workspace, recipe, scores = scored.workspace, scored.recipe, scored.scores
-    store = FrameStore.open(workspace.frames_folder)
+    store = measured_frames(workspace)
     read = workspace.clips.filter(pl.col("clip_id").is_in(store.clip_ids.implode()))
     counts = {split: int((read["split"] == split).sum()) for split in ("train", "tune", "eval")}
     versions = {name: metadata.version(name) for name in ("earmark", "torch", "numpy", "polars")}

@@ -177,7 +177,7 @@ class _Sounding:
         """Write tables and page, the likeliest flags to be heard; it will lie in ``out``."""
         workspace, front_end = self.scored.workspace, self.scored.recipe.front_end
         listed = flags_to_hear(findings.flags)
-        heard = heard_flags(workspace, front_end, self.scored.scores, listed)
+        heard = heard_flags(workspace, self.scored.recipe, self.scored.scores, listed)
         following = after_flags(out, True, findings)
         write_findings(folder, findings, told, heard, following, front_end.sample_rate_hz)
 

@@ -1,4 +1,11 @@
 from .batches import Plan as Plan
+from .blend import blend_scores as blend_scores
+from .choice import Exam as Exam
+from .choice import Tried as Tried
+from .choice import best_way as best_way
+from .choice import hold_exam as hold_exam
+from .choice import judge_way as judge_way
+from .folds import fold_of_clips as fold_of_clips
 from .folds import has_networks as has_networks
 from .folds import networks_behind as networks_behind
 from .history import forget_history as forget_history
@@ -27,3 +34,4 @@ from .treatments import Told as Told
 from .treatments import Treated as Treated
 from .treatments import Treatment as Treatment
 from .treatments import find_flags as find_flags
+from .zero_shot import score_zero_shot as score_zero_shot

@@ -43,6 +43,7 @@ from earmark.networks import (
     trainable,
     write_network,
 )
+from earmark.pretrained import begin, keep_statistics
 from earmark.runs import FOUND, RESUMED, Meter, NetworkParams, TrainParams, is_current
 from earmark.training import replicas
 from earmark.training.batches import Plan
@@ -130,7 +131,9 @@ def _begin(job: _Job) -> Run:
             f"patience = {params.patience} stops early by the tune split, but no clip is in it; "
             "deal splits with `earmark split WORK`, or set patience = 0 in the recipe"
         )
-    model = job.build().to(types.weights)
+    model = job.build()
+    begin(model, job.network.model)
+    model = model.to(types.weights)
     replicas.shared_statistics(model)
     parameters = trainable(model)
     optimiser = torch.optim.AdamW(
@@ -155,6 +158,7 @@ def _loop(job: _Job, run: Run) -> None:
 
 def _train_epoch(job: _Job, run: Run, course: Course, is_terminated: Callable[[], bool]) -> None:
     run.network.train()
+    keep_statistics(run.network, job.network.model)
     last = time.monotonic()
     with closing(job.loader().load_all(job.plan.batches(run.epoch, run.step))) as loading:
         for loaded in loading:

@@ -105,7 +105,7 @@ def score_by_teacher(
             digest=run_digest,
             origin=Origin.at("model", teacher.path),
         )
-    write_stamp(workspace, seal_path(folder), of_frames=True)
+    write_stamp(workspace, seal_path(folder), of_frames=store.folder)
     unscored = tuple(chosen.unscored(ontology))
     return TeacherScores(ScoreFolder.open(folder), job.scale, unscored, tuple(warnings))
 

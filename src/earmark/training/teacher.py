@@ -24,6 +24,7 @@ from earmark.datasets import (
     held_out_clips,
     held_out_digest,
     held_out_folder,
+    held_out_scores,
     open_frames,
     readable_clips,
     single_digest,
@@ -91,7 +92,7 @@ def cross_fit(
     told = supervise(np.arange(len(clips.labels)))
     run_digest = scores_digest(network, params, store, told.digest)
     if is_current(folder, run_digest):
-        write_stamp(workspace, seal_path(folder), of_frames=True)
+        write_stamp(workspace, seal_path(folder), of_frames=store.folder)
         return ScoreFolder.open(folder)
     check_runtime(params.runtime, network.model)
     fold_of = fold_of_clips(clips, network, params)
@@ -127,7 +128,7 @@ def cross_fit(
         digest=run_digest,
         runtime=params.runtime,
     )
-    write_stamp(workspace, seal_path(folder), of_frames=True)
+    write_stamp(workspace, seal_path(folder), of_frames=store.folder)
     return scores
 
 
@@ -150,6 +151,9 @@ def score_held_out(
     folder = held_out_folder(workspace, teacher)
     run_digest = held_out_digest(scores.digest, params.runtime)
     single = single_folder(workspace, teacher)
+    known = held_out_scores(workspace, scores)
+    if known is not None and not has_networks(workspace, teacher, params):
+        return known  # by a network from elsewhere, or of several ways together
     if is_current(folder, run_digest) and is_current(single, single_digest(run_digest)):
         return ScoreFolder.open(folder)
     if not has_networks(workspace, teacher, params):

@@ -16,8 +16,7 @@ import polars as pl
 from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.types import UUID4
 
-from earmark.audio import FrameStore
-from earmark.datasets import Workspace, scores_of, whole_scores
+from earmark.datasets import Workspace, scored_frames, scores_of, whole_scores
 from earmark.errors import EarmarkError, quoted
 from earmark.flags import count_missing
 from earmark.review.class_card import Cards
@@ -333,18 +332,13 @@ def open_desk(
 
     Runs the teacher over the queue's clips to find their peaks, unless that was done before.
     """
-    scores = scores_of(workspace, recipe.teacher.name, queue.items["clip_id"])
+    scores = scores_of(workspace, recipe.scores_name, queue.items["clip_id"])
     chosen = tuple(workspace.ontology.find(name) for name in classes)
     _check_queued(workspace, queue, chosen)
-    store = _open_store(workspace)
+    store = scored_frames(workspace, recipe)
     media = Media(workspace, recipe.front_end, store)
     peaks = find_peaks(workspace, recipe, scores, store, queue.items, media.seconds, progress)
     return Desk(workspace, recipe, queue, scores, peaks, media, judgements, tuple(raters), chosen)
-
-
-def _open_store(workspace: Workspace) -> FrameStore | None:
-    """Open the frames if there are any: a review of scores from elsewhere does without."""
-    return FrameStore.open(workspace.frames_folder) if workspace.has_frames() else None
 
 
 def _check_queued(workspace: Workspace, queue: Queue, classes: Sequence[str]) -> None:

@@ -1,0 +1,79 @@
+"""How good the first flags can be, told from the labels that were given, before anyone listens.
+
+A missing label is one like those that were given, of which nobody was asked. So among labels that
+score as high as the first hundred flags, those that were given tell how many of the hundred are
+right: if as many labels are missing as were given, as many again. How many are missing is not
+known; but where few given labels score that high, few missing ones do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+N_FIRST = 100
+"""Flags that a newcomer listens to before giving up."""
+
+WEAK_SHARE = 0.2
+"""Right flags, if as many labels are missing as were given, below which a teacher is too weak."""
+
+
+@dataclass(frozen=True)
+class Strength:
+    """What to expect of the first flags of a teacher's list."""
+
+    n_first: int
+    """Flags that it is about."""
+    n_given: int
+    """Labels that were given and score as high as those."""
+    base_rate: float
+    """Share of given labels among all."""
+
+    @property
+    def expected_right(self) -> float:
+        """Share of the first flags that are right, if as many are missing as were given."""
+        return min(self.n_given / self.n_first, 1.0) if self.n_first else 0.0
+
+    @property
+    def times_chance(self) -> float:
+        """How many times better than labels drawn at random that is."""
+        return self.expected_right / self.base_rate if self.base_rate else float("nan")
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether listening to the flags would be a waste of time."""
+        return self.expected_right < WEAK_SHARE
+
+    @property
+    def told(self) -> str:
+        """What to expect, in a sentence."""
+        n_right, n_by_chance = (
+            round(self.n_first * share) for share in (self.expected_right, self.base_rate)
+        )
+        return (
+            f"If as many labels are missing as were given, about {n_right} of the first "
+            f"{self.n_first} flags are right (by chance {n_by_chance})"
+        )
+
+
+def find_strength(
+    states: NDArray[np.int8], logits: NDArray[np.floating], n_first: int = N_FIRST
+) -> Strength:
+    """Say what to expect of the first flags, from labels [clip, class] and scores out of fold.
+
+    NaN scores are of classes that the teacher does not know.
+
+    >>> states = np.array([[1, 0, 0], [1, 0, 0]], np.int8)
+    >>> find_strength(states, np.array([[3.0, 2, 0], [-1, 1, 0]]), n_first=2).n_given
+    1
+    """
+    is_scored = np.isfinite(logits)
+    implicit = logits[is_scored & (states == 0)]
+    n_first = min(n_first, len(implicit))
+    if not n_first:
+        return Strength(0, 0, 0.0)
+    edge = np.partition(implicit, len(implicit) - n_first)[len(implicit) - n_first]
+    given = logits[is_scored & (states > 0)]
+    return Strength(n_first, int((given >= edge).sum()), float((states > 0).mean()))

@@ -1,0 +1,173 @@
+"""From a folder of sound and a label file to the first flag that can be heard, in one step.
+
+Each part is a stage of its own that finds its finished work again; what is decided here is what a
+newcomer would otherwise have to decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from earmark.datasets import ImportSummary, Workspace, import_sounds, quarantine_told
+from earmark.errors import EarmarkError, check_libraries, quoted
+from earmark.flags import Strength, find_strength
+from earmark.labels import Zeros
+from earmark.report import findings_told
+from earmark.runs import HERE, Engine, Progress, Recipe, ReviewParams, Way, find_recipe, shown
+from earmark.stages.flag import Flagged, write_flags
+from earmark.stages.review import DrawnQueue, draw_queue
+from earmark.stages.teachers import Taught, teach
+
+if TYPE_CHECKING:
+    from earmark.training import Exam
+
+FIND_RECIPE = "find"
+"""The shipped recipe that a search goes by."""
+
+MOST_HEARD = 1_000
+"""Labels in the queue of a newcomer, the likeliest first."""
+
+
+@dataclass(frozen=True)
+class FoundMissing:
+    """What a search found, where it is kept, and whether it is worth listening to."""
+
+    workspace: Workspace
+    imported: ImportSummary
+    taught: Taught
+    strength: Strength
+    flagged: Flagged
+    queue: DrawnQueue | None
+    """None where there is nothing to hear: no flag, or scores that do not know the labels."""
+
+    @property
+    def is_worth_hearing(self) -> bool:
+        """Whether a person should listen to the flags."""
+        return self.queue is not None and not self.strength.is_weak
+
+    def lines(self) -> list[str]:
+        """Say in a few sentences what was found."""
+        data, *found = findings_told(self.flagged.findings)
+        data = f"{data.partition(';')[0].rstrip('.')}."
+        told = [data, *self.taught.lines(), *found[1:]]
+        if not self.flagged.findings.knowledge.is_enough:
+            return [*told[1:], found[0]]
+        return [*told, f"{self.strength.told}."]
+
+    def advice(self) -> list[str]:
+        """Say what would make a teacher that is too weak a better one."""
+        if self.is_worth_hearing:
+            return []
+        work = quoted(self.workspace.root)
+        return [
+            "This teacher is too weak: listening to its flags would be a waste of time.",
+            *self.taught.advice(),
+            f"To listen all the same: earmark review {work}",
+        ]
+
+
+def default_work(sounds: str | Path) -> Path:
+    """Return the folder in which a search keeps what it makes, beside the caller."""
+    return Path(f"{Path(sounds).resolve().name}-earmark")
+
+
+def find(
+    sounds: str | Path,
+    labels: str | Path | None = None,
+    *,
+    work: str | Path | None = None,
+    teacher: str | None = None,
+    way: Way | None = None,
+    class_map: str | Path | None = None,
+    recipe: str | Path | Recipe = FIND_RECIPE,
+    classes: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    separator: str | None = None,
+    zeros: Zeros = "implicit",
+    clip_seconds: float | None = None,
+    replace: bool = False,
+    engine: Engine = HERE,
+    progress: Progress | None = None,
+    **options: Any,
+) -> FoundMissing:
+    """Find labels that are missing: import, listen, cross-fit, flag, and draw the queue to hear.
+
+    ``labels`` is a table in any form; without it the subfolders of ``sounds`` are the classes.
+    ``teacher`` is a name of ``earmark teachers``, a file or a folder, by default the recipe's
+    (YAMNet); ``way`` how it is used, by default the best of what can be done. ``clip_seconds`` cuts
+    longer recordings into clips. ``options`` are those of a flag policy. The rest is as in
+    :func:`~earmark.datasets.import_sounds` and :func:`~earmark.stages.teach`.
+    """
+    check_libraries("finding missing labels in sound", "soundfile", "torch", "onnxruntime")
+    chosen = asked_recipe(recipe, teacher, way)
+    root = default_work(sounds) if work is None else Path(work)
+    with shown(progress) as display:
+        imported = import_sounds(
+            Path(sounds),
+            None if labels is None else Path(labels),
+            root,
+            columns=columns,
+            separator=separator,
+            zeros=zeros,
+            classes=None if classes is None else Path(classes),
+            clip_seconds=clip_seconds,
+            replace=replace,
+            progress=display,
+        )
+        workspace = imported.workspace
+        _check_labels(workspace)
+        taught = teach(workspace, chosen, class_map=class_map, engine=engine, progress=display)
+        strength = strength_of(workspace, taught)
+        flagged = write_flags(workspace, **options)
+        queue = _queue(workspace, flagged, engine, display)
+    return FoundMissing(workspace, imported, taught, strength, flagged, queue)
+
+
+def asked_recipe(
+    recipe: str | Path | Recipe, teacher: str | None = None, way: Way | None = None
+) -> Recipe:
+    """Return a recipe with another pretrained network, or another way to use it."""
+    chosen = recipe if isinstance(recipe, Recipe) else find_recipe(str(recipe))
+    if teacher is None and way is None:
+        return chosen
+    if chosen.pretrained is None:
+        raise EarmarkError(
+            f"recipe {chosen.name!r} trains a teacher from scratch; --teacher and --way go with a "
+            f"recipe that has a pretrained network, such as {FIND_RECIPE}"
+        )
+    network = teacher or chosen.pretrained.network
+    pretrained = chosen.pretrained.model_copy(update={"network": network})
+    return chosen.model_copy(update={"pretrained": pretrained, "way": way})
+
+
+def strength_of(workspace: Workspace, taught: Taught) -> Strength:
+    """Say what to expect of the first flags, on the clips that the teacher was examined on."""
+    exam: Exam = taught.exam
+    return find_strength(exam.labels.states(), exam.logits(workspace, taught.scores))
+
+
+def _check_labels(workspace: Workspace) -> None:
+    labels = workspace.labels
+    if not labels.present.any():
+        raise EarmarkError(
+            f"{workspace.root}: not one label says that a sound is present, so there is nothing to "
+            "learn from"
+        )
+
+
+def _queue(
+    workspace: Workspace, flagged: Flagged, engine: Engine, progress: Progress
+) -> DrawnQueue | None:
+    """Draw the likeliest labels to be heard first, where there is anything to hear."""
+    if flagged.flags.is_empty() or not flagged.findings.knowledge.is_enough:
+        return None
+    params = ReviewParams(order="likeliest", n_items=min(len(flagged.flags), MOST_HEARD))
+    return draw_queue(workspace, params=params, engine=engine, progress=progress)
+
+
+def read_told(found: FoundMissing) -> list[str]:
+    """Say what was read, and what could not be."""
+    return [*found.imported.notes, *quarantine_told(found.workspace)]

@@ -1,0 +1,298 @@
+"""Teachers that others trained: how a workspace is scored by one.
+
+A pretrained network can be used by its own classes (zero-shot), by a probe on its embeddings, by
+both together (blend), or trained further (fine-tuned). Unless one is asked for, all that cost
+little are tried and the best is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from earmark.datasets import Workspace, extract_frames, open_frames, readable_clips
+from earmark.errors import EarmarkError
+from earmark.runs import HERE, Engine, PretrainedParams, Progress, Recipe, Way, keep_recipe, shown
+from earmark.scores import Origin, ScoreFolder
+from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
+
+if TYPE_CHECKING:
+    from earmark.pretrained import ClassMap, NetworkFacts, WhatWasHeard
+    from earmark.training import Exam, Tried
+
+PROBE_CLIPS = 200
+"""Clips with a positive label from which on a probe is tried."""
+
+_WAYS_TOLD = {
+    "zero-shot": "its own classes",
+    "probe": "a probe on its embeddings",
+    "blend": "both together",
+    "fine-tuned": "trained further",
+}
+
+
+@dataclass(frozen=True)
+class Taught:
+    """A workspace scored by a pretrained network: how, how well, and what else was tried."""
+
+    facts: NetworkFacts
+    way: Way
+    scores: ScoreFolder
+    tried: tuple[Tried, ...]
+    exam: Exam
+    classes_told: str
+    """Which classes the network knows by itself."""
+    why: str
+    """Why these ways were tried and no others."""
+
+    @property
+    def best(self) -> Tried:
+        """How good the teacher is."""
+        return next(one for one in self.tried if one.way == self.way)
+
+    def lines(self) -> list[str]:
+        """Say which teacher it is and how good, in two sentences."""
+        others = ", ".join(f"{_WAYS_TOLD[one.way or 'probe']} {one.hits:.2f}" for one in self.tried)
+        tried = f" (tried: {others})" if len(self.tried) > 1 else ""
+        n_times = round(100 * self.best.auc) if self.best.auc == self.best.auc else None
+        how_good = (
+            "How good it is cannot be told: no class has labels enough"
+            if n_times is None
+            else f"AUC {self.best.auc:.2f} on {self.exam.told}: a label that was given outscores "
+            f"one that was not {n_times} times in 100"
+        )
+        return [
+            f"Teacher: {self.facts.name}, {_WAYS_TOLD[self.way]}{tried}; {self.why}.",
+            f"{how_good}.",
+        ]
+
+    def advice(self) -> list[str]:
+        """Say what would make a better teacher."""
+        ideas = ["more labelled clips", "fewer classes, those with most labels"]
+        if self.way == "zero-shot":
+            ideas.insert(0, "matching more classes in class_map.csv")
+        else:
+            ideas.append("a network trained on sounds like these (--teacher FILE: BirdNET, Perch)")
+        return [f"What would help: {'; '.join(ideas)}."]
+
+
+def teach(
+    work: WorkLike,
+    recipe: RecipeLike = None,
+    *,
+    class_map: str | Path | None = None,
+    skip_unknown: bool = False,
+    out_of_fold: bool | None = None,
+    engine: Engine = HERE,
+    progress: Progress | None = None,
+) -> Taught:
+    """Score all clips with the recipe's pretrained network, in the best of several ways.
+
+    ``class_map`` says which of its outputs is which class; without it names are matched, and what
+    they came to is written into the workspace, to be edited. ``out_of_fold`` says whether the
+    network never saw these clips; by default that is believed of networks of the catalogue alone.
+    The way that was taken is remembered in the workspace's recipe.
+    """
+    workspace = open_workspace(work)
+    chosen = choose_recipe(workspace, recipe)
+    if chosen.pretrained is None:
+        raise EarmarkError(f"recipe {chosen.name!r} has no pretrained network to teach with")
+    with shown(progress) as display:
+        lesson = _begun(workspace, chosen, chosen.pretrained, out_of_fold, engine, display)
+        mapped = lesson.map_classes(class_map, skip_unknown)
+        ways, why = lesson.ways(mapped.class_map)
+        lesson.check(ways, mapped)
+        heard = lesson.listen()
+        scores = {way: lesson.score(way, heard, mapped.class_map) for way in _in_order(ways)}
+        exam, tried = lesson.compare(scores)
+    from earmark.training import best_way
+
+    way = best_way(list(tried)).way or "probe"
+    keep_recipe(workspace.root, lesson.recipe.model_copy(update={"way": way}))
+    return Taught(heard.facts, way, scores[way], tried, exam, mapped.told, why)
+
+
+def _begun(
+    workspace: Workspace,
+    recipe: Recipe,
+    pretrained: PretrainedParams,
+    out_of_fold: bool | None,
+    engine: Engine,
+    progress: Progress,
+) -> _Lesson:
+    from earmark.pretrained import begun_model, network_facts
+
+    names = [workspace.ontology.name(class_id) for class_id in workspace.ontology.class_ids]
+    facts = network_facts(pretrained, names)
+    if recipe.way == "fine-tuned":
+        if facts.name != "yamnet":
+            raise EarmarkError(f"{facts.name} cannot be trained further here; yamnet can")
+        network = recipe.fine_tuned.model_copy(update={"model": begun_model(facts.name)})
+        recipe = recipe.model_copy(update={"fine_tuned": network})
+    return _Lesson(workspace, recipe, pretrained, facts, out_of_fold, engine, progress)
+
+
+def _in_order(ways: tuple[Way, ...]) -> tuple[Way, ...]:
+    """Return ways such that what others are made of comes first."""
+    order: tuple[Way, ...] = ("zero-shot", "probe", "blend", "fine-tuned")
+    wanted = {*ways, "zero-shot", "probe"} if "blend" in ways else set(ways)
+    return tuple(way for way in order if way in wanted)
+
+
+@dataclass(frozen=True)
+class _Mapped:
+    """Which outputs are which classes (None: not one), and what to say of it."""
+
+    class_map: ClassMap | None
+    told: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class _Lesson:
+    """All that one call of :func:`teach` goes by."""
+
+    workspace: Workspace
+    recipe: Recipe
+    pretrained: PretrainedParams
+    facts: NetworkFacts
+    out_of_fold: bool | None
+    engine: Engine
+    progress: Progress
+
+    def map_classes(self, path: str | Path | None, skip_unknown: bool) -> _Mapped:
+        """Map classes by a given file, by one that is kept and may have been edited, or by name."""
+        from earmark.pretrained import match_network, read_class_map, write_class_map
+
+        facts, ontology = self.facts, self.workspace.ontology
+        kept = self.workspace.class_map_path
+        if not facts.n_outputs:
+            return _Mapped(None, f"{facts.name} has no classes of its own", kept)
+        source = Path(path) if path is not None else kept if kept.exists() else None
+        if source is not None:
+            found = read_class_map(
+                source, ontology, facts.n_outputs, facts.output_names, skip_unknown=skip_unknown
+            )
+            n = len(set(found.columns))
+            told = f"{n:,} of {len(ontology.class_ids):,} classes are mapped by {source}"
+            return _Mapped(found, told, source)
+        matched = match_network(facts, ontology)
+        write_class_map(kept, matched)
+        has_any = bool(matched.class_map.outputs)
+        return _Mapped(matched.class_map if has_any else None, matched.told, kept)
+
+    def ways(self, class_map: ClassMap | None) -> tuple[tuple[Way, ...], str]:
+        """Return the ways to try, and why these."""
+        if self.recipe.way is not None:
+            return (self.recipe.way,), "as asked"
+        n_labelled = self._n_labelled
+        if not self.facts.n_features:
+            return ("zero-shot",), "it gives no embeddings to learn from"
+        if class_map is None:
+            few = "" if n_labelled >= PROBE_CLIPS else f", though {n_labelled:,} clips are few"
+            return ("probe",), f"it knows none of the classes by itself{few}"
+        if n_labelled < PROBE_CLIPS:
+            return ("zero-shot",), (
+                f"{n_labelled:,} labelled clips are too few to learn from (under {PROBE_CLIPS})"
+            )
+        return ("zero-shot", "probe", "blend"), f"{n_labelled:,} labelled clips to learn from"
+
+    @property
+    def _n_labelled(self) -> int:
+        labels = self.workspace.labels
+        return len(set(labels.clip_rows[labels.present].tolist()))
+
+    def check(self, ways: tuple[Way, ...], mapped: _Mapped) -> None:
+        """Refuse what cannot be done before anything is listened to."""
+        needs = set(_in_order(ways))
+        if "zero-shot" in needs and mapped.class_map is None:
+            raise EarmarkError(
+                f"{mapped.told}, so it cannot say anything of them by itself. Fill in the column "
+                f"output of {mapped.path}, or let it learn them: --way probe"
+            )
+        if "probe" in needs and not self.facts.n_features:
+            raise EarmarkError(
+                f"{self.facts.name} gives no embeddings for a probe; name the output that they "
+                "are (--embedding NAME), or go by its own classes: --way zero-shot"
+            )
+
+    def listen(self) -> WhatWasHeard:
+        """Keep what the network hears in all clips."""
+        from earmark.pretrained import listen
+
+        return listen(self.workspace, self.pretrained, engine=self.engine, progress=self.progress)
+
+    def score(self, way: Way, heard: WhatWasHeard, class_map: ClassMap | None) -> ScoreFolder:
+        """Score the workspace in one way; what it is made of has been scored before."""
+        scorers: dict[Way, Callable[[], ScoreFolder]] = {
+            "zero-shot": lambda: self._zero_shot(heard, class_map),
+            "probe": self._cross_fitted,
+            "blend": self._blend,
+            "fine-tuned": self._fine_tuned,
+        }
+        return scorers[way]()
+
+    def _named(self, way: Way) -> str:
+        return self.recipe.model_copy(update={"way": way}).scores_name
+
+    def _zero_shot(self, heard: WhatWasHeard, class_map: ClassMap | None) -> ScoreFolder:
+        from earmark.pretrained import is_catalogued
+        from earmark.training import score_zero_shot
+
+        assert heard.outputs is not None
+        assert class_map is not None
+        network, given = self.pretrained.network, self.out_of_fold
+        return score_zero_shot(
+            self.workspace,
+            self._named("zero-shot"),
+            heard.outputs,
+            class_map,
+            origin=Origin("model", network),
+            out_of_fold=is_catalogued(network) if given is None else given,
+            progress=self.progress,
+        )
+
+    def _cross_fitted(self) -> ScoreFolder:
+        """Score with the recipe's network, trained out of fold; the held-out splits, too."""
+        from earmark.training import cross_fit, score_held_out
+
+        workspace, recipe = self.workspace, self.recipe
+        scores = cross_fit(
+            workspace,
+            recipe.taught,
+            recipe.cross_fit,
+            engine=self.engine,
+            progress=self.progress,
+        )
+        if workspace.clips["split"].n_unique() > 1:
+            score_held_out(
+                workspace, scores, recipe.cross_fit, engine=self.engine, progress=self.progress
+            )
+        return scores
+
+    def _blend(self) -> ScoreFolder:
+        from earmark.training import blend_scores, fold_of_clips
+
+        recipe, workspace = self.recipe, self.workspace
+        ways: tuple[Way, ...] = ("probe", "zero-shot")
+        probe, own = (ScoreFolder.open(workspace.scores_folder(self._named(way))) for way in ways)
+        clips = readable_clips(workspace, open_frames(workspace, recipe.teacher.model), "train")
+        fold_of = fold_of_clips(clips, recipe.teacher, recipe.cross_fit)
+        return blend_scores(workspace, self._named("blend"), probe, own, fold_of)
+
+    def _fine_tuned(self) -> ScoreFolder:
+        extract_frames(
+            self.workspace, self.recipe.front_end, engine=self.engine, progress=self.progress
+        )
+        recipe = self.recipe.model_copy(update={"way": "fine-tuned"})
+        return replace(self, recipe=recipe)._cross_fitted()
+
+    def compare(self, scores: dict[Way, ScoreFolder]) -> tuple[Exam, tuple[Tried, ...]]:
+        """Say how good each way is, all on the same clips."""
+        from earmark.training import hold_exam, judge_way
+
+        first = scores.get("probe") or next(iter(scores.values()))
+        exam = hold_exam(self.workspace, first)
+        return exam, tuple(judge_way(self.workspace, way, own, exam) for way, own in scores.items())

@@ -1,0 +1,197 @@
+"""Two teachers as one: a probe that learnt from the dataset, and a network's own classes.
+
+A label's score is the log-odds of being labelled, given both scores: a logistic regression pooled
+over classes, with one coefficient for the probe's logit and one for the network's, standardised
+within each class. Classes that the network does not know have a regression of their own, on the
+probe alone, so that all scores are on one scale. The weights are learnt out of fold: those that a
+clip's scores are made with come from the other folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from earmark.datasets import (
+    Workspace,
+    held_out_scores,
+    write_scores,
+    write_stamp,
+)
+from earmark.labels import LabelSet
+from earmark.runs import digest, is_current, seal_path
+from earmark.scores import UNLOCATED, ScoreFolder, logits_of, scored_labels
+
+_MOST_LABELS = 200_000
+"""Labels that are not positive, drawn at random, from which weights are learnt."""
+
+_ROWS_AT_ONCE = 4_096
+_RIDGE = 1.0
+"""Weight of the squared coefficients against the sum of losses: next to nothing, but never 0."""
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What makes one score of two; ``of_both`` [1, probe, own], ``of_probe`` [1, probe]."""
+
+    of_both: Matrix
+    of_probe: Matrix
+    mean: Matrix
+    sd: Matrix
+
+    def blended(self, probe: NDArray[np.floating], own: NDArray[np.floating]) -> Matrix:
+        """Return log-odds [clip, class]; ``own`` is NaN where the network does not know a class."""
+        standard = (own - self.mean) / self.sd
+        alone = self.of_probe[0] + self.of_probe[1] * probe
+        both = self.of_both[0] + self.of_both[1] * probe + self.of_both[2] * standard
+        return np.asarray(np.where(np.isfinite(standard), both, alone))
+
+
+def blend_scores(
+    workspace: Workspace,
+    name: str,
+    probe: ScoreFolder,
+    own: ScoreFolder,
+    fold_of: NDArray[np.int64],
+    *,
+    seed: int = 0,
+) -> ScoreFolder:
+    """Write one folder of scores from those of a probe and of a network's own classes.
+
+    ``fold_of`` [clip] are the folds of the probe's clips. The held-out splits are scored with the
+    weights of the whole train split.
+    """
+    run_digest = digest("blend", probe.digest, own.digest, fold_of.tobytes(), seed)
+    folder = workspace.scores_folder(name)
+    if not is_current(folder, run_digest):
+        labels = scored_labels(probe, workspace.labels)
+        own_logits = logits_of(own, probe.clip_ids)
+        logits = np.empty(probe.logits.shape, np.float32)
+        for fold in np.unique(fold_of):
+            others, rows = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
+            weights = learn_weights(labels, probe.logits, own_logits, others, seed)
+            for part in _parts(rows):
+                logits[part] = weights.blended(probe.logits[part], own_logits[part])
+        _write(workspace, name, probe, own, logits, run_digest, seed)
+    write_stamp(workspace, seal_path(folder), of_frames=workspace.embeddings_folder)
+    return ScoreFolder.open(folder)
+
+
+def _write(
+    workspace: Workspace,
+    name: str,
+    probe: ScoreFolder,
+    own: ScoreFolder,
+    logits: NDArray[np.float32],
+    run_digest: str,
+    seed: int,
+) -> None:
+    """Write blended scores of the train split, and of the others where both have some."""
+    clip_ids, best = probe.clip_ids, [probe.best_patches]
+    parts = [logits]
+    held_out = held_out_scores(workspace, probe), held_out_scores(workspace, own)
+    if held_out[0] is not None and held_out[1] is not None:
+        labels, rows = scored_labels(probe, workspace.labels), np.arange(len(logits))
+        own_logits = logits_of(own, probe.clip_ids)
+        weights = learn_weights(labels, probe.logits, own_logits, rows, seed)
+        of_both = held_out[0].logits, logits_of(held_out[1], held_out[0].clip_ids)
+        parts.append(weights.blended(*of_both).astype(np.float32))
+        clip_ids = clip_ids.append(held_out[0].clip_ids)
+        best.append(held_out[0].best_patches)
+    places = [
+        np.full(part.shape, UNLOCATED, np.uint16) if known is None else known
+        for part, known in zip(parts, best, strict=True)
+    ]
+    write_scores(
+        workspace,
+        name,
+        clip_ids,
+        np.concatenate(parts),
+        np.concatenate(places),
+        out_of_fold=True,
+        digest=run_digest,
+        origin=None,
+    )
+
+
+def learn_weights(
+    labels: LabelSet,
+    probe: NDArray[np.floating],
+    own: NDArray[np.floating],
+    rows: NDArray[np.int64],
+    seed: int = 0,
+) -> Weights:
+    """Learn from the labels of some clips how much each score says; implicit labels count as 0."""
+    clips, columns, target, weight = _drawn(labels, rows, seed)
+    values = own[clips, columns]
+    sample = own[rows[np.linspace(0, len(rows) - 1, min(len(rows), _ROWS_AT_ONCE)).astype(int)]]
+    is_known = np.isfinite(sample).all(axis=0)
+    mean = np.where(is_known, np.where(is_known, sample, 0).mean(axis=0, dtype=np.float64), 0.0)
+    spread = np.where(is_known, sample, 0).std(axis=0, dtype=np.float64)
+    sd = np.where(spread > 0, spread, 1.0)
+    standard = (values - mean[columns]) / sd[columns]
+    probed = np.asarray(probe[clips, columns], np.float64)
+    has_both = np.isfinite(standard)
+    everyone = np.ones(len(clips), bool)
+    has_alone = ~has_both if target[~has_both].any() else everyone
+    one = np.ones(len(clips))
+    return Weights(
+        _fit(np.stack([one, probed, np.where(has_both, standard, 0)], 1), target, weight, has_both),
+        _fit(np.stack([one, probed], 1), target, weight, has_alone),
+        mean,
+        sd,
+    )
+
+
+def _drawn(
+    labels: LabelSet, rows: NDArray[np.int64], seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], Matrix]:
+    """Return all positives of some clips and some of their other labels, with weights.
+
+    A label is given by clip and class; the weight is how many labels it stands for.
+    """
+    chosen = labels.select(rows)
+    is_positive = chosen.present
+    place = chosen.clip_rows[is_positive] * chosen.n_classes + chosen.columns[is_positive]
+    n_all = len(rows) * chosen.n_classes
+    rng = np.random.default_rng(seed)
+    drawn = rng.choice(n_all, _MOST_LABELS) if n_all > _MOST_LABELS else np.arange(n_all)
+    others = np.setdiff1d(drawn, place)
+    both = np.concatenate([place, others])
+    n_others = n_all - len(place)
+    weight = np.concatenate(
+        [np.ones(len(place)), np.full(len(others), n_others / max(len(others), 1))]
+    )
+    target = np.arange(len(both)) < len(place)
+    return rows[both // chosen.n_classes], both % chosen.n_classes, target, weight
+
+
+def _fit(
+    features: Matrix, target: NDArray[np.bool_], weight: Matrix, is_used: NDArray[np.bool_]
+) -> Matrix:
+    """Return the coefficients of a logistic regression [feature]; zeros where nothing is used."""
+    x, y, w = features[is_used], target[is_used].astype(np.float64), weight[is_used]
+    if not len(x):
+        return np.zeros(features.shape[1])
+
+    def loss(coefficients: Matrix) -> tuple[float, Matrix]:
+        z = x @ coefficients
+        value = (w * (np.logaddexp(0, z) - y * z)).sum() + _RIDGE * (coefficients[1:] ** 2).sum()
+        gradient = x.T @ (w * (expit(z) - y))
+        gradient[1:] += 2 * _RIDGE * coefficients[1:]
+        return float(value), gradient
+
+    start = np.zeros(x.shape[1])
+    found: Matrix = minimize(loss, start, jac=True, method="L-BFGS-B").x
+    return found
+
+
+def _parts(rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    return (rows[first : first + _ROWS_AT_ONCE] for first in range(0, len(rows), _ROWS_AT_ONCE))
