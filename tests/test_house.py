@@ -134,5 +134,5 @@ def test_the_core_brings_no_optional_library() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     core = {name.partition(">")[0].lower() for name in project["dependencies"]}
     assert not core & {name.lower() for name in OPTIONAL}
-    extras = set(project["optional-dependencies"]) - {"all", "test", "dev", "bench"}
+    extras = set(project["optional-dependencies"]) - {"all", "find", "test", "dev", "bench"}
     assert extras == set(LIBRARIES)

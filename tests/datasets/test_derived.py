@@ -11,7 +11,7 @@ from earmark.datasets.derived import hidden_workspace, subset_workspace
 from earmark.datasets.synthetic.hiding import hide, n_missing
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.runs.parameters import HidingParams
+from earmark.runs.scene_parameters import HidingParams
 from scenes import band_workspace
 
 

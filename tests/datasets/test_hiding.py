@@ -17,7 +17,7 @@ from earmark.datasets.synthetic.hiding import (
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.runs.parameters import HidingParams
+from earmark.runs.scene_parameters import HidingParams
 
 FLAT = Ontology(())
 

@@ -18,7 +18,7 @@ from earmark.datasets.synthetic.scenes import (
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.runs.engine import LocalEngine
-from earmark.runs.parameters import HidingParams, SceneParams
+from earmark.runs.scene_parameters import HidingParams, SceneParams
 
 RATE_HZ = scenes.SAMPLE_RATE_HZ
 SOUNDS = [row for row in CLASSES if row.source is not None]

@@ -4,62 +4,15 @@ import io
 import json
 import os
 import tarfile
-import wave
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
-from earmark.datasets import ImportSummary, import_sounds
+from earmark.datasets import import_sounds
 from earmark.errors import EarmarkError
 from own_tables import states, write
-
-
-def wav(seconds: float) -> bytes:
-    """Return a sound file of silence, written by Python alone."""
-    file = io.BytesIO()
-    with wave.open(file, "wb") as sound:
-        sound.setnchannels(1)
-        sound.setsampwidth(2)
-        sound.setframerate(1_000)
-        sound.writeframes(bytes(2 * round(1_000 * seconds)))
-    return file.getvalue()
-
-
-def sounds_in(folder: Path, *names: str, seconds: float = 0.5) -> Path:
-    for name in names:
-        write(folder, name, wav(seconds))
-    return folder
-
-
-def heard(folder: Path, labels: str | None, **options: Any) -> ImportSummary:
-    """Import ``folder/sounds`` with labels given as the text of a CSV."""
-    path = None if labels is None else write(folder, "labels.csv", labels)
-    return import_sounds(folder / "sounds", path, folder / "w", **{"replace": True, **options})
-
-
-def clip_ids(summary: ImportSummary) -> list[str]:
-    return summary.workspace.clips["clip_id"].to_list()
-
-
-def note(summary: ImportSummary, words: str) -> str:
-    found = [text for text in summary.notes if words in text]
-    assert len(found) == 1, summary.notes
-    return found[0]
-
-
-def files_of(summary: ImportSummary) -> list[str | None]:
-    return [path and Path(path).name for path in summary.workspace.clips["audio"].to_list()]
-
-
-def table_of(summary: ImportSummary) -> dict[str, set[str]]:
-    """Return the classes that are present in each clip."""
-    rows = summary.workspace.labels.rows().filter("present")
-    present: dict[str, set[str]] = {name: set() for name in clip_ids(summary)}
-    for clip_id, class_id in rows.select("clip_id", "class_id").iter_rows():
-        present[clip_id].add(class_id)
-    return present
+from sound_folders import clip_ids, files_of, heard, note, present_in, sounds_in, wav
 
 
 @pytest.mark.parametrize(
@@ -95,7 +48,7 @@ def test_parquet_and_label_studio_are_read_too(tmp_path: Path) -> None:
     }
     export = write(tmp_path, "export.json", json.dumps([task]))
     summary = import_sounds(sounds, export, tmp_path / "w2")
-    assert table_of(summary) == {"a": {"dog"}, "b": set()}
+    assert present_in(summary) == {"a": {"dog"}, "b": set()}
     assert note(summary, "no task in export.json")
 
 
@@ -188,7 +141,7 @@ def test_without_a_file_folders_are_labels(tmp_path: Path) -> None:
     )
     summary = import_sounds(sounds, None, tmp_path / "w")
     present = {"train/dog/1.wav": {"dog"}, "train/cat/1.wav": {"cat"}, "cat/2.wav": {"cat"}}
-    assert table_of(summary) == {**present, "x.wav": set()}
+    assert present_in(summary) == {**present, "x.wav": set()}
     assert note(summary, "the innermost one of each recording: 'cat', 'dog'")
     assert note(summary, "1 recording in no folder")
 
@@ -204,157 +157,6 @@ def test_folders_that_are_no_labels_are_refused(
     with pytest.raises(EarmarkError, match=rf"{where}.*Give a file of labels"):
         heard(tmp_path, None)
     assert not (tmp_path / "w").exists()
-
-
-STRETCHES = (
-    "filename,onset,offset,event_label\n"
-    "long.wav,1,2,dog\nlong.wav,1,3.5,cat\nlong.wav,12,13,dog\nshort.wav,0,0.4,owl\n"
-)
-
-
-def test_stretches_of_long_recordings_are_clips(tmp_path: Path) -> None:
-    sounds_in(tmp_path / "sounds", "long.wav", seconds=25)
-    sounds_in(tmp_path / "sounds", "short.wav", "other.wav")
-    summary = heard(tmp_path, STRETCHES)
-    assert table_of(summary) == {
-        "long.wav@1-2": {"dog"},
-        "long.wav@1-3.5": {"cat"},
-        "long.wav@12": {"dog"},
-        "short.wav@0": {"owl"},
-        "other.wav": set(),
-    }
-    clips = summary.workspace.clips
-    assert clips["source"].to_list()[:3] == ["long.wav"] * 3
-    assert clips["end_seconds"].to_list() == [2, 3.5, 13, 0.4, None]
-
-
-def test_long_recordings_are_cut(tmp_path: Path) -> None:
-    pytest.importorskip("soundfile")
-    sounds_in(tmp_path / "sounds", "long.wav", seconds=25)
-    sounds_in(tmp_path / "sounds", "short.wav", "other.wav")
-    labels = STRETCHES + (
-        "long.wav,9.95,10.5,owl\n"  # 0.05 s before the cut
-        "long.wav,19,25,rain\n"
-        "long.wav,9.98,10.02,click\n"  # half of it on either side
-        "long.wav,90,91,dog\n"
-        "gone.wav,1,2,dog\n"
-    )
-    summary = heard(tmp_path, labels, clip_seconds=10)
-    assert table_of(summary) == {
-        "long_0000": {"dog", "cat", "click"},
-        "long_0010": {"dog", "owl", "rain", "click"},
-        "long_0020": {"rain"},
-        "short.wav": {"owl"},
-        "other.wav": set(),
-        "gone.wav@1": {"dog"},
-    }
-    clips = summary.workspace.clips
-    assert clips["start_seconds"].to_list() == [0, 10, 20, None, None, 1]
-    assert clips["end_seconds"].to_list() == [10, 20, 25, None, None, 2]
-    assert clips["source"].to_list()[:3] == ["long.wav"] * 3
-    assert "1 recording longer than 10 s cut into 3 clips" in note(summary, "cut into")
-    assert note(summary, "1 label beyond the end")
-
-
-def test_pieces_have_labels_as_a_slow_twin_says(tmp_path: Path) -> None:
-    pytest.importorskip("soundfile")
-    sounds_in(tmp_path / "sounds", "x.wav", seconds=31)
-    events = [
-        (start / 7, start / 7 + length / 9) for start in range(0, 200, 3) for length in (1, 5, 60)
-    ]
-    rows = [f"x.wav,{start},{end},c{i}" for i, (start, end) in enumerate(events)]
-    summary = heard(tmp_path, "\n".join(["file,start,end,label", *rows]), clip_seconds=2.5)
-    present = table_of(summary)
-    starts = summary.workspace.clips["start_seconds"].to_list()
-    assert starts == [2.5 * i for i in range(13)]  # a rest of 1 s is 0.4 of a clip
-    ends = summary.workspace.clips["end_seconds"].to_list()
-    for clip_id, first, last in zip(clip_ids(summary), starts, ends, strict=True):
-        expected = set()
-        for i, (start, end) in enumerate(events):
-            overlap = min(end, last) - max(start, first)
-            if overlap >= min(0.1, (end - start) / 2):
-                expected.add(f"c{i}")
-        assert present[clip_id] == expected
-    assert clip_ids(summary)[1] == "x_0002.500"
-
-
-def test_not_present_holds_for_pieces_within_its_stretch(tmp_path: Path) -> None:
-    pytest.importorskip("soundfile")
-    sounds_in(tmp_path / "sounds", "x.wav", seconds=40)
-    labels = "file,start,end,label,present\nx.wav,5,30,dog,0\nx.wav,,,cat,no\nx.wav,31,32,dog,1\n"
-    assert states(heard(tmp_path, labels, clip_seconds=10)) == [
-        [-1, 0],
-        [-1, -1],
-        [-1, -1],
-        [-1, 1],
-    ]
-
-
-def test_labels_of_a_whole_recording_are_not_dealt_out(tmp_path: Path) -> None:
-    pytest.importorskip("soundfile")
-    sounds_in(tmp_path / "sounds", "dog/long.wav", seconds=25)
-    sounds_in(tmp_path / "sounds", "cat/short.wav")
-    words = r"'dog' is somewhere in 'dog/long.wav', which is 25 s long.*start and end"
-    with pytest.raises(EarmarkError, match=words):
-        heard(tmp_path, None, clip_seconds=10)
-    with pytest.raises(EarmarkError, match=r"labels.csv, line 2: 'dog' is somewhere"):
-        heard(tmp_path, "filename,label\nlong.wav,dog\nshort.wav,cat\n", clip_seconds=10)
-    only_short = heard(tmp_path, "filename,label\nshort.wav,cat\n", clip_seconds=10)
-    assert clip_ids(only_short) == ["short.wav", "long_0000", "long_0010", "long_0020"]
-    whole = heard(tmp_path, "filename,label\nlong.wav,dog\nshort.wav,cat\n", clip_seconds=24)
-    assert clip_ids(whole) == ["long.wav", "short.wav"]  # a rest of 1 s is no clip of its own
-
-
-def test_one_recording_needs_no_column_that_names_it(tmp_path: Path) -> None:
-    pytest.importorskip("soundfile")
-    sound = write(tmp_path, "night.wav", wav(30))
-    labels = write(tmp_path, "labels.csv", "start,end,species\n2,4,owl\n12,13,fox\n")
-    summary = import_sounds(sound, labels, tmp_path / "w", clip_seconds=10)
-    assert table_of(summary) == {"night_0000": {"owl"}, "night_0010": {"fox"}, "night_0020": set()}
-    assert summary.workspace.clips["source"].unique().to_list() == ["night.wav"]
-
-
-def test_long_recordings_are_worth_a_word(tmp_path: Path) -> None:
-    pytest.importorskip("soundfile")
-    sounds_in(tmp_path / "sounds", "a.wav", seconds=61)
-    sounds_in(tmp_path / "sounds", "b.wav", seconds=59)
-    summary = heard(tmp_path, "filename,label\na.wav,dog\n")
-    assert "1 of 2 recordings looked at, such as 'a.wav' (61 s)" in note(summary, "--clip-seconds")
-
-
-def test_times_of_files_that_are_cut_already_are_refused(tmp_path: Path) -> None:
-    pytest.importorskip("soundfile")
-    sounds_in(tmp_path / "sounds", "a.wav", "b.wav", seconds=4)
-    labels = "filename,start,end,label\na.wav,30,34,dog\nb.wav,58.5,62.5,cat\n"
-    with pytest.raises(
-        EarmarkError, match=r"'a.wav' is 4.0 s long, and 34 s is not in it.*start_s"
-    ):
-        heard(tmp_path, labels)
-    none = {"start_seconds": "-", "end_seconds": "-"}
-    assert clip_ids(heard(tmp_path, labels, columns=none)) == ["a.wav", "b.wav"]
-
-
-@pytest.mark.parametrize(
-    ("times", "message"),
-    [
-        ("3,2", r"line 2: from 3 s to 2 s is no stretch"),
-        ("3,3", r"line 2: from 3 s to 3 s is no stretch"),
-        ("-1,2", r"line 2: from -1 s to 2 s"),
-        ("soon,2", r"line 2: start_seconds must be a number"),
-    ],
-)
-def test_times_that_are_none_are_refused(tmp_path: Path, times: str, message: str) -> None:
-    sounds_in(tmp_path / "sounds", "a.wav", seconds=4)
-    with pytest.raises(EarmarkError, match=message):
-        heard(tmp_path, f"filename,start,end,label\na.wav,{times},dog\n")
-
-
-def test_a_recording_in_two_splits_cannot_be_cut(tmp_path: Path) -> None:
-    pytest.importorskip("soundfile")
-    sounds_in(tmp_path / "sounds", "a.wav", seconds=25)
-    labels = "filename,start,end,label,split\na.wav,1,2,dog,train\na.wav,11,12,dog,test\n"
-    with pytest.raises(EarmarkError, match=r"'a.wav' is in two splits"):
-        heard(tmp_path, labels, clip_seconds=10)
 
 
 def test_a_list_of_classes_gives_names_order_and_more_classes(tmp_path: Path) -> None:
@@ -471,3 +273,9 @@ def test_another_dataset_is_refused_unless_it_is_to_be_replaced(tmp_path: Path) 
     with pytest.raises(EarmarkError, match="--replace"):
         heard(tmp_path, "filename,label\na.wav,cat\n", replace=False)
     assert states(heard(tmp_path, "filename,label\na.wav,cat\n")) == [[1]]
+
+
+def test_lists_of_segments_are_sent_to_their_importer(tmp_path: Path) -> None:
+    sounds_in(tmp_path / "sounds", "a.wav")
+    with pytest.raises(EarmarkError, match=r"AudioSet's lists of segments do.*import audioset"):
+        heard(tmp_path, '# Segments csv\n# YTID, start\n--PJHxphWEs, 30.0, 40.0, "/m/09x0r"\n')

@@ -203,6 +203,8 @@ def test_patches_are_made_of_the_waveform_in_batches_that_the_model_wants(
     (heard,) = network.hear([sound(0, 3.5)])
     means = seen.mean(axis=(1, 2), dtype=np.float64)
     assert heard.logits == pytest.approx(means[:, None] * [1, 2, -1], abs=1e-4)
+    assert network.takes_patches
+    assert np.array_equal(network.hear_windows(seen).logits, heard.logits)
     assert network.facts.output_ids == network.facts.output_names == ("a", "b", "c")
     assert network.facts.hop_seconds == pytest.approx(0.48)
 
@@ -275,7 +277,7 @@ def test_a_model_that_fails_says_on_what(tmp_path: Path) -> None:
 
 def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
     network = opened(loudness(tmp_path / "m.onnx"))
-    with pytest.raises(EarmarkError, match=r"m.onnx: a sound of 1.00 s got NaN or infinite out"):
+    with pytest.raises(EarmarkError, match=r"m.onnx: a sound of 1 window got NaN or infinite out"):
         network.hear([np.zeros(16_000, np.float32)])
     with pytest.raises(EarmarkError, match=r"expected one waveform .* NaN"):
         network.hear([np.full(16_000, np.nan, np.float32)])

@@ -203,7 +203,7 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
     path = write_tflite(tmp_path / "m.tflite", tensors, operators, ["given"], ["found"])
     network = opened(path, sample_rate_hz=4)
     assert network.hear([np.ones(4, np.float32)])[0].logits.tolist() == [[0, 0, 0, 0]]
-    with pytest.raises(EarmarkError, match=r"m.tflite: a sound of 1.00 s got NaN or infinite out"):
+    with pytest.raises(EarmarkError, match=r"m.tflite: a sound of 1 window got NaN or infinite"):
         network.hear([np.full(4, -1, np.float32)])
 
 

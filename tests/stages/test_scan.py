@@ -26,7 +26,7 @@ from earmark.report.contents import flags_to_hear
 from earmark.report.numerals import rounded
 from earmark.report.scan_page import missing_told, scan_html
 from earmark.runs.engine import LocalEngine
-from earmark.stages.scan import scan
+from earmark.stages.scanning.scan import scan
 from made_up import NASTY, Page
 
 N_CLIPS, N_MISSING = 3_000, 60
@@ -374,7 +374,7 @@ def test_the_headline_adds_up_the_classes():
 
 def test_scan_needs_neither_torch_nor_audio_nor_plots():
     code = (
-        "import sys, earmark.stages.scan; "
+        "import sys, earmark.stages.scanning.scan; "
         "print({'torch', 'soundfile', 'soxr', 'av', 'matplotlib', 'zarr'} & set(sys.modules))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -13,7 +13,7 @@ from earmark.datasets.own_tables.table import import_table
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.stages.check import check_labels
-from earmark.stages.scan import ScanResult, scan
+from earmark.stages.scanning.scan import ScanResult, scan
 
 N_CLIPS, IDS = 400, ("cat", "dog", "owl")
 CLIPS = [f"clip{number}" for number in range(N_CLIPS)]

@@ -14,12 +14,15 @@ from earmark.datasets.audioset.audio import import_audioset
 from earmark.datasets.audioset.features import import_audioset_features
 from earmark.datasets.clip_sets import (
     ReadableClips,
+    any_frames,
     held_out_clips,
     held_out_digest,
     held_out_folder,
     held_out_scores,
+    measured_frames,
     open_frames,
     readable_clips,
+    scored_frames,
     scores_of,
     single_digest,
     single_folder,
@@ -27,7 +30,7 @@ from earmark.datasets.clip_sets import (
     write_scores,
 )
 from earmark.datasets.derived import derive_workspace, hidden_workspace, subset_workspace
-from earmark.datasets.extraction import extract_frames
+from earmark.datasets.extraction import Ear, extract_frames, write_frames
 from earmark.datasets.fsd50k import import_fsd50k
 from earmark.datasets.importer import IMPORTERS, Importer, ImportSummary
 from earmark.datasets.label_versions import (
@@ -84,6 +87,7 @@ __all__ = [
     "RESERVED_NAMES",
     "SCANNED_FOLDER",
     "TRUTH",
+    "Ear",
     "ImportSummary",
     "Importer",
     "NamedLabels",
@@ -94,6 +98,7 @@ __all__ = [
     "Stale",
     "Workspace",
     "annotations_of",
+    "any_frames",
     "corrected_names",
     "corrections_left_out",
     "derive_workspace",
@@ -112,6 +117,7 @@ __all__ = [
     "import_openmic",
     "import_sounds",
     "import_table",
+    "measured_frames",
     "n_missing",
     "open_frames",
     "quarantine_told",
@@ -121,6 +127,7 @@ __all__ = [
     "readable_clips",
     "recalls",
     "refuse_stale",
+    "scored_frames",
     "scores_of",
     "single_digest",
     "single_folder",
@@ -132,6 +139,7 @@ __all__ = [
     "warn_stale",
     "whole_scores",
     "write_dataset",
+    "write_frames",
     "write_scenes",
     "write_scores",
     "write_stamp",

@@ -19,7 +19,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from earmark.audio import YAMNET, log_mel, patches
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, counted
 from earmark.pretrained.network import Heard, NetworkFacts
 from earmark.runs import FrontEndParams
 from earmark.scores import Scale, scale_of
@@ -165,7 +165,7 @@ class WindowNetwork:
     ) -> None:
         self._source, self._cutter, self._run, self._step = identity.source, cutter, run, step
         n_tried = None if scale is None else 1  # where only shapes are to be learnt
-        tried = [self._rows(sound) for sound in islice(_trial_sounds(cutter), n_tried)]
+        tried = [self._rows(cutter.cut(sound)) for sound in islice(_trial_sounds(cutter), n_tried)]
         embeddings = [rows for rows, _ in tried if rows is not None]
         outputs = [rows for _, rows in tried if rows is not None]
         self.scale = scale or (scale_of(np.concatenate(outputs)) if outputs else "logits")
@@ -188,26 +188,34 @@ class WindowNetwork:
         """Listen to the waveforms [sample] of some clips, at the rate that it takes."""
         return [self._hear(waveform) for waveform in waveforms]
 
+    @property
+    def takes_patches(self) -> bool:
+        """Whether its windows are log-mel patches, which :meth:`hear_windows` takes as stored."""
+        return isinstance(self._cutter, Patches)
+
+    def hear_windows(self, windows: Floats) -> Heard:
+        """Listen to the windows [window, ...] of one clip that are cut already."""
+        embeddings, outputs = self._rows(windows)
+        for what, rows in (("embeddings", embeddings), ("outputs", outputs)):
+            if rows is not None and not np.isfinite(rows).all():
+                raise EarmarkError(
+                    f"{self._source}: a sound of {counted(len(windows), 'window')} got NaN or "
+                    f"infinite {what}; is the file damaged, or another output meant?"
+                )
+        if outputs is not None and self.scale == "probabilities":
+            outputs = self._logits(outputs)
+        return Heard(embeddings, outputs)
+
     def _hear(self, waveform: Floats) -> Heard:
         if waveform.ndim != 1 or not np.isfinite(waveform).all():
             what = "NaN or infinite ones" if waveform.ndim == 1 else f"axes {list(waveform.shape)}"
             raise EarmarkError(
                 f"{self._source}: expected one waveform [sample] of finite numbers, got {what}"
             )
-        embeddings, outputs = self._rows(waveform)
-        for what, rows in (("embeddings", embeddings), ("outputs", outputs)):
-            if rows is not None and not np.isfinite(rows).all():
-                raise EarmarkError(
-                    f"{self._source}: a sound of {len(waveform) / self.facts.sample_rate_hz:.2f} s "
-                    f"got NaN or infinite {what}; is the file damaged, or another output meant?"
-                )
-        if outputs is not None and self.scale == "probabilities":
-            outputs = self._logits(outputs)
-        return Heard(embeddings, outputs)
+        return self.hear_windows(self._cutter.cut(waveform))
 
-    def _rows(self, waveform: Floats) -> tuple[Floats | None, Floats | None]:
+    def _rows(self, windows: Floats) -> tuple[Floats | None, Floats | None]:
         """Return embeddings and outputs [row, ...] of all windows, as many rows of each."""
-        windows = self._cutter.cut(waveform)
         found = [
             self._batch(windows[first : first + _MOST_WINDOWS])
             for first in range(0, len(windows), _MOST_WINDOWS)

@@ -37,14 +37,12 @@ from earmark.runs.parameters import (
     CompareParams,
     CrossFitParams,
     FrontEndParams,
-    HidingParams,
     ModelParams,
     NetworkParams,
     Params,
     QueueOrder,
     ReviewParams,
     Runtime,
-    SceneParams,
     SpecAugmentParams,
     SweepParams,
     TrainParams,
@@ -56,6 +54,7 @@ from earmark.runs.ray import RayEngine, connect
 from earmark.runs.ray_training import train_together
 from earmark.runs.recipe import Recipe, find_recipe, keep_recipe, kept_recipe
 from earmark.runs.remote_files import is_url, local_copy, place_of
+from earmark.runs.scene_parameters import HidingParams, SceneParams
 from earmark.runs.tables import (
     AUDIO_SUFFIXES,
     LINE,

@@ -19,15 +19,14 @@ from earmark.runs.parameters import (
     CompareParams,
     CrossFitParams,
     FrontEndParams,
-    HidingParams,
     NetworkParams,
     Params,
     ReportParams,
-    SceneParams,
     SweepParams,
     TrainParams,
 )
 from earmark.runs.pretrained_parameters import PretrainedParams, Way
+from earmark.runs.scene_parameters import HidingParams, SceneParams
 
 _SHIPPED = Path(__file__).with_name("recipes")
 _KEPT = "recipe.json"

@@ -23,7 +23,6 @@ from earmark.stages.flag import (
 )
 from earmark.stages.models import ExportedModel, TaggedFile, export_model, tag_files
 from earmark.stages.opening import choose_recipe, open_scored, open_workspace
-from earmark.stages.own_scores import ScoredByFile, score_by_file
 from earmark.stages.prepare import (
     Dealt,
     Features,
@@ -48,7 +47,8 @@ from earmark.stages.review import (
     serve_review,
 )
 from earmark.stages.run import Outcome, run
-from earmark.stages.scan import ScanResult, scan
+from earmark.stages.scanning.own_scores import ScoredByFile, score_by_file
+from earmark.stages.scanning.scan import ScanResult, scan
 from earmark.stages.study import Compared, Iterated, Swept, compare, iterate, sweep
 from earmark.stages.teach import ScoredByModel, Trained, score, score_by_onnx, train_teacher
 from earmark.stages.teachers import Taught, teach

@@ -33,7 +33,7 @@ from earmark.scores import scored_labels
 from earmark.stages.flag import found_flags, judged_flags
 from earmark.stages.hearing import after_flags, heard_flags
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
-from earmark.stages.scan import write_findings
+from earmark.stages.scanning.scan import write_findings
 
 if TYPE_CHECKING:
     from earmark.experiments import SweepResults

@@ -36,18 +36,24 @@ def lengths_of(clips: pl.DataFrame, work: Path, progress: Progress = SILENT) -> 
 
 
 def advise_cutting(clips: pl.DataFrame, work: Path) -> tuple[str, ...]:
-    """Say so where clips that are whole recordings are long."""
+    """Say so where clips are long recordings, or only stretches of recordings."""
     is_whole = pl.col("start_seconds").is_null() & pl.col("end_seconds").is_null()
+    advice = []
+    if len(clips.filter(~is_whole)):
+        advice.append(
+            "clips are the stretches that the rows name, and labels are looked for in these; "
+            "--clip-seconds 10 makes clips of the whole of every recording"
+        )
     looked_at = _looked_at(clips.filter(is_whole), work)
     long = looked_at.filter(pl.col("seconds") > LONG_SECONDS)
-    if long.is_empty():
-        return ()
-    return (
-        f"{len(long):,} of {counted(len(looked_at), 'recording')} looked at, such as "
-        f"{long['recording'][0]!r} ({long['seconds'][0]:,.0f} s), are longer than "
-        f"{LONG_SECONDS:g} s: a flag will point to the whole of one. --clip-seconds 10 cuts them "
-        "into clips of 10 s, for labels that have times",
-    )
+    if len(long):
+        advice.append(
+            f"{len(long):,} of {counted(len(looked_at), 'recording')} looked at, such as "
+            f"{long['recording'][0]!r} ({long['seconds'][0]:,.0f} s), are longer than "
+            f"{LONG_SECONDS:g} s: a flag will point to the whole of one. --clip-seconds 10 cuts "
+            "them into clips of 10 s, for labels that have times"
+        )
+    return tuple(advice)
 
 
 def refuse_other_times(clips: pl.DataFrame, table: SourceTable, work: Path) -> None:

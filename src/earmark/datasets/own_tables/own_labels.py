@@ -101,6 +101,8 @@ def _named_by_stretch(
     is_alone = pl.col(end).n_unique().over(file, start) == 1
     name = f"{file}@{start}"
     stretch = pl.when(is_alone).then(by_start).otherwise(pl.format("{}-{}", by_start, ends))
+    is_whole = pl.col(start).is_null() & pl.col(end).is_null()
+    stretch = pl.when(is_whole).then(pl.col(file).cast(pl.String)).otherwise(stretch)
     rows = table.rows.with_columns(stretch.alias(name))
     return replace(table, rows=rows), {**columns, "clip_id": name, "audio": file}
 
@@ -151,7 +153,8 @@ def _splits(table: SourceTable, rows: pl.DataFrame) -> pl.Series:
         line, text = rows[LINE].filter(is_odd)[0], rows["split"].filter(is_odd)[0]
         raise EarmarkError(
             f"{table.at(line)}: split must be one of {', '.join(SPLITS)} (or "
-            f"{', '.join(_SPLIT_NAMES.keys() - set(SPLITS))}), got {text or 'nothing'!r}"
+            f"{', '.join(_SPLIT_NAMES.keys() - set(SPLITS))}), got {text or 'nothing'!r}; to have "
+            "none, say --column split=-"
         )
     return split
 

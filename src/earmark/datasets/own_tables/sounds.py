@@ -46,6 +46,7 @@ from earmark.labels import (
     column_notes,
     complete_splits,
     guess_columns,
+    is_label_table,
 )
 from earmark.runs import AUDIO_SUFFIXES, LINE, SILENT, Progress, SourceTable, read_source
 
@@ -106,7 +107,7 @@ def import_sounds(
     workspace = write_dataset(work, listed, chosen.ontology, label_set, replace=replace)
     n_found = listed["audio"].count()
     n_again = gathered.labels.rows["present"].count() - len(label_set.columns)
-    again = (f"{n_again:,} labels are said twice, and count once",) if n_again else ()
+    again = (f"{counted(n_again, 'label')} said twice, counted once",) if n_again else ()
     read_as = (*own.labels.notes, *again, *recordings.notes)
     notes = (*read_as, *gathered.notes, *chosen.notes, *advice)
     return ImportSummary(workspace, len(listed), n_found, len(listed) - n_found, notes)
@@ -175,6 +176,11 @@ def _by_table(path: Path, reading: Reading, recordings: Recordings) -> OwnLabels
     """Read a file of labels; say how its columns were taken."""
     if path.suffix.lower() == ".json":
         return read_own_labels(path, (), reading)
+    if path.suffix.lower() == ".csv" and not is_label_table(path):
+        raise EarmarkError(
+            f"{path}: begins as AudioSet's lists of segments do, which `earmark import audioset` "
+            "reads; a table of labels begins with a line of names, such as filename,label"
+        )
     table = read_source(path)
     check_given(reading.columns, table)
     table, columns = name_column(table, reading.columns, recordings)

@@ -44,8 +44,8 @@ from earmark.scores import Origin
 from earmark.stages.flag import keep_flags
 from earmark.stages.hearing import after_flags, heard_flags
 from earmark.stages.opening import Scored
-from earmark.stages.own_scores import give_scores
-from earmark.stages.scan_inputs import InputFiles, Inputs, given_inputs, read_inputs
+from earmark.stages.scanning.inputs import InputFiles, Inputs, given_inputs, read_inputs
+from earmark.stages.scanning.own_scores import give_scores
 
 FORMAT = "earmark scan 1"
 """What ``meta.json`` of an output folder calls itself; only such a folder is replaced."""
