@@ -25,6 +25,7 @@ from earmark.cli.imports import import_app
 from earmark.cli.models import models_app
 from earmark.cli.options import AsJson, EngineOption, Workers, chosen_engine, tell
 from earmark.cli.review import review_app
+from earmark.cli.teachers import teachers_app
 from earmark.errors import EarmarkError, EarmarkWarning, Stopped, missing_library, quoted
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def run(
         _print_outcome(outcome)
 
 
+app.add_typer(teachers_app)
 app.add_typer(import_app, name="import")
 app.add_typer(flags_app)
 app.add_typer(data_app)

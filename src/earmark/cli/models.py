@@ -19,14 +19,27 @@ from earmark.cli.options import (
     Work,
     Workers,
     engine_for,
-    one_of,
     say,
     tell,
+)
+from earmark.cli.teachers import (
+    ClassMapOption,
+    EmbeddingOption,
+    HopOption,
+    InputOption,
+    OutputOption,
+    SampleRateOption,
+    TeacherOption,
+    WayOption,
+    checked_way,
+    network_options,
+    told_of_teacher,
 )
 from earmark.errors import EarmarkError, first_few, quoted
 
 if TYPE_CHECKING:
-    from earmark.stages import ScoredByFile, ScoredByModel, TaggedFile
+    from earmark.runs import Engine, Recipe
+    from earmark.stages import ScoredByFile, TaggedFile
 
 models_app = typer.Typer()
 
@@ -64,11 +77,12 @@ def train(
 def score(
     work: Work,
     recipe: RecipeOption = None,
+    teacher: TeacherOption = None,
+    way: WayOption = None,
     in_sample: Annotated[
         bool,
         typer.Option("--in-sample", help="Score clips that the teacher saw, as the paper did."),
     ] = False,
-    onnx: Annotated[Path | None, typer.Option(help="A model from elsewhere as teacher.")] = None,
     from_: Annotated[
         Path | None, typer.Option("--from", help="Scores of your own: any file that scan reads.")
     ] = None,
@@ -79,26 +93,22 @@ def score(
         Path | None, typer.Option(help="With --from: clips in the order of its rows.")
     ] = None,
     scores_key: Annotated[str | None, typer.Option(help="With --from: array in an .npz.")] = None,
-    class_map: Annotated[
-        Path | None, typer.Option(help="With --onnx: table of output (or index) and class_id.")
-    ] = None,
+    class_map: ClassMapOption = None,
     skip_unknown: Annotated[
         bool,
-        typer.Option("--skip-unknown", help="With --onnx or --from: leave out others' classes."),
+        typer.Option("--skip-unknown", help="Leave out classes that are not the workspace's."),
     ] = False,
-    input_kind: Annotated[
-        str | None, typer.Option("--input", help="With --onnx: waveforms or patches.")
-    ] = None,
-    output: Annotated[str | None, typer.Option(help="With --onnx: name; the first.")] = None,
+    embedding: EmbeddingOption = None,
+    output: OutputOption = None,
+    input_kind: InputOption = None,
+    sample_rate: SampleRateOption = None,
+    hop_seconds: HopOption = None,
     scale: Annotated[
-        str | None, typer.Option(help="Of --onnx or --from: logits or probabilities.")
-    ] = None,
-    sample_rate: Annotated[
-        int | None, typer.Option(min=1, help="With --onnx: Hz of its waveforms; 16000.")
+        str | None, typer.Option(help="Of the teacher or --from: logits or probabilities.")
     ] = None,
     out_of_fold: Annotated[
         bool,
-        typer.Option("--out-of-fold", help="The model of --onnx or --from never saw these clips."),
+        typer.Option("--out-of-fold", help="The teacher of a file, or --from, never saw clips."),
     ] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="By a teacher, in the place of scores of your own.")
@@ -107,39 +117,76 @@ def score(
     engine: EngineOption = "local",
     as_json: AsJson = False,
 ) -> None:
-    """Score all clips: by a teacher trained here, a given model, or scores of your own."""
+    """Score all clips: by a pretrained teacher, one trained here, or scores of your own."""
+    from earmark import stages
+
+    of_network = network_options(embedding, output, input_kind, sample_rate, hop_seconds, scale)
+    of_file: dict[str, Any] = {"classes": classes, "clips": clips, "scores_key": scores_key}
+    _refuse_strangers(teacher, from_, in_sample, way, class_map, of_network, of_file)
+    where = engine_for(work, recipe, workers, engine)
+    if from_ is not None:
+        both = {"skip_unknown": skip_unknown, "scale": of_network["scale"]}
+        own = stages.score_by_file(work, from_, out_of_fold=out_of_fold, **both, **of_file)
+        facts = _told_of_own(own, as_json)
+    else:
+        chosen = _teacher_recipe(work, recipe, teacher, way, of_network)
+        if chosen is None:
+            facts = _scored_here(work, in_sample, replace, where)
+        else:
+            if not replace:
+                stages.keep_own_scores(work, chosen)
+            taught = stages.teach(
+                work,
+                chosen,
+                class_map=class_map,
+                skip_unknown=skip_unknown,
+                out_of_fold=out_of_fold or None,
+                engine=where,
+            )
+            facts = told_of_teacher(taught, as_json)
+    tell(as_json, next_command=f"earmark flag {quoted(work)}", **facts)
+
+
+def _teacher_recipe(
+    work: Path,
+    recipe: str | None,
+    teacher: str | None,
+    way: str | None,
+    of_network: dict[str, Any],
+) -> Recipe | None:
+    """Return the recipe of a pretrained teacher; None where one is trained from scratch."""
+    from earmark import stages
+    from earmark.runs import kept_recipe
+
+    root = stages.open_workspace(work).root
+    base = kept_recipe(root)
+    if recipe is None and teacher is None:
+        base = stages.default_teacher(work) or base
+    if base.pretrained is None:
+        if teacher is None and way is None:
+            return None
+        base = stages.asked_recipe()
+    return stages.asked_recipe(base, teacher, checked_way(way), **of_network)
+
+
+def _scored_here(work: Path, in_sample: bool, replace: bool, where: Engine) -> dict[str, Any]:
+    """Score by a teacher that is trained from scratch."""
     from earmark import stages
     from earmark.datasets import held_out_scores
 
-    where = engine_for(work, recipe, workers, engine)
-    both: dict[str, Any] = {
-        "skip_unknown": skip_unknown,
-        "scale": one_of("--scale", scale, ("logits", "probabilities")),
-        "out_of_fold": out_of_fold,
+    scores = stages.score(work, in_sample=in_sample, replace=replace, engine=where)
+    how = "out of fold" if scores.out_of_fold else "in-sample"
+    facts: dict[str, Any] = {
+        "wrote": scores.folder,
+        "clips": len(scores.clip_ids),
+        "scored": how,
     }
-    of_model: dict[str, Any] = {
-        "class_map": class_map,
-        "input_kind": one_of("--input", input_kind, ("waveforms", "patches")),
-        "output": output,
-        "sample_rate_hz": sample_rate,
-    }
-    of_file: dict[str, Any] = {"classes": classes, "clips": clips, "scores_key": scores_key}
-    _refuse_strangers(onnx, from_, in_sample, both, of_model, of_file)
-    if onnx is not None:
-        by_model = stages.score_by_onnx(work, onnx, engine=where, **both, **of_model)
-        facts = _told_of_model(by_model, as_json)
-    elif from_ is not None:
-        facts = _told_of_own(stages.score_by_file(work, from_, **both, **of_file), as_json)
-    else:
-        scores = stages.score(work, in_sample=in_sample, replace=replace, engine=where)
-        how = "out of fold" if scores.out_of_fold else "in-sample"
-        facts = {"wrote": scores.folder, "clips": len(scores.clip_ids), "scored": how}
-        held_out = held_out_scores(stages.open_workspace(work), scores)
-        if held_out is not None:
-            facts["held_out_clips"] = len(held_out.clip_ids)
-            if not scores.out_of_fold:
-                facts["held_out"] = "not flagged: in-sample scores do not compare with theirs"
-    tell(as_json, next_command=f"earmark flag {quoted(work)}", **facts)
+    held_out = held_out_scores(stages.open_workspace(work), scores)
+    if held_out is not None:
+        facts["held_out_clips"] = len(held_out.clip_ids)
+        if not scores.out_of_fold:
+            facts["held_out"] = "not flagged: in-sample scores do not compare with theirs"
+    return facts
 
 
 @models_app.command()
@@ -214,29 +261,27 @@ def models(
 
 
 def _refuse_strangers(
-    onnx: Path | None,
+    teacher: str | None,
     from_: Path | None,
     in_sample: bool,
-    both: dict[str, Any],
-    of_model: dict[str, Any],
+    way: str | None,
+    class_map: Path | None,
+    of_network: dict[str, Any],
     of_file: dict[str, Any],
 ) -> None:
     """Refuse options of another teacher than the one that scores."""
-    if onnx is not None and from_ is not None:
-        raise EarmarkError("--onnx names a model and --from its scores: give one of them")
-    if in_sample and (onnx is not None or from_ is not None):
+    if teacher is not None and from_ is not None:
+        raise EarmarkError("--teacher names a network and --from its scores: give one of them")
+    if in_sample and (teacher is not None or from_ is not None):
         raise EarmarkError("--in-sample is for a teacher that is trained here")
-    strangers = [
-        (both, onnx is None and from_ is None, "--onnx FILE or --from FILE"),
-        (of_model, onnx is None, "--onnx FILE"),
-        (of_file, from_ is None, "--from FILE"),
-    ]
     spelt = {"input_kind": "--input", "sample_rate_hz": "--sample-rate"}
-    for options, is_refused, owner in strangers:
-        for name, value in options.items():
-            if value and is_refused:
-                option = spelt.get(name, f"--{name.replace('_', '-')}")
-                raise EarmarkError(f"{option} says something of a model: give that with {owner}")
+    others = {"way": way, "class_map": class_map, **of_network}
+    strangers = of_file if from_ is None else {**others, "scale": None}
+    owner = "--from FILE" if from_ is None else "a teacher"
+    for name, value in strangers.items():
+        if value:
+            option = spelt.get(name, f"--{name.replace('_', '-')}")
+            raise EarmarkError(f"{option} says something of {owner}: give it with that")
 
 
 def _told_of_own(own: ScoredByFile, as_json: bool) -> dict[str, Any]:
@@ -269,21 +314,6 @@ def _told_of_own(own: ScoredByFile, as_json: bool) -> dict[str, Any]:
 
 def _such(names: Sequence[str]) -> str:
     return f" ({first_few(names)})" if names else ""
-
-
-def _told_of_model(by_model: ScoredByModel, as_json: bool) -> dict[str, Any]:
-    """Say how a model from elsewhere was understood; its warnings go to standard error."""
-    found = by_model.found
-    for warning in found.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    is_out = found.scores.out_of_fold
-    return {
-        "wrote": found.scores.folder,
-        "clips": len(found.scores.clip_ids),
-        "model": f"{by_model.description}, {found.scale}",
-        "scored": "out of fold" if is_out else "taken for in-sample (see --out-of-fold)",
-        "unscored": list(found.unscored) if as_json else first_few(found.unscored) or "none",
-    }
 
 
 def _told_of_file(heard: TaggedFile, top: int) -> dict[str, Any]:

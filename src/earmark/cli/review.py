@@ -111,6 +111,28 @@ def review(
     recipe: RecipeOption = None,
 ) -> None:
     """Listen to flags on a local page and judge them, one key each."""
+    open_page(
+        work,
+        recipe,
+        raters=names(raters),
+        classes=names(classes),
+        host=host,
+        port=port,
+        no_open=no_open,
+    )
+
+
+def open_page(
+    work: Path,
+    recipe: str | None = None,
+    *,
+    raters: tuple[str, ...] = (),
+    classes: tuple[str, ...] = (),
+    host: str = "127.0.0.1",
+    port: int,
+    no_open: bool,
+) -> None:
+    """Serve the listening page until it is interrupted; say where it is, and open it."""
     import webbrowser
 
     from earmark import stages
@@ -125,8 +147,8 @@ def review(
     stages.serve_review(
         work,
         recipe,
-        raters=names(raters),
-        classes=names(classes),
+        raters=raters,
+        classes=classes,
         host=host,
         port=port,
         when_ready=when_ready,

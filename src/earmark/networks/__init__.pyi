@@ -27,7 +27,6 @@ from .onnx_export import Forward as Forward
 from .onnx_export import open_session as open_session
 from .onnx_export import runtime_forward as runtime_forward
 from .onnx_export import write_onnx as write_onnx
-from .onnx_model import ForeignModel as ForeignModel
 from .places import patch_outputs as patch_outputs
 from .saved import forget_network as forget_network
 from .saved import load_network as load_network

@@ -52,7 +52,13 @@ from earmark.runs.pretrained_parameters import InputKind, PretrainedParams, Way
 from earmark.runs.progress import FOUND, RESUMED, SILENT, AsOneJob, Display, Meter, Progress, shown
 from earmark.runs.ray import RayEngine, connect
 from earmark.runs.ray_training import train_together
-from earmark.runs.recipe import Recipe, find_recipe, keep_recipe, kept_recipe
+from earmark.runs.recipe import (
+    Recipe,
+    find_recipe,
+    has_kept_recipe,
+    keep_recipe,
+    kept_recipe,
+)
 from earmark.runs.remote_files import is_url, local_copy, place_of
 from earmark.runs.scene_parameters import HidingParams, SceneParams
 from earmark.runs.tables import (
@@ -112,6 +118,7 @@ __all__ = [
     "digest",
     "file_sha256",
     "find_recipe",
+    "has_kept_recipe",
     "is_current",
     "is_finished",
     "is_url",

@@ -108,6 +108,11 @@ def keep_recipe(root: str | Path, recipe: Recipe) -> None:
     write_json(Path(root) / _KEPT, recipe.model_dump(mode="json"))
 
 
+def has_kept_recipe(root: str | Path) -> bool:
+    """Tell whether a workspace remembers a recipe."""
+    return (Path(root) / _KEPT).exists()
+
+
 def kept_recipe(root: str | Path) -> Recipe:
     """Return the recipe that a workspace was last run with; the defaults where there was none."""
     path = Path(root) / _KEPT

@@ -14,7 +14,7 @@ Rooms that import torch or a web server are imported inside the functions, becau
 """
 
 from earmark.stages.check import CheckedLabels, check_labels, evaluate_scores
-from earmark.stages.find import FoundMissing, asked_recipe, default_work, find
+from earmark.stages.find import FoundMissing, default_work, find
 from earmark.stages.flag import (
     Exported,
     Flagged,
@@ -50,8 +50,8 @@ from earmark.stages.run import Outcome, run
 from earmark.stages.scanning.own_scores import ScoredByFile, score_by_file
 from earmark.stages.scanning.scan import ScanResult, scan
 from earmark.stages.study import Compared, Iterated, Swept, compare, iterate, sweep
-from earmark.stages.teach import ScoredByModel, Trained, score, score_by_onnx, train_teacher
-from earmark.stages.teachers import Taught, teach
+from earmark.stages.teach import Trained, keep_own_scores, score, train_teacher
+from earmark.stages.teachers import Taught, asked_recipe, default_teacher, teach
 
 __all__ = [
     "CheckedLabels",
@@ -70,7 +70,6 @@ __all__ = [
     "Outcome",
     "ScanResult",
     "ScoredByFile",
-    "ScoredByModel",
     "Subset",
     "Swept",
     "TaggedFile",
@@ -81,6 +80,7 @@ __all__ = [
     "choose_recipe",
     "compare",
     "correct_labels",
+    "default_teacher",
     "default_work",
     "draw_queue",
     "evaluate_scores",
@@ -91,6 +91,7 @@ __all__ = [
     "hide_labels",
     "import_judgements",
     "iterate",
+    "keep_own_scores",
     "make_dataset",
     "make_features",
     "make_report",
@@ -101,7 +102,6 @@ __all__ = [
     "scan",
     "score",
     "score_by_file",
-    "score_by_onnx",
     "serve_review",
     "split_dataset",
     "sweep",

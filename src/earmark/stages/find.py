@@ -16,16 +16,13 @@ from earmark.errors import EarmarkError, check_libraries, quoted
 from earmark.flags import Strength, find_strength
 from earmark.labels import Zeros
 from earmark.report import findings_told
-from earmark.runs import HERE, Engine, Progress, Recipe, ReviewParams, Way, find_recipe, shown
+from earmark.runs import HERE, Engine, Progress, Recipe, ReviewParams, Way, shown
 from earmark.stages.flag import Flagged, write_flags
 from earmark.stages.review import DrawnQueue, draw_queue
-from earmark.stages.teachers import Taught, teach
+from earmark.stages.teachers import FIND_RECIPE, Taught, asked_recipe, teach
 
 if TYPE_CHECKING:
     from earmark.training import Exam
-
-FIND_RECIPE = "find"
-"""The shipped recipe that a search goes by."""
 
 MOST_HEARD = 1_000
 """Labels in the queue of a newcomer, the likeliest first."""
@@ -47,6 +44,10 @@ class FoundMissing:
     def is_worth_hearing(self) -> bool:
         """Whether a person should listen to the flags."""
         return self.queue is not None and not self.strength.is_weak
+
+    def read_told(self) -> list[str]:
+        """Say what was read, and what could not be."""
+        return [*self.imported.notes, *quarantine_told(self.workspace)]
 
     def lines(self) -> list[str]:
         """Say in a few sentences what was found."""
@@ -81,6 +82,7 @@ def find(
     work: str | Path | None = None,
     teacher: str | None = None,
     way: Way | None = None,
+    network: Mapping[str, Any] | None = None,
     class_map: str | Path | None = None,
     recipe: str | Path | Recipe = FIND_RECIPE,
     classes: str | Path | None = None,
@@ -97,12 +99,13 @@ def find(
 
     ``labels`` is a table in any form; without it the subfolders of ``sounds`` are the classes.
     ``teacher`` is a name of ``earmark teachers``, a file or a folder, by default the recipe's
-    (YAMNet); ``way`` how it is used, by default the best of what can be done. ``clip_seconds`` cuts
-    longer recordings into clips. ``options`` are those of a flag policy. The rest is as in
+    (YAMNet); ``way`` how it is used, by default the best of what can be done; ``network`` what else
+    has to be said of it (see :class:`~earmark.runs.PretrainedParams`). ``clip_seconds`` cuts longer
+    recordings into clips. ``options`` are those of a flag policy. The rest is as in
     :func:`~earmark.datasets.import_sounds` and :func:`~earmark.stages.teach`.
     """
     check_libraries("finding missing labels in sound", "soundfile", "torch", "onnxruntime")
-    chosen = asked_recipe(recipe, teacher, way)
+    chosen = asked_recipe(recipe, teacher, way, **(network or {}))
     root = default_work(sounds) if work is None else Path(work)
     with shown(progress) as display:
         imported = import_sounds(
@@ -124,23 +127,6 @@ def find(
         flagged = write_flags(workspace, **options)
         queue = _queue(workspace, flagged, engine, display)
     return FoundMissing(workspace, imported, taught, strength, flagged, queue)
-
-
-def asked_recipe(
-    recipe: str | Path | Recipe, teacher: str | None = None, way: Way | None = None
-) -> Recipe:
-    """Return a recipe with another pretrained network, or another way to use it."""
-    chosen = recipe if isinstance(recipe, Recipe) else find_recipe(str(recipe))
-    if teacher is None and way is None:
-        return chosen
-    if chosen.pretrained is None:
-        raise EarmarkError(
-            f"recipe {chosen.name!r} trains a teacher from scratch; --teacher and --way go with a "
-            f"recipe that has a pretrained network, such as {FIND_RECIPE}"
-        )
-    network = teacher or chosen.pretrained.network
-    pretrained = chosen.pretrained.model_copy(update={"network": network})
-    return chosen.model_copy(update={"pretrained": pretrained, "way": way})
 
 
 def strength_of(workspace: Workspace, taught: Taught) -> Strength:
@@ -166,8 +152,3 @@ def _queue(
         return None
     params = ReviewParams(order="likeliest", n_items=min(len(flagged.flags), MOST_HEARD))
     return draw_queue(workspace, params=params, engine=engine, progress=progress)
-
-
-def read_told(found: FoundMissing) -> list[str]:
-    """Say what was read, and what could not be."""
-    return [*found.imported.notes, *quarantine_told(found.workspace)]

@@ -16,7 +16,6 @@ from earmark.runs import (
     HERE,
     SILENT,
     Engine,
-    InputKind,
     Progress,
     RayEngine,
     Recipe,
@@ -26,11 +25,11 @@ from earmark.runs import (
 )
 from earmark.scores import Origin, ScoreFolder
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
+from earmark.stages.teachers import teach
 
 if TYPE_CHECKING:
     from earmark.audio import FrameStore
-    from earmark.scores import Scale
-    from earmark.training import TeacherScores, TrainingSet
+    from earmark.training import TrainingSet
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,6 @@ class Trained:
 
     folder: Path
     is_first: bool = True
-
-
-@dataclass(frozen=True)
-class ScoredByModel:
-    """Scores by a model from elsewhere, and how the model was understood."""
-
-    description: str
-    found: TeacherScores
 
 
 def train_teacher(
@@ -94,13 +85,17 @@ def score(
     """Score the train split with the recipe's teacher, out of fold unless ``in_sample``.
 
     Its networks score the tune and eval splits, too, where there are any
-    (:func:`~earmark.datasets.held_out_scores`). Scores of the owner's own, from a file or by a
-    model, make way only with ``replace``.
+    (:func:`~earmark.datasets.held_out_scores`). Scores of the owner's own, from a file, make way
+    only with ``replace``. A recipe with a pretrained network teaches by that
+    (:func:`~earmark.stages.teach`).
     """
     workspace = open_workspace(work)
     chosen = choose_recipe(workspace, recipe)
     if not replace:
-        _keep_own_scores(workspace, chosen)
+        keep_own_scores(workspace, chosen)
+    if chosen.pretrained is not None:
+        _refuse_in_sample(in_sample)
+        return teach(workspace, chosen, engine=engine, progress=progress).scores
     from earmark.training import cross_fit, score_held_out
 
     check_frames(workspace, chosen)
@@ -113,57 +108,22 @@ def score(
     return scores
 
 
-def score_by_onnx(
-    work: WorkLike,
-    model: str | Path,
-    recipe: RecipeLike = None,
-    *,
-    class_map: str | Path | None = None,
-    skip_unknown: bool = False,
-    input_kind: InputKind | None = None,
-    output: str | None = None,
-    scale: Scale | None = None,
-    sample_rate_hz: int | None = None,
-    out_of_fold: bool = False,
-    engine: Engine = HERE,
-    progress: Progress | None = None,
-) -> ScoredByModel:
-    """Score the train split with an ONNX model from elsewhere as the recipe's teacher.
-
-    ``class_map`` is a table of output (or index) and class_id. Classes without an output are
-    unscored and never flagged. ``out_of_fold`` says that the model never saw these clips.
-    """
-    from earmark.networks import ForeignModel
-    from earmark.training import score_by_teacher
-
-    workspace = open_workspace(work)
-    chosen = choose_recipe(workspace, recipe)
-    teacher = ForeignModel.open(Path(model), input_kind, output, sample_rate_hz)
-    with shown(progress) as display:
-        found = score_by_teacher(
-            workspace,
-            chosen.teacher.name,
-            teacher,
-            class_map,
-            skip_unknown=skip_unknown,
-            scale=scale,
-            out_of_fold=out_of_fold,
-            engine=engine,
-            progress=display,
-        )
-    return ScoredByModel(teacher.description, found)
-
-
-def _keep_own_scores(workspace: Workspace, recipe: Recipe) -> None:
+def keep_own_scores(work: WorkLike, recipe: Recipe) -> None:
     """Refuse to put a teacher's scores in the place of the owner's own."""
+    workspace = open_workspace(work)
     folder = workspace.scores_folder(recipe.scores_name)
     origin = Origin.noted(read_seal(folder)) if is_finished(folder) else None
-    if origin is not None:
+    if origin is not None and origin.kind == "file":
         source = f" ({origin.path})" if origin.path else ""
         raise EarmarkError(
             f"{folder}: {origin.told}{source}; "
             f"`earmark score {quoted(workspace.root)} --replace` puts a teacher's in their place"
         )
+
+
+def _refuse_in_sample(in_sample: bool) -> None:
+    if in_sample:
+        raise EarmarkError("--in-sample is for a teacher that is trained here from scratch")
 
 
 def _has_held_out(workspace: Workspace, recipe: Recipe) -> bool:

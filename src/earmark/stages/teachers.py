@@ -10,17 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from earmark.datasets import Workspace, extract_frames, open_frames, readable_clips
 from earmark.errors import EarmarkError
-from earmark.runs import HERE, Engine, PretrainedParams, Progress, Recipe, Way, keep_recipe, shown
+from earmark.runs import (
+    HERE,
+    Engine,
+    PretrainedParams,
+    Progress,
+    Recipe,
+    Way,
+    find_recipe,
+    has_kept_recipe,
+    keep_recipe,
+    shown,
+)
 from earmark.scores import Origin, ScoreFolder
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
 
 if TYPE_CHECKING:
     from earmark.pretrained import ClassMap, NetworkFacts, WhatWasHeard
     from earmark.training import Exam, Tried
+
+FIND_RECIPE = "find"
+"""The shipped recipe with a pretrained network."""
 
 PROBE_CLIPS = 200
 """Clips with a positive label from which on a probe is tried."""
@@ -76,6 +90,45 @@ class Taught:
         else:
             ideas.append("a network trained on sounds like these (--teacher FILE: BirdNET, Perch)")
         return [f"What would help: {'; '.join(ideas)}."]
+
+
+def asked_recipe(
+    recipe: str | Path | Recipe = FIND_RECIPE,
+    teacher: str | None = None,
+    way: Way | None = None,
+    **network: Any,
+) -> Recipe:
+    """Return a recipe with another pretrained network, or another way to use it.
+
+    ``network`` are more of its parameters (:class:`~earmark.runs.PretrainedParams`).
+    """
+    chosen = recipe if isinstance(recipe, Recipe) else find_recipe(str(recipe))
+    said = {name: value for name, value in network.items() if value is not None}
+    if teacher is None and way is None and not said:
+        return chosen
+    if chosen.pretrained is None:
+        raise EarmarkError(
+            f"recipe {chosen.name!r} trains a teacher from scratch; --teacher and --way go with a "
+            f"recipe that has a pretrained network, such as {FIND_RECIPE}"
+        )
+    said["network"] = teacher or chosen.pretrained.network
+    pretrained = chosen.pretrained.model_copy(update=said)
+    return chosen.model_copy(update={"pretrained": pretrained, "way": way})
+
+
+def default_teacher(work: WorkLike) -> Recipe | None:
+    """Return the recipe of the pretrained teacher that suits a workspace nobody has taught yet.
+
+    None where a recipe was used before, where there is no sound, or frames of another program's, or
+    no weights in the cache.
+    """
+    from earmark.pretrained import DEFAULT_TEACHER, kept_teachers
+
+    workspace = open_workspace(work)
+    if has_kept_recipe(workspace.root) or not workspace.has_sound() or workspace.has_frames():
+        return None
+    has_weights = any(one.teacher.name == DEFAULT_TEACHER for one in kept_teachers())
+    return find_recipe(FIND_RECIPE) if has_weights else None
 
 
 def teach(

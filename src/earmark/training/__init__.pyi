@@ -15,8 +15,6 @@ from .history import write_history as write_history
 from .loading import Loader as Loader
 from .loop import n_examples_in_all as n_examples_in_all
 from .loop import train as train
-from .onnx_teacher import TeacherScores as TeacherScores
-from .onnx_teacher import score_by_teacher as score_by_teacher
 from .rivals import LOSSES as LOSSES
 from .supervision import AsLabelled as AsLabelled
 from .supervision import Supervision as Supervision

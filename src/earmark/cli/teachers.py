@@ -1,0 +1,245 @@
+"""The verbs of pretrained teachers: ``find`` and ``teachers``; how a teacher is named and told of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from earmark.cli.options import (
+    AsJson,
+    ColumnOption,
+    EngineOption,
+    SeparatorOption,
+    Workers,
+    ZerosOption,
+    chosen_engine,
+    one_of,
+    reading_of,
+    say,
+    tell,
+)
+from earmark.cli.review import open_page
+from earmark.errors import quoted
+
+if TYPE_CHECKING:
+    from earmark.runs import Way
+    from earmark.stages import FoundMissing, Taught
+
+teachers_app = typer.Typer()
+names_app = typer.Typer(
+    help="List pretrained networks, and bring their weights onto this machine.",
+    invoke_without_command=True,
+)
+teachers_app.add_typer(names_app, name="teachers")
+
+WAYS = ("zero-shot", "probe", "blend", "fine-tuned")
+
+TeacherOption = Annotated[
+    str | None,
+    typer.Option("--teacher", help="yamnet, .onnx, .tflite, .h5, a folder, hf:OWNER/NAME."),
+]
+WayOption = Annotated[
+    str | None,
+    typer.Option("--way", help=f"{', '.join(WAYS)}; the best of the first three."),
+]
+ClassMapOption = Annotated[
+    Path | None, typer.Option(help="Table of the teacher's output and class_id; by name.")
+]
+EmbeddingOption = Annotated[
+    str | None, typer.Option(help="The teacher's output that is its embedding.")
+]
+OutputOption = Annotated[str | None, typer.Option(help="The teacher's output that is classes.")]
+InputOption = Annotated[
+    str | None, typer.Option("--input", help="What the teacher takes: waveforms or patches.")
+]
+SampleRateOption = Annotated[
+    int | None, typer.Option(min=1, help="Hz of the teacher's waveforms, if it does not say.")
+]
+HopOption = Annotated[
+    float | None, typer.Option(help="Seconds from one of the teacher's windows to the next.")
+]
+
+
+@teachers_app.command()
+def find(
+    sounds: Annotated[Path, typer.Argument(help="Folder of sound, or one recording.")],
+    labels: Annotated[
+        Path | None, typer.Argument(help="A table of any form; without, subfolders are labels.")
+    ] = None,
+    work: Annotated[Path | None, typer.Option(help="Where to keep it all; SOUNDS-earmark.")] = None,
+    teacher: TeacherOption = None,
+    way: WayOption = None,
+    class_map: ClassMapOption = None,
+    recipe: Annotated[
+        str, typer.Option("--recipe", help="A shipped recipe's name or a TOML file.")
+    ] = "find",
+    classes: Annotated[Path | None, typer.Option(help="List of classes, or ontology.json.")] = None,
+    clip_seconds: Annotated[
+        float | None, typer.Option(help="Cut longer recordings into clips of so many seconds.")
+    ] = None,
+    column: ColumnOption = None,
+    separator: SeparatorOption = None,
+    zeros: ZerosOption = "implicit",
+    n_flags: Annotated[int | None, typer.Option(min=1, help="Flags in all; up to 1,000.")] = None,
+    embedding: EmbeddingOption = None,
+    output: OutputOption = None,
+    input_kind: InputOption = None,
+    sample_rate: SampleRateOption = None,
+    hop_seconds: HopOption = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Put it in the place of another dataset in WORK.")
+    ] = False,
+    no_review: Annotated[
+        bool, typer.Option("--no-review", help="Stop before the listening page.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Of the page; 0: any.")] = 8321,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
+    workers: Workers = None,
+    engine: EngineOption = "local",
+    as_json: AsJson = False,
+) -> None:
+    """From a folder of sound and its labels to the first missing label that you can hear."""
+    from earmark import stages
+
+    reading = reading_of(column, separator, zeros)
+    network = network_options(embedding, output, input_kind, sample_rate, hop_seconds, None)
+    found = stages.find(
+        sounds,
+        labels,
+        work=work,
+        teacher=teacher,
+        way=checked_way(way),
+        network=network,
+        class_map=class_map,
+        recipe=recipe,
+        classes=classes,
+        columns=reading.columns,
+        separator=reading.separator,
+        zeros=reading.zeros,
+        clip_seconds=clip_seconds,
+        replace=replace,
+        engine=chosen_engine(workers, engine),
+        **({} if n_flags is None else {"n_flags": n_flags}),
+    )
+    root, is_worth_hearing = found.workspace.root, found.is_worth_hearing
+    if as_json:
+        _tell_as_json(found)
+        return
+    say([*found.read_told(), *found.lines(), *found.advice()])
+    if no_review or not is_worth_hearing:
+        following = "review" if is_worth_hearing else "report"
+        tell(False, next_command=f"earmark {following} {quoted(root)}", wrote=root)
+        return
+    open_page(root, port=port, no_open=no_open)
+
+
+def _tell_as_json(found: FoundMissing) -> None:
+    strength, root = found.strength, found.workspace.root
+    verb = "review" if found.is_worth_hearing else "report"
+    tell(
+        True,
+        next_command=f"earmark {verb} {quoted(root)}",
+        wrote=root,
+        clips=len(found.workspace.clips),
+        flags=len(found.flagged.flags),
+        queue=0 if found.queue is None else len(found.queue.queue.items),
+        expected_right_of_first=strength.expected_right,
+        is_weak=strength.is_weak,
+        notes=found.read_told(),
+        warnings=list(found.flagged.findings.warnings),
+        **told_of_teacher(found.taught, True),
+    )
+
+
+@names_app.callback()
+def teachers(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the pretrained networks that earmark knows by name, and whether they are here."""
+    if context.invoked_subcommand is not None:
+        return
+    from earmark.pretrained import CATALOGUE, kept_teachers, teachers_folder
+
+    kept = {one.teacher.name: one for one in reversed(kept_teachers())}
+    if as_json:
+        here = {name: str(one.path) for name, one in kept.items()}
+        tell(True, folder=teachers_folder(), known=[one.name for one in CATALOGUE], here=here)
+        return
+    for one in CATALOGUE:
+        print(f"{one.name}: {one.what} ({one.licence})")
+        own = kept.get(one.name)
+        where = "not on this machine" if own is None else f"{own.file.what}: {own.path}"
+        print(f"  {where}")
+    say(["Any other network is given as it is: --teacher FILE (ONNX, TFLite, Hugging Face)."])
+    missing = [one.name for one in CATALOGUE if one.name not in kept]
+    following = f"earmark teachers get {missing[0]}" if missing else "earmark find SOUNDS LABELS"
+    print(f"next: {following}")
+
+
+@names_app.command()
+def add(
+    file: Annotated[Path, typer.Argument(help="Weights as published, such as yamnet.h5.")],
+    as_json: AsJson = False,
+) -> None:
+    """Keep a file of weights that you have, if its hash is the published one's."""
+    from earmark.pretrained import add_teacher
+
+    kept = add_teacher(file)
+    following = "earmark find SOUNDS LABELS"
+    tell(as_json, following, teacher=kept.teacher.name, kind=kept.file.what, wrote=kept.path)
+
+
+@names_app.command()
+def get(
+    name: Annotated[str, typer.Argument(help="A name that `earmark teachers` lists.")],
+    as_json: AsJson = False,
+) -> None:
+    """Download a teacher's weights from where its authors publish them, by hash."""
+    from earmark.pretrained import get_teacher
+    from earmark.runs import Display
+
+    with Display() as progress:
+        kept = get_teacher(name, progress)
+    following = "earmark find SOUNDS LABELS"
+    tell(as_json, following, teacher=kept.teacher.name, kind=kept.file.what, wrote=kept.path)
+
+
+def checked_way(way: str | None) -> Way | None:
+    """Return the way asked for, or refuse it and list the choices."""
+    chosen: Way | None = one_of("--way", way, WAYS)
+    return chosen
+
+
+def network_options(
+    embedding: str | None,
+    output: str | None,
+    input_kind: str | None,
+    sample_rate: int | None,
+    hop_seconds: float | None,
+    scale: str | None,
+) -> dict[str, Any]:
+    """Return what was said of a network, by the names of its parameters."""
+    return {
+        "embedding": embedding,
+        "output": output,
+        "input_kind": one_of("--input", input_kind, ("waveforms", "patches")),
+        "sample_rate_hz": sample_rate,
+        "hop_seconds": hop_seconds,
+        "scale": one_of("--scale", scale, ("logits", "probabilities")),
+    }
+
+
+def told_of_teacher(taught: Taught, as_json: bool) -> dict[str, Any]:
+    """Say how a pretrained network taught, or return it for programs."""
+    if not as_json:
+        say([*taught.lines(), f"{taught.classes_told[:1].upper()}{taught.classes_told[1:]}."])
+        return {"wrote": taught.scores.folder, "clips": len(taught.scores.clip_ids)}
+    return {
+        "scores": taught.scores.folder,
+        "teacher": taught.facts.name,
+        "way": taught.way,
+        "auc": taught.best.auc,
+        "out_of_fold": taught.scores.out_of_fold,
+        "tried": {one.way: {"auc": one.auc, "hits": one.hits} for one in taught.tried},
+        "classes": taught.classes_told,
+    }

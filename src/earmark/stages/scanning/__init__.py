@@ -1,0 +1,1 @@
+"""Scores that their owner brings: a scan of them with labels, or given to a workspace."""
