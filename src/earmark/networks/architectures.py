@@ -148,9 +148,11 @@ class Probe(nn.Module):
         n_students: int = 1,
         n_queries: int = 0,
         dropout: float = 0.0,
+        compression: float | None = None,
     ) -> None:
         super().__init__()
         self.n_classes, self.n_students, self.dropout = n_classes, n_students, dropout
+        self.compression = compression
         n_features = (_N_STATISTICS + n_queries) * n_inputs
         shapes = list(pairwise([n_features, *([n_hidden] if n_hidden else []), n_classes]))
         queries = torch.zeros(n_students, n_inputs, n_queries)
@@ -179,12 +181,23 @@ class Probe(nn.Module):
 
     def forward(self, frames: Tensor, n_frames: Tensor) -> Tensor:
         """Return logits [student, clip, class]."""
+        return self.judge(self.see(frames, n_frames))
+
+    def see(self, frames: Tensor, n_frames: Tensor) -> Tensor:
+        """Return what is seen of clips [student, clip, feature]; the first axis may be shared."""
+        frames = self.compressed(frames)
         is_valid = torch.arange(frames.shape[1], device=frames.device) < n_frames.unsqueeze(1)
-        hidden = _statistics(frames, is_valid).unsqueeze(0)  # [1, clip, feature]
-        if self.queries is not None:
-            attended = _attended(frames, is_valid, self.queries)
-            hidden = torch.cat([hidden.expand(self.n_students, -1, -1), attended], dim=2)
-        return self.judge(hidden)
+        seen = _statistics(frames, is_valid).unsqueeze(0)  # [1, clip, feature]
+        if self.queries is None:
+            return seen
+        attended = _attended(frames, is_valid, self.queries)
+        return torch.cat([seen.expand(self.n_students, -1, -1), attended], dim=2)
+
+    def compressed(self, frames: Tensor) -> Tensor:
+        """Return frames as they are looked at: on a logarithmic scale, where it is asked for."""
+        if self.compression is None:
+            return frames
+        return torch.sign(frames) * torch.log1p(self.compression * frames.abs())
 
     def judge(self, hidden: Tensor) -> Tensor:
         """Return logits [student, clip, class] of what is seen of clips [student, clip, feature].
@@ -240,6 +253,7 @@ def build_probe(
         n_students=n_students,
         n_queries=params.n_queries if params.architecture == "attention_probe" else 0,
         dropout=params.dropout,
+        compression=params.compression,
     )
     generator = torch.Generator().manual_seed(seed)
     queries = [] if probe.queries is None else [probe.queries]

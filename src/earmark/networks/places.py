@@ -54,10 +54,11 @@ def evidence(probe: Probe, store: FrameStore, row: int) -> NDArray[np.float32]:
     n_patches = int(store.n_patches[row])
     if n_patches < 2:
         return np.zeros((probe.n_students, n_patches, probe.n_classes), np.float32)
-    frames = floats(store.frames(row)).to(own_device())
+    given = floats(store.frames(row)).to(own_device())
+    frames = probe.compressed(given)
     firsts = torch.arange(n_patches, device=frames.device) * store.patch_hop_frames
     with torch.inference_mode():
-        whole = probe(frames.unsqueeze(0), torch.tensor([len(frames)], device=frames.device))
+        whole = probe(given.unsqueeze(0), torch.tensor([len(given)], device=given.device))
         without = probe.judge(_seen_without(probe, frames, firsts, store.patch_frames))
         lost: NDArray[np.float32] = (whole - without).float().cpu().numpy()
     return lost

@@ -113,6 +113,9 @@ class ModelParams(Params):
     dropout: float = Field(0.0, ge=0, lt=1)
     """Share of a probe's inputs to each layer that is dropped in training."""
 
+    compression: float | None = Field(None, gt=0)
+    """A probe looks at log(1 + compression x frame), with the frame's sign; None: as they are."""
+
     @property
     def is_probe(self) -> bool:
         """Whether the network is a head over embeddings, many of which train at once."""
@@ -159,6 +162,10 @@ class TrainParams(Params):
     mixup: float = Field(0.0, ge=0)
     """Beta(mixup, mixup) is how much of an example is its own, the rest another's; 0 is off."""
     specaugment: SpecAugmentParams = SpecAugmentParams()
+    solver: Literal["adamw", "lbfgs"] = "adamw"
+    """``lbfgs`` fits a linear probe to all clips at once, in ``epochs`` iterations at most."""
+    ridge: float = Field(0.2, ge=0)
+    """With ``lbfgs``: half of it weighs the squared weights against the summed loss."""
     learning_rate: float = Field(1e-3, gt=0)
     schedule: Literal["constant", "cosine"] = "cosine"
     """``cosine`` warms up over the first twentieth of the steps, then decays to zero."""

@@ -50,6 +50,7 @@ from earmark.training.batches import Plan
 from earmark.training.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
 from earmark.training.history import Course, open_course, write_history
 from earmark.training.loading import Loaded, Loader
+from earmark.training.solver import fit_linear_probe
 from earmark.training.supervision import Remembering, TrainingSet, class_balance
 
 _MEMORY_ERRORS = (torch.OutOfMemoryError, MemoryError, RuntimeError)
@@ -71,6 +72,8 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
     if replicas.first_says(is_current(folder, run_digest)):
         meter.advance(n_examples_in_all(per_clip, network.train), FOUND)
         return load_network(folder, store, data.supervision.class_ids)
+    if network.train.solver == "lbfgs":
+        return _solve(network, data, folder, meter, run_digest, store)
     is_balanced = network.train.balanced_sampling
     balance = class_balance(data.supervision, len(per_clip)) if is_balanced else None
     plan = Plan(network.train, per_clip, balance)
@@ -90,6 +93,24 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
     meter.advance(n_before, RESUMED if is_resumed else "")
     _loop(job, run)
     return _finish(job, run)
+
+
+def _solve(
+    network: NetworkParams,
+    data: TrainingSet,
+    folder: Path,
+    meter: Meter,
+    run_digest: str,
+    store: FrameStore,
+) -> AnyNetwork:
+    """Fit linear probes and write them as any other network."""
+    fitted = fit_linear_probe(network, data, store, meter)
+    if replicas.is_first():
+        write_history(folder, fitted.history)
+        class_ids = data.supervision.class_ids
+        write_network(folder, network, fitted.probe, class_ids, store, run_digest)
+    replicas.wait()
+    return fitted.probe
 
 
 def n_examples_in_all(per_clip: NDArray[np.int64], params: TrainParams) -> int:
