@@ -1,4 +1,4 @@
-"""The verbs of pretrained teachers: ``find`` and ``teachers``; how a teacher is named and told of."""
+"""The verbs of pretrained teachers, ``find`` and ``teachers``, and how a teacher is named."""
 
 from __future__ import annotations
 
@@ -104,6 +104,7 @@ def find(
     from earmark import stages
 
     reading = reading_of(column, separator, zeros)
+    options: dict[str, Any] = {} if n_flags is None else {"n_flags": n_flags}
     network = network_options(embedding, output, input_kind, sample_rate, hop_seconds, None)
     found = stages.find(
         sounds,
@@ -121,7 +122,7 @@ def find(
         clip_seconds=clip_seconds,
         replace=replace,
         engine=chosen_engine(workers, engine),
-        **({} if n_flags is None else {"n_flags": n_flags}),
+        **options,
     )
     root, is_worth_hearing = found.workspace.root, found.is_worth_hearing
     if as_json:

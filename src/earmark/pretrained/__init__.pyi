@@ -26,3 +26,4 @@ from .network import Heard as Heard
 from .network import NetworkFacts as NetworkFacts
 from .network import PretrainedNetwork as PretrainedNetwork
 from .network import open_network as open_network
+from .zero_shot import score_zero_shot as score_zero_shot

@@ -291,8 +291,7 @@ class _Lesson:
         return self.recipe.model_copy(update={"way": way}).scores_name
 
     def _zero_shot(self, heard: WhatWasHeard, class_map: ClassMap | None) -> ScoreFolder:
-        from earmark.pretrained import is_catalogued
-        from earmark.training import score_zero_shot
+        from earmark.pretrained import is_catalogued, score_zero_shot
 
         assert heard.outputs is not None
         assert class_map is not None

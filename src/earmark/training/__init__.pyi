@@ -32,4 +32,3 @@ from .treatments import Told as Told
 from .treatments import Treated as Treated
 from .treatments import Treatment as Treatment
 from .treatments import find_flags as find_flags
-from .zero_shot import score_zero_shot as score_zero_shot

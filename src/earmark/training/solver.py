@@ -58,9 +58,8 @@ def fit_linear_probe(
     assert isinstance(probe, Probe)
     scaled = _Scaled.of(_seen(probe, ClipExamples(store, data.store_rows)))
     told = supervision.targets(np.arange(len(data.store_rows)))
-    targets = Targets(
-        *(values.to(own_device()) for values in (told.target, told.weight, told.implicit))
-    )
+    values = (told.target, told.weight, told.implicit)
+    targets = Targets(*(each.to(own_device()) for each in values))
     losses = []
     for student in range(n_students):
         own = slice(student, student + 1)

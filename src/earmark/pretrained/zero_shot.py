@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from earmark.audio import FrameStore
 from earmark.datasets import Workspace, readable_clips, write_scores, write_stamp
 from earmark.networks import sum_outputs
-from earmark.pretrained import ClassMap
+from earmark.pretrained.class_maps import ClassMap
 from earmark.runs import SILENT, Progress, digest, is_current, seal_path
 from earmark.scores import UNLOCATED, Origin, ScoreFolder
 
