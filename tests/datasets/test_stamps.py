@@ -63,7 +63,7 @@ def test_labels_of_other_classes_are_not_named_twice(workspace: Workspace) -> No
 
 def test_frames_count_where_they_were_used(workspace: Workspace) -> None:
     with_frames, without = workspace.root / "with.json", workspace.root / "without.json"
-    write_stamp(workspace, with_frames, of_frames=True)
+    write_stamp(workspace, with_frames, of_frames=workspace.frames_folder)
     write_stamp(workspace, without)
     meta = read_json(seal_path(workspace.frames_folder))
     seal(workspace.frames_folder, {**meta, "digest": "another"})
