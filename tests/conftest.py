@@ -58,6 +58,16 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_teachers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let no test find the weights that a developer keeps: the cache is empty, elsewhere."""
+    folder = tmp_path_factory.mktemp("teachers")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("EARMARK_TEACHERS", str(folder))
+        yield
+    assert not list(folder.iterdir()), "a test kept weights in the cache of all tests"
+
+
 @pytest.fixture(scope="module")
 def _running_cluster() -> Iterator[Cluster]:
     from clusters import small_cluster  # loading Ray takes a second, and few tests need it

@@ -6,8 +6,8 @@ A file is a list of tensors (constants have values) and of operators between the
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import flatbuffers
@@ -19,13 +19,17 @@ Builder = flatbuffers.Builder
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor; -1 is an axis of any length. With ``step`` it is int8, that far apart."""
+    """One tensor; -1 is an axis of any length. With ``step`` it is quantised, that far apart.
+
+    Quantised tensors without values are int8. A step for each channel lies along ``axis``.
+    """
 
     name: str
     shape: Sequence[int]
     values: np.ndarray | None = None
-    step: float | None = None
+    step: float | np.ndarray | None = None
     zero_point: int = 0
+    axis: int = 0
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,8 @@ class Operator:
     code: str
     inputs: Sequence[str]
     outputs: Sequence[str]
+    options: Mapping[str, int] = field(default_factory=dict)
+    """Of its table of options, by their names there."""
 
 
 def write_tflite(
@@ -127,9 +133,15 @@ def dense_network(
     return write_tflite(path, tensors, operators, ["waveform"], [found], labels, rate)
 
 
-_TYPES = {"float32": tflite.TensorType.FLOAT32, "int32": tflite.TensorType.INT32}
+_TYPES = {
+    "float32": tflite.TensorType.FLOAT32,
+    "int32": tflite.TensorType.INT32,
+    "int8": tflite.TensorType.INT8,
+}
 
 _OPTIONS: dict[str, tuple[str, Callable[[Builder], None]]] = {
+    "CONV_2D": ("Conv2DOptions", lambda _: None),
+    "DEPTHWISE_CONV_2D": ("DepthwiseConv2DOptions", lambda _: None),
     "FULLY_CONNECTED": ("FullyConnectedOptions", lambda _: None),
     "MEAN": ("ReducerOptions", lambda builder: tflite.ReducerOptionsAddKeepDims(builder, True)),
 }
@@ -164,22 +176,25 @@ def _tensor(builder: Builder, tensor: Tensor, buffer: int) -> int:
     shape = _numbers(builder, [max(n, 1) for n in tensor.shape])
     signature = _numbers(builder, tensor.shape)
     quantisation = None if tensor.step is None else _quantisation(builder, tensor)
-    kind = "float32" if tensor.values is None else tensor.values.dtype.name
+    unfilled = "float32" if tensor.step is None else "int8"
+    kind = unfilled if tensor.values is None else tensor.values.dtype.name
     tflite.TensorStart(builder)
     tflite.TensorAddName(builder, name)
     tflite.TensorAddShape(builder, shape)
     tflite.TensorAddShapeSignature(builder, signature)
     tflite.TensorAddBuffer(builder, buffer)
-    tflite.TensorAddType(builder, _TYPES[kind] if tensor.step is None else tflite.TensorType.INT8)
+    tflite.TensorAddType(builder, _TYPES[kind])
     if quantisation is not None:
         tflite.TensorAddQuantization(builder, quantisation)
     return tflite.TensorEnd(builder)
 
 
 def _quantisation(builder: Builder, tensor: Tensor) -> int:
-    scale = builder.CreateNumpyVector(np.array([tensor.step], np.float32))
-    zero_point = builder.CreateNumpyVector(np.array([tensor.zero_point], np.int64))
+    steps = np.atleast_1d(np.asarray(tensor.step, np.float32))
+    scale = builder.CreateNumpyVector(steps)
+    zero_point = builder.CreateNumpyVector(np.full(len(steps), tensor.zero_point, np.int64))
     tflite.QuantizationParametersStart(builder)
+    tflite.QuantizationParametersAddQuantizedDimension(builder, tensor.axis)
     tflite.QuantizationParametersAddScale(builder, scale)
     tflite.QuantizationParametersAddZeroPoint(builder, zero_point)
     return tflite.QuantizationParametersEnd(builder)
@@ -193,6 +208,8 @@ def _operator(builder: Builder, one: Operator, code: int, places: dict[str, int]
     if table is not None and fill is not None:
         getattr(tflite, f"{table}Start")(builder)
         fill(builder)
+        for name, value in one.options.items():
+            getattr(tflite, f"{table}Add{name}")(builder, value)
         options = getattr(tflite, f"{table}End")(builder)
     tflite.OperatorStart(builder)
     tflite.OperatorAddOpcodeIndex(builder, code)
