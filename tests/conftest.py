@@ -68,6 +68,25 @@ def _no_teachers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     assert not list(folder.iterdir()), "a test kept weights in the cache of all tests"
 
 
+@pytest.fixture(scope="session")
+def yamnet_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ``yamnet.h5`` and ``yamnet.tflite`` of one made-up network."""
+    from made_up_yamnet import made_up_network, write_keras, write_tflite_yamnet  # need torch
+
+    folder, network = tmp_path_factory.mktemp("yamnet"), made_up_network()
+    write_keras(folder / "yamnet.h5", network)
+    write_tflite_yamnet(folder / "yamnet.tflite", network)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def knowing_yamnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A made-up ``yamnet.h5`` that knows the tones of ``tone_folders``."""
+    from tone_folders import write_knowing_yamnet
+
+    return write_knowing_yamnet(tmp_path_factory.mktemp("knowing") / "yamnet.h5")
+
+
 @pytest.fixture(scope="module")
 def _running_cluster() -> Iterator[Cluster]:
     from clusters import small_cluster  # loading Ray takes a second, and few tests need it

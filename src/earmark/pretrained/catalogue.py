@@ -8,9 +8,9 @@ was published. A kept file is named by its hash and checked whenever it is opene
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
 import shutil
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -179,7 +179,7 @@ def get_teacher(name: str, progress: Progress = SILENT) -> KeptTeacher:
             return kept
         try:
             _download(kept, progress)
-        except (urllib.error.URLError, OSError, ValueError) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             reasons.append(f"{file.url}: {_reason(error)}")
         else:
             return kept
