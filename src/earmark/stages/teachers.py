@@ -39,6 +39,12 @@ FIND_RECIPE = "find"
 PROBE_CLIPS = 200
 """Clips with a positive label from which on a probe is tried."""
 
+LEAST_FOLDS = 3
+"""Folds below which too little is left to learn from."""
+
+FINE_TUNED_FOLDS = 3
+"""Folds of a whole network, each of which takes minutes, where a probe takes seconds."""
+
 _WAYS_TOLD = {
     "zero-shot": "its own classes",
     "probe": "a probe on its embeddings",
@@ -183,8 +189,26 @@ def _begun(
         if facts.name != "yamnet":
             raise EarmarkError(f"{facts.name} cannot be trained further here; yamnet can")
         network = recipe.fine_tuned.model_copy(update={"model": begun_model(facts.name)})
-        recipe = recipe.model_copy(update={"fine_tuned": network})
-    return _Lesson(workspace, recipe, pretrained, facts, out_of_fold, engine, progress)
+        folds = recipe.cross_fit.model_copy(update={"n_folds": FINE_TUNED_FOLDS})
+        recipe = recipe.model_copy(update={"fine_tuned": network, "cross_fit": folds})
+    return _Lesson(
+        workspace,
+        _with_fitting_folds(workspace, recipe),
+        pretrained,
+        facts,
+        out_of_fold,
+        engine,
+        progress,
+    )
+
+
+def _with_fitting_folds(workspace: Workspace, recipe: Recipe) -> Recipe:
+    """Return a recipe with a fold for each recording, where these are few but enough."""
+    n_sources = workspace.clips.filter(split="train")["source"].n_unique()
+    if not LEAST_FOLDS <= n_sources < recipe.cross_fit.n_folds:
+        return recipe
+    folds = recipe.cross_fit.model_copy(update={"n_folds": n_sources})
+    return recipe.model_copy(update={"cross_fit": folds})
 
 
 def _in_order(ways: tuple[Way, ...]) -> tuple[Way, ...]:

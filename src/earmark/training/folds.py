@@ -5,6 +5,8 @@ Nobody else names the folders of folds. Nothing here needs torch.
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 
 from earmark.audio import FrameStore
 from earmark.datasets import ReadableClips, Workspace
+from earmark.errors import EarmarkWarning, counted
 from earmark.labels import folds
 from earmark.runs import CrossFitParams, NetworkParams, digest, is_finished
 from earmark.scores import ScoreFolder
@@ -22,11 +25,34 @@ def fold_of_clips(
 ) -> NDArray[np.int64]:
     """Return the fold of each clip of the train split; all are in fold 0 of an in-sample teacher.
 
-    Clips of one source are in one fold.
+    Clips of one source are in one fold. Where there are fewer sources than folds, each is cut into
+    stretches of neighbouring clips, and it is said.
     """
     if params.in_sample:
         return np.zeros(len(clips.labels), np.int64)
-    return folds(clips.labels, clips.sources, params.n_folds, teacher.train.seed)
+    sources = clips.sources
+    n_sources = len(set(sources))
+    if n_sources < params.n_folds:
+        sources = _stretches(sources, params.n_folds)
+        warnings.warn(
+            f"{counted(n_sources, 'recording')} cannot be cut into {params.n_folds} folds: the "
+            "teacher scores a stretch of a recording after it has learnt from others of it, so its "
+            "flags may look better than they are",
+            EarmarkWarning,
+            stacklevel=2,
+        )
+    return folds(clips.labels, sources, params.n_folds, teacher.train.seed)
+
+
+def _stretches(sources: list[str], n_folds: int) -> list[str]:
+    """Return a name for each clip that it shares with its neighbours in the same recording."""
+    places: dict[str, int] = {}
+    n_clips = Counter(sources)
+    named = []
+    for source in sources:
+        place = places[source] = places.get(source, -1) + 1
+        named.append(f"{source}#{place * n_folds // n_clips[source]}")
+    return named
 
 
 def fold_folders(workspace: Workspace, teacher: str, params: CrossFitParams) -> list[Path]:
