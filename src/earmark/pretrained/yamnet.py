@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from earmark.audio import YAMNET, log_mel, patches
-from earmark.errors import load_library
+from earmark.errors import EarmarkError, load_library
 from earmark.networks import CACHED_PATCHES, Network, SameConv, open_session, own_device
 from earmark.pretrained.catalogue import DEFAULT_TEACHER, kept_weights
 from earmark.pretrained.class_maps import read_yamnet_classes
@@ -79,8 +79,15 @@ class YamnetNetwork:
 
 
 def open_yamnet(params: PretrainedParams, class_names: Sequence[str] = ()) -> YamnetNetwork:
-    """Open YAMNet from the cache, or from a file."""
+    """Open YAMNet from the cache, or from a file; nothing is left to be said of it."""
     del class_names
+    plain = PretrainedParams(network=params.network, prompt=params.prompt)
+    said = [name for name, value in params if value != getattr(plain, name)]
+    if said:
+        raise EarmarkError(
+            f"{params.network}: what YAMNet takes and gives is known; leave {said[0]} out, or give "
+            "another network"
+        )
     is_name = params.network == DEFAULT_TEACHER
     return YamnetNetwork(kept_weights(DEFAULT_TEACHER).path if is_name else Path(params.network))
 

@@ -21,10 +21,13 @@ from earmark.runs import (
     Progress,
     Recipe,
     Way,
+    file_sha256,
     find_recipe,
     has_kept_recipe,
     keep_recipe,
+    read_json,
     shown,
+    write_json,
 )
 from earmark.scores import Origin, ScoreFolder
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
@@ -117,8 +120,9 @@ def asked_recipe(
             f"recipe {chosen.name!r} trains a teacher from scratch; --teacher and --way go with a "
             f"recipe that has a pretrained network, such as {FIND_RECIPE}"
         )
-    said["network"] = teacher or chosen.pretrained.network
-    pretrained = chosen.pretrained.model_copy(update=said)
+    is_same = teacher in (None, chosen.pretrained.network)  # of another nothing has been said yet
+    known = chosen.pretrained if is_same else PretrainedParams(network=str(teacher))
+    pretrained = known.model_copy(update=said)
     return chosen.model_copy(update={"pretrained": pretrained, "way": way})
 
 
@@ -218,6 +222,17 @@ def _in_order(ways: tuple[Way, ...]) -> tuple[Way, ...]:
     return tuple(way for way in order if way in wanted)
 
 
+def _note_of(class_map: Path) -> Path:
+    """Return the file that says what a class map was when it was written."""
+    return class_map.with_suffix(".json")
+
+
+def _is_as_written(class_map: Path) -> bool:
+    """Tell whether nobody edited a class map: it is then made anew, for what is here now."""
+    note = _note_of(class_map)
+    return note.exists() and read_json(note).get("sha256") == file_sha256(class_map)
+
+
 @dataclass(frozen=True)
 class _Mapped:
     """Which outputs are which classes (None: not one), and what to say of it."""
@@ -247,7 +262,8 @@ class _Lesson:
         kept = self.workspace.class_map_path
         if not facts.n_outputs:
             return _Mapped(None, f"{facts.name} has no classes of its own", kept)
-        source = Path(path) if path is not None else kept if kept.exists() else None
+        is_edited = kept.exists() and not _is_as_written(kept)
+        source = Path(path) if path is not None else kept if is_edited else None
         if source is not None:
             found = read_class_map(
                 source, ontology, facts.n_outputs, facts.output_names, skip_unknown=skip_unknown
@@ -257,6 +273,7 @@ class _Lesson:
             return _Mapped(found, told, source)
         matched = match_network(facts, ontology)
         write_class_map(kept, matched)
+        write_json(_note_of(kept), {"sha256": file_sha256(kept)})
         has_any = bool(matched.class_map.outputs)
         return _Mapped(matched.class_map if has_any else None, matched.told, kept)
 
