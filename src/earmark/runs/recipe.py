@@ -45,6 +45,10 @@ class Recipe(Params):
     way: Way | None = None
     """How the pretrained network is used; None tries what can be done and takes the best."""
     teacher: NetworkParams = NetworkParams(name="teacher")
+    teacher_of_many: NetworkParams | None = None
+    """The probe that takes the teacher's place above ``many_clips``, with a pretrained network."""
+    many_clips: int = 20_000
+    """Clips of the train split above which a probe that sees them in batches is the teacher."""
     fine_tuned: NetworkParams = NetworkParams(
         name="teacher-fine-tuned",
         train=TrainParams(epochs=6, patches_per_clip=4, batch_patches=32, learning_rate=3e-4),

@@ -45,6 +45,9 @@ PROBE_CLIPS = 200
 LEAST_FOLDS = 3
 """Folds below which too little is left to learn from."""
 
+FOLDS_OF_MANY = 5
+"""Folds at most of a probe for many clips."""
+
 FINE_TUNED_FOLDS = 3
 """Folds of a whole network, each of which takes minutes, where a probe takes seconds."""
 
@@ -197,7 +200,7 @@ def _begun(
         recipe = recipe.model_copy(update={"fine_tuned": network, "cross_fit": folds})
     return _Lesson(
         workspace,
-        _with_fitting_folds(workspace, recipe),
+        _fitting(workspace, recipe),
         pretrained,
         facts,
         out_of_fold,
@@ -206,12 +209,19 @@ def _begun(
     )
 
 
-def _with_fitting_folds(workspace: Workspace, recipe: Recipe) -> Recipe:
-    """Return a recipe with a fold for each recording, where these are few but enough."""
-    n_sources = workspace.clips.filter(split="train")["source"].n_unique()
-    if not LEAST_FOLDS <= n_sources < recipe.cross_fit.n_folds:
-        return recipe
-    folds = recipe.cross_fit.model_copy(update={"n_folds": n_sources})
+def _fitting(workspace: Workspace, recipe: Recipe) -> Recipe:
+    """Return a recipe whose folds and probe fit the number of recordings and of clips.
+
+    A fold for each recording, where these are few but enough; and the probe for many clips.
+    """
+    clips = workspace.clips.filter(split="train")
+    n_folds, n_sources = recipe.cross_fit.n_folds, clips["source"].n_unique()
+    if recipe.teacher_of_many is not None and len(clips) > recipe.many_clips:
+        recipe = recipe.model_copy(update={"teacher": recipe.teacher_of_many})
+        n_folds = min(n_folds, FOLDS_OF_MANY)
+    if n_sources >= LEAST_FOLDS:
+        n_folds = min(n_folds, n_sources)
+    folds = recipe.cross_fit.model_copy(update={"n_folds": n_folds})
     return recipe.model_copy(update={"cross_fit": folds})
 
 
