@@ -2,7 +2,7 @@
 
 Agreement: our float network, read from the int8 TFLite file, against the interpreter's outputs on
 the same patches; beside it, how far the interpreter's two ways of computing (XNNPACK and plain)
-agree with each other. Speed: clips of 10 s on one core, from the file on disk to embeddings, and the
+agree with each other. Speed: clips of 10 s on one core, from the file to embeddings, and the
 network alone against the interpreter on the same patches, in turn, in CPU seconds, so that a busy
 machine does not tilt the ratio. Memory: the peak of a process that listens to 5,000 and to 50,000
 clips of 1 s.

@@ -81,13 +81,13 @@ def first_few(names: Iterable[object]) -> str:
     return ", ".join(repr(name) for name in names[:_N_NAMED]) + more
 
 
-def counted(n: int, noun: str) -> str:
-    """Return a number and what it counts; the plural of the noun has an s.
+def counted(n: int, noun: str, plural: str = "") -> str:
+    """Return a number and what it counts; the plural of the noun has an s unless it is given.
 
-    >>> counted(1, "clip"), counted(2_000, "clip")
-    ('1 clip', '2,000 clips')
+    >>> counted(1, "clip"), counted(2_000, "clip"), counted(2, "class", "classes")
+    ('1 clip', '2,000 clips', '2 classes')
     """
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {plural or noun + 's'}"
 
 
 def quoted(word: object) -> str:

@@ -19,6 +19,9 @@ N_FIRST = 100
 WEAK_SHARE = 0.2
 """Right flags, if as many labels are missing as were given, below which a teacher is too weak."""
 
+MOST_SHARE = 0.9
+"""Share above which nothing more is promised."""
+
 
 @dataclass(frozen=True)
 class Strength:
@@ -49,12 +52,14 @@ class Strength:
     @property
     def told(self) -> str:
         """What to expect, in a sentence."""
-        n_right, n_by_chance = (
-            round(self.n_first * share) for share in (self.expected_right, self.base_rate)
+        n_right, n_most, n_by_chance = (
+            round(self.n_first * share)
+            for share in (self.expected_right, MOST_SHARE, self.base_rate)
         )
+        about = f"{n_most} or more" if n_right > n_most else f"about {n_right}"
         return (
-            f"If as many labels are missing as were given, about {n_right} of the first "
-            f"{self.n_first} flags are right (by chance {n_by_chance})"
+            f"If as many labels are missing as were given, {about} of the first {self.n_first} "
+            f"flags are right (by chance {n_by_chance})"
         )
 
 

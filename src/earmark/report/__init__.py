@@ -27,7 +27,7 @@ from earmark.report.results import (
     class_summary,
     named_by_role,
 )
-from earmark.report.scan_page import findings_told, missing_told, scan_html
+from earmark.report.scan_page import findings_told, missing_told, scan_html, sureness_told
 from earmark.report.sentences import comparison_headline, rounds_told, summary_lines
 from earmark.report.timeline import timeline_figure
 
@@ -50,6 +50,7 @@ __all__ = [
     "rounds_told",
     "scan_html",
     "summary_lines",
+    "sureness_told",
     "timeline_figure",
     "write_figure",
     "write_png",

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from earmark.datasets import ImportSummary, Workspace, import_sounds, quarantine_told
-from earmark.errors import EarmarkError, check_libraries, quoted
+from earmark.errors import EarmarkError, check_libraries, counted, quoted
 from earmark.flags import Strength, find_strength
 from earmark.labels import Zeros
-from earmark.report import findings_told
+from earmark.report import sureness_told
 from earmark.runs import HERE, Engine, Progress, Recipe, ReviewParams, Way, shown
 from earmark.stages.flag import Flagged, write_flags
 from earmark.stages.review import DrawnQueue, draw_queue
@@ -50,13 +50,15 @@ class FoundMissing:
         return [*self.imported.notes, *quarantine_told(self.workspace)]
 
     def lines(self) -> list[str]:
-        """Say in a few sentences what was found."""
-        data, *found = findings_told(self.flagged.findings)
-        data = f"{data.partition(';')[0].rstrip('.')}."
-        told = [data, *self.taught.lines(), *found[1:]]
-        if not self.flagged.findings.knowledge.is_enough:
-            return [*told[1:], found[0]]
-        return [*told, f"{self.strength.told}."]
+        """Say in four sentences what was found: data, teacher, how good it is, what is missing."""
+        labels, findings = self.workspace.labels, self.flagged.findings
+        n_given, n_absent = int(labels.n_positives.sum()), int(labels.n_negatives.sum())
+        absent = f", {n_absent:,} said to be absent" if n_absent else ""
+        data = f"{counted(labels.n_clips, 'clip')}, {counted(labels.n_classes, 'class', 'classes')}"
+        told = [f"{data}; {counted(n_given, 'label')} given{absent}.", *self.taught.lines()]
+        if not findings.knowledge.is_enough:
+            return [*told, findings.knowledge.told]
+        return [*told, f"{len(findings.flags):,} labels look missing. {sureness_told(findings)}"]
 
     def advice(self) -> list[str]:
         """Say what would make a teacher that is too weak a better one."""
@@ -64,7 +66,7 @@ class FoundMissing:
             return []
         work = quoted(self.workspace.root)
         return [
-            "This teacher is too weak: listening to its flags would be a waste of time.",
+            f"This teacher is too weak to spend time on its flags. {self.strength.told}.",
             *self.taught.advice(),
             f"To listen all the same: earmark review {work}",
         ]

@@ -80,8 +80,8 @@ class Taught:
 
     def lines(self) -> list[str]:
         """Say which teacher it is and how good, in two sentences."""
-        others = ", ".join(f"{_WAYS_TOLD[one.way or 'probe']} {one.hits:.2f}" for one in self.tried)
-        tried = f" (tried: {others})" if len(self.tried) > 1 else ""
+        others = ", ".join(f"{_WAYS_TOLD[one.way or 'probe']} {one.hits:.0%}" for one in self.tried)
+        tried = f" (labels found again: {others})" if len(self.tried) > 1 else ""
         n_times = round(100 * self.best.auc) if self.best.auc == self.best.auc else None
         how_good = (
             "How good it is cannot be told: no class has labels enough"
@@ -89,10 +89,8 @@ class Taught:
             else f"AUC {self.best.auc:.2f} on {self.exam.told}: a label that was given outscores "
             f"one that was not {n_times} times in 100"
         )
-        return [
-            f"Teacher: {self.facts.name}, {_WAYS_TOLD[self.way]}{tried}; {self.why}.",
-            f"{how_good}.",
-        ]
+        way = f"{self.facts.name}, {_WAYS_TOLD[self.way]}{tried}"
+        return [f"Teacher: {way}; {self.why}.", f"{how_good}."]
 
     def advice(self) -> list[str]:
         """Say what would make a better teacher."""

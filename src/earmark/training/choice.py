@@ -1,10 +1,10 @@
 """How good a teacher's scores are by the labels as given, and which teacher is the best.
 
 Two numbers. AUC says how often a label that was given outscores one that was not, within a class.
-*Hits* are pooled over classes: the average precision of the list of all labels, best score first,
-with those that were given as what is to be found. That is what flags are made of, the top of one
-list over all classes; so the choice goes by hits. Given labels are few of the true ones, so hits
-are far below the share of flags that are right, but rank teachers alike. Classes without scores
+*Hits* are pooled over classes: of n labels that were given, the share that stands among the first n
+of the list of all labels, best score first. That is what flags are made of, the top of one list
+over all classes; so the choice goes by hits. What else stands at the top may be a missing label, so
+hits are below the share of flags that are right, but rank teachers alike. Classes without scores
 cannot be found: their labels stand last.
 """
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from earmark.datasets import Workspace, held_out_scores
 from earmark.labels import LabelSet
-from earmark.metrics import auc_per_class, average_precision_per_class, mean_over_classes
+from earmark.metrics import auc_per_class, mean_over_classes
 from earmark.runs import Way
 from earmark.scores import ScoreFolder, logits_of, scored_labels
 
@@ -37,6 +37,7 @@ class Tried:
     auc: float
     """Mean over classes; NaN where no class can be measured."""
     hits: float
+    """Share of the labels given that it finds again; NaN where none was given."""
     n_classes: int
     """Classes that have scores."""
 
@@ -90,14 +91,19 @@ def judge_way(workspace: Workspace, way: Way | None, scores: ScoreFolder, exam: 
 
 def best_way(tried: list[Tried]) -> Tried:
     """Return the best of several ways, the simplest of those that are as good."""
-    return max(tried, key=lambda one: one.hits)
+    return max(tried, key=lambda one: -1.0 if np.isnan(one.hits) else one.hits)
 
 
 def _hits(states: NDArray[np.int8], logits: NDArray[np.float32]) -> float:
-    """Return the average precision of given labels in the list of all labels."""
-    lowest = np.nanmin(logits, initial=0.0) - 1
-    scores = np.where(np.isnan(logits), lowest, logits).reshape(-1, 1)
-    return float(average_precision_per_class(states.reshape(-1, 1), scores)[0])
+    """Return the share of the n given labels that stand among the first n of all."""
+    is_given = (states > 0).ravel()
+    n = int(is_given.sum())
+    if not n:
+        return float("nan")
+    scores = np.where(np.isnan(logits), -np.inf, logits).ravel()
+    is_first = scores >= np.partition(scores, len(scores) - n)[len(scores) - n]
+    is_first &= np.isfinite(scores)
+    return float((is_given & is_first).sum() / max(n, int(is_first.sum())))
 
 
 def _some(labels: LabelSet) -> LabelSet:
