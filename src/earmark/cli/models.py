@@ -131,7 +131,7 @@ def score(
     else:
         chosen = _teacher_recipe(work, recipe, teacher, way, of_network)
         if chosen is None:
-            facts = _scored_here(work, in_sample, replace, where)
+            facts = _scored_here(work, in_sample, replace, where, as_json)
         else:
             if not replace:
                 stages.keep_own_scores(work, chosen)
@@ -169,13 +169,17 @@ def _teacher_recipe(
     return stages.asked_recipe(base, teacher, checked_way(way), **of_network)
 
 
-def _scored_here(work: Path, in_sample: bool, replace: bool, where: Engine) -> dict[str, Any]:
+def _scored_here(
+    work: Path, in_sample: bool, replace: bool, where: Engine, as_json: bool
+) -> dict[str, Any]:
     """Score by a teacher that is trained from scratch."""
     from earmark import stages
     from earmark.datasets import held_out_scores
 
     scores = stages.score(work, in_sample=in_sample, replace=replace, engine=where)
     how = "out of fold" if scores.out_of_fold else "in-sample"
+    if scores.out_of_fold and not as_json:
+        say(stages.examined(work, scores.folder.name, scores).advice())
     facts: dict[str, Any] = {
         "wrote": scores.folder,
         "clips": len(scores.clip_ids),

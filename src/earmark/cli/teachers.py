@@ -137,7 +137,7 @@ def find(
 
 
 def _tell_as_json(found: FoundMissing) -> None:
-    strength, root = found.strength, found.workspace.root
+    root = found.workspace.root
     verb = "review" if found.is_worth_hearing else "report"
     tell(
         True,
@@ -146,8 +146,6 @@ def _tell_as_json(found: FoundMissing) -> None:
         clips=len(found.workspace.clips),
         flags=len(found.flagged.flags),
         queue=0 if found.queue is None else len(found.queue.queue.items),
-        expected_right_of_first=strength.expected_right,
-        is_weak=strength.is_weak,
         notes=found.read_told(),
         warnings=list(found.flagged.findings.warnings),
         **told_of_teacher(found.taught, True),
@@ -233,13 +231,17 @@ def network_options(
 def told_of_teacher(taught: Taught, as_json: bool) -> dict[str, Any]:
     """Say how a pretrained network taught, or return it for programs."""
     if not as_json:
-        say([*taught.lines(), f"{taught.classes_told[:1].upper()}{taught.classes_told[1:]}."])
+        known = taught.classes_told
+        classes = [f"{known[:1].upper()}{known[1:]}."] if known else []
+        say([*taught.lines(), *classes, *taught.advice()])
         return {"wrote": taught.scores.folder, "clips": len(taught.scores.clip_ids)}
     return {
         "scores": taught.scores.folder,
-        "teacher": taught.facts.name,
+        "teacher": taught.name,
         "way": taught.way,
         "auc": taught.best.auc,
+        "expected_right_of_first": taught.strength.expected_right,
+        "is_weak": taught.strength.is_weak,
         "out_of_fold": taught.scores.out_of_fold,
         "tried": {one.way: {"auc": one.auc, "hits": one.hits} for one in taught.tried},
         "classes": taught.classes_told,

@@ -19,6 +19,8 @@ from .class_maps import match_network as match_network
 from .class_maps import read_class_map as read_class_map
 from .class_maps import read_yamnet_classes as read_yamnet_classes
 from .class_maps import write_class_map as write_class_map
+from .kept_map import MappedClasses as MappedClasses
+from .kept_map import map_classes as map_classes
 from .listening import WhatWasHeard as WhatWasHeard
 from .listening import listen as listen
 from .listening import network_facts as network_facts

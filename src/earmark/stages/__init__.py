@@ -51,7 +51,7 @@ from earmark.stages.scanning.own_scores import ScoredByFile, score_by_file
 from earmark.stages.scanning.scan import ScanResult, scan
 from earmark.stages.study import Compared, Iterated, Swept, compare, iterate, sweep
 from earmark.stages.teach import Trained, keep_own_scores, score, train_teacher
-from earmark.stages.teachers import Taught, asked_recipe, default_teacher, teach
+from earmark.stages.teachers import Taught, asked_recipe, default_teacher, examined, teach
 
 __all__ = [
     "CheckedLabels",
@@ -84,6 +84,7 @@ __all__ = [
     "default_work",
     "draw_queue",
     "evaluate_scores",
+    "examined",
     "export_judgements",
     "export_labels",
     "export_model",

@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from earmark.datasets import ImportSummary, Workspace, import_sounds, quarantine_told
 from earmark.errors import EarmarkError, check_libraries, counted, quoted
-from earmark.flags import Strength, find_strength
 from earmark.labels import Zeros
 from earmark.report import sureness_told
 from earmark.runs import HERE, Engine, Progress, Recipe, ReviewParams, Way, shown
 from earmark.stages.flag import Flagged, write_flags
+from earmark.stages.prepare import make_features
 from earmark.stages.review import DrawnQueue, draw_queue
-from earmark.stages.teachers import FIND_RECIPE, Taught, asked_recipe, teach
-
-if TYPE_CHECKING:
-    from earmark.training import Exam
+from earmark.stages.teach import score
+from earmark.stages.teachers import FIND_RECIPE, Taught, asked_recipe, examined, teach
 
 MOST_HEARD = 1_000
 """Labels in the queue of a newcomer, the likeliest first."""
@@ -35,7 +33,6 @@ class FoundMissing:
     workspace: Workspace
     imported: ImportSummary
     taught: Taught
-    strength: Strength
     flagged: Flagged
     queue: DrawnQueue | None
     """None where there is nothing to hear: no flag, or scores that do not know the labels."""
@@ -43,7 +40,7 @@ class FoundMissing:
     @property
     def is_worth_hearing(self) -> bool:
         """Whether a person should listen to the flags."""
-        return self.queue is not None and not self.strength.is_weak
+        return self.queue is not None and not self.taught.strength.is_weak
 
     def read_told(self) -> list[str]:
         """Say what was read, and what could not be."""
@@ -61,15 +58,11 @@ class FoundMissing:
         return [*told, f"{len(findings.flags):,} labels look missing. {sureness_told(findings)}"]
 
     def advice(self) -> list[str]:
-        """Say what would make a teacher that is too weak a better one."""
+        """Say that a teacher is too weak, what would make it a better one, and what to do."""
         if self.is_worth_hearing:
             return []
-        work = quoted(self.workspace.root)
-        return [
-            f"This teacher is too weak to spend time on its flags. {self.strength.told}.",
-            *self.taught.advice(),
-            f"To listen all the same: earmark review {work}",
-        ]
+        listening = f"To listen all the same: earmark review {quoted(self.workspace.root)}"
+        return [*self.taught.advice(), *([] if self.queue is None else [listening])]
 
 
 def default_work(sounds: str | Path) -> Path:
@@ -124,17 +117,25 @@ def find(
         )
         workspace = imported.workspace
         _check_labels(workspace)
-        taught = teach(workspace, chosen, class_map=class_map, engine=engine, progress=display)
-        strength = strength_of(workspace, taught)
+        taught = _teach(workspace, chosen, class_map, engine, display)
         flagged = write_flags(workspace, **options)
         queue = _queue(workspace, flagged, engine, display)
-    return FoundMissing(workspace, imported, taught, strength, flagged, queue)
+    return FoundMissing(workspace, imported, taught, flagged, queue)
 
 
-def strength_of(workspace: Workspace, taught: Taught) -> Strength:
-    """Say what to expect of the first flags, on the clips that the teacher was examined on."""
-    exam: Exam = taught.exam
-    return find_strength(exam.labels.states(), exam.logits(workspace, taught.scores))
+def _teach(
+    workspace: Workspace,
+    recipe: Recipe,
+    class_map: str | Path | None,
+    engine: Engine,
+    progress: Progress,
+) -> Taught:
+    """Score by a pretrained network, or by one that is trained from scratch."""
+    if recipe.pretrained is not None:
+        return teach(workspace, recipe, class_map=class_map, engine=engine, progress=progress)
+    make_features(workspace, recipe, engine=engine, progress=progress)
+    scores = score(workspace, engine=engine, progress=progress)
+    return examined(workspace, recipe.teacher.name, scores)
 
 
 def _check_labels(workspace: Workspace) -> None:

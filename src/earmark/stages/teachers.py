@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from earmark.datasets import Workspace, extract_frames, open_frames, readable_clips
 from earmark.errors import EarmarkError
+from earmark.flags import Strength, find_strength
 from earmark.runs import (
     HERE,
     Engine,
@@ -21,19 +22,16 @@ from earmark.runs import (
     Progress,
     Recipe,
     Way,
-    file_sha256,
     find_recipe,
     has_kept_recipe,
     keep_recipe,
-    read_json,
     shown,
-    write_json,
 )
 from earmark.scores import Origin, ScoreFolder
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
 
 if TYPE_CHECKING:
-    from earmark.pretrained import ClassMap, NetworkFacts, WhatWasHeard
+    from earmark.pretrained import ClassMap, MappedClasses, NetworkFacts, WhatWasHeard
     from earmark.training import Exam, Tried
 
 FIND_RECIPE = "find"
@@ -51,7 +49,8 @@ FOLDS_OF_MANY = 5
 FINE_TUNED_FOLDS = 3
 """Folds of a whole network, each of which takes minutes, where a probe takes seconds."""
 
-_WAYS_TOLD = {
+_WAYS_TOLD: dict[Way | None, str] = {
+    None: "trained here from scratch",
     "zero-shot": "its own classes",
     "probe": "a probe on its embeddings",
     "blend": "both together",
@@ -61,16 +60,19 @@ _WAYS_TOLD = {
 
 @dataclass(frozen=True)
 class Taught:
-    """A workspace scored by a pretrained network: how, how well, and what else was tried."""
+    """A workspace scored by a teacher: how, how well, and what else was tried."""
 
-    facts: NetworkFacts
-    way: Way
+    name: str
+    way: Way | None
+    """None: a network trained here from scratch."""
     scores: ScoreFolder
     tried: tuple[Tried, ...]
     exam: Exam
-    classes_told: str
-    """Which classes the network knows by itself."""
-    why: str
+    strength: Strength
+    """What to expect of its first flags."""
+    classes_told: str = ""
+    """Which classes a pretrained network knows by itself."""
+    why: str = ""
     """Why these ways were tried and no others."""
 
     @property
@@ -80,7 +82,7 @@ class Taught:
 
     def lines(self) -> list[str]:
         """Say which teacher it is and how good, in two sentences."""
-        others = ", ".join(f"{_WAYS_TOLD[one.way or 'probe']} {one.hits:.0%}" for one in self.tried)
+        others = ", ".join(f"{_WAYS_TOLD[one.way]} {100 * one.hits:.0f} %" for one in self.tried)
         tried = f" (labels found again: {others})" if len(self.tried) > 1 else ""
         n_times = round(100 * self.best.auc) if self.best.auc == self.best.auc else None
         how_good = (
@@ -89,17 +91,24 @@ class Taught:
             else f"AUC {self.best.auc:.2f} on {self.exam.told}: a label that was given outscores "
             f"one that was not {n_times} times in 100"
         )
-        way = f"{self.facts.name}, {_WAYS_TOLD[self.way]}{tried}"
-        return [f"Teacher: {way}; {self.why}.", f"{how_good}."]
+        way = f"{self.name}, {_WAYS_TOLD[self.way]}{tried}"
+        return [f"Teacher: {'; '.join(filter(None, [way, self.why]))}.", f"{how_good}."]
 
     def advice(self) -> list[str]:
-        """Say what would make a better teacher."""
+        """Say that a teacher is too weak, and what would make a better one; nothing of others."""
+        if not self.strength.is_weak:
+            return []
         ideas = ["more labelled clips", "fewer classes, those with most labels"]
-        if self.way == "zero-shot":
+        if self.way is None:
+            ideas.insert(0, "a pretrained teacher (earmark teachers get yamnet)")
+        elif self.way == "zero-shot":
             ideas.insert(0, "matching more classes in class_map.csv")
         else:
-            ideas.append("a network trained on sounds like these (--teacher FILE: BirdNET, Perch)")
-        return [f"What would help: {'; '.join(ideas)}."]
+            ideas.append("a network trained on sounds like these (--teacher FILE)")
+        return [
+            f"This teacher is too weak to spend time on its flags. {self.strength.told}.",
+            f"What would help: {'; '.join(ideas)}.",
+        ]
 
 
 def asked_recipe(
@@ -163,19 +172,35 @@ def teach(
     chosen = choose_recipe(workspace, recipe)
     if chosen.pretrained is None:
         raise EarmarkError(f"recipe {chosen.name!r} has no pretrained network to teach with")
+    from earmark.pretrained import map_classes
+    from earmark.training import best_way
+
     with shown(progress) as display:
         lesson = _begun(workspace, chosen, chosen.pretrained, out_of_fold, engine, display)
-        mapped = lesson.map_classes(class_map, skip_unknown)
+        mapped = map_classes(workspace, lesson.facts, class_map, skip_unknown=skip_unknown)
         ways, why = lesson.ways(mapped.class_map)
         lesson.check(ways, mapped)
         heard = lesson.listen()
         scores = {way: lesson.score(way, heard, mapped.class_map) for way in _in_order(ways)}
         exam, tried = lesson.compare(scores)
-    from earmark.training import best_way
-
     way = best_way(list(tried)).way or "probe"
     keep_recipe(workspace.root, lesson.recipe.model_copy(update={"way": way}))
-    return Taught(heard.facts, way, scores[way], tried, exam, mapped.told, why)
+    strength = _strength(workspace, scores[way], exam)
+    return Taught(heard.facts.name, way, scores[way], tried, exam, strength, mapped.told, why)
+
+
+def examined(work: WorkLike, name: str, scores: ScoreFolder) -> Taught:
+    """Say how good the scores of a teacher are that was trained here from scratch."""
+    from earmark.training import hold_exam, judge_way
+
+    workspace = open_workspace(work)
+    exam = hold_exam(workspace, scores)
+    tried = (judge_way(workspace, None, scores, exam),)
+    return Taught(name, None, scores, tried, exam, _strength(workspace, scores, exam))
+
+
+def _strength(workspace: Workspace, scores: ScoreFolder, exam: Exam) -> Strength:
+    return find_strength(exam.labels.states(), exam.logits(workspace, scores))
 
 
 def _begun(
@@ -230,26 +255,6 @@ def _in_order(ways: tuple[Way, ...]) -> tuple[Way, ...]:
     return tuple(way for way in order if way in wanted)
 
 
-def _note_of(class_map: Path) -> Path:
-    """Return the file that says what a class map was when it was written."""
-    return class_map.with_suffix(".json")
-
-
-def _is_as_written(class_map: Path) -> bool:
-    """Tell whether nobody edited a class map: it is then made anew, for what is here now."""
-    note = _note_of(class_map)
-    return note.exists() and read_json(note).get("sha256") == file_sha256(class_map)
-
-
-@dataclass(frozen=True)
-class _Mapped:
-    """Which outputs are which classes (None: not one), and what to say of it."""
-
-    class_map: ClassMap | None
-    told: str
-    path: Path
-
-
 @dataclass(frozen=True)
 class _Lesson:
     """All that one call of :func:`teach` goes by."""
@@ -261,29 +266,6 @@ class _Lesson:
     out_of_fold: bool | None
     engine: Engine
     progress: Progress
-
-    def map_classes(self, path: str | Path | None, skip_unknown: bool) -> _Mapped:
-        """Map classes by a given file, by one that is kept and may have been edited, or by name."""
-        from earmark.pretrained import match_network, read_class_map, write_class_map
-
-        facts, ontology = self.facts, self.workspace.ontology
-        kept = self.workspace.class_map_path
-        if not facts.n_outputs:
-            return _Mapped(None, f"{facts.name} has no classes of its own", kept)
-        is_edited = kept.exists() and not _is_as_written(kept)
-        source = Path(path) if path is not None else kept if is_edited else None
-        if source is not None:
-            found = read_class_map(
-                source, ontology, facts.n_outputs, facts.output_names, skip_unknown=skip_unknown
-            )
-            n = len(set(found.columns))
-            told = f"{n:,} of {len(ontology.class_ids):,} classes are mapped by {source}"
-            return _Mapped(found, told, source)
-        matched = match_network(facts, ontology)
-        write_class_map(kept, matched)
-        write_json(_note_of(kept), {"sha256": file_sha256(kept)})
-        has_any = bool(matched.class_map.outputs)
-        return _Mapped(matched.class_map if has_any else None, matched.told, kept)
 
     def ways(self, class_map: ClassMap | None) -> tuple[tuple[Way, ...], str]:
         """Return the ways to try, and why these."""
@@ -306,7 +288,7 @@ class _Lesson:
         labels = self.workspace.labels
         return len(set(labels.clip_rows[labels.present].tolist()))
 
-    def check(self, ways: tuple[Way, ...], mapped: _Mapped) -> None:
+    def check(self, ways: tuple[Way, ...], mapped: MappedClasses) -> None:
         """Refuse what cannot be done before anything is listened to."""
         needs = set(_in_order(ways))
         if "zero-shot" in needs and mapped.class_map is None:
