@@ -2,8 +2,10 @@
 
 A missing label is one like those that were given, of which nobody was asked. So among labels that
 score as high as the first hundred flags, those that were given tell how many of the hundred are
-right: if as many labels are missing as were given, as many again. How many are missing is not
-known; but where few given labels score that high, few missing ones do.
+right: if one is missing for every three that were given, a third as many. How many are missing is
+not known, and at the top of a list it is fewer than elsewhere, because teachers score classes high
+whose labels are nearly all given. So the assumption is a low one: a good teacher is better than is
+said here, a weak one is not.
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ from numpy.typing import NDArray
 N_FIRST = 100
 """Flags that a newcomer listens to before giving up."""
 
+GIVEN_PER_MISSING = 3
+"""Labels given for every one that is missing, as is assumed."""
+
 WEAK_SHARE = 0.2
-"""Right flags, if as many labels are missing as were given, below which a teacher is too weak."""
+"""Right flags, under that assumption, below which a teacher is too weak."""
 
 MOST_SHARE = 0.9
 """Share above which nothing more is promised."""
@@ -36,13 +41,14 @@ class Strength:
 
     @property
     def expected_right(self) -> float:
-        """Share of the first flags that are right, if as many are missing as were given."""
-        return min(self.n_given / self.n_first, 1.0) if self.n_first else 0.0
+        """Share of the first flags that are right, if one is missing for every three given."""
+        return min(self.n_given / GIVEN_PER_MISSING / self.n_first, 1.0) if self.n_first else 0.0
 
     @property
     def times_chance(self) -> float:
         """How many times better than labels drawn at random that is."""
-        return self.expected_right / self.base_rate if self.base_rate else float("nan")
+        by_chance = self.base_rate / GIVEN_PER_MISSING
+        return self.expected_right / by_chance if by_chance else float("nan")
 
     @property
     def is_weak(self) -> bool:
@@ -52,14 +58,14 @@ class Strength:
     @property
     def told(self) -> str:
         """What to expect, in a sentence."""
+        by_chance = self.base_rate / GIVEN_PER_MISSING
         n_right, n_most, n_by_chance = (
-            round(self.n_first * share)
-            for share in (self.expected_right, MOST_SHARE, self.base_rate)
+            round(self.n_first * share) for share in (self.expected_right, MOST_SHARE, by_chance)
         )
         about = f"{n_most} or more" if n_right > n_most else f"about {n_right}"
         return (
-            f"If as many labels are missing as were given, {about} of the first {self.n_first} "
-            f"flags are right (by chance {n_by_chance})"
+            f"If one label is missing for every {GIVEN_PER_MISSING} given, {about} of the first "
+            f"{self.n_first} flags are right (by chance {n_by_chance})"
         )
 
 

@@ -1,4 +1,4 @@
-"""The class map of a workspace: given, edited by its owner, or made by name and kept to be edited."""
+"""The class map of a workspace: given, or made by name and kept for its owner to edit."""
 
 from __future__ import annotations
 
