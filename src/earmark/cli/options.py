@@ -163,10 +163,16 @@ def tell(as_json: bool, next_command: str | None = None, **facts: Any) -> None:
 
 
 def after_import(workspace: Workspace) -> str:
-    """Return the next command: sound becomes frames; without either, scores come from elsewhere."""
+    """Return the next command: sound is heard by a pretrained teacher, or becomes frames.
+
+    Without either, scores come from elsewhere.
+    """
     work = workspace.root
     if workspace.has_frames():
         return f"earmark score {quoted(work)}"
     if workspace.has_sound():
-        return f"earmark features {quoted(work)}"
+        from earmark import stages
+
+        verb = "features" if stages.default_teacher(workspace) is None else "score"
+        return f"earmark {verb} {quoted(work)}"
     return f"earmark score {quoted(work)} --from scores.npy"

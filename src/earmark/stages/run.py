@@ -38,6 +38,12 @@ class Outcome:
     report: Path
 
 
+def _looks_at_frames(recipe: Recipe) -> bool:
+    """Tell whether any network of a recipe looks at log-mel frames, or embeddings of one's own."""
+    others = [one for one in recipe.students if not one.model.is_probe]
+    return recipe.pretrained is None or recipe.way == "fine-tuned" or bool(others)
+
+
 def run(
     recipe: str | Path | Recipe,
     work: str | Path = "work",
@@ -54,7 +60,8 @@ def run(
     with shown(progress) as display:
         workspace = make_dataset(work, chosen, engine=engine, progress=display)
         check_held_out(workspace)
-        make_features(workspace, engine=engine, progress=display)
+        if _looks_at_frames(chosen):
+            make_features(workspace, engine=engine, progress=display)
         scores = score(workspace, engine=engine, progress=display)
         flagged = write_flags(workspace, discard_percent=chosen.report.flag_percent)
         swept = sweep(workspace, engine=engine, progress=display)

@@ -147,7 +147,10 @@ def default_teacher(work: WorkLike) -> Recipe | None:
     workspace = open_workspace(work)
     if has_kept_recipe(workspace.root) or not workspace.has_sound() or workspace.has_frames():
         return None
-    has_weights = any(one.teacher.name == DEFAULT_TEACHER for one in kept_teachers())
+    try:
+        has_weights = any(one.teacher.name == DEFAULT_TEACHER for one in kept_teachers())
+    except EarmarkError:  # the library that knows the user's cache is not installed
+        return None
     return find_recipe(FIND_RECIPE) if has_weights else None
 
 
