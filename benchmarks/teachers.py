@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 import earmark
 from earmark import stages
 from earmark.datasets import Workspace, import_table
-from earmark.pretrained import add_teacher
+from earmark.pretrained import add_teacher, kept_teachers
 from earmark.runs import LocalEngine, Recipe, find_recipe
 from earmark.scores import ScoreFolder, logits_of, scored_labels
 from mixtures import make_mixtures
@@ -171,6 +171,9 @@ def main() -> None:
         return
     if args.yamnet is not None:
         add_teacher(args.yamnet)
+    if not kept_teachers():
+        print("no weights of YAMNet; give --yamnet FILE (nothing was measured)")
+        return
     rows = []
     for n_clips in args.clips:
         name = f"folds{''.join(map(str, args.folds))}-{n_clips}-{args.seed}"
