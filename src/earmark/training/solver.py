@@ -98,9 +98,10 @@ class _Scaled:
         centre, spread = seen.mean(dim=0), seen.std(dim=0, correction=0)
         root = (spread + _LEAST_SPREAD * spread.mean()).sqrt()
         root = torch.where(root > 0, root, 1.0)
-        features = (seen - centre) / root
-        length = features.square().sum(dim=1).mean().sqrt().clamp(min=1e-12)
-        return cls(features / length, centre, root * length)
+        features = seen.sub_(centre).div_(root)  # in place: there may be gigabytes of them
+        length = torch.linalg.vector_norm(features) / max(len(features), 1) ** 0.5
+        length = length.clamp(min=1e-12)
+        return cls(features.div_(length), centre, root * length)
 
     def unscaled(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Return weights [feature, class] and bias [class] for features as they are seen."""
