@@ -10,6 +10,7 @@ embedding. What comes out is an ordinary probe: centring and scales go into its 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,7 +45,7 @@ def fit_linear_probe(
 ) -> Fitted:
     """Fit the linear probes of a training set, a student after the other.
 
-    The meter counts a clip for each iteration, of which there are ``epochs`` at most.
+    The meter counts each clip as often as the loss is looked at, ``epochs`` times at most.
     """
     start = time.monotonic()
     supervision, n_iterations = data.supervision, network.train.epochs
@@ -60,16 +61,16 @@ def fit_linear_probe(
     told = supervision.targets(np.arange(len(data.store_rows)))
     values = (told.target, told.weight, told.implicit)
     targets = Targets(*(each.to(own_device()) for each in values))
-    losses = []
+    ticks, losses = _Ticks(meter, len(data.store_rows), n_iterations), []
     for student in range(n_students):
         own = slice(student, student + 1)
         problem = _Problem(scaled, data, targets.of(own), own, network.train.ridge)
-        weight, bias, loss = problem.solve(n_iterations)
+        weight, bias, loss = problem.solve(n_iterations, ticks.tick)
         weight, bias = scaled.unscaled(weight, bias)
         with torch.no_grad():
             probe.weights[0][student], probe.biases[0][student, 0] = weight, bias
         losses.append(loss / max(len(data.store_rows), 1))
-    meter.advance(len(data.store_rows) * n_iterations, f"loss {np.mean(losses):.3f}")
+    ticks.finish(f"loss {np.mean(losses):.3f}")
     seconds = time.monotonic() - start
     row = {"epoch": n_iterations, "loss": float(np.mean(losses)), "seconds": seconds}
     return Fitted(probe.eval(), [row])
@@ -80,9 +81,9 @@ def _seen(probe: Probe, examples: ClipExamples) -> Tensor:
     parts = []
     for first in range(0, len(examples.rows), _CLIPS_AT_ONCE):
         clips = np.arange(first, min(first + _CLIPS_AT_ONCE, len(examples.rows)))
-        with torch.inference_mode():
+        with torch.no_grad():
             parts.append(probe.see(*examples.inputs(clips, np.zeros_like(clips)))[0])
-    return torch.cat(parts).clone()
+    return torch.cat(parts)
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,25 @@ class _Scaled:
         return own, bias - self.centre @ own
 
 
+@dataclass
+class _Ticks:
+    """Progress of a fit of which nobody knows how many steps it takes."""
+
+    meter: Meter
+    n_clips: int
+    n_left: int
+
+    def tick(self) -> None:
+        """Count one look at all clips, but not the last: that is the end."""
+        if self.n_left > 1:
+            self.n_left -= 1
+            self.meter.advance(self.n_clips)
+
+    def finish(self, note: str) -> None:
+        """Count whatever was not needed."""
+        self.meter.advance(self.n_clips * self.n_left, note)
+
+
 @dataclass(frozen=True)
 class _Problem:
     """What one student's weights are the answer to."""
@@ -119,7 +139,7 @@ class _Problem:
     student: slice
     ridge: float
 
-    def solve(self, n_iterations: int) -> tuple[Tensor, Tensor, float]:
+    def solve(self, n_iterations: int, tick: Callable[[], None]) -> tuple[Tensor, Tensor, float]:
         """Return weights [feature, class], bias [class] and the loss, without the ridge's part."""
         features = self.scaled.features
         target, weight = self.targets.target[0], self.targets.weight[0]
@@ -143,6 +163,7 @@ class _Problem:
             optimiser.zero_grad()
             value = loss() + self.ridge / 2 * weights.square().sum()
             value.backward()  # type: ignore[no-untyped-call]
+            tick()
             return value
 
         optimiser.step(closure)  # type: ignore[no-untyped-call]
