@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
@@ -103,7 +104,7 @@ def _write(
         weights = learn_weights(labels, probe.logits, own_logits, rows, seed)
         of_both = held_out[0].logits, logits_of(held_out[1], held_out[0].clip_ids)
         parts.append(weights.blended(*of_both).astype(np.float32))
-        clip_ids = clip_ids.append(held_out[0].clip_ids)
+        clip_ids = pl.concat([clip_ids, held_out[0].clip_ids])
         best.append(held_out[0].best_patches)
     places = [
         np.full(part.shape, UNLOCATED, np.uint16) if known is None else known
