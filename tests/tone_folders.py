@@ -47,7 +47,7 @@ def tone_folder(
 ) -> ToneFolder:
     """Write clips of one patch with one tone or more; a third of the labels but one is hidden.
 
-    With ``is_random`` the labels say nothing of the sounds.
+    With ``is_random`` every clip has one label of twelve, which says nothing of its sound.
     """
     rng = np.random.default_rng(seed)
     present = rng.random((n_clips, len(names))) < 0.3
@@ -59,7 +59,8 @@ def tone_folder(
         if not given[clip].any():
             given[clip, rng.choice(np.flatnonzero(row))] = True
     if is_random:
-        given = given[rng.permutation(n_clips)]
+        names = (*names, *(f"noise {number}" for number in range(12 - len(names))))
+        given = np.eye(len(names), dtype=bool)[rng.integers(0, len(names), n_clips)]
     rows = [f"clip{clip:03}.wav,{names[column]}" for clip, column in np.argwhere(given)]
     labels = root / "labels.csv"
     labels.write_text("\n".join(["filename,label", *rows]) + "\n")

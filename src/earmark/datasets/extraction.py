@@ -341,7 +341,11 @@ def _extract(
         waveform = read_clip(path, ear.sample_rate_hz, start_seconds, end_seconds)
     except UnreadableAudio as error:
         return [Row(clip_id, None, source, error.reason)] * len(ear.formats)
-    return [Row(clip_id, frames, source) for frames in ear.frames(waveform)]
+    try:
+        found = ear.frames(waveform)
+    except EarmarkError as error:
+        raise EarmarkError(f"clip {clip_id!r}: {error}") from None
+    return [Row(clip_id, frames, source) for frames in found]
 
 
 def _quarantine(workspace: Workspace, parts: pl.DataFrame) -> None:

@@ -362,4 +362,9 @@ def _make_way(workspace: Workspace, changed: Sequence[str]) -> None:
     workspace.labels_path.unlink()  # the seal: an interrupt leaves no mixture of two datasets
     workspace.truth_path.unlink(missing_ok=True)
     if "clips" in changed:
-        break_seal(workspace.frames_folder)
+        for folder in (
+            workspace.frames_folder,
+            workspace.embeddings_folder,
+            workspace.outputs_folder,
+        ):
+            break_seal(folder)

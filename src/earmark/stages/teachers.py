@@ -186,7 +186,7 @@ def teach(
         heard = lesson.listen()
         scores = {way: lesson.score(way, heard, mapped.class_map) for way in _in_order(ways)}
         exam, tried = lesson.compare(scores)
-    way = best_way(list(tried)).way or "probe"
+    way = chosen.way or best_way(list(tried)).way or "probe"  # a blend has tried others, too
     keep_recipe(workspace.root, lesson.recipe.model_copy(update={"way": way}))
     strength = _strength(workspace, scores[way], exam)
     return Taught(heard.facts.name, way, scores[way], tried, exam, strength, mapped.told, why)

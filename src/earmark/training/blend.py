@@ -116,7 +116,7 @@ def _write(
         clip_ids,
         np.concatenate(parts),
         np.concatenate(places),
-        out_of_fold=True,
+        out_of_fold=probe.out_of_fold and own.out_of_fold,
         digest=run_digest,
         origin=None,
     )
