@@ -16,13 +16,17 @@ from earmark.errors import EarmarkError
 from earmark.networks.model_card import StudentCard, write_card
 from earmark.networks.onnx_export import open_session
 from earmark.networks.tagging import Tagger
+from earmark.pretrained import listening
 from earmark.runs.artefacts import read_table, write_table
 from earmark.runs.parameters import ModelParams
-from earmark.runs.recipe import read_recipe
+from earmark.runs.recipe import kept_recipe, read_recipe
 from earmark.scores.folder import ScoreFolder
 from made_up_onnx import loudness, mean_of_patches
+from made_up_tflite import dense_network
+from made_up_yamnet import install
 from scenes import band_workspace, open_store
 from sounds import ONTOLOGY, model_folder, sound, sound_workspace
+from tone_folders import NAMES, ToneFolder, tone_folder
 
 
 def earmark(*arguments: object, code: int = 0) -> Result:
@@ -160,47 +164,181 @@ def test_an_exported_model_is_a_teacher_without_a_class_map(model: Path, tmp_pat
     told = json.loads(earmark("export-model", model, "--out", path, "--json").stdout)
     assert float(told["largest_difference"]) < 1e-4
     assert [one.name for one in open_session(path).get_inputs()] == ["waveforms"]
-    work = model.parent.parent
-    told = json.loads(earmark("score", work, "--onnx", path, "--json").stdout)
-    assert told["unscored"] == []
-    assert "waveforms [any, any] at 16,000 Hz to 'logits', logits" in told["model"]
-    scores = ScoreFolder.open(work / "scores" / "teacher")
+    work = tmp_path / "w"
+    shutil.copytree(model.parent.parent, work)
+    told = json.loads(earmark("score", work, "--teacher", path, "--json").stdout)
+    assert (told["teacher"], told["way"], told["out_of_fold"]) == ("m", "zero-shot", False)
+    assert told["classes"].startswith("3 of 3 classes are ones that m knows")
+    scores = ScoreFolder.open(work / "scores" / "teacher-zero-shot")
     expected = Tagger.open(model).tag(work / "audio" / "clip0.wav").scores
     assert scores.logits[0] == pytest.approx(np.log(expected / (1 - expected)), abs=1e-4)
     assert not scores.out_of_fold
 
 
 def test_a_teacher_from_elsewhere_says_how_it_was_understood(tmp_path: Path) -> None:
-    band_workspace(tmp_path / "w", n_clips=9)
+    work = sound_workspace(tmp_path / "w", n_clips=5).root
     onnx, mapped = mean_of_patches(tmp_path / "m.onnx"), tmp_path / "map.csv"
-    mapped.write_text("output,class_id\n0,low\n1,moo\n")
-    command = ("score", tmp_path / "w", "--onnx", onnx, "--class-map", mapped)
+    mapped.write_text("output,class_id\n0,Beep\n1,moo\n")
+    command = ("score", work, "--teacher", onnx, "--class-map", mapped)
     assert "map.csv, line 3" in refusal(*command)
     told = earmark(*command, "--skip-unknown", "--out-of-fold").stdout
-    for expected in ("patches [any, 96, 64]", "logits", "'middle', 'high'", "out of fold"):
-        assert expected in told
-    assert "next: earmark flag" in told
-    earmark("flag", tmp_path / "w", "--discard-percent", 50)
-    assert "in-sample" in earmark(*command, "--skip-unknown").stdout
+    for expected in (
+        "Teacher: m, its own classes; it gives no embeddings to learn from.",
+        f"1 of 3 classes are mapped by {mapped}",
+        "clips: 4",
+        f"next: earmark flag {work}",
+    ):
+        assert expected in " ".join(told.split()), told
+    assert ScoreFolder.open(work / "scores" / "teacher-zero-shot").out_of_fold
+    earmark("flag", work, "--discard-percent", 50)
+    earmark(*command, "--skip-unknown")
+    assert not ScoreFolder.open(work / "scores" / "teacher-zero-shot").out_of_fold
+
+
+def test_what_is_told_fits_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sound_workspace(tmp_path / "w", n_clips=5)
+    mean_of_patches(tmp_path / "m.onnx", class_ids=("/m/hum", "/m/beep", "/m/hiss"))
+    for line in earmark("score", "w", "--teacher", "m.onnx").stdout.splitlines():
+        assert len(line) <= 80, line
+
+
+@pytest.fixture
+def tones(
+    knowing_yamnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[ToneFolder, Path]:
+    """A workspace of tones, not taught by anybody, where YAMNet is on the machine."""
+    install(monkeypatch, tmp_path / "cache", knowing_yamnet)
+    tones = tone_folder(tmp_path, 24)
+    earmark("import", "sounds", tones.sounds, tones.labels, "--work", tmp_path / "w")
+    return tones, tmp_path / "w"
+
+
+def test_without_a_recipe_the_cached_teacher_scores_and_says_so(
+    tones: tuple[ToneFolder, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, work = tones
+    told = earmark("score", work, "--workers", 1).stdout
+    assert "Teacher: yamnet, its own classes" in told
+    assert "24 labelled clips are too few to learn from (under 200)" in " ".join(told.split())
+    assert (work / "scores" / "teacher-zero-shot" / "meta.json").exists()
+    assert kept_recipe(work).pretrained is not None
+    again = earmark("score", work, "--workers", 1).stdout
+    assert "Teacher: yamnet, its own classes" in again
+    monkeypatch.setenv("EARMARK_TEACHERS", str(work / "empty"))
+    listening._opened.cache_clear()
+    assert "not on this machine" in refusal("score", work)
+
+
+def test_without_weights_a_teacher_is_trained_from_scratch(
+    tones: tuple[ToneFolder, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _, work = tones
+    monkeypatch.setenv("EARMARK_TEACHERS", str(tmp_path / "empty"))
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(RECIPE.replace("LOW", "125.0"))
+    earmark("features", work, "--recipe", recipe, "--workers", 1)
+    told = earmark("score", work, "--workers", 1).stdout
+    assert "scored: out of fold" in told
+    assert "too weak" in told
+    assert "earmark teachers get yamnet" in " ".join(told.split())
+    assert (work / "scores" / "teacher" / "meta.json").exists()
+
+
+def test_a_recipe_that_is_given_goes_before_the_cached_teacher(
+    tones: tuple[ToneFolder, Path], tmp_path: Path
+) -> None:
+    _, work = tones
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(RECIPE.replace("LOW", "125.0"))
+    earmark("features", work, "--recipe", recipe, "--workers", 1)
+    told = earmark("score", work, "--recipe", recipe, "--workers", 1).stdout
+    assert "scored: out of fold" in told
+    assert "yamnet," not in told
+
+
+def test_in_sample_is_for_a_teacher_from_scratch(tones: tuple[ToneFolder, Path]) -> None:
+    _, work = tones
+    earmark("score", work, "--workers", 1)
+    assert "--in-sample is for a teacher that is trained here" in refusal(
+        "score", work, "--in-sample"
+    )
+    assert "--in-sample is for a teacher" in refusal(
+        "score", work, "--in-sample", "--teacher", "yamnet"
+    )
+
+
+def test_a_way_is_asked_for_and_told_as_json(tones: tuple[ToneFolder, Path]) -> None:
+    _, work = tones
+    command = ("score", work, "--way", "blend", "--workers", 1, "--json")
+    told = json.loads(earmark(*command).stdout)
+    assert told["way"] == "blend"
+    assert [*told["tried"]] == ["zero-shot", "probe", "blend"]
+    assert Path(told["scores"]).name == "teacher-blend"
+    assert isinstance(told["is_weak"], bool)
+    assert told["auc"] == told["tried"]["blend"]["auc"]
+    assert told["next"] == f"earmark flag {work}"
+    assert "--way is zero-shot, probe, blend or fine-tuned, got 'best'" in refusal(
+        "score", work, "--way", "best"
+    )
+
+
+def test_own_scores_make_way_for_a_teacher_only_when_told(
+    tones: tuple[ToneFolder, Path], tmp_path: Path
+) -> None:
+    _, work = tones
+    clip_ids = read_table(work / "clips.parquet")["clip_id"]
+    scores = np.random.default_rng(0).normal(size=(24, 3))
+    own = pl.DataFrame({"clip_id": clip_ids, **dict(zip(NAMES, scores.T, strict=True))})
+    own.write_parquet(tmp_path / "own.parquet")
+    earmark("score", work, "--from", tmp_path / "own.parquet")
+    command = ("score", work, "--teacher", "yamnet", "--way", "probe", "--workers", 1)
+    assert "scores of your own" in refusal(*command)
+    earmark(*command, "--replace")
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--class-map", "map.csv"), "--class-map says something of a model"),
-        (("--input", "patches"), "--input says something of a model"),
-        (("--onnx", "loud.onnx", "--input", "sounds"), "--input is waveforms or patches"),
-        (("--onnx", "loud.onnx", "--scale", "dB"), "--scale is logits or probabilities"),
-        (("--onnx", "loud.onnx", "--input", "patches"), "its input has 1 axes"),
-        (("--onnx", "broken.onnx"), "broken.onnx: ONNX Runtime cannot open it"),
-        (("--onnx", "gone.onnx"), "gone.onnx: no such file"),
+        (("--class-map", "map.csv"), "--class-map says something of a teacher"),
+        (("--input", "patches"), "--input says something of a teacher"),
+        (("--sample-rate", "8000"), "--sample-rate says something of a teacher"),
+        (("--clips", "c.csv"), "--clips says something of --from FILE"),
+        (("--from", "s.npy", "--way", "probe"), "--way says something of a teacher"),
+        (("--from", "s.npy", "--teacher", "loud.onnx"), "give one of them"),
+        (("--teacher", "loud.onnx", "--input", "sounds"), "--input is waveforms or patches"),
+        (("--teacher", "loud.onnx", "--scale", "dB"), "--scale is logits or probabilities"),
+        (("--teacher", "loud.onnx", "--input", "patches"), "its input has 1 axes"),
+        (("--teacher", "loud.onnx"), "not one of 3 classes is surely one that loud knows"),
+        (("--teacher", "broken.onnx"), "broken.onnx: ONNX Runtime cannot open it"),
+        (("--teacher", "gone.onnx"), "gone.onnx: no such file"),
+        (("--teacher", "m.xyz"), "m.xyz: no network of a kind that is known here"),
+        (("--teacher", "yamnet"), "the weights of 'yamnet' are not on this machine"),
+        (
+            ("--teacher", "small.tflite"),
+            "it takes 100 samples and does not say at which rate; say it with --sample-rate",
+        ),
+        (("--teacher", "yamnet.h5"), "yamnet.h5: expected YAMNet's weights"),
     ],
 )
 def test_what_a_user_gets_wrong_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    band_workspace(tmp_path / "w", n_clips=3)
+    sound_workspace(tmp_path / "w", n_clips=3)
     loudness(tmp_path / "loud.onnx")
-    (tmp_path / "broken.onnx").write_bytes(b"broken")
+    dense_network(tmp_path / "small.tflite")
+    for name in ("broken.onnx", "yamnet.h5"):
+        (tmp_path / name).write_bytes(b"broken")
+    listening._opened.cache_clear()
     assert told in refusal("score", "w", *options)
+    assert not list((tmp_path / "w").glob("scores/*"))
+    assert not (tmp_path / "w" / "recipe.json").exists(), "a mistake is not remembered"
+
+
+def test_vectors_without_sound_cannot_be_heard(tmp_path: Path) -> None:
+    band_workspace(tmp_path / "w", n_clips=3)
+    model = mean_of_patches(tmp_path / "m.onnx", class_ids=("low", "middle", "high"))
+    told = refusal("score", tmp_path / "w", "--teacher", model)
+    assert "no clip has a sound file" in told
+    assert f"earmark score {tmp_path / 'w'} --from FILE" in told

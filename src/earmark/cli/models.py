@@ -129,8 +129,9 @@ def score(
         own = stages.score_by_file(work, from_, out_of_fold=out_of_fold, **both, **of_file)
         facts = _told_of_own(own, as_json)
     else:
-        chosen = _teacher_recipe(work, recipe, teacher, way, of_network)
+        chosen = _teacher_recipe(work, recipe, teacher, way, of_network, in_sample)
         if chosen is None:
+            _refuse_options({"class_map": class_map, **of_network}, "a teacher")
             facts = _scored_here(work, in_sample, replace, where, as_json)
         else:
             if not replace:
@@ -153,6 +154,7 @@ def _teacher_recipe(
     teacher: str | None,
     way: str | None,
     of_network: dict[str, Any],
+    in_sample: bool,
 ) -> Recipe | None:
     """Return the recipe of a pretrained teacher; None where one is trained from scratch."""
     from earmark import stages
@@ -160,12 +162,14 @@ def _teacher_recipe(
 
     root = stages.open_workspace(work).root
     base = kept_recipe(root)
-    if recipe is None and teacher is None:
+    if recipe is None and teacher is None and not in_sample:
         base = stages.default_teacher(work) or base
     if base.pretrained is None:
         if teacher is None and way is None:
             return None
         base = stages.asked_recipe()
+    if in_sample:
+        raise EarmarkError("--in-sample is for a teacher that is trained here from scratch")
     return stages.asked_recipe(base, teacher, checked_way(way), **of_network)
 
 
@@ -278,11 +282,17 @@ def _refuse_strangers(
         raise EarmarkError("--teacher names a network and --from its scores: give one of them")
     if in_sample and (teacher is not None or from_ is not None):
         raise EarmarkError("--in-sample is for a teacher that is trained here")
-    spelt = {"input_kind": "--input", "sample_rate_hz": "--sample-rate"}
     others = {"way": way, "class_map": class_map, **of_network}
-    strangers = of_file if from_ is None else {**others, "scale": None}
-    owner = "--from FILE" if from_ is None else "a teacher"
-    for name, value in strangers.items():
+    if from_ is None:
+        _refuse_options(of_file, "--from FILE")
+    else:
+        _refuse_options({**others, "scale": None}, "a teacher")
+
+
+def _refuse_options(said: dict[str, Any], owner: str) -> None:
+    """Refuse what is said of something that does not score."""
+    spelt = {"input_kind": "--input", "sample_rate_hz": "--sample-rate"}
+    for name, value in said.items():
         if value:
             option = spelt.get(name, f"--{name.replace('_', '-')}")
             raise EarmarkError(f"{option} says something of {owner}: give it with that")

@@ -172,7 +172,8 @@ def teach(
     The way that was taken is remembered in the workspace's recipe.
     """
     workspace = open_workspace(work)
-    chosen = choose_recipe(workspace, recipe)
+    # One that was put together is remembered when it has worked.
+    chosen = recipe if isinstance(recipe, Recipe) else choose_recipe(workspace, recipe)
     if chosen.pretrained is None:
         raise EarmarkError(f"recipe {chosen.name!r} has no pretrained network to teach with")
     from earmark.pretrained import map_classes
