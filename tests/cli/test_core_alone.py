@@ -50,6 +50,9 @@ COMMANDS = {
     "split": "OTHER --shares 60,20,20",
     "scan": "--labels labels.csv --scores scores.npy --clips clips.csv --classes classes.txt",
     "models": "",
+    "find": "sounds sounds/sounds.csv --work FOUND --no-review --workers 1",
+    "teachers add": "labels.csv",
+    "teachers get": "yamnet",
     "features": "SOUNDS --workers 1",
     "train": "W",
     "score": "W --workers 1",
@@ -76,6 +79,7 @@ COMMANDS = {
 NEEDS = {
     "import scenes": {"audio"},
     "models": {"train"},
+    "find": {"audio", "train", "onnx"},
     "features": {"audio"},
     "train": {"train"},
     "score": {"train"},
@@ -91,7 +95,13 @@ NEEDS = {
 }
 """The extras of the verbs that cannot do without; all others work with the core alone."""
 
-ONLY_WITH_SOUND = ["import scenes", "features", "tag", "run"]
+REFUSED = {
+    "teachers add": "labels.csv: not weights that are known here",
+    "teachers get": "yamnet could not be downloaded",
+}
+"""Verbs that work with the core alone, but not with what there is in a test, and what they say."""
+
+ONLY_WITH_SOUND = ["import scenes", "find", "features", "tag", "run"]
 
 
 def write_tables(folder: Path) -> None:
@@ -190,7 +200,9 @@ def run_all(folder: Path, verbs: list[str], hidden: set[str]) -> dict[str, Outco
 
 def run_each(folder: Path, commands: list[str], hidden: set[str]) -> list[Outcome]:
     told = json.dumps([command.split() for command in commands])
-    result = run_without(hidden, [str(TESTS / "verbs.py")], folder, stdin=told)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("https_proxy", "http://127.0.0.1:9")  # nobody is there: no network
+        result = run_without(hidden, [str(TESTS / "verbs.py")], folder, stdin=told)
     assert result.returncode == 0, result.stderr
     return [Outcome(**fields) for fields in json.loads(result.stdout)]
 
@@ -220,10 +232,26 @@ def names_of(group: Any) -> Iterator[str]:
             yield name
 
 
-@pytest.mark.parametrize("verb", [verb for verb in COMMANDS if verb not in NEEDS])
+@pytest.mark.parametrize("verb", [verb for verb in COMMANDS if verb not in {*NEEDS, *REFUSED}])
 def test_it_works_with_the_core_alone(verb: str, with_core_alone: dict[str, Outcome]) -> None:
     outcome = with_core_alone[verb]
     assert outcome.code == 0, outcome.stderr
+
+
+@pytest.mark.parametrize("verb", REFUSED)
+def test_it_says_what_else_is_missing(verb: str, with_core_alone: dict[str, Outcome]) -> None:
+    outcome = with_core_alone[verb]
+    assert outcome.code == 2, outcome.stderr
+    assert REFUSED[verb] in outcome.stderr
+    assert "pip install" not in outcome.stderr
+
+
+def test_the_users_cache_needs_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = run_each(tmp_path, ["teachers"], OPTIONAL)
+    assert (listed[0].code, "not on this machine" in listed[0].stdout) == (0, True)
+    monkeypatch.delenv("EARMARK_TEACHERS")
+    for outcome in run_each(tmp_path, ["teachers", "teachers get yamnet"], OPTIONAL):
+        assert_names_extra(outcome, {"pretrained"})
 
 
 @pytest.mark.parametrize("verb", NEEDS)
