@@ -34,6 +34,9 @@ names_app = typer.Typer(
 )
 teachers_app.add_typer(names_app, name="teachers")
 
+N_NOTES, N_WARNINGS = 3, 2
+"""Sentences on what was read, and doubts, that ``find`` prints; ``--json`` has all."""
+
 WAYS = ("zero-shot", "probe", "blend", "fine-tuned")
 
 TeacherOption = Annotated[
@@ -42,7 +45,7 @@ TeacherOption = Annotated[
 ]
 WayOption = Annotated[
     str | None,
-    typer.Option("--way", help=f"{', '.join(WAYS)}; the best of the first three."),
+    typer.Option("--way", help=f"{', '.join(WAYS)}; by default the best of the first three."),
 ]
 ClassMapOption = Annotated[
     Path | None, typer.Option(help="Table of the teacher's output and class_id; by name.")
@@ -128,21 +131,25 @@ def find(
     if as_json:
         _tell_as_json(found)
         return
-    say([*found.read_told(), *found.lines(), *found.advice()])
+    notes, warnings = found.read_told()[:N_NOTES], found.flagged.findings.warnings[:N_WARNINGS]
+    told = [*notes, *found.lines(), *(f"warning: {each}" for each in warnings), *found.advice()]
+    say(told)
     if no_review or not is_worth_hearing:
-        following = "review" if is_worth_hearing else "report"
-        tell(False, next_command=f"earmark {following} {quoted(root)}", wrote=root)
+        tell(False, next_command=_after(found), wrote=root)
         return
     open_page(root, port=port, no_open=no_open)
 
 
+def _after(found: FoundMissing) -> str:
+    work = quoted(found.workspace.root)
+    return f"earmark review {work}" if found.is_worth_hearing else f"earmark report {work}"
+
+
 def _tell_as_json(found: FoundMissing) -> None:
-    root = found.workspace.root
-    verb = "review" if found.is_worth_hearing else "report"
     tell(
         True,
-        next_command=f"earmark {verb} {quoted(root)}",
-        wrote=root,
+        next_command=_after(found),
+        wrote=found.workspace.root,
         clips=len(found.workspace.clips),
         flags=len(found.flagged.flags),
         queue=0 if found.queue is None else len(found.queue.queue.items),

@@ -21,6 +21,9 @@ N_FIRST = 100
 GIVEN_PER_MISSING = 3
 """Labels given for every one that is missing, as is assumed."""
 
+GIVEN_PER_FLAG = 5
+"""Labels given for every flag that is looked at, where there are few of them."""
+
 WEAK_SHARE = 0.2
 """Right flags, under that assumption, below which a teacher is too weak."""
 
@@ -70,11 +73,12 @@ class Strength:
 
 
 def find_strength(
-    states: NDArray[np.int8], logits: NDArray[np.floating], n_first: int = N_FIRST
+    states: NDArray[np.int8], logits: NDArray[np.floating], n_first: int | None = None
 ) -> Strength:
     """Say what to expect of the first flags, from labels [clip, class] and scores out of fold.
 
-    NaN scores are of classes that the teacher does not know.
+    They are a hundred, or fewer where few labels were given: one for five of those, because more
+    are hardly missing. NaN scores are of classes that the teacher does not know.
 
     >>> states = np.array([[1, 0, 0], [1, 0, 0]], np.int8)
     >>> find_strength(states, np.array([[3.0, 2, 0], [-1, 1, 0]]), n_first=2).n_given
@@ -82,6 +86,8 @@ def find_strength(
     """
     is_scored = np.isfinite(logits)
     implicit = logits[is_scored & (states == 0)]
+    if n_first is None:
+        n_first = min(N_FIRST, max(int((states > 0).sum()) // GIVEN_PER_FLAG, 1))
     n_first = min(n_first, len(implicit))
     if not n_first:
         return Strength(0, 0, 0.0)

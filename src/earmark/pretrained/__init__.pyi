@@ -27,5 +27,6 @@ from .listening import network_facts as network_facts
 from .network import Heard as Heard
 from .network import NetworkFacts as NetworkFacts
 from .network import PretrainedNetwork as PretrainedNetwork
+from .network import check_here as check_here
 from .network import open_network as open_network
 from .zero_shot import score_zero_shot as score_zero_shot

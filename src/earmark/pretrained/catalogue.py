@@ -128,10 +128,11 @@ def kept_weights(name: str) -> KeptTeacher:
             if file_sha256(kept.path) != kept.file.sha256:
                 raise EarmarkError(
                     f"{kept.path}: damaged since it was kept; delete it and run `earmark teachers "
-                    f"get {name}` again"
+                    f"get {quoted(name)}` again"
                 )
             return kept
-    raise EarmarkError(f"the weights of {name!r} are not on this machine. {_ways_told(teacher)}")
+    get = f"With a network: earmark teachers get {quoted(name)}"
+    raise EarmarkError(f"{name} is not on this machine yet.\n{get}\n{_ways_told(teacher)}")
 
 
 def recognised(path: Path) -> tuple[Teacher, PublishedFile] | None:
@@ -183,8 +184,8 @@ def get_teacher(name: str, progress: Progress = SILENT) -> KeptTeacher:
             reasons.append(f"{file.url}: {_reason(error)}")
         else:
             return kept
-    tried = "; ".join(reasons)
-    raise EarmarkError(f"{name} could not be downloaded ({tried}). {_ways_told(teacher)}")
+    tried = "\n  ".join(reasons)
+    raise EarmarkError(f"{name} could not be downloaded:\n  {tried}\n{_ways_told(teacher)}")
 
 
 def _download(kept: KeptTeacher, progress: Progress) -> None:
@@ -218,12 +219,11 @@ def _kept_name(teacher: Teacher, file: PublishedFile) -> str:
 
 
 def _ways_told(teacher: Teacher) -> str:
-    """Say the ways in which weights come onto a machine."""
-    urls = " or ".join(file.url for file in teacher.files)
+    """Say the ways in which weights come onto a machine that cannot fetch them."""
+    urls = "\n  or ".join(file.url for file in teacher.files)
     return (
-        f"With a network: earmark teachers get {teacher.name}. Without: fetch {urls} on another "
-        "machine, and here: earmark teachers add FILE. Or teach with a network of your own: "
-        "--teacher FILE (ONNX, TFLite, or a folder of Hugging Face's)"
+        f"Without one, on another machine fetch\n  {urls}\nand here: earmark teachers add FILE\n"
+        "Or teach with a network of your own: --teacher FILE (ONNX, TFLite, Hugging Face)"
     )
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from earmark.datasets import Workspace
+from earmark.errors import EarmarkError
+from earmark.labels import Ontology
 from earmark.pretrained.class_maps import ClassMap, match_network, read_class_map, write_class_map
 from earmark.pretrained.network import NetworkFacts
 from earmark.runs import file_sha256, read_json, write_json
@@ -38,8 +40,7 @@ def map_classes(
     is_edited = kept.exists() and not _is_as_written(kept)
     source = Path(path) if path is not None else kept if is_edited else None
     if source is not None:
-        names = facts.output_names
-        found = read_class_map(source, ontology, facts.n_outputs, names, skip_unknown=skip_unknown)
+        found = _read(source, ontology, facts, skip_unknown, is_kept=path is None)
         n_mapped = len(set(found.columns))
         told = f"{n_mapped:,} of {len(ontology.class_ids):,} classes are mapped by {source}"
         return MappedClasses(found, told, source)
@@ -48,6 +49,20 @@ def map_classes(
     write_json(_note_of(kept), {"sha256": file_sha256(kept)})
     has_any = bool(matched.class_map.outputs)
     return MappedClasses(matched.class_map if has_any else None, matched.told, kept)
+
+
+def _read(
+    source: Path, ontology: Ontology, facts: NetworkFacts, skip_unknown: bool, *, is_kept: bool
+) -> ClassMap:
+    """Read a class map; of one that is kept, say how to begin anew."""
+    names = facts.output_names
+    try:
+        return read_class_map(source, ontology, facts.n_outputs, names, skip_unknown=skip_unknown)
+    except EarmarkError as error:
+        if not is_kept:
+            raise
+        anew = f"If it was edited for another network, or other classes, delete it: {source}"
+        raise EarmarkError(f"{error}. {anew}") from None
 
 
 def _note_of(class_map: Path) -> Path:

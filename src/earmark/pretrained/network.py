@@ -10,6 +10,7 @@ logits. Then a row in :data:`KINDS` says by which name or file the kind is known
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError
-from earmark.pretrained.catalogue import is_catalogued
+from earmark.errors import EarmarkError, check_file, nearest
+from earmark.pretrained.catalogue import CATALOGUE, is_catalogued, kept_weights
 from earmark.runs import PretrainedParams
 
 
@@ -111,13 +112,30 @@ def open_network(params: PretrainedParams, class_names: Sequence[str] = ()) -> P
 
     ``class_names`` are the dataset's: a network that compares sound with text is asked for those.
     """
+    module, _, function = find_kind(params.network).place.partition(":")
+    opened: PretrainedNetwork = getattr(importlib.import_module(module), function)(
+        params, class_names
+    )
+    return opened
+
+
+def find_kind(network: str) -> Kind:
+    """Return the kind of a network given by name, file or folder; refuse what is none."""
     for kind in KINDS:
-        if kind.is_meant(params.network):
-            module, _, function = kind.place.partition(":")
-            opened: PretrainedNetwork = getattr(importlib.import_module(module), function)(
-                params, class_names
-            )
-            return opened
+        if kind.is_meant(network):
+            return kind
     known = "; ".join(kind.name for kind in KINDS)
-    what = "" if Path(params.network).exists() else ", and no such file or folder"
-    raise EarmarkError(f"{params.network}: no network of a kind that is known here ({known}){what}")
+    what = "" if Path(network).exists() else ", and no such file or folder"
+    names = [teacher.name for teacher in CATALOGUE]
+    if difflib.get_close_matches(network, names):
+        what = nearest(network, names)
+    raise EarmarkError(f"{network}: no network of a kind that is known here ({known}){what}")
+
+
+def check_here(network: str) -> None:
+    """Refuse a network that is not on this machine; a hub is asked when its turn comes."""
+    find_kind(network)
+    if any(network == teacher.name for teacher in CATALOGUE):
+        kept_weights(network)
+    elif Path(network).suffix and not network.startswith("hf:") and not Path(network).is_dir():
+        check_file(Path(network))

@@ -20,7 +20,13 @@ from earmark.stages.flag import Flagged, write_flags
 from earmark.stages.prepare import make_features
 from earmark.stages.review import DrawnQueue, draw_queue
 from earmark.stages.teach import score
-from earmark.stages.teachers import FIND_RECIPE, Taught, asked_recipe, examined, teach
+from earmark.stages.teachers import (
+    FIND_RECIPE,
+    Taught,
+    asked_recipe,
+    examined,
+    teach,
+)
 
 MOST_HEARD = 1_000
 """Labels in the queue of a newcomer, the likeliest first."""
@@ -53,6 +59,10 @@ class FoundMissing:
         absent = f", {n_absent:,} said to be absent" if n_absent else ""
         data = f"{counted(labels.n_clips, 'clip')}, {counted(labels.n_classes, 'class', 'classes')}"
         told = [f"{data}; {counted(n_given, 'label')} given{absent}.", *self.taught.lines()]
+        if self.taught.way in ("zero-shot", "blend"):
+            n_known = next(one.n_classes for one in self.taught.tried if one.way == "zero-shot")
+            kept = self.workspace.class_map_path
+            told.append(f"It knows {n_known:,} of the classes by itself: see {kept}.")
         if not findings.knowledge.is_enough:
             return [*told, findings.knowledge.told]
         return [*told, f"{len(findings.flags):,} labels look missing. {sureness_told(findings)}"]
@@ -101,6 +111,10 @@ def find(
     """
     check_libraries("finding missing labels in sound", "soundfile", "torch", "onnxruntime")
     chosen = asked_recipe(recipe, teacher, way, **(network or {}))
+    if chosen.pretrained is not None:
+        from earmark.pretrained import check_here
+
+        check_here(chosen.pretrained.network)  # before anything is imported
     root = default_work(sounds) if work is None else Path(work)
     with shown(progress) as display:
         imported = import_sounds(

@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from earmark.datasets import Workspace, extract_frames, open_frames, readable_clips
+from earmark.datasets import (
+    Workspace,
+    any_frames,
+    extract_frames,
+    open_frames,
+    readable_clips,
+)
 from earmark.errors import EarmarkError
 from earmark.flags import Strength, find_strength
 from earmark.runs import (
@@ -101,7 +107,7 @@ class Taught:
         ideas = ["more labelled clips", "fewer classes, those with most labels"]
         if self.way is None:
             ideas.insert(0, "a pretrained teacher (earmark teachers get yamnet)")
-        elif self.way == "zero-shot":
+        elif self.way == "zero-shot" and self.best.n_classes < len(self.scores.class_ids):
             ideas.insert(0, "matching more classes in class_map.csv")
         else:
             ideas.append("a network trained on sounds like these (--teacher FILE)")
@@ -145,7 +151,9 @@ def default_teacher(work: WorkLike) -> Recipe | None:
     from earmark.pretrained import DEFAULT_TEACHER, kept_teachers
 
     workspace = open_workspace(work)
-    if has_kept_recipe(workspace.root) or not workspace.has_sound() or workspace.has_frames():
+    frames = any_frames(workspace) if workspace.has_frames() else None
+    is_from_elsewhere = frames is not None and frames.meta.front_end is None
+    if has_kept_recipe(workspace.root) or not workspace.has_sound() or is_from_elsewhere:
         return None
     try:
         has_weights = any(one.teacher.name == DEFAULT_TEACHER for one in kept_teachers())
