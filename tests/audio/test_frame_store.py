@@ -8,6 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earmark.audio.frame_store import FrameStore, write_store
+from earmark.audio.shards import (
+    FrameFormat,
+    Row,
+    content_digest,
+    read_parts,
+    seal_store,
+    write_shard,
+)
 from earmark.errors import EarmarkError
 
 
@@ -83,3 +91,35 @@ def test_travels_to_another_process_as_a_name(random_store):
     message = pickle.dumps(random_store)
     assert len(message) < 500
     assert np.array_equal(pickle.loads(message).frames(7), random_store.frames(7))
+
+
+def store_of(folder, **facts) -> FrameStore:
+    """A store of one clip of ten frames."""
+    given = {"n_bands": 2, "dtype": "float32", "patch_frames": 1, "patch_hop_frames": 1, **facts}
+    frame_format = FrameFormat(**given)
+    write_shard(folder, 0, "d", [Row("a", np.zeros((10, 2), np.float32), None)], frame_format)
+    parts = read_parts(folder, 1)
+    seal_store(folder, parts, frame_format, content_digest(parts, frame_format))
+    return FrameStore.open(folder)
+
+
+@pytest.mark.parametrize(
+    ("facts", "seconds"),
+    [
+        ({}, None),
+        ({"front_end": {"hop_seconds": 0.01}, "patch_frames": 96, "patch_hop_frames": 48},
+         (0.48, 0.96)),
+        ({"heard_by": {"hop_seconds": 0.5, "frame_seconds": 2.0}}, (0.5, 2.0)),
+        ({"heard_by": {"hop_seconds": None, "frame_seconds": None}}, None),
+        ({"heard_by": {}}, None),
+    ],
+)  # fmt: skip
+def test_a_patch_has_a_time_where_somebody_knows_it(tmp_path, facts, seconds):
+    found = store_of(tmp_path, **facts).patch_seconds
+    assert found == (None if seconds is None else pytest.approx(seconds))
+
+
+def test_who_heard_frames_is_part_of_what_they_are(tmp_path):
+    one, other = (store_of(tmp_path / name, heard_by={"digest": name}) for name in ("a", "b"))
+    assert one.digest != other.digest
+    assert one.meta.heard_by == {"digest": "a"}

@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 
 from earmark.audio.frame_store import FrameStore, write_store
+from earmark.audio.shards import (
+    FrameFormat,
+    Row,
+    ShardWriter,
+    damage,
+    part_path,
+    shard_path,
+    write_shard,
+)
 from earmark.errors import EarmarkError
+from earmark.runs.artefacts import read_table
 
 
 def test_a_missing_shard_is_named(tmp_path):
@@ -31,3 +41,62 @@ def test_frames_unlike_the_first_are_refused(tmp_path, second):
 def test_a_clip_given_twice_is_refused(tmp_path):
     with pytest.raises(EarmarkError, match="'a' is listed twice"):
         write_store(tmp_path, [("a", np.zeros((2, 4), np.uint8))] * 2)
+
+
+FORMAT = FrameFormat(n_bands=2, dtype="float32", patch_frames=1, patch_hop_frames=1)
+
+
+def rows(*lengths: int) -> list[Row]:
+    return [
+        Row(f"c{i}", np.full((n, 2), i, np.float32), f"source{i}") for i, n in enumerate(lengths)
+    ]
+
+
+def test_a_shard_is_written_row_by_row(tmp_path):
+    with ShardWriter(tmp_path, 3, "digest", FORMAT) as writer:
+        for row in [*rows(2, 0, 1), Row("bad", None, None, "no sound")]:
+            writer.add(row)
+            assert not shard_path(tmp_path, 3).exists(), "in place only when it is whole"
+            assert not part_path(tmp_path, 3).exists()
+    assert np.load(shard_path(tmp_path, 3)).tolist() == [[0, 0], [0, 0], [2, 2]]
+    part = read_table(part_path(tmp_path, 3))
+    assert part["clip_id"].to_list() == ["c0", "c1", "c2", "bad"]
+    assert part["first_frame"].to_list() == [0, 2, 2, 3]
+    assert part["n_frames"].to_list() == [2, 0, 1, 0]
+    assert part["reason"].to_list() == [None, None, None, "no sound"]
+    assert set(part["digest"]) == {"digest"}
+    assert damage(shard_path(tmp_path, 3), 3, FORMAT) is None
+
+
+def test_writing_row_by_row_or_at_once_gives_the_same_bytes(tmp_path):
+    write_shard(tmp_path / "once", 0, "d", rows(100, 7), FORMAT)
+    with ShardWriter(tmp_path / "rows", 0, "d", FORMAT) as writer:
+        for row in rows(100, 7):
+            writer.add(row)
+    for path in (shard_path, part_path):
+        assert path(tmp_path / "once", 0).read_bytes() == path(tmp_path / "rows", 0).read_bytes()
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, EarmarkError])
+def test_an_error_leaves_nothing(tmp_path, error):
+    def broken_off():
+        yield from rows(5)
+        raise error("half way")
+
+    with pytest.raises(error, match="half way"):
+        write_shard(tmp_path, 0, "d", broken_off(), FORMAT)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_leaves_an_older_shard_as_it_was(tmp_path):
+    write_shard(tmp_path, 0, "d", rows(2), FORMAT)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(EarmarkError, match="clip 'wide'"):
+        write_shard(tmp_path, 0, "e", [Row("wide", np.zeros((1, 9), np.float32), None)], FORMAT)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_shard_without_rows_is_a_shard(tmp_path):
+    write_shard(tmp_path, 0, "d", [], FORMAT)
+    assert np.load(shard_path(tmp_path, 0)).shape == (0, 2)
+    assert len(read_table(part_path(tmp_path, 0))) == 0

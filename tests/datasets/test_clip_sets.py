@@ -5,14 +5,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from earmark.audio.frame_store import write_store
 from earmark.datasets.clip_sets import (
+    any_frames,
     held_out_folder,
     held_out_scores,
+    measured_frames,
+    open_frames,
+    scored_frames,
     scores_of,
     whole_scores,
     write_scores,
 )
 from earmark.datasets.workspace import Workspace
+from earmark.errors import EarmarkError
+from earmark.runs.artefacts import break_seal
+from earmark.runs.parameters import ModelParams
+from earmark.runs.pretrained_parameters import PretrainedParams
+from earmark.runs.recipe import Recipe
 from earmark.scores.folder import Origin, ScoreFolder
 from scenes import band_workspace
 
@@ -101,3 +111,64 @@ def test_the_whole_knows_no_place_where_no_part_does(workspace: Workspace) -> No
     whole = whole_scores(workspace, scores)
     assert len(whole.clip_ids) == n_clips > len(scores.clip_ids)
     assert whole.best_patches is None
+
+
+PROBE, CNN = ModelParams(architecture="linear_probe"), ModelParams()
+YAMNET = PretrainedParams(network="yamnet")
+
+
+def hear(workspace: Workspace, *names: str) -> None:
+    """Write what a pretrained network heard, a vector a clip."""
+    for name in names:
+        frames = ((clip_id, np.zeros((1, 4), np.float32)) for clip_id in workspace.clips["clip_id"])
+        write_store(workspace.root / name, frames)
+
+
+def test_a_probe_looks_at_embeddings_where_there_are_some(workspace: Workspace) -> None:
+    assert open_frames(workspace, PROBE).folder.name == "frames"
+    hear(workspace, "embeddings")
+    assert open_frames(workspace, PROBE).folder.name == "embeddings"
+    assert open_frames(workspace, CNN).folder.name == "frames"
+    break_seal(workspace.embeddings_folder)
+    assert open_frames(workspace, PROBE).folder.name == "frames"
+    break_seal(workspace.frames_folder)
+    with pytest.raises(EarmarkError, match="no finished frame store"):
+        open_frames(workspace, PROBE)
+
+
+@pytest.mark.parametrize(
+    ("way", "folder"),
+    [
+        ("zero-shot", "outputs"),
+        ("probe", "embeddings"),
+        ("blend", "embeddings"),
+        ("fine-tuned", "frames"),
+        (None, "embeddings"),
+    ],
+)
+def test_scores_speak_of_the_patches_of_their_way(
+    workspace: Workspace, way: str, folder: str
+) -> None:
+    recipe = Recipe(pretrained=YAMNET, way=way)
+    if folder != "frames":
+        assert scored_frames(workspace, recipe) is None
+    hear(workspace, "embeddings", "outputs")
+    found = scored_frames(workspace, recipe)
+    assert found is not None
+    assert found.folder.name == folder
+    scratch = scored_frames(workspace, Recipe())
+    assert scratch is not None
+    assert scratch.folder.name == "frames"
+
+
+def test_any_store_says_which_clips_could_be_read(workspace: Workspace) -> None:
+    hear(workspace, "embeddings", "outputs")
+    for name in ("frames", "embeddings", "outputs"):
+        found = any_frames(workspace)
+        assert found is not None
+        assert found.folder.name == name
+        assert measured_frames(workspace).folder == found.folder
+        break_seal(found.folder)
+    assert any_frames(workspace) is None
+    with pytest.raises(EarmarkError, match=r"frames: no finished frame store"):
+        measured_frames(workspace)

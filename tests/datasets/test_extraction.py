@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ import soundfile
 
 from earmark.audio.frame_store import CLIPS_PER_SHARD, FrameStore, write_store
 from earmark.audio.front_end import log_mel, patches
+from earmark.audio.shards import FrameFormat
 from earmark.datasets import extraction
-from earmark.datasets.extraction import extract_frames
+from earmark.datasets.extraction import extract_frames, write_frames
 from earmark.datasets.quarantine import read_quarantine
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
@@ -129,7 +131,7 @@ STALLING_EXTRACTION = """
 import sys, time
 from pathlib import Path
 from earmark.runs.engine import LocalEngine
-from earmark.datasets.extraction import extract_frames
+from earmark.datasets.extraction import extract_frames, write_frames
 from earmark.runs.parameters import FrontEndParams
 from earmark.datasets.workspace import Workspace
 
@@ -244,3 +246,125 @@ def test_frames_from_elsewhere_are_never_replaced(tmp_path):
 def test_a_workspace_without_clips_is_a_users_mistake(tmp_path):
     with pytest.raises(EarmarkError, match="no clips"):
         extract_frames(make_workspace(tmp_path, []), PARAMS)
+
+
+@dataclass(frozen=True)
+class TwoEars:
+    """Hears how loud a clip is, second by second, and as whole numbers how long it is."""
+
+    digest: str = "two ears"
+    sample_rate_hz: int = RATE
+    forbidden: int = -1
+    """A number of samples at which it breaks down."""
+
+    @property
+    def formats(self) -> tuple[FrameFormat, ...]:
+        return tuple(
+            FrameFormat(n_bands=1, dtype=dtype, patch_frames=1, patch_hop_frames=1, heard_by={})
+            for dtype in ("float32", "int64")
+        )
+
+    def frames(self, waveform: np.ndarray) -> tuple[np.ndarray, ...]:
+        if len(waveform) == self.forbidden:
+            raise EarmarkError("a sound that nobody can bear")
+        seconds = [waveform[i : i + RATE] for i in range(0, len(waveform), RATE)]
+        levels = np.array([[np.abs(one).mean()] for one in seconds], np.float32)
+        return levels, np.array([[len(waveform)]], np.int64)
+
+
+EARS = TwoEars()
+
+
+def two_stores(workspace: Workspace, ear: TwoEars = EARS, **options) -> tuple[FrameStore, ...]:
+    folders = (workspace.root / "levels", workspace.root / "lengths")
+    said = {"clips_per_shard": 2, "engine": LocalEngine(1), **options}
+    return write_frames(workspace, ear, folders, label="ears", **said)
+
+
+def test_two_stores_are_written_at_once(tmp_path):
+    workspace, progress = noisy_workspace(tmp_path), CountingProgress()
+    levels, lengths = two_stores(workspace, progress=progress)
+    for i in range(6):
+        sound, _ = soundfile.read(tmp_path / "audio" / f"{i}.wav", dtype="float32")
+        assert lengths.frames(i).tolist() == [[len(sound)]]
+        assert len(levels.frames(i)) == -(-len(sound) // RATE)
+        assert levels.frames(i)[0, 0] == pytest.approx(np.abs(sound[:RATE]).mean(), rel=1e-5)
+    assert levels.digest != lengths.digest
+    assert progress.jobs == [("ears", 6, "clips")]
+    assert progress.n_done == 6
+
+
+def test_every_clip_is_decoded_once_for_both(tmp_path, monkeypatch):
+    workspace, read = noisy_workspace(tmp_path), []
+    decode = extraction.read_clip
+    monkeypatch.setattr(extraction, "read_clip", lambda *given: read.append(1) or decode(*given))
+    two_stores(workspace)
+    assert len(read) == 6
+
+
+@pytest.mark.parametrize("gone", ["levels/shard-00001.parquet", "lengths/shard-00001.parquet",
+                                  "lengths/shard-00001.npy", "levels/meta.json"])  # fmt: skip
+def test_what_one_of_two_stores_lacks_is_made_again(tmp_path, gone):
+    workspace = noisy_workspace(tmp_path)
+    two_stores(workspace)
+    before = [content(tmp_path / name) for name in ("levels", "lengths")]
+    kept = tmp_path / "levels" / "shard-00000.npy"
+    written = kept.stat().st_mtime_ns
+    (tmp_path / gone).unlink()
+    two_stores(workspace)
+    assert [content(tmp_path / name) for name in ("levels", "lengths")] == before
+    assert kept.stat().st_mtime_ns == written, "whole shards are left alone"
+
+
+def test_killed_between_the_seals_of_two_stores_it_goes_on(tmp_path, monkeypatch):
+    workspace = noisy_workspace(tmp_path)
+    seal = extraction.seal_store
+    sealed = []
+
+    def killed(folder: Path, *given) -> None:
+        if sealed:
+            raise KeyboardInterrupt
+        seal(folder, *given)
+        sealed.append(folder)
+
+    monkeypatch.setattr(extraction, "seal_store", killed)
+    with pytest.raises(KeyboardInterrupt):
+        two_stores(workspace)
+    assert [(tmp_path / name / "meta.json").exists() for name in ("levels", "lengths")] == [
+        True,
+        False,
+    ]
+    monkeypatch.setattr(extraction, "seal_store", seal)
+    progress = CountingProgress()
+    levels, lengths = two_stores(workspace, progress=progress)
+    assert levels.clip_ids.equals(lengths.clip_ids)
+    assert progress.jobs == [], "no clip is heard again"
+
+
+def test_the_quarantine_of_two_stores_is_one(tmp_path):
+    write_noise(tmp_path / "a.wav", 0.5, seed=0)
+    (tmp_path / "b.wav").write_text("no sound")
+    workspace = make_workspace(tmp_path, ["a.wav", "b.wav", "gone.wav"])
+    levels, lengths = two_stores(workspace)
+    assert levels.clip_ids.to_list() == lengths.clip_ids.to_list() == ["clip0"]
+    assert read_quarantine(workspace)["clip_id"].to_list() == ["clip1", "clip2"]
+
+
+def test_an_ear_that_breaks_down_names_the_clip_and_leaves_whole_shards(tmp_path):
+    workspace = noisy_workspace(tmp_path)
+    n_samples = len(soundfile.read(tmp_path / "audio" / "3.wav")[0])
+    with pytest.raises(EarmarkError, match="clip 'clip3': a sound that nobody can bear"):
+        two_stores(workspace, TwoEars(forbidden=n_samples))
+    for name in ("levels", "lengths"):
+        left = sorted(path.name for path in (tmp_path / name).iterdir())
+        assert left == ["shard-00000.npy", "shard-00000.parquet"]
+
+
+def test_another_ear_makes_other_stores_in_their_place(tmp_path):
+    workspace = noisy_workspace(tmp_path)
+    first = [store.digest for store in two_stores(workspace)]
+    progress = CountingProgress()
+    two_stores(workspace, TwoEars(digest="other ears"), progress=progress)
+    assert progress.n_done == 6
+    again = [store.digest for store in two_stores(workspace)]
+    assert again == first, "the content is the same"

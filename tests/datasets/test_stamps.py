@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
+from earmark.audio.frame_store import write_store
 from earmark.datasets.stamps import (
     find_stale,
     parts_changed,
@@ -17,7 +19,7 @@ from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.runs.artefacts import read_json, seal, seal_path
+from earmark.runs.artefacts import read_json, seal, seal_path, write_json
 from scenes import band_workspace
 
 CLASSES = ("low", "middle", "high")
@@ -105,3 +107,35 @@ def test_all_that_is_stale_is_listed_in_the_order_of_renewal(workspace: Workspac
     assert find_stale(workspace) == []
     verbs = [one.command.split()[1] for one in find_stale(changed(workspace, "splits"))]
     assert verbs == ["score", "flag", "queue", "sweep"]
+
+
+def test_a_stamp_names_the_frames_that_it_was_made_of(workspace: Workspace) -> None:
+    heard = write_store(
+        workspace.embeddings_folder,
+        ((clip_id, np.zeros((1, 2), np.float32)) for clip_id in workspace.clips["clip_id"]),
+    ).folder
+    file = workspace.root / "made.json"
+    write_stamp(workspace, file, of_frames=heard)
+    assert read_json(file)["frames_folder"] == "embeddings"
+    meta = read_json(seal_path(workspace.frames_folder))
+    seal(workspace.frames_folder, {**meta, "digest": "other log-mel frames"})
+    assert parts_changed(workspace, file) == ()
+    meta = read_json(seal_path(heard))
+    seal(heard, {**meta, "digest": "another network"})
+    assert parts_changed(workspace, file) == ("frames",)
+    seal_path(heard).unlink()
+    assert parts_changed(workspace, file) == ("frames",), "gone is changed, too"
+
+
+def test_a_stamp_of_frames_from_before_they_were_named_is_of_log_mel_ones(
+    workspace: Workspace,
+) -> None:
+    file = workspace.root / "made.json"
+    write_stamp(workspace, file, of_frames=workspace.frames_folder)
+    noted = read_json(file)
+    del noted["frames_folder"]
+    write_json(file, noted)
+    assert parts_changed(workspace, file) == ()
+    meta = read_json(seal_path(workspace.frames_folder))
+    seal(workspace.frames_folder, {**meta, "digest": "others"})
+    assert parts_changed(workspace, file) == ("frames",)

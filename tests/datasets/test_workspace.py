@@ -101,3 +101,15 @@ def test_another_dataset_replaces_it_when_asked_and_frames_of_other_clips_do_not
     assert split.has_frames()
     moved = splits.with_columns(audio=pl.lit("elsewhere.wav"))
     assert not write_dataset(tmp_path, moved, *rest, replace=True).has_frames()
+
+
+def test_other_clips_take_the_seals_of_all_frames_away(tmp_path: Path) -> None:
+    workspace = small_dataset(tmp_path)
+    folders = (workspace.frames_folder, workspace.embeddings_folder, workspace.outputs_folder)
+    clips, ontology, labels = workspace.clips, workspace.ontology, workspace.labels
+    for changed, is_kept in ((clips.with_columns(split=pl.lit("train")), True),
+                             (clips.with_columns(audio=pl.lit("other.wav")), False)):  # fmt: skip
+        for folder in folders:
+            seal(folder, {"digest": "one"})
+        write_dataset(tmp_path, changed, ontology, labels, replace=True)
+        assert [(folder / "meta.json").exists() for folder in folders] == [is_kept] * 3

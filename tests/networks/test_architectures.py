@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -123,3 +125,35 @@ def test_a_query_attends_to_the_frames_that_it_matches() -> None:
         probe.weights[1].fill_(1.0)
     # the first query finds 9 in the first feature, the second 9 in the second: relu(9 + 9)
     assert probe(frames, torch.tensor([3])).item() == pytest.approx(18)
+
+
+@pytest.mark.parametrize("architecture", PROBES)
+def test_a_probe_may_look_at_frames_on_a_logarithmic_scale(architecture: str) -> None:
+    params = ModelParams(architecture=architecture, n_hidden=4)
+    plain = build_probe(params, 3, 2).eval()
+    compressed = build_probe(params.model_copy(update={"compression": 10.0}), 3, 2).eval()
+    frames = torch.tensor([[[0.0, 1.0, -2.0], [0.5, -0.1, 30.0]]])
+    looked_at = torch.tensor(
+        [[[math.copysign(math.log(1 + 10 * abs(x)), x) for x in row] for row in frames[0].tolist()]]
+    )
+    n_frames = torch.tensor([2])
+    assert torch.allclose(compressed(frames, n_frames), plain(looked_at, n_frames), atol=1e-5)
+    assert not torch.allclose(compressed(frames, n_frames), plain(frames, n_frames), atol=1e-2)
+    assert torch.equal(plain.compressed(frames), frames)
+
+
+def test_units_saturate_where_it_is_asked_for() -> None:
+    networks = [build_model(ModelParams(width=0.125, relu_limit=limit), 4) for limit in (None, 6.0)]
+    unlimited, limited = networks
+    assert isinstance(unlimited.body[2], torch.nn.ReLU)
+    unit = limited.body[2]
+    assert unit(torch.tensor([-1.0, 3.0, 6.5])).tolist() == [0, 3, 6]
+    loud = 1_000 * torch.randn(2, 96, 64, generator=torch.Generator().manual_seed(0))
+    for network in networks:
+        network.eval()
+        with torch.no_grad():
+            network.body[-2].bias.fill_(9)
+    assert limited.embed(loud).max() <= 6
+    assert unlimited.embed(loud).max() > 6
+    size = [cost(ModelParams(width=0.125, relu_limit=limit), 4) for limit in (None, 6.0)]
+    assert size[0] == size[1]

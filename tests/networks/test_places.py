@@ -16,9 +16,11 @@ from scenes import band_workspace, event_workspace, open_store
 ARCHITECTURES = ["linear_probe", "mlp_probe", "attention_probe"]
 
 
-def make_probe(architecture: str, n_inputs: int, n_students: int = 1) -> Probe:
+def make_probe(
+    architecture: str, n_inputs: int, n_students: int = 1, compression: float | None = None
+) -> Probe:
     """Return students with weights of their own."""
-    params = ModelParams(architecture=architecture, n_hidden=8)
+    params = ModelParams(architecture=architecture, n_hidden=8, compression=compression)
     probe = build(params, n_inputs, 3, n_students).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -41,12 +43,13 @@ def asked_again(probe: Probe, frames: np.ndarray, patch_frames: int, hop: int) -
     return np.stack([logits(frames) - logits(without) for without in cut])
 
 
+@pytest.mark.parametrize("compression", [None, 10.0])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_evidence_is_what_the_logit_loses_without_a_frame(
-    tmp_path: Path, architecture: str
+    tmp_path: Path, architecture: str, compression: float | None
 ) -> None:
     workspace, _ = event_workspace(tmp_path, n_clips=4)
-    store, probe = open_store(workspace), make_probe(architecture, 24, n_students=3)
+    store, probe = open_store(workspace), make_probe(architecture, 24, 3, compression)
     found = evidence(probe, store, 2)
     for student in range(3):
         expected = asked_again(student_of(probe, student), np.array(store.frames(2)), 1, 1)

@@ -7,9 +7,11 @@ import pytest
 from earmark.errors import EarmarkError
 from earmark.runs.engine import TaskResources
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, CrossFitParams
+from earmark.runs.pretrained_parameters import PretrainedParams
 from earmark.runs.recipe import (
     Recipe,
     find_recipe,
+    has_kept_recipe,
     keep_recipe,
     kept_recipe,
     read_recipe,
@@ -58,7 +60,7 @@ def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
 
 def test_every_shipped_recipe_can_be_read() -> None:
     recipes = shipped_recipes()
-    assert {"demo", "paper"} <= recipes.keys()
+    assert {"demo", "find", "paper"} <= recipes.keys()
     for name, path in recipes.items():
         assert find_recipe(name) == read_recipe(path)
         assert read_recipe(path).name == name
@@ -89,3 +91,47 @@ def test_a_kept_recipe_of_another_version_is_refused_by_key(tmp_path: Path) -> N
     (tmp_path / "recipe.json").write_text('{"name": "old", "sweeep": {}}')
     with pytest.raises(EarmarkError, match=r"recipe\.json: the recipe cannot be used:\n  sweeep"):
         kept_recipe(tmp_path)
+
+
+def test_the_recipe_of_find_has_a_pretrained_network_and_probes() -> None:
+    recipe = find_recipe("find")
+    assert recipe.pretrained == PretrainedParams(network="yamnet")
+    assert recipe.way is None, "the best is taken"
+    assert recipe.teacher.model.architecture == "linear_probe"
+    assert recipe.teacher.train.solver == "lbfgs"
+    assert recipe.teacher_of_many is not None
+    assert recipe.teacher_of_many.model.is_probe
+    assert recipe.teacher_of_many.name == recipe.teacher.name, "under the same name of scores"
+    assert all(student.model.is_probe for student in recipe.students)
+
+
+@pytest.mark.parametrize(
+    ("way", "taught", "scores"),
+    [
+        (None, "teacher", "teacher"),
+        ("probe", "teacher", "teacher"),
+        ("zero-shot", "teacher", "teacher-zero-shot"),
+        ("blend", "teacher", "teacher-blend"),
+        ("fine-tuned", "teacher-fine-tuned", "teacher-fine-tuned"),
+    ],
+)
+def test_each_way_has_its_network_and_scores_of_its_own(way, taught: str, scores: str) -> None:
+    recipe = Recipe(pretrained=PretrainedParams(network="yamnet"), way=way)
+    assert (recipe.taught.name, recipe.scores_name) == (taught, scores)
+
+
+def test_a_way_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    path = recipe_file(tmp_path, "way = 'best'\n[pretrained]\nnetwork = 'yamnet'\n")
+    with pytest.raises(EarmarkError, match=r"way: .*'zero-shot', 'probe', 'blend'.*got 'best'"):
+        read_recipe(path)
+    path = recipe_file(tmp_path, "[pretrained]\nnetwok = 'yamnet'\n")
+    with pytest.raises(EarmarkError, match=r"pretrained\.netwok: no such key.*'network'"):
+        read_recipe(path)
+
+
+def test_a_workspace_knows_whether_it_remembers_a_recipe(tmp_path: Path) -> None:
+    assert not has_kept_recipe(tmp_path)
+    recipe = find_recipe("find").model_copy(update={"way": "blend"})
+    keep_recipe(tmp_path, recipe)
+    assert has_kept_recipe(tmp_path)
+    assert kept_recipe(tmp_path) == recipe

@@ -131,7 +131,9 @@ def stale_of(workspace: Workspace, path: Path, file: Path, verb: str) -> Stale |
 
 def _frames_of(workspace: Workspace, noted: dict[str, Any]) -> Path:
     """Return the store of frames that something stamped was made of."""
-    return workspace.root / str(noted.get(FRAMES_FOLDER, workspace.frames_folder.name))
+    stores = (workspace.embeddings_folder, workspace.outputs_folder)
+    own = [folder for folder in stores if folder.name == noted.get(FRAMES_FOLDER)]
+    return own[0] if own else workspace.frames_folder
 
 
 def _front_end(frames: Path) -> dict[str, Any]:
