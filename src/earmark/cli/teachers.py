@@ -141,8 +141,8 @@ def find(
 
 
 def _after(found: FoundMissing) -> str:
-    work = quoted(found.workspace.root)
-    return f"earmark review {work}" if found.is_worth_hearing else f"earmark report {work}"
+    verb = "review" if found.is_worth_hearing else "report"
+    return f"earmark {verb} {quoted(found.workspace.root)}"
 
 
 def _tell_as_json(found: FoundMissing) -> None:
@@ -178,7 +178,9 @@ def teachers(context: typer.Context, as_json: AsJson = False) -> None:
         print(f"  {where}")
     say(["Any other network is given as it is: --teacher FILE (ONNX, TFLite, Hugging Face)."])
     missing = [one.name for one in CATALOGUE if one.name not in kept]
-    following = f"earmark teachers get {missing[0]}" if missing else "earmark find SOUNDS LABELS"
+    following = (
+        f"earmark teachers get {quoted(missing[0])}" if missing else "earmark find SOUNDS LABELS"
+    )
     print(f"next: {following}")
 
 
