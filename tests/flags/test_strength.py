@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.flags.strength import (
+    GIVEN_PER_FLAG,
     GIVEN_PER_MISSING,
     MOST_SHARE,
     N_FIRST,
@@ -84,3 +85,12 @@ def test_scores_that_know_are_strong_and_shuffled_ones_are_not() -> None:
     knowing = 4.0 * truth + rng.normal(size=truth.shape)
     assert not find_strength(states, knowing).is_weak
     assert find_strength(states, rng.permutation(knowing)).is_weak
+
+
+@pytest.mark.parametrize(("n_given", "n_first"), [(0, 1), (7, 1), (50, 10), (5_000, N_FIRST)])
+def test_of_few_labels_few_flags_are_expected(n_given: int, n_first: int) -> None:
+    assert GIVEN_PER_FLAG == 5
+    states = np.zeros((3_000, 2), np.int8)
+    states.ravel()[:n_given] = 1
+    logits = np.random.default_rng(0).normal(size=states.shape)
+    assert find_strength(states, logits).n_first == n_first

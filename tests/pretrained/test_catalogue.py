@@ -266,7 +266,7 @@ def test_a_download_that_breaks_off_leaves_nothing(
 ) -> None:
     site[1].content["/yamnet.h5"] = WEIGHTS[:1_000]
     site[1].n_promised = len(WEIGHTS)
-    with pytest.raises(EarmarkError, match=r"yamnet could not be downloaded.*yamnet\.h5"):
+    with pytest.raises(EarmarkError, match=r"(?s)yamnet could not be downloaded.*yamnet\.h5"):
         get_teacher("yamnet")
     assert files_in(cache) == []
 
@@ -275,7 +275,9 @@ def test_a_site_that_does_not_speak_http_is_no_traceback(
     site: tuple[str, type[_Answers]], files: list[PublishedFile], cache: Path
 ) -> None:
     site[1].content["/yamnet.h5"] = NONSENSE
-    with pytest.raises(EarmarkError, match=r"yamnet could not be downloaded.*no answer of HTTP"):
+    with pytest.raises(
+        EarmarkError, match=r"(?s)yamnet could not be downloaded.*no answer of HTTP"
+    ):
         get_teacher("yamnet")
     assert files_in(cache) == []
 
@@ -294,6 +296,8 @@ def test_nobody_listening_is_no_traceback(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, weights: Path
 ) -> None:
     publish(monkeypatch, tmp_path / "cache", published(weights, url="http://127.0.0.1:9/yamnet.h5"))
-    with pytest.raises(EarmarkError, match=r"127\.0\.0\.1:9/yamnet\.h5: .*refused.*teachers add"):
+    with pytest.raises(
+        EarmarkError, match=r"(?s)127\.0\.0\.1:9/yamnet\.h5: .*refused.*teachers add"
+    ):
         get_teacher("yamnet")
     assert files_in(catalogue.teachers_folder()) == []

@@ -100,3 +100,15 @@ def test_a_file_that_is_given_goes_before_all_and_is_checked(tmp_path: Path) -> 
     assert mapped.class_map is not None
     assert (mapped.class_map.outputs, mapped.class_map.columns) == ((0,), (1,))
     assert not workspace.class_map_path.exists(), "what was given is not copied"
+
+
+def test_what_was_edited_for_another_network_says_how_to_begin_anew(tmp_path: Path) -> None:
+    workspace = workspace_of(tmp_path, "Dog", "Qqx")
+    map_classes(workspace, facts("Cat", "Dog"))
+    text = workspace.class_map_path.read_text()
+    workspace.class_map_path.write_text(text.replace(",Qqx,", "Cat,Qqx,", 1))
+    told = rf"no output 'Dog'.*edited for another network.* delete it: {workspace.class_map_path}"
+    with pytest.raises(EarmarkError, match=told):
+        map_classes(workspace, facts("Horse", "Cow", name="other"))
+    workspace.class_map_path.unlink()
+    assert map_classes(workspace, facts("Horse", "Cow", name="other")).class_map is None
