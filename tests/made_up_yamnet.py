@@ -20,9 +20,10 @@ import tflite
 import torch
 from torch import nn
 
+from earmark import pretrained
 from earmark.audio import log_mel, patches
 from earmark.networks import Network, SameConv, build_model
-from earmark.pretrained import catalogue, listening
+from earmark.pretrained import catalogue, listening, network
 from earmark.pretrained.catalogue import CACHE_VARIABLE, KeptTeacher, PublishedFile, Teacher
 from earmark.pretrained.yamnet_weights import KERAS_MODEL, N_OUTPUTS, keras_layers
 from earmark.runs import ModelParams
@@ -250,7 +251,8 @@ def published(path: Path, what: str = "made up", url: str | None = None) -> Publ
 def publish(monkeypatch: pytest.MonkeyPatch, folder: Path, *files: PublishedFile) -> None:
     """Make files the catalogue's ``yamnet``, the best first, and ``folder`` the teachers' cache."""
     teacher = Teacher("yamnet", "made-up sounds", "nobody's", files)
-    monkeypatch.setattr(catalogue, "CATALOGUE", (teacher,))
+    for module in (catalogue, network, pretrained):  # the door keeps what it was once asked for
+        monkeypatch.setattr(module, "CATALOGUE", (teacher,))
     monkeypatch.setenv(CACHE_VARIABLE, str(folder))
     listening._opened.cache_clear()  # a network of that name may be open
 
