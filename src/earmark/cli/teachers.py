@@ -75,6 +75,9 @@ def find(
     teacher: TeacherOption = None,
     way: WayOption = None,
     class_map: ClassMapOption = None,
+    skip_unknown: Annotated[
+        bool, typer.Option("--skip-unknown", help="Leave out what the class map has too much.")
+    ] = False,
     recipe: Annotated[
         str, typer.Option("--recipe", help="A shipped recipe's name or a TOML file.")
     ] = "find",
@@ -117,6 +120,7 @@ def find(
         way=checked_way(way),
         network=network,
         class_map=class_map,
+        skip_unknown=skip_unknown,
         recipe=recipe,
         classes=classes,
         columns=reading.columns,
@@ -131,13 +135,19 @@ def find(
     if as_json:
         _tell_as_json(found)
         return
-    notes, warnings = found.read_told()[:N_NOTES], found.flagged.findings.warnings[:N_WARNINGS]
-    told = [*notes, *found.lines(), *(f"warning: {each}" for each in warnings), *found.advice()]
-    say(told)
+    say([*found.read_told()[:N_NOTES], *found.lines(), *_warnings(found), *found.advice()])
     if no_review or not is_worth_hearing:
         tell(False, next_command=_after(found), wrote=root)
         return
     open_page(root, port=port, no_open=no_open)
+
+
+def _warnings(found: FoundMissing) -> list[str]:
+    warnings = found.flagged.findings.warnings
+    n_more = len(warnings) - N_WARNINGS
+    command = f"earmark flag {quoted(found.workspace.root)}"
+    more = [f"{n_more} more: {command}"] if n_more > 0 else []
+    return [*(f"warning: {each}" for each in warnings[:N_WARNINGS]), *more]
 
 
 def _after(found: FoundMissing) -> str:

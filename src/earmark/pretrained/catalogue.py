@@ -131,7 +131,7 @@ def kept_weights(name: str) -> KeptTeacher:
                     f"get {quoted(name)}` again"
                 )
             return kept
-    get = f"With a network: earmark teachers get {quoted(name)}"
+    get = f"With internet: earmark teachers get {quoted(name)}"
     raise EarmarkError(f"{name} is not on this machine yet.\n{get}\n{_ways_told(teacher)}")
 
 
@@ -222,8 +222,9 @@ def _ways_told(teacher: Teacher) -> str:
     """Say the ways in which weights come onto a machine that cannot fetch them."""
     urls = "\n  or ".join(file.url for file in teacher.files)
     return (
-        f"Without one, on another machine fetch\n  {urls}\nand here: earmark teachers add FILE\n"
-        "Or teach with a network of your own: --teacher FILE (ONNX, TFLite, Hugging Face)"
+        f"Without internet, fetch on another machine\n  {urls}\n"
+        "and here: earmark teachers add FILE\n"
+        "Or teach with a model of your own: --teacher FILE (ONNX, TFLite, Hugging Face)"
     )
 
 

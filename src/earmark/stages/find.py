@@ -16,7 +16,7 @@ from earmark.errors import EarmarkError, check_libraries, counted, quoted
 from earmark.labels import Zeros
 from earmark.report import sureness_told
 from earmark.runs import HERE, Engine, Progress, Recipe, ReviewParams, Way, shown
-from earmark.stages.flag import Flagged, write_flags
+from earmark.stages.flag import Flagged, labels_flagged, write_flags
 from earmark.stages.prepare import make_features
 from earmark.stages.review import DrawnQueue, draw_queue
 from earmark.stages.teach import score
@@ -65,7 +65,8 @@ class FoundMissing:
             told.append(f"It knows {n_known:,} of the classes by itself: see {kept}.")
         if not findings.knowledge.is_enough:
             return [*told, findings.knowledge.told]
-        return [*told, f"{len(findings.flags):,} labels look missing. {sureness_told(findings)}"]
+        n_flags = counted(len(findings.flags), "label looks", "labels look")
+        return [*told, f"{n_flags} missing. {sureness_told(findings)}".strip()]
 
     def advice(self) -> list[str]:
         """Say that a teacher is too weak, what would make it a better one, and what to do."""
@@ -89,6 +90,7 @@ def find(
     way: Way | None = None,
     network: Mapping[str, Any] | None = None,
     class_map: str | Path | None = None,
+    skip_unknown: bool = False,
     recipe: str | Path | Recipe = FIND_RECIPE,
     classes: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
@@ -131,8 +133,10 @@ def find(
         )
         workspace = imported.workspace
         _check_labels(workspace)
-        taught = _teach(workspace, chosen, class_map, engine, display)
-        flagged = write_flags(workspace, **options)
+        taught = _teach(workspace, chosen, class_map, skip_unknown, engine, display)
+        # What was corrected by ear stays corrected, unless it was of other labels.
+        name = "given" if replace else labels_flagged(workspace)
+        flagged = write_flags(workspace, labels=name, **options)
         queue = _queue(workspace, flagged, engine, display)
     return FoundMissing(workspace, imported, taught, flagged, queue)
 
@@ -141,12 +145,20 @@ def _teach(
     workspace: Workspace,
     recipe: Recipe,
     class_map: str | Path | None,
+    skip_unknown: bool,
     engine: Engine,
     progress: Progress,
 ) -> Taught:
     """Score by a pretrained network, or by one that is trained from scratch."""
     if recipe.pretrained is not None:
-        return teach(workspace, recipe, class_map=class_map, engine=engine, progress=progress)
+        return teach(
+            workspace,
+            recipe,
+            class_map=class_map,
+            skip_unknown=skip_unknown,
+            engine=engine,
+            progress=progress,
+        )
     make_features(workspace, recipe, engine=engine, progress=progress)
     scores = score(workspace, engine=engine, progress=progress)
     return examined(workspace, recipe.teacher.name, scores)

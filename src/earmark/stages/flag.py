@@ -260,6 +260,12 @@ def export_labels(
     return Exported(Path(path), table, n_unscored, (warning,) if warning else ())
 
 
+def labels_flagged(workspace: Workspace) -> str:
+    """Return the name of the labels whose flags were written last, as long as they are there."""
+    name = str((_read_seal(workspace) or {}).get("labels", "given"))
+    return name if is_finished(workspace.relabelled_folder(name)) else "given"
+
+
 def _known(scored: Scored, name: str) -> NamedLabels:
     """Return the labels of the scored clips by name, with what raters ruled beyond them."""
     named = read_labels(scored.workspace, name)
@@ -282,9 +288,12 @@ def _written_flags(
         stale = stale_of(scored.workspace, path, seal, "flag")
         older = f"the dataset's {' and '.join(stale.changed)}" if stale else "the scores"
         what = f"{older} have changed since" if written["labels"] == name else "other labels"
+        command = f"earmark flag {quoted(scored.workspace.root)}"
+        if name != "given":
+            command += f" --labels {quoted(name)}"
         raise EarmarkError(
             f"{path}: these are flags of labels {written['labels']!r}, and {what}; run "
-            f"`earmark flag {quoted(scored.workspace.root)}` again, or give a discard percent"
+            f"`{command}` again, or give a discard percent"
         )
     return read_table(path)
 
