@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import tflite  # first, for it is the library that brings the next one
+
+# isort: split
 import flatbuffers
 import numpy as np
-import tflite
 
 Builder = flatbuffers.Builder
 
