@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -258,10 +259,17 @@ def told_of_teacher(taught: Taught, as_json: bool) -> dict[str, Any]:
         "scores": taught.scores.folder,
         "teacher": taught.name,
         "way": taught.way,
-        "auc": taught.best.auc,
+        "auc": _known(taught.best.auc),
         "expected_right_of_first": taught.strength.expected_right,
         "is_weak": taught.strength.is_weak,
         "out_of_fold": taught.scores.out_of_fold,
-        "tried": {one.way: {"auc": one.auc, "hits": one.hits} for one in taught.tried},
+        "tried": {
+            one.way: {"auc": _known(one.auc), "hits": _known(one.hits)} for one in taught.tried
+        },
         "classes": taught.classes_told,
     }
+
+
+def _known(number: float) -> float | None:
+    """Return None for NaN, which JSON does not know."""
+    return None if math.isnan(number) else number

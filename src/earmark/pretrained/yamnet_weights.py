@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from earmark.errors import EarmarkError, check_file, load_library
 from earmark.networks import MOBILENET_V1_ROWS, Network, SameConv, build_model
@@ -212,8 +212,3 @@ def _keras_layer(path: Path, stored: dict[str, NDArray[np.float32]], name: str) 
     kernel, beta, mean, variance = (stored[one] for one in wanted)
     # [frame, band, in, out], and [frame, band, channel, 1] of a depthwise one.
     return kernel.transpose((2, 3, 0, 1) if is_depthwise else (3, 2, 0, 1)), beta, mean, variance
-
-
-def parameters_of(network: Network) -> dict[str, Tensor]:
-    """Return the weights of all but the last layer, to begin another network with."""
-    return {f"body.{name}": values for name, values in network.body.state_dict().items()}
