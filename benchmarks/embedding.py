@@ -168,7 +168,7 @@ def memory(weights: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--yamnet", type=Path, help="the published TFLite file")
-    parser.add_argument("--esc50", type=Path, default=Path("../shared/data/esc50"))
+    parser.add_argument("--esc50", type=Path, help="ESC-50's folder, to measure agreement on")
     parser.add_argument("--memory", action="store_true", help="listen to 50,000 clips, too")
     parser.add_argument("--listen-to", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -182,7 +182,7 @@ def main() -> None:
 
     network = open_network(PretrainedParams(network=str(args.yamnet)))
     found: dict[str, Any] = {}
-    recordings = sorted((args.esc50 / "audio").glob("*"))[::40][:30]
+    recordings = sorted(args.esc50.glob("audio/*"))[::40][:30] if args.esc50 else []
     if recordings:
         found["agreement"] = agreement(network, args.yamnet, recordings)
     with tempfile.TemporaryDirectory() as folder:

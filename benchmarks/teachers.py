@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import platform
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -159,17 +160,19 @@ def _line(row: dict[str, object]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--esc50", type=Path, default=Path("../shared/data/esc50"))
+    parser.add_argument("--esc50", type=Path, help="ESC-50's folder: esc50.csv and audio/")
     parser.add_argument("--yamnet", type=Path, help="weights, unless they are kept already")
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/earmark-teachers"))
+    parser.add_argument(
+        "--folder", type=Path, default=Path(tempfile.gettempdir(), "earmark-teachers")
+    )
     parser.add_argument("--clips", type=int, nargs="+", default=[1_200, 6_000])
     parser.add_argument("--folds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
-    if not args.esc50.is_dir():
-        print(f"{args.esc50}: no recordings there; give --esc50 FOLDER (nothing was measured)")
+    if args.esc50 is None or not args.esc50.is_dir():
+        print("no recordings: give --esc50 FOLDER (nothing was measured)")
         return
     if args.yamnet is not None:
         add_teacher(args.yamnet)
