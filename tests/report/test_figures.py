@@ -223,7 +223,7 @@ def test_nothing_to_draw_is_a_readable_error() -> None:
 
 
 def test_matplotlib_is_loaded_only_to_draw() -> None:
-    modules = ("report.page", "report.scan_page", "report.timeline", "review.server.media")
+    modules = ("report.page", "report.missing.scan_page", "report.timeline", "review.server.media")
     imports = ", ".join(f"earmark.{name}" for name in modules)
     code = f"import sys, {imports}; print({{'matplotlib', 'PIL', 'torch'}} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

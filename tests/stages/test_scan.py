@@ -23,8 +23,8 @@ from earmark.flags.thresholds import thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.metrics import auc_per_class
 from earmark.report.contents import flags_to_hear
+from earmark.report.missing.scan_page import missing_told, scan_html
 from earmark.report.numerals import rounded
-from earmark.report.scan_page import missing_told, scan_html
 from earmark.runs.engine import LocalEngine
 from earmark.stages.scanning.scan import scan
 from made_up import NASTY, Page

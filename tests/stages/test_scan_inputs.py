@@ -12,7 +12,7 @@ import pytest
 from earmark.datasets.own_tables.table import import_table
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
-from earmark.stages.check import check_labels
+from earmark.stages.checks.lint import check_labels
 from earmark.stages.scanning.scan import ScanResult, scan
 
 N_CLIPS, IDS = 400, ("cat", "dog", "owl")

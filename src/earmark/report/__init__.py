@@ -3,8 +3,9 @@
 ``contents`` is what a report is made of, ``results`` computes all that is said of it, and
 ``numerals`` writes numbers as people read them. ``verdict``, ``sentences`` and ``methods`` tell
 what was found; ``tables``, ``charts`` (drawn by the page itself), ``figures`` (drawn by matplotlib,
-for papers) and ``timeline`` (of a tagged file) show it. ``page`` is the report, ``scan_page`` the
-page of a scan; ``rendering`` makes both from the files in ``templates``.
+for papers) and ``timeline`` (of a tagged file) show it. ``page`` is the report; in ``missing`` is
+what is said of missing labels, ``scan_page`` among it, the page of a scan. ``rendering`` makes both
+pages from the files in ``templates``.
 
 Nothing is trained, scored or flagged here, and no statistic is computed outside ``results`` and
 ``verdict``. matplotlib is loaded only where something is drawn.
@@ -19,6 +20,12 @@ from earmark.report.figures import (
     write_figure,
     write_png,
 )
+from earmark.report.missing.scan_page import (
+    findings_told,
+    missing_told,
+    scan_html,
+    sureness_told,
+)
 from earmark.report.page import write_report
 from earmark.report.results import (
     METRIC_NAMES,
@@ -27,7 +34,6 @@ from earmark.report.results import (
     class_summary,
     named_by_role,
 )
-from earmark.report.scan_page import findings_told, missing_told, scan_html, sureness_told
 from earmark.report.sentences import comparison_headline, rounds_told, summary_lines
 from earmark.report.timeline import timeline_figure
 

@@ -13,7 +13,8 @@ Rooms that import torch or a web server are imported inside the functions, becau
 ('scan', 'write_flags')
 """
 
-from earmark.stages.check import CheckedLabels, check_labels, evaluate_scores
+from earmark.stages.checks.evaluation import evaluate_scores
+from earmark.stages.checks.lint import CheckedLabels, check_labels
 from earmark.stages.find import FoundMissing, default_work, find
 from earmark.stages.flag import (
     Exported,

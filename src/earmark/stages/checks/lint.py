@@ -1,19 +1,17 @@
-"""Labels and scores checked: what is wrong with a label file, and how good scores are."""
+"""Labels checked: what is wrong with a file of them, or worth knowing."""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from earmark.datasets import Workspace
-from earmark.errors import EarmarkError, EarmarkWarning
+from earmark.errors import EarmarkError
 from earmark.labels import (
     GUESSED,
     Finding,
     Implied,
     LabelSet,
-    Ontology,
     Reading,
     find_implied,
     find_problems,
@@ -23,9 +21,7 @@ from earmark.labels import (
     read_label_table,
     refuse_no_labels,
 )
-from earmark.metrics import Evaluation, evaluate
 from earmark.runs import SourceTable, read_source
-from earmark.scores import ScoreFolder, arrange, leave_out_unscored, open_score_file
 
 
 @dataclass(frozen=True)
@@ -71,18 +67,6 @@ def check_labels(
         return checked
     labels = LabelSet.from_table(table, clip_ids, ontology.class_ids)
     return replace(checked, implied=find_implied(labels, ontology))
-
-
-def evaluate_scores(labels: str | Path, scores: str | Path) -> Evaluation:
-    """Measure a folder of scores against a file of labels: d', lwlrap and average precision."""
-    opened = ScoreFolder.open(scores)
-    file, scored = read_label_file(labels), open_score_file(scores)
-    refuse_no_labels(file.labels, labels)
-    kept, left_out = leave_out_unscored(file, opened.clip_ids)
-    for warning in left_out:
-        warnings.warn(warning, EarmarkWarning, stacklevel=2)
-    known = arrange(kept, scored, opened.clip_ids, Ontology(opened.class_ids))
-    return evaluate(known, opened.logits, opened.class_ids)
 
 
 def _check_file(path: Path, clips: Path | None, reading: Reading) -> CheckedLabels:
