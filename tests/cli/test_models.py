@@ -8,11 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 import soundfile
-from typer.testing import CliRunner, Result
 
-from earmark.cli.app import app
+from called_verbs import earmark, refusal
 from earmark.datasets.workspace import Workspace
-from earmark.errors import EarmarkError
 from earmark.networks.model_card import StudentCard, write_card
 from earmark.networks.onnx_export import open_session
 from earmark.networks.tagging import Tagger
@@ -27,19 +25,6 @@ from made_up_yamnet import install
 from scenes import band_workspace, open_store
 from sounds import ONTOLOGY, model_folder, sound, sound_workspace
 from tone_folders import NAMES, ToneFolder, tone_folder
-
-
-def earmark(*arguments: object, code: int = 0) -> Result:
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == code, (done.output, done.exception)
-    return done
-
-
-def refusal(*arguments: object) -> str:
-    """Run a command that a user got wrong; return what they are told."""
-    done = earmark(*arguments, code=1)
-    assert isinstance(done.exception, EarmarkError), done.exception
-    return str(done.exception)
 
 
 @pytest.fixture(scope="module")

@@ -8,25 +8,12 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from earmark.cli.app import app
-from earmark.errors import EarmarkError
+from called_verbs import earmark, refusal
 from earmark.runs import find_recipe, kept_recipe
 from made_up_yamnet import install, publish, published
 from tone_folders import ToneFolder, tone_folder
-
-
-def earmark(*arguments: object, code: int = 0) -> Result:
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == code, (done.output, done.exception)
-    return done
-
-
-def refusal(*arguments: object) -> str:
-    done = earmark(*arguments, code=1)
-    assert isinstance(done.exception, EarmarkError), done.exception
-    return str(done.exception)
 
 
 def flat(done: Result) -> str:
