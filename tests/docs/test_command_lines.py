@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,7 @@ def options_of(verb: Any) -> set[str]:
     return {option for param in verb.params for option in (*param.opts, *param.secondary_opts)}
 
 
+@cache
 def command_line() -> Any:
     return typer.main.get_command(app)
 
