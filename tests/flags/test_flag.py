@@ -189,23 +189,31 @@ class TestSuspiciousPositives:
 
 
 @pytest.mark.parametrize(
-    ("policy", "options"),
-    [("percentile", {"discard_percent": 3}), ("count", {}), ("precision", {"target": 0.2})],
+    ("policy", "options", "n_workers"),
+    [
+        ("percentile", {"discard_percent": 3}, 2),
+        ("count", {}, 1),
+        ("precision", {"target": 0.2}, 1),
+    ],
 )
 def test_tasks_on_shards_find_what_one_process_finds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, options: dict[str, float]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    policy: str,
+    options: dict[str, float],
+    n_workers: int,
 ) -> None:
     labels, scores, _ = planted_case(3_000)
     np.save(tmp_path / "logits.npy", scores)
     in_shards = partial(passes_by, clips_per_shard=700)
     for name in ("flag", "thresholds"):
         monkeypatch.setattr(sys.modules[f"earmark.flags.{name}"], "passes_by", in_shards)
-    engine = LocalEngine(2)
+    engine = LocalEngine(n_workers)
     here = survey(labels, scores, policy=policy, **options)
     there = survey(labels, tmp_path / "logits.npy", policy=policy, engine=engine, **options)
     assert there.flags.equals(here.flags)
     assert there.counts is not None
     assert here.counts is not None
     assert there.counts.table.equals(here.counts.table)
-    points = thresholds(labels, tmp_path / "logits.npy", engine=engine)
+    points = thresholds(labels, tmp_path / "logits.npy", engine=LocalEngine(1))
     np.testing.assert_array_equal(points.values, here.thresholds.values)
