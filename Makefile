@@ -19,14 +19,21 @@ test: lint test-core
 # another library is skipped and named; tests/extras.py says which rooms may skip nothing.
 test-core: $(CORE)/.installed $(AUDIO)/.installed
 	$(CORE)/bin/pytest $(REDUCED)
-	$(AUDIO)/bin/pytest $(REDUCED) $(ONCE_IS_ENOUGH)
+	$(AUDIO)/bin/pytest $(REDUCED) $(SILENT_ROOMS:%=--ignore tests/%)
 
 test-core: export OMP_NUM_THREADS := 1
-REDUCED := --numprocesses 2 --dist loadfile -r fEs --ignore tests/browser --ignore tests/benchmarks
-# Slow, because they start processes; and nothing in them has to do with sound.
+REDUCED = --numprocesses 2 --dist loadfile -r fEs --ignore tests/browser --ignore tests/benchmarks \
+    $(ONCE_IS_ENOUGH:%=--deselect tests/%)
+# Slow, because they start processes or simulate at length; they use the core and nothing else, so
+# that they are the same in .venv.
 ONCE_IS_ENOUGH := \
-    --deselect tests/flags/test_flag.py::test_tasks_on_shards_find_what_one_process_finds \
-    --deselect tests/review/test_judgements.py::test_two_processes_lose_nothing_and_double_nothing
+    flags/test_flag.py::test_tasks_on_shards_find_what_one_process_finds \
+    metrics/test_intervals.py::test_intervals_over_clips_cover_what_they_promise \
+    metrics/test_intervals.py::test_intervals_over_clips_and_seeds_cover_what_they_promise \
+    review/test_judgements.py::test_two_processes_lose_nothing_and_double_nothing \
+    stages/test_adversarial.py
+# None of their tests may be skipped where only the core is: sound adds nothing to them.
+SILENT_ROOMS := runs labels scores metrics flags
 
 $(CORE)/.installed: EXTRAS := test
 $(AUDIO)/.installed: EXTRAS := audio,test
