@@ -1,10 +1,10 @@
 """What people said, about which classes.
 
 A label is explicit (present, or not present) or implicit; a ``LabelSet`` holds the explicit ones
-of millions of clips. Here live the rows of labels and what is wrong with them, the tree of
-classes, tables of labels in every form, files of labels, classes and clips in the formats that
-people have, the format of AudioSet's own lists, and the dealing of recordings into splits, folds
-and subsets.
+of millions of clips. Here live the rows of labels and what is wrong with them, what changed from
+one set to another, the tree of classes, tables of labels in every form, files of labels, classes
+and clips in the formats that people have, the format of AudioSet's own lists, and the dealing of
+recordings into splits, folds and subsets.
 
 Nothing here knows scores, sound or workspaces.
 """
@@ -18,6 +18,7 @@ from earmark.labels.audioset_format import (
     read_ontology,
     read_segments,
 )
+from earmark.labels.changes import KINDS, LabelChanges, find_changes
 from earmark.labels.class_names import How, NamedClass, NameMatch, match_classes
 from earmark.labels.label_files import (
     CLASS_COLUMNS,
@@ -64,6 +65,7 @@ __all__ = [
     "CLIP_ROLES",
     "GUESSED",
     "IMPLICIT",
+    "KINDS",
     "NOT_PRESENT",
     "NO_COLUMN",
     "NUMBER",
@@ -77,6 +79,7 @@ __all__ = [
     "Finding",
     "How",
     "Implied",
+    "LabelChanges",
     "LabelFile",
     "LabelSet",
     "LabelTable",
@@ -90,6 +93,7 @@ __all__ = [
     "column_notes",
     "complete_splits",
     "deal_splits",
+    "find_changes",
     "find_implied",
     "find_problems",
     "folds",
