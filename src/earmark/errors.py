@@ -41,6 +41,7 @@ EXTRAS = {
     "uvicorn": "review",
     "ray": "cluster",
     "fsspec": "cluster",
+    "mlcroissant": "croissant",
 }
 """The optional libraries, and the extra of earmark that brings each."""
 

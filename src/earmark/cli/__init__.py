@@ -1,8 +1,9 @@
 """The command line: options and printing only, one file per group of verbs.
 
 - ``app``: ``demo``, ``run``, and what happens to mistakes and interrupts
-- ``data``: ``scan``, ``lint``, ``hide``, ``subset``, ``split``, ``features``, ``flag``, ``export``,
-  ``evaluate``
+- ``flags``: ``scan``, ``flag``
+- ``checks``: ``check``, ``diff``, ``card``
+- ``data``: ``lint``, ``hide``, ``subset``, ``split``, ``features``, ``export``, ``evaluate``
 - ``models``: ``train``, ``score``, ``tag``, ``export-model``, ``models``
 - ``experiments``: ``sweep``, ``compare``, ``iterate``, ``report``
 - ``imports``: ``import``

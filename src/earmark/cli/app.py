@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from earmark.cli.checks import checks_app
 from earmark.cli.data import data_app
 from earmark.cli.experiments import experiments_app
 from earmark.cli.flags import flags_app
@@ -73,6 +74,7 @@ def run(
 app.add_typer(teachers_app)
 app.add_typer(import_app, name="import")
 app.add_typer(flags_app)
+app.add_typer(checks_app)
 app.add_typer(data_app)
 app.add_typer(models_app)
 app.add_typer(experiments_app)

@@ -46,6 +46,7 @@ from earmark.datasets.label_versions import (
     RelabelledFolder,
     corrected_names,
     corrections_left_out,
+    label_names,
     read_labels,
     read_relabelled,
 )
@@ -117,6 +118,7 @@ __all__ = [
     "import_openmic",
     "import_sounds",
     "import_table",
+    "label_names",
     "measured_frames",
     "n_missing",
     "open_frames",

@@ -20,6 +20,17 @@ from earmark.report.figures import (
     write_figure,
     write_png,
 )
+from earmark.report.missing.card import (
+    CardContents,
+    Correction,
+    Description,
+    card_markdown,
+    headline_told,
+)
+from earmark.report.missing.changes import changes_told, class_lines, labels_told
+from earmark.report.missing.croissant import croissant_json
+from earmark.report.missing.evidence import HeardEvidence, MissingEvidence, evidence_told
+from earmark.report.missing.limits import HeldLimit, Limits, hold_limits
 from earmark.report.missing.scan_page import (
     findings_told,
     missing_told,
@@ -44,13 +55,28 @@ __all__ = [
     "METRIC_NAMES",
     "SHOWN_METRICS",
     "STYLE",
+    "CardContents",
+    "Correction",
+    "Description",
+    "HeardEvidence",
     "HeardFlag",
+    "HeldLimit",
+    "Limits",
+    "MissingEvidence",
     "ReportContents",
     "bases_of",
+    "card_markdown",
+    "changes_told",
+    "class_lines",
     "class_summary",
     "comparison_headline",
+    "croissant_json",
+    "evidence_told",
     "findings_told",
     "flags_to_hear",
+    "headline_told",
+    "hold_limits",
+    "labels_told",
     "missing_told",
     "named_by_role",
     "rounds_told",

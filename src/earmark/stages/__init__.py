@@ -13,6 +13,9 @@ Rooms that import torch or a web server are imported inside the functions, becau
 ('scan', 'write_flags')
 """
 
+from earmark.stages.checks.card import WrittenCard, write_card
+from earmark.stages.checks.check import CheckedDataset, check_dataset, check_files
+from earmark.stages.checks.difference import ComparedLabels, compare_labels
 from earmark.stages.checks.evaluation import evaluate_scores
 from earmark.stages.checks.lint import CheckedLabels, check_labels
 from earmark.stages.find import FoundMissing, default_work, find
@@ -55,8 +58,10 @@ from earmark.stages.teach import Trained, keep_own_scores, score, train_teacher
 from earmark.stages.teachers import Taught, asked_recipe, default_teacher, examined, teach
 
 __all__ = [
+    "CheckedDataset",
     "CheckedLabels",
     "Compared",
+    "ComparedLabels",
     "CorrectedLabels",
     "Dealt",
     "DrawnQueue",
@@ -76,10 +81,14 @@ __all__ = [
     "TaggedFile",
     "Taught",
     "Trained",
+    "WrittenCard",
     "asked_recipe",
+    "check_dataset",
+    "check_files",
     "check_labels",
     "choose_recipe",
     "compare",
+    "compare_labels",
     "correct_labels",
     "default_teacher",
     "default_work",
@@ -111,5 +120,6 @@ __all__ = [
     "take_subset",
     "teach",
     "train_teacher",
+    "write_card",
     "write_flags",
 ]

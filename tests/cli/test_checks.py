@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from checked import checkable_workspace, hear_all
+from earmark import stages
+from verbs import Outcome, run_verb
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    workspace, missing = checkable_workspace(tmp_path_factory.mktemp("cli") / "w")
+    stages.write_flags(workspace)
+    hear_all(workspace, missing)
+    stages.correct_labels(workspace)
+    return workspace.root
+
+
+def ran(*words: object) -> Outcome:
+    outcome = run_verb([str(word) for word in words])
+    lines = outcome.stdout.splitlines()
+    is_json = outcome.stdout.startswith("{")
+    told = [line for line in lines if not line.startswith(("next: ", "wrote: "))]  # paths are long
+    assert is_json or all(len(line) <= 80 for line in told), outcome.stdout
+    assert len(lines) <= 24
+    return outcome
+
+
+def test_a_check_without_limits_reports_and_passes(work: Path) -> None:
+    done = ran("check", work)
+    assert done.code == 0, done.stderr
+    assert "of all labels that should be there are missing" in done.stdout
+    assert "heard by 1 rater" in " ".join(done.stdout.split())
+    assert done.stdout.splitlines()[-1] == f"next: earmark card {work}"
+
+
+def test_a_failed_limit_exits_with_one_and_a_mistake_with_two(work: Path, tmp_path: Path) -> None:
+    kept = ran("check", work, "--most-missing-low", 0.99)
+    assert (kept.code, "\npassed: share of missing labels, low end" in kept.stdout) == (0, True)
+    failed = ran("check", work, "--most-missing-low", 0, "--least-precision", 0.01)
+    assert failed.code == 1
+    assert "\nFAILED: share of missing labels, low end at most 0.0 %: " in failed.stdout
+    assert "\npassed: precision of the flags by ear at least 1.0 %: " in failed.stdout
+    assert ran("check", tmp_path / "nowhere").code == 2
+    assert ran("check").code == 2
+    assert ran("check", work, "--most-missing", 20).code == 2
+    assert ran("check", work, "--scale", "logits").code == 2
+    assert ran("check", work, "--scores", "scores.npy").code == 2
+
+
+def test_json_goes_to_a_file_or_is_printed(work: Path, tmp_path: Path) -> None:
+    path = tmp_path / "check.json"
+    done = ran("check", work, "--json", path, "--most-missing-low", 0, "--by-class")
+    assert (done.code, f"wrote: {path}" in done.stdout) == (1, True)
+    facts = json.loads(path.read_text())
+    assert facts["verdict"] == "failed"
+    assert len(facts["classes"]) == 5
+    for words in (["--json"], ["--json", "-"], ["-"]):
+        printed = json.loads(ran("check", work, *words).stdout)
+        assert (printed["verdict"], printed["next"]) == ("passed", f"earmark card {work}")
+
+
+def test_two_files_take_the_place_of_a_workspace(work: Path, tmp_path: Path) -> None:
+    pl.read_parquet(work / "labels.parquet").write_csv(tmp_path / "labels.csv")
+    scores = work / "scores" / "teacher"
+    files = ("--labels", tmp_path / "labels.csv", "--scores", scores)
+    done = ran("check", *files, "--most-missing-low", 0, "--json", tmp_path / "c.json")
+    assert done.code == 1, done.stderr
+    assert json.loads((tmp_path / "c.json").read_text())["heard"] is None
+    assert "next: earmark scan --labels" in done.stdout
+
+
+def test_a_difference_is_told_and_exits_as_asked(work: Path, tmp_path: Path) -> None:
+    out = tmp_path / "changes.csv"
+    words = ("diff", "given", "corrected", "--work", work)
+    done = ran(*words, "--out", out)
+    assert done.code == 0, done.stderr
+    assert "implicit -> present: " in done.stdout
+    assert "by ear, ann " in done.stdout
+    assert f"wrote: {out}" in done.stdout
+    assert set(pl.read_csv(out)["kind"]) == {"added", "changed"}
+    assert ran(*words, "--exit-code").code == 1
+    same = ran("diff", work, work, "--exit-code")
+    assert (same.code, "No difference" in same.stdout) == (0, True)
+    told = json.loads(ran(*words, "--json").stdout)
+    assert told["added"] == sum(one["added"] for one in told["classes"]) > 0
+    assert ran("diff", "given", "nobody", "--work", work).code == 2
+
+
+def test_a_card_is_written_where_it_is_asked_for(work: Path, tmp_path: Path) -> None:
+    done = ran("card", work, "--out", tmp_path / "CARD.md", "--name", "Street")
+    assert done.code == 0, done.stderr
+    assert f"wrote: {tmp_path / 'CARD.md'}" in done.stdout
+    assert "not said: licence, url, citation, version" in done.stdout
+    assert (tmp_path / "CARD.md").read_text().startswith("# Street\n")
+
+
+def test_croissant_names_its_extra(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("earmark.errors.importlib.util.find_spec", lambda name: None)
+    done = ran("card", work, "--out", tmp_path / "CARD.md", "--croissant", tmp_path / "c.json")
+    assert done.code == 2
+    assert "a Croissant file needs mlcroissant: pip install 'earmark[croissant]'" in done.stderr
+    assert not (tmp_path / "CARD.md").exists()

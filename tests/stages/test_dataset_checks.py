@@ -1,0 +1,194 @@
+"""A dataset under version control: held to limits, compared with another, and described."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from checked import CLASS_IDS, NAMES, checkable_workspace, hear_all
+from earmark import stages
+from earmark.datasets.label_versions import read_relabelled
+from earmark.datasets.workspace import Workspace
+from earmark.errors import EarmarkError
+from earmark.report import Description, Limits
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, np.ndarray]:
+    """A workspace with flags that were heard and a corrected label set; and the missing labels."""
+    workspace, missing = checkable_workspace(tmp_path_factory.mktemp("checks") / "w")
+    stages.write_flags(workspace)
+    hear_all(workspace, missing, ("ann", "bob"))
+    stages.correct_labels(workspace)
+    return workspace, missing
+
+
+@pytest.fixture(scope="module")
+def checked(made: tuple[Workspace, np.ndarray]) -> stages.CheckedDataset:
+    limits = Limits(most_missing_low=0.9, least_precision=0.99, least_precision_low=0.01)
+    return stages.check_dataset(made[0], limits=limits)
+
+
+def test_a_workspace_is_held_to_limits(
+    made: tuple[Workspace, np.ndarray], checked: stages.CheckedDataset
+) -> None:
+    workspace, missing = made
+    passed = {one.name: one.is_passed for one in checked.limits}
+    assert passed == {
+        "most_missing_low": True, "least_precision": False, "least_precision_low": True
+    }  # fmt: skip
+    assert not checked.is_passed
+    evidence = checked.evidence
+    n_missing, n_positives = int(missing.sum()), int(workspace.labels.n_positives.sum())
+    assert evidence.share is not None
+    assert evidence.share.low <= n_missing / (n_missing + n_positives) <= evidence.share.high
+    assert evidence.heard is not None
+    assert (evidence.heard.n_raters, evidence.heard.n_classes) == (2, 5)
+    assert evidence.heard.missing.low <= n_missing <= evidence.heard.missing.high
+
+
+def test_what_was_found_goes_into_json(checked: stages.CheckedDataset) -> None:
+    facts = json.loads(json.dumps(checked.facts(by_class=True), allow_nan=False))
+    assert facts["verdict"] == "failed"
+    assert facts["dataset"]["n_clips"] == 800
+    assert facts["limits"][0]["name"] == "most_missing_low"
+    assert {one["class_id"] for one in facts["classes"]} == set(CLASS_IDS)
+    assert facts["heard"]["n_judged"] > 20
+    assert "classes" not in checked.facts()
+
+
+def test_corrected_labels_are_checked_by_their_name(made: tuple[Workspace, np.ndarray]) -> None:
+    corrected = stages.check_dataset(made[0], labels="corrected").evidence
+    given = stages.check_dataset(made[0], labels="given").evidence
+    assert corrected.labels == "corrected"
+    assert corrected.n_positives > given.n_positives
+    assert not corrected.is_by_ear
+
+
+def test_without_limits_it_passes_and_without_answers_it_says_so(tmp_path: Path) -> None:
+    workspace, _ = checkable_workspace(tmp_path / "w")
+    found = stages.check_dataset(workspace)
+    assert found.is_passed
+    assert found.evidence.heard is None
+    assert found.evidence.not_heard == "nobody has listened yet"
+
+
+def test_two_files_are_held_to_limits(
+    made: tuple[Workspace, np.ndarray], tmp_path: Path, checked: stages.CheckedDataset
+) -> None:
+    scores = np.load(made[0].scores_folder("teacher") / "logits.npy")
+    columns = dict(zip(CLASS_IDS, scores.T, strict=True))
+    pl.DataFrame({"clip_id": made[0].clips["clip_id"], **columns}).write_parquet(
+        tmp_path / "scores.parquet"
+    )
+    made[0].labels.rows().write_csv(tmp_path / "labels.csv")
+    found = stages.check_files(
+        tmp_path / "labels.csv", tmp_path / "scores.parquet", limits=Limits(most_missing_low=0.9)
+    )
+    assert found.is_passed
+    assert found.evidence.missing == checked.evidence.missing
+
+
+def test_corrections_are_compared_with_who_made_them(
+    made: tuple[Workspace, np.ndarray], tmp_path: Path
+) -> None:
+    workspace = made[0]
+    out = tmp_path / "changes.parquet"
+    found = stages.compare_labels("given", "corrected", work=workspace, out=out)
+    told = read_relabelled(workspace, "corrected").changes
+    table = pl.read_parquet(out)
+    assert len(table) == len(told)
+    keyed = table.join(told, on=["clip_id", "class_id"], suffix="_told")
+    assert (keyed["after"] == keyed["after_told"]).all()
+    assert (keyed["rater"] == keyed["rater_told"]).all()
+    assert set(table["rater"]) == {"ann", "bob"}
+    assert set(table["before"]) == {"implicit"}
+    assert set(table["name"]) <= set(NAMES)
+    flags = pl.read_parquet(workspace.flags_path).select("clip_id", "class_id", "chance")
+    chances = table.join(flags, on=["clip_id", "class_id"], suffix="_flag")
+    assert len(chances) == table["chance"].count() > 0
+    assert (chances["chance"] == chances["chance_flag"]).all()
+    assert found.changes.n_of("removed") == 0
+
+
+def test_a_table_of_labels_differs_only_in_what_it_says(
+    made: tuple[Workspace, np.ndarray], tmp_path: Path
+) -> None:
+    """Clips without a label cannot be in such a table, and are no difference."""
+    rows = made[0].labels.rows()
+    rows.write_csv(tmp_path / "same.csv")
+    assert stages.compare_labels(made[0].root, tmp_path / "same.csv").changes.is_none
+    with_endings = rows.with_columns(pl.col("clip_id") + ".wav")
+    with_endings.write_csv(tmp_path / "wav.csv")
+    found = stages.compare_labels(tmp_path / "same.csv", tmp_path / "wav.csv")
+    assert found.changes.is_none
+    assert any("without their endings" in note for note in found.notes)
+    rows.with_columns(pl.col("clip_id") + "x").write_csv(tmp_path / "others.csv")
+    found = stages.compare_labels(tmp_path / "same.csv", tmp_path / "others.csv")
+    assert any("not one clip is on both sides" in note for note in found.notes)
+
+
+def test_labels_that_cannot_be_compared_are_refused(
+    made: tuple[Workspace, np.ndarray], tmp_path: Path
+) -> None:
+    np.save(tmp_path / "states.npy", made[0].labels.states())
+    with pytest.raises(EarmarkError, match=r"states\.npy: its clips have no names"):
+        stages.compare_labels(made[0].root, tmp_path / "states.npy")
+    with pytest.raises(EarmarkError, match="did you mean 'corrected'"):
+        stages.compare_labels("given", "korrected", work=made[0])
+    with pytest.raises(EarmarkError, match="--work FOLDER takes names"):
+        stages.compare_labels("given", "corrected")
+
+
+def test_a_card_tells_what_is_missing(made: tuple[Workspace, np.ndarray], tmp_path: Path) -> None:
+    described = Description(name="Sounds of a street", licence="CC0-1.0")
+    written = stages.write_card(
+        made[0], tmp_path / "CARD.md", description=described, day=date(2026, 3, 1)
+    )
+    text = written.path.read_text()
+    assert text.startswith("# Sounds of a street\n")
+    for line in (
+        "| licence | CC0-1.0 |",
+        "| clips | 800 (train 800), 0 with sound |",
+        "| date | 2026-03-01 |",
+        "- corrected: by 2 raters, until ",
+        "| by ear, 2 raters, 95 % interval |",
+        "| Odd \\| name |",
+    ):
+        assert line in text, line
+    assert "ann" not in text.split()  # raters are counted, not named
+    again = stages.write_card(
+        made[0], tmp_path / "again.md", description=described, day=date(2026, 3, 1)
+    )
+    assert again.path.read_text() == text
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries below it
+def test_croissant_is_read_back_by_its_own_library(
+    made: tuple[Workspace, np.ndarray], tmp_path: Path
+) -> None:
+    mlc = pytest.importorskip("mlcroissant")
+    workspace = Workspace(tmp_path / "w")
+    shutil.copytree(made[0].root, workspace.root)
+    described = Description("street", "CC0-1.0", "https://example.org/street", "A. Owner", "1.0.0")
+    stages.write_card(
+        workspace, tmp_path / "CARD.md", croissant=tmp_path / "c.json", description=described
+    )
+    read = mlc.Dataset(jsonld=str(tmp_path / "c.json"))
+    assert not read.metadata.ctx.issues.errors
+    assert read.metadata.data_limitations
+    assert "labels that should be there" in read.metadata.data_collection_missing_data
+    labels = [*read.records("labels")]
+    assert len(labels) == len(workspace.labels.rows())
+    first = workspace.labels.rows().row(0, named=True)
+    assert labels[0]["labels/clip_id"].decode() == first["clip_id"]
+    assert labels[0]["labels/present"] == first["present"]
+    missing = [*read.records("missing_labels")]
+    assert {one["missing_labels/class_id"] for one in missing} == set(CLASS_IDS)
+    assert len([*read.records("clips")]) == 800
