@@ -13,6 +13,8 @@ from extras import missing_library, must_run
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
+    from kept_processes import KeptProcesses
+
 # One thread each: with OpenMP's spinning barriers two busy processes stall each other for minutes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -85,6 +87,15 @@ def knowing_yamnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tone_folders import write_knowing_yamnet
 
     return write_knowing_yamnet(tmp_path_factory.mktemp("knowing") / "yamnet.h5")
+
+
+@pytest.fixture(scope="session")
+def two_processes() -> Iterator[KeptProcesses]:
+    """An engine of two other processes, for all tests of what does not depend on their number."""
+    from kept_processes import kept_processes
+
+    with kept_processes() as engine:
+        yield engine
 
 
 @pytest.fixture(scope="module")

@@ -151,9 +151,9 @@ def test_interrupted_run_continues_and_keeps_what_is_there(tmp_path):
     assert again.labels.digest == workspace.labels.digest
 
 
-def test_two_workers_write_what_one_writes(tmp_path):
+def test_two_workers_write_what_one_writes(tmp_path, two_processes):
     one = write_scenes(tmp_path / "one", SMALL, HidingParams(), engine=LocalEngine(1))
-    two = write_scenes(tmp_path / "two", SMALL, HidingParams(), engine=LocalEngine(2))
+    two = write_scenes(tmp_path / "two", SMALL, HidingParams(), engine=two_processes)
     assert two.labels.digest == one.labels.digest
     for name in one.clips["audio"]:
         assert two.audio_path(name).read_bytes() == one.audio_path(name).read_bytes()

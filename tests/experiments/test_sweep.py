@@ -9,8 +9,8 @@ import pytest
 from earmark.datasets.workspace import Workspace
 from earmark.experiments.students import student_scores, students_of_sweep
 from earmark.experiments.sweep import read_sweep, run_sweep
-from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import SweepParams
+from kept_processes import KeptProcesses
 from scenes import CLASS_IDS, FOLDS, ONE, PROBE, scored_workspace
 
 SWEEP = SweepParams(
@@ -81,8 +81,10 @@ def test_per_class_results_name_every_class(swept: Workspace) -> None:
     assert len(one) == len(CLASS_IDS)
 
 
-def test_the_same_sweep_gives_the_same_numbers(swept: Workspace, tmp_path: Path) -> None:
+def test_the_same_sweep_gives_the_same_numbers(
+    swept: Workspace, tmp_path: Path, two_processes: KeptProcesses
+) -> None:
     workspace, scores = scored_workspace(tmp_path)
-    again = run_sweep(workspace, [PROBE], SWEEP, scores, FOLDS, engine=LocalEngine(2))
+    again = run_sweep(workspace, [PROBE], SWEEP, scores, FOLDS, engine=two_processes)
     for name, table in vars(read_sweep(swept)).items():
         assert getattr(again, name).equals(table, null_equal=True)

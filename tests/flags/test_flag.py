@@ -17,8 +17,8 @@ from earmark.flags.policies import POLICIES
 from earmark.flags.thresholds import thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.runs.engine import LocalEngine
 from earmark.scores.sharded import passes_by
+from kept_processes import KeptProcesses
 from suspects import labelled_scores, percents, plain_threshold, planted_case, random_case
 
 BY_CHANCE = ("count", "precision", "budget")
@@ -189,31 +189,26 @@ class TestSuspiciousPositives:
 
 
 @pytest.mark.parametrize(
-    ("policy", "options", "n_workers"),
-    [
-        ("percentile", {"discard_percent": 3}, 2),
-        ("count", {}, 1),
-        ("precision", {"target": 0.2}, 1),
-    ],
+    ("policy", "options"),
+    [("percentile", {"discard_percent": 3}), ("count", {}), ("precision", {"target": 0.2})],
 )
 def test_tasks_on_shards_find_what_one_process_finds(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     policy: str,
     options: dict[str, float],
-    n_workers: int,
+    two_processes: KeptProcesses,
 ) -> None:
     labels, scores, _ = planted_case(3_000)
     np.save(tmp_path / "logits.npy", scores)
     in_shards = partial(passes_by, clips_per_shard=700)
     for name in ("flag", "thresholds"):
         monkeypatch.setattr(sys.modules[f"earmark.flags.{name}"], "passes_by", in_shards)
-    engine = LocalEngine(n_workers)
     here = survey(labels, scores, policy=policy, **options)
-    there = survey(labels, tmp_path / "logits.npy", policy=policy, engine=engine, **options)
+    there = survey(labels, tmp_path / "logits.npy", policy=policy, engine=two_processes, **options)
     assert there.flags.equals(here.flags)
     assert there.counts is not None
     assert here.counts is not None
     assert there.counts.table.equals(here.counts.table)
-    points = thresholds(labels, tmp_path / "logits.npy", engine=LocalEngine(1))
+    points = thresholds(labels, tmp_path / "logits.npy", engine=two_processes)
     np.testing.assert_array_equal(points.values, here.thresholds.values)

@@ -11,9 +11,9 @@ from earmark.datasets.own_tables.table import import_table
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.flags import Thresholds, flag, stored_thresholds, thresholds
-from earmark.runs import LocalEngine
 from earmark.runs.recipe import Recipe
 from earmark.scores import ScoreFolder, scored_labels
+from kept_processes import KeptProcesses
 from scenes import FOLDS, ONE, TEACHER, band_workspace, scored_workspace
 
 PAIR = ["clip_id", "class_id"]
@@ -58,10 +58,12 @@ def test_flags_of_labels_that_have_changed_are_not_exported(
         stages.export_labels(workspace.root, tmp_path / "x.csv")
 
 
-def test_passes_as_tasks_of_an_engine_find_the_same_flags(workspace: Workspace) -> None:
+def test_passes_as_tasks_of_an_engine_find_the_same_flags(
+    workspace: Workspace, two_processes: KeptProcesses
+) -> None:
     here = stages.write_flags(workspace, discard_percent=5)
     thresholds = (workspace.flags_folder / "thresholds.parquet").read_bytes()
-    there = stages.write_flags(workspace, discard_percent=5, engine=LocalEngine(2))
+    there = stages.write_flags(workspace, discard_percent=5, engine=two_processes)
     assert there.flags.equals(here.flags)
     assert (workspace.flags_folder / "thresholds.parquet").read_bytes() == thresholds
 

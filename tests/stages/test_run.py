@@ -13,6 +13,7 @@ from earmark.experiments.sweep import read_sweep
 from earmark.runs.engine import LocalEngine
 from earmark.scores.matrix import ScoreMatrix
 from earmark.stages.run import run
+from kept_processes import KeptProcesses
 from small_recipe import SMALL
 
 
@@ -54,8 +55,10 @@ def test_a_second_run_changes_nothing(finished: Path) -> None:
     assert contents() == before
 
 
-def test_the_same_recipe_gives_the_same_flags_and_numbers(finished: Path, tmp_path: Path) -> None:
-    outcome = run(SMALL, tmp_path, engine=LocalEngine(2))
+def test_the_same_recipe_gives_the_same_flags_and_numbers(
+    finished: Path, tmp_path: Path, two_processes: KeptProcesses
+) -> None:
+    outcome = run(SMALL, tmp_path, engine=two_processes)
     flags = [pl.read_parquet(root / "flags" / "flags.parquet") for root in (finished, tmp_path)]
     assert flags[0].equals(flags[1])
     results = pl.read_parquet(finished / "sweep" / "results.parquet")

@@ -25,7 +25,6 @@ from earmark.metrics import auc_per_class
 from earmark.report.contents import flags_to_hear
 from earmark.report.missing.scan_page import missing_told, scan_html
 from earmark.report.numerals import rounded
-from earmark.runs.engine import LocalEngine
 from earmark.stages.scanning.scan import scan
 from made_up import NASTY, Page
 
@@ -401,9 +400,9 @@ def test_what_is_in_memory_and_what_is_on_disk_are_not_mixed(files, case):
         scan(label_set(states), logits, classes=files["classes"])
 
 
-def test_passes_as_tasks_of_an_engine_find_the_same(files, tmp_path):
+def test_passes_as_tasks_of_an_engine_find_the_same(files, tmp_path, two_processes):
     here = scan(**files)
-    there = scan(**{**files, "out": tmp_path / "there"}, engine=LocalEngine(2))
+    there = scan(**{**files, "out": tmp_path / "there"}, engine=two_processes)
     assert there.findings.flags.equals(here.findings.flags)
     assert there.findings.thresholds.equals(here.findings.thresholds)
 

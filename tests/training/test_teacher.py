@@ -22,6 +22,7 @@ from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, 
 from earmark.scores.folder import ScoreFolder
 from earmark.training.folds import fold_folders
 from earmark.training.teacher import cross_fit, score_held_out, tune_set
+from kept_processes import KeptProcesses
 from scenes import band_workspace, event_workspace, open_store
 
 TINY = NetworkParams(
@@ -52,22 +53,19 @@ def test_cross_fitting_scores_every_train_clip_and_is_found_again(tmp_path: Path
     assert (again.folder / "logits.npy").stat().st_mtime_ns == written
 
 
-def test_processes_and_one_process_give_the_same_scores(tmp_path: Path) -> None:
+def test_processes_and_one_process_give_the_same_scores(
+    tmp_path: Path, two_processes: KeptProcesses
+) -> None:
     scores = [
-        cross_fit(
-            band_workspace(tmp_path / str(n)),
-            TINY,
-            CrossFitParams(n_folds=2),
-            engine=LocalEngine(n),
-        )
-        for n in (1, 2)
+        cross_fit(band_workspace(tmp_path / name), SHORT, TWO_FOLDS, engine=engine)
+        for name, engine in (("here", LocalEngine(1)), ("there", two_processes))
     ]
     assert np.array_equal(scores[0].logits, scores[1].logits)
 
 
 def test_in_sample_scores_say_so(tmp_path: Path) -> None:
     params = CrossFitParams(in_sample=True)
-    assert not cross_fit(band_workspace(tmp_path), TINY, params, engine=LocalEngine(1)).out_of_fold
+    assert not cross_fit(band_workspace(tmp_path), PROBE, params, engine=LocalEngine(1)).out_of_fold
 
 
 def test_the_tune_split_marks_every_student(tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""An engine whose processes stay: most of a short task's time in a new one goes into imports."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from earmark.runs.engine import ONE_THREAD, Task
+from earmark.runs.progress import SILENT, Progress
+
+
+def run_silently(task: Task) -> tuple[int, Any]:
+    """Run a task; return the process that did it, and the result."""
+    meter = SILENT.job(task.label, task.n_units, task.unit)
+    return os.getpid(), task.function(**task.arguments, meter=meter)
+
+
+class KeptProcesses:
+    """Two other processes, of one thread each, as ``LocalEngine(2)`` starts them for every map."""
+
+    n_workers = 2
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+
+    def map(self, tasks: Sequence[Task], progress: Progress = SILENT) -> list[Any]:
+        """Run tasks and return their results in order; nothing is told of their progress."""
+        del progress
+        done = list(self._pool.map(run_silently, tasks))
+        assert os.getpid() not in {process for process, _ in done}
+        return [result for _, result in done]
+
+
+@contextmanager
+def kept_processes() -> Iterator[KeptProcesses]:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(KeptProcesses.n_workers, context) as pool:
+        with pytest.MonkeyPatch.context() as environment:
+            for name, value in ONE_THREAD.items():
+                environment.setenv(name, value)
+            pool.submit(os.getpid).result()  # starts both
+        yield KeptProcesses(pool)
