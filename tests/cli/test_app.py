@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -7,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +20,11 @@ import soundfile
 from earmark.cli import app
 from earmark.datasets.quarantine import read_quarantine
 from earmark.datasets.workspace import Workspace
+from earmark.errors import EarmarkWarning
 from earmark.runs import artefacts
 from earmark.scores.folder import write_score_folder
 from scenes import band_workspace
+from verbs import Outcome, run_verb
 
 RECIPE = """
 name = "small"
@@ -44,10 +49,24 @@ n_resamples = 100
 """
 
 
-def earmark(*arguments: object, folder: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "earmark", *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
+@pytest.fixture(autouse=True)
+def _one_core(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Commands run in this process, which is afterwards as it was."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def earmark(*arguments: object, folder: Path, code: int = 0) -> Outcome:
+    """Run a command as from a shell that stands in a folder."""
+    with contextlib.chdir(folder), warnings.catch_warnings():
+        warnings.simplefilter("ignore", EarmarkWarning)
+        done = run_verb([str(argument) for argument in arguments])
+    assert done.code == code, done.stderr
     return done
 
 

@@ -16,6 +16,7 @@ from torch import nn
 
 from earmark.datasets.clip_sets import readable_clips
 from earmark.datasets.workspace import Workspace
+from earmark.errors import Stopped
 from earmark.runs.artefacts import read_table
 from earmark.runs.parameters import ModelParams, NetworkParams, SpecAugmentParams, TrainParams
 from earmark.runs.progress import SILENT, Meter
@@ -64,6 +65,14 @@ class Notes:
         self.notes.append(note)
 
 
+class Terminated:
+    """A meter that a scheduler tells to stop after the first step."""
+
+    def advance(self, n_done: int, note: str = "") -> None:
+        if n_done:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
 def learn(
     work: Path, models: Path, networks: list[NetworkParams] = NETWORKS, meter: Meter = METER
 ) -> None:
@@ -95,14 +104,19 @@ def assert_alike(folder: Path, other: Path) -> None:
         assert torch.allclose(other_weights[name], values, rtol=1e-4, atol=1e-6), name
 
 
-@pytest.mark.parametrize("n_processes", [2, 3])
-def test_several_processes_learn_what_one_does(tmp_path: Path, n_processes: int) -> None:
-    work, alone, together = (tmp_path / name for name in ("work", "alone", "together"))
-    band_workspace(work)
-    learn(work, alone)
-    run([__file__, str(work), str(together)], n_processes)
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace, and networks that one process trained on it."""
+    root = tmp_path_factory.mktemp("alone")
+    band_workspace(root / "work")
+    learn(root / "work", root)
+    return root
+
+
+def test_several_processes_learn_what_one_does(alone: Path, tmp_path: Path) -> None:
+    run([__file__, str(alone / "work"), str(tmp_path)], 3)
     for network in NETWORKS:
-        assert_alike(alone / network.name, together / network.name)
+        assert_alike(alone / network.name, tmp_path / network.name)
 
 
 def begun(command: list[str], folder: Path) -> subprocess.Popen[str]:
@@ -137,17 +151,18 @@ def test_a_run_stopped_by_sigterm_goes_on_with_another_number_of_processes(tmp_p
     folder = work / "models" / "teacher"
     verb = ["-m", "earmark", "train", str(work), "--recipe", str(recipe)]
     together = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    for launcher in ([], together):
-        started = begun([sys.executable, *launcher, *verb], folder)
-        for pid in children_of(started) if launcher else [started.pid]:
-            os.kill(pid, signal.SIGTERM)
-        out, told = started.communicate(timeout=120)
-        assert started.returncode == 0, told  # torchrun's is 0 if that of every process is
-        assert "wrote" not in out
-        assert "run the same command again to go on" in told
-        assert (folder / "checkpoint.pt").exists()
-    resumed = Notes()
     teacher = read_recipe(recipe).teacher
+    with pytest.raises(Stopped):
+        learn(work, work / "models", [teacher], Terminated())
+    started = begun([sys.executable, *together, *verb], folder)
+    for pid in children_of(started):
+        os.kill(pid, signal.SIGTERM)
+    out, told = started.communicate(timeout=120)
+    assert started.returncode == 0, told  # torchrun's is 0 if that of every process is
+    assert "wrote" not in out
+    assert "run the same command again to go on" in told
+    assert (folder / "checkpoint.pt").exists()
+    resumed = Notes()
     learn(work, work / "models", [teacher], resumed)
     assert "resumed" in resumed.notes
     learn(work, tmp_path / "whole", [teacher])
