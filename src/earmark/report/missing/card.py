@@ -116,7 +116,8 @@ def evidence_parts(evidence: MissingEvidence) -> list[str]:
             [by, *_numbers(*own), f"{len(evidence.estimated):,} of {len(findings.classes):,}"]
         )
     if heard is not None and heard.is_estimate:
-        by = f"by ear, {counted(heard.n_raters, 'rater')}, 95 % interval"
+        whose = "" if evidence.labels == "given" else ", of the labels as given"
+        by = f"by ear{whose}, {counted(heard.n_raters, 'rater')}, 95 % interval"
         of = f"{heard.n_classes:,} of {len(findings.classes):,}"
         rows.append([by, *_numbers(heard.missing, heard.n_positives, heard.share), of])
     told = [

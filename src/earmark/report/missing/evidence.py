@@ -218,7 +218,7 @@ def worst_told(evidence: MissingEvidence) -> str:
         for row in worst.iter_rows(named=True)
         if row["share_low"]
     ]
-    return f"Most is missing in {', '.join(named)}." if named else ""
+    return f"By the scores most is missing in {', '.join(named)}." if named else ""
 
 
 def heard_told(evidence: MissingEvidence) -> str:
@@ -233,7 +233,8 @@ def heard_told(evidence: MissingEvidence) -> str:
     if not heard.is_estimate:
         return f"By ear {share} of {by} were present; they say nothing of flags not heard."
     ends = f"{percent_text(heard.low)} to {percent_text(heard.high)}"
-    return f"By ear {share} of the flags are right (95 % interval {ends}); {by}."
+    whose = "" if evidence.labels == "given" else " of the labels as given"
+    return f"By ear {share} of the flags{whose} are right (95 % interval {ends}); {by}."
 
 
 def _width(interval: Interval) -> float:

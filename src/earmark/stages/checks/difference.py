@@ -25,7 +25,7 @@ from earmark.scores import named_alike
 from earmark.stages.opening import WorkLike, open_workspace
 
 _PAIR = ["clip_id", "class_id"]
-_WHO = ["rater", "at"]
+_WHO = {"rater": pl.String(), "at": pl.String(), "score": pl.Float32()}
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ComparedLabels:
     """What changed from one label set to another, and the file that has it all, if asked for.
 
     ``table`` has clip_id, class_id, name, kind, before, after, then rater and at (who ruled so by
-    ear, and when; UTC) and chance (of the flag); null where nobody knows.
+    ear, and when; UTC), the teacher's score, and the chance of the flag; null where nobody knows.
     """
 
     before: LabelSet
@@ -168,7 +168,7 @@ def _with_origin(
 ) -> pl.DataFrame:
     """Add the classes' names, who ruled so and when, and the flags' chances."""
     answers = [side.answers for side in (second, first) if side.answers is not None]
-    schema = dict.fromkeys((*_PAIR, *_WHO), pl.String)
+    schema = {**dict.fromkeys(_PAIR, pl.String()), **_WHO}
     who = pl.concat([pl.DataFrame(schema=schema), *answers]).unique(_PAIR, keep="first")
     flags = pl.DataFrame(schema={**dict.fromkeys(_PAIR, pl.String), "chance": pl.Float64})
     if workspace is not None and is_finished(workspace.flags_folder):
