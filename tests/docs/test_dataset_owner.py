@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,7 @@ def truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str
     soundfile = pytest.importorskip("soundfile")
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})  # tasks run in this process
     rng = np.random.default_rng(0)
     names = [f"clip{i:03}" for i in range(120)]
     is_present = rng.random((len(names), 3)) < 0.4

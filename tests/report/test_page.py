@@ -36,6 +36,20 @@ from made_up import (
 BASES = ("given", "ignored", "truth")
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The page of a sweep, without truth, controls or sounds."""
+    path = write_report(tmp_path_factory.mktemp("plain"), make_contents())
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def heard(tmp_path_factory):
+    """The page of a sweep, with flags to hear."""
+    contents = make_contents(heard=make_flags())
+    return write_report(tmp_path_factory.mktemp("heard"), contents).read_text(encoding="utf-8")
+
+
 def test_the_page_is_well_formed_and_needs_nothing_else(tmp_path):
     results = make_results({0.0: 0.1, 2.0: 0.2}, CURVE, labels=("given", "truth"), train_set=NASTY)
     judged = pl.DataFrame(
@@ -116,13 +130,12 @@ def test_nothing_to_report_is_a_readable_error(tmp_path):
         write_report(tmp_path, replace(make_contents(), results=None, per_class=None))
 
 
-def test_the_policy_admits_this_script_and_style_alone(tmp_path):
-    text = write_report(tmp_path, make_contents()).read_text(encoding="utf-8")
-    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+def test_the_policy_admits_this_script_and_style_alone(plain):
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', plain)
     assert policy.startswith("default-src 'none'; img-src data:; media-src data:;")
     assert "unsafe" not in policy
-    styles = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
-    (script,) = re.findall(r'<script type="module">(.*?)</script>', text, re.DOTALL)
+    styles = re.findall(r"<style>(.*?)</style>", plain, re.DOTALL)
+    (script,) = re.findall(r'<script type="module">(.*?)</script>', plain, re.DOTALL)
     assert f"style-src {' '.join(map(content_hash, styles))};" in policy
     assert f"script-src {content_hash(script)}" in policy
 
@@ -137,34 +150,30 @@ def test_the_class_table_holds_every_class_of_every_student(tmp_path):
     assert shown["To ignore"].to_list()[:3] == ["8", "9", "9"]
 
 
-def test_flags_can_be_heard_and_seen(tmp_path):
-    contents = make_contents(heard=make_flags())
-    text = write_report(tmp_path, contents).read_text(encoding="utf-8")
-    told = Page(text).text
+def test_flags_can_be_heard_and_seen(heard):
+    told = Page(heard).text
     assert "Bird chance 90 %" in told
     assert "clip-1 · no. 1 of its class, score 3.21 ✓ missing label" in told
     assert "score −1.50 ✗ decoy" in told
     (sound,) = re.findall(
-        r'<audio controls preload="none" src="data:audio/mpeg;base64,([^"]*)"', text
+        r'<audio controls preload="none" src="data:audio/mpeg;base64,([^"]*)"', heard
     )
     waveform, rate = soundfile.read(io.BytesIO(base64.b64decode(sound)))
     assert rate == 16_000
     peak_hz = np.abs(np.fft.rfft(waveform)).argmax() * rate / len(waveform)
     assert peak_hz == pytest.approx(440, abs=2)
-    assert text.count("data:image/png;base64") == 2
+    assert heard.count("data:image/png;base64") == 2
 
 
-def test_a_report_without_truth_controls_or_sounds_is_still_a_page(tmp_path):
-    text = write_report(tmp_path, make_contents()).read_text(encoding="utf-8")
-    assert "Unsure" in Page(text).text
-    assert 'id="judged"' not in text
-    assert 'id="listen"' not in text
+def test_a_report_without_truth_controls_or_sounds_is_still_a_page(plain):
+    assert "Unsure" in Page(plain).text
+    assert 'id="judged"' not in plain
+    assert 'id="listen"' not in plain
 
 
-def test_the_same_contents_give_the_same_page(tmp_path):
-    contents = make_contents(heard=make_flags())
-    first, second = (write_report(tmp_path / name, contents) for name in ("a", "b"))
-    assert first.read_bytes() == second.read_bytes()
+def test_the_same_contents_give_the_same_page(tmp_path, heard):
+    again = write_report(tmp_path, make_contents(heard=make_flags()))
+    assert again.read_text(encoding="utf-8") == heard
 
 
 def test_no_results_is_a_readable_error():
@@ -180,12 +189,10 @@ def test_a_flag_says_what_is_known_of_it(tmp_path) -> None:
     assert "score 0.00" in page.text
 
 
-def test_flags_without_a_chance_are_not_called_likely(tmp_path) -> None:
-    known, unknown = (
-        Page(write_report(tmp_path / name, replace(make_contents(), heard=heard)).read_text()).text
-        for name, heard in (("known", make_flags()), ("unknown", make_flags()[1:]))
-    )
-    assert "the likeliest first" in known
+def test_flags_without_a_chance_are_not_called_likely(tmp_path, heard) -> None:
+    path = write_report(tmp_path, make_contents(heard=make_flags()[1:]))
+    unknown = Page(path.read_text(encoding="utf-8")).text
+    assert "the likeliest first" in Page(heard).text
     assert "the likeliest first" not in unknown
     assert "Flags to hear, in no order of likelihood" in unknown
 

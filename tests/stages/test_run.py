@@ -18,10 +18,24 @@ from small_recipe import SMALL
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("run")
-    run(SMALL, root, engine=LocalEngine(1))
-    return root
+def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[float]]:
+    """A finished run, and the first number of the scores in each pass over some."""
+    root, passed, scores_map = tmp_path_factory.mktemp("run"), [], ScoreMatrix.map
+
+    def counted(self: ScoreMatrix, function: Callable[..., Any]) -> list[Any]:
+        passed.append(float(self.array[0, 0]))
+        return scores_map(self, function)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(ScoreMatrix, "map", counted)
+        monkeypatch.setattr("earmark.experiments.marks._STUDENTS_PER_TASK", 1)
+        run(SMALL, root, engine=LocalEngine(1))
+    return root, passed
+
+
+@pytest.fixture(scope="module")
+def finished(watched: tuple[Path, list[float]]) -> Path:
+    return watched[0]
 
 
 def test_a_run_leaves_every_artefact_of_the_layout(finished: Path) -> None:
@@ -77,19 +91,11 @@ def test_a_recipe_without_scenes_needs_a_dataset(tmp_path: Path) -> None:
 
 
 def test_a_few_passes_over_scores_of_the_train_split_and_of_the_whole_serve_the_whole_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    watched: tuple[Path, list[float]],
 ) -> None:
-    passed, scores_map = [], ScoreMatrix.map
-
-    def counted(self: ScoreMatrix, function: Callable[..., Any]) -> list[Any]:
-        passed.append(float(self.array[0, 0]))
-        return scores_map(self, function)
-
-    monkeypatch.setattr(ScoreMatrix, "map", counted)
-    monkeypatch.setattr("earmark.experiments.marks._STUDENTS_PER_TASK", 1)
-    run(SMALL, tmp_path)
-    logits = np.load(tmp_path / "scores" / "teacher" / "logits.npy")
+    root, passed = watched
+    logits = np.load(root / "scores" / "teacher" / "logits.npy")
     # Two of the train split, and of the whole, which begins with it, one more for fingerprints.
     assert passed.count(float(logits[0, 0])) == 2 + 3
-    held_out = np.load(tmp_path / "scores" / "teacher-held-out" / "logits.npy")
+    held_out = np.load(root / "scores" / "teacher-held-out" / "logits.npy")
     assert passed.count(float(held_out[0, 0])) == 2  # the first clip is of the tune split
