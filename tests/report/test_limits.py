@@ -29,7 +29,8 @@ def made_up(
         },
         schema_overrides=dict.fromkeys(("n_missing", "low", "high"), pl.Float64),
     )  # fmt: skip
-    findings = SimpleNamespace(classes=classes)
+    flags = pl.DataFrame({"clip_id": ["x"]})
+    findings = SimpleNamespace(classes=classes, flags=flags, policy_told="all", warnings=())
     return MissingEvidence(findings, not_heard="nobody has listened yet")  # type: ignore[arg-type]
 
 
@@ -59,6 +60,8 @@ def test_limits_are_held_against_the_estimate_and_its_ends() -> None:
 def test_what_is_not_known_keeps_no_limit() -> None:
     unknown = made_up(None, None, None)
     assert unknown.share is None
+    share = unknown.facts()["share"]
+    assert (share["estimate"], share["low"], share["by"]) == (None, None, "scores")
     assert not any(verdicts(unknown, most_missing=1, most_missing_high=1).values())
     (held,) = hold_limits(unknown, Limits(least_precision=0))
     assert held.told() == (

@@ -166,7 +166,7 @@ class MissingEvidence:
                 "level": 0.9,
             },
             "share": {
-                **(_plain(self.share) or {}),
+                **(_plain(self.share) or dict.fromkeys(("estimate", "low", "high"))),
                 "by": "ear" if self.is_by_ear else "scores",
                 "level": 0.95 if self.is_by_ear else 0.9,
                 "is_too_wide": self.is_vague,
