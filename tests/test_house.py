@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import tomllib
 from collections import defaultdict
 from functools import cache
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from documents import ROOT
-from extras import LIBRARIES, OPTIONAL, run_without
+from extras import EXTRAS_OF_ROOMS, LIBRARIES, OPTIONAL, run_without
 
 HOUSE = ROOT / "src" / "earmark"
 ROOMS = sorted(path.parent for path in HOUSE.glob("*/__init__.py"))
@@ -97,6 +98,21 @@ def test_others_come_in_by_the_door(room: Path) -> None:
         if module.startswith(inside) and not module.startswith("earmark.review.server")
     }
     assert taken == set()
+
+
+def named_in_makefile(variable: str) -> list[str]:
+    text = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    return re.findall(rf"^{variable} := (.*)$", text, re.MULTILINE)[0].split()
+
+
+def test_what_reduced_environments_leave_out_is_there() -> None:
+    """A misspelt test or room would be left out nowhere, and nobody would be told."""
+    left_out = [name.partition("::") for name in named_in_makefile("ONCE_IS_ENOUGH")]
+    assert left_out
+    for path, _, test in left_out:
+        assert f"def {test}" in (ROOT / "tests" / path).read_text(), path
+    without_extra = {room for room, extras in EXTRAS_OF_ROOMS.items() if not extras}
+    assert set(named_in_makefile("SILENT_ROOMS")) == without_extra
 
 
 @pytest.mark.parametrize("room", HEAVY_ROOMS)
