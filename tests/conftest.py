@@ -92,10 +92,11 @@ def knowing_yamnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def two_processes() -> Iterator[KeptProcesses]:
     """An engine of two other processes, for all tests of what does not depend on their number."""
-    from kept_processes import kept_processes
+    from kept_processes import KeptProcesses
 
-    with kept_processes() as engine:
-        yield engine
+    engine = KeptProcesses()
+    yield engine
+    engine.end()
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import pytest
@@ -26,23 +26,32 @@ class KeptProcesses:
 
     n_workers = 2
 
-    def __init__(self, pool: ProcessPoolExecutor) -> None:
-        self._pool = pool
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
 
     def map(self, tasks: Sequence[Task], progress: Progress = SILENT) -> list[Any]:
         """Run tasks and return their results in order; nothing is told of their progress."""
         del progress
-        done = list(self._pool.map(run_silently, tasks))
+        self._pool = self._pool or started(self.n_workers)
+        try:
+            done = list(self._pool.map(run_silently, tasks))
+        except BrokenProcessPool:
+            self.end()  # the next test has new ones
+            raise
         assert os.getpid() not in {process for process, _ in done}
         return [result for _, result in done]
 
+    def end(self) -> None:
+        """End the processes, if there are any."""
+        if self._pool is not None:
+            self._pool.shutdown()
+        self._pool = None
 
-@contextmanager
-def kept_processes() -> Iterator[KeptProcesses]:
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(KeptProcesses.n_workers, context) as pool:
-        with pytest.MonkeyPatch.context() as environment:
-            for name, value in ONE_THREAD.items():
-                environment.setenv(name, value)
-            pool.submit(os.getpid).result()  # starts both
-        yield KeptProcesses(pool)
+
+def started(n_processes: int) -> ProcessPoolExecutor:
+    pool = ProcessPoolExecutor(n_processes, multiprocessing.get_context("spawn"))
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in ONE_THREAD.items():
+            environment.setenv(name, value)
+        pool.submit(os.getpid).result()  # starts all of them
+    return pool
