@@ -118,26 +118,27 @@ class Targets:
     """What a batch of labels asks of the students.
 
     ``target`` and ``weight`` are [student or 1, example, class]; ``implicit`` [example, class] is
-    true where nobody was asked; ``rows`` int64 [example] names the clips, for a loss that
-    remembers them.
+    true where nobody was asked; ``rows`` int64 [example] names the clips, and ``recordings`` int64
+    [example] what they are cut from (-1 where nothing else is), for losses that remember them.
     """
 
     target: Tensor
     weight: Tensor
     implicit: Tensor
     rows: Tensor | None = None
+    recordings: Tensor | None = None
 
     def to(self, device: torch.device) -> Targets:
         """Return the same on a device."""
-        rows = None if self.rows is None else self.rows.to(device)
+        known = (None if each is None else each.to(device) for each in (self.rows, self.recordings))
         target, weight = self.target.to(device), self.weight.to(device)
-        return Targets(target, weight, self.implicit.to(device), rows)
+        return Targets(target, weight, self.implicit.to(device), *known)
 
     def of(self, students: slice) -> Targets:
         """Return what is asked of some of the students."""
         target = self.target if len(self.target) == 1 else self.target[students]
         weight = self.weight if len(self.weight) == 1 else self.weight[students]
-        return Targets(target, weight, self.implicit, self.rows)
+        return Targets(target, weight, self.implicit, self.rows, self.recordings)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ def told(states: list[list[int]], rows: list[int] | None = None) -> Targets:
     given = torch.tensor(states)
     target = (given > 0).double().unsqueeze(0)
     row_tensor = None if rows is None else torch.tensor(rows)
-    return Targets(target, torch.ones_like(target), given == 0, row_tensor)
+    return Targets(target, torch.ones_like(target), given == 0, row_tensor, row_tensor)
 
 
 def losses_of(name: str, point: float | None, z: float, state: int, moment: Moment) -> float:
@@ -37,6 +38,9 @@ def losses_of(name: str, point: float | None, z: float, state: int, moment: Mome
         ("bce", None, math.log(3), 0, math.log(4)),
         ("an-ls", 0.1, math.log(3), 0, 0.9 * math.log(4) + 0.1 * math.log(4 / 3)),
         ("an-ls", 0.1, math.log(3), 1, 0.9 * math.log(4 / 3) + 0.1 * math.log(4)),
+        ("weak-negatives", None, math.log(3), 0, 0.01 * math.log(4)),
+        ("weak-negatives", 0.5, math.log(3), 0, 0.5 * math.log(4)),
+        ("weak-negatives", 0.5, math.log(3), 1, math.log(4 / 3)),
         ("em", 0.1, 0.0, 0, -0.1 * LOG2),
         ("em", 0.1, 0.0, 1, LOG2),
         ("asl", None, 0.0, 0, -(0.45**4) * math.log(0.55)),
@@ -117,7 +121,7 @@ def test_permanent_corrections_stay_and_are_a_checkpoints_state() -> None:
     before = loss(BATCH, targets, FIRST)
     loss(BATCH, targets, SECOND)
     resumed = PermanentCorrection(10)
-    resumed.turned = loss.turned
+    resumed.memory = loss.memory
     for one in (loss, resumed):
         after = one(BATCH, targets, FIRST)  # an epoch that turns nothing new
         assert after[0, 0, 0].item() == pytest.approx(positive_loss(3.0))
@@ -149,7 +153,7 @@ def test_losses_and_gradients_are_finite_far_out(name: str, z: float) -> None:
     logits = torch.full((1, 1, 3), z, requires_grad=True)
     targets = Targets(
         torch.tensor([[[1.0, 0.0, 0.0]]]), torch.ones(1, 1, 3),
-        torch.tensor([[False, False, True]]), torch.tensor([0]),
+        torch.tensor([[False, False, True]]), torch.tensor([0]), torch.tensor([0]),
     )  # fmt: skip
     entries = make_loss(name)(logits, targets, THIRD)
     entries.sum().backward()
@@ -160,7 +164,7 @@ def test_losses_and_gradients_are_finite_far_out(name: str, z: float) -> None:
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_weight_of_zero_takes_a_label_out_of_the_loss(name: str) -> None:
     targets = told(STATES, rows=[0, 1])
-    unweighted = Targets(targets.target, targets.weight * 0, targets.implicit, targets.rows)
+    unweighted = replace(targets, weight=targets.weight * 0)
     assert make_loss(name)(BATCH, unweighted, THIRD).abs().max() == 0
 
 

@@ -33,6 +33,15 @@ class ReadableClips:
     sources: list[str]
     store_rows: NDArray[np.int64]
 
+    @property
+    def recordings(self) -> NDArray[np.int64]:
+        """The recording of each clip, by number from 0; -1 where no other clip is of the same."""
+        _, which, n_clips = np.unique(
+            np.array(self.sources), return_inverse=True, return_counts=True
+        )
+        numbers = np.where(n_clips > 1, np.cumsum(n_clips > 1) - 1, -1)
+        return np.asarray(numbers[which], np.int64)
+
     def select(self, rows: NDArray[np.int64]) -> ReadableClips:
         """Return some of the clips."""
         sources = [self.sources[row] for row in rows]

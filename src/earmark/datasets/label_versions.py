@@ -1,7 +1,8 @@
-"""Label sets of a workspace by name: as given, corrected by judgements, or the truth.
+"""Label sets of a workspace by name: as given, filled up, corrected by judgements, or the truth.
 
-Corrected sets are made by :mod:`earmark.review.relabel`, under any name but ``given`` and
-``truth``; how they look on disk is said here, where they are read.
+``filled`` are the labels as given with the ancestors that the class tree implies as positives.
+Corrected sets are made by :mod:`earmark.review.relabel`, under any other name; how they look on
+disk is said here, where they are read.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import polars as pl
 
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, nearest, quoted
-from earmark.labels import LabelSet
+from earmark.labels import LabelSet, find_implied
 from earmark.runs import is_finished, read_seal, read_table
 
 GIVEN = "given"
+FILLED = "filled"
 TRUTH = "truth"
-RESERVED_NAMES = (GIVEN, TRUTH)
+RESERVED_NAMES = (GIVEN, FILLED, TRUTH)
 """Labels that are there from the start; a corrected set has any other name."""
 
 CORRECTED = "corrected"
@@ -145,14 +147,20 @@ def corrections_left_out(workspace: Workspace, name: str) -> str | None:
 
 def label_names(workspace: Workspace) -> list[str]:
     """Return all that :func:`read_labels` can read in a workspace."""
+    filled = [FILLED] if any(workspace.ontology.parents.values()) else []
     truth = [TRUTH] if workspace.truth_path.exists() else []
-    return [GIVEN, *corrected_names(workspace), *truth]
+    return [GIVEN, *filled, *corrected_names(workspace), *truth]
 
 
 def read_labels(workspace: Workspace, name: str) -> NamedLabels:
-    """Return the labels called ``given`` or ``truth``, or a corrected set by its name."""
+    """Return the labels called ``given``, ``filled`` or ``truth``, or a corrected set by its name.
+
+    Without a class tree nothing is implied, and ``filled`` are the labels as given.
+    """
     if name == GIVEN:
         return NamedLabels(workspace.labels)
+    if name == FILLED:
+        return NamedLabels(find_implied(workspace.labels, workspace.ontology).fill())
     if name == TRUTH:
         return NamedLabels(_truth(workspace))
     relabelled = read_relabelled(workspace, name)

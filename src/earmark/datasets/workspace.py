@@ -140,6 +140,11 @@ class Workspace:
         return self.flags_folder / "flags.parquet"
 
     @property
+    def chances_path(self) -> Path:
+        """Learnt chances that implicit labels are missing: log-odds of the train split's scores."""
+        return self.flags_folder / "chances.npy"
+
+    @property
     def sweep_folder(self) -> Path:
         """Results of the students of a sweep."""
         return self.root / "sweep"

@@ -1,21 +1,25 @@
 """Strategies by name: which implicit labels are suspect, and what becomes of them.
 
-A strategy is written ``[LABELS+][POLICY/]TREATMENT[+LOSS][+adjust][@POINT,...]``. One of the parts
-is enough: ``mask``, ``precision/soft``, ``count/mask+adjust``, ``hill``, ``corrected+mask``,
-``mask@0.5,1,2``.
+A strategy is written ``[LABELS+][chance/][POLICY/]TREATMENT[+LOSS][+adjust][@POINT,...]``. One of
+the parts is enough: ``mask``, ``precision/soft``, ``count/mask+adjust``, ``hill``,
+``corrected+mask``, ``mask@0.5,1,2``, ``chance/soft@0.1``.
 
 =============  ====================================================================================
 part           choices
 =============  ====================================================================================
-LABELS         ``corrected``: as ``earmark relabel`` changed them, under its usual name; ``truth``:
-               complete, where known (oracle)
-POLICY         those of :func:`earmark.flag`, ``percentile`` by default; ``psla``: above a
-               quantile of the positives where a parent or child is labelled; ``random``: as many
-               labels, drawn at random (control); ``oracle``: the labels that truly are missing
+LABELS         ``filled``: with the ancestors that the class tree implies (hierarchical label
+               propagation); ``corrected``: as ``earmark relabel`` changed them, under its usual
+               name; ``truth``: complete, where known (oracle)
+``chance``     policy and treatment go by the learnt chances that labels are missing, and not by
+               the teacher's outputs
+POLICY         those of :func:`earmark.flag`, ``percentile`` by default, but ``global`` after
+               ``chance``; ``psla``: above a quantile of the positives where a parent or child is
+               labelled; ``ancestors``: what the class tree implies; ``random``: as many labels,
+               drawn at random (control); ``oracle``: the labels that truly are missing
 TREATMENT      ``mask``, ``flip``, ``soft``, ``hedge``, ``weight``; ``distil`` is ``soft`` for all
                implicit labels; ``random`` alone is ``random/mask``
 LOSS           the rivals that need no teacher: ``ll-r``, ``ll-ct``, ``ll-cp``, ``splc``, ``hill``,
-               ``asl``, ``an-ls``, ``em``
+               ``asl``, ``an-ls``, ``em``, ``weak-negatives``, ``consistency``
 ``adjust``     logit adjustment: scores z_c - tau * log(prior_c), tau chosen on ``tune``
 =============  ====================================================================================
 
@@ -29,7 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
-from earmark.datasets import CORRECTED, GIVEN, TRUTH
+from earmark.datasets import CORRECTED, FILLED, GIVEN, TRUTH
 from earmark.errors import EarmarkError, nearest
 from earmark.flags import POLICIES
 from earmark.training import BY_PERCENT, LOSSES, OWN_POLICIES, Treatment
@@ -39,6 +43,7 @@ POINTS: dict[str, tuple[float, ...]] = {
     "positives_quantile": (0.5, 0.25, 0.1, 0.05),
     "psla": (0.5, 0.25, 0.1, 0.05),
     "global": (0.9, 0.6, 0.3),
+    "weak-negatives": (0.01,),
     "an-ls": (0.1,),
     "em": (0.1, 0.2),
     "asl": (1.0,),
@@ -47,12 +52,19 @@ POINTS: dict[str, tuple[float, ...]] = {
     "ll-r": (0.1, 0.2, 0.5),
     "ll-ct": (0.1, 0.2, 0.5),
     "ll-cp": (0.1, 0.2, 0.5),
+    "consistency": (1.0,),
 }
 """Operating points of policies and losses, mildest first, where none are given.
 
 What they mean: see :func:`earmark.flags.flag.flag` and :func:`earmark.training.rivals.make_loss`.
 A policy that is not listed has one point, 1.
 """
+
+_CHANCE = "chance"
+"""The part of a name that says that flags go by learnt chances."""
+
+_CHANCE_POINTS = (0.5, 0.3, 0.1, 0.03)
+"""Operating points where labels are flagged above a learnt chance."""
 
 _LOSS_NAMES = tuple(name for name in LOSSES if name != "bce")
 """The rivals of :mod:`earmark.training.rivals`; ``bce`` is no part of a strategy's name."""
@@ -64,7 +76,8 @@ class Strategy:
 
     ``labels`` names those that a student is trained on (see
     :func:`earmark.datasets.label_versions.read_labels`). ``policy`` and ``treatment`` are both
-    None where no label is flagged. Strategies that differ in their points alone are equal.
+    None where no label is flagged; with ``by_chance`` they go by the learnt chances and not by the
+    teacher. Strategies that differ in their points alone are equal.
     """
 
     name: str
@@ -72,6 +85,7 @@ class Strategy:
     policy: str | None = None
     treatment: Treatment | None = None
     loss: str = "bce"
+    by_chance: bool = False
     adjusts: bool = False
     points: tuple[float, ...] = field(default=(0.0,), compare=False)
 
@@ -115,7 +129,7 @@ def parse_strategy(text: str, discard_percents: Sequence[float]) -> Strategy:
 
 
 def _with_part(strategy: Strategy, part: str, text: str) -> Strategy:
-    if part in (CORRECTED, TRUTH):
+    if part in (CORRECTED, FILLED, TRUTH):
         return replace(strategy, labels=part)
     if part == "adjust":
         if not text.partition("@")[0].endswith("adjust"):
@@ -125,24 +139,28 @@ def _with_part(strategy: Strategy, part: str, text: str) -> Strategy:
         _refuse_second(strategy.loss != "bce", "loss", text)
         return replace(strategy, loss=part)
     _refuse_second(strategy.treatment is not None, "treatment", text)
-    policy, treatment = _flag_and_treat(part, text)
-    return replace(strategy, policy=policy, treatment=treatment)
+    by_chance = part.startswith(f"{_CHANCE}/")
+    policy, treatment = _flag_and_treat(part.removeprefix(f"{_CHANCE}/"), text, by_chance)
+    return replace(strategy, policy=policy, treatment=treatment, by_chance=by_chance)
 
 
-def _flag_and_treat(part: str, text: str) -> tuple[str, Treatment]:
+def _flag_and_treat(part: str, text: str, by_chance: bool) -> tuple[str, Treatment]:
     if part == "distil":
         return "all", "soft"
-    if part == "random":
+    if part == "random" and not by_chance:
         return "random", "mask"
     policy, slash, treatment = part.rpartition("/")
+    if by_chance and policy == "random":
+        raise EarmarkError(f"strategy {text!r}: what is drawn at random goes by no chance")
     policies = [*POLICIES, *OWN_POLICIES]
     if slash and policy not in policies:
         raise EarmarkError(f"strategy {text!r}: no policy {policy!r}{nearest(policy, policies)}")
     if treatment not in get_args(Treatment):
         known = (*get_args(Treatment), "distil", "random", *_LOSS_NAMES)
-        known += (CORRECTED, TRUTH, "adjust")
+        known += (CORRECTED, FILLED, TRUTH, "adjust", _CHANCE)
         raise EarmarkError(f"strategy {text!r}: no {treatment!r}{nearest(treatment, known)}")
-    return policy or "percentile", treatment  # type: ignore[return-value]
+    default = "global" if by_chance else "percentile"
+    return policy or default, treatment  # type: ignore[return-value]
 
 
 def _refuse_second(has_one: bool, what: str, text: str) -> None:
@@ -162,6 +180,8 @@ def _read_points(listed: str, text: str) -> tuple[float, ...]:
 def _default_points(strategy: Strategy, discard_percents: Sequence[float]) -> tuple[float, ...]:
     if strategy.policy in BY_PERCENT:
         return tuple(float(percent) for percent in discard_percents if percent > 0)
+    if strategy.by_chance and strategy.policy == "global":
+        return _CHANCE_POINTS
     if strategy.policy is not None:
         return POINTS.get(strategy.policy, (1.0,))
     return POINTS[strategy.loss] if strategy.loss != "bce" else (0.0,)

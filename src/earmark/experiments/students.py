@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from earmark.datasets import (
     read_labels,
     readable_clips,
 )
+from earmark.errors import EarmarkError, quoted
 from earmark.experiments.stacks import StackSet, StudentPlace, write_cards
 from earmark.experiments.strategies import BASELINE, Strategy, parse_strategy
 from earmark.labels import LabelSet, subset
@@ -42,6 +44,7 @@ from earmark.runs import (
     Progress,
     SweepParams,
     digest,
+    file_sha256,
     write_aside,
 )
 from earmark.scores import ScoreFolder, check_aligned
@@ -267,12 +270,11 @@ def student_scores(workspace: Workspace, student: Student) -> ScoreFolder:
 class TrainSet:
     """A share of the train split, and what flags on it can be made from."""
 
+    workspace: Workspace
     clips: ReadableClips
     sources: FlagSources
     treated: Treated
     """The labels, told to nobody yet."""
-    random_folder: Path
-    """Where the random control keeps its scores."""
 
     @classmethod
     def open(
@@ -302,39 +304,59 @@ class TrainSet:
         sources = FlagSources(
             clips.labels, rows, teacher, workspace.ontology, truth, workspace.flags_folder
         )
-        treated = Treated(clips.labels, rows, (), rulings)
-        return cls(clips, sources, treated, workspace.random_flags_folder)
+        treated = Treated(clips.labels, rows, (), rulings, clips.recordings)
+        return cls(workspace, clips, sources, treated)
 
     def tell(self, wanted: Sequence[Student]) -> dict[Student, Told]:
         """Find what every student is told; one pass over the scores serves all percentages."""
-        groups: dict[tuple[str | None, int], list[Student]] = {}
+        groups: dict[tuple[str | None, bool, int], list[Student]] = {}
         for student in wanted:
             policy = None if student == student.baseline else student.strategy.policy
             seed = student.seed if policy == "random" else 0
-            groups.setdefault((policy, seed), []).append(student)
+            groups.setdefault((policy, student.strategy.by_chance, seed), []).append(student)
         told = {}
-        for (policy, seed), own in groups.items():
-            flags = self._flags(policy, seed, sorted({student.point for student in own}))
+        for (policy, by_chance, seed), own in groups.items():
+            points = sorted({student.point for student in own})
+            flags = self._flags(policy, by_chance, seed, points)
             for student in own:
                 strategy, found = student.strategy, flags.get(student.point)
                 treatment = strategy.treatment or "mask"
                 told[student] = Told(found, treatment, strategy.loss, student.loss_point)
         return told
 
-    def _flags(self, policy: str | None, seed: int, points: Sequence[float]) -> dict[float, Flags]:
+    def _flags(
+        self, policy: str | None, by_chance: bool, seed: int, points: Sequence[float]
+    ) -> dict[float, Flags]:
         if policy is None:
             return {}
         sources = self.sources
         if policy == "random":
             sources = replace(sources, teacher=self._random_scores(seed))
+        elif by_chance:
+            sources = replace(sources, teacher=self._chances)
         return find_flags(sources, policy, points)
+
+    @cached_property
+    def _chances(self) -> MappedScores:
+        """The learnt chances, in the place of the teacher's scores."""
+        path, expected = self.workspace.chances_path, self.sources.teacher.open().shape
+        command = f"`earmark flag {quoted(self.workspace.root)}` learns them"
+        if not path.exists():
+            raise EarmarkError(f"{path}: there are no learnt chances of missing labels; {command}")
+        found = MappedScores(path, file_sha256(path))
+        if found.open().shape != expected:
+            raise EarmarkError(
+                f"{path}: learnt chances of {found.open().shape} clips and classes, and not of the "
+                f"{expected} that the teacher scored; {command} anew"
+            )
+        return found
 
     def _random_scores(self, seed: int) -> MappedScores:
         """Return scores drawn at random for the classes that the teacher scored, written once."""
         teacher = self.sources.teacher.open()
         is_unscored = np.isnan(teacher[0])
         drawn_digest = digest("random scores", seed, list(teacher.shape), is_unscored.tolist())
-        path = self.random_folder / f"seed{seed}-{drawn_digest}.npy"
+        path = self.workspace.random_flags_folder / f"seed{seed}-{drawn_digest}.npy"
         if not path.exists():
             drawn = np.random.default_rng(seed).random(teacher.shape, np.float32)
             drawn[:, is_unscored] = np.nan

@@ -59,9 +59,11 @@ class Loaded:
             name: getattr(self.targets, name)[..., :n_examples, :]
             for name in ("target", "weight", "implicit")
         }
-        rows = None if self.targets.rows is None else self.targets.rows[:n_examples]
+        for name in ("rows", "recordings"):
+            known = getattr(self.targets, name)
+            some[name] = None if known is None else known[:n_examples]
         inputs = tuple(values[:n_examples] for values in self.inputs)
-        return replace(self, inputs=inputs, targets=replace(self.targets, rows=rows, **some))
+        return replace(self, inputs=inputs, targets=replace(self.targets, **some))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Losses that suspect missing labels by the student's own outputs, without a teacher.
+"""Losses that reckon with missing labels without a teacher, most by the student's own outputs.
 
 Each is the published formula behind one interface: logits and targets of a batch to the loss of
 every label. Only implicit labels are suspected. An explicit negative keeps its cross-entropy, an
@@ -7,7 +7,8 @@ output, z its logit.
 
 The three LL rules (Kim et al. 2022) choose the k largest losses of a batch. With several processes
 that is the batch of all of them together, so their number changes nothing; the batch size does, as
-it does in the publication.
+it does in the publication. What a loss remembers is the state of a run and belongs into its
+checkpoint; such a loss is one student's own, and works in one process without mixup.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor, distributed
-from torch.nn.functional import logsigmoid, softplus
+from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid, softplus
 
 from earmark.errors import EarmarkError
 from earmark.losses import Moment, Targets, bce_entries
@@ -29,12 +31,23 @@ SPLC_GAMMA, SPLC_MARGIN = 2.0, 1.0
 HILL_LAMBDA, HILL_MARGIN, HILL_GAMMA = 1.5, 1.0, 2.0
 ASL_GAMMA_NEGATIVE, ASL_GAMMA_POSITIVE, ASL_CLIP = 4.0, 1.0, 0.05
 
+RECORDING_RATE = 0.1
+"""How far what a student says of a recording moves to what it says of the clip at hand."""
+
 
 class Loss(Protocol):
     """The loss of every label of a batch."""
 
     def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
         """Return losses [student, example, class] for logits of that shape."""
+
+
+@runtime_checkable
+class RememberingLoss(Loss, Protocol):
+    """A loss that goes by what it has seen before."""
+
+    memory: Tensor
+    """What was seen; empty in the beginning."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +57,21 @@ class CrossEntropy:
     def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
         """Return weighted binary cross-entropy."""
         return bce_entries(logits, targets, moment)
+
+
+@dataclass(frozen=True)
+class WeakNegatives:
+    """Implicit labels are negatives of little weight: w * -log(1 - p), the same for all of them.
+
+    With 0.01 it is the rule that OpenSoundscape has for labels that nobody checked.
+    """
+
+    negative_weight: float = 0.01
+
+    def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return cross-entropy whose negative term weighs little where nobody was asked."""
+        del moment
+        return _entries(logits, targets, softplus(-logits), self.negative_weight * softplus(logits))
 
 
 @dataclass(frozen=True)
@@ -162,30 +190,81 @@ class LargeLossCorrection:
 class PermanentCorrection:
     """LL-Cp: from the second epoch, k = ceil(B * C * delta) labels a batch turn positive for good.
 
-    What was turned is the state of a run and belongs into its checkpoint. One process only: a
-    label turned by one would be a negative still to the others.
+    One process only: a label turned by one would be a negative still to the others.
     """
 
     delta_percent: float = 0.2
-    turned: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64), init=False)
+    memory: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64), init=False)
     """Sorted numbers of the labels that were turned, made of student, clip and class."""
 
     def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
         """Return cross-entropy, to a target of 1 where a label was turned now or before."""
-        if targets.rows is None or replicas.n_processes() > 1:
-            raise EarmarkError(
-                "ll-cp remembers clips: it cannot be used with mixup or with several processes; "
-                "use ll-ct, or train in one process without mixup"
-            )
-        numbers = _numbers(logits, targets.rows)
-        is_turned = _is_among(numbers, self.turned.to(logits.device))
+        rows = _remembered("ll-cp", targets.rows)
+        numbers = _numbers(logits, rows)
+        is_turned = _is_among(numbers, self.memory.to(logits.device))
         entries = bce_entries(logits, targets, moment)
         if moment.epoch >= 1:
             candidates = targets.implicit & ~is_turned
             is_large = largest(entries, candidates, self.delta_percent / 100)
-            self.turned = torch.cat([self.turned, numbers[is_large].to(self.turned)]).sort().values
+            self.memory = torch.cat([self.memory, numbers[is_large].to(self.memory)]).sort().values
             is_turned = is_turned | is_large
         return torch.where(is_turned, targets.weight * softplus(-logits), entries)
+
+
+@dataclass
+class RecordingConsistency:
+    """Clips of one recording agree: what is heard in one of them is likely in the others.
+
+    An implicit label has cross-entropy to its label and, alpha times, to the mean of what the
+    student has said of its class in clips of the same recording, a running mean that follows the
+    clips at hand by :data:`RECORDING_RATE`. A recording of one clip has nothing to agree with. The
+    idea is that of the L48 benchmark (Sun et al. 2025), the formula ours.
+    """
+
+    alpha: float = 1.0
+    memory: Tensor = field(default_factory=lambda: torch.empty(0), init=False)
+    """What was said of recordings [student, recording, class]; NaN where nothing was yet."""
+
+    def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
+        """Return cross-entropy to the labels, and to what was said of the recording."""
+        recordings = _remembered("consistency", targets.recordings).cpu()
+        entries = bce_entries(logits, targets, moment)
+        is_shared = recordings >= 0
+        if not is_shared.any():
+            return entries
+        self._make_room(len(logits), int(recordings.max()) + 1, logits.shape[-1])
+        said = torch.where(is_shared[:, None], self.memory[:, recordings], torch.nan).to(logits)
+        is_known = targets.implicit & ~said.isnan()
+        agreement = binary_cross_entropy_with_logits(logits, said.nan_to_num(), reduction="none")
+        outputs = logits.detach().sigmoid().to(self.memory)
+        self._remember(recordings[is_shared], outputs[:, is_shared])
+        return entries + self.alpha * targets.weight * agreement.masked_fill(~is_known, 0.0)
+
+    def _make_room(self, n_students: int, n_recordings: int, n_classes: int) -> None:
+        known = self.memory.view(n_students, -1, n_classes) if len(self.memory) else None
+        n_more = n_recordings - (0 if known is None else known.shape[1])
+        if n_more > 0:
+            unknown = torch.full((n_students, n_more, n_classes), torch.nan)
+            self.memory = unknown if known is None else torch.cat([known, unknown], dim=1)
+
+    def _remember(self, recordings: Tensor, outputs: Tensor) -> None:
+        """Move what was said of recordings to their means in ``outputs`` [student, example, c]."""
+        which, places = np.unique(recordings.numpy(), return_inverse=True)
+        sums = outputs.new_zeros(len(outputs), len(which), outputs.shape[2])
+        now = sums.index_add_(1, torch.from_numpy(places), outputs)
+        now /= torch.from_numpy(np.bincount(places))[:, None]
+        before = self.memory[:, which]
+        self.memory[:, which] = torch.where(before.isnan(), now, before).lerp(now, RECORDING_RATE)
+
+
+def _remembered(name: str, which: Tensor | None) -> Tensor:
+    """Return the clips or recordings that a loss remembers; refuse where they are not told."""
+    if which is None or replicas.n_processes() > 1:
+        raise EarmarkError(
+            f"{name} remembers what it has seen: it cannot be used with mixup or with several "
+            "processes; use another strategy, or train in one process without mixup"
+        )
+    return which
 
 
 def _numbers(logits: Tensor, rows: Tensor) -> Tensor:
@@ -224,6 +303,7 @@ def largest(losses: Tensor, candidates: Tensor, share: float) -> Tensor:
 
 LOSSES: Mapping[str, type[Any]] = {
     "bce": CrossEntropy,
+    "weak-negatives": WeakNegatives,
     "an-ls": LabelSmoothing,
     "em": EntropyMaximisation,
     "asl": Asymmetric,
@@ -232,6 +312,7 @@ LOSSES: Mapping[str, type[Any]] = {
     "ll-r": LargeLossRejection,
     "ll-ct": LargeLossCorrection,
     "ll-cp": PermanentCorrection,
+    "consistency": RecordingConsistency,
 }
 """Losses by name; the operating point of one that has a choice to make is its only parameter."""
 
@@ -239,8 +320,9 @@ LOSSES: Mapping[str, type[Any]] = {
 def make_loss(name: str, point: float | None = None) -> Loss:
     """Return the loss of a name in :data:`LOSSES`, at an operating point or its default.
 
-    The point is epsilon for ``an-ls``, alpha for ``em``, tau for ``splc`` and delta in per cent
-    for the LL rules; the others have none, and a point given to them means nothing.
+    The point is the weight for ``weak-negatives``, epsilon for ``an-ls``, alpha for ``em`` and
+    ``consistency``, tau for ``splc`` and delta in per cent for the LL rules; the others have none,
+    and a point given to them means nothing.
     """
     if name not in LOSSES:
         raise EarmarkError(f"there is no loss {name!r}; the choices are {', '.join(LOSSES)}")

@@ -18,28 +18,28 @@ import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 from torch import Tensor
 
 from earmark.errors import EarmarkError
 from earmark.flags import Thresholds, flag, stored_thresholds, thresholds
-from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, Ontology
+from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, Ontology, find_implied
 from earmark.losses import Moment, Targets, kept, suspect_scores
 from earmark.runs import digest
-from earmark.training.rivals import Loss, PermanentCorrection, make_loss
+from earmark.training.rivals import Loss, RememberingLoss, make_loss
 from earmark.training.supervision import EVERYBODY
 
 Treatment = Literal["mask", "flip", "soft", "hedge", "weight"]
 """What becomes of a flagged label, as (target, weight) by the teacher's output p.
 
 (0, 0), (1, 1), (p, 1), (p / 2, 1) and (0, 1 - p): ``hedge`` stands half-way between the label as
-it is and the teacher.
+it is and the teacher. Where flags go by learnt chances, p is the chance that the label is missing.
 """
 
 BY_PERCENT = ("percentile", "random", "budget")
 """Policies whose points are a per cent: of each class's implicit labels, or (budget) of all."""
 
-OWN_POLICIES = ("psla", "random", "oracle", "all")
+OWN_POLICIES = ("psla", "ancestors", "random", "oracle", "all")
 """Policies of training, beside those of :mod:`earmark.flags.flag` (see :func:`find_flags`)."""
 
 KNOBS = {
@@ -52,7 +52,7 @@ KNOBS = {
 
 @dataclass(frozen=True)
 class MappedScores:
-    """A score matrix [clip, class] on disk, and what identifies it."""
+    """A matrix [clip, class] of scores, or of chances as log-odds, on disk; what identifies it."""
 
     path: Path
     digest: str
@@ -124,6 +124,8 @@ class Treated:
     told: tuple[Told, ...]
     rulings: LabelSet | None = None
     """What raters settled about implicit labels: +1 is always ignored, -1 is never flagged."""
+    recordings: NDArray[np.int64] | None = None
+    """The recording of each clip by number; -1 where no other clip is of it."""
 
     @property
     def class_ids(self) -> tuple[str, ...]:
@@ -139,7 +141,10 @@ class Treated:
     def digest(self) -> str:
         """Identifies labels and treatments."""
         rulings = None if self.rulings is None else self.rulings.digest
-        return digest(self.labels.digest, rulings, [one.digest for one in self.told])
+        parts: list[object] = [self.labels.digest, rulings, [one.digest for one in self.told]]
+        if self.recordings is not None and any(one.loss == "consistency" for one in self.told):
+            parts.append(self.recordings.tobytes())
+        return digest(*parts)
 
     def of(self, told: Sequence[Told]) -> Treated:
         """Return the same labels for other students."""
@@ -152,6 +157,7 @@ class Treated:
             self.score_rows[rows],
             tuple(one.select(rows) for one in self.told),
             None if self.rulings is None else self.rulings.select(rows),
+            None if self.recordings is None else self.recordings[rows],
         )
 
     def targets(self, rows: NDArray[np.int64]) -> Targets:
@@ -170,7 +176,8 @@ class Treated:
                 _treat(one, suspects[one.flags.scores.path], one.flags.listed_states(rows), *own)
         if self.rulings is not None:
             weight[:, torch.from_numpy((ruled == PRESENT) & (states == IMPLICIT))] = 0.0
-        return Targets(target, weight, given == 0, torch.from_numpy(rows))
+        recordings = None if self.recordings is None else torch.from_numpy(self.recordings[rows])
+        return Targets(target, weight, given == 0, torch.from_numpy(rows), recordings)
 
     def entries(
         self, logits: Tensor, targets: Targets, moment: Moment, students: slice = EVERYBODY
@@ -189,17 +196,17 @@ class Treated:
 
     def state(self) -> dict[str, Tensor]:
         """Return what the losses remember, for a checkpoint; empty if none does."""
-        return {place: loss.turned for place, loss in self._remembering.items()}
+        return {place: loss.memory for place, loss in self._remembering.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continue from a checkpoint; from an empty one, begin anew."""
         for place, loss in self._remembering.items():
-            loss.turned = state.get(place, torch.empty(0, dtype=torch.int64)).cpu()
+            loss.memory = state.get(place, loss.memory[:0]).cpu()
 
     @property
-    def _remembering(self) -> dict[str, PermanentCorrection]:
+    def _remembering(self) -> dict[str, RememberingLoss]:
         losses = enumerate(loss for _, loss in self._losses)
-        return {str(i): loss for i, loss in losses if isinstance(loss, PermanentCorrection)}
+        return {str(i): loss for i, loss in losses if isinstance(loss, RememberingLoss)}
 
     @cached_property
     def _losses(self) -> list[tuple[slice, Loss]]:
@@ -210,7 +217,8 @@ class Treated:
 
         def kind(student: int) -> tuple[str, float | None, int]:
             told = self.told[student]
-            return told.loss, told.point, student if told.loss == "ll-cp" else 0
+            is_own = isinstance(make_loss(told.loss), RememberingLoss)
+            return told.loss, told.point, student if is_own else 0
 
         found = []
         for (name, point, _), group in groupby(range(self.n_students), kind):
@@ -294,14 +302,18 @@ def find_flags(sources: FlagSources, policy: str, points: Sequence[float]) -> di
     """Find a policy's flags at several operating points.
 
     A policy that amounts to a threshold per class gives thresholds, any other a list. ``random``
-    is ``percentile`` by a teacher that knows nothing.
+    is ``percentile`` by a teacher that knows nothing; ``ancestors`` flags the labels that the class
+    tree implies. A probability of 0 (``global``) flags all that has a score.
     """
     if policy in ("percentile", "random"):
         found = _thresholds(sources, points)
         by_point = zip(points, found.values, strict=True)
         return {point: Flags(sources.teacher, values) for point, values in by_point}
-    if policy in ("all", "oracle"):
-        listed = _missing(sources) if policy == "oracle" else None
+    if policy == "global":
+        every = np.ones(sources.labels.n_classes, np.float32)
+        return {point: Flags(sources.teacher, logit(np.float32(point)) * every) for point in points}
+    if policy in ("all", "ancestors", "oracle"):
+        listed = None if policy == "all" else _LISTS[policy](sources)
         return dict.fromkeys(points, Flags(sources.teacher, _everything(sources), listed))
     return {point: _flags_of_policy(sources, policy, point) for point in points}
 
@@ -360,3 +372,15 @@ def _missing(sources: FlagSources) -> LabelSet:
     known = given.clip_rows * given.n_classes + given.columns
     is_missing = truth.present & ~np.isin(places, known)
     return LabelSet.from_rows(truth.rows().filter(is_missing), truth.clip_ids, truth.class_ids)
+
+
+def _implied(sources: FlagSources) -> LabelSet:
+    """Return the implicit labels of ancestors of positives."""
+    found, given = find_implied(sources.labels, sources.ontology), sources.labels
+    certain = found.table().filter(pl.col("kind") == "certain").select("clip_id", "class_id")
+    rows = certain.with_columns(present=pl.lit(True))
+    return LabelSet.from_rows(rows, given.clip_ids, given.class_ids)
+
+
+_LISTS = {"ancestors": _implied, "oracle": _missing}
+"""Policies that list labels, whatever they score."""
