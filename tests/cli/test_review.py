@@ -16,7 +16,7 @@ from earmark.cli.review import review_app
 from earmark.datasets.label_versions import read_relabelled
 from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.errors import EarmarkError, EarmarkWarning
-from earmark.review.judged_chance import read_calibration
+from earmark.review.answers import read_heard
 from earmark.review.judgements import JudgementStore
 from earmark.review.queue import read_queue
 from earmark.review.relabel import relabel
@@ -177,8 +177,10 @@ def test_the_evaluation_splits_can_be_listened_to_and_then_judge_students(tmp_pa
     value = dict(own.select("labels", "value").iter_rows())
     assert value["corrected"] == value["truth"]  # every implicit label was heard
     assert len({value["given"], value["ignored"], value["corrected"]}) == 3
-    # What was heard of the evaluation splits alone tells nothing of the train split.
-    assert read_calibration(workspace) is None
+    # What was heard of the evaluation splits alone is no sample of all clips.
+    heard_labels = read_heard(workspace, workspace.labels)
+    assert heard_labels is not None
+    assert not heard_labels.answers.is_sample
     earmark("queue", workspace.root)
     heard = workspace.clips.join(read_queue(workspace).items, on="clip_id", how="semi")
     assert set(heard["split"]) == {"train", "tune", "eval"}
@@ -382,7 +384,9 @@ def test_a_queue_of_the_likeliest_labels_measures_no_flags(workspace: Workspace)
     assert "no estimate for flags that were not heard" in " ".join(printed.split())
     with pytest.raises(EarmarkError, match="no sample"):
         earmark("precision", work, "--discard-percent", 5)
-    assert read_calibration(workspace) is None
+    heard = read_heard(workspace, workspace.labels)
+    assert heard is not None
+    assert not heard.answers.is_sample
     assert earmark("relabel", work)["present"] > 0
     with pytest.raises(EarmarkError, match="random or likeliest"):
         earmark("queue", work, "--order", "best")

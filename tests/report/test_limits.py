@@ -30,7 +30,10 @@ def made_up(
         schema_overrides=dict.fromkeys(("n_missing", "low", "high"), pl.Float64),
     )  # fmt: skip
     flags = pl.DataFrame({"clip_id": ["x"]})
-    findings = SimpleNamespace(classes=classes, flags=flags, policy_told="all", warnings=())
+    findings = SimpleNamespace(
+        classes=classes, flags=flags, policy_told="all", warnings=(), is_heard=False,
+        reach_heard=None, total=total_missing(classes),
+    )  # fmt: skip
     return MissingEvidence(findings, not_heard="nobody has listened yet")  # type: ignore[arg-type]
 
 

@@ -92,7 +92,8 @@ def test_two_files_are_held_to_limits(
         tmp_path / "labels.csv", tmp_path / "scores.parquet", limits=Limits(most_missing_low=0.9)
     )
     assert found.is_passed
-    assert found.evidence.missing == checked.evidence.missing
+    assert checked.evidence.findings.is_heard
+    assert not found.evidence.findings.is_heard
 
 
 def test_corrections_are_compared_with_who_made_them(

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -17,6 +18,7 @@ import earmark
 from earmark import stages
 from earmark.cli.flags import flags_app
 from earmark.errors import EarmarkError
+from earmark.flags.counts import total_missing
 from earmark.flags.flag import flag, suspicious_positives
 from earmark.flags.policies import policy_told
 from earmark.flags.thresholds import thresholds
@@ -199,7 +201,7 @@ def test_audioset_segments_and_ontology(case, tmp_path):
     }
     left = scan(**given, out=tmp_path / "left")
     assert left.findings.implied["class_id"].unique().to_list() == ["/m/0animal"]
-    assert any("40 implicit labels are certain" in warning for warning in left.warnings)
+    assert "implies 40 labels that nobody gave" in left.findings.implied_told
     assert set(left.findings.flags["class_id"]) == {"/m/0animal", "/m/0siren", "/m/0rare"}
     filled = scan(**given, out=tmp_path / "filled", fill_ancestors=True)
     assert set(filled.findings.flags["class_id"]) == {"/m/0siren", "/m/0rare"}
@@ -347,7 +349,7 @@ def test_the_page_is_whole_and_escapes_names(files):
     text = (files["out"] / "index.html").read_text()
     parsed = Page(text)
     assert NASTY in parsed.text
-    assert missing_told(result.findings.classes) in parsed.text
+    assert missing_told(result.findings) in parsed.text
     assert "not estimable: fewer than 30 explicit positives" in parsed.text
     assert parsed.addresses
     assert all((files["out"] / address).is_file() for address in parsed.addresses)
@@ -355,19 +357,29 @@ def test_the_page_is_whole_and_escapes_names(files):
         assert warning in parsed.text
 
 
+def told(classes: pl.DataFrame, reach: float | None = None, *, is_heard: bool = False) -> str:
+    total = total_missing(classes)
+    made_up = SimpleNamespace(classes=classes, total=total, reach_heard=reach, is_heard=is_heard)
+    return missing_told(made_up)  # type: ignore[arg-type]
+
+
 def test_the_headline_adds_up_the_classes():
     classes = pl.DataFrame(
         {"n_missing": [1_000.0, 234.4, None], "low": [500.0, 100.0, None],
          "high": [2_000.0, 300.0, None], "n_positives": [70, 30, 5]}
     )  # fmt: skip
-    assert missing_told(classes) == (
+    assert told(classes) == (
         "About 1,230 labels are missing (90 % interval 702 to 2,010) beside 100 positives, in the "
         "2 of 3 classes that can be estimated."
     )
-    assert "cannot be estimated" in missing_told(classes[2:])
+    assert "cannot be estimated" in told(classes[2:])
     vague = classes.with_columns(low=pl.col("low") / 20)
-    assert "Between" in missing_told(vague)
-    assert "too wide to be of use" in missing_told(vague)
+    assert told(vague).startswith("Between ")
+    assert "answers" not in told(vague)
+    narrower = " 200 answers by ear would narrow it to about ± 123."
+    assert told(vague, reach=123.4).endswith(narrower)
+    assert told(classes, reach=123.4, is_heard=True).endswith(narrower.replace("200", "200 more"))
+    assert "answers" not in told(classes, reach=5_000.0)  # they would not help
     assert [rounded(n) for n in (0, 999.6, 123_456)] == ["0", "1,000", "123,000"]
 
 
@@ -467,13 +479,11 @@ def test_with_sounds_a_scan_goes_on_to_the_review(sounding, tmp_path):
     assert left_out in found
     heard = answers.join(pl.read_csv(tmp_path / "labels-out.csv").filter(
         pl.col("state") != "ignored"), on=["clip_id", "class_id"], how="anti")  # fmt: skip
-    heard = heard.join(queue.items.filter(kind="unflagged"), on=["clip_id", "class_id"], how="anti")
-    assert found[1] == (
-        f"by ear {len(heard)} of {len(heard)} heard flags were right; chances here are by the "
-        "scores alone; --policy precision goes by ear"
+    told = stages.write_flags(out).findings.data_told
+    assert told.endswith(
+        f" By ear {len(heard)} of {len(heard)} labels were there; all alike, so that they teach "
+        "little; chances learnt from them."
     )
-    by_ear = stages.write_flags(out, policy="precision").findings.warnings
-    assert not any("by ear" in warning for warning in by_ear)
     corrected = stages.export_labels(out, tmp_path / "better.csv", discard_percent=0,
                                      labels="corrected")  # fmt: skip
     assert corrected.n_rows > exported.n_rows - exported.n_ignored

@@ -5,8 +5,10 @@ counts and chances of missing labels, and flags held against a truth. What becom
 label in training is the room of training; what ears say of it, that of review.
 """
 
+from earmark.flags.chances.chances import Chances
+from earmark.flags.chances.learnt import LEAST_ANSWERS, Answers
 from earmark.flags.counts import MOST_TILT, VAGUE, count_missing, total_missing
-from earmark.flags.findings import Findings, find, spread_rows
+from earmark.flags.findings import ANSWERS_MORE, Findings, find, spread_rows
 from earmark.flags.flag import FLAG_SCHEMA, flag, survey
 from earmark.flags.histograms import score_histograms
 from earmark.flags.in_sample import IN_SAMPLE_RATIO, in_sample_warning, tilts_of_missing
@@ -24,12 +26,16 @@ from earmark.flags.strength import Strength, find_strength
 from earmark.flags.thresholds import Thresholds, n_discarded, thresholds
 
 __all__ = [
+    "ANSWERS_MORE",
     "FLAG_SCHEMA",
     "IN_SAMPLE_RATIO",
+    "LEAST_ANSWERS",
     "MIN_POSITIVES",
     "MOST_TILT",
     "POLICIES",
     "VAGUE",
+    "Answers",
+    "Chances",
     "Findings",
     "Strength",
     "Thresholds",

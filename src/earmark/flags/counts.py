@@ -26,7 +26,12 @@ import polars as pl
 import scipy
 from numpy.typing import NDArray
 
-from earmark.flags.chance import Chances, find_chances
+from earmark.flags.chances.by_score import find_by_score
+from earmark.flags.chances.chances import Chances, find_chances
+from earmark.flags.chances.clues import find_clues
+from earmark.flags.chances.learnt import Answers
+from earmark.flags.chances.relatives import Relatives
+from earmark.flags.counts_by_ear import count_by_ear, total_by_ear
 from earmark.flags.histograms import (
     N_BINS,
     Histograms,
@@ -44,7 +49,7 @@ from earmark.flags.mixture import (
     mixture,
     quantiles_of_missing,
 )
-from earmark.labels import LabelSet
+from earmark.labels import LabelSet, Ontology
 from earmark.scores import ScoreMatrix, ScoresLike, Summary, find_unscored, open_scores
 
 MIN_NEGATIVES = 30
@@ -67,6 +72,8 @@ well, too."""
 
 MOST_TILT = 1.0
 """Fall in the log-odds of being labelled, per sd of the score, under which the bound holds."""
+
+Names = NDArray[np.object_]
 
 COUNT_SCHEMA = {
     "class_id": pl.String,
@@ -99,31 +106,77 @@ class Counts:
         (never below high), method and reason. The method is ``expectation`` where the scores tell
         little and the number is mostly what is expected of any class; else ``negatives`` where
         explicit negatives were heard, or ``shapes``. Where a class is not estimable, the reason
-        says why and the numbers are null (the upper bound needs one positive only).
+        says why and the numbers are null (the upper bound needs one positive only). By ear the
+        method is ``ears``, and every class with chances has numbers.
         """
         return _table(self)
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether numbers and chances were learnt by ear."""
+        return self.chances.is_learnt
+
+    @cached_property
+    def total(self) -> tuple[float, float, float]:
+        """Low, middle and high (90 % interval) of all classes that can be estimated."""
+        return total_by_ear(self.chances) if self.is_heard else total_missing(self.table)
+
 
 def count_missing(
-    labels: LabelSet, logits: ScoresLike | ScoreMatrix, summary: Summary | None = None
+    labels: LabelSet,
+    logits: ScoresLike | ScoreMatrix,
+    summary: Summary | None = None,
+    *,
+    ontology: Ontology | None = None,
+    answers: Answers | None = None,
 ) -> Counts:
     """Estimate how many labels of each class are missing, and the chance that a given one is.
 
     ``logits`` [clip, class]: an array, a memory map or an ``.npy`` path. It takes one pass over the
-    scores, or none with an earlier one's ``summary``. The numbers are in :attr:`Counts.table`,
-    which is made when it is asked for; the chances take a tenth of its time.
+    scores, or none with an earlier one's ``summary``; chances take a pass of their own when they
+    are asked for. With an ``ontology``, what is labelled below a class counts; with ``answers``,
+    what was heard. The numbers are in :attr:`Counts.table`, made when it is asked for.
     """
     scores = open_scores(logits, labels)
     is_scored = ~find_unscored(scores)
     histograms = score_histograms(labels, scores, summary)
     knowledge = find_knowledge(labels, scores, histograms)
     has_both = is_scored & (np.minimum(labels.n_positives, labels.n_implicit) > 0)
-    chances = find_chances(histograms, has_both & knowledge.is_enough)
+    by_score = find_by_score(histograms, has_both & knowledge.is_enough)
+    clues = find_clues(labels, by_score, Relatives.of(labels.class_ids, ontology))
+    chances = find_chances(clues, scores, answers)
     return Counts(labels, is_scored, histograms, knowledge, chances)
 
 
 def _table(counts: Counts) -> pl.DataFrame:
     """Count the missing labels of estimable classes, and say why others are not."""
+    labels = counts.labels
+    numbers, upper, method, reason = _by_ear(counts) if counts.is_heard else _by_scores(counts)
+    columns = {
+        "class_id": list(labels.class_ids),
+        "n_positives": labels.n_positives,
+        "n_implicit": labels.n_implicit,
+        **dict(zip(("low", "n_missing", "high"), numbers, strict=True)),
+        "upper_bound": np.where(np.isfinite(upper), upper, np.nan),
+        "method": method.tolist(),
+        "reason": reason.tolist(),
+    }
+    return pl.DataFrame({name: columns[name] for name in COUNT_SCHEMA}, COUNT_SCHEMA).fill_nan(None)
+
+
+def _by_ear(counts: Counts) -> tuple[Matrix, Matrix, Names, Names]:
+    """Return low, middle and high [3, class], upper bound, method and reason [class], by ear."""
+    labels, has_chances = counts.labels, counts.chances.clues.by_score.has_chances
+    numbers = count_by_ear(counts.chances)
+    method, reason = (np.full(labels.n_classes, None, object) for _ in range(2))
+    method[has_chances] = "ears"
+    reason[~has_chances] = "no explicit positives, or no implicit labels"
+    reason[~counts.is_scored] = "no scores"
+    return numbers, numbers[2], method, reason
+
+
+def _by_scores(counts: Counts) -> tuple[Matrix, Matrix, Names, Names]:
+    """Return the same by labels and scores alone."""
     labels, is_scored, histograms = counts.labels, counts.is_scored, counts.histograms
     is_large = is_scored & (np.minimum(labels.n_positives, labels.n_implicit) >= MIN_POSITIVES)
     is_told = counts.knowledge.is_class_known & counts.knowledge.is_enough
@@ -144,16 +197,7 @@ def _table(counts: Counts) -> pl.DataFrame:
     reason[~is_scored] = "no scores"
     if not counts.knowledge.is_enough:
         reason[is_scored] = "the scores do not know the labels"
-    columns = {
-        "class_id": list(labels.class_ids),
-        "n_positives": labels.n_positives,
-        "n_implicit": labels.n_implicit,
-        **dict(zip(("low", "n_missing", "high"), numbers, strict=True)),
-        "upper_bound": np.where(np.isfinite(upper), upper, np.nan),
-        "method": method.tolist(),
-        "reason": reason.tolist(),
-    }
-    return pl.DataFrame({name: columns[name] for name in COUNT_SCHEMA}, COUNT_SCHEMA).fill_nan(None)
+    return numbers, upper, method, reason
 
 
 def _widened(numbers: Matrix, n_positives: NDArray[np.int64], upper: Matrix) -> Matrix:

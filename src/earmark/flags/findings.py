@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.special import logit
 
 from earmark.errors import first_few
+from earmark.flags.chances.chances import Listed
+from earmark.flags.chances.learnt import Answers
 from earmark.flags.counts import Counts
+from earmark.flags.counts_by_ear import reach_after
 from earmark.flags.flag import Survey, survey, suspicious_positives
 from earmark.flags.in_sample import in_sample_warning
 from earmark.flags.knowledge import Knowledge
@@ -19,6 +23,9 @@ from earmark.flags.policies import default_told, policy_told
 from earmark.labels import Implied, LabelSet, Ontology, find_implied
 from earmark.runs import SILENT, Engine, Progress
 from earmark.scores import Chunk, ScoreMatrix, find_unscored
+
+ANSWERS_MORE = 200
+"""Answers by ear of which it is said what they would bring."""
 
 SAMPLE_CLIPS = 1024
 """Clips, spread evenly over all, whose scores show constant classes."""
@@ -31,8 +38,10 @@ class Findings:
     ``thresholds``: discard_percent, class_id, n_implicit, n_ignored, threshold. ``flags`` (the
     likeliest first) and ``wrong_positives``: clip_id, class_id, name, logit, rank (and the flags'
     chance). ``classes``: one row per class. ``implied``: clip_id, class_id, child_id, kind; None
-    without an ontology. ``n_right``: between which numbers those of the right flags lie, going by
-    the scores; None where that is not known.
+    without an ontology. ``n_right``: between which numbers those of the right flags lie, and
+    ``total``: low, middle and high of the missing labels of all classes that can be estimated;
+    ``reach_heard``: about how far off, either way, it would be after ANSWERS_MORE more answers by
+    ear; None where that is not known. ``is_heard``: whether all this was learnt by ear.
     """
 
     thresholds: pl.DataFrame
@@ -42,6 +51,9 @@ class Findings:
     implied: pl.DataFrame | None
     knowledge: Knowledge
     n_right: tuple[float, float] | None
+    total: tuple[float, float, float] | None
+    reach_heard: float | None
+    is_heard: bool
     data_told: str
     policy_told: str
     implied_told: str
@@ -73,21 +85,32 @@ def find(
     n_wrong_per_class: int = 20,
     progress: Progress = SILENT,
     *,
+    answers: Answers | None = None,
     scores_told: str = "the scores are logits",
+    heard_told: str = "",
     out_of_fold: bool = False,
     doubts: Sequence[str] = (),
     engine: Engine | None = None,
 ) -> Findings:
     """Flag, count and list, in two passes over the scores (four with most policies).
 
-    ``scores_told`` and ``doubts`` are what is known of the scores, and what is doubtful, from
-    reading them; ``out_of_fold`` says that their model never saw these labels. With an ``engine``
+    ``scores_told``, ``heard_told`` and ``doubts`` are what is known of the scores, what was heard,
+    and what is doubtful, from reading them; ``out_of_fold`` says that their model never saw these
+    labels. With an ``engine``
     the passes over an ``.npy`` file are its tasks.
     """
     meter = progress.job("scan", 2, "steps")
     implied = find_implied(labels, ontology) if ontology.parents else None
     filled = implied.fill() if implied is not None and fill_ancestors else labels
-    found = survey(filled, scores, policy=policy, engine=engine, **_with_gate(options, ontology))
+    found = survey(
+        filled,
+        scores,
+        policy=policy,
+        ontology=ontology,
+        answers=answers,
+        engine=engine,
+        **_with_gate(options, ontology),
+    )
     meter.advance(1, "flagged and counted")
     explicit = _explicit_of(labels, filled, found.explicit)
     wrong = suspicious_positives(labels, explicit, n_per_class=n_wrong_per_class)
@@ -98,8 +121,9 @@ def find(
         _in_sample_doubt(filled, _counts(found), out_of_fold),
         _counts(found).knowledge.rows_told,
         *_class_warnings(filled, scores, is_constant, _counts(found).knowledge),
-        *_implied_warnings(implied, fill_ancestors),
+        *_implied_warnings(implied),
     ]
+    is_known = _counts(found).knowledge.is_enough
     meter.advance(1, "listed positives and checked")
     return Findings(
         found.thresholds.table(labels.class_ids),
@@ -109,7 +133,10 @@ def find(
         None if implied is None else implied.table(),
         _counts(found).knowledge,
         _n_right(labels, found),
-        f"{_data_told(labels)}; {scores_told}.",
+        _counts(found).total if is_known else None,
+        reach_after(_counts(found).chances, ANSWERS_MORE) if is_known else None,
+        _counts(found).is_heard,
+        f"{_data_told(labels)}; {scores_told}.{heard_told}",
         default_told(_counts(found)) if policy is None else policy_told(policy, options),
         _implied_told(implied, fill_ancestors),
         tuple(warning for warning in warnings if warning),
@@ -122,7 +149,10 @@ def _n_right(labels: LabelSet, found: Survey) -> tuple[float, float] | None:
         return None
     index = {class_id: column for column, class_id in enumerate(labels.class_ids)}
     columns = found.flags["class_id"].replace_strict(index, return_dtype=pl.Int64).to_numpy()
-    return counts.chances.n_right(columns, found.flags["logit"].to_numpy())
+    chances = found.flags["chance"].cast(pl.Float64).to_numpy()
+    log_odds = logit(chances.clip(1e-9, 1 - 1e-9))
+    rows = np.zeros(len(columns), np.int64)  # nothing here goes by the clip
+    return counts.chances.n_right(Listed(rows, columns, found.flags["logit"].to_numpy(), log_odds))
 
 
 def _in_sample_doubt(labels: LabelSet, counts: Counts, out_of_fold: bool) -> str | None:
@@ -233,7 +263,7 @@ def _class_warnings(
     ]
 
 
-def _implied_warnings(implied: Implied | None, is_filled: bool) -> list[str]:
+def _implied_warnings(implied: Implied | None) -> list[str]:
     if implied is None:
         return []
     warnings = []
@@ -242,21 +272,16 @@ def _implied_warnings(implied: Implied | None, is_filled: bool) -> list[str]:
             f"{implied.n_contradictions:,} labels contradict the class tree: a class is marked "
             "absent though a class below it is present (implied.csv)"
         )
-    if implied.n_certain and not is_filled:
-        warnings.append(
-            f"{implied.n_certain:,} implicit labels are certain, because a class below them is "
-            "present (implied.csv); the option to fill ancestors takes them as positives"
-        )
     return warnings
 
 
 def _implied_told(implied: Implied | None, is_filled: bool) -> str:
     if implied is None:
         return ""
-    done = "taken as positives" if is_filled else "left as they are"
+    done = "taken as positives" if is_filled else "counted as evidence; people hear about half"
     return (
-        f"The class tree makes {implied.n_certain:,} implicit labels certain ({done}) and "
-        f"contradicts {implied.n_contradictions:,} labels."
+        f"The class tree implies {implied.n_certain:,} labels that nobody gave ({done}) and "
+        f"contradicts {implied.n_contradictions:,}."
     )
 
 

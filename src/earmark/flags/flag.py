@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from earmark.errors import EarmarkError
-from earmark.flags.counts import Counts, count_missing
+from earmark.flags.chances.learnt import Answers
+from earmark.flags.counts import Counts
 from earmark.flags.policies import (
     Choice,
     Evidence,
@@ -36,9 +38,6 @@ from earmark.scores import (
     scores_above,
     top_scores,
 )
-
-FLAGS_AT_ONCE = 1 << 20
-"""Flags whose chances are worked out at a time."""
 
 FLAG_SCHEMA = {
     "clip_id": pl.String,
@@ -69,15 +68,19 @@ def flag(
     policy: str = "percentile",
     with_chance: bool = True,
     *,
+    ontology: Ontology | None = None,
+    answers: Answers | None = None,
     engine: Engine | None = None,
     **options: Any,
 ) -> pl.DataFrame:
     """List the implicit labels that are suspected to be missing.
 
-    Returns clip_id, class_id, logit, rank (within the class, from 1; equal scores in the clips'
-    order) and chance (the estimated probability that the label is missing; null where the class
-    is not estimable), sorted by class and rank. An explicit label is never flagged. With an
-    ``engine`` the passes over an ``.npy`` file are its tasks, a shard each.
+    Returns clip_id, class_id, logit, rank (within the class, from 1, by score or by chance, as the
+    policy goes; equals in the clips' order) and chance (the estimated probability that the label
+    is missing; null where the class is not estimable), sorted by class and rank. An explicit label
+    is never flagged. With an ``ontology``, labels of classes below count as evidence; with
+    ``answers`` (twenty or more), chances are learnt by ear. With an ``engine`` the passes over an
+    ``.npy`` file that go by scores are its tasks, a shard each.
 
     Policies and their options:
 
@@ -100,7 +103,8 @@ def flag(
     ['0']
     """
     deepest = [max(PAPER_DISCARD_PERCENTS)]
-    return survey(labels, logits, deepest, policy, with_chance, engine=engine, **options).flags
+    heard: dict[str, Any] = {"ontology": ontology, "answers": answers, "engine": engine}
+    return survey(labels, logits, deepest, policy, with_chance, **heard, **options).flags
 
 
 def survey(
@@ -110,6 +114,8 @@ def survey(
     policy: str | None = "percentile",
     with_chance: bool = True,
     *,
+    ontology: Ontology | None = None,
+    answers: Answers | None = None,
     engine: Engine | None = None,
     **options: Any,
 ) -> Survey:
@@ -128,16 +134,19 @@ def survey(
     passes = passes_by(engine)
     found = top_scores(labels, scores, ranks, n_listed, passes)
     points = Thresholds(tuple(discard_percents), found.values, labels.n_implicit, found.n_greater)
-    counts = count_missing(labels, scores, summary=found) if with_chance else None
-    evidence = Evidence(labels, scores, found, counts)
+    evidence = Evidence(labels, scores, found, None, ontology, answers)
     choice = choose(policy, evidence, options)
-    chosen = found if is_known else _list_chosen(evidence, choice, passes)
-    flags = _tabulate(labels, chosen, counts or choice.counts, choice)
-    return Survey(points, flags, found.explicit, counts)
+    if choice.log_odds is not None:
+        flags = _flags_by_chance(choice)
+    else:
+        chosen = found if is_known else _list_chosen(evidence, choice, passes)
+        flags = _flags_by_score(evidence, choice, chosen, with_chance)
+    counts = evidence.counts if with_chance else None
+    return Survey(points, _named(labels, flags), found.explicit, counts)
 
 
 def _list_chosen(evidence: Evidence, choice: Choice, passes: Passes) -> Summary:
-    """List the labels that a policy chose."""
+    """List the labels that a policy chose by their scores."""
     labels, scores = evidence.labels, evidence.scores
     if choice.n_flags is not None:
         no_points = np.empty((0, labels.n_classes), np.int64)
@@ -146,32 +155,44 @@ def _list_chosen(evidence: Evidence, choice: Choice, passes: Passes) -> Summary:
     return scores_above(labels, scores, choice.limits, passes)
 
 
-def _tabulate(
-    labels: LabelSet, found: Summary, counts: Counts | None, choice: Choice
+def _flags_by_score(
+    evidence: Evidence, choice: Choice, found: Summary, with_chance: bool
 ) -> pl.DataFrame:
-    """Return the listed labels that the choice leaves as a table of flags."""
+    """Return the listed labels that the choice leaves: column, row, logit, chance."""
+    labels = evidence.labels
     columns = np.repeat(np.arange(labels.n_classes, dtype=np.uint32), found.n_listed)
     logits, rows = found.listing()
-    chances = _chances(counts, columns, logits)
-    flags = pl.DataFrame({"column": columns, "row": rows, "logit": logits, "chance": chances})
+    flags = pl.DataFrame({"column": columns, "row": rows, "logit": logits})
     if choice.gate is not None:
         flags = flags.filter(_is_related(labels, choice.gate, flags))
+    chance = pl.Series([None], dtype=pl.Float32).new_from_index(0, len(flags))
+    if with_chance and evidence.counts.knowledge.is_enough:
+        found_at = evidence.counts.chances.at(flags["row"].to_numpy(), flags["column"].to_numpy())
+        chance = pl.Series(found_at).fill_nan(None)
+    return flags.with_columns(chance=chance)
+
+
+def _flags_by_chance(choice: Choice) -> pl.DataFrame:
+    """Return the labels that a policy chose by their chances, the likeliest of a class first."""
+    assert choice.log_odds is not None
+    assert choice.counts is not None
+    listed = choice.counts.chances.above(choice.log_odds)
+    flags = pl.DataFrame(
+        {
+            "column": listed.columns.astype(np.uint32),
+            "row": listed.rows,
+            "logit": listed.logits,
+            "log_odds": listed.log_odds,
+            "chance": expit(listed.log_odds),
+        }
+    ).sort("column", -pl.col("log_odds"), -pl.col("logit"), "row")
+    if choice.n_each is not None:
+        place = pl.int_range(pl.len()).over("column")
+        n_most = pl.Series(choice.n_each[flags["column"].to_numpy()])
+        flags = flags.with_columns(place=place).filter(pl.col("place") < n_most).drop("place")
     if choice.n_most is not None:
         flags = _best(flags, choice.n_most, choice.weights)
-    return _named(labels, flags)
-
-
-def _chances(
-    counts: Counts | None, columns: NDArray[np.uint32], logits: NDArray[np.float32]
-) -> pl.Series:
-    """Return the chance of each label, a part at a time; null where there is none."""
-    if counts is None:
-        return pl.Series([None], dtype=pl.Float32).new_from_index(0, len(columns))
-    chances = np.empty(len(columns), np.float32)
-    for start in range(0, len(columns), FLAGS_AT_ONCE):
-        part = slice(start, start + FLAGS_AT_ONCE)
-        chances[part] = counts.chances.at(columns[part], logits[part])
-    return pl.Series(chances).fill_nan(None)
+    return flags.drop("log_odds")
 
 
 def _best(flags: pl.DataFrame, n_most: int, weights: NDArray[np.float64] | None) -> pl.DataFrame:

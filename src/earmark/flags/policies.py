@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from earmark.errors import EarmarkError
+from earmark.flags.chances.learnt import Answers
 from earmark.flags.counts import Counts, count_missing
 from earmark.flags.thresholds import n_largest
 from earmark.labels import LabelSet, Ontology
@@ -44,11 +45,19 @@ class Evidence:
     scores: ScoreMatrix
     summary: Summary
     known_counts: Counts | None = None
+    ontology: Ontology | None = None
+    answers: Answers | None = None
 
     @cached_property
     def counts(self) -> Counts:
         """Numbers and chances of missing labels."""
-        return self.known_counts or count_missing(self.labels, self.scores, summary=self.summary)
+        return self.known_counts or count_missing(
+            self.labels,
+            self.scores,
+            summary=self.summary,
+            ontology=self.ontology,
+            answers=self.answers,
+        )
 
     @property
     def positives(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -60,18 +69,21 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a policy decides: how many labels of each class to flag, or above which score.
+    """What a policy decides: how many labels of each class to flag, or above which limit.
 
-    Exactly one of ``n_flags`` int64 [class] and ``limits`` float32 [class] is given. ``n_most``
-    keeps the best by chance times ``weights`` float64 [class]; ``gate`` keeps clips where a parent
-    or child is labelled. ``counts`` are those that it was made from, if any.
+    By the score: ``n_flags`` int64 [class], or ``limits`` float32 [class]; ``gate`` keeps clips
+    where a parent or child is labelled. By the chance: ``log_odds`` float64 [class] are the limits,
+    of which ``n_each`` int64 [class] keeps the best of a class and ``n_most`` the best of all, by
+    chance times ``weights`` float64 [class]. ``counts`` are those that it was made from, if any.
     """
 
     n_flags: NDArray[np.int64] | None = None
     limits: NDArray[np.float32] | None = None
+    gate: Ontology | None = None
+    log_odds: NDArray[np.float64] | None = None
+    n_each: NDArray[np.int64] | None = None
     n_most: int | None = None
     weights: NDArray[np.float64] | None = None
-    gate: Ontology | None = None
     counts: Counts | None = None
 
 
@@ -154,29 +166,29 @@ def _percentile(evidence: Evidence, discard_percent: float = 1.0) -> Choice:
 def _count(evidence: Evidence) -> Choice:
     counts = _known_counts(evidence)
     # A number that the scores do not tell jumps about; the chances add up to a steady one.
-    told = pl.when(pl.col("method") == "expectation").then(pl.Series(counts.chances.n_expected))
+    expected = pl.Series(counts.chances.sums.n_expected)
+    told = pl.when(pl.col("method") == "expectation").then(expected)
     chosen = counts.table.select(told.otherwise("n_missing").fill_null(0).round().cast(pl.Int64))
-    n_missing = chosen.to_series().to_numpy()
-    return Choice(n_flags=np.minimum(n_missing, evidence.labels.n_implicit), counts=counts)
+    n_each = np.minimum(chosen.to_series().to_numpy(), evidence.labels.n_implicit)
+    return Choice(log_odds=counts.chances.limits_of_counts(n_each), n_each=n_each, counts=counts)
 
 
 def _precision(evidence: Evidence, target: float = 0.5) -> Choice:
     counts = _known_counts(evidence)
-    return Choice(limits=counts.chances.score_surely_at(target), counts=counts)
+    return Choice(log_odds=counts.chances.limits_surely(target), counts=counts)
 
 
 def _budget(evidence: Evidence, n_flags: int | None = None, balance: float = 0.0) -> Choice:
     counts = _known_counts(evidence)
-    n_expected = counts.chances.n_expected
+    chances, n_expected = counts.chances, counts.chances.sums.n_expected
     least = 0.0 if n_flags is not None else LEAST_IN_A_BUDGET
     if n_flags is None:
         n_flags = min(round(n_expected.sum()), MOST_IN_A_BUDGET)
     # A label found adds 1 / all missing to recall, and 1 / the class's to the mean over classes.
     weights = 1 + balance * n_expected.mean() / np.maximum(n_expected, 1)
-    chances = np.maximum(counts.chances.of_best(n_flags, weights), least)
-    limits = counts.chances.score_at(chances)
+    limits = chances.limits_of_best(n_flags, weights, least)
     limits[counts.histograms.is_constant] = np.inf  # nothing tells one such label from another
-    return Choice(limits=limits, n_most=n_flags, weights=weights, counts=counts)
+    return Choice(log_odds=limits, n_most=n_flags, weights=weights, counts=counts)
 
 
 def _positives_quantile(

@@ -3,13 +3,14 @@
 ``queue`` draws the items to judge, in the random orders of ``strata``; ``judgements`` stores
 answers, which are only ever added to, and ``judgement_files`` exchanges them with other tools. From
 answers come the precision of flags (``flag_precision``), the chance that a label is missing
-(``judged_chance``) and corrected labels (``relabel``); ``scope`` says which labels are the flags.
+(``answers``) and corrected labels (``relabel``); ``scope`` says which labels are the flags.
 ``peaks`` finds where to listen, and
 ``class_card`` tells what a class is. ``server`` is the page on which people listen.
 
 Only ``server`` knows of the web, and nothing here draws or trains.
 """
 
+from earmark.review.answers import HeardLabels, read_heard
 from earmark.review.flag_precision import (
     Agreement,
     agreement,
@@ -17,7 +18,6 @@ from earmark.review.flag_precision import (
     precision_table,
     without_failed_blocks,
 )
-from earmark.review.judged_chance import flag_by_judgements, read_calibration, told_by_ear
 from earmark.review.judgement_files import (
     NAMESPACE,
     read_judgements,
@@ -41,6 +41,7 @@ from earmark.review.scope import Scope, flags_asked
 __all__ = [
     "NAMESPACE",
     "Agreement",
+    "HeardLabels",
     "Judgement",
     "JudgementStore",
     "Queue",
@@ -48,18 +49,16 @@ __all__ = [
     "agreement",
     "block_plan",
     "controls",
-    "flag_by_judgements",
     "flags_asked",
     "is_drawn_from",
     "item_id",
     "make_queue",
     "precision_table",
-    "read_calibration",
+    "read_heard",
     "read_judgements",
     "read_label_studio_answers",
     "read_queue",
     "relabel",
-    "told_by_ear",
     "without_cleared",
     "without_failed_blocks",
     "write_judgements",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
 from earmark.flags import flag
@@ -12,18 +14,25 @@ from earmark.scores import ScoreMatrix
 
 
 def likeliest(
-    labels: LabelSet, scores: ScoreMatrix, cells: Cells, params: ReviewParams, n_rounds: int
+    labels: LabelSet,
+    scores: ScoreMatrix,
+    cells: Cells,
+    params: ReviewParams,
+    n_rounds: int,
+    **known: Any,
 ) -> pl.DataFrame:
     """Return the labels with the highest chances, in blocks of one class, the likeliest first.
 
     Among the flags up to the last operating point, and at most ``n_rounds`` blocks of a class.
     Those without a known chance come last, by rank (``by_rank``). ``likely`` is a label's place
-    within its block, from 0 to 1.
+    within its block, from 0 to 1. ``known`` is what chances go by beside labels and scores:
+    ``ontology`` and ``answers`` (see :func:`earmark.flag`).
     """
     class_ids = [labels.class_ids[column] for column in cells.columns]
     chosen = pl.DataFrame({"class_id": class_ids, "chosen": range(len(class_ids))})
     rows = pl.DataFrame({"clip_id": labels.clip_ids, "row": range(len(labels))})
-    flags = flag(labels, scores, discard_percent=cells.percents[-1]).join(chosen, on="class_id")
+    flags = flag(labels, scores, discard_percent=cells.percents[-1], **known)
+    flags = flags.join(chosen, on="class_id", maintain_order="left")
     number = pl.int_range(pl.len()).over("chosen")
     listed = (
         flags.sort(-pl.col("chance"), "rank", "chosen", nulls_last=True)

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from earmark.datasets import Workspace, refuse_stale, stale_of, warn_stale, write_stamp
 from earmark.errors import EarmarkError, quoted
+from earmark.flags import Answers
 from earmark.labels import LabelSet, Ontology
 from earmark.review.likeliest import likeliest
 from earmark.review.strata import Cells, Orders, draw, mix, ranks
@@ -100,19 +101,21 @@ def make_queue(
     logits: ScoresLike | ScoreMatrix,
     ontology: Ontology,
     params: ReviewParams = ReviewParams(),  # noqa: B008 (frozen)
+    answers: Answers | None = None,
 ) -> Queue:
     """Draw the queue of a review.
 
     ``logits`` [clip, class] belong to ``labels``, clip by clip. Classes without scores are left
     out. Three passes over the scores, none of which holds them in memory. The queue is a function
-    of its arguments.
+    of its arguments; ``answers`` by ear matter where the likeliest come first.
     """
     scores = open_scores(logits, labels)
     columns = _chosen_columns(labels, scores, ontology, params)
     cells = Cells.find(labels, scores, columns, params.discard_percents)
     orders = Orders.of(labels, columns, params.seed)
     if params.order == "likeliest":
-        sampled = likeliest(labels, scores, cells, params, _n_rounds(params))
+        known = {"ontology": ontology, "answers": answers}
+        sampled = likeliest(labels, scores, cells, params, _n_rounds(params), **known)
     else:
         n_most = params.flags_per_block * _n_rounds(params)
         sampled = _cut_into_blocks(

@@ -32,7 +32,7 @@ from earmark.flags import (
     write_flag_folder,
 )
 from earmark.labels import LabelSet, Ontology
-from earmark.review import flag_by_judgements, read_calibration, told_by_ear, without_cleared
+from earmark.review import read_heard, without_cleared
 from earmark.runs import Engine, is_finished, read_seal, read_table, seal_path, write_table
 from earmark.scores import ScoreFolder, open_scores, scored_labels
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
@@ -101,10 +101,9 @@ def write_flags(
     and where they alone are given it is the one that has them: the likeliest of all classes
     (``budget``) by default, the paper's flags with a ``discard_percent``.
 
-    With the policy ``precision`` a flag's chance is as judged by ear where there are judgements, as
-    estimated from the scores where there are none. ``labels`` names the label set; what raters
-    cleared in a corrected one is not flagged again. With an ``engine`` the passes over the scores
-    are its tasks, a shard each.
+    Chances learn from what raters heard, from twenty labels on. ``labels`` names the label set;
+    what raters cleared in a corrected one is not flagged again. With an ``engine`` the passes over
+    the scores are its tasks, a shard each.
     """
     policy = policy_with(options) if policy is None else policy
     check_policy(policy, options)
@@ -124,40 +123,30 @@ def find_flags(
     """Find in a workspace what a scan finds: flags, counts of missing labels, and doubts."""
     workspace, whole = scored.workspace, scored.whole
     known = _known(scored, labels)
-    judged = read_calibration(workspace) if policy == "precision" else None
-    doubts = (
-        corrections_left_out(workspace, labels),
-        told_by_ear(workspace, policy) if judged is None else None,
-    )
+    heard = read_heard(workspace, known.labels)
+    doubt = corrections_left_out(workspace, labels)
     findings = find(
         known.labels,
         open_scores(whole.logits_path, known.labels),
-        _class_tree(workspace, bool(options.get("gate"))),
+        _class_tree(workspace, options),
         policy,
         options,
+        answers=heard.answers if heard else None,
         scores_told=scored.scores.told,
         out_of_fold=whole.out_of_fold,
-        doubts=[doubt for doubt in doubts if doubt],
+        heard_told=f" {heard.told[0].upper()}{heard.told[1:]}." if heard else "",
+        doubts=[doubt] if doubt else [],
         engine=engine,
     )
-    if judged is not None:
-        by_ear = flag_by_judgements(known.labels, whole.logits, judged, **options)
-        told = f"{findings.policy_told}, as judged by ear"
-        findings = replace(findings.with_flags(by_ear), policy_told=told)
     if known.rulings is not None:
         findings = findings.with_flags(without_cleared(findings.flags, known.rulings))
     return replace(findings, flags=with_splits(workspace, findings.flags))
 
 
-def _class_tree(workspace: Workspace, is_needed: bool) -> Ontology:
-    """Return the classes, with their parents where a gate needs them.
-
-    Without, because what the tree says of the labels is for ``earmark lint`` to tell.
-    """
+def _class_tree(workspace: Workspace, options: Mapping[str, Any]) -> Ontology:
+    """Return the classes with their parents; refuse a gate where there are none."""
     ontology = workspace.ontology
-    if not is_needed:
-        return replace(ontology, parents={})
-    if not any(ontology.parents.values()):
+    if options.get("gate") and not any(ontology.parents.values()):
         raise EarmarkError(f"{workspace.classes_path}: no class has a parent, so there is no gate")
     return ontology
 

@@ -27,6 +27,7 @@ from earmark.review import (
     is_drawn_from,
     make_queue,
     precision_table,
+    read_heard,
     read_judgements,
     read_label_studio_answers,
     read_queue,
@@ -267,7 +268,9 @@ def _drawn(
     origin = digest(labels.digest, scores.digest, params)
     if is_drawn_from(workspace, origin):
         return read_queue(workspace)
-    queue = make_queue(labels, scores.logits, workspace.ontology, params)
+    heard = read_heard(workspace, labels)
+    answers = heard.answers if heard else None
+    queue = make_queue(labels, scores.logits, workspace.ontology, params, answers)
     if queue.items.is_empty():
         raise EarmarkError(
             f"{workspace.root}: there is nothing to listen to: no class with scores has a label "

@@ -12,7 +12,7 @@ import polars as pl
 from earmark.errors import counted
 from earmark.flags import VAGUE
 from earmark.metrics import Interval
-from earmark.report.missing.evidence import MissingEvidence, heard_told, share_told
+from earmark.report.missing.evidence import MissingEvidence, by_told, heard_told, share_told
 from earmark.report.numerals import is_known, percent_text, rounded
 
 _N_CLASSES_SHOWN = 10
@@ -206,7 +206,7 @@ def _worst_parts(evidence: MissingEvidence) -> list[str]:
         ]
         for row in known.head(_N_CLASSES_SHOWN).iter_rows(named=True)
     ]
-    told = "By the scores, those with the highest low end first."
+    told = f"{by_told(evidence.findings)}, those with the highest low end first."
     more = len(known) - len(rows)
     return [told, _table(header, rows), f"{more:,} more classes are not listed." if more else ""]
 

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from earmark.errors import counted
-from earmark.flags import VAGUE, Findings, total_missing
+from earmark.flags import VAGUE, Findings
 from earmark.metrics import Interval
 from earmark.report.missing.scan_page import missing_told
 from earmark.report.numerals import percent_text
@@ -96,9 +96,9 @@ class MissingEvidence:
     @cached_property
     def missing(self) -> Interval | None:
         """How many labels are missing by the scores, with a 90 % interval; None: not estimable."""
-        if self.estimated.is_empty():
+        if self.estimated.is_empty() or self.findings.total is None:
             return None
-        low, middle, high = total_missing(self.estimated)
+        low, middle, high = self.findings.total
         return Interval(middle, low, high)
 
     @property
@@ -192,7 +192,7 @@ def evidence_told(evidence: MissingEvidence) -> list[str]:
     findings = evidence.findings
     told = [findings.data_told, findings.knowledge.told]
     if findings.knowledge.is_enough:
-        told += [missing_told(findings.classes), share_told(evidence), worst_told(evidence)]
+        told += [missing_told(findings), share_told(evidence), worst_told(evidence)]
     else:
         told.reverse()
     return [sentence for sentence in (*told, heard_told(evidence)) if sentence]
@@ -205,7 +205,7 @@ def share_told(evidence: MissingEvidence) -> str:
         return ""
     ends = f"{percent_text(share.low)} to {percent_text(share.high)}"
     number = ends if evidence.is_vague else f"{percent_text(share.value)} ({ends})"
-    how = "By ear" if evidence.is_by_ear else "By the scores"
+    how = "By ear" if evidence.is_by_ear else by_told(evidence.findings)
     return f"{how} {number} of all labels that should be there are missing."
 
 
@@ -218,7 +218,13 @@ def worst_told(evidence: MissingEvidence) -> str:
         for row in worst.iter_rows(named=True)
         if row["share_low"]
     ]
-    return f"By the scores most is missing in {', '.join(named)}." if named else ""
+    by = by_told(evidence.findings)
+    return f"{by} most is missing in {', '.join(named)}." if named else ""
+
+
+def by_told(findings: Findings) -> str:
+    """Say by what chances and numbers go."""
+    return "By scores and ears" if findings.is_heard else "By the scores"
 
 
 def heard_told(evidence: MissingEvidence) -> str:

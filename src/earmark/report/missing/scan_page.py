@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from earmark.flags import VAGUE, Findings, total_missing
+from earmark.flags import ANSWERS_MORE, VAGUE, Findings
 from earmark.report.contents import HeardFlag, flags_to_hear
 from earmark.report.numerals import is_known, rounded
 from earmark.report.rendering import flag_picture, flag_sound, render
@@ -33,32 +33,37 @@ _TITLES_OF_UNKNOWING = (
 """Headings of the page and of its list of flags; where the scores do not know the labels."""
 
 
-def missing_told(classes: pl.DataFrame) -> str:
-    """Say how many labels are missing in all.
+def missing_told(findings: Findings) -> str:
+    """Say how many labels are missing in all, and what listening would add.
 
-    An interval that is too wide to be of use is called so.
+    An interval that is too wide for its middle to mean anything is given by its ends.
     """
+    classes = findings.classes
     known = classes.filter(pl.col("n_missing").is_not_null())
-    if known.is_empty():
+    if known.is_empty() or findings.total is None:
         return (
             "How many labels are missing cannot be estimated: not one of the "
             f"{len(classes):,} classes has enough positives that the scores know."
         )
-    lowest, middle, highest = total_missing(known)
+    lowest, middle, highest = findings.total
     low, total, high = rounded(lowest), rounded(middle), rounded(highest)
     n_known, n_all = len(known), len(classes)
     where = f"all {n_all:,} classes" if n_known == n_all else (
         f"the {n_known:,} of {n_all:,} classes that can be estimated"
     )  # fmt: skip
-    if highest > VAGUE * lowest:
-        return (
-            f"Between {low} and {high} labels are missing beside "
-            f"{known['n_positives'].sum():,} positives, in {where}: too wide to be of use. "
-            "Listening to a hundred flags would tell more."
+    beside = f"beside {known['n_positives'].sum():,} positives, in {where}"
+    reach = findings.reach_heard
+    narrower = ""
+    if reach is not None and 2 * reach < 0.8 * (highest - lowest):
+        narrower = (
+            f" {ANSWERS_MORE} {'more ' if findings.is_heard else ''}answers by ear would narrow it "
+            f"to about ± {rounded(reach)}."
         )
+    if highest > VAGUE * lowest:
+        return f"Between {low} and {high} labels are missing {beside}.{narrower}"
+    by = "by ear, " if findings.is_heard else ""
     return (
-        f"About {total} labels are missing (90 % interval {low} to {high}) beside "
-        f"{known['n_positives'].sum():,} positives, in {where}."
+        f"About {total} labels are missing ({by}90 % interval {low} to {high}) {beside}.{narrower}"
     )
 
 
@@ -73,7 +78,7 @@ def findings_told(findings: Findings) -> list[str]:
         findings.data_told,
         known.told,
         f"{flagged} {sureness_told(findings)}".strip(),
-        missing_told(findings.classes) if known.is_enough else "",
+        missing_told(findings) if known.is_enough else "",
         findings.implied_told,
     ]
     if not known.is_enough:
@@ -90,7 +95,8 @@ def sureness_told(findings: Findings) -> str:
     if findings.n_right is None:
         return f"By their chances about {about} of them are right."
     low, high = (rounded(end) for end in findings.n_right)
-    return f"Going by the scores, about {about} of them are right ({low} to {high})."
+    by = "what was heard" if findings.is_heard else "the scores"
+    return f"Going by {by}, about {about} of them are right ({low} to {high})."
 
 
 def scan_html(
@@ -108,7 +114,7 @@ def scan_html(
     """
     listed = unheard(findings.flags) if heard is None else heard
     known = findings.knowledge
-    headline = missing_told(findings.classes) if known.is_enough else known.told
+    headline = missing_told(findings) if known.is_enough else known.told
     title, flags_title = _TITLES if known.is_enough else _TITLES_OF_UNKNOWING
     classes = [_shown(row) for row in _by_missing(findings.classes).to_dicts()]
     return render(

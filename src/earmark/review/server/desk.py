@@ -19,6 +19,7 @@ from pydantic.types import UUID4
 from earmark.datasets import Workspace, scored_frames, scores_of, whole_scores
 from earmark.errors import EarmarkError, quoted
 from earmark.flags import count_missing
+from earmark.review.answers import read_heard
 from earmark.review.class_card import Cards
 from earmark.review.flag_precision import PRECISION_SCHEMA, controls, curve, precision_table
 from earmark.review.judgements import ANSWERS, Answer, Judgement, JudgementStore
@@ -287,7 +288,13 @@ class Desk:
         of_train = ScoreFolder.open(self.workspace.scores_folder(self.recipe.scores_name))
         whole = whole_scores(self.workspace, of_train)
         labels = scored_labels(whole, self.workspace.labels)
-        counted = count_missing(labels, whole.logits).table.fill_nan(None)
+        heard = read_heard(self.workspace, labels)
+        counted = count_missing(
+            labels,
+            whole.logits,
+            ontology=self.workspace.ontology,
+            answers=heard.answers if heard else None,
+        ).table.fill_nan(None)
         return counted.select("class_id", "n_missing", missing_low="low", missing_high="high")
 
     def _class_row(self, row: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ A sound of class c that scores s is present with probability expit(a + b s), and
 found it with the same probability 1 / (1 + r) whatever its score. Then implicit labels of the score
 s are missing with a chance of r times the odds of being labelled there. The odds are seen; r, the
 missing labels per labelled one, is seen only where they stop rising, and is otherwise a belief
-(:mod:`earmark.flags.chance`).
+(:mod:`earmark.flags.chances.by_score`).
 
 Classes are fitted together: each has its own a, b and log r, drawn towards what the classes have
 in common as far as its few positives leave it open (empirical Bayes). Where scores say nothing, b
@@ -73,6 +73,19 @@ def labelled_odds(histograms: Histograms) -> LabelledOdds:
     parameters = _fit_together(counts)
     found, _ = _shares(counts, parameters)
     return LabelledOdds(found / (1 - found), np.exp(-parameters[:, 2]))
+
+
+def pooled_odds(histograms: Histograms) -> LabelledOdds:
+    """Fit one curve to the scores of all classes, as if they were one class."""
+    counts = _standardised(histograms)
+    shape = counts.scores.shape
+    every = _Counts(
+        *(one.reshape(1, -1) for one in (counts.labelled, counts.implicit, counts.scores))
+    )
+    parameters = _fit_together(every)
+    found, _ = _shares(every, parameters)
+    odds = (found / (1 - found)).reshape(shape)
+    return LabelledOdds(odds, np.repeat(np.exp(-parameters[:, 2]), shape[0]))
 
 
 def _standardised(histograms: Histograms) -> _Counts:

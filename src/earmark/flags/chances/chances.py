@@ -1,0 +1,285 @@
+"""The chance of every implicit label: one object that ranks, counts and says how sure it is.
+
+Without answers by ear it is the first clue of a label (:mod:`earmark.flags.chances.clues`); with
+twenty answers or more it is learnt from all clues (:mod:`earmark.flags.chances.learnt`). Either way
+labels are looked at a block of clips at a time, in a pass over the scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+
+from earmark.flags.chances.by_score import LOWER_QUARTER, REACH, TINY
+from earmark.flags.chances.clues import N_CLUES, Clues
+from earmark.flags.chances.learnt import LEAST_ANSWERS, Answers, Model, Taught, learn
+from earmark.flags.histograms import Matrix
+from earmark.scores import Chunk, ScoreMatrix
+
+LOWEST, STEP, N_STEPS = -16.0, 1 / 16, 512
+"""Log-odds are counted in bins from -16 to 16; what is beyond counts in the outer ones."""
+
+TAUGHT_CLIPS, N_TAUGHT, FIRST_SHARE = 2_048, 1_000, 1e-4
+"""Clips from which labels are taken that stand for what the labels teach; how many labels, evenly
+over the logarithm of their rank by chance; the share of labels up to which ranks are alike."""
+
+ROWS_AT_ONCE = 256
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What a pass finds, for every class.
+
+    ``counts`` [class, step] of implicit labels by their log-odds, ``n_expected`` [class] the sum of
+    their chances, ``doubt`` [class] that of chance * (1 - chance), and ``slopes`` [class, clue] the
+    sum of the clues by the same weight.
+    """
+
+    counts: NDArray[np.int64]
+    n_expected: Matrix
+    doubt: Matrix
+    slopes: Matrix
+
+    def __add__(self, other: Sums) -> Sums:
+        parts = ("counts", "n_expected", "doubt", "slopes")
+        return Sums(*(getattr(self, name) + getattr(other, name) for name in parts))
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Some implicit labels, in no certain order: clip, class, score and log-odds of each."""
+
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int32]
+    logits: Floats
+    log_odds: Floats
+
+
+@dataclass(frozen=True)
+class Chances:
+    """The chances of a dataset's implicit labels; build it with :func:`find_chances`."""
+
+    clues: Clues
+    scores: ScoreMatrix
+    model: Model | None = None
+    answers: Answers | None = None
+
+    @property
+    def is_learnt(self) -> bool:
+        """Whether they were learnt by ear."""
+        return self.model is not None
+
+    def log_odds(self, rows: slice | NDArray[np.int64], logits: Floats) -> Floats:
+        """Return the log-odds [clip, class] of some clips; NaN where there are no chances."""
+        return self._log_odds(self.clues.of(rows, logits))
+
+    def _log_odds(self, clues: Floats) -> Floats:
+        if self.model is None:
+            return np.asarray(clues[:, :, 0])
+        return self.model.log_odds(clues)
+
+    def at(self, rows: NDArray[np.integer], columns: NDArray[np.integer]) -> Floats:
+        """Return the chances of single labels, given by clip and class; NaN where unknown."""
+        found = np.empty(len(rows), np.float32)
+        order = np.argsort(rows, kind="stable")
+        clips, starts = np.unique(np.asarray(rows, np.int64)[order], return_index=True)
+        ends = np.append(starts[1:], len(rows))
+        for first in range(0, len(clips), ROWS_AT_ONCE):
+            part = slice(first, first + ROWS_AT_ONCE)
+            block = self.log_odds(clips[part], self.scores.sample(clips[part]))
+            mine = order[starts[part][0] : ends[part][-1]]
+            places = np.searchsorted(clips[part], np.asarray(rows, np.int64)[mine])
+            found[mine] = expit(block[places, columns[mine]])
+        return found
+
+    @cached_property
+    def sums(self) -> Sums:
+        """What one pass over all labels finds."""
+
+        def add(chunks: Iterator[Chunk]) -> Sums:
+            n_classes = self.scores.n_classes
+            counts = np.zeros(n_classes * N_STEPS, np.int64)
+            n_expected, doubt = np.zeros((2, n_classes))
+            slopes = np.zeros((n_classes, N_CLUES))
+            for rows, block in _blocks(chunks):
+                clues = self.clues.of(rows, block)
+                log_odds = self._log_odds(clues)
+                is_counted = self._is_implicit(rows) & np.isfinite(log_odds)
+                steps = ((log_odds - LOWEST) / STEP).clip(0, N_STEPS - 1)
+                clips, columns = np.nonzero(is_counted)
+                places = columns * N_STEPS + steps[clips, columns].astype(np.int64)
+                counts += np.bincount(places, minlength=len(counts))
+                chances = np.where(is_counted, expit(log_odds), 0)
+                spread = chances * (1 - chances)
+                n_expected += chances.sum(axis=0, dtype=np.float64)
+                doubt += spread.sum(axis=0, dtype=np.float64)
+                if self.model is not None:
+                    slopes += np.einsum("rc,rck->ck", spread, np.nan_to_num(clues))
+            return Sums(counts.reshape(n_classes, N_STEPS), n_expected, doubt, slopes)
+
+        parts = self.scores.map(add)
+        return sum(parts[1:], parts[0])
+
+    def totals(self, models: Sequence[Model | None]) -> Matrix:
+        """Return the sum of all chances by each of some models; None goes by what labels teach."""
+
+        def add(chunks: Iterator[Chunk]) -> Matrix:
+            found = np.zeros(len(models))
+            for rows, block in _blocks(chunks):
+                clues = self.clues.of(rows, block)
+                is_counted = self._is_implicit(rows) & np.isfinite(clues[:, :, 0])
+                for place, model in enumerate(models):
+                    log_odds = clues[:, :, 0] if model is None else model.log_odds(clues)
+                    found[place] += expit(log_odds[is_counted]).sum(dtype=np.float64)
+            return found
+
+        return np.asarray(np.sum(self.scores.map(add), axis=0))
+
+    def above(self, limits: Matrix) -> Listed:
+        """List the implicit labels whose log-odds are at least ``limits`` [class]."""
+
+        def keep(chunks: Iterator[Chunk]) -> list[Listed]:
+            kept = []
+            for rows, block in _blocks(chunks):
+                log_odds = self.log_odds(rows, block)
+                clips, columns = np.nonzero((log_odds >= limits) & self._is_implicit(rows))
+                chosen = (clips + rows.start, columns.astype(np.int32))
+                kept.append(Listed(*chosen, block[clips, columns], log_odds[clips, columns]))
+            return kept
+
+        parts = [one for part in self.scores.map(keep) for one in part]
+        names = ("rows", "columns", "logits", "log_odds")
+        return Listed(*(np.concatenate([getattr(one, name) for one in parts]) for name in names))
+
+    def limits_of_best(self, n_labels: int, weights: Matrix, least: float) -> Matrix:
+        """Return limits [class] that at least ``n_labels`` reach, alike by chance times weight.
+
+        None is below the log-odds of the chance ``least``.
+        """
+        edges = LOWEST + STEP * np.arange(N_STEPS)
+        worth = expit(edges) * weights[:, None]
+        order = np.argsort(-worth, axis=None, kind="stable")
+        n_reaching = np.cumsum(self.sums.counts.ravel()[order])
+        place = int(np.searchsorted(n_reaching, n_labels))
+        if place >= len(order):
+            return np.full(len(weights), logit(least) if least > 0 else -np.inf)
+        lowest = (worth.ravel()[order[place]] / weights).clip(TINY, 1 - TINY)
+        least_odds = logit(least) if least > 0 else -np.inf
+        return np.asarray(np.maximum(logit(lowest) - STEP / 2, least_odds))
+
+    def limits_surely(self, chance: float) -> Matrix:
+        """Return limits [class] from which on a chance is reached even if few labels are missing.
+
+        That is in the lower quarter of what may be.
+        """
+        wanted = float(logit(chance))
+        if self.model is not None:
+            return np.asarray(wanted - LOWER_QUARTER * np.sqrt(self.variances))
+        by_score = self.clues.by_score
+        is_reached = by_score.sure >= wanted
+        last = is_reached.shape[1] - 1
+        place = np.where(is_reached.any(axis=1), is_reached.argmax(axis=1), last)
+        rows = np.arange(len(place))
+        return np.asarray(wanted + by_score.values[rows, place] - by_score.sure[rows, place])
+
+    @property
+    def variances(self) -> Matrix:
+        """The variance [class] of the logarithm of a class's sum of chances, by ear."""
+        assert self.model is not None
+        per = np.maximum(self.sums.n_expected, TINY)
+        return self.model.variances(self.sums.slopes / per[:, None], self.sums.doubt / per)
+
+    def n_right(self, listed: Listed) -> tuple[float, float]:
+        """Return between which numbers the missing ones among some labels lie."""
+        if self.model is not None:
+            reach = REACH * np.sqrt(self.variances)[listed.columns]
+            ends = (listed.log_odds - reach, listed.log_odds + reach)
+        else:
+            ends = self._ends(listed)
+        low, high = (float(np.nansum(expit(end))) for end in ends)
+        return low, high
+
+    def _ends(self, listed: Listed) -> tuple[Matrix, Matrix]:
+        """Return the log-odds of labels if as few, and if as many, are missing as may be."""
+        by_score = self.clues.by_score
+        histograms = by_score.histograms
+        places = (listed.logits - histograms.low[listed.columns]) / histograms.width[listed.columns]
+        bins = places.clip(0, by_score.values.shape[1] - 1).astype(np.int64)
+        at = (listed.columns, bins)
+        low, high = (
+            listed.log_odds + end[at] - by_score.values[at] for end in (by_score.low, by_score.high)
+        )
+        return low, high
+
+    def limits_of_counts(self, n_labels: NDArray[np.int64]) -> Matrix:
+        """Return limits [class] that at least so many labels [class] reach; inf for none."""
+        n_reaching = self.sums.counts[:, ::-1].cumsum(axis=1)
+        steps = (n_reaching < n_labels[:, None]).sum(axis=1)
+        limits = LOWEST + STEP * (N_STEPS - 1 - steps).clip(0)
+        limits = np.where(steps >= N_STEPS - 1, -np.inf, limits)
+        return np.where(n_labels > 0, limits, np.inf)
+
+    def _is_implicit(self, rows: slice) -> NDArray[np.bool_]:
+        return np.asarray(self.clues.labels.states(rows) == 0)
+
+
+def find_chances(clues: Clues, scores: ScoreMatrix, answers: Answers | None = None) -> Chances:
+    """Find the chances of labels: by what the labels teach, and by ear where that was heard.
+
+    Fewer than twenty answers are left alone; so are those about classes without chances.
+    """
+    if answers is None:
+        return Chances(clues, scores)
+    answers = answers.select(clues.by_score.has_chances[answers.columns])
+    if len(answers) < LEAST_ANSWERS:
+        return Chances(clues, scores)
+    model = learn(
+        answers, clues_of(clues, scores, answers), _taught(clues, scores), scores.n_classes
+    )
+    return Chances(clues, scores, model, answers)
+
+
+def clues_of(clues: Clues, scores: ScoreMatrix, answers: Answers) -> Floats:
+    """Return the clues [answer, clue] of the labels that answers are about."""
+    found = np.empty((len(answers), N_CLUES), np.float32)
+    for start in range(0, len(answers), ROWS_AT_ONCE):
+        part = slice(start, start + ROWS_AT_ONCE)
+        rows = answers.rows[part]
+        block = clues.of(rows, scores.sample(rows))
+        found[part] = block[np.arange(len(rows)), answers.columns[part]]
+    return found
+
+
+def _taught(clues: Clues, scores: ScoreMatrix) -> Taught:
+    """Return labels of all chances, from some of the clips; the same whatever the clips' order."""
+    rows = np.sort(scores.sample_rows(TAUGHT_CLIPS))
+    parts = []
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        clips = rows[start : start + ROWS_AT_ONCE]
+        block = clues.of(clips, scores.sample(clips))
+        is_implicit = (clues.labels.states(clips) == 0) & np.isfinite(block[:, :, 0])
+        parts.append(block[is_implicit])
+    every = np.concatenate(parts)
+    order = np.lexsort((every[:, 1], every[:, 0]))[::-1]
+    # Ranks at even steps of their logarithm, all of them where there are few.
+    first = max(FIRST_SHARE * len(order), 1.0)
+    steps = np.linspace(0, np.log1p(len(order) / first), N_TAUGHT, endpoint=False)
+    ranks = np.unique((first * np.expm1(steps)).astype(np.int64)).clip(0, len(order) - 1)
+    chosen = every[order[ranks]]
+    return Taught(chosen, chosen[:, 0].astype(np.float64))
+
+
+def _blocks(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Cut chunks into blocks whose clues stay in a core's cache."""
+    for rows, values in chunks:
+        for start in range(0, len(values), ROWS_AT_ONCE):
+            block = values[start : start + ROWS_AT_ONCE]
+            first = rows.start + start
+            yield slice(first, first + len(block)), block

@@ -1,0 +1,257 @@
+"""What is known of an implicit label before anyone listens: its score, its clip, its relatives.
+
+A *clue* is a number. The first is the log-odds that the label is missing by its class and score
+(:mod:`earmark.flags.chances.by_score`), raised where a class below it is labelled: a dog that
+barks is an animal, yet people confirm only about half of what a class tree implies, so that this
+is evidence and never certain. The others say what ears may find to matter besides
+(:mod:`earmark.flags.chances.learnt`).
+
+Clues are computed for a block of clips at a time by a compiled loop; a matrix of them is never
+held. Whether the networks of a teacher agree is no clue: clips scored out of fold have one network.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from earmark.flags.chances.by_score import ByScore
+from earmark.flags.chances.relatives import Relatives
+from earmark.flags.histograms import N_BINS, Matrix, moments
+from earmark.labels import LabelSet
+
+IMPLIED = 3.0
+"""What a labelled class below it adds to a label's log-odds: a chance of 0.05 becomes 0.5."""
+
+BORROWED_POSITIVES = 5.0
+"""Positives that every class's mean borrows from where those of other classes lie."""
+
+MOST_CLASSES_TOGETHER = 2_000
+"""Classes up to which it is counted which ones are labelled together: a number for each pair."""
+
+CLUES = (
+    "by_score",
+    "logit",
+    "above_implicit",
+    "above_positives",
+    "rank_in_clip",
+    "best_child",
+    "best_parent",
+    "best_sibling",
+    "child_labelled",
+    "parent_labelled",
+    "sibling_labelled",
+    "labels_of_clip",
+    "together",
+    "prior",
+)
+"""The clues in their order.
+
+by_score: log-odds, see above; logit: the score; above_implicit, above_positives: the score less
+the mean of the class's implicit, or explicit positive, scores, in sds of the former; rank_in_clip:
+logarithm of the class's rank among the clip's scores; best_child, best_parent, best_sibling: the
+best score of such classes less the label's own, 0 without any; ..._labelled: whether a class below,
+above or beside it is labelled; labels_of_clip: log(1 + positives of the clip); together: how much
+oftener than by chance the clip's labels come with the class (mean of logarithms); prior: logarithm
+of the class's share of positives.
+"""
+
+N_CLUES = len(CLUES)
+
+Block = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Clues:
+    """Computes the clues of labels; build it with :func:`find_clues`."""
+
+    labels: LabelSet
+    by_score: ByScore
+    relatives: Relatives
+    facts: Block
+    together: Block
+
+    def of(self, rows: NDArray[np.int64] | slice, logits: Block) -> Block:
+        """Return the clues [clip, class, clue] of some clips with their scores [clip, class].
+
+        NaN for classes that have no chances.
+        """
+        starts, positives = _positives(self.labels, rows)
+        out = np.empty((*logits.shape, N_CLUES), np.float32)
+        tree = self.relatives
+        lists = (tree.ancestors, tree.descendants, tree.siblings, tree.children, tree.parents)
+        _compiled()(
+            np.ascontiguousarray(logits, np.float32),
+            starts,
+            positives,
+            self._table,
+            self._most,
+            self.facts,
+            self.together,
+            *(part for one in lists for part in (one.starts, one.columns)),
+            out,
+        )
+        return out
+
+    @functools.cached_property
+    def _table(self) -> Block:
+        return np.ascontiguousarray(self.by_score.values, np.float32)
+
+    @functools.cached_property
+    def _most(self) -> Block:
+        return np.ascontiguousarray(self.by_score.most, np.float32)
+
+
+def find_clues(labels: LabelSet, by_score: ByScore, relatives: Relatives) -> Clues:
+    """Prepare what the clues of a dataset need to know of its classes."""
+    return Clues(labels, by_score, relatives, _facts(labels, by_score), _lift(labels))
+
+
+def _facts(labels: LabelSet, by_score: ByScore) -> Block:
+    """Return what a class's clues need [class, 6].
+
+    Begin and inverse width of its bins, mean and inverse sd of its implicit scores, mean of its
+    positives' scores, and the logarithm of its prior.
+    """
+    histograms = by_score.histograms
+    low, width = histograms.low, np.maximum(histograms.width, 1e-12)
+    (mean, sd), (mean_positive, _) = (
+        _in_scores(one, low, width) for one in (histograms.implicit, histograms.positives)
+    )
+    n = histograms.positives.sum(axis=1)
+    has_positives = n > 0
+    above = (mean_positive - mean) / sd
+    usual = float(above[has_positives].mean()) if has_positives.any() else 0.0
+    known = np.where(has_positives, mean_positive, 0.0) * n
+    borrowed = BORROWED_POSITIVES * (mean + usual * sd)
+    mean_positive = (known + borrowed) / (n + BORROWED_POSITIVES)
+    prior = np.log((labels.n_positives + 0.5) / max(labels.n_clips, 1))
+    return np.stack([low, 1 / width, mean, 1 / sd, mean_positive, prior], axis=1).astype(np.float32)
+
+
+def _in_scores(counts: Matrix, low: Matrix, width: Matrix) -> tuple[Matrix, Matrix]:
+    """Return mean and sd [class] of binned scores; 0 and a bin's width where there are none."""
+    mean, variance = moments(np.where(counts.sum(axis=1, keepdims=True) > 0, counts, 1.0))
+    return low + (mean + 0.5) * width, np.sqrt(np.maximum(variance, 1.0)) * width
+
+
+def _lift(labels: LabelSet) -> Block:
+    """Return how much oftener than by chance two classes are labelled together, as a logarithm.
+
+    [class, class], 0 for a class with itself; [0, 0] where there are too many classes.
+    """
+    if labels.n_classes > MOST_CLASSES_TOGETHER:
+        return np.zeros((0, 0), np.float32)
+    from scipy.sparse import csr_array
+
+    starts, positives = _positives(labels, slice(None))
+    shape = (labels.n_clips, labels.n_classes)
+    there = csr_array((np.ones(len(positives)), positives, starts), shape=shape)
+    both = (there.T @ there).toarray()
+    n = np.diag(both).copy()
+    lift = np.log((both + 1) / (np.outer(n, n) / max(labels.n_clips, 1) + 1))
+    np.fill_diagonal(lift, 0)
+    return np.ascontiguousarray(lift, np.float32)
+
+
+def _positives(
+    labels: LabelSet, rows: NDArray[np.int64] | slice
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return where each clip's positives start, and their classes, one clip after another."""
+    chosen = np.arange(labels.n_clips)[rows]
+    lengths = np.diff(labels.starts)[chosen]
+    first = np.cumsum(lengths) - lengths
+    places = np.arange(lengths.sum()) + np.repeat(labels.starts[chosen] - first, lengths)
+    owners = np.repeat(np.arange(len(chosen)), lengths)[labels.present[places]]
+    counts = np.bincount(owners, minlength=len(chosen))
+    columns = labels.columns[places][labels.present[places]].astype(np.int32)
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), columns
+
+
+@functools.cache
+def _compiled() -> Any:
+    """Compile the loop, or load what an earlier process compiled."""
+    numba: Any = importlib.import_module("numba")  # here, because it takes long to load
+    try:
+        return numba.njit(nogil=True, cache=True)(_fill)
+    except RuntimeError:  # no folder to keep it in can be written to
+        return numba.njit(nogil=True)(_fill)
+
+
+def _fill(
+    logits: Any, starts: Any, positives: Any, table: Any, most: Any, facts: Any, together: Any,
+    ancestor_starts: Any, ancestors: Any, descendant_starts: Any, descendants: Any,
+    sibling_starts: Any, siblings: Any, child_starts: Any, children: Any,
+    parent_starts: Any, parents: Any, out: Any,
+) -> None:  # fmt: skip
+    """Fill ``out`` [clip, class, clue]."""
+    n_clips, n_classes = logits.shape
+    is_counted = together.shape[0] > 0
+    below = np.zeros(n_classes, np.bool_)
+    above = np.zeros(n_classes, np.bool_)
+    beside = np.zeros(n_classes, np.bool_)
+    lift = np.zeros(n_classes, np.float32)
+    rank = np.zeros(n_classes, np.float32)
+    for clip in range(n_clips):
+        scores = logits[clip]
+        order = np.argsort(-scores)
+        for place in range(n_classes):
+            rank[order[place]] = np.log(place + 1.0)
+        below[:] = False
+        above[:] = False
+        beside[:] = False
+        lift[:] = 0.0
+        first, last = starts[clip], starts[clip + 1]
+        for label in positives[first:last]:
+            for place in range(ancestor_starts[label], ancestor_starts[label + 1]):
+                below[ancestors[place]] = True
+            for place in range(descendant_starts[label], descendant_starts[label + 1]):
+                above[descendants[place]] = True
+            for place in range(sibling_starts[label], sibling_starts[label + 1]):
+                beside[siblings[place]] = True
+            if is_counted:
+                for column in range(n_classes):
+                    lift[column] += together[label, column]
+        n_labels = np.float32(np.log(1.0 + last - first))
+        per_label = np.float32(1.0 / max(last - first, 1))
+        for column in range(n_classes):
+            score, clue = scores[column], out[clip, column]
+            if np.isnan(score):
+                clue[:] = np.nan
+                continue
+            place = (score - facts[column, 0]) * facts[column, 1] - np.float32(0.5)
+            place = min(max(place, np.float32(0)), np.float32(N_BINS - 1))
+            left = min(int(place), N_BINS - 2)
+            part = place - left
+            by_score = table[column, left] + part * (table[column, left + 1] - table[column, left])
+            if below[column]:
+                limit = most[column, left] + part * (most[column, left + 1] - most[column, left])
+                by_score = max(min(by_score + np.float32(IMPLIED), limit), by_score)
+            clue[0] = by_score
+            clue[1] = score
+            clue[2] = (score - facts[column, 2]) * facts[column, 3]
+            clue[3] = (score - facts[column, 4]) * facts[column, 3]
+            clue[4] = rank[column]
+            best = np.float32(-np.inf)
+            for place_ in range(child_starts[column], child_starts[column + 1]):
+                best = max(best, scores[children[place_]])
+            clue[5] = best - score if best > -np.inf else np.float32(0)
+            best = np.float32(-np.inf)
+            for place_ in range(parent_starts[column], parent_starts[column + 1]):
+                best = max(best, scores[parents[place_]])
+            clue[6] = best - score if best > -np.inf else np.float32(0)
+            best = np.float32(-np.inf)
+            for place_ in range(sibling_starts[column], sibling_starts[column + 1]):
+                best = max(best, scores[siblings[place_]])
+            clue[7] = best - score if best > -np.inf else np.float32(0)
+            clue[8] = 1.0 if below[column] else 0.0
+            clue[9] = 1.0 if above[column] else 0.0
+            clue[10] = 1.0 if beside[column] else 0.0
+            clue[11] = n_labels
+            clue[12] = lift[column] * per_label
+            clue[13] = facts[column, 5]
