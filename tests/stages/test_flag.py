@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from scipy.special import expit
 
 from earmark import stages
 from earmark.datasets.own_tables.table import import_table
@@ -136,3 +137,19 @@ def test_an_export_that_is_imported_has_every_explicit_label_and_no_other(
     again = import_table(clips, path, tmp_path / "again").workspace
     assert again.labels.rows().sort(PAIR).equals(whole.labels.rows().sort(PAIR))
     assert again.clips["split"].equals(whole.clips["split"])
+
+
+def test_chances_of_the_train_split_are_kept_for_students(workspace: Workspace) -> None:
+    found = stages.write_flags(workspace, keep_chances=True)
+    kept = np.load(workspace.chances_path)
+    scores = ScoreFolder.open(workspace.scores_folder("teacher"))
+    assert kept.shape == scores.logits.shape
+    flagged = found.flags.filter(split="train").drop_nulls("chance")
+    rows = {clip_id: row for row, clip_id in enumerate(scores.clip_ids)}
+    columns = {class_id: column for column, class_id in enumerate(workspace.labels.class_ids)}
+    at = [(rows[clip], columns[name]) for clip, name in flagged.select(PAIR).rows()]
+    chances = expit(kept[tuple(np.array(at).T)])
+    assert len(at)
+    assert np.allclose(chances, flagged["chance"].to_numpy(), atol=1e-4)
+    stages.write_flags(workspace)
+    assert not workspace.chances_path.exists()  # others would be stale

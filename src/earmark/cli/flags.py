@@ -141,6 +141,9 @@ def flag(
     gate: Gate = False,
     probability: Probability = None,
     labels: LabelsOption = None,
+    chances: Annotated[
+        bool, typer.Option("--chances", help="Keep the chance of every train label, for students.")
+    ] = False,
     recipe: RecipeOption = None,
     engine: EngineOption = "local",
     as_json: AsJson = False,
@@ -153,6 +156,7 @@ def flag(
         recipe,
         policy=policy,
         labels=labels or "given",
+        keep_chances=chances,
         engine=_cluster(engine),
         **_given(discard_percent, target, n_flags, balance, quantile, gate, probability),
     )

@@ -340,7 +340,7 @@ class TrainSet:
     def _chances(self) -> MappedScores:
         """The learnt chances, in the place of the teacher's scores."""
         path, expected = self.workspace.chances_path, self.sources.teacher.open().shape
-        command = f"`earmark flag {quoted(self.workspace.root)}` learns them"
+        command = f"`earmark flag {quoted(self.workspace.root)} --chances` learns them"
         if not path.exists():
             raise EarmarkError(f"{path}: there are no learnt chances of missing labels; {command}")
         found = MappedScores(path, file_sha256(path))

@@ -7,7 +7,7 @@ label in training is the room of training; what ears say of it, that of review.
 
 from earmark.flags.chances.chances import Chances
 from earmark.flags.chances.learnt import LEAST_ANSWERS, Answers
-from earmark.flags.counts import MOST_TILT, VAGUE, count_missing, total_missing
+from earmark.flags.counts import MOST_TILT, VAGUE, Counts, count_missing, total_missing
 from earmark.flags.findings import ANSWERS_MORE, Findings, find, spread_rows
 from earmark.flags.flag import FLAG_SCHEMA, flag, survey
 from earmark.flags.histograms import score_histograms
@@ -36,6 +36,7 @@ __all__ = [
     "VAGUE",
     "Answers",
     "Chances",
+    "Counts",
     "Findings",
     "Strength",
     "Thresholds",

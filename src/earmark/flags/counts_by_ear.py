@@ -31,8 +31,9 @@ from earmark.runs import PAPER_DISCARD_PERCENTS
 N_FOLDS = 5
 """Parts of the answers; the chances of each are learnt from the others."""
 
-WIDENED = 1.25
-"""How many times wider than the model has it a class's interval is."""
+WIDENED_DOWN, WIDENED_UP = 1.75, 1.25
+"""How many times farther down, and up, than the model has it a class's interval reaches: a class of
+which nothing is missing looks like many others."""
 
 REACH = float(scipy.stats.norm.ppf(0.95))
 
@@ -43,9 +44,12 @@ def count_by_ear(chances: Chances) -> Matrix:
     middle = sums.n_expected
     per = np.maximum(middle, 1e-9)
     # Even if the chances were right, how many of the labels are missing would vary.
-    variance = WIDENED**2 * chances.variances + sums.doubt / per**2
-    factor = np.exp(REACH * np.sqrt(variance))
-    found = np.stack([middle / factor, middle, middle * factor])
+    by_chance = sums.doubt / per**2
+    down, up = (
+        np.exp(REACH * np.sqrt(widened**2 * chances.variances + by_chance))
+        for widened in (WIDENED_DOWN, WIDENED_UP)
+    )
+    found = np.stack([middle / down, middle, middle * up])
     found[:, ~chances.clues.by_score.has_chances] = np.nan
     return np.asarray(np.minimum(found, chances.clues.labels.n_implicit))
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from earmark.errors import first_few
-from earmark.flags.chances.chances import Listed
+from earmark.flags.chances.chances import Chances, Listed
 from earmark.flags.chances.learnt import Answers
 from earmark.flags.counts import Counts
 from earmark.flags.counts_by_ear import reach_after
@@ -41,7 +41,7 @@ class Findings:
     without an ontology. ``n_right``: between which numbers those of the right flags lie, and
     ``total``: low, middle and high of the missing labels of all classes that can be estimated;
     ``reach_heard``: about how far off, either way, it would be after ANSWERS_MORE more answers by
-    ear; None where that is not known. ``is_heard``: whether all this was learnt by ear.
+    ear; None where that is not known. ``chances`` are those of all labels.
     """
 
     thresholds: pl.DataFrame
@@ -53,11 +53,16 @@ class Findings:
     n_right: tuple[float, float] | None
     total: tuple[float, float, float] | None
     reach_heard: float | None
-    is_heard: bool
+    chances: Chances
     data_told: str
     policy_told: str
     implied_told: str
     warnings: tuple[str, ...]
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether chances and numbers were learnt by ear."""
+        return self.chances.is_learnt
 
     def with_flags(self, flags: pl.DataFrame) -> Findings:
         """Return the same with other flags (clip_id, class_id, logit, rank, chance)."""
@@ -135,7 +140,7 @@ def find(
         _n_right(labels, found),
         _counts(found).total if is_known else None,
         reach_after(_counts(found).chances, ANSWERS_MORE) if is_known else None,
-        _counts(found).is_heard,
+        _counts(found).chances,
         f"{_data_told(labels)}; {scores_told}.{heard_told}",
         default_told(_counts(found)) if policy is None else policy_told(policy, options),
         _implied_told(implied, fill_ancestors),

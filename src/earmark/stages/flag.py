@@ -91,6 +91,7 @@ def write_flags(
     *,
     policy: str | None = None,
     labels: str = "given",
+    keep_chances: bool = False,
     engine: Engine | None = None,
     **options: Any,
 ) -> Flagged:
@@ -102,14 +103,17 @@ def write_flags(
     (``budget``) by default, the paper's flags with a ``discard_percent``.
 
     Chances learn from what raters heard, from twenty labels on. ``labels`` names the label set;
-    what raters cleared in a corrected one is not flagged again. With an ``engine`` the passes over
-    the scores are its tasks, a shard each.
+    what raters cleared in a corrected one is not flagged again. ``keep_chances`` writes the chance
+    of every label of the train split, for students that are told by it. With an ``engine`` the
+    passes over the scores are its tasks, a shard each.
     """
     policy = policy_with(options) if policy is None else policy
     check_policy(policy, options)
     scored = open_scored(work, recipe)
     findings = find_flags(scored, policy, options, labels, engine)
     keep_flags(scored, findings, policy, options, labels, engine)
+    if keep_chances:
+        findings.chances.write(scored.workspace.chances_path, len(scored.scores.clip_ids))
     return Flagged(scored.workspace.flags_path, findings)
 
 
@@ -173,6 +177,7 @@ def keep_flags(
         "options": dict(options),
         "scores": scored.scores.folder.name,
     }
+    scored.workspace.chances_path.unlink(missing_ok=True)  # of older labels, scores or answers
     of_whole = Thresholds.from_table(findings.thresholds)
     write_flag_folder(
         scored.workspace.flags_folder,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +99,18 @@ class Chances:
             places = np.searchsorted(clips[part], np.asarray(rows, np.int64)[mine])
             found[mine] = expit(block[places, columns[mine]])
         return found
+
+    def write(self, path: Path, n_clips: int) -> None:
+        """Write the log-odds [clip, class] of the first clips as an ``.npy`` file."""
+        shape = (n_clips, self.scores.n_classes)
+        aside = path.with_suffix(".part")
+        written = np.lib.format.open_memmap(aside, mode="w+", dtype=np.float32, shape=shape)
+        for start in range(0, n_clips, ROWS_AT_ONCE):
+            rows = slice(start, min(start + ROWS_AT_ONCE, n_clips))
+            written[rows] = self.log_odds(rows, self.scores.read(rows))
+        written.flush()
+        del written
+        aside.replace(path)
 
     @cached_property
     def sums(self) -> Sums:

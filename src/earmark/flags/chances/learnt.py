@@ -3,7 +3,7 @@
 The log-odds that a label is missing are a sum of its clues (:mod:`earmark.flags.chances.clues`),
 weighed, and of its class's own effect. Weights and effects are drawn towards 0 as far as answers
 leave them open (ridge), so a class that was heard often speaks for itself and others go by what
-all have in common. What the labels alone teach counts as a hundred answers: labels of all chances
+all have in common. What the labels alone teach counts as two hundred answers: labels of all chances
 whose answer is the chance by score, so that few answers change little.
 
 An answer counts by how many labels it stands for, but only by the fourth root of that: the clues
@@ -24,7 +24,7 @@ from earmark.flags.histograms import Matrix
 LEAST_ANSWERS = 20
 """Answers from which on chances learn from them."""
 
-TAUGHT_ANSWERS = 100.0
+TAUGHT_ANSWERS = 200.0
 """Answers that what the labels teach counts for."""
 
 WEIGHT_VARIANCE, EFFECT_VARIANCE = 0.3, 0.9
