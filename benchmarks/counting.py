@@ -154,7 +154,7 @@ def judge(setting: Setting, world: World) -> tuple[list[dict[str, object]], pl.D
             }
         )
     clips, columns = np.nonzero(states == IMPLICIT)
-    chances = counts.chances.at(columns, world.logits[clips, columns])
+    chances = counts.chances.at(clips, columns)
     decile = np.digitize(chances, DECILES[1:-1])
     table = pl.DataFrame(
         {"decile": decile, "chance": chances, "truth": world.is_missing[clips, columns]}

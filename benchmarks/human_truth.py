@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from earmark.datasets import Workspace, whole_scores
-from earmark.flags import Answers, Chances, Counts, count_missing
+from earmark.flags import Answers, Chances, count_missing
 from earmark.labels import IMPLICIT, LabelSet, Ontology
 from earmark.runs import PAPER_DISCARD_PERCENTS
 from earmark.scores import ScoreFolder
@@ -71,13 +71,19 @@ class Truth:
         """Implicit labels of the judged classes [clip, class]."""
         return np.asarray((self.labels.states() == IMPLICIT) & self.is_judged)
 
-    def of(self, clips: Mask) -> Truth:
-        """Return some of the clips as a dataset of their own."""
-        rows = np.flatnonzero(clips)
+    def judged_alone(self, clips: Mask) -> Truth:
+        """Return some of the clips, in the judged classes, as a dataset of their own."""
+        rows, columns = np.flatnonzero(clips), np.flatnonzero(self.is_judged)
+        class_ids = [self.labels.class_ids[column] for column in columns]
+        at = np.ix_(rows, columns)
         return Truth(
-            self.labels.select(rows), self.logits[rows], self.is_missing[rows], self.is_judged,
-            self.in_part_a[rows], self.ontology,
-        )  # fmt: skip
+            LabelSet.from_dense(self.labels.states()[at], class_ids=class_ids),
+            np.ascontiguousarray(self.logits[at]),
+            self.is_missing[at],
+            np.ones(len(columns), bool),
+            self.in_part_a[rows],
+            self.ontology,
+        )
 
 
 def open_truth(work: Path, folder: Path) -> Truth:
@@ -286,7 +292,7 @@ def counted(part: Truth, n_draws: int) -> list[dict[str, Any]]:
     estimable = none.table["n_missing"].is_not_null() & pl.Series(part.is_judged)
     results = []
     for n in (0, 300, 1_000):
-        held, n_told, widths, narrow, held_total = [], [], [], [], []
+        held, n_told, widths, narrow, held_total, wide = [], [], [], [], [], []
         for seed in range(n_draws if n else 1):
             found = none
             if n:
@@ -302,7 +308,8 @@ def counted(part: Truth, n_draws: int) -> list[dict[str, Any]]:
             widths.append(told.select(ratio.median()).item())
             narrow.append(told.filter("estimable").select(ratio.median()).item())
             if n:
-                low, _, high = total_of_judged(found, part.is_judged)
+                low, _, high = found.total
+                wide.append((high - low) / 2 / truth.sum())
                 held_total.append(low <= truth.sum() <= high)
         row = {
             "answers": n,
@@ -311,17 +318,11 @@ def counted(part: Truth, n_draws: int) -> list[dict[str, Any]]:
             "median_high_over_low": float(np.mean(widths)),
             "the_same_where_estimable_without_answers": float(np.mean(narrow)),
             "coverage_of_total": float(np.mean(held_total)) if held_total else None,
+            "total_give_or_take": float(np.mean(wide)) if wide else None,
         }
         results.append(row)
         _show(row)
     return results
-
-
-def total_of_judged(found: Counts, is_judged: Mask) -> tuple[float, float, float]:
-    """Return the total of the classes that were judged: the others' chances are taken off."""
-    low, middle, high = found.total
-    others = float(found.chances.sums.n_expected[~is_judged].sum())
-    return low - others, middle - others, high - others
 
 
 def balanced(truth: Truth, part: Mask, n_flags: int) -> list[dict[str, Any]]:
@@ -398,7 +399,7 @@ def main() -> None:
         "calibration_without_answers": bins.tolist(),
         "balance": balanced(truth, part, main_flags),
         "answers_of_other_clips": learnt(truth, ~part, part, given.draws, main_flags),
-        "counts": counted(truth.of(part), given.draws),
+        "counts": counted(truth.judged_alone(part), given.draws),
     }
     given.out.write_text(json.dumps(results, indent=1))
     print(f"wrote {given.out}")

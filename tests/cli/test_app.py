@@ -105,7 +105,7 @@ def test_every_verb_prints_the_next_one(tmp_path: Path, recipe: Path) -> None:
     assert 0 < measured["lwlrap"] <= 1
     linted = earmark("lint", "w", folder=tmp_path).stdout
     assert "findings in w/labels.parquet" in linted
-    assert "implicit labels are certain, because a child is present" in linted
+    assert "implicit labels are implied by a child that is present" in linted
 
 
 def test_models_prints_the_papers_sizes(tmp_path: Path) -> None:

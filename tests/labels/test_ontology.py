@@ -74,15 +74,15 @@ def test_a_puppy_makes_dog_and_animal_certain_even_through_a_node_without_a_colu
     labels = LabelSet.from_dense([[1, 0, 0, 0], [0, 0, 0, 1]], ["a", "b"], IDS)
     table = find_implied(labels, PETS).table()
     assert table.rows() == [
-        ("a", "dog", "puppy", "certain"),
-        ("a", "animal", "puppy", "certain"),
+        ("a", "dog", "puppy", "implied"),
+        ("a", "animal", "puppy", "implied"),
     ]
 
 
 def test_an_ancestor_marked_absent_is_a_contradiction_and_stays_absent():
     labels = LabelSet.from_dense([[0, 1, -1, 0]], ["a"], IDS)
     implied = find_implied(labels, PETS)
-    assert (implied.n_certain, implied.n_contradictions) == (0, 1)
+    assert (implied.n_implied, implied.n_contradictions) == (0, 1)
     assert implied.table().rows() == [("a", "animal", "dog", "contradiction")]
     np.testing.assert_array_equal(implied.fill().states(), labels.states())
 
@@ -100,12 +100,12 @@ def test_finds_what_a_plain_loop_finds_and_fills_only_implicit_labels(states):
         if not is_absent:
             expected[clip, column] = 1
     np.testing.assert_array_equal(filled.states(), expected)
-    assert find_implied(filled, PETS).n_certain == 0
+    assert find_implied(filled, PETS).n_implied == 0
 
 
 def test_classes_unknown_to_the_ontology_imply_nothing():
     labels = LabelSet.from_dense([[1, 1]], class_ids=["x", "y"])
-    assert find_implied(labels, PETS).n_certain == 0
+    assert find_implied(labels, PETS).n_implied == 0
 
 
 def test_a_class_that_is_its_own_ancestor_is_refused():

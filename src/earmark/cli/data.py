@@ -239,7 +239,7 @@ def evaluate(
 def _print_implied(implied: Implied) -> None:
     """Count and list what positives say of their ancestors; the list is cut, --json has it all."""
     print(
-        f"{implied.n_certain:,} implicit labels are certain, because a child is present; "
+        f"{implied.n_implied:,} implicit labels are implied by a child that is present; "
         f"{implied.n_contradictions:,} ancestors are marked absent though a child is present"
     )
     for row in implied.table().sort("kind", descending=True).head(N_IMPLIED_SHOWN).to_dicts():

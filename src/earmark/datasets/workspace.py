@@ -166,6 +166,10 @@ class Workspace:
         """Flags that were drawn at random, for the controls."""
         return self.sweep_folder / "random"
 
+    def random_scores_path(self, name: str) -> Path:
+        """Scores drawn at random, from which such flags are made."""
+        return self.random_flags_folder / f"{name}.npy"
+
     @property
     def compare_folder(self) -> Path:
         """Results of a comparison of strategies."""

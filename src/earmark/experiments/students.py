@@ -356,7 +356,7 @@ class TrainSet:
         teacher = self.sources.teacher.open()
         is_unscored = np.isnan(teacher[0])
         drawn_digest = digest("random scores", seed, list(teacher.shape), is_unscored.tolist())
-        path = self.workspace.random_flags_folder / f"seed{seed}-{drawn_digest}.npy"
+        path = self.workspace.random_scores_path(f"seed{seed}-{drawn_digest}")
         if not path.exists():
             drawn = np.random.default_rng(seed).random(teacher.shape, np.float32)
             drawn[:, is_unscored] = np.nan

@@ -285,7 +285,7 @@ def _implied_told(implied: Implied | None, is_filled: bool) -> str:
         return ""
     done = "taken as positives" if is_filled else "counted as evidence; people hear about half"
     return (
-        f"The class tree implies {implied.n_certain:,} labels that nobody gave ({done}) and "
+        f"The class tree implies {implied.n_implied:,} labels that nobody gave ({done}) and "
         f"contradicts {implied.n_contradictions:,}."
     )
 

@@ -4,7 +4,8 @@ AudioSet's ontology is a graph in which a class may have several parents; nothin
 tree. Classes are known by ``class_id``; ``classes.parquet`` holds one row for each.
 
 A clip in which a dog barks holds a sound of an animal. So where a class is an explicit positive,
-the implicit labels of its ancestors are *certain*: nobody was asked, but the answer is known. An
+the implicit labels of its ancestors are *implied*: nobody was asked, but the answer is likely. (In
+AudioSet people heard about half of what the tree implies, so it is evidence, not certainty.) An
 ancestor that somebody marked absent *contradicts* the child; one of the two labels is wrong.
 """
 
@@ -34,7 +35,7 @@ _IMPLIED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "clip_id": pl.String,
     "class_id": pl.String,
     "child_id": pl.String,
-    "kind": pl.Enum(["certain", "contradiction"]),
+    "kind": pl.Enum(["implied", "contradiction"]),
 }
 
 
@@ -127,7 +128,7 @@ class Implied:
 
     Label i is that of clip ``rows[i]`` and class ``columns[i]``, which ``children[i]`` (the first
     such class) implies. Where ``is_absent[i]`` it was marked absent, which is a contradiction;
-    otherwise it is implicit, and certain. Ancestors that are positives already are left out.
+    otherwise it is implicit, and implied. Ancestors that are positives already are left out.
     """
 
     labels: LabelSet
@@ -137,8 +138,8 @@ class Implied:
     is_absent: NDArray[np.bool_]
 
     @property
-    def n_certain(self) -> int:
-        """Number of implicit labels that are certain."""
+    def n_implied(self) -> int:
+        """Number of implicit labels that are implied."""
         return int(np.count_nonzero(~self.is_absent))
 
     @property
@@ -147,22 +148,22 @@ class Implied:
         return int(np.count_nonzero(self.is_absent))
 
     def table(self) -> pl.DataFrame:
-        """Return clip_id, class_id, child_id and kind (``certain`` or ``contradiction``)."""
+        """Return clip_id, class_id, child_id and kind (``implied`` or ``contradiction``)."""
         names = pl.Series(self.labels.class_ids, dtype=pl.String)
         return pl.DataFrame(
             {
                 "clip_id": self.labels.clip_ids.gather(self.rows),
                 "class_id": names.gather(self.columns),
                 "child_id": names.gather(self.children),
-                "kind": np.where(self.is_absent, "contradiction", "certain"),
+                "kind": np.where(self.is_absent, "contradiction", "implied"),
             },
             schema=_IMPLIED_SCHEMA,
         )
 
     def fill(self) -> LabelSet:
-        """Return the labels with the certain ones as positives; contradictions stay as they are."""
-        certain = self.table().filter(pl.col("kind") == "certain").select("clip_id", "class_id")
-        rows = pl.concat([self.labels.rows(), certain.with_columns(present=pl.lit(True))])
+        """Return the labels with the implied ones as positives; contradictions stay as they are."""
+        implied = self.table().filter(pl.col("kind") == "implied").select("clip_id", "class_id")
+        rows = pl.concat([self.labels.rows(), implied.with_columns(present=pl.lit(True))])
         return LabelSet.from_rows(rows, self.labels.clip_ids, self.labels.class_ids)
 
 
@@ -174,7 +175,7 @@ def find_implied(labels: LabelSet, ontology: Ontology) -> Implied:
 
     >>> labels = LabelSet.from_dense([[1, 0], [1, -1]], class_ids=["dog", "animal"])
     >>> implied = find_implied(labels, Ontology(("dog", "animal"), {"dog": ("animal",)}))
-    >>> implied.n_certain, implied.n_contradictions
+    >>> implied.n_implied, implied.n_contradictions
     (1, 1)
     """
     starts, ancestors = _ancestor_columns(labels.class_ids, ontology)

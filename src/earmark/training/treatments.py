@@ -377,8 +377,8 @@ def _missing(sources: FlagSources) -> LabelSet:
 def _implied(sources: FlagSources) -> LabelSet:
     """Return the implicit labels of ancestors of positives."""
     found, given = find_implied(sources.labels, sources.ontology), sources.labels
-    certain = found.table().filter(pl.col("kind") == "implied").select("clip_id", "class_id")
-    rows = certain.with_columns(present=pl.lit(True))
+    implied = found.table().filter(pl.col("kind") == "implied").select("clip_id", "class_id")
+    rows = implied.with_columns(present=pl.lit(True))
     return LabelSet.from_rows(rows, given.clip_ids, given.class_ids)
 
 
