@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from earmark.errors import EarmarkError
 from earmark.flags.chances.clues import CLUES, IMPLIED, Clues
 from earmark.flags.chances.relatives import Lists, Relatives
 from earmark.flags.counts import count_missing
@@ -35,6 +36,14 @@ def test_relatives_pass_through_classes_without_a_column() -> None:
     assert named(found.siblings)["dog"] == {"cat"}
     assert named(found.descendants)["animal"] == {"dog", "bark", "cat"}
     assert Relatives.of(NAMES, None).is_empty
+
+
+def test_a_tree_with_a_cycle_is_refused_or_passed_through_once() -> None:
+    looped = Ontology(NAMES, {"dog": ("cat",), "cat": ("dog",)})
+    with pytest.raises(EarmarkError, match="its own ancestor"):
+        Relatives.of(NAMES, looped)
+    above = Ontology(NAMES, {"dog": ("pets",), "pets": ("beasts",), "beasts": ("pets", "animal")})
+    assert named(Relatives.of(NAMES, above).parents)["dog"] == {"animal"}
 
 
 @pytest.fixture(scope="module")

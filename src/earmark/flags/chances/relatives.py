@@ -72,8 +72,15 @@ class Relatives:
 
 
 def _nearest(tree: Ontology, class_id: str, index: dict[str, int]) -> set[str]:
-    """Return the nearest ancestors with a column; those without are passed through."""
+    """Return the nearest ancestors with a column; those without are passed through, once each."""
     found: set[str] = set()
-    for parent in tree.parents.get(class_id, ()):
-        found |= {parent} if parent in index else _nearest(tree, parent, index)
+    passed: set[str] = set()
+    waiting = list(tree.parents.get(class_id, ()))
+    while waiting:
+        parent = waiting.pop()
+        if parent in index:
+            found.add(parent)
+        elif parent not in passed:
+            passed.add(parent)
+            waiting.extend(tree.parents.get(parent, ()))
     return found
