@@ -1,8 +1,9 @@
 """The chance of every implicit label: one object that ranks, counts and says how sure it is.
 
-Without answers by ear it is the first clue of a label (:mod:`earmark.flags.chances.clues`); with
-twenty answers or more it is learnt from all clues (:mod:`earmark.flags.chances.learnt`). Either way
-labels are looked at a block of clips at a time, in a pass over the scores.
+Without answers by ear it is the first clue of a label (:mod:`earmark.flags.chances.clues`), and one
+label in twenty is believed not to be heard whatever the scores say: people differ. With twenty
+answers or more it is learnt from all clues (:mod:`earmark.flags.chances.learnt`). Either way labels
+are looked at a block of clips at a time, in a pass over the scores.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,9 @@ TAUGHT_CLIPS, N_TAUGHT, FIRST_SHARE = 2_048, 1_000, 1e-4
 over the logarithm of their rank by chance; the share of labels up to which ranks are alike."""
 
 ROWS_AT_ONCE = 256
+
+HEARD, HEARD_LEAST = 0.95, 0.75
+"""Share of the labels beyond doubt that people hear: what is believed, and as low as it may be."""
 
 Floats = NDArray[np.float32]
 
@@ -83,7 +88,7 @@ class Chances:
 
     def _log_odds(self, clues: Floats) -> Floats:
         if self.model is None:
-            return np.asarray(clues[:, :, 0])
+            return np.asarray(as_heard(clues[:, :, 0]), np.float32)
         return self.model.log_odds(clues)
 
     def at(self, rows: NDArray[np.integer], columns: NDArray[np.integer]) -> Floats:
@@ -149,7 +154,8 @@ class Chances:
                 clues = self.clues.of(rows, block)
                 is_counted = self._is_implicit(rows) & np.isfinite(clues[:, :, 0])
                 for place, model in enumerate(models):
-                    log_odds = clues[:, :, 0] if model is None else model.log_odds(clues)
+                    taught = as_heard(clues[:, :, 0])
+                    log_odds = taught if model is None else model.log_odds(clues)
                     found[place] += expit(log_odds[is_counted]).sum(dtype=np.float64)
             return found
 
@@ -195,12 +201,14 @@ class Chances:
         wanted = float(logit(chance))
         if self.model is not None:
             return np.asarray(wanted - LOWER_QUARTER * np.sqrt(self.variances))
-        by_score = self.clues.by_score
-        is_reached = by_score.sure >= wanted
+        sure, values = (
+            as_heard(one) for one in (self.clues.by_score.sure, self.clues.by_score.values)
+        )
+        is_reached = sure >= wanted
         last = is_reached.shape[1] - 1
         place = np.where(is_reached.any(axis=1), is_reached.argmax(axis=1), last)
         rows = np.arange(len(place))
-        return np.asarray(wanted + by_score.values[rows, place] - by_score.sure[rows, place])
+        return np.asarray(wanted + values[rows, place] - sure[rows, place])
 
     @property
     def variances(self) -> Matrix:
@@ -213,23 +221,25 @@ class Chances:
         """Return between which numbers the missing ones among some labels lie."""
         if self.model is not None:
             reach = REACH * np.sqrt(self.variances)[listed.columns]
-            ends = (listed.log_odds - reach, listed.log_odds + reach)
+            ends = (expit(listed.log_odds - reach), expit(listed.log_odds + reach))
         else:
             ends = self._ends(listed)
-        low, high = (float(np.nansum(expit(end))) for end in ends)
+        low, high = (float(np.nansum(end)) for end in ends)
         return low, high
 
     def _ends(self, listed: Listed) -> tuple[Matrix, Matrix]:
-        """Return the log-odds of labels if as few, and if as many, are missing as may be."""
+        """Return the chances of labels if as few, and if as many, are missing as may be."""
         by_score = self.clues.by_score
         histograms = by_score.histograms
         places = (listed.logits - histograms.low[listed.columns]) / histograms.width[listed.columns]
         bins = places.clip(0, by_score.values.shape[1] - 1).astype(np.int64)
         at = (listed.columns, bins)
+        # Back to the clue, which is beyond doubt where the chance is as high as it may be.
+        clue = logit((expit(listed.log_odds.astype(np.float64)) / HEARD).clip(TINY, 1 - TINY))
         low, high = (
-            listed.log_odds + end[at] - by_score.values[at] for end in (by_score.low, by_score.high)
+            expit(clue + end[at] - by_score.values[at]) for end in (by_score.low, by_score.high)
         )
-        return low, high
+        return HEARD_LEAST * low, high
 
     def limits_of_counts(self, n_labels: NDArray[np.int64]) -> Matrix:
         """Return limits [class] that at least so many labels [class] reach; inf for none."""
@@ -241,6 +251,16 @@ class Chances:
 
     def _is_implicit(self, rows: slice) -> NDArray[np.bool_]:
         return np.asarray(self.clues.labels.states(rows) == 0)
+
+
+def as_heard(log_odds: NDArray[Any]) -> NDArray[Any]:
+    """Return the log-odds of what is believed to be heard: the chance times HEARD.
+
+    >>> expit(as_heard(np.array([-4.0, 0.0, 50.0]))).round(3).tolist()
+    [0.017, 0.475, 0.95]
+    """
+    beyond = np.log1p((1 - HEARD) * np.exp(np.minimum(log_odds, 50)))
+    return np.asarray(log_odds + np.log(HEARD) - beyond)
 
 
 def find_chances(clues: Clues, scores: ScoreMatrix, answers: Answers | None = None) -> Chances:
@@ -286,7 +306,7 @@ def _taught(clues: Clues, scores: ScoreMatrix) -> Taught:
     steps = np.linspace(0, np.log1p(len(order) / first), N_TAUGHT, endpoint=False)
     ranks = np.unique((first * np.expm1(steps)).astype(np.int64)).clip(0, len(order) - 1)
     chosen = every[order[ranks]]
-    return Taught(chosen, chosen[:, 0].astype(np.float64))
+    return Taught(chosen, as_heard(chosen[:, 0].astype(np.float64)))
 
 
 def _blocks(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
