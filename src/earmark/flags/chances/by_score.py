@@ -22,6 +22,7 @@ their share of "present" (``most``).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,9 @@ REACH = 1.8
 NEARBY_BINS = 4.0
 """How far around a score people's answers count for it: sd, in bins."""
 
+
+HEARD, HEARD_LEAST = 0.95, 0.75
+"""Share of the labels beyond doubt that people hear: what is believed, and as low as it may be."""
 
 TINY = 1e-9
 """The lowest chance, and the least doubt."""
@@ -143,3 +147,14 @@ def _present_when_asked(histograms: Histograms) -> Matrix:
         for counts in (histograms.positives, histograms.negatives)
     )
     return np.asarray((positives + 1) / (positives + negatives + 1))
+
+
+def as_heard(log_odds: NDArray[Any]) -> NDArray[Any]:
+    """Return the log-odds of what is believed to be heard: the chance times HEARD.
+
+    >>> from scipy.special import expit
+    >>> expit(as_heard(np.array([-4.0, 0.0, 50.0]))).round(3).tolist()
+    [0.017, 0.475, 0.95]
+    """
+    beyond = np.log1p((1 - HEARD) * np.exp(np.minimum(log_odds, 50)))
+    return np.asarray(log_odds + np.log(HEARD) - beyond)

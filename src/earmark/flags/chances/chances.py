@@ -1,16 +1,16 @@
 """The chance of every implicit label: one object that ranks, counts and says how sure it is.
 
-Without answers by ear it is the first clue of a label (:mod:`earmark.flags.chances.clues`), and one
-label in twenty is believed not to be heard whatever the scores say: people differ. With twenty
-answers or more it is learnt from all clues (:mod:`earmark.flags.chances.learnt`). Either way labels
-are looked at a block of clips at a time, in a pass over the scores.
+Without answers by ear it is the first clue of a label (:mod:`earmark.flags.chances.clues`); with
+twenty answers or more it is learnt from all clues (:mod:`earmark.flags.chances.learnt`). Either way
+labels are looked at a block of clips at a time, in a pass over the scores.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from earmark.flags.chances.by_score import LOWER_QUARTER, REACH, TINY
+from earmark.flags.chances.by_score import (
+    HEARD,
+    HEARD_LEAST,
+    LOWER_QUARTER,
+    REACH,
+    TINY,
+    as_heard,
+)
 from earmark.flags.chances.clues import N_CLUES, Clues
 from earmark.flags.chances.learnt import LEAST_ANSWERS, Answers, Model, Taught, learn
 from earmark.flags.histograms import Matrix
@@ -33,8 +40,8 @@ over the logarithm of their rank by chance; the share of labels up to which rank
 
 ROWS_AT_ONCE = 256
 
-HEARD, HEARD_LEAST = 0.95, 0.75
-"""Share of the labels beyond doubt that people hear: what is believed, and as low as it may be."""
+FEW = 8
+"""Where more labels are asked for than an eighth of the clips, all scores are passed over."""
 
 Floats = NDArray[np.float32]
 
@@ -84,15 +91,21 @@ class Chances:
 
     def log_odds(self, rows: slice | NDArray[np.int64], logits: Floats) -> Floats:
         """Return the log-odds [clip, class] of some clips; NaN where there are no chances."""
-        return self._log_odds(self.clues.of(rows, logits))
+        return self._log_odds(self.clues.of(rows, logits, self._n_clues))
+
+    @property
+    def _n_clues(self) -> int:
+        return 1 if self.model is None else N_CLUES
 
     def _log_odds(self, clues: Floats) -> Floats:
         if self.model is None:
-            return np.asarray(as_heard(clues[:, :, 0]), np.float32)
+            return np.asarray(clues[:, :, 0])
         return self.model.log_odds(clues)
 
     def at(self, rows: NDArray[np.integer], columns: NDArray[np.integer]) -> Floats:
         """Return the chances of single labels, given by clip and class; NaN where unknown."""
+        if len(rows) > self.scores.n_clips // FEW:
+            return self._at_many(rows, columns)
         found = np.empty(len(rows), np.float32)
         order = np.argsort(rows, kind="stable")
         clips, starts = np.unique(np.asarray(rows, np.int64)[order], return_index=True)
@@ -103,6 +116,22 @@ class Chances:
             mine = order[starts[part][0] : ends[part][-1]]
             places = np.searchsorted(clips[part], np.asarray(rows, np.int64)[mine])
             found[mine] = expit(block[places, columns[mine]])
+        return found
+
+    def _at_many(self, rows: NDArray[np.integer], columns: NDArray[np.integer]) -> Floats:
+        """Return the chances of labels of most clips, in a pass over the scores."""
+        found = np.empty(len(rows), np.float32)
+        order = np.argsort(rows, kind="stable")
+        ascending = np.asarray(rows)[order]
+
+        def look_up(chunks: Iterator[Chunk]) -> None:
+            for clips, block in _blocks(chunks):
+                ends = np.searchsorted(ascending, (clips.start, clips.stop))
+                mine = order[slice(*ends)]
+                log_odds = self.log_odds(clips, block)
+                found[mine] = expit(log_odds[np.asarray(rows)[mine] - clips.start, columns[mine]])
+
+        self.scores.map(look_up)
         return found
 
     def write(self, path: Path, n_clips: int) -> None:
@@ -117,30 +146,25 @@ class Chances:
         del written
         aside.replace(path)
 
-    @cached_property
+    @functools.cached_property
     def sums(self) -> Sums:
         """What one pass over all labels finds."""
 
         def add(chunks: Iterator[Chunk]) -> Sums:
             n_classes = self.scores.n_classes
-            counts = np.zeros(n_classes * N_STEPS, np.int64)
+            counts = np.zeros((n_classes, N_STEPS), np.int64)
             n_expected, doubt = np.zeros((2, n_classes))
             slopes = np.zeros((n_classes, N_CLUES))
             for rows, block in _blocks(chunks):
-                clues = self.clues.of(rows, block)
+                clues = self.clues.of(rows, block, self._n_clues)
                 log_odds = self._log_odds(clues)
-                is_counted = self._is_implicit(rows) & np.isfinite(log_odds)
-                steps = ((log_odds - LOWEST) / STEP).clip(0, N_STEPS - 1)
-                clips, columns = np.nonzero(is_counted)
-                places = columns * N_STEPS + steps[clips, columns].astype(np.int64)
-                counts += np.bincount(places, minlength=len(counts))
-                chances = np.where(is_counted, expit(log_odds), 0)
-                spread = chances * (1 - chances)
-                n_expected += chances.sum(axis=0, dtype=np.float64)
-                doubt += spread.sum(axis=0, dtype=np.float64)
+                is_implicit = self._is_implicit(rows)
+                _compiled()(log_odds, is_implicit, counts, n_expected, doubt)
                 if self.model is not None:
-                    slopes += np.einsum("rc,rck->ck", spread, np.nan_to_num(clues))
-            return Sums(counts.reshape(n_classes, N_STEPS), n_expected, doubt, slopes)
+                    chances = np.where(is_implicit & np.isfinite(log_odds), expit(log_odds), 0)
+                    spread = (chances * (1 - chances))[:, :, None]
+                    slopes += (spread * np.nan_to_num(clues)).sum(axis=0, dtype=np.float64)
+            return Sums(counts, n_expected, doubt, slopes)
 
         parts = self.scores.map(add)
         return sum(parts[1:], parts[0])
@@ -154,8 +178,7 @@ class Chances:
                 clues = self.clues.of(rows, block)
                 is_counted = self._is_implicit(rows) & np.isfinite(clues[:, :, 0])
                 for place, model in enumerate(models):
-                    taught = as_heard(clues[:, :, 0])
-                    log_odds = taught if model is None else model.log_odds(clues)
+                    log_odds = clues[:, :, 0] if model is None else model.log_odds(clues)
                     found[place] += expit(log_odds[is_counted]).sum(dtype=np.float64)
             return found
 
@@ -253,16 +276,6 @@ class Chances:
         return np.asarray(self.clues.labels.states(rows) == 0)
 
 
-def as_heard(log_odds: NDArray[Any]) -> NDArray[Any]:
-    """Return the log-odds of what is believed to be heard: the chance times HEARD.
-
-    >>> expit(as_heard(np.array([-4.0, 0.0, 50.0]))).round(3).tolist()
-    [0.017, 0.475, 0.95]
-    """
-    beyond = np.log1p((1 - HEARD) * np.exp(np.minimum(log_odds, 50)))
-    return np.asarray(log_odds + np.log(HEARD) - beyond)
-
-
 def find_chances(clues: Clues, scores: ScoreMatrix, answers: Answers | None = None) -> Chances:
     """Find the chances of labels: by what the labels teach, and by ear where that was heard.
 
@@ -306,7 +319,31 @@ def _taught(clues: Clues, scores: ScoreMatrix) -> Taught:
     steps = np.linspace(0, np.log1p(len(order) / first), N_TAUGHT, endpoint=False)
     ranks = np.unique((first * np.expm1(steps)).astype(np.int64)).clip(0, len(order) - 1)
     chosen = every[order[ranks]]
-    return Taught(chosen, as_heard(chosen[:, 0].astype(np.float64)))
+    return Taught(chosen, chosen[:, 0].astype(np.float64))
+
+
+@functools.cache
+def _compiled() -> Any:
+    """Compile the loop that adds chances up, or load what an earlier process compiled."""
+    numba: Any = importlib.import_module("numba")  # here, because it takes long to load
+    try:
+        return numba.njit(nogil=True, cache=True)(_add_up)
+    except RuntimeError:  # no folder to keep it in can be written to
+        return numba.njit(nogil=True)(_add_up)
+
+
+def _add_up(log_odds: Any, is_implicit: Any, counts: Any, n_expected: Any, doubt: Any) -> None:
+    """Add the labels [clip, class] of a block to what is known of each class."""
+    for clip in range(log_odds.shape[0]):
+        for column in range(log_odds.shape[1]):
+            value = log_odds[clip, column]
+            if not is_implicit[clip, column] or not np.isfinite(value):
+                continue
+            step = int((min(max(value, LOWEST), -LOWEST) - LOWEST) / STEP)
+            counts[column, min(step, N_STEPS - 1)] += 1
+            chance = 1.0 / (1.0 + np.exp(-value))
+            n_expected[column] += chance
+            doubt[column] += chance * (1.0 - chance)
 
 
 def _blocks(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
