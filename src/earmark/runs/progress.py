@@ -88,6 +88,10 @@ class _Rate(bars.ProgressColumn):
         return f"{speed:,.0f} {task.fields['unit']}/s" if speed else ""
 
 
+_LEAST_SECONDS = 1e-3
+"""Below, what a task did is told all at once, and how quickly is not known."""
+
+
 class _LineMeter:
     def __init__(self, console: Console, label: str, n_total: int, unit: str) -> None:
         self._console, self._label, self._n_total, self._unit = console, label, n_total, unit
@@ -106,8 +110,8 @@ class _LineMeter:
     def _print(self, seconds: float, note: str) -> None:
         parts = [f"  {self._label}: {self._n_done:,}/{self._n_total:,} {self._unit}"]
         n_own, n_left = self._n_done - self._n_before, self._n_total - self._n_done
-        if n_own:
-            rate = n_own / max(seconds, 1e-9)
+        if n_own and seconds > _LEAST_SECONDS:
+            rate = n_own / seconds
             timing = f"{_duration(n_left / rate)} left" if n_left > 0 else _duration(seconds)
             parts += [f"{rate:,.{0 if rate >= 10 else 1}f}/s", f"{timing} {note}".rstrip()]
         elif note:
