@@ -84,6 +84,7 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "scores": logits,
         "logits": logits,
         "teacher_logits": logits,
+        "chances": logits - 3,
         "rows": rows,
         "x": torch.zeros(len(rows), 5),
         "batches": [(rows, torch.zeros(len(rows), 5))],
