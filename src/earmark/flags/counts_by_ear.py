@@ -71,8 +71,9 @@ def total_by_ear(chances: Chances) -> tuple[float, float, float]:
     # One more surprise than were heard: few answers speak for most labels, and may all be alike.
     stands_for = answers.stands_for
     surprise = float((stands_for**2).sum() / max(stands_for.sum(), 1.0))
-    reach = REACH * float(np.sqrt((differences**2).sum() + surprise**2))
-    return max(middle - reach, 0.0), max(middle, 0.0), max(middle + reach, 0.0)
+    spread = float((differences**2).sum())
+    down, up = (REACH * float(np.sqrt(one)) for one in (spread, spread + surprise**2))
+    return max(middle - down, 0.0), max(middle, 0.0), max(middle + up, 0.0)
 
 
 def _by_others(chances: Chances) -> tuple[Matrix, Matrix, NDArray[np.int64]]:
