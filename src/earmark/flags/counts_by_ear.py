@@ -23,8 +23,9 @@ from earmark.flags.chances.chances import (
     STEP,
     Chances,
     clues_of,
-    find_chances,
+    find_taught,
 )
+from earmark.flags.chances.learnt import LEAST_ANSWERS, Model, learn
 from earmark.flags.histograms import Matrix
 from earmark.runs import PAPER_DISCARD_PERCENTS
 
@@ -86,10 +87,15 @@ def _by_others(chances: Chances) -> tuple[Matrix, Matrix, NDArray[np.int64]]:
     answers, found = chances.answers, np.empty(len(chances.answers))
     clues = clues_of(chances.clues, chances.scores, answers)
     fold = np.random.default_rng(0).permutation(len(answers)) % N_FOLDS
-    models = [
-        find_chances(chances.clues, chances.scores, answers.select(fold != part)).model
-        for part in range(N_FOLDS)
-    ]
+    taught = find_taught(chances.clues, chances.scores)
+
+    def without(part: int) -> Model | None:
+        others = fold != part
+        if others.sum() < LEAST_ANSWERS:
+            return None
+        return learn(answers.select(others), clues[others], taught, chances.scores.n_classes)
+
+    models = [without(part) for part in range(N_FOLDS)]
     for part, model in enumerate(models):
         mine = fold == part
         if model is None:

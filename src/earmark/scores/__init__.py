@@ -23,6 +23,7 @@ from earmark.scores.alignment import (
 from earmark.scores.blocks import ScoreFile, row_blocks
 from earmark.scores.folder import UNLOCATED, MadeBy, Origin, ScoreFolder, write_score_folder
 from earmark.scores.gaps import leave_out_gaps
+from earmark.scores.kernels import compiled
 from earmark.scores.matrix import (
     CHUNK_SCORES,
     Chunk,
@@ -61,6 +62,7 @@ __all__ = [
     "check_aligned",
     "classes_of_columns",
     "clips_of_rows",
+    "compiled",
     "detect_scale",
     "find_unscored",
     "leave_out_gaps",

@@ -57,12 +57,18 @@ class Kernels:
 @functools.cache
 def compiled_kernels() -> Kernels:
     """Compile the loops, or load what an earlier process compiled."""
+    return Kernels(*map(compiled, (_count_loop, _pick_loop, _place_loop)))
+
+
+@functools.cache
+def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a loop that lets other threads run, or load what an earlier process compiled."""
     numba: Any = importlib.import_module("numba")  # here, because it takes long to load
-    loops = (_count_loop, _pick_loop, _place_loop)
     try:
-        return Kernels(*map(numba.njit(nogil=True, cache=True), loops))
-    except RuntimeError:  # no folder to keep them in can be written to
-        return Kernels(*map(numba.njit(nogil=True), loops))
+        found: Callable[..., Any] = numba.njit(nogil=True, cache=True)(loop)
+    except RuntimeError:  # no folder to keep it in can be written to
+        found = numba.njit(nogil=True)(loop)
+    return found
 
 
 def valid_bits(is_unscored: NDArray[np.bool_]) -> tuple[Bits, Bits]:

@@ -8,7 +8,6 @@ labels are looked at a block of clips at a time, in a pass over the scores.
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ from earmark.flags.chances.by_score import (
 from earmark.flags.chances.clues import N_CLUES, Clues
 from earmark.flags.chances.learnt import LEAST_ANSWERS, Answers, Model, Taught, learn
 from earmark.flags.histograms import Matrix
-from earmark.scores import Chunk, ScoreMatrix
+from earmark.scores import Chunk, ScoreMatrix, compiled
 
 LOWEST, STEP, N_STEPS = -16.0, 1 / 16, 512
 """Log-odds are counted in bins from -16 to 16; what is beyond counts in the outer ones."""
@@ -159,7 +158,7 @@ class Chances:
                 clues = self.clues.of(rows, block, self._n_clues)
                 log_odds = self._log_odds(clues)
                 is_implicit = self._is_implicit(rows)
-                _compiled()(log_odds, is_implicit, counts, n_expected, doubt)
+                compiled(_add_up)(log_odds, is_implicit, counts, n_expected, doubt)
                 if self.model is not None:
                     chances = np.where(is_implicit & np.isfinite(log_odds), expit(log_odds), 0)
                     spread = (chances * (1 - chances))[:, :, None]
@@ -286,9 +285,8 @@ def find_chances(clues: Clues, scores: ScoreMatrix, answers: Answers | None = No
     answers = answers.select(clues.by_score.has_chances[answers.columns])
     if len(answers) < LEAST_ANSWERS:
         return Chances(clues, scores)
-    model = learn(
-        answers, clues_of(clues, scores, answers), _taught(clues, scores), scores.n_classes
-    )
+    taught = find_taught(clues, scores)
+    model = learn(answers, clues_of(clues, scores, answers), taught, scores.n_classes)
     return Chances(clues, scores, model, answers)
 
 
@@ -303,7 +301,7 @@ def clues_of(clues: Clues, scores: ScoreMatrix, answers: Answers) -> Floats:
     return found
 
 
-def _taught(clues: Clues, scores: ScoreMatrix) -> Taught:
+def find_taught(clues: Clues, scores: ScoreMatrix) -> Taught:
     """Return labels of all chances, from some of the clips; the same whatever the clips' order."""
     rows = np.sort(scores.sample_rows(TAUGHT_CLIPS))
     parts = []
@@ -320,16 +318,6 @@ def _taught(clues: Clues, scores: ScoreMatrix) -> Taught:
     ranks = np.unique((first * np.expm1(steps)).astype(np.int64)).clip(0, len(order) - 1)
     chosen = every[order[ranks]]
     return Taught(chosen, chosen[:, 0].astype(np.float64))
-
-
-@functools.cache
-def _compiled() -> Any:
-    """Compile the loop that adds chances up, or load what an earlier process compiled."""
-    numba: Any = importlib.import_module("numba")  # here, because it takes long to load
-    try:
-        return numba.njit(nogil=True, cache=True)(_add_up)
-    except RuntimeError:  # no folder to keep it in can be written to
-        return numba.njit(nogil=True)(_add_up)
 
 
 def _add_up(log_odds: Any, is_implicit: Any, counts: Any, n_expected: Any, doubt: Any) -> None:

@@ -14,7 +14,6 @@ held. Whether the networks of a teacher agree is no clue: clips scored out of fo
 from __future__ import annotations
 
 import functools
-import importlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +24,7 @@ from earmark.flags.chances.by_score import ByScore, as_heard
 from earmark.flags.chances.relatives import Relatives
 from earmark.flags.histograms import N_BINS, Matrix, moments
 from earmark.labels import LabelSet
+from earmark.scores import compiled
 
 IMPLIED = 3.0
 """What a labelled class below it adds to a label's log-odds: a chance of 0.05 becomes 0.5."""
@@ -87,7 +87,7 @@ class Clues:
         out = np.empty((*logits.shape, n_clues), np.float32)
         tree = self.relatives
         lists = (tree.ancestors, tree.descendants, tree.siblings, tree.children, tree.parents)
-        _compiled()(
+        compiled(_fill)(
             np.ascontiguousarray(logits, np.float32),
             starts,
             positives,
@@ -167,24 +167,9 @@ def _positives(
     labels: LabelSet, rows: NDArray[np.int64] | slice
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return where each clip's positives start, and their classes, one clip after another."""
-    chosen = np.arange(labels.n_clips)[rows]
-    lengths = np.diff(labels.starts)[chosen]
-    first = np.cumsum(lengths) - lengths
-    places = np.arange(lengths.sum()) + np.repeat(labels.starts[chosen] - first, lengths)
-    owners = np.repeat(np.arange(len(chosen)), lengths)[labels.present[places]]
-    counts = np.bincount(owners, minlength=len(chosen))
-    columns = labels.columns[places][labels.present[places]].astype(np.int32)
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), columns
-
-
-@functools.cache
-def _compiled() -> Any:
-    """Compile the loop, or load what an earlier process compiled."""
-    numba: Any = importlib.import_module("numba")  # here, because it takes long to load
-    try:
-        return numba.njit(nogil=True, cache=True)(_fill)
-    except RuntimeError:  # no folder to keep it in can be written to
-        return numba.njit(nogil=True)(_fill)
+    chosen = labels.select(rows)
+    n_before = np.concatenate([[0], np.cumsum(chosen.present)])
+    return n_before[chosen.starts].astype(np.int64), chosen.columns[chosen.present].astype(np.int32)
 
 
 def _fill(

@@ -20,7 +20,7 @@ from earmark.report.missing.card import (
     doubts_told,
     headline_told,
 )
-from earmark.report.missing.evidence import evidence_told, heard_told
+from earmark.report.missing.evidence import by_told, evidence_told, heard_told
 from earmark.runs import file_sha256
 
 CONFORMS_TO = ("http://mlcommons.org/croissant/1.0", "http://mlcommons.org/croissant/RAI/1.0")
@@ -152,7 +152,7 @@ def _missing_set(mlc: Any, context: Any, contents: CardContents) -> Any:
     ]
     rows = contents.evidence.classes.select(*_MISSING).to_dicts()
     data = [{f"{name}/{column}": value for column, value in row.items()} for row in rows]
-    told = "What is missing in each class, going by scores alone."
+    told = f"What is missing in each class. {by_told(contents.evidence.findings)}."
     return mlc.RecordSet(
         ctx=context, id=name, name=name, description=told, fields=fields, data=data
     )
