@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from earmark.errors import EarmarkError
 from earmark.review.server import check_server
 from earmark.review.server.app import MAX_BODY_BYTES, make_app, make_tokens, open_socket
-from earmark.review.server.desk import Desk
+from earmark.review.server.desk import Desk, Posted
 from earmark.review.server.guard import CONTENT_POLICY, Place
 from listening import open_tones
 
@@ -209,13 +209,14 @@ def test_a_judgement_is_stored_once_however_often_it_is_sent(
 
 
 def test_clip_class_and_queue_are_added_by_the_server(client: TestClient, desk: Desk) -> None:
-    posted = said(desk, 1)
+    posted = said(desk, 1, span_start=0.25, span_end=1.0)
     client.post("/api/judgements", json=posted)
     row = desk.judgements.rows().row(by_predicate=pl.col("id") == posted["id"], named=True)
     item = desk.queue.items.row(1, named=True)
     assert (row["clip_id"], row["class_id"]) == (item["clip_id"], item["class_id"])
     assert row["queue_digest"] == desk.queue.digest
     assert row["heard_seconds"] == 1.5
+    assert (row["span_start"], row["span_end"]) == (0.25, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,8 @@ def test_clip_class_and_queue_are_added_by_the_server(client: TestClient, desk: 
         {"answer": None}, {"retracts": str(uuid.uuid4())}, {"at": "yesterday"},
         {"at": "2026-03-01T12:00:00"}, {"heard_seconds": -1}, {"heard_seconds": 1e300},
         {"whole_clip": "yes"}, {"extra": 1}, {"answer": None, "retracts": str(uuid.uuid4())},
-        {"item": "x" * 1_000},
+        {"item": "x" * 1_000}, {"span_start": 1.0}, {"span_start": 2.0, "span_end": 1.0},
+        {"span_start": -1.0, "span_end": 1.0}, {"span_start": 1.0, "span_end": 1e300},
     ],
 )  # fmt: skip
 def test_a_judgement_that_makes_no_sense_is_refused(
@@ -260,9 +262,7 @@ anything = st.recursive(
 )
 
 
-fields = st.sampled_from(
-    ["id", "at", "rater", "item", "answer", "heard_seconds", "whole_clip", "retracts", "more"]
-)
+fields = st.sampled_from([*Posted.model_fields, "more"])
 
 
 @FUZZ

@@ -37,6 +37,7 @@ def judgements(draw: st.DrawFn) -> list[Judgement]:
     made = []
     for number in range(draw(st.integers(1, 5))):
         is_undo = number > 0 and draw(st.booleans())
+        span = draw(st.none() | st.tuples(st.floats(0, 1e4), st.floats(0.001, 1e4)))
         made.append(
             judgement(
                 number,
@@ -45,6 +46,8 @@ def judgements(draw: st.DrawFn) -> list[Judgement]:
                 rater=draw(NAMES),
                 clip_id=draw(NAMES),
                 class_id=draw(NAMES),
+                span_start=None if span is None else span[0],
+                span_end=None if span is None else sum(span),
                 heard_seconds=draw(st.floats(0, 1e6)),
                 whole_clip=draw(st.booleans()),
                 shown_score=draw(st.booleans()),
@@ -86,6 +89,8 @@ def test_a_table_of_other_peoples_is_filled_in(tmp_path: Path) -> None:
         ("clip_id,class_id,answer\na,b,\n", "line 2: .*either an answer or the id"),
         ("clip_id,class_id,answer,at\na,b,yes,yesterday\n", "line 2: at: .*yesterday"),
         ("clip_id,class_id,answer,id\na,b,yes,7\n", "line 2: id: .*'7'"),
+        ("clip_id,class_id,answer,span_start\na,b,yes,1\n", "line 2: .*both a start and an end"),
+        ("clip_id,class_id,answer,span_start,span_end\na,b,1,3,2\n", "from 3 s to 2 s"),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path: Path, text: str, told: str) -> None:
@@ -135,6 +140,7 @@ def test_label_studio_gets_blind_tasks_with_sounds(
         assert ("start_seconds" in data) == (data["clip_id"] in ("clip 10", "clip 11"))
     choices = ET.parse(tmp_path / "tasks.xml").findall(".//Choices[@name='answer']/Choice")
     assert [choice.get("value") for choice in choices] == list(ANSWERS)
+    assert ET.parse(tmp_path / "tasks.xml").find(".//Labels[@toName='audio']/Label") is not None
 
 
 def test_sounds_outside_label_studios_root_are_refused(
@@ -176,6 +182,20 @@ def test_label_studios_annotations_become_judgements(
     assert read[0].at.isoformat() == "2026-03-01T12:00:00.500000+00:00"
     assert {one.queue_digest for one in read} == {"digest"}
     assert [one.id for one in read] == [one.id for one in read_label_studio_answers(path)]
+
+
+def test_a_region_in_label_studio_is_a_span_of_the_clip(tmp_path: Path) -> None:
+    """Label Studio plays the whole file, of which the clip begins at 2 s."""
+    regions = [
+        {"from_name": "span", "type": "labels", "value": {"start": start, "end": start + 1}}
+        for start in (3.5, 7.0)
+    ]
+    annotation = _annotation(1, "present")
+    data = {"item": "i", "clip_id": "c", "class_id": "k", "start_seconds": 2.0}
+    task = {"data": data, "annotations": [annotation | {"result": annotation["result"] + regions}]}
+    (tmp_path / "export.json").write_text(json.dumps([task]))
+    (read,) = read_label_studio_answers(tmp_path / "export.json")
+    assert (read.span_start, read.span_end) == (1.5, 2.5)
 
 
 @pytest.mark.parametrize(

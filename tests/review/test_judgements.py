@@ -22,7 +22,10 @@ N_JUDGEMENTS = 10_000
 
 
 def test_what_is_stored_is_read_again(tmp_path: Path) -> None:
-    given_in = [judgement(1), judgement(2, "unsure", whole_clip=True, shown_score=True)]
+    given_in = [
+        judgement(1, span_start=0.0, span_end=1.25),
+        judgement(2, "unsure", whole_clip=True, shown_score=True),
+    ]
     with JudgementStore(tmp_path / "j.sqlite") as store:
         assert store.add_all(given_in) == 2
         assert store.rows().schema == JUDGEMENT_SCHEMA
@@ -52,7 +55,8 @@ def test_a_batch_with_a_contradiction_stores_nothing(tmp_path: Path) -> None:
 
 def test_an_undo_takes_back_and_the_row_stays(tmp_path: Path) -> None:
     with JudgementStore(tmp_path / "j.sqlite") as store:
-        first, second = judgement(1, item="x"), judgement(2, "not_present", item="x")
+        first = judgement(1, item="x", span_start=1, span_end=2)
+        second = judgement(2, "not_present", item="x")
         store.add_all([first, second])
         assert store.current()["answer"].to_list() == ["not_present"]
         store.retract(second, uuid(3), START + timedelta(seconds=3))
@@ -60,6 +64,7 @@ def test_an_undo_takes_back_and_the_row_stays(tmp_path: Path) -> None:
         store.retract(first, uuid(4), START + timedelta(seconds=4))
         assert store.current().is_empty()
         assert len(store.rows()) == 4
+        assert store.rows()["span_start"].to_list() == [1, None, None, None]
 
 
 def test_nobody_takes_back_anothers_answer(tmp_path: Path) -> None:
@@ -167,6 +172,12 @@ def test_a_missing_store_is_refused_where_it_has_to_exist(tmp_path: Path) -> Non
         {"retracts": uuid(7)},
         {"heard_seconds": -1},
         {"heard_seconds": float("nan")},
+        {"span_start": 1},
+        {"span_end": 1},
+        {"span_start": 2, "span_end": 2},
+        {"span_start": -1, "span_end": 2},
+        {"span_start": 1, "span_end": float("inf")},
+        {"span_start": float("nan"), "span_end": 2},
         {"at": "2026-03-01T12:00:00"},
         {"rater": ""},
         {"id": "not-a-uuid"},

@@ -32,6 +32,9 @@ NAMESPACE = UUID("7b1f6f0e-6a1c-5d0b-9f3e-2f1d4b6c8a90")
 _WHOLE_CLIP = "whole clip"
 """What an annotator ticks in Label Studio who has heard the whole clip."""
 
+_HEARD_HERE = "heard here"
+"""The label of the region that an annotator marks in Label Studio."""
+
 
 def write_judgements(path: str | Path, judgements: pl.DataFrame) -> None:
     """Write judgements as CSV or Parquet, by the name's ending; retractions too if they are there.
@@ -71,8 +74,8 @@ def _judgement(row: dict[str, Any], where: str, at: datetime, rater: str) -> Jud
     filled = {"at": at, "rater": rater, "item": item, **given}
     if "id" not in filled:
         # Without a time of its own, the same line is the same answer whenever it is read.
-        parts = (filled["rater"], filled["item"], filled.get("answer"), given.get("at"))
-        filled["id"] = _id_of(*parts)
+        said = [filled.get(name) for name in ("rater", "item", "answer", "span_start", "span_end")]
+        filled["id"] = _id_of(*said, given.get("at"))
     return _checked(filled, where)
 
 
@@ -148,6 +151,8 @@ def _labelling_interface() -> str:
         ET.SubElement(answers, "Choice", value=answer, hotkey=key)
     heard = ET.SubElement(view, "Choices", name="heard", toName="audio", choice="multiple")
     ET.SubElement(heard, "Choice", value=_WHOLE_CLIP, hotkey="g")
+    place = ET.SubElement(view, "Labels", name="span", toName="audio")
+    ET.SubElement(place, "Label", value=_HEARD_HERE, hotkey="m")
     ET.indent(view)
     return ET.tostring(view, encoding="unicode") + "\n"
 
@@ -155,7 +160,8 @@ def _labelling_interface() -> str:
 def read_label_studio_answers(path: str | Path, queue_digest: str = "") -> list[Judgement]:
     """Read the answers in Label Studio's JSON export of the tasks of a queue.
 
-    Every annotation that was not skipped is one judgement, its annotator the rater.
+    Every annotation that was not skipped is one judgement, its annotator the rater. Its span is
+    the first region that was marked; Label Studio counts seconds from the start of the file.
     """
     judgements = []
     for number, task in enumerate(read_tasks(Path(path)), start=1):
@@ -178,7 +184,8 @@ def _answers(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     annotations = annotations_of(task)
     about = {name: task["data"][name] for name in ("item", "clip_id", "class_id")}
     for annotation in annotations:
-        ticked = {part["from_name"]: part["value"]["choices"] for part in annotation["result"]}
+        marked = {part["from_name"]: part["value"] for part in reversed(annotation["result"])}
+        ticked = {name: value.get("choices", ()) for name, value in marked.items()}
         if "answer" not in ticked:
             continue
         rater, at = _annotator(annotation["completed_by"]), annotation["created_at"]
@@ -189,7 +196,16 @@ def _answers(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "rater": rater,
             "answer": ticked["answer"][0],
             "whole_clip": _WHOLE_CLIP in ticked.get("heard", ()),
+            **_region(marked.get("span"), task["data"].get("start_seconds") or 0.0),
         }
+
+
+def _region(value: Mapping[str, Any] | None, clip_start: float) -> dict[str, float]:
+    """Return a region's span from the clip's start; a region that begins before it is cut."""
+    if value is None:
+        return {}
+    start, end = (round(float(value[name]) - clip_start, 3) for name in ("start", "end"))
+    return {"span_start": max(start, 0.0), "span_end": end}
 
 
 def _annotator(given: object) -> str:

@@ -31,7 +31,7 @@ ANSWERS: tuple[Answer, ...] = get_args(Answer)
 _APPLICATION_ID = 0x4541524D
 """SQLite's mark of whose file this is: EARM."""
 
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 
 JUDGEMENT_SCHEMA = pl.Schema(
     {
@@ -42,6 +42,8 @@ JUDGEMENT_SCHEMA = pl.Schema(
         "clip_id": pl.String(),
         "class_id": pl.String(),
         "answer": pl.String(),
+        "span_start": pl.Float64(),
+        "span_end": pl.Float64(),
         "heard_seconds": pl.Float64(),
         "whole_clip": pl.Boolean(),
         "shown_score": pl.Boolean(),
@@ -63,13 +65,17 @@ CREATE TABLE judgement (
     clip_id TEXT NOT NULL,
     class_id TEXT NOT NULL,
     answer TEXT CHECK (answer IN {ANSWERS}),
+    span_start REAL,
+    span_end REAL,
     heard_seconds REAL NOT NULL,
     whole_clip INTEGER NOT NULL,
     shown_score INTEGER NOT NULL,
     shown_picture INTEGER NOT NULL,
     queue_digest TEXT NOT NULL,
     retracts TEXT,
-    CHECK ((answer IS NULL) = (retracts IS NOT NULL))
+    CHECK ((answer IS NULL) = (retracts IS NOT NULL)),
+    CHECK ((span_start IS NULL) = (span_end IS NULL)),
+    CHECK (span_start IS NULL OR (0 <= span_start AND span_start < span_end))
 ) STRICT;
 CREATE INDEX by_rater_and_item ON judgement (rater, item);
 CREATE INDEX by_retracted ON judgement (retracts);
@@ -91,11 +97,21 @@ PRAGMA user_version = {_SCHEMA_VERSION};
 """
 
 
+def check_span(start: float | None, end: float | None) -> None:
+    """Refuse a span that has one end only, or that does not end after its start."""
+    if (start is None) != (end is None):
+        raise ValueError("a span has both a start and an end, or neither")
+    if start is not None and end is not None and not start < end:
+        raise ValueError(f"a span ends after its start: from {start:g} s to {end:g} s")
+
+
 class Judgement(Params):
     """What one rater said about one item, or that an earlier judgement is taken back.
 
     A judgement either has an ``answer``, or it ``retracts`` the judgement of that id by the same
     rater and has none. ``item`` is the queue's name for clip and class. ``at`` needs a time zone.
+    ``span_start`` and ``span_end`` are the part that the answer speaks of, in seconds from the
+    clip's start; None where the rater set no such part.
     """
 
     id: UUID
@@ -105,6 +121,8 @@ class Judgement(Params):
     clip_id: str = Field(min_length=1)
     class_id: str = Field(min_length=1)
     answer: Answer | None = None
+    span_start: float | None = Field(None, ge=0, allow_inf_nan=False)
+    span_end: float | None = Field(None, ge=0, allow_inf_nan=False)
     heard_seconds: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Seconds of sound that were really played before the answer."""
     whole_clip: bool = False
@@ -118,6 +136,11 @@ class Judgement(Params):
     def _answers_or_retracts(self) -> Self:
         if (self.answer is None) == (self.retracts is None):
             raise ValueError("a judgement has either an answer or the id that it retracts")
+        return self
+
+    @model_validator(mode="after")
+    def _span_is_a_part(self) -> Self:
+        check_span(self.span_start, self.span_end)
         return self
 
     def row(self) -> tuple[str | float | bool | None, ...]:
@@ -165,6 +188,7 @@ class JudgementStore:
     def retract(self, judgement: Judgement, new_id: UUID, at: datetime) -> bool:
         """Take back a judgement, in its rater's name, by a row of its own id and time."""
         taken_back = {"id": new_id, "at": at, "answer": None, "retracts": judgement.id}
+        taken_back |= {"span_start": None, "span_end": None}
         return self.add(Judgement.model_validate(judgement.model_dump() | taken_back))
 
     def merge(self, other: str | Path) -> int:

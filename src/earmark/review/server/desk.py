@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import polars as pl
-from pydantic import AwareDatetime, ConfigDict, Field
+from pydantic import AwareDatetime, ConfigDict, Field, model_validator
 from pydantic.types import UUID4
 
 from earmark.datasets import Workspace, scored_frames, scores_of, whole_scores
@@ -22,7 +22,7 @@ from earmark.flags import count_missing
 from earmark.review.answers import read_heard
 from earmark.review.class_card import Cards
 from earmark.review.flag_precision import PRECISION_SCHEMA, controls, curve, precision_table
-from earmark.review.judgements import ANSWERS, Answer, Judgement, JudgementStore
+from earmark.review.judgements import ANSWERS, Answer, Judgement, JudgementStore, check_span
 from earmark.review.peaks import Peaks, find_peaks
 from earmark.review.queue import Queue, block_plan, blocks_of
 from earmark.review.scope import Scope, flags_asked
@@ -51,11 +51,18 @@ class Posted(Params):
     rater: str = Field(max_length=100)
     item: str = Field(max_length=100)
     answer: Answer | None
+    span_start: float | None = Field(None, ge=0, le=86_400, allow_inf_nan=False)
+    span_end: float | None = Field(None, ge=0, le=86_400, allow_inf_nan=False)
     heard_seconds: float = Field(0.0, ge=0, le=86_400, allow_inf_nan=False)
     whole_clip: bool = False
     shown_score: bool = False
     shown_picture: bool = True
     retracts: UUID4 | None
+
+    @model_validator(mode="after")
+    def _span_is_a_part(self) -> Self:
+        check_span(self.span_start, self.span_end)
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +116,12 @@ class Desk:
         row = self._item(item)
         patches = self.peaks.patches(row["clip_id"], row["class_id"])
         return {"logit": row["logit"], "patches": patches}
+
+    def about(self, item: str) -> dict[str, Any]:
+        """Return the name of an item's clip and the classes that it was given."""
+        clip_id, ontology = self._item(item)["clip_id"], self.workspace.ontology
+        given = self.workspace.labels.rows().filter(clip_id=clip_id, present=True)
+        return {"clip_id": clip_id, "labels": [ontology.name(c) for c in given["class_id"]]}
 
     def summary(self, rater: str, number: int) -> dict[str, Any]:
         """Return how a finished block went, and the precision of the class's flags so far."""
