@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -16,7 +17,10 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from earmark.review.server.app import make_app, make_server, make_tokens, open_socket
 from earmark.review.server.desk import Desk
 from earmark.review.server.guard import Place
+from earmark.runs.parameters import ReviewParams
+from listening import open_tones
 
+FEW = ReviewParams(flags_per_block=3, blocks_per_class=1, overlap=1)
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -62,6 +66,17 @@ def serving(desk: Desk) -> Iterator[Served]:
             server.should_exit = True
             thread.join()
             desk.judgements.close()
+
+
+def make_desk(root: Path, params: ReviewParams = FEW, raters: tuple[str, ...] = ("ann",)) -> Desk:
+    """Open a review of clips of 3.5 seconds."""
+    return open_tones(root, raters, params, n_clips=60, seconds=3.5)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with serving(make_desk(tmp_path)) as running:
+        yield running
 
 
 class Rater:

@@ -20,7 +20,7 @@ from earmark.cli.review import review_app
 from earmark.review.judgements import JudgementStore
 from earmark.review.queue import make_queue, write_queue
 from earmark.review.relabel import relabel
-from earmark.review.server.desk import Desk, open_desk
+from earmark.review.server.desk import open_desk
 from earmark.runs.engine import HERE
 from earmark.runs.parameters import (
     CrossFitParams,
@@ -32,24 +32,13 @@ from earmark.runs.parameters import (
 from earmark.runs.recipe import Recipe
 from earmark.scores.alignment import scored_labels
 from earmark.training.teacher import cross_fit
-from listening import open_tones, tone_workspace
-from tests.browser.conftest import Rater, Served, serving
+from listening import tone_workspace
+from tests.browser.conftest import FEW, Rater, Served, make_desk, serving
 
 Sit = Callable[..., Rater]
 MOST_MILLISECONDS = 150
-FEW = ReviewParams(flags_per_block=3, blocks_per_class=1, overlap=1)
 TWO_BLOCKS = FEW.model_copy(update={"classes": ("hum", "siren")})
 LETTERS = {"f": "present", "j": "not_present", "h": "unsure"}
-
-
-def make_desk(root: Path, params: ReviewParams = FEW, raters: tuple[str, ...] = ("ann",)) -> Desk:
-    return open_tones(root, raters, params, n_clips=60, seconds=3.5)
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(make_desk(tmp_path)) as running:
-        yield running
 
 
 @pytest.fixture

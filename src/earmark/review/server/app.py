@@ -52,6 +52,7 @@ def make_app(desk: Desk, tokens: dict[str, str], place: Place) -> Starlette:
             _asked(lambda rater, at: desk.summary(rater, at["block"])),
         ),
         Route("/api/items/{item}/score", _asked(lambda _, at: desk.score(at["item"]))),
+        Route("/api/items/{item}/clip", _asked(lambda _, at: desk.about(at["item"]))),
         Route("/api/judgements", _record(desk), methods=["POST"]),
         Route("/clips/{item}.wav", _media(desk.sound, "audio/wav")),
         Route("/pictures/{item}.png", _media(desk.picture, "image/png")),

@@ -7,6 +7,8 @@
  * @property {string} rater
  * @property {string} item
  * @property {"present" | "not_present" | "unsure" | "cannot_play"} answer
+ * @property {number} [span_start] seconds from the clip's start; only if the rater set a span
+ * @property {number} [span_end]
  * @property {number} heard_seconds
  * @property {boolean} whole_clip
  * @property {boolean} shown_score
@@ -40,13 +42,16 @@ async function request(path, options) {
 /** @param {string} path @returns {Promise<any>} */
 export const get = (path) => request(path);
 
-/** @param {Judgement} judgement @returns {Promise<any>} */
-export const send = (judgement) =>
-  request("/api/judgements", {
+/** @param {string} path @param {object} [body] @returns {Promise<any>} */
+export const post = (path, body = {}) =>
+  request(path, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(judgement),
+    body: JSON.stringify(body),
   });
+
+/** @param {Judgement} judgement @returns {Promise<any>} */
+export const send = (judgement) => post("/api/judgements", judgement);
 
 /**
  * Make a random identifier; crypto.randomUUID is missing on pages that are not served from

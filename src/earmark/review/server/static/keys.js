@@ -10,16 +10,22 @@ const ACTIONS = {
   whole: { told: "whole clip", keys: ["g"] },
   earlier: { told: "better peak", keys: ["<", ","] },
   later: { told: "next-best peak", keys: [">", "."] },
+  span_start: { told: "the span begins here", keys: ["["] },
+  span_end: { told: "the span ends here", keys: ["]"] },
+  span_clear: { told: "clear the span", keys: ["\\"] },
   speed: { told: "speed 1, 1.5, 2", keys: ["r"] },
   picture: { told: "hide or show the picture", keys: ["p"] },
   score: { told: "teacher's score", keys: ["s"] },
+  about: { told: "the clip's name and its given labels", keys: ["i"] },
+  louder: { told: "louder", keys: ["+", "="] },
+  quieter: { told: "quieter", keys: ["-", "_"] },
   example1: { told: "first example", keys: ["1"] },
   example2: { told: "second example", keys: ["2"] },
   example3: { told: "third example", keys: ["3"] },
   decoy: { told: "decoy: sounds alike, is not", keys: ["4"] },
   skip: { told: "skip a clip that cannot be played", keys: ["x"] },
   overview: { told: "all classes, and back", keys: ["o"] },
-  help: { told: "these keys", keys: ["?"] },
+  help: { told: "how to listen, and these keys", keys: ["?"] },
 };
 const STORED_AT = "earmark-keys";
 const LABELS = { " ": "Space", ArrowLeft: "←", ArrowRight: "→", ArrowDown: "↓", ArrowUp: "↑", Backspace: "⌫" };

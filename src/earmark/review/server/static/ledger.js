@@ -9,7 +9,17 @@ const LONGEST_PAUSE_SECONDS = 60;
 /** @typedef {import("./api.js").Judgement} Judgement */
 /** @typedef {{ id: string, item: string, block: number, answer: string }} Answered */
 /** @typedef {{ block: number, class_id: string, name: string, n_items: number }} Planned */
-/** @typedef {{ rater: string, queue: string, history: Answered[], blocks: Planned[] }} Session */
+
+/**
+ * @typedef {object} Session What the server knows of this rater.
+ * @property {string} rater
+ * @property {string} queue digest
+ * @property {Answered[]} history
+ * @property {Planned[]} blocks those drawn so far
+ * @property {"find" | "measure"} [aim]
+ * @property {"class" | "clip"} [mode] whether one label is asked for at a time, or all of a clip
+ * @property {boolean} [grows] whether blocks are drawn as they are wanted
+ */
 
 export class Ledger {
   /** @type {Answered[]} answers that were not retracted, the last one last */
@@ -19,6 +29,8 @@ export class Ledger {
   #outbox;
   /** @type {number[]} when answers were given in this sitting, in seconds */
   #answeredAt = [];
+  /** @type {{ items: Set<string>, blocks: Map<number, number> } | null} what the history sums up to */
+  #sums = null;
 
   /**
    * @param {Session} session what the server knows
@@ -55,12 +67,20 @@ export class Ledger {
 
   /** @returns {Set<string>} items with an answer */
   get answered() {
-    return new Set(this.history.map(({ item }) => item));
+    return this.#summed.items;
   }
 
   /** @param {number} block @returns {number} */
   nAnswered(block) {
-    return this.history.filter((answered) => answered.block === block).length;
+    return this.#summed.blocks.get(block) ?? 0;
+  }
+
+  get #summed() {
+    if (this.#sums) return this.#sums;
+    const blocks = new Map();
+    for (const { block } of this.history) blocks.set(block, (blocks.get(block) ?? 0) + 1);
+    this.#sums = { items: new Set(this.history.map(({ item }) => item)), blocks };
+    return this.#sums;
   }
 
   /**
@@ -114,5 +134,6 @@ export class Ledger {
   #enter(block, { id, item, answer, retracts }) {
     this.history = this.history.filter((known) => known.id !== id && known.id !== retracts);
     if (answer) this.history.push({ id, item, block, answer });
+    this.#sums = null;
   }
 }

@@ -122,7 +122,14 @@ export class Overview {
     button.addEventListener("click", () => this.#open(row.class_id));
     name.append(button);
     line.append(name);
-    for (const { told } of COLUMNS.slice(1)) line.insertCell().textContent = told(row);
+    for (const { told } of COLUMNS.slice(1)) {
+      // The interval has a line of its own where the page is narrow.
+      const [value, interval] = told(row).split(/(?= \[)/);
+      line.insertCell().append(value, ...(interval ? [inSpan(interval)] : []));
+    }
     return line;
   }
 }
+
+/** @param {string} text @returns {HTMLSpanElement} */
+const inSpan = (text) => Object.assign(document.createElement("span"), { textContent: text });

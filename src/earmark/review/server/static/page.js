@@ -8,6 +8,9 @@ const LETTERS = { present: "P", not_present: "N", unsure: "U", cannot_play: "–
 const SPOKEN = { present: "present", not_present: "not present", unsure: "unsure", cannot_play: "cannot play" };
 const N_LAST = 12;
 
+/** @typedef {import("./ledger.js").Ledger} Ledger */
+/** @typedef {import("./queue.js").Queue} Queue */
+
 /** @param {string} id @returns {HTMLElement} */
 export const element = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
@@ -16,10 +19,20 @@ export const write = (id, text) => {
   element(id).textContent = text;
 };
 
-/** Show one part of the page. @param {"gate" | "work" | "summary" | "overview"} view */
+/** Write what is asked to be written at every frame. @param {string} id @param {string} text */
+export const renew = (id, text) => {
+  if (element(id).textContent !== text) write(id, text);
+};
+
+/** @typedef {"gate" | "work" | "summary" | "overview" | "elsewhere"} View */
+
+/** @type {View[]} */
+const VIEWS = ["gate", "work", "summary", "overview", "elsewhere"];
+
+/** Show one part of the page. @param {View} view */
 export function show(view) {
   document.body.dataset.view = view;
-  for (const name of ["gate", "work", "summary", "overview"]) element(name).hidden = name !== view;
+  for (const name of VIEWS) element(name).hidden = name !== view;
 }
 
 /** Print its key on every button. @param {import("./keys.js").Keys} keys */
@@ -72,30 +85,39 @@ export function showCard(card, keys, play) {
   );
 }
 
-/** @param {number} seconds @returns {string} such as 18:40 */
-export function clock(seconds) {
-  const whole = Math.round(seconds);
-  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
+/** Say that another class is asked for, so that nobody answers for the last one. @param {string} name */
+export function announceClass(name) {
+  const heading = element("class-name");
+  heading.classList.remove("is-new");
+  void heading.offsetWidth; // lets the animation begin anew
+  heading.classList.add("is-new");
+  write("spoken", `Now: ${name}`);
 }
+
+/** @param {number} seconds @returns {string} such as 2 h 26 min */
+export function duration(seconds) {
+  if (seconds < 60) return `${Math.ceil(seconds)} s`;
+  const minutes = Math.round(seconds / 60);
+  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+/** Confirm an answer to those who do not see the page. @param {string} answer @param {Queue} queue */
+export function tellAnswer(answer, queue) {
+  write("spoken", `${SPOKEN[answer]}, ${nDone(queue)} of ${queue.clips.length}`);
+  element("class-name").classList.remove("is-new");
+}
+
+/** @param {Queue} queue @returns {number} clips of the block at hand that are answered */
+const nDone = (queue) => queue.clips.filter((clip) => queue.isDone(clip)).length;
 
 /**
  * Say where the rater is, how fast, how long still, and whether all is stored.
- * @param {import("./ledger.js").Planned[]} blocks
- * @param {import("./ledger.js").Planned | undefined} here
- * @param {import("./ledger.js").Ledger} ledger
+ * @param {import("./ledger.js").Session} session
+ * @param {Queue} queue
+ * @param {Ledger} ledger
  */
-export function showProgress(blocks, here, ledger) {
-  const nAnswered = ledger.history.length;
-  const parts = [`all ${nAnswered}/${ledger.nItems}`];
-  if (here) {
-    const classes = [...new Set(blocks.map(({ class_id }) => class_id))];
-    parts.unshift(
-      `class ${classes.indexOf(here.class_id) + 1}/${classes.length}`,
-      `here ${ledger.nAnswered(here.block)}/${here.n_items}`,
-    );
-  }
-  const pace = ledger.paceSeconds;
-  if (pace) parts.push(`${pace.toFixed(1)} s/item`, `${clock(pace * (ledger.nItems - nAnswered))} left`);
+export function showProgress(session, queue, ledger) {
+  const parts = session.grows ? growingParts(session, queue, ledger) : plannedParts(session, queue, ledger);
   element("progress").replaceChildren(
     ...parts.map((part) => Object.assign(document.createElement("span"), { textContent: part })),
   );
@@ -106,6 +128,33 @@ export function showProgress(blocks, here, ledger) {
   const stored = `saved ${ledger.history.length - ledger.nWaiting}`;
   write("saved", [stored, ...unplayed, ...waiting, ...trouble].join(" · "));
   element("saved").classList.toggle("trouble", trouble.length > 0);
+}
+
+/** @param {import("./ledger.js").Session} session @param {Queue} queue @param {Ledger} ledger */
+function plannedParts({ blocks }, queue, ledger) {
+  const nAnswered = ledger.history.length;
+  const parts = [`all ${nAnswered}/${ledger.nItems}`];
+  const here = blocks.find(({ block }) => block === queue.number);
+  if (here) {
+    const classes = [...new Set(blocks.map(({ class_id }) => class_id))];
+    parts.unshift(
+      `class ${classes.indexOf(here.class_id) + 1}/${classes.length}`,
+      `here ${nDone(queue)}/${queue.clips.length}`,
+    );
+  }
+  const pace = ledger.paceSeconds;
+  if (pace) parts.push(`${pace.toFixed(1)} s/item`, `${duration(pace * (ledger.nItems - nAnswered))} left`);
+  return parts;
+}
+
+/** @param {import("./ledger.js").Session} session @param {Queue} queue @param {Ledger} ledger */
+function growingParts({ blocks }, queue, ledger) {
+  const nFound = ledger.history.filter(({ answer }) => answer === "present").length;
+  const parts = [`${ledger.history.length} answered`, `${nFound} found`];
+  const place = blocks.findIndex(({ block }) => block === queue.number);
+  if (place >= 0) parts.unshift(`block ${place + 1}`, `here ${nDone(queue)}/${queue.clips.length}`);
+  if (ledger.paceSeconds) parts.push(`${ledger.paceSeconds.toFixed(1)} s/item`);
+  return parts;
 }
 
 /** @param {string} title @param {string} text @param {string | null} button */
@@ -120,15 +169,14 @@ export function showGate(title, text, button) {
 /**
  * @param {import("./ledger.js").Session} session
  * @param {string} name of the first class
- * @param {boolean} isResumed
+ * @param {Ledger} ledger
  */
-export function showWelcome(session, name, isResumed) {
-  const n = session.blocks.reduce((sum, { n_items }) => sum + n_items, 0);
-  const left = isResumed ? `${n - session.history.length} of ${n} clips are left` : `${n} clips`;
-  const text =
-    `${left} to judge, rater ${session.rater}. Listen, then say whether the class is there: ` +
-    "one key answers and goes on. Stop whenever you like; every answer is stored.";
-  showGate(`Do you hear it: ${name}?`, text, isResumed ? "Go on" : "Start");
+export function showWelcome(session, name, ledger) {
+  const nAnswered = ledger.history.length;
+  const left = nAnswered ? `${ledger.nItems - nAnswered} of ${ledger.nItems} clips are left` : `${ledger.nItems} clips`;
+  const before = nAnswered ? `${nAnswered} answers so far, rater ${session.rater}.` : `Welcome, rater ${session.rater}.`;
+  const text = session.grows ? before : `${left} to judge, rater ${session.rater}.`;
+  showGate(`Do you hear it: ${name}?`, text, nAnswered ? "Go on" : "Start");
 }
 
 /** @typedef {import("./ledger.js").Answered} Answered */

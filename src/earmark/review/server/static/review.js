@@ -4,65 +4,70 @@
  * This module says what each key does and what comes next; the others hear, draw, write and store.
  */
 
+import { About } from "./about.js";
 import { get } from "./api.js";
 import { precisionCurve } from "./drawing.js";
 import { Keys, KeyTable } from "./keys.js";
 import { Ledger } from "./ledger.js";
 import { Overview } from "./overview.js";
 import * as page from "./page.js";
+import { itemsOf, Queue } from "./queue.js";
 import { Stage } from "./stage.js";
+import { Tab } from "./tab.js";
+import { endTour, showTour } from "./tour.js";
+import { Volume } from "./volume.js";
 
-/** @typedef {import("./stage.js").Item} Item */
 /** @typedef {import("./ledger.js").Answered} Answered */
-/** @typedef {{ block: number, card: page.ClassCard, items: Item[] }} Block */
-/** @typedef {"gate" | "work" | "summary" | "overview"} View */
+/** @typedef {import("./ledger.js").Session & { bands: { low_hz: number, high_hz: number } }} Session */
 
 class Review {
   #session;
-  /** @type {Block | null} */
-  #block = null;
-  /** @type {Promise<Block | null> | null} the block that comes next, asked for ahead */
-  #ahead = null;
-  #place = 0;
-  /** @type {View} */
+  /** @type {page.View} */
   #view = "gate";
-  /** @type {View} where the overview leads back to */
+  /** @type {page.View} where the overview leads back to */
   #behind = "gate";
   #hasSummary = false;
   #keys = new Keys();
   #keyTable = new KeyTable(this.#keys, () => page.printKeys(this.#keys));
   #overview = new Overview((classId) => this.#attempt(() => this.#openClass(classId)));
+  #about = new About();
   #ledger;
+  #queue;
   #stage;
+  #volume;
+  #tab;
+  /** @type {page.ClassCard | undefined} the card that is shown */
+  #card;
 
-  /** @param {import("./ledger.js").Session & { bands: { low_hz: number, high_hz: number } }} session */
+  /** @param {Session} session */
   constructor(session) {
     this.#session = session;
     this.#ledger = new Ledger(session, () => this.#stored());
+    this.#queue = new Queue(session, this.#ledger);
     this.#stage = new Stage(session.bands, () => {
       page.showGate("Ready when you are", "The browser plays sound after a key press.", "Go on");
       this.#show("gate");
     });
+    this.#volume = new Volume((level) => this.#stage.setVolume(level));
+    const name = `earmark-${session.queue}-${session.rater}`;
+    this.#tab = new Tab(name, () => this.#pause(), () => this.#ledger.flush());
   }
 
   async start() {
     page.printKeys(this.#keys);
+    showTour(this.#session.mode ?? "class");
     this.#listen();
     this.#ledger.flush();
-    const first = this.#ledger.openBlock(-1);
-    if (first === undefined) {
-      this.#finish();
-    } else {
-      await this.#load(first.block);
-      page.showWelcome(this.#session, first.name, this.#ledger.history.length > 0);
+    const first = await this.#queue.next();
+    if (first) await this.#load(first.block);
+    if (this.#tab.isPaused) return;
+    if (first) {
+      page.showWelcome(this.#session, this.#card?.name ?? first.name, this.#ledger);
       this.#show("gate");
+    } else {
+      this.#finish();
     }
     this.#draw();
-  }
-
-  /** @returns {Item | undefined} */
-  get #item() {
-    return this.#block?.items[this.#place];
   }
 
   #listen() {
@@ -80,12 +85,13 @@ class Review {
   /** @param {KeyboardEvent} event */
   #pressed(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || this.#keyTable.isOpen) return;
-    const isOnButton = document.activeElement?.matches("button, a");
-    if (isOnButton && (event.key === " " || event.key === "Enter")) return;
+    if (isTakenBy(document.activeElement, event.key)) return;
     const action = this.#keys.action(event.key);
     if (!action || (this.#view === "overview" && action !== "overview" && action !== "help")) return;
     event.preventDefault();
-    if (!event.repeat) this.#attempt(() => this.#act(action, event.timeStamp));
+    if (!event.repeat || action === "louder" || action === "quieter") {
+      this.#attempt(() => this.#act(action, event.timeStamp));
+    }
   }
 
   /** Do something that may need the server; say so if it cannot be done. */
@@ -104,6 +110,8 @@ class Review {
    */
   #act(action, at) {
     page.write("message", "");
+    if (this.#tab.isPaused) return action === "replay" ? this.#takeOver() : undefined;
+    if (action === "louder" || action === "quieter") return this.#volume.turn(action === "louder" ? 1 : -1);
     if (action === "overview") return this.#toggleOverview();
     if (action === "help") return this.#keyTable.open();
     if (action === "undo") return this.#undo(at);
@@ -128,12 +136,18 @@ class Review {
         return page.write("message", this.#stage.tour(-1));
       case "later":
         return page.write("message", this.#stage.tour(1));
+      case "span_start":
+      case "span_end":
+      case "span_clear":
+        return page.write("message", this.#stage.mark(action));
       case "speed":
         return this.#stage.changeSpeed();
       case "picture":
         return this.#stage.togglePicture();
       case "score":
         return this.#stage.toggleScore();
+      case "about":
+        return this.#queue.clip && this.#about.toggle(this.#queue.clip.item);
       default:
         return this.#playExample(action);
     }
@@ -145,11 +159,12 @@ class Review {
    * @param {number} at
    */
   #answer(answer, at) {
-    const item = this.#item;
-    if (!item || !this.#block) return undefined;
+    const { clip, number } = this.#queue;
+    if (!clip) return undefined;
     if (this.#stage.lock) return page.write("message", this.#stage.lock);
-    this.#ledger.answer(this.#block.block, { ...this.#stage.evidence, item: item.item, answer });
-    return this.#advance(at);
+    this.#ledger.answer(number, { ...this.#stage.evidence, item: clip.item, answer });
+    page.tellAnswer(answer, this.#queue);
+    return this.#queue.advance() ? this.#enter(at) : this.#endBlock();
   }
 
   /** @param {number} at */
@@ -167,86 +182,70 @@ class Review {
    * @param {number} at
    */
   async #reopen(answered, at) {
-    if (this.#block?.block !== answered.block) await this.#load(answered.block);
-    const items = this.#block?.items ?? [];
-    this.#place = items.findIndex(({ item }) => item === answered.item);
-    this.#stage.forget(items[this.#place]);
+    await this.#queue.reopen(answered);
+    if (!this.#queue.clip) return;
+    this.#stage.forget(this.#queue.clip);
     this.#enter(at);
   }
 
   /** @param {string} action */
   #playExample(action) {
-    const card = this.#block?.card;
+    const card = this.#queue.card;
     const chosen = action === "decoy" ? card?.decoy : card?.examples[Number(action.slice(-1)) - 1];
     if (!chosen) return page.write("message", "There is no such example for this class.");
     return this.#stage.playExample(chosen.id, action);
   }
 
-  /** Go to the next clip without an answer, or to the block's end. @param {number} at */
-  #advance(at) {
-    this.#place = this.#openPlace(this.#place + 1);
-    return this.#place < 0 ? this.#endBlock() : this.#enter(at);
-  }
-
-  /** @param {number} from @returns {number} the next place without an answer, -1 if there is none */
-  #openPlace(from) {
-    const answered = this.#ledger.answered;
-    const items = this.#block?.items ?? [];
-    const later = items.findIndex(({ item }, place) => place >= from && !answered.has(item));
-    return later >= 0 ? later : items.findIndex(({ item }) => !answered.has(item));
-  }
-
   /** Put the current clip on stage. @param {number} at */
   #enter(at) {
+    const { clip } = this.#queue;
+    if (!clip || this.#tab.isPaused) return undefined;
+    endTour();
+    this.#about.hide();
+    this.#showCard();
     this.#fetchAhead();
     this.#show("work");
-    return this.#stage.enter(/** @type {Item} */ (this.#item), at);
+    return this.#stage.enter(clip, at);
+  }
+
+  /** Show the card of the clip's class; where the class is another one, nobody may overlook it. */
+  #showCard() {
+    const { card } = this.#queue;
+    if (!card || card === this.#card) return;
+    page.showCard(card, this.#keys, (action) => this.#attempt(() => this.#playExample(action)));
+    if (this.#card) page.announceClass(card.name);
+    this.#card = card;
   }
 
   /** Fetch this clip, the next ones and, at the block's end, the next block. */
   #fetchAhead() {
-    const { block, card, items } = /** @type {Block} */ (this.#block);
-    const answered = this.#ledger.answered;
-    const wanted = items.filter(
-      ({ item }, place) => place === this.#place || (place > this.#place && !answered.has(item)),
-    );
-    this.#stage.fetchAhead(wanted, card);
-    const next = wanted.length < 3 ? this.#ledger.openBlock(block) : undefined;
-    if (next && next.block !== block) {
-      this.#ahead ??= get(`/api/blocks/${next.block}`).catch(() => null);
-    }
+    this.#stage.fetchAhead(this.#queue.upcoming, this.#queue.upcomingCards);
+    this.#queue.lookAhead();
   }
 
   /** Go on from the start, from a block's end or from a pause. @param {number} at */
   async #goOn(at) {
-    if (this.#view === "gate" && this.#item) return this.#enter(at);
-    const next = this.#ledger.openBlock(this.#block?.block ?? -1);
-    return next === undefined ? this.#finish() : this.#open(next.block, at);
-  }
-
-  /** @param {number} number @param {number} at */
-  async #open(number, at) {
-    await this.#load(number);
+    if (this.#view === "gate" && this.#queue.clip) return this.#enter(at);
+    const next = await this.#queue.next();
+    if (!next) return this.#finish();
+    await this.#load(next.block);
     return this.#enter(at);
   }
 
   /** Make a block the current one, at its first open clip. @param {number} number */
   async #load(number) {
-    const ahead = await this.#ahead;
-    this.#ahead = null;
-    this.#block = ahead?.block === number ? ahead : await get(`/api/blocks/${number}`);
-    this.#place = Math.max(this.#openPlace(0), 0);
-    page.showCard(/** @type {Block} */ (this.#block).card, this.#keys, (action) =>
-      this.#attempt(() => this.#playExample(action)),
-    );
+    await this.#queue.load(number);
+    this.#showCard();
     this.#fetchAhead();
   }
 
   /** @param {string} classId */
-  #openClass(classId) {
+  async #openClass(classId) {
     const own = this.#session.blocks.filter(({ class_id }) => class_id === classId);
-    const isOpen = ({ block, n_items }) => this.#ledger.nAnswered(block) < n_items;
-    return this.#open((own.find(isOpen) ?? own[0]).block, performance.now());
+    const chosen = own.find(({ block, n_items }) => this.#ledger.nAnswered(block) < n_items) ?? own[0];
+    if (!chosen) return page.write("message", "No block of this class was drawn yet.");
+    await this.#load(chosen.block);
+    return this.#enter(performance.now());
   }
 
   async #endBlock() {
@@ -254,28 +253,39 @@ class Review {
     this.#hasSummary = false;
     page.showWaiting();
     this.#show("summary");
-    const next = this.#ledger.openBlock(this.#block?.block ?? -1);
-    if (next) {
-      this.#ahead ??= get(`/api/blocks/${next.block}`).catch(() => null);
-      this.#ahead.then((block) => {
-        if (this.#view === "summary" && block) this.#stage.fetchAhead(block.items, block.card);
-      });
-    }
+    const ahead = this.#queue.lookAhead();
+    ahead?.then((block) => {
+      if (this.#view === "summary" && block) this.#stage.fetchAhead(block.items, block.cards.slice(0, 1));
+    });
     await this.#ledger.flush();
   }
 
   async #showSummary() {
     this.#hasSummary = true;
-    const told = await get(`/api/blocks/${this.#block?.block}/summary`);
-    page.showSummary(told, this.#ledger.openBlock(-1) === undefined);
+    const told = await get(`/api/blocks/${this.#queue.number}/summary`);
+    const isLast = !this.#session.grows && this.#ledger.openBlock(-1) === undefined;
+    page.showSummary(told, isLast);
     page.element("curve").replaceChildren(precisionCurve(told.points));
   }
 
   #finish() {
     this.#stage.leave();
+    endTour();
     const text = "Every answer is stored. `earmark relabel` makes the corrected label set of them.";
     page.showGate("All clips are judged. Thank you!", text, null);
     this.#show("gate");
+  }
+
+  /** Another tab is at work. */
+  #pause() {
+    this.#stage.leave();
+    this.#show("elsewhere");
+  }
+
+  /** Go on here with what the other tab has stored. */
+  async #takeOver() {
+    await this.#tab.takeOver();
+    location.reload();
   }
 
   async #toggleOverview() {
@@ -291,7 +301,7 @@ class Review {
     return this.#overview.show(await get("/api/overview"));
   }
 
-  /** @param {View} view */
+  /** @param {page.View} view */
   #show(view) {
     this.#view = view;
     page.show(view);
@@ -307,8 +317,7 @@ class Review {
   }
 
   #showProgress() {
-    const here = this.#session.blocks.find(({ block }) => block === this.#block?.block);
-    page.showProgress(this.#session.blocks, here, this.#ledger);
+    page.showProgress(this.#session, this.#queue, this.#ledger);
     page.showLast(this.#ledger.history, (answered) =>
       this.#attempt(() => this.#reopen(answered, performance.now())),
     );
@@ -318,6 +327,12 @@ class Review {
     requestAnimationFrame(() => this.#draw());
     if (this.#view === "work") this.#stage.draw();
   }
+}
+
+/** Tell whether what has the focus wants a key for itself. @param {Element | null} focused @param {string} key */
+function isTakenBy(focused, key) {
+  if (focused?.matches("button, a, summary")) return key === " " || key === "Enter";
+  return Boolean(focused?.matches("input")) && (key.startsWith("Arrow") || ["Home", "End", "PageUp", "PageDown"].includes(key));
 }
 
 try {

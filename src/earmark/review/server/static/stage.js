@@ -2,8 +2,9 @@
 
 import { get } from "./api.js";
 import { Overlay } from "./drawing.js";
-import { element, write } from "./page.js";
+import { element, renew, write } from "./page.js";
 import { Shelf, SPEEDS } from "./player.js";
+import { SpanMark } from "./span.js";
 
 const LOCKED_SECONDS = 0.6;
 const N_AHEAD = 3;
@@ -18,6 +19,7 @@ export class Stage {
   #item = null;
   #peak = 0;
   #speed = 0;
+  #volume = 1;
   #isPictureShown = true;
   #wasPictureShown = true;
   #wasScoreShown = false;
@@ -27,6 +29,9 @@ export class Stage {
   #example = null;
   #shelf = new Shelf(() => this.#soundChanged());
   #overlay;
+  #span;
+  /** @type {Map<string, Span>} spans that the rater set, for items that are opened again */
+  #spans = new Map();
   #blocked;
 
   /**
@@ -36,6 +41,8 @@ export class Stage {
   constructor(bands, blocked) {
     const canvas = /** @type {HTMLCanvasElement} */ (element("overlay"));
     this.#overlay = new Overlay(canvas, bands);
+    this.#span = new SpanMark(canvas, () => this.#spanChanged((sound, own) => sound.playPart(own)));
+    this.#overlay.span = this.#span;
     this.#blocked = blocked;
   }
 
@@ -64,17 +71,25 @@ export class Stage {
       whole_clip: Boolean(this.#sound?.isHeardWhole),
       shown_score: this.#wasScoreShown,
       shown_picture: this.#wasPictureShown,
+      ...this.#span.evidence,
     };
   }
 
   /**
    * Fetch clips before they are wanted.
    * @param {Item[]} items the first of which are fetched
-   * @param {ClassCard | null} card whose examples are fetched
+   * @param {ClassCard[]} cards whose examples are fetched
    */
-  fetchAhead(items, card) {
+  fetchAhead(items, cards) {
     const clips = items.slice(0, N_AHEAD + 1).map(({ item, peaks }) => ({ id: item, peak: peaks[0] ?? null }));
-    this.#shelf.keep([...clips, ...(card?.examples ?? []), ...(card?.decoy ? [card.decoy] : [])]);
+    const examples = cards.flatMap(({ examples, decoy }) => [...examples, ...(decoy ? [decoy] : [])]);
+    this.#shelf.keep([...clips, ...examples]);
+  }
+
+  /** @param {number} level from 0 to 1 */
+  setVolume(level) {
+    this.#volume = level;
+    for (const sound of [this.#sound, this.#example]) if (sound) sound.audio.volume = level;
   }
 
   /**
@@ -86,6 +101,7 @@ export class Stage {
     this.leave();
     this.#item = item;
     this.#peak = 0;
+    this.#span.own = this.#spans.get(item.item) ?? null;
     this.#pressedAt = pressedAt;
     this.#wasScoreShown = false;
     this.#wasPictureShown = this.#isPictureShown;
@@ -93,7 +109,8 @@ export class Stage {
     picture.src = `/pictures/${item.item}.png`;
     element("answers").classList.add("locked");
     this.#soundChanged();
-    return this.replay();
+    const { own } = this.#span;
+    return own ? this.#play((sound) => sound.playPart(own)) : this.replay();
   }
 
   /** Fall silent. */
@@ -127,6 +144,34 @@ export class Stage {
     this.#peak = place;
     this.#showPlace();
     this.#play((sound) => sound.playPeak(peaks[place]));
+    return "";
+  }
+
+  /**
+   * Begin or end the span at the playhead, or clear it.
+   * @param {"span_start" | "span_end" | "span_clear"} action
+   * @returns {string} what to tell
+   */
+  mark(action) {
+    const sound = this.#sound;
+    if (!this.#item || !sound?.seconds) return "There is no clip yet.";
+    if (action === "span_clear") return this.#clearSpan();
+    const at = sound.audio.currentTime;
+    if (action === "span_start") this.#span.startAt(at);
+    else this.#span.endAt(at);
+    // Who begins a span while the whole clip plays hears on, until the span has an end.
+    const isOpen = action === "span_start" && sound.isWhole;
+    this.#spanChanged(async (playing, own) => (isOpen ? undefined : playing.loop(own)));
+    return "";
+  }
+
+  #clearSpan() {
+    const item = /** @type {Item} */ (this.#item);
+    if (!this.#span.own) return "There is no span of yours to clear.";
+    this.#span.own = null;
+    this.#spans.delete(item.item);
+    this.#showPlace();
+    this.#play((sound) => sound.playPeak(item.peaks[this.#peak] ?? null));
     return "";
   }
 
@@ -167,6 +212,7 @@ export class Stage {
     this.#stopExample();
     this.#sound?.audio.pause();
     this.#example = sound ?? null;
+    if (sound) sound.audio.volume = this.#volume;
     document.querySelector(`[data-example=${action}]`)?.setAttribute("aria-pressed", "true");
     await sound?.replay();
   }
@@ -179,7 +225,9 @@ export class Stage {
     sound.wake();
     this.#example?.wake();
     this.#resumeAfterExample();
+    this.#span.seconds = sound.seconds;
     this.#overlay.draw(sound);
+    this.#showHeard(sound);
     element("answers").classList.toggle("locked", this.lock !== "");
     if (this.#pressedAt !== null && sound.heardSeconds > 0) {
       performance.measure("key-to-sound", { start: this.#pressedAt, end: performance.now() });
@@ -193,12 +241,22 @@ export class Stage {
     const sound = this.#sound;
     if (!sound || sound.hasFailed) return;
     sound.audio.playbackRate = SPEEDS[this.#speed];
+    sound.audio.volume = this.#volume;
     try {
       await begin(sound);
     } catch (error) {
       // Other failures come as events of the sound itself.
       if (/** @type {DOMException} */ (error).name === "NotAllowedError") this.#blocked();
     }
+  }
+
+  /** Keep the rater's span, and play on. @param {(sound: import("./player.js").Sound, own: Span) => Promise<void>} begin */
+  #spanChanged(begin) {
+    const { own } = this.#span;
+    if (!this.#item || !own) return;
+    this.#spans.set(this.#item.item, own);
+    this.#showPlace();
+    this.#play((sound) => begin(sound, own));
   }
 
   #stopExample() {
@@ -224,9 +282,21 @@ export class Stage {
     this.#showPlace();
   }
 
+  /** Say how much was heard, and so what "not present" will speak for. */
+  #showHeard(/** @type {import("./player.js").Sound} */ { seconds, heardSeconds, isHeardWhole }) {
+    const heard = `heard ${Math.min(heardSeconds, seconds).toFixed(1)} of ${Number(seconds.toFixed(1))} s`;
+    renew("heard", isHeardWhole ? "whole clip heard ✓" : seconds ? heard : "");
+    renew("claim", isHeardWhole ? "in the whole clip" : "where I listened");
+    element("heard").classList.toggle("is-whole", isHeardWhole);
+  }
+
   #showPlace() {
     const n = this.#item?.peaks.length ?? 0;
     const isWhole = this.#item && n === 0;
     write("place", isWhole ? "whole clip" : n > 1 ? `peak ${this.#peak + 1} of ${n}` : "");
+    const { own } = this.#span;
+    this.#span.teachers = this.#item?.peaks[this.#peak] ?? null;
+    write("span", own ? `your span ${own.map((at) => at.toFixed(2)).join("–")} s` : "drag to mark where");
+    element("span-clear").hidden = !own;
   }
 }
