@@ -13,6 +13,8 @@ const TICK_HZ = [250, 500, 1000, 2000, 4000];
 export class Overlay {
   /** @type {Patch[]} drawn as a line when the rater asked for the teacher's score */
   patches = [];
+  /** @type {import("./span.js").SpanMark | null} the part that an answer speaks of */
+  span = null;
   #canvas;
   #bands;
 
@@ -31,6 +33,7 @@ export class Overlay {
     if (!pen || !sound.seconds) return;
     const x = (/** @type {number} */ seconds) => (width * seconds) / sound.seconds;
     this.#shade(pen, sound.span.map(x), width, height);
+    this.#part(pen, x, height);
     this.#ticks(pen, sound.seconds, width, height);
     this.#outputs(pen, x, height);
     pen.fillStyle = "#fff";
@@ -65,6 +68,28 @@ export class Overlay {
     pen.strokeStyle = "#56b4e9";
     pen.lineWidth = 2;
     pen.strokeRect(from + 1, 1, Math.max(to - from - 2, 0), height - 2);
+  }
+
+  /** Draw the span: dashed where the teacher heard it, filled and with handles if it is the rater's. */
+  #part(
+    /** @type {CanvasRenderingContext2D} */ pen,
+    /** @type {(seconds: number) => number} */ x,
+    /** @type {number} */ height,
+  ) {
+    if (!this.span?.shown) return;
+    const [from, to] = this.span.shown.map(x);
+    const isOwn = this.span.own !== null;
+    pen.strokeStyle = isOwn ? "#e69f00" : "#fff";
+    pen.fillStyle = isOwn ? "#e69f00" : "#fff";
+    pen.lineWidth = isOwn ? 2 : 1;
+    pen.setLineDash(isOwn ? [] : [4, 4]);
+    pen.strokeRect(from, 3, to - from, height - 6);
+    pen.setLineDash([]);
+    if (!isOwn) return;
+    pen.globalAlpha = 0.1;
+    pen.fillRect(from, 3, to - from, height - 6);
+    pen.globalAlpha = 1;
+    for (const edge of [from, to]) pen.fillRect(edge - 3, height / 2 - 14, 6, 28);
   }
 
   /** Write seconds along the bottom and frequencies along the left. */

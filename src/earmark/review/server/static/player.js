@@ -2,6 +2,7 @@
 
 const LOOP_SECONDS = 2.4;
 const LEAD_SECONDS = 0.4;
+const LEAST_LOOP_SECONDS = 0.8;
 const WHOLE_SHARE = 0.97;
 const RELOAD_MILLISECONDS = 1000;
 const STALLED_MILLISECONDS = 500;
@@ -17,6 +18,8 @@ export class Sound {
   reason = "";
   isWhole = false;
   #peak;
+  /** @type {Span | null} what is looped instead of the peak */
+  #part = null;
   /** Where the sound was last seen to move, and when. */
   #moved = { to: 0, at: 0 };
 
@@ -46,10 +49,14 @@ export class Sound {
 
   /** @returns {Span} the part that is played: all of it where nobody knows where the peak is */
   get span() {
-    if (this.isWhole || !this.#peak) return [0, this.seconds];
-    const [from, to] = this.#peak;
-    const length = Math.min(Math.max(LOOP_SECONDS, to - from + 2 * LEAD_SECONDS), this.seconds);
-    const start = Math.min(Math.max(from - LEAD_SECONDS, 0), this.seconds - length);
+    const looped = this.#part ?? this.#peak;
+    if (this.isWhole || !looped) return [0, this.seconds];
+    const [from, to] = looped;
+    // A part is looped as it is, unless it is too short to be heard as a sound.
+    const lead = this.#part ? Math.max((LEAST_LOOP_SECONDS - (to - from)) / 2, 0) : LEAD_SECONDS;
+    const least = this.#part ? 0 : LOOP_SECONDS;
+    const length = Math.min(Math.max(least, to - from + 2 * lead), this.seconds);
+    const start = Math.min(Math.max(from - lead, 0), this.seconds - length);
     return [start, start + length];
   }
 
@@ -71,9 +78,24 @@ export class Sound {
     this.audio.currentTime = this.span[0];
   }
 
-  /** Move to another peak and play there. @param {Span} peak */
+  /** Move to another peak and play there. @param {Span | null} peak */
   playPeak(peak) {
     this.#peak = peak;
+    this.#part = null;
+    this.isWhole = false;
+    return this.replay();
+  }
+
+  /** Loop a part from where the sound is. @param {Span} part */
+  async loop(part) {
+    this.#part = part;
+    this.isWhole = false;
+    if (this.audio.paused) await this.audio.play();
+  }
+
+  /** Play a part from its start, over and over. @param {Span} part */
+  playPart(part) {
+    this.#part = part;
     this.isWhole = false;
     return this.replay();
   }
