@@ -68,7 +68,7 @@ def test_every_control_has_a_name_and_a_sane_place(served: Served, sit_down: Sit
     rater.wait("#answers:not(.locked)")
     told = rater.page.locator("body").aria_snapshot()
     assert re.findall(r"- (?:button|slider|textbox|combobox|img)(?::|$)", told, re.MULTILINE) == []
-    for line in ('slider "Volume"', 'group "Is the class in the clip?"', 'heading "Hum" [level=1]'):
+    for line in ('slider "Volume"', 'group "Your answer"', 'heading "Hum" [level=1]'):
         assert line in told
     walk = []
     for _ in range(9):

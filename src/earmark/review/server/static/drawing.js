@@ -150,7 +150,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const [LEFT, TOP, STEP, TALL] = [34, 12, 40, 140];
 
 /** @param {string} name @param {Record<string, string | number>} attributes @param {string} [text] */
-function shape(name, attributes, text) {
+export function shape(name, attributes, text) {
   const element = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
   if (text !== undefined) element.textContent = text;

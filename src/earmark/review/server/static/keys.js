@@ -27,8 +27,16 @@ const ACTIONS = {
   overview: { told: "all classes, and back", keys: ["o"] },
   help: { told: "how to listen, and these keys", keys: ["?"] },
 };
+const SHARED = ["undo", "replay", "speed", "picture", "about", "louder", "quieter", "skip", "overview", "help"];
+/** @type {typeof ACTIONS} where all labels of a clip are judged at once; numbers mark them */
+const CLIP_ACTIONS = {
+  next: { told: "the rest is not there, next clip", keys: ["Enter"] },
+  doubt: { told: "unsure: then the number of a class", keys: ["h"] },
+  search: { told: "add a class that is not listed", keys: ["a"] },
+  ...Object.fromEntries(SHARED.map((action) => [action, ACTIONS[action]])),
+};
 const STORED_AT = "earmark-keys";
-const LABELS = { " ": "Space", ArrowLeft: "←", ArrowRight: "→", ArrowDown: "↓", ArrowUp: "↑", Backspace: "⌫" };
+const LABELS = { " ": "Space", ArrowLeft: "←", ArrowRight: "→", ArrowDown: "↓", ArrowUp: "↑", Backspace: "⌫", Enter: "⏎" };
 
 /** @param {string} key @returns {string} what is printed on the key */
 const label = (key) => LABELS[/** @type {keyof typeof LABELS} */ (key)] ?? key.toUpperCase();
@@ -39,6 +47,8 @@ const named = (key) => (key.length === 1 ? key.toLowerCase() : key);
 export class Keys {
   /** @type {Record<string, string>} the rater's own first keys */
   #own = {};
+  /** @type {"class" | "clip"} */
+  mode = "class";
 
   constructor() {
     try {
@@ -48,9 +58,15 @@ export class Keys {
     }
   }
 
-  /** @param {string} action @returns {string[]} its keys, the one to print first */
+  /** @returns {typeof ACTIONS} what can be done */
+  get actions() {
+    return this.mode === "clip" ? CLIP_ACTIONS : ACTIONS;
+  }
+
+  /** @param {string} action @returns {string[]} its keys, the one to print first; none where it is not done */
   of(action) {
-    const [first, ...aliases] = ACTIONS[action].keys;
+    if (!(action in this.actions)) return [];
+    const [first, ...aliases] = this.actions[action].keys;
     const own = this.#own[action] ?? first;
     const taken = new Set(Object.values(this.#own));
     return [own, ...aliases.filter((key) => !taken.has(key))];
@@ -58,18 +74,18 @@ export class Keys {
 
   /** @param {string} action @returns {string} */
   label(action) {
-    return label(this.of(action)[0]);
+    return label(this.of(action)[0] ?? "");
   }
 
   /** @param {string} key @returns {string | undefined} the action of a pressed key */
   action(key) {
-    return Object.keys(ACTIONS).find((action) => this.of(action).includes(named(key)));
+    return Object.keys(this.actions).find((action) => this.of(action).includes(named(key)));
   }
 
   /** Give an action another key; the action that had it takes the old one. */
   rebind(/** @type {string} */ action, /** @type {string} */ key) {
     const old = this.of(action)[0];
-    const other = Object.keys(ACTIONS).find((name) => this.of(name)[0] === named(key));
+    const other = Object.keys(this.actions).find((name) => this.of(name)[0] === named(key));
     if (other) this.#own[other] = old;
     this.#own[action] = named(key);
     this.#keep();
@@ -87,6 +103,19 @@ export class Keys {
       // A browser that keeps nothing still obeys until the page is closed.
     }
   }
+}
+
+/**
+ * Tell whether what has the focus wants a key for itself.
+ * @param {Element | null} focused
+ * @param {string} key
+ * @returns {boolean}
+ */
+export function isTakenBy(focused, key) {
+  if (focused?.matches("button, a, summary")) return key === " " || key === "Enter";
+  if (focused?.matches("input[type=text]")) return true;
+  const isMove = key.startsWith("Arrow") || ["Home", "End", "PageUp", "PageDown"].includes(key);
+  return isMove && Boolean(focused?.matches("input"));
 }
 
 /**
@@ -139,7 +168,7 @@ export class KeyTable {
   }
 
   #redraw() {
-    this.#body.replaceChildren(...Object.keys(ACTIONS).map((action) => this.#row(action)));
+    this.#body.replaceChildren(...Object.keys(this.#keys.actions).map((action) => this.#row(action)));
     this.#changed();
   }
 
@@ -150,7 +179,7 @@ export class KeyTable {
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = this.#waiting === action ? "press a key" : label(first);
-    button.setAttribute("aria-label", `Change the key for: ${ACTIONS[action].told}`);
+    button.setAttribute("aria-label", `Change the key for: ${this.#keys.actions[action].told}`);
     button.addEventListener("click", () => {
       this.#waiting = action;
       this.#redraw();
@@ -158,7 +187,7 @@ export class KeyTable {
     });
     row.insertCell().append(button);
     row.insertCell().textContent = aliases.map(label).join(" ");
-    row.insertCell().textContent = ACTIONS[action].told;
+    row.insertCell().textContent = this.#keys.actions[action].told;
     return row;
   }
 }

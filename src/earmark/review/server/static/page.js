@@ -2,10 +2,13 @@
 
 import { bounds } from "./overview.js";
 
-/** @type {Record<string, string>} */
-const LETTERS = { present: "P", not_present: "N", unsure: "U", cannot_play: "–" };
-/** @type {Record<string, string>} */
-const SPOKEN = { present: "present", not_present: "not present", unsure: "unsure", cannot_play: "cannot play" };
+/** @type {Record<string, { letter: string, spoken: string }>} */
+export const ANSWERS = {
+  present: { letter: "P", spoken: "present" },
+  not_present: { letter: "N", spoken: "not present" },
+  unsure: { letter: "U", spoken: "unsure" },
+  cannot_play: { letter: "–", spoken: "cannot play" },
+};
 const N_LAST = 12;
 
 /** @typedef {import("./ledger.js").Ledger} Ledger */
@@ -101,9 +104,11 @@ export function duration(seconds) {
   return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** Confirm an answer to those who do not see the page. @param {string} answer @param {Queue} queue */
-export function tellAnswer(answer, queue) {
-  write("spoken", `${SPOKEN[answer]}, ${nDone(queue)} of ${queue.clips.length}`);
+/** Confirm answers to those who do not see the page. @param {string[]} answers @param {Queue} queue */
+export function tellAnswers(answers, queue) {
+  const nPresent = answers.filter((answer) => answer === "present").length;
+  const said = answers.length === 1 ? ANSWERS[answers[0]].spoken : `${nPresent} of ${answers.length} present`;
+  write("spoken", `${said}, ${nDone(queue)} of ${queue.clips.length}`);
   element("class-name").classList.remove("is-new");
 }
 
@@ -153,7 +158,7 @@ function growingParts({ blocks }, queue, ledger) {
   const parts = [`${ledger.history.length} answered`, `${nFound} found`];
   const place = blocks.findIndex(({ block }) => block === queue.number);
   if (place >= 0) parts.unshift(`block ${place + 1}`, `here ${nDone(queue)}/${queue.clips.length}`);
-  if (ledger.paceSeconds) parts.push(`${ledger.paceSeconds.toFixed(1)} s/item`);
+  if (ledger.paceSeconds) parts.push(`${ledger.paceSeconds.toFixed(1)} s/answer`);
   return parts;
 }
 
@@ -168,27 +173,29 @@ export function showGate(title, text, button) {
 
 /**
  * @param {import("./ledger.js").Session} session
- * @param {string} name of the first class
+ * @param {string} question
  * @param {Ledger} ledger
  */
-export function showWelcome(session, name, ledger) {
+export function showWelcome(session, question, ledger) {
   const nAnswered = ledger.history.length;
   const left = nAnswered ? `${ledger.nItems - nAnswered} of ${ledger.nItems} clips are left` : `${ledger.nItems} clips`;
   const before = nAnswered ? `${nAnswered} answers so far, rater ${session.rater}.` : `Welcome, rater ${session.rater}.`;
   const text = session.grows ? before : `${left} to judge, rater ${session.rater}.`;
-  showGate(`Do you hear it: ${name}?`, text, nAnswered ? "Go on" : "Start");
+  showGate(question, text, nAnswered ? "Go on" : "Start");
 }
 
 /** @typedef {import("./ledger.js").Answered} Answered */
 
-/** @param {Answered[]} history @param {(answered: Answered) => void} reopen */
-export function showLast(history, reopen) {
-  const buttons = history.slice(-N_LAST).map((answered) => {
+/** @typedef {{ answered: Answered, letter: string, spoken: string }} Last what is told of an answer */
+
+/** @param {Last[]} last @param {(answered: Answered) => void} reopen */
+export function showLast(last, reopen) {
+  const buttons = last.slice(-N_LAST).map(({ answered, letter, spoken }) => {
     const button = document.createElement("button");
     button.type = "button";
-    button.className = answered.answer;
-    button.textContent = LETTERS[answered.answer];
-    button.title = `${SPOKEN[answered.answer]}: hear it again`;
+    button.className = letter.length > 1 ? "" : answered.answer;
+    button.textContent = letter;
+    button.title = `${spoken}: hear it again`;
     button.setAttribute("aria-label", button.title);
     button.addEventListener("click", () => reopen(answered));
     return button;
@@ -236,7 +243,7 @@ export function showSummary(told, isLast) {
       ? `${counts}. Precision of the flags: ${interval}, from ${told.n_judged} judged. They are ${told.flags}.`
       : `${counts}. Of ${told.flags}, present: ${bounds(told.low, told.high)}. This is no estimate for all flags.`,
   );
-  element("curve-figure").hidden = !told.is_sample;
+  element("curve-figure").hidden = !told.is_sample || !told.points.length;
   const known = `Known clips among them: ${gold.passed} of ${gold.total} as expected`;
   write("summary-gold", !gold.total ? "" : gold.is_failed
     ? `✗ ${known}. The block is marked; its answers are kept.` : `✓ ${known}.`);

@@ -22,6 +22,7 @@ const N_AHEAD = 3;
  * @typedef {object} Clip What is judged at once: one label of a clip, or several where it has offers.
  * @property {string} item names the sound
  * @property {Span[]} peaks the teacher's best first; none if unknown
+ * @property {boolean} [isWhole] whether it is played as a whole, once
  * @property {string} [class_id]
  * @property {string[]} [labels] names of the labels that it was given
  * @property {Offer[]} [offers]
@@ -55,6 +56,12 @@ export class Queue {
   /** @returns {Clip | undefined} the clip at hand */
   get clip() {
     return this.#block?.items[this.#place];
+  }
+
+  /** @returns {"class" | "clip"} whether one label is asked for at a time, or all of a clip */
+  get mode() {
+    const [first] = this.clips;
+    return first ? (first.offers ? "clip" : "class") : (this.#session.mode ?? "class");
   }
 
   /** @returns {ClassCard | undefined} of the class that is asked for */
@@ -113,14 +120,16 @@ export class Queue {
   lookAhead() {
     if (this.clip && this.upcoming.length > N_AHEAD) return null;
     this.#ahead ??= this.#fetchNext().catch(() => null);
+    this.#ahead.then((block) => {
+      if (!block) this.#ahead = null; // there may be one later
+    });
     return this.#ahead;
   }
 
   /** @returns {Promise<Planned | undefined>} the next unfinished block, drawn now if need be */
   async next() {
-    const open = this.#ledger.openBlock(this.number);
-    if (!this.#session.grows || (open && open.block !== this.number)) return open;
-    const { block } = await post("/api/blocks/next");
+    if (!this.#session.grows) return this.#ledger.openBlock(this.number);
+    const { block } = await post("/api/blocks/next", { after: this.number });
     if (!block) return undefined;
     if (!this.#session.blocks.some((known) => known.block === block.block)) this.#session.blocks.push(block);
     return block;
@@ -146,9 +155,8 @@ export class Queue {
 /** @param {number} number @returns {Promise<Block>} */
 async function fetchBlock(number) {
   const told = await get(`/api/blocks/${number}`);
-  const cards = told.cards ?? [told.card];
   const items = told.items.map((/** @type {any} */ item) =>
-    item.offers ? { ...item, item: item.clip, peaks: [] } : { class_id: cards[0].class_id, ...item },
+    item.offers ? { ...item, item: item.clip, peaks: [], isWhole: true } : item,
   );
-  return { block: told.block, cards, items };
+  return { ...told, items };
 }

@@ -6,8 +6,10 @@
 
 import { About } from "./about.js";
 import { get } from "./api.js";
+import { ClassMode } from "./class_mode.js";
+import { ClipMode } from "./clip_mode.js";
 import { precisionCurve } from "./drawing.js";
-import { Keys, KeyTable } from "./keys.js";
+import { isTakenBy, Keys, KeyTable } from "./keys.js";
 import { Ledger } from "./ledger.js";
 import { Overview } from "./overview.js";
 import * as page from "./page.js";
@@ -16,8 +18,10 @@ import { Stage } from "./stage.js";
 import { Tab } from "./tab.js";
 import { endTour, showTour } from "./tour.js";
 import { Volume } from "./volume.js";
+import { showYield } from "./yield.js";
 
 /** @typedef {import("./ledger.js").Answered} Answered */
+/** @typedef {import("./class_mode.js").Answers} Answers */
 /** @typedef {import("./ledger.js").Session & { bands: { low_hz: number, high_hz: number } }} Session */
 
 class Review {
@@ -36,8 +40,7 @@ class Review {
   #stage;
   #volume;
   #tab;
-  /** @type {page.ClassCard | undefined} the card that is shown */
-  #card;
+  #modes;
 
   /** @param {Session} session */
   constructor(session) {
@@ -48,26 +51,44 @@ class Review {
       page.showGate("Ready when you are", "The browser plays sound after a key press.", "Go on");
       this.#show("gate");
     });
+    const judge = (/** @type {Answers} */ answers, /** @type {number} */ at) => this.#judge(answers, at);
+    this.#modes = {
+      class: new ClassMode(this.#stage, this.#queue, this.#keys, judge),
+      clip: new ClipMode(this.#stage, this.#queue, judge),
+    };
     this.#volume = new Volume((level) => this.#stage.setVolume(level));
     const name = `earmark-${session.queue}-${session.rater}`;
     this.#tab = new Tab(name, () => this.#pause(), () => this.#ledger.flush());
   }
 
   async start() {
-    page.printKeys(this.#keys);
-    showTour(this.#session.mode ?? "class");
+    showTour(this.#queue.mode);
+    this.#useMode();
     this.#listen();
     this.#ledger.flush();
     const first = await this.#queue.next();
     if (first) await this.#load(first.block);
     if (this.#tab.isPaused) return;
     if (first) {
-      page.showWelcome(this.#session, this.#card?.name ?? first.name, this.#ledger);
+      page.showWelcome(this.#session, this.#mode.question, this.#ledger);
       this.#show("gate");
     } else {
       this.#finish();
     }
     this.#draw();
+    await this.#showYield();
+  }
+
+  get #mode() {
+    return this.#modes[this.#queue.mode];
+  }
+
+  /** Show the keys and controls of the block at hand. */
+  #useMode() {
+    const { mode } = this.#queue;
+    this.#keys.mode = mode;
+    document.body.dataset.mode = mode;
+    page.printKeys(this.#keys);
   }
 
   #listen() {
@@ -86,6 +107,7 @@ class Review {
   #pressed(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || this.#keyTable.isOpen) return;
     if (isTakenBy(document.activeElement, event.key)) return;
+    if (this.#view === "work" && this.#mode.press(event)) return event.preventDefault();
     const action = this.#keys.action(event.key);
     if (!action || (this.#view === "overview" && action !== "overview" && action !== "help")) return;
     event.preventDefault();
@@ -121,58 +143,48 @@ class Review {
 
   /** @param {string} action @param {number} at @returns {unknown} */
   #actOnClip(action, at) {
+    const { clip } = this.#queue;
+    if (!clip) return undefined;
     switch (action) {
-      case "present":
-      case "not_present":
-      case "unsure":
-        return this.#stage.hasFailed ? undefined : this.#answer(action, at);
       case "skip":
-        return this.#stage.hasFailed ? this.#answer("cannot_play", at) : undefined;
+        return this.#stage.hasFailed ? this.#judge(itemsOf(clip).map(unplayed), at) : undefined;
       case "replay":
         return this.#stage.replay();
       case "whole":
         return this.#stage.playWhole();
-      case "earlier":
-        return page.write("message", this.#stage.tour(-1));
-      case "later":
-        return page.write("message", this.#stage.tour(1));
-      case "span_start":
-      case "span_end":
-      case "span_clear":
-        return page.write("message", this.#stage.mark(action));
       case "speed":
         return this.#stage.changeSpeed();
       case "picture":
         return this.#stage.togglePicture();
-      case "score":
-        return this.#stage.toggleScore();
       case "about":
-        return this.#queue.clip && this.#about.toggle(this.#queue.clip.item);
+        return this.#about.toggle(itemsOf(clip)[0]);
       default:
-        return this.#playExample(action);
+        return this.#mode.act(action, at);
     }
   }
 
   /**
    * Judge the clip on stage and go on; refused until enough of it was really heard.
-   * @param {string} answer
+   * @param {Answers} answers
    * @param {number} at
    */
-  #answer(answer, at) {
-    const { clip, number } = this.#queue;
-    if (!clip) return undefined;
+  #judge(answers, at) {
     if (this.#stage.lock) return page.write("message", this.#stage.lock);
-    this.#ledger.answer(number, { ...this.#stage.evidence, item: clip.item, answer });
-    page.tellAnswer(answer, this.#queue);
+    const { number } = this.#queue;
+    for (const answer of answers) this.#ledger.answer(number, { ...this.#stage.evidence, ...answer });
+    page.tellAnswers(answers.map(({ answer }) => answer), this.#queue);
     return this.#queue.advance() ? this.#enter(at) : this.#endBlock();
   }
 
-  /** @param {number} at */
+  /** Take the last clip's answers back, and hear it again. @param {number} at */
   async #undo(at) {
     const last = this.#ledger.history.at(-1);
     if (!last) return page.write("message", "There is nothing to undo.");
     this.#ledger.retract(last);
-    await this.#reopen(last, at);
+    await this.#queue.reopen(last);
+    const others = this.#answersOf(this.#queue.clip);
+    for (const other of others) this.#ledger.retract(other);
+    this.#enterAgain(at, [...others, last]);
     return page.write("message", "Undone: judge this clip again.");
   }
 
@@ -183,38 +195,33 @@ class Review {
    */
   async #reopen(answered, at) {
     await this.#queue.reopen(answered);
+    this.#enterAgain(at, this.#answersOf(this.#queue.clip));
+  }
+
+  /** @param {import("./queue.js").Clip | undefined} clip @returns {Answered[]} */
+  #answersOf(clip) {
+    const items = clip ? itemsOf(clip) : [];
+    return this.#ledger.history.filter(({ item }) => items.includes(item));
+  }
+
+  /** @param {number} at @param {Answered[]} before what was said of the clip */
+  #enterAgain(at, before) {
     if (!this.#queue.clip) return;
+    this.#useMode();
     this.#stage.forget(this.#queue.clip);
-    this.#enter(at);
+    this.#enter(at, before);
   }
 
-  /** @param {string} action */
-  #playExample(action) {
-    const card = this.#queue.card;
-    const chosen = action === "decoy" ? card?.decoy : card?.examples[Number(action.slice(-1)) - 1];
-    if (!chosen) return page.write("message", "There is no such example for this class.");
-    return this.#stage.playExample(chosen.id, action);
-  }
-
-  /** Put the current clip on stage. @param {number} at */
-  #enter(at) {
+  /** Put the current clip on stage. @param {number} at @param {Answered[]} [before] */
+  #enter(at, before = []) {
     const { clip } = this.#queue;
     if (!clip || this.#tab.isPaused) return undefined;
     endTour();
     this.#about.hide();
-    this.#showCard();
+    this.#mode.enter(before);
     this.#fetchAhead();
     this.#show("work");
     return this.#stage.enter(clip, at);
-  }
-
-  /** Show the card of the clip's class; where the class is another one, nobody may overlook it. */
-  #showCard() {
-    const { card } = this.#queue;
-    if (!card || card === this.#card) return;
-    page.showCard(card, this.#keys, (action) => this.#attempt(() => this.#playExample(action)));
-    if (this.#card) page.announceClass(card.name);
-    this.#card = card;
   }
 
   /** Fetch this clip, the next ones and, at the block's end, the next block. */
@@ -226,6 +233,8 @@ class Review {
   /** Go on from the start, from a block's end or from a pause. @param {number} at */
   async #goOn(at) {
     if (this.#view === "gate" && this.#queue.clip) return this.#enter(at);
+    // A queue that grows knows that a block is finished when all of its answers have arrived.
+    if (this.#session.grows && !(await this.#ledger.flush())) throw new Error("Answers wait to be stored");
     const next = await this.#queue.next();
     if (!next) return this.#finish();
     await this.#load(next.block);
@@ -235,7 +244,8 @@ class Review {
   /** Make a block the current one, at its first open clip. @param {number} number */
   async #load(number) {
     await this.#queue.load(number);
-    this.#showCard();
+    this.#useMode();
+    this.#mode.enter([]);
     this.#fetchAhead();
   }
 
@@ -253,11 +263,9 @@ class Review {
     this.#hasSummary = false;
     page.showWaiting();
     this.#show("summary");
-    const ahead = this.#queue.lookAhead();
-    ahead?.then((block) => {
-      if (this.#view === "summary" && block) this.#stage.fetchAhead(block.items, block.cards.slice(0, 1));
-    });
     await this.#ledger.flush();
+    const block = await this.#queue.lookAhead();
+    if (this.#view === "summary" && block) this.#stage.fetchAhead(block.items, block.cards.slice(0, 1));
   }
 
   async #showSummary() {
@@ -266,6 +274,12 @@ class Review {
     const isLast = !this.#session.grows && this.#ledger.openBlock(-1) === undefined;
     page.showSummary(told, isLast);
     page.element("curve").replaceChildren(precisionCurve(told.points));
+    await this.#showYield();
+  }
+
+  /** Say what listening has found, where the server keeps count. */
+  async #showYield() {
+    if (this.#session.grows) await showYield();
   }
 
   #finish() {
@@ -298,7 +312,8 @@ class Review {
     this.#show("overview");
     this.#overview.wait();
     await this.#ledger.flush();
-    return this.#overview.show(await get("/api/overview"));
+    this.#overview.show(await get("/api/overview"));
+    return this.#showYield();
   }
 
   /** @param {page.View} view */
@@ -318,22 +333,21 @@ class Review {
 
   #showProgress() {
     page.showProgress(this.#session, this.#queue, this.#ledger);
-    page.showLast(this.#ledger.history, (answered) =>
+    page.showLast(this.#mode.last(this.#ledger.history), (answered) =>
       this.#attempt(() => this.#reopen(answered, performance.now())),
     );
   }
 
   #draw() {
     requestAnimationFrame(() => this.#draw());
-    if (this.#view === "work") this.#stage.draw();
+    if (this.#view !== "work") return;
+    this.#stage.draw();
+    this.#mode.draw();
   }
 }
 
-/** Tell whether what has the focus wants a key for itself. @param {Element | null} focused @param {string} key */
-function isTakenBy(focused, key) {
-  if (focused?.matches("button, a, summary")) return key === " " || key === "Enter";
-  return Boolean(focused?.matches("input")) && (key.startsWith("Arrow") || ["Home", "End", "PageUp", "PageDown"].includes(key));
-}
+/** @param {string} item @returns {{ item: string, answer: string }} */
+const unplayed = (item) => ({ item, answer: "cannot_play" });
 
 try {
   // The address holds the token, which a cookie carries from now on: keep it out of sight.

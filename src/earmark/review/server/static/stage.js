@@ -11,7 +11,7 @@ const N_AHEAD = 3;
 const SCORE_HIDDEN = "teacher’s score hidden";
 
 /** @typedef {import("./player.js").Span} Span */
-/** @typedef {{ item: string, peaks: Span[] }} Item peaks: the teacher's best first; none if unknown */
+/** @typedef {{ item: string, peaks: Span[], isWhole?: boolean }} Item peaks: the teacher's best first; none if unknown */
 /** @typedef {import("./page.js").ClassCard} ClassCard */
 
 export class Stage {
@@ -53,6 +53,11 @@ export class Stage {
   /** @returns {boolean} whether the clip is missing or cannot be decoded */
   get hasFailed() {
     return Boolean(this.#sound?.hasFailed);
+  }
+
+  /** @returns {number} the clip's length; 0 until it is known */
+  get seconds() {
+    return this.#sound?.seconds ?? 0;
   }
 
   /** @returns {string} why no answer can be given yet; empty when one can */
@@ -110,6 +115,7 @@ export class Stage {
     element("answers").classList.add("locked");
     this.#soundChanged();
     const { own } = this.#span;
+    if (item.isWhole) return this.playWhole();
     return own ? this.#play((sound) => sound.playPart(own)) : this.replay();
   }
 

@@ -1,0 +1,168 @@
+"""All labels of a clip at once: numbers mark what is heard, Enter says that the rest is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.browser.conftest import Rater, Served
+from tests.browser.growing import Growing
+
+Sit = Callable[..., Rater]
+LEVELS = "#offers li"
+
+
+@pytest.fixture
+def growing(served: Served) -> Growing:
+    return Growing(served.desk, "clip", n_blocks=1)
+
+
+@pytest.fixture
+def rater(served: Served, growing: Growing, sit_down: Sit) -> Rater:
+    seated = sit_down(served)
+    growing.serve(seated.page)
+    seated.reload()
+    return seated
+
+
+def marks(rater: Rater) -> list[str]:
+    return [row.get_attribute("class") or "" for row in rater.page.locator(LEVELS).all()]
+
+
+def said_of(growing: Growing, clip: int) -> dict[str, str]:
+    """Return what is said of a clip, by class."""
+    sound = growing.clips(0)[clip]["clip"]
+    own = {item: answer for item, answer in growing.current.items() if item.startswith(sound)}
+    return {item.removeprefix(f"{sound}-"): answer for item, answer in own.items()}
+
+
+def test_numbers_mark_and_enter_goes_on(growing: Growing, rater: Rater) -> None:
+    rater.press(" ")
+    rater.wait("body[data-view=work]")
+    for key in ("1", "Enter"):  # too soon
+        rater.press(key)
+    rater.told("message", "Listen first")
+    assert marks(rater) == ["", "", ""]
+    assert rater.page.text_content("#given") == "Given: Hum · Wind"
+    rater.wait("#answers:not(.locked)")
+    for key in ("1", "2", "2", "Shift+3"):
+        rater.press(key)
+    assert marks(rater) == ["present", "", "unsure"]
+    rater.answer("Enter")
+    rater.told("progress", "here 1/33 answered1 found")
+    expected = {"dog": "present", "rain": "not_present", "bell": "unsure"}
+    assert said_of(growing, 0) == expected
+    assert marks(rater) == ["", "", ""]
+    assert all(one["heard_seconds"] >= 0.6 for one in growing.said)
+    assert not any(one["whole_clip"] for one in growing.said)
+
+
+def test_the_clip_plays_once_and_whole_is_said_only_if_it_was(
+    growing: Growing, rater: Rater
+) -> None:
+    rater.start()
+    rater.told("heard", "whole clip heard ✓")
+    rater.wait("#answers:not(.locked)")
+    rater.press("h")
+    rater.told("message", "Unsure of which")
+    rater.press("2")
+    rater.press("3")
+    assert marks(rater) == ["", "unsure", "present"]
+    rater.answer("Enter")
+    assert {one["whole_clip"] for one in growing.said} == {True}
+    assert said_of(growing, 0)["rain"] == "unsure"
+
+
+def test_undo_brings_the_clip_back_with_its_marks(growing: Growing, rater: Rater) -> None:
+    rater.start()
+    rater.wait("#answers:not(.locked)")
+    rater.press("1")
+    rater.press("Shift+2")
+    rater.answer("Enter")
+    rater.press("z")
+    rater.told("progress", "here 0/30 answered")
+    assert marks(rater) == ["present", "unsure", ""]
+    rater.told("saved", "saved 0")
+    assert said_of(growing, 0) == {}
+    rater.wait("#answers:not(.locked)")
+    rater.press("1")
+    rater.answer("Enter")
+    rater.told("saved", "saved 3")
+    assert said_of(growing, 0) == {"dog": "not_present", "rain": "unsure", "bell": "not_present"}
+
+    rater.reload()
+    rater.press("z")
+    rater.wait("body[data-view=work]")
+    assert marks(rater) == ["", "unsure", ""]
+    rater.told("saved", "saved 0")
+
+
+def test_a_class_is_searched_for_and_added(growing: Growing, rater: Rater) -> None:
+    rater.start()
+    rater.wait("#answers:not(.locked)")
+    rater.press("a")
+    rater.page.keyboard.type("z1r")  # keys that answer elsewhere
+    assert rater.page.input_value("#search-text") == "z1r"
+    assert marks(rater) == ["", "", ""]
+    rater.page.fill("#search-text", "")
+    rater.page.keyboard.type("r")
+    rater.page.locator("#search-found li", has_text="Siren").wait_for()
+    assert rater.page.locator("#search-found li").all_text_contents() == ["RainWater", "SirenAlarm"]
+    rater.press("ArrowDown")
+    rater.press("Enter")
+    rater.page.locator(LEVELS).nth(3).wait_for()
+    assert marks(rater) == ["", "", "", "present"]
+    assert not rater.page.is_visible("#search")
+    rater.answer("Enter")
+    rater.told("saved", "saved 4")
+    assert said_of(growing, 0)["siren"] == "present"
+
+
+def test_a_search_can_be_given_up_and_finds_what_is_listed(rater: Rater) -> None:
+    rater.start()
+    rater.wait("#answers:not(.locked)")
+    rater.press("a")
+    rater.press("Escape")
+    assert not rater.page.is_visible("#search")
+    rater.press("a")
+    rater.page.keyboard.type("do")
+    rater.page.locator("#search-found li").wait_for()
+    rater.press("Enter")
+    rater.page.locator("#offers li.present").wait_for()
+    assert marks(rater) == ["present", "", ""]
+
+
+def test_strips_show_where_the_teacher_hears_each_class(rater: Rater) -> None:
+    rater.start()
+    rater.wait("#answers:not(.locked)")
+    shown = (
+        rater.page.locator("#offers li")
+        .first.locator(".strip i")
+        .evaluate_all(
+            "parts => parts.map(({ style }) => [parseFloat(style.left), parseFloat(style.width)])"
+        )
+    )
+    assert shown == [
+        pytest.approx([100 * 0.5 / 3.5, 100 * 0.7 / 3.5], abs=0.1),
+        pytest.approx([100 * 2.0 / 3.5, 100 * 0.5 / 3.5], abs=0.1),
+    ]
+
+
+def test_a_clip_that_cannot_be_played_is_skipped_as_a_whole(
+    served: Served, growing: Growing, sit_down: Sit
+) -> None:
+    item = growing.clips(0)[0]["clip"]
+    clip_id = served.desk.queue.items.filter(item=item)["clip_id"][0]
+    (served.desk.workspace.root / "audio" / f"{clip_id}.wav").unlink()
+    rater = sit_down(served)
+    growing.serve(rater.page)
+    rater.reload()
+    rater.press(" ")
+    rater.wait("#broken:not([hidden])")
+    rater.press("1")
+    rater.press("Enter")
+    assert growing.said == []
+    rater.press("x")
+    rater.told("saved", "3 could not be played")
+    assert set(said_of(growing, 0).values()) == {"cannot_play"}
