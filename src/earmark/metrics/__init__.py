@@ -3,8 +3,10 @@
 Every metric takes labels and scores [clip, class] in the same order of clips and classes. What is
 measured per class and what overall, how intervals are made, and the offsets by class that lwlrap
 has to be held against live here; what a student is, and which labels it is held against, does not.
+How good raters are, by one another's votes, is a metric without labels or scores.
 """
 
+from earmark.metrics.dawid_skene import NO_ANSWER, UNSURE, Votes, Weighed, weigh
 from earmark.metrics.evaluation import BOOTSTRAP_METRICS, Evaluation, bootstrap, evaluate
 from earmark.metrics.intervals import (
     Draws,
@@ -42,12 +44,16 @@ from earmark.metrics.within_class import (
 
 __all__ = [
     "BOOTSTRAP_METRICS",
+    "NO_ANSWER",
+    "UNSURE",
     "Draws",
     "Evaluation",
     "Floats",
     "Interval",
     "Negatives",
     "Resampled",
+    "Votes",
+    "Weighed",
     "apply_offset",
     "auc_per_class",
     "average_precision_per_class",
@@ -69,6 +75,7 @@ __all__ = [
     "resampled_lwlrap_per_class",
     "smoothed_priors",
     "stratified",
+    "weigh",
     "wilson_interval",
     "with_seeds",
 ]

@@ -28,6 +28,9 @@ Answer = Literal["present", "not_present", "unsure", "cannot_play"]
 
 ANSWERS: tuple[Answer, ...] = get_args(Answer)
 
+DECIDED = ("present", "not_present", "unsure")
+"""Answers about the label, in the order of a confusion matrix's rows and columns."""
+
 _APPLICATION_ID = 0x4541524D
 """SQLite's mark of whose file this is: EARM."""
 
@@ -53,6 +56,9 @@ JUDGEMENT_SCHEMA = pl.Schema(
     }
 )
 """The columns of the tables that a store returns, in this order."""
+
+ADJUDICATED = "-adjudicated"
+"""Ends the name of an item that an adjudicator hears; the rest is the name of the label's item."""
 
 _SECONDS_TO_WAIT = 60.0
 
@@ -261,26 +267,44 @@ class JudgementStore:
 def combine_votes(current: pl.DataFrame, by: str | list[str]) -> pl.DataFrame:
     """Combine raters' current answers: one row for each value of ``by`` (columns of the table).
 
-    Every rater has one vote: the answer given, or ``unsure`` where a rater's own answers differ
-    (an item and its silent repeat). ``answer`` is what more than half of the votes say, else
+    Every rater has one vote (:func:`votes_of`), and where an adjudicator has answered, nobody else
+    has one (:func:`after_adjudication`). ``answer`` is what more than half of the votes say, else
     ``unsure``. A sound that could not be played is no vote; ``cannot_play`` is left where nobody
     could play it. Further columns: whole_clip (whether a rater of that answer heard it all),
     n_raters, raters (joined by commas), at (the time of the last vote).
     """
     keys = [by] if isinstance(by, str) else by
     is_heard = pl.col("answer") != "cannot_play"
-    votes = (
-        current.filter(is_heard | ~is_heard.any().over(keys))
-        .group_by(*keys, "rater")
-        .agg(
-            answer=pl.when(pl.col("answer").n_unique() == 1)
-            .then(pl.col("answer").first())
-            .otherwise(pl.lit("unsure")),
-            whole_clip=pl.col("whole_clip").any(),
-            at=pl.col("at").max(),
-        )
+    counting = after_adjudication(current).filter(is_heard | ~is_heard.any().over(keys))
+    return _majority(votes_of(counting, keys), keys)
+
+
+def after_adjudication(current: pl.DataFrame) -> pl.DataFrame:
+    """Leave out what raters said of labels that an adjudicator has answered, whatever the answer.
+
+    Adjudicators' answers stand under the name of the label's item, too, so that they count in the
+    queue that raters had heard. A sound that they could not play decides nothing.
+    """
+    is_ruling = pl.col("item").str.ends_with(ADJUDICATED) & (pl.col("answer") != "cannot_play")
+    rulings = current.filter(is_ruling)
+    others = current.join(rulings, on=["clip_id", "class_id"], how="anti", maintain_order="left")
+    again = rulings.with_columns(pl.col("item").str.strip_suffix(ADJUDICATED))
+    return pl.concat([others, rulings, again])
+
+
+def votes_of(answers: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Return one vote of each rater on each value of ``keys``: answer, whole_clip and at.
+
+    It is the answer given, or ``unsure`` where a rater's own answers differ (an item and its
+    silent repeat).
+    """
+    return answers.group_by(*keys, "rater").agg(
+        answer=pl.when(pl.col("answer").n_unique() == 1)
+        .then(pl.col("answer").first())
+        .otherwise(pl.lit("unsure")),
+        whole_clip=pl.col("whole_clip").any(),
+        at=pl.col("at").max(),
     )
-    return _majority(votes, keys)
 
 
 def _majority(votes: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
