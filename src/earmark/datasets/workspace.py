@@ -205,6 +205,16 @@ class Workspace:
         return self.review_folder / "cells.parquet"
 
     @property
+    def candidates_path(self) -> Path:
+        """Labels that a queue that learns may ask about."""
+        return self.review_folder / "candidates.npz"
+
+    @property
+    def drawn_path(self) -> Path:
+        """The blocks that raters were given."""
+        return self.review_folder / "drawn.sqlite"
+
+    @property
     def queue_seal_path(self) -> Path:
         """The digest of the queue, and of what it was drawn from; written last."""
         return self.review_folder / "queue.json"
@@ -218,6 +228,16 @@ class Workspace:
     def precision_path(self) -> Path:
         """How many of the flags are right, by class and by band."""
         return self.review_folder / "precision.csv"
+
+    @property
+    def raters_path(self) -> Path:
+        """How good each rater is."""
+        return self.review_folder / "raters.csv"
+
+    @property
+    def weighed_path(self) -> Path:
+        """The chance of every label that was heard, by all raters together."""
+        return self.review_folder / "labels_by_raters.parquet"
 
     @property
     def judgements_path(self) -> Path:
