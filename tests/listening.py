@@ -14,7 +14,8 @@ from earmark.flags.stored import made_from
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.review.judgements import JudgementStore
-from earmark.review.queue import make_queue, write_queue
+from earmark.review.queues.measuring import make_queue
+from earmark.review.queues.stored import write_queue
 from earmark.review.server.desk import Desk, open_desk
 from earmark.runs.parameters import ReportParams, ReviewParams
 from earmark.runs.recipe import Recipe
@@ -31,7 +32,7 @@ ONTOLOGY = Ontology(
     definitions={"siren": "A tone that warns of <b>danger</b> & haste."},
 )
 RECIPE = Recipe(report=ReportParams(flag_percent=20))
-SHORT = ReviewParams(flags_per_block=12, blocks_per_class=1, overlap=1)
+SHORT = ReviewParams(aim="measure", flags_per_block=12, blocks_per_class=1, overlap=1)
 TONE_AT_SECONDS = 2.88
 """Where the tones begin: patch 6."""
 
@@ -91,7 +92,7 @@ def _scene(rng: np.random.Generator, row: np.ndarray, seconds: float) -> np.ndar
     scene = 0.003 * rng.standard_normal(len(time))
     is_on = (time >= TONE_AT_SECONDS) & (time < TONE_AT_SECONDS + 1)
     for is_present, hz in zip(row, TONES_HZ.values(), strict=False):
-        scene += is_present * is_on * 0.1 * np.sin(2 * np.pi * hz * time)
+        scene[is_on] += is_present * 0.1 * np.sin(2 * np.pi * hz * time[is_on])
     return scene
 
 

@@ -51,6 +51,7 @@ def test_numbers_mark_and_enter_goes_on(growing: Growing, rater: Rater) -> None:
     assert marks(rater) == ["present", "", "unsure"]
     rater.answer("Enter")
     rater.told("progress", "here 1/33 answered1 found")
+    rater.told("saved", "saved 3")
     expected = {"dog": "present", "rain": "not_present", "bell": "unsure"}
     assert said_of(growing, 0) == expected
     assert marks(rater) == ["", "", ""]
@@ -70,6 +71,7 @@ def test_the_clip_plays_once_and_whole_is_said_only_if_it_was(
     rater.press("3")
     assert marks(rater) == ["", "unsure", "present"]
     rater.answer("Enter")
+    rater.told("saved", "saved 3")
     assert {one["whole_clip"] for one in growing.said} == {True}
     assert said_of(growing, 0)["rain"] == "unsure"
 

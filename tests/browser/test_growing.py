@@ -67,7 +67,7 @@ def test_another_class_cannot_be_overlooked(rater: Rater) -> None:
 def test_what_was_found_is_told_with_what_more_would_find(rater: Rater) -> None:
     told = (
         "214 found of about 1,900 (1,500–2,400); the next 100 answers would find about 71; "
-        "precision of what is still flagged 0.58 ± 0.05"
+        "precision of what is still flagged 0.58\u00a0±\u00a00.05"
     )
     rater.told("yield-line", told)
     rater.start()

@@ -180,7 +180,12 @@ export class ClipMode {
     const button = document.createElement("button");
     button.type = "button";
     button.setAttribute("aria-pressed", String(isPressed));
-    button.addEventListener("click", () => this.#toggle(offer, mark));
+    button.addEventListener("click", (event) => {
+      const [row, kind] = [this.#offers.indexOf(offer), button.className];
+      this.#toggle(offer, mark);
+      // Rows are made anew; who came by keyboard stays where they are.
+      if (!event.detail) /** @type {HTMLElement} */ (this.#rows.children[row].querySelector(`.${kind}`)).focus();
+    });
     return button;
   }
 }

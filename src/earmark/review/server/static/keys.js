@@ -36,7 +36,7 @@ const CLIP_ACTIONS = {
   ...Object.fromEntries(SHARED.map((action) => [action, ACTIONS[action]])),
 };
 const STORED_AT = "earmark-keys";
-const LABELS = { " ": "Space", ArrowLeft: "←", ArrowRight: "→", ArrowDown: "↓", ArrowUp: "↑", Backspace: "⌫", Enter: "⏎" };
+const LABELS = { " ": "Space", ArrowLeft: "←", ArrowRight: "→", ArrowDown: "↓", ArrowUp: "↑", Backspace: "⌫", Enter: "Enter" };
 
 /** @param {string} key @returns {string} what is printed on the key */
 const label = (key) => LABELS[/** @type {keyof typeof LABELS} */ (key)] ?? key.toUpperCase();

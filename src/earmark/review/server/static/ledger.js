@@ -5,6 +5,7 @@ import { Outbox } from "./outbox.js";
 
 const N_PACED = 20;
 const LONGEST_PAUSE_SECONDS = 60;
+const AT_ONCE_SECONDS = 0.1;
 
 /** @typedef {import("./api.js").Judgement} Judgement */
 /** @typedef {{ id: string, item: string, block: number, answer: string }} Answered */
@@ -58,7 +59,7 @@ export class Ledger {
     return this.#session.blocks.reduce((sum, { n_items }) => sum + n_items, 0);
   }
 
-  /** @returns {number} seconds for one item, lately and without pauses; 0 where unknown */
+  /** @returns {number} seconds for one clip, lately and without pauses; 0 where unknown */
   get paceSeconds() {
     const times = this.#answeredAt.slice(-N_PACED - 1);
     const gaps = times.slice(1).map((time, i) => Math.min(time - times[i], LONGEST_PAUSE_SECONDS));
@@ -102,7 +103,9 @@ export class Ledger {
     const before = this.history.find(({ item }) => item === judgement.item);
     if (before) this.retract(before);
     this.#post(block, judgement);
-    this.#answeredAt.push(performance.now() / 1000);
+    // All labels of a clip are answered at once, and count as one.
+    const [now, last] = [performance.now() / 1000, this.#answeredAt.at(-1) ?? -Infinity];
+    if (now - last > AT_ONCE_SECONDS) this.#answeredAt.push(now);
   }
 
   /** Take an answer back. @param {Answered} answered */

@@ -148,7 +148,7 @@ function plannedParts({ blocks }, queue, ledger) {
     );
   }
   const pace = ledger.paceSeconds;
-  if (pace) parts.push(`${pace.toFixed(1)} s/item`, `${duration(pace * (ledger.nItems - nAnswered))} left`);
+  if (pace) parts.push(`${pace.toFixed(1)} s/clip`, `${duration(pace * (ledger.nItems - nAnswered))} left`);
   return parts;
 }
 
@@ -158,7 +158,7 @@ function growingParts({ blocks }, queue, ledger) {
   const parts = [`${ledger.history.length} answered`, `${nFound} found`];
   const place = blocks.findIndex(({ block }) => block === queue.number);
   if (place >= 0) parts.unshift(`block ${place + 1}`, `here ${nDone(queue)}/${queue.clips.length}`);
-  if (ledger.paceSeconds) parts.push(`${ledger.paceSeconds.toFixed(1)} s/answer`);
+  if (ledger.paceSeconds) parts.push(`${ledger.paceSeconds.toFixed(1)} s/clip`);
   return parts;
 }
 
@@ -223,6 +223,7 @@ export function showWaiting() {
   write("summary-title", "Block finished");
   write("summary-told", "The summary comes when all answers are stored.");
   write("summary-gold", "");
+  element("curve-figure").hidden = true;
   element("curve").replaceChildren();
 }
 

@@ -76,8 +76,12 @@ export class Stage {
       whole_clip: Boolean(this.#sound?.isHeardWhole),
       shown_score: this.#wasScoreShown,
       shown_picture: this.#wasPictureShown,
-      ...this.#span.evidence,
     };
+  }
+
+  /** @returns {object} the span that the rater set, for the record; empty if there is none */
+  get span() {
+    return this.#span.evidence;
   }
 
   /**
@@ -292,7 +296,9 @@ export class Stage {
   #showHeard(/** @type {import("./player.js").Sound} */ { seconds, heardSeconds, isHeardWhole }) {
     const heard = `heard ${Math.min(heardSeconds, seconds).toFixed(1)} of ${Number(seconds.toFixed(1))} s`;
     renew("heard", isHeardWhole ? "whole clip heard ✓" : seconds ? heard : "");
-    renew("claim", isHeardWhole ? "in the whole clip" : "where I listened");
+    const claim = isHeardWhole ? "in the whole clip" : "where I listened";
+    renew("claim", claim);
+    renew("claim-rest", `the rest is not ${claim}`);
     element("heard").classList.toggle("is-whole", isHeardWhole);
   }
 

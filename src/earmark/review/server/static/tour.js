@@ -11,8 +11,8 @@ const SENTENCES = [
 
 const CLIP_SENTENCES = [
   "A clip plays once as a whole; the labels that it was given stand on top.",
-  "Below are classes that may be missing: press the number of each that you hear, with Shift if you are unsure.",
-  "The last key says that the rest is not there, and goes on to the next clip.",
+  "Below are classes that may be missing: choose each that you hear (its number), or its question mark if you are unsure (Shift and its number).",
+  "“Next clip” says that you hear none of the rest, and goes on: let the clip play to its end first, or it speaks for what was heard only.",
   "Undo as often as you like, and stop whenever you like: every answer is stored at once.",
 ];
 

@@ -31,7 +31,7 @@ export function yieldSentence({ n_found, missing, n_next, n_next_found, n_left, 
   if (n_next_found !== null) parts.push(`the next ${round(n_next)} answers would find about ${round(n_next_found)}`);
   if (precision_left && n_left) {
     const [low, middle, high] = precision_left;
-    parts.push(`precision of what is still flagged ${middle.toFixed(2)} ± ${((high - low) / 2).toFixed(2)}`);
+    parts.push(`precision of what is still flagged ${middle.toFixed(2)}\u00a0±\u00a0${((high - low) / 2).toFixed(2)}`);
   }
   return parts.join("; ");
 }

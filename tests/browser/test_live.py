@@ -1,0 +1,72 @@
+"""The page and the real queue that learns, together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from earmark.review import JudgementStore, Mode
+from earmark.review.server.desk import open_desk
+from earmark.runs.parameters import ReviewParams
+from earmark.stages.listening.queue import draw_queue, open_live
+from listening import RECIPE, tone_workspace
+from tests.browser.conftest import Rater, Served, serving
+
+Sit = Callable[..., Rater]
+
+
+@contextmanager
+def growing(root: Path, mode: Mode) -> Iterator[Served]:
+    workspace = tone_workspace(root, n_clips=120, seconds=1.5)
+    draw_queue(workspace, RECIPE, params=ReviewParams(aim="find", flags_per_block=3, overlap=1))
+    store = JudgementStore(workspace.judgements_path)
+    with open_live(workspace, store, ["ann"], mode) as live:
+        with serving(open_desk(workspace, RECIPE, live, store, ["ann"])) as served:
+            yield served
+
+
+def test_blocks_of_classes_go_on_and_say_what_was_found(tmp_path: Path, sit_down: Sit) -> None:
+    with growing(tmp_path, "class") as served:
+        rater = sit_down(served)
+        rater.start()
+        for _ in range(2):
+            while rater.view == "work":
+                rater.answer("f")
+            rater.told("summary-title", "block finished")
+            rater.page.locator("#summary .yield-told", has_text="found").wait_for()
+            rater.press(" ")
+            rater.wait("body[data-view=work]")
+        rater.told("progress", "block 3here 0/")
+        rater.press("z")
+        rater.told("progress", "block 2")
+        rater.press("o")
+        rater.page.locator("#classes tbody tr").first.wait_for()
+
+
+def test_clips_are_answered_as_a_whole_and_classes_added(tmp_path: Path, sit_down: Sit) -> None:
+    with growing(tmp_path, "clip") as served:
+        rater = sit_down(served)
+        rater.start()
+        rater.wait("#answers:not(.locked)")
+        offered = rater.page.locator("#offers li").count()
+        assert offered
+        rater.press("1")
+        rater.press("a")
+        rater.page.keyboard.type("hum")
+        rater.page.locator("#search-found li").first.wait_for()
+        rater.press("Enter")
+        rater.page.wait_for_selector("#search", state="hidden")
+        rater.page.locator("#offers li.present", has_text="Hum").wait_for()
+        n_rows = rater.page.locator("#offers li").count()
+        rater.answer("Enter")
+        rater.told("saved", f"saved {n_rows}")
+        stored = served.stored()
+        assert len(stored) == n_rows
+        assert stored.filter(class_id="hum")["answer"].to_list() == ["present"]
+        rater.reload()
+        rater.press("z")
+        rater.wait("body[data-view=work]")
+        rater.told("saved", "saved 0")
+        rater.page.locator("#offers li.present", has_text="Hum").wait_for()
+        assert served.stored().is_empty()
