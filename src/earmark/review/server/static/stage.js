@@ -76,12 +76,8 @@ export class Stage {
       whole_clip: Boolean(this.#sound?.isHeardWhole),
       shown_score: this.#wasScoreShown,
       shown_picture: this.#wasPictureShown,
+      ...this.#span.evidence,
     };
-  }
-
-  /** @returns {object} the span that the rater set, for the record; empty if there is none */
-  get span() {
-    return this.#span.evidence;
   }
 
   /**
