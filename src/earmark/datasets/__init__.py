@@ -9,7 +9,7 @@ labels as given, as corrected and as they truly are.
 What a label, a score or a frame is belongs to the rooms below; nothing here trains or flags.
 """
 
-from earmark.datasets.audio_files import duration_seconds, sounds_of
+from earmark.datasets.audio_files import SoundHeader, duration_seconds, sound_header, sounds_of
 from earmark.datasets.audioset.audio import import_audioset
 from earmark.datasets.audioset.features import import_audioset_features
 from earmark.datasets.clip_sets import (
@@ -97,6 +97,7 @@ __all__ = [
     "ReadableClips",
     "Relabelled",
     "RelabelledFolder",
+    "SoundHeader",
     "Split",
     "Stale",
     "Workspace",
@@ -135,6 +136,7 @@ __all__ = [
     "scores_of",
     "single_digest",
     "single_folder",
+    "sound_header",
     "sounds_of",
     "stale_of",
     "stamp_of",

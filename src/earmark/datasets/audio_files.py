@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 import polars as pl
 
 from earmark.datasets.workspace import AUDIO_FOLDER
-from earmark.errors import EarmarkError, counted, first_few
+from earmark.errors import EarmarkError, check_libraries, counted, first_few
 from earmark.runs import AUDIO_SUFFIXES, Meter
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
@@ -197,25 +197,42 @@ def read_tar(
         raise DamagedArchive(path, offset, str(error)) from None
 
 
-def duration_seconds(path: Path) -> float | None:
-    """Return the length of a sound file in seconds; None where its header does not tell."""
+@dataclass(frozen=True)
+class SoundHeader:
+    """What a sound file says of itself."""
+
+    seconds: float
+    rate_hz: int
+    n_channels: int
+
+
+def sound_header(path: Path) -> SoundHeader | None:
+    """Return length, rate and channels of a sound file; None where its header does not tell."""
+    check_libraries("telling how long a sound file is", "soundfile", "av")
+    import av  # optional, like soundfile: labels are of use without audio
+    import soundfile
+
     try:
-        import av  # optional, like soundfile: labels are of use without audio
-        import soundfile
-    except ImportError as error:
-        raise EarmarkError(
-            f"telling whole recordings from cut clips needs the audio libraries ({error}); "
-            "install them with: pip install 'earmark[audio]'"
-        ) from None
-    try:
-        return float(soundfile.info(path).duration)
+        told = soundfile.info(path)
+        return SoundHeader(float(told.duration), told.samplerate, told.channels)
     except (soundfile.LibsndfileError, TypeError):
         pass
     try:
         with av.open(f"file:{path}", metadata_errors="ignore") as container:
-            return None if container.duration is None else container.duration / av.time_base
+            if container.duration is None or not container.streams.audio:
+                return None
+            sound = container.streams.audio[0]
+            return SoundHeader(
+                container.duration / av.time_base, sound.rate, len(sound.layout.channels)
+            )
     except (av.FFmpegError, UnicodeError):
         return None
+
+
+def duration_seconds(path: Path) -> float | None:
+    """Return the length of a sound file in seconds; None where its header does not tell."""
+    header = sound_header(path)
+    return None if header is None else header.seconds
 
 
 def _matches(name: PurePosixPath, files: Mapping[str, list[str]]) -> list[str]:

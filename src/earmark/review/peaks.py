@@ -30,7 +30,7 @@ from earmark.runs import (
     seal,
     write_table,
 )
-from earmark.scores import ScoreFolder
+from earmark.scores import UNLOCATED, ScoreFolder
 from earmark.training import networks_behind
 
 _N_PEAKS = 6
@@ -105,6 +105,40 @@ class Peaks:
         return [] if best is None else [best]
 
 
+def best_peaks(
+    recipe: Recipe,
+    scores: ScoreFolder,
+    store: FrameStore | None,
+    clip_seconds: Callable[[str], float | None],
+) -> Peaks:
+    """Return the best patch of every label, which scores tell without asking the teacher anew.
+
+    ``clip_seconds`` tells how long a clip is, for frames from elsewhere: nobody knows their hop.
+    """
+    return Peaks(scores, _patch_times(recipe, store, clip_seconds))
+
+
+def with_places(
+    flags: pl.DataFrame, recipe: Recipe, scores: ScoreFolder, store: FrameStore | None
+) -> pl.DataFrame:
+    """Add span_start and span_end to flags: their best patch, in seconds from the clip's start.
+
+    Null where the scores do not tell, or nobody knows how long a patch lasts.
+    """
+    span = ("span_start", "span_end")
+    times = _patch_times(recipe, store, lambda _: None)(flags["clip_id"][0]) if len(flags) else None
+    if times is None or scores.best_patches is None:
+        return flags.with_columns(pl.lit(None, pl.Float64).alias(name) for name in span)
+    rows = pl.DataFrame({"clip_id": scores.clip_ids}).with_row_index("row")
+    columns = pl.DataFrame({"class_id": scores.class_ids}).with_row_index("column")
+    label = flags.select("clip_id", "class_id")
+    at = label.join(rows, on="clip_id", how="left", maintain_order="left")
+    at = at.join(columns, on="class_id", how="left", maintain_order="left")
+    patches = pl.Series(scores.best_patches[at["row"].to_numpy(), at["column"].to_numpy()])
+    start = (pl.when(patches != UNLOCATED).then(patches) * times[0]).round(3)
+    return flags.with_columns(span_start=start, span_end=(start + times[1]).round(3))
+
+
 def find_peaks(
     workspace: Workspace,
     recipe: Recipe,
@@ -120,8 +154,7 @@ def find_peaks(
     a page that is stopped meanwhile goes on from there, and another queue has what it shares.
     ``clip_seconds`` tells how long a clip is, for frames from elsewhere: nobody knows their hop.
     """
-    patch_times = _patch_times(recipe, store, clip_seconds)
-    peaks = Peaks(scores, patch_times)
+    peaks = best_peaks(recipe, scores, store, clip_seconds)
     if store is None or scores.best_patches is None:
         return peaks
     clips = readable_clips(workspace, store, "train")
@@ -141,7 +174,7 @@ def find_peaks(
         found = pl.concat([found, part])
         write_table(folder / _OUTPUTS, found)
     outputs = {(clip, name): np.array(o, np.float32) for clip, name, o in found.iter_rows()}
-    return Peaks(scores, patch_times, outputs)
+    return Peaks(scores, peaks.patch_times, outputs)
 
 
 def _known_outputs(folder: Path, scores_digest: str) -> pl.DataFrame:
