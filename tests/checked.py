@@ -46,7 +46,7 @@ def checkable_workspace(root: Path, n_clips: int = 800) -> tuple[Workspace, np.n
 
 def hear_all(workspace: Workspace, missing: np.ndarray, raters: tuple[str, ...] = ("ann",)) -> None:
     """Draw a queue and answer it from the truth, each rater in turn."""
-    params = ReviewParams(flags_per_block=20, blocks_per_class=2)
+    params = ReviewParams(aim="measure", flags_per_block=20, blocks_per_class=2)
     items = stages.draw_queue(workspace, params=params).queue.items
     is_present = missing | (workspace.labels.states() > 0)
     rows = {clip_id: row for row, clip_id in enumerate(workspace.clips["clip_id"])}

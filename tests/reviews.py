@@ -12,11 +12,14 @@ import polars as pl
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.review.judgements import JUDGEMENT_SCHEMA, Judgement
-from earmark.review.queue import Queue, make_queue
+from earmark.review.queues.measuring import make_queue
+from earmark.review.queues.queue import Queue
 from earmark.runs.parameters import ReviewParams
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-SMALL = ReviewParams(discard_percents=(0, 5, 10, 20), flags_per_block=12, blocks_per_class=3)
+SMALL = ReviewParams(
+    aim="measure", discard_percents=(0, 5, 10, 20), flags_per_block=12, blocks_per_class=3
+)
 
 
 def make_scores(

@@ -18,15 +18,19 @@ from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.review.answers import read_heard
 from earmark.review.judgements import JudgementStore
-from earmark.review.queue import read_queue
+from earmark.review.queues.stored import read_queue
 from earmark.review.relabel import relabel
 from earmark.review.server.desk import open_desk
+from earmark.review.server.figures import Figures
+from earmark.runs import ReviewParams
 from earmark.runs.recipe import Recipe, keep_recipe
 from earmark.scores.folder import write_score_folder
-from earmark.stages.review import open_judgements
+from earmark.stages.listening.queue import open_judgements
 from listening import tone_workspace
 from reviews import answer_all
 from scenes import FOLDS, PROBE, band_workspace, scored_workspace
+
+MEASURE = ReviewParams(aim="measure")
 
 
 @pytest.fixture
@@ -72,7 +76,9 @@ def listen(workspace: Workspace, **kwargs: object) -> pl.DataFrame:
 
 def test_from_a_queue_to_corrected_labels(workspace: Workspace) -> None:
     work = workspace.root
-    told = earmark("queue", work, "--flags-per-block", 20, "--classes", "low, high")
+    told = earmark(
+        "queue", work, "--aim", "measure", "--flags-per-block", 20, "--classes", "low, high"
+    )
     queue = read_queue(workspace)
     assert told["items"] == len(queue.items)
     assert told["next"] == f"earmark judgements import {work} FILE"  # there is nothing to hear
@@ -97,7 +103,7 @@ def test_from_a_queue_to_corrected_labels(workspace: Workspace) -> None:
 
 
 def test_tables_for_people_name_classes_and_raters(workspace: Workspace) -> None:
-    stages.draw_queue(workspace)
+    stages.draw_queue(workspace, params=MEASURE)
     listen(workspace)
     done = CliRunner().invoke(review_app, ["precision", str(workspace.root)])
     assert " all " in done.stdout
@@ -107,7 +113,7 @@ def test_tables_for_people_name_classes_and_raters(workspace: Workspace) -> None
 
 
 def test_answers_go_out_and_come_back(workspace: Workspace, tmp_path: Path) -> None:
-    stages.draw_queue(workspace)
+    stages.draw_queue(workspace, params=MEASURE)
     judgements = listen(workspace)
     told = earmark("judgements", "export", workspace.root, tmp_path / "out.csv")
     assert told["rows"] == len(judgements)
@@ -125,7 +131,7 @@ def test_answers_go_out_and_come_back(workspace: Workspace, tmp_path: Path) -> N
 
 
 def test_failed_blocks_can_be_left_out(workspace: Workspace) -> None:
-    stages.draw_queue(workspace)
+    stages.draw_queue(workspace, params=MEASURE)
     listen(workspace, slip=lambda answer: "not_present")
     everything = earmark("precision", workspace.root)
     assert everything["failed_blocks"] > 0
@@ -140,12 +146,12 @@ def test_failed_blocks_can_be_left_out(workspace: Workspace) -> None:
 
 
 def test_a_queue_is_kept_until_other_parameters_are_asked_for(workspace: Workspace) -> None:
-    first = stages.draw_queue(workspace).queue
+    first = stages.draw_queue(workspace, params=MEASURE).queue
     written = workspace.queue_path.stat().st_mtime_ns
-    earmark("queue", workspace.root)
+    earmark("queue", workspace.root, "--aim", "measure")
     assert workspace.queue_path.stat().st_mtime_ns == written
-    earmark("queue", workspace.root, "--seed", 1)
-    assert stages.draw_queue(workspace).queue.digest != first.digest
+    earmark("queue", workspace.root, "--aim", "measure", "--seed", 1)
+    assert stages.draw_queue(workspace, params=MEASURE).queue.digest != first.digest
 
 
 SMALL = Recipe.model_validate(
@@ -160,7 +166,7 @@ SMALL = Recipe.model_validate(
 def test_the_evaluation_splits_can_be_listened_to_and_then_judge_students(tmp_path: Path) -> None:
     workspace, _ = scored_workspace(tmp_path / "w")
     keep_recipe(workspace.root, SMALL)
-    earmark("queue", workspace.root, "--held-out")
+    earmark("queue", workspace.root, "--aim", "measure", "--held-out")
     queue = read_queue(workspace)
     heard = workspace.clips.join(queue.items, on="clip_id", how="semi")
     assert set(heard["split"]) == {"tune", "eval"}
@@ -180,8 +186,8 @@ def test_the_evaluation_splits_can_be_listened_to_and_then_judge_students(tmp_pa
     # What was heard of the evaluation splits alone is no sample of all clips.
     heard_labels = read_heard(workspace, workspace.labels)
     assert heard_labels is not None
-    assert not heard_labels.answers.is_sample
-    earmark("queue", workspace.root)
+    assert not heard_labels.answers.is_sampled.any()
+    earmark("queue", workspace.root, "--aim", "measure")
     heard = workspace.clips.join(read_queue(workspace).items, on="clip_id", how="semi")
     assert set(heard["split"]) == {"train", "tune", "eval"}
 
@@ -189,7 +195,7 @@ def test_the_evaluation_splits_can_be_listened_to_and_then_judge_students(tmp_pa
 def test_the_command_that_relabel_advises_works(tmp_path: Path) -> None:
     workspace, _ = scored_workspace(tmp_path / "w")
     keep_recipe(workspace.root, SMALL)
-    earmark("queue", workspace.root)
+    earmark("queue", workspace.root, "--aim", "measure")
     listen(workspace)
     advised = shlex.split(earmark("relabel", workspace.root, "--out", "mine")["next"])
     assert advised == ["earmark", "sweep", str(workspace.root), "--labels", "mine"]
@@ -202,7 +208,7 @@ def test_the_command_that_relabel_advises_works(tmp_path: Path) -> None:
 def test_answers_survive_another_dataset_and_those_about_lost_clips_are_left_out(
     workspace: Workspace,
 ) -> None:
-    earmark("queue", workspace.root)
+    earmark("queue", workspace.root, "--aim", "measure")
     listen(workspace)
     n_answers = len(open_judgements(workspace).current())
     half = np.arange(len(workspace.clips) // 2)
@@ -220,14 +226,16 @@ def test_answers_survive_another_dataset_and_those_about_lost_clips_are_left_out
         earmark("relabel", workspace.root)
     shutil.rmtree(workspace.scores_folder("teacher"))
     score_by_truth(Workspace(workspace.root))
-    earmark("queue", workspace.root)
+    earmark("queue", workspace.root, "--aim", "measure")
     with pytest.warns(EarmarkWarning, match="no longer has; they are kept, and left out"):
         assert earmark("relabel", workspace.root)["present"] > 0
 
 
 def test_without_sound_there_is_nothing_to_review(workspace: Workspace) -> None:
     root = workspace.root
-    done = CliRunner().invoke(review_app, ["queue", str(root)], catch_exceptions=False)
+    done = CliRunner().invoke(
+        review_app, ["queue", str(root), "--aim", "measure"], catch_exceptions=False
+    )
     assert "sound: none, so `earmark review` cannot play" in done.stdout
     assert f"next: earmark judgements import {root} FILE" in done.stdout
     with pytest.raises(EarmarkError, match=rf"nothing to hear; .*judgements import {root} FILE`"):
@@ -238,7 +246,7 @@ def test_without_sound_there_is_nothing_to_review(workspace: Workspace) -> None:
 
 def test_without_splits_corrected_labels_are_flagged_next(tmp_path: Path) -> None:
     workspace = tone_workspace(tmp_path / "w")
-    told = earmark("queue", workspace.root)
+    told = earmark("queue", workspace.root, "--aim", "measure")
     assert told["next"] == f"earmark review {workspace.root}"
     with pytest.raises(EarmarkError, match=f"make some with `earmark review {workspace.root}`"):
         earmark("precision", workspace.root)
@@ -254,7 +262,7 @@ def test_nothing_to_hear_or_to_correct_is_an_error(workspace: Workspace) -> None
     empty.write_text("clip_id,class_id,answer\n")
     with pytest.raises(EarmarkError, match="not one answer"):
         earmark("judgements", "import", workspace.root, empty)
-    earmark("queue", workspace.root)
+    earmark("queue", workspace.root, "--aim", "measure")
     explicit = workspace.labels.rows().row(0, named=True)
     answer = "present" if explicit["present"] else "not_present"
     empty.write_text(
@@ -268,7 +276,7 @@ def test_nothing_to_hear_or_to_correct_is_an_error(workspace: Workspace) -> None
 def test_verbs_say_what_has_to_come_first(workspace: Workspace) -> None:
     with pytest.raises(EarmarkError, match="earmark queue"):
         earmark("precision", workspace.root)
-    stages.draw_queue(workspace)
+    stages.draw_queue(workspace, params=MEASURE)
     with pytest.raises(EarmarkError, match="earmark judgements import"):
         earmark("relabel", workspace.root)
 
@@ -278,7 +286,7 @@ def test_flags_follow_the_judged_chance_and_leave_out_what_was_cleared(
 ) -> None:
     likely = {"policy": "precision", "target": 0.3}
     estimated = stages.write_flags(workspace, **likely).flags
-    stages.draw_queue(workspace)
+    stages.draw_queue(workspace, params=MEASURE)
     listen(workspace, slip=lambda answer: "not_present")
     judged = stages.write_flags(workspace, **likely).flags
     assert judged.is_empty()  # ears found nothing
@@ -294,7 +302,7 @@ def test_flags_follow_the_judged_chance_and_leave_out_what_was_cleared(
 def test_what_raters_cleared_after_the_flags_is_not_exported_as_ignored(
     workspace: Workspace, tmp_path: Path
 ) -> None:
-    stages.draw_queue(workspace)
+    stages.draw_queue(workspace, params=MEASURE)
     stages.write_flags(workspace, discard_percent=20)
     listen(workspace, slip=lambda answer: "not_present")
     earmark("relabel", workspace.root)
@@ -331,7 +339,7 @@ def test_flags_of_a_chance_are_those_that_are_exported(
 
 
 def test_exported_labels_are_the_corrected_ones(workspace: Workspace, tmp_path: Path) -> None:
-    stages.draw_queue(workspace)
+    stages.draw_queue(workspace, params=MEASURE)
     answers = iter(["present", "unsure", "not_present"] * 1_000)
     judgements = listen(workspace, slip=lambda answer: next(answers))
     earmark("relabel", workspace.root)
@@ -347,14 +355,14 @@ def test_exported_labels_are_the_corrected_ones(workspace: Workspace, tmp_path: 
 
 
 def test_the_page_sums_up_the_flags_that_flag_wrote(workspace: Workspace) -> None:
-    stages.draw_queue(workspace)
+    stages.draw_queue(workspace, params=MEASURE)
     listen(workspace)
 
     def counted() -> tuple[int, int]:
         """Return the flags that the page counts, and those that the terminal counts."""
         with open_judgements(workspace) as store:
             desk = open_desk(workspace, SMALL, read_queue(workspace), store, ["ann"])
-            on_page = sum(row["n_flags"] for row in desk.overview("ann")["classes"])
+            on_page = sum(row["n_flags"] for row in Figures(desk).overview("ann")["classes"])
         return on_page, earmark("precision", workspace.root)["n_labels"]
 
     n_up_to_the_last = len(stages.write_flags(workspace, discard_percent=20).flags)
@@ -367,26 +375,28 @@ def test_the_page_sums_up_the_flags_that_flag_wrote(workspace: Workspace) -> Non
         assert f"flags: the {n_flags} written by `earmark flag`" in done.stdout
 
 
-def test_a_queue_of_the_likeliest_labels_measures_no_flags(workspace: Workspace) -> None:
+def test_a_queue_that_learns_says_what_it_found_and_what_is_left(workspace: Workspace) -> None:
     work = workspace.root
-    done = CliRunner().invoke(
-        review_app, ["queue", str(work), "--order", "likeliest", "--n-items", "30"]
-    )
-    assert "likeliest first; to find labels, not to measure flags" in done.stdout
-    listen(workspace)
     stages.write_flags(workspace, discard_percent=20)
+    done = CliRunner().invoke(review_app, ["queue", str(work)])
+    assert "aim: find" in done.stdout
+    assert "12% of every block is a random sample" in " ".join(done.stdout.split())
+    stages.draw_ahead(workspace, 8)
+    listen(workspace)
     told = earmark("precision", work)
     assert told["is_estimate"] is False
-    assert told["n_labels"] == told["n_judged"] == 30
+    assert told["n_labels"] == told["n_judged"] == told["gains"]["n_answered"]
+    low, middle, high = told["gains"]["missing"]
+    assert told["gains"]["n_found"] <= low <= middle <= high
     printed = CliRunner().invoke(review_app, ["precision", str(work)]).stdout
-    assert "Only of the labels heard, likeliest first:" in printed
+    assert "Only of the labels heard:" in printed
     assert "interval" not in printed
-    assert "no estimate for flags that were not heard" in " ".join(printed.split())
+    assert f"{told['gains']['n_found']} found of about" in " ".join(printed.split())
     with pytest.raises(EarmarkError, match="no sample"):
         earmark("precision", work, "--discard-percent", 5)
     heard = read_heard(workspace, workspace.labels)
     assert heard is not None
-    assert not heard.answers.is_sample
+    assert 0 < heard.answers.is_sampled.sum() < len(heard.answers)
     assert earmark("relabel", work)["present"] > 0
-    with pytest.raises(EarmarkError, match="random or likeliest"):
-        earmark("queue", work, "--order", "best")
+    with pytest.raises(EarmarkError, match="find, measure or train"):
+        earmark("queue", work, "--aim", "best")

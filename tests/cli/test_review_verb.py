@@ -11,7 +11,7 @@ from earmark.cli.review import review_app
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.review.judgements import JudgementStore
-from earmark.review.queue import read_queue
+from earmark.review.queues.stored import read_queue
 from listening import open_tones
 from reviews import judgement
 

@@ -74,7 +74,7 @@ def truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str
 def follow(words: list[str], truth: set[tuple[str, str]]) -> Outcome | None:
     """Run a command; where the reader listens, answer by the truth."""
     if words[0] == "review":
-        items = stages.draw_queue(words[1]).queue.items.select("clip_id", "class_id").unique()
+        items = stages.draw_ahead(words[1]).queue.items.select("clip_id", "class_id").unique()
         answers = ["present" if pair in truth else "not_present" for pair in items.rows()]
         items.with_columns(answer=pl.Series(answers)).write_csv("answers.csv")
         stages.import_judgements(words[1], "answers.csv")

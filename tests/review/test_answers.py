@@ -48,7 +48,7 @@ def test_a_random_queue_stands_for_every_label(made: tuple[Workspace, np.ndarray
     workspace, missing = made
     hear_all(workspace, missing)
     answers = heard(workspace).answers
-    assert answers.is_sample
+    assert answers.is_sampled.all()
     assert answers.stands_for.sum() == pytest.approx(workspace.labels.n_implicit.sum())
     assert np.array_equal(answers.present > 0.5, missing[answers.rows, answers.columns])
 
@@ -57,13 +57,13 @@ def test_a_queue_that_was_begun_stands_for_all_of_its_bands(
     made: tuple[Workspace, np.ndarray],
 ) -> None:
     workspace, _ = made
-    params = ReviewParams(flags_per_block=20, blocks_per_class=2)
+    params = ReviewParams(aim="measure", flags_per_block=20, blocks_per_class=2)
     items = stages.draw_queue(workspace, params=params).queue.items
     first = items.filter(pl.col("block") < 2, pl.col("kind").is_in(["flag", "unflagged"]))
     pairs = first.select("clip_id", "class_id").unique(maintain_order=True).rows()
     answer(workspace, *((clip, name, "present", "ann") for clip, name in pairs))
     answers = heard(workspace).answers
-    assert answers.is_sample
+    assert answers.is_sampled.all()
     bands = items.filter(pl.col("kind").is_in(["flag", "unflagged"]))["band_high"].unique()
     assert len(np.unique(answers.stands_for)) <= len(bands)
     assert answers.stands_for.sum() > 2 * len(answers)
@@ -83,7 +83,7 @@ def test_raters_at_odds_are_between_and_gone_clips_are_left_out(
     found = heard(workspace)
     assert sorted(found.answers.present) == [0.5, 0.5, 1.0]
     assert (found.n_at_odds, found.n_gone) == (2, 2)
-    assert not found.answers.is_sample
+    assert not found.answers.is_sampled.any()
     assert found.told == (
         "by ear 1 of 3 labels were there, raters unsure or at odds about 2; 2 of clips or classes "
         f"that are gone are left out; chances learn from {LEAST_ANSWERS} on"

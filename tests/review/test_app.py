@@ -161,7 +161,7 @@ def test_a_clip_can_be_had_whole_and_in_parts(client: TestClient, desk: Desk) ->
 
 
 def test_pictures_and_examples_are_served(client: TestClient) -> None:
-    card = client.get("/api/blocks/0").json()["card"]
+    card = client.get("/api/blocks/0").json()["cards"][0]
     for clip in (*card["examples"], card["decoy"]):
         assert client.get(f"/clips/{clip['id']}.wav").status_code == 200
         assert client.get(f"/pictures/{clip['id']}.png").headers["content-type"] == "image/png"

@@ -19,7 +19,8 @@ from earmark.review.flag_precision import (
     without_failed_blocks,
 )
 from earmark.review.judgements import JUDGEMENT_SCHEMA
-from earmark.review.queue import CONTROLS, Queue, make_queue
+from earmark.review.queues.measuring import make_queue
+from earmark.review.queues.queue import CONTROLS, Queue
 from earmark.review.scope import Scope
 from earmark.runs.parameters import ReviewParams
 from reviews import SMALL, answer_all, make_scores, small_queue
@@ -182,15 +183,6 @@ def test_listed_flags_between_two_points_are_estimated_from_the_sample() -> None
     assert overall["n_labels"] == len(listed)
     assert 0 < overall["n_judged"] < len(listed)
     assert overall["low"] <= len(right) / len(listed) <= overall["high"]
-
-
-def test_the_likeliest_labels_speak_for_themselves_alone() -> None:
-    params = SMALL.model_copy(update={"order": "likeliest", "n_items": 20})
-    queue, truth = small_queue(params)
-    overall = precision_table(queue, answer_all(queue.items, truth)).filter(scope="flags")
-    row = overall.row(-1, named=True)
-    assert row["n_labels"] == row["n_judged"] == 20
-    assert row["low"] == row["precision_low"] == row["precision_high"] == row["high"]
 
 
 def test_where_there_is_no_kappa_it_is_said_why() -> None:

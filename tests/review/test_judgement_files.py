@@ -24,7 +24,8 @@ from earmark.review.judgement_files import (
     write_label_studio_tasks,
 )
 from earmark.review.judgements import ANSWERS, Judgement
-from earmark.review.queue import Queue, item_id, make_queue
+from earmark.review.queues.measuring import make_queue
+from earmark.review.queues.queue import Queue, item_id
 from earmark.runs.parameters import ReviewParams
 from reviews import START, judgement, table, uuid
 

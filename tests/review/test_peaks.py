@@ -13,13 +13,14 @@ from earmark.datasets.extraction import extract_frames
 from earmark.datasets.workspace import Workspace
 from earmark.networks.places import patch_outputs
 from earmark.networks.stacks import AnyNetwork
-from earmark.review.peaks import Peaks, find_peaks
+from earmark.review.peaks import Peaks, find_peaks, with_places
 from earmark.runs.engine import LocalEngine
 from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
 from earmark.runs.recipe import Recipe
 from earmark.scores.folder import UNLOCATED, ScoreFolder, write_score_folder
+from earmark.stages.flag import write_flags
 from earmark.training.teacher import cross_fit
-from listening import RECIPE, tone_workspace
+from listening import RECIPE, open_tones, tone_workspace
 from scenes import event_workspace
 
 SMALL = NetworkParams(
@@ -178,3 +179,17 @@ def test_the_tour_goes_down_from_the_best_patch_and_never_overlaps(workspace: Wo
     assert [start for start, _ in peaks.spans("clip000", "hum")] == [0.48, 2.4, 1.44]
     patches = peaks.patches("clip000", "hum")
     assert patches[1] == {"start": 0.48, "end": 1.44, "output": pytest.approx(0.9)}
+
+
+def test_flags_are_told_their_best_patch(tmp_path: Path) -> None:
+    desk = open_tones(tmp_path)
+    flags = write_flags(desk.workspace, RECIPE, discard_percent=20).flags
+    for row in flags.iter_rows(named=True):
+        ((start, end), *_) = desk.peaks.spans(row["clip_id"], row["class_id"])
+        assert (row["span_start"], row["span_end"]) == (start, end)
+    unlocated = replace(desk.scores, best_patches=np.full(desk.scores.logits.shape, UNLOCATED))
+    for scores in (unlocated, replace(desk.scores, best_patches=None)):
+        told = with_places(flags.drop("span_start", "span_end"), RECIPE, scores, None)
+        assert told["span_start"].is_null().all()
+        assert told["span_end"].is_null().all()
+    assert with_places(flags.clear(), RECIPE, desk.scores, None).is_empty()

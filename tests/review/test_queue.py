@@ -11,21 +11,18 @@ from pydantic import ValidationError
 
 from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.errors import EarmarkError, EarmarkWarning
-from earmark.flags import flag
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.review.queue import (
+from earmark.review.queues.measuring import make_queue
+from earmark.review.queues.queue import (
     CONTROLS,
     QUEUE_SCHEMA,
     Queue,
     block_plan,
     blocks_of,
-    is_drawn_from,
     item_id,
-    make_queue,
-    read_queue,
-    write_queue,
 )
+from earmark.review.queues.stored import is_drawn_from, read_queue, write_queue
 from earmark.runs.parameters import ReviewParams
 from reviews import SMALL, make_scores, small_queue
 
@@ -195,71 +192,36 @@ def test_all_or_no_blocks_are_shared_if_asked_for(overlap: float) -> None:
     assert queue.items["is_shared"].unique().to_list() == [overlap == 1]
 
 
-LIKELIEST = SMALL.model_copy(update={"order": "likeliest"})
-
-
-def test_the_likeliest_labels_are_heard_first_with_controls_among_them() -> None:
-    labels, _, scores = make_scores()
-    params = LIKELIEST.model_copy(update={"n_items": 30})
-    queue = make_queue(labels, scores, Ontology(labels.class_ids), params)
-    chances = flag(labels, scores, discard_percent=20).sort("chance", descending=True)
-    expected = set(chances.head(30).select("clip_id", "class_id").rows())
-    heard = queue.items.filter(~_is_control())
-    assert set(heard.select("clip_id", "class_id").rows()) == expected
-    assert queue.order == "likeliest"
-    assert queue.n_by_rank == 0
-    pair = ["clip_id", "class_id"]
-    of_items = heard.join(chances.select(*pair, "chance"), on=pair)
-    firsts = []
-    for _, block in of_items.sort("block", "place").group_by("block", maintain_order=True):
-        assert block["class_id"].n_unique() == 1
-        assert block["chance"].is_sorted(descending=True)
-        firsts.append(block["chance"][0])
-    assert firsts == sorted(firsts, reverse=True)
-    plan = block_plan(queue.items)
-    assert (plan["n_controls"] > 0).all()
-    assert queue.items.schema == QUEUE_SCHEMA
-    sampled = make_queue(labels, scores, Ontology(labels.class_ids), SMALL).items
-    both = heard.join(sampled, on="item", suffix="_sampled")
-    assert len(both)
-    for name in ("band_low", "band_high", "rank", "logit"):
-        assert both[name].equals(both[f"{name}_sampled"], null_equal=True, check_names=False)
-
-
-@pytest.mark.parametrize("order", ["random", "likeliest"])
-def test_short_blocks_have_fewer_controls(order: str) -> None:
-    params = ReviewParams(flags_per_block=25, blocks_per_class=1, order=order, n_items=12)
+def test_short_blocks_have_fewer_controls() -> None:
+    params = ReviewParams(aim="measure", flags_per_block=25, blocks_per_class=1, n_items=12)
     queue, _ = small_queue(params)
     plan = block_plan(queue.items)
     assert (plan["n_controls"] <= np.ceil((plan["n_items"] - plan["n_controls"]) / 9)).all()
     assert (plan["n_controls"] > 0).all()
 
 
-def test_labels_without_a_known_chance_come_last_and_by_rank() -> None:
-    labels, _, scores = make_scores(n_classes=2)
-    states = labels.states()
-    states[:, 1] = 0  # a class that nobody ever labelled has no chances
-    bare = LabelSet.from_dense(states, labels.clip_ids, labels.class_ids)
-    flags = flag(bare, scores, discard_percent=20)
-    assert flags.filter(class_id="class1")["chance"].is_null().all()
-    queue = make_queue(bare, scores, Ontology(labels.class_ids), LIKELIEST)
-    heard = queue.items.filter(~_is_control())
-    assert heard["class_id"].to_list() == ["class0"] * 36 + ["class1"] * 36
-    assert heard.filter(class_id="class1")["rank"].to_list() == list(range(1, 37))
-    assert queue.n_by_rank == 36
-
-
-@pytest.mark.parametrize("order", ["random", "likeliest"])
 @pytest.mark.parametrize("n_items", [1, 10, 60])
-def test_the_number_of_items_can_be_chosen(order: str, n_items: int) -> None:
-    queue, _ = small_queue(SMALL.model_copy(update={"order": order, "n_items": n_items}))
+def test_the_number_of_items_can_be_chosen(n_items: int) -> None:
+    queue, _ = small_queue(SMALL.model_copy(update={"n_items": n_items}))
     heard = queue.items.filter(~_is_control())
     assert len(heard) == n_items
-    if order == "random":  # every class has its share, and begins as in any other queue
-        counts = heard.group_by("class_id").len()["len"]
-        assert counts.max() - counts.min() <= 1
-        longer, _ = small_queue(SMALL.model_copy(update={"flags_per_block": 30}))
-        assert heard["item"].is_in(longer.items["item"].implode()).all()
+    counts = heard.group_by("class_id").len()["len"]
+    assert counts.max() - counts.min() <= 1, "every class has its share"
+    longer, _ = small_queue(SMALL.model_copy(update={"flags_per_block": 30}))
+    assert heard["item"].is_in(longer.items["item"].implode()).all()
+
+
+def test_every_label_says_with_which_probability_it_was_drawn() -> None:
+    queue, _ = small_queue()
+    cell = ["class_id", "band_low", "band_high"]
+    drawn = queue.items.filter(~_is_control())
+    assert queue.items.filter(_is_control())["probability"].is_null().all()
+    each = drawn.group_by(cell).agg(
+        pl.len(), pl.col("probability").first(), n_different=pl.col("probability").n_unique()
+    )
+    assert (each["n_different"] == 1).all()
+    found = each.join(queue.sizes, on=cell)
+    assert np.allclose(found["probability"] * found["n_labels"], found["len"])
 
 
 def test_a_queue_is_written_whole_and_read_again(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from earmark.flags.flag import flag
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.review.judgements import ANSWERS, JUDGEMENT_SCHEMA
-from earmark.review.queue import item_id, make_queue
+from earmark.review.queues.measuring import make_queue
+from earmark.review.queues.queue import item_id
 from earmark.review.relabel import relabel, without_cleared, write_relabelled
 from earmark.runs.artefacts import read_json
 from reviews import SMALL, answer_all, judgement, make_scores, table

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earmark.labels.label_set import LabelSet
-from earmark.review import strata
-from earmark.review.strata import Cells, Orders, draw, ranks
+from earmark.review.queues import strata
+from earmark.review.queues.strata import Cells, Orders, draw, ranks
 from earmark.scores.matrix import open_scores
 from reviews import make_scores
 

@@ -14,10 +14,12 @@ from earmark import stages
 from earmark.audio import FrameStore
 from earmark.datasets.clip_sets import scored_frames
 from earmark.errors import EarmarkError
-from earmark.review.queue import CONTROLS, read_queue
-from earmark.runs import SILENT, find_recipe, kept_recipe
+from earmark.review import JudgementStore
+from earmark.review.queues.queue import CONTROLS
+from earmark.runs import SILENT, find_recipe, kept_recipe, read_json
 from earmark.runs.recipe import Recipe
 from earmark.stages.find import FoundMissing, default_work
+from earmark.stages.listening.queue import open_live
 from made_up_yamnet import install
 from sound_folders import wav
 from tone_folders import NAMES, ToneFolder, scene, tone_folder
@@ -64,17 +66,25 @@ def test_flags_are_labels_that_are_missing(found: FoundMissing, tones: ToneFolde
     assert n_missing / tones.present.size < 0.3, "chance is far below"
 
 
-def test_the_queue_is_drawn_the_likeliest_first(found: FoundMissing) -> None:
+def test_the_first_block_holds_mostly_flags(found: FoundMissing) -> None:
     assert found.is_worth_hearing
     assert found.advice() == []
     assert found.queue is not None
-    drawn = read_queue(found.workspace)
-    flagged = set(found.flagged.flags.select("clip_id", "class_id").iter_rows())
-    assert 0 < len(drawn.items) <= 1_000
-    asked = drawn.items.filter(~pl.col("kind").is_in(CONTROLS)).sort("block", "place")
-    heard = [*asked.select("clip_id", "class_id").iter_rows()]
-    assert len(heard) == len(flagged)
-    assert len(flagged.intersection(heard)) >= 0.9 * len(heard)
+    assert found.queue.queue.grows
+    workspace = found.workspace
+    with (
+        JudgementStore(workspace.judgements_path) as store,
+        open_live(workspace, store, ["ann"]) as live,
+    ):
+        drawn = live.next_block("ann")
+    workspace.judgements_path.unlink()
+    workspace.drawn_path.unlink()
+    assert drawn is not None
+    asked = drawn.items.filter(~pl.col("kind").is_in(CONTROLS))
+    flags = found.flagged.flags.select("clip_id", "class_id")
+    likely = asked.filter(kind="likely").join(flags, on=["clip_id", "class_id"], how="semi")
+    assert len(likely) >= 0.8 * len(asked)
+    assert len(asked.filter(kind="sample")) == 3
 
 
 def test_few_sentences_say_what_was_found(found: FoundMissing, tones: ToneFolder) -> None:
@@ -111,11 +121,11 @@ def test_twice_is_the_same_and_computes_nothing(
         "earmark.training.blend.learn_weights",
     ):
         monkeypatch.setattr(place, refuse)
-    before = read_queue(found.workspace)
+    before = read_json(found.workspace.queue_seal_path)
     again = find(tones, found.workspace.root)
     assert again.lines() == found.lines()
     assert again.flagged.flags.equals(found.flagged.flags)
-    assert read_queue(again.workspace).items.equals(before.items)
+    assert read_json(again.workspace.queue_seal_path) == before
 
 
 def changed(tones: ToneFolder, tmp_path: Path) -> ToneFolder:

@@ -461,7 +461,8 @@ def test_with_sounds_the_page_plays_its_flags(sounding):
 def test_with_sounds_a_scan_goes_on_to_the_review(sounding, tmp_path):
     result = scan(**sounding)
     out = sounding["out"]
-    queue = stages.draw_queue(out).queue
+    stages.draw_queue(out)
+    queue = stages.draw_ahead(out).queue
     assert len(queue.items) > 0
     answers = queue.items.select("clip_id", "class_id", answer=pl.lit("present")).unique()
     answers.write_csv(tmp_path / "answers.csv")

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from earmark.cli.judgements import judgements_app
 from earmark.cli.options import AsJson, RecipeOption, Work, chosen_engine, names, one_of, say, tell
 from earmark.errors import counted, quoted
 
 if TYPE_CHECKING:
     from earmark.labels import Ontology
-    from earmark.review import Agreement, Queue
+    from earmark.review import Agreement, Mode, WeighedRaters
     from earmark.review.server.guard import Place
     from earmark.stages import HeardPrecision
 
 review_app = typer.Typer()
-judgements_app = typer.Typer(help="Exchange raters' answers.", no_args_is_help=True)
 review_app.add_typer(judgements_app, name="judgements")
 
 Classes = Annotated[
@@ -30,6 +30,24 @@ Classes = Annotated[
 DropFailed = Annotated[
     bool, typer.Option("--drop-failed-blocks", help="Leave out blocks with a failed control.")
 ]
+
+_AIMS_TOLD = {
+    "find": "aim: find. The likeliest labels come first, and every few answers teach what is "
+    "likely; {share:.0%} of every block is a random sample, which tells how many are missing.",
+    "train": "aim: train. As to find, rare classes before common ones; {share:.0%} of every block "
+    "is a random sample.",
+    "measure": "aim: measure. A random sample of every class and band: what is heard tells of all.",
+    "adjudicate": "aim: adjudicate. Labels about which raters are at odds; one answer decides.",
+}
+
+_RATED = ("sensitivity", "specificity")
+
+_N_RATERS_SHOWN, _N_DOUBTS_SHOWN = 8, 3
+
+_NOT_COMPARED = (
+    "Nothing can be said of how good these raters are: no label was heard by two of them, and no "
+    "control by one. Let two raters hear the same blocks: `earmark review WORK --raters ann,bob`."
+)
 
 _SOUNDLESS = (
     "sound: none, so `earmark review` cannot play these clips. Import the dataset with its sounds "
@@ -42,12 +60,17 @@ _SOUNDLESS = (
 def queue(
     work: Work,
     classes: Classes = "",
-    order: Annotated[
-        str, typer.Option(help="random, to measure flags; likeliest, to find labels.")
-    ] = "random",
-    n_items: Annotated[
-        int | None, typer.Option(min=1, help="Labels to hear; by blocks and classes.")
-    ] = None,
+    aim: Annotated[
+        str,
+        typer.Option(help="find most, measure flags and counts, or find for those who train."),
+    ] = "find",
+    adjudicate: Annotated[
+        bool, typer.Option("--adjudicate", help="Labels about which raters are at odds.")
+    ] = False,
+    n_items: Annotated[int | None, typer.Option(min=1, help="Labels to hear; no end.")] = None,
+    sample_share: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Share of a random sample in every block.")
+    ] = 0.12,
     flags_per_block: Annotated[int, typer.Option(min=1, help="Labels in a block.")] = 25,
     blocks_per_class: Annotated[int, typer.Option(min=1)] = 4,
     overlap: Annotated[
@@ -72,28 +95,34 @@ def queue(
 
     params = ReviewParams(
         classes=names(classes),
-        order=one_of("--order", order, ("random", "likeliest")),
+        aim=one_of("--aim", aim, ("find", "measure", "train")),
         n_items=n_items,
+        sample_share=sample_share,
         flags_per_block=flags_per_block,
         blocks_per_class=blocks_per_class,
         overlap=overlap,
         held_out=held_out,
         seed=seed,
     )
-    drawn = stages.draw_queue(
-        work,
-        recipe,
-        params=params,
-        label_studio=label_studio,
-        document_root=document_root,
-        engine=chosen_engine(None),
-    )
-    facts = {"items": len(drawn.queue.items), "blocks": drawn.n_blocks}
+    if adjudicate:
+        drawn = stages.draw_adjudication(
+            work, recipe, n_items=n_items, flags_per_block=flags_per_block
+        )
+    else:
+        drawn = stages.draw_queue(
+            work,
+            recipe,
+            params=params,
+            label_studio=label_studio,
+            document_root=document_root,
+            engine=chosen_engine(None),
+        )
+    facts: dict[str, Any] = {"aim": drawn.queue.aim, "items": len(drawn.queue.items)}
     if drawn.n_tasks is not None:
         facts["tasks"] = drawn.n_tasks
     has_sound = stages.open_workspace(work).has_sound()
     if not as_json:
-        print(_order_told(drawn.queue))
+        say([_AIMS_TOLD[drawn.queue.aim].format(share=sample_share)])
         say([] if has_sound else [_SOUNDLESS])
     heard_here = f"earmark review {quoted(work)}"
     following = heard_here if has_sound else f"earmark judgements import {quoted(work)} FILE"
@@ -107,6 +136,9 @@ def review(
     raters: Annotated[str, typer.Option(help="Names with commas; you, by default.")] = "",
     host: Annotated[str, typer.Option(help="Whose network may reach the page.")] = "127.0.0.1",
     classes: Classes = "",
+    clips: Annotated[
+        bool, typer.Option("--clips", help="Hear whole clips, all likely labels of each at once.")
+    ] = False,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
     recipe: RecipeOption = None,
 ) -> None:
@@ -116,6 +148,7 @@ def review(
         recipe,
         raters=names(raters),
         classes=names(classes),
+        mode="clip" if clips else "class",
         host=host,
         port=port,
         no_open=no_open,
@@ -128,6 +161,7 @@ def open_page(
     *,
     raters: tuple[str, ...] = (),
     classes: tuple[str, ...] = (),
+    mode: Mode = "class",
     host: str = "127.0.0.1",
     port: int,
     no_open: bool,
@@ -149,6 +183,7 @@ def open_page(
         recipe,
         raters=raters,
         classes=classes,
+        mode=mode,
         host=host,
         port=port,
         when_ready=when_ready,
@@ -175,12 +210,43 @@ def precision(
         _print_precision(stages.open_workspace(work).ontology, heard)
         for one in heard.agreements:
             print(_agreement_told(one))
-    own = {"flags": heard.flags, "is_estimate": heard.is_estimate}
+    gains = None if heard.gains is None else heard.gains.to_dict()
+    own = {"flags": heard.flags, "is_estimate": heard.is_estimate, "gains": gains}
     facts = heard.overall | own if as_json else {"judged": heard.overall["n_judged"]}
     verb = "relabel" if heard.overall["n_judged"] else "review"
     following = f"earmark {verb} {quoted(work)}"
     failed = heard.n_failed_blocks
     tell(as_json, next_command=following, wrote=heard.path, failed_blocks=failed, **facts)
+
+
+@review_app.command()
+def raters(
+    work: Work,
+    with_teacher: Annotated[
+        bool, typer.Option("--with-teacher", help="Let the teacher vote on labels, too.")
+    ] = False,
+    recipe: RecipeOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how good each rater is, by one another and by the controls, with intervals."""
+    from earmark import stages
+
+    heard = stages.weigh_raters(work, recipe, with_teacher=with_teacher)
+    weighed = heard.weighed
+    facts: dict[str, Any] = {"labels": len(weighed.labels), "disputed": len(weighed.disputed)}
+    if as_json:
+        teacher = None if weighed.teacher is None else weighed.teacher.to_dicts()
+        facts |= {"raters": weighed.raters.to_dicts(), "teacher": teacher}
+    else:
+        _print_raters(weighed)
+    decide = f"earmark queue {quoted(work)} --adjudicate"
+    tell(
+        as_json,
+        next_command=decide if facts["disputed"] else f"earmark relabel {quoted(work)}",
+        wrote=heard.raters_path,
+        chances=heard.labels_path,
+        **facts,
+    )
 
 
 @review_app.command()
@@ -205,39 +271,6 @@ def relabel(
     )
 
 
-@judgements_app.command("export")
-def export_judgements(
-    work: Work,
-    to: Annotated[Path, typer.Argument(help="CSV or Parquet file to write.", metavar="FILE")],
-    only_current: Annotated[
-        bool, typer.Option("--current", help="Leave out what was retracted or answered anew.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Write all answers, retractions included, as a table."""
-    from earmark import stages
-
-    n_rows = stages.export_judgements(work, to, only_current=only_current)
-    tell(as_json, wrote=to, rows=n_rows)
-
-
-@judgements_app.command("import")
-def import_judgements(
-    work: Work,
-    source: Annotated[
-        Path, typer.Argument(help="CSV, Parquet, Label Studio's JSON export, or another store.")
-    ],
-    rater: Annotated[str, typer.Option(help="Where the file names none.")] = "imported",
-    as_json: AsJson = False,
-) -> None:
-    """Add answers given elsewhere; what is there already is not added twice."""
-    from earmark import stages
-
-    n_new = stages.import_judgements(work, source, rater)
-    store = stages.open_workspace(work).judgements_path
-    tell(as_json, next_command=f"earmark precision {quoted(work)}", wrote=store, new=n_new)
-
-
 def _print_addresses(place: Place, tokens: Mapping[str, str]) -> None:
     """Print each rater's address, and who else could use it."""
     for token, rater in tokens.items():
@@ -250,19 +283,51 @@ def _print_addresses(place: Place, tokens: Mapping[str, str]) -> None:
         )
 
 
-def _order_told(queue: Queue) -> str:
-    """Say in which order the labels of a queue come, and what that is good for."""
-    if queue.order == "random":
-        return "order: random, so what is heard tells of all flags"
-    by_rank = f" ({queue.n_by_rank:,} without a chance by rank)" if queue.n_by_rank else ""
-    return f"order: likeliest first{by_rank}; to find labels, not to measure flags"
-
-
 def _agreement_told(one: Agreement) -> str:
     """Say how often two series of answers agree, with kappa or why there is none."""
     who = f"{one.first} again" if one.kind == "repeats" else f"{one.first} and {one.second}"
     kappa = one.no_kappa or f"kappa {one.kappa:.2f}"
     return f"{one.kind}, {who}: {one.raw:.2f} alike in {counted(one.n_items, 'item')}, {kappa}"
+
+
+def _print_raters(weighed: WeighedRaters) -> None:
+    """Print the raters with most answers, in lines that fit a terminal, and what is doubtful."""
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("rater", no_wrap=True, max_width=12)
+    for name in ("heard", "compared", "alike", *_RATED, "unsure"):
+        shown.add_column(name, no_wrap=True)
+    ordered = weighed.raters.sort("n_labels", "rater", descending=[True, False])
+    rows = ordered.to_dicts()[:_N_RATERS_SHOWN]
+    for row in rows:
+        counts = (f"{row[name]:,}" for name in ("n_labels", "n_compared"))
+        alike = "-" if row["alike"] is None else f"{row['alike']:.2f}"
+        rated = (_share_told(row, name) for name in _RATED)
+        shown.add_row(row["rater"], *counts, alike, *rated, f"{row['unsure']:.2f}")
+    Console(width=80).print(shown)
+    if len(ordered) > len(rows):
+        print(f"and {counted(len(ordered) - len(rows), 'rater')} more")
+    if not weighed.raters["n_compared"].sum():
+        say([_NOT_COMPARED])
+    else:
+        say([f"{row['rater']}: {row['doubt']}" for row in rows if row["doubt"]][:_N_DOUBTS_SHOWN])
+    say([] if weighed.teacher is None else [_teacher_told(weighed.teacher["odds"].to_list())])
+
+
+def _share_told(row: dict[str, Any], name: str) -> str:
+    """Return a share with its interval, such as ``0.91 (0.85-0.95)``."""
+    if row[name] is None:
+        return "unknown"
+    return f"{row[name]:.2f} ({row[f'{name}_low']:.2f}-{row[f'{name}_high']:.2f})"
+
+
+def _teacher_told(odds: list[float]) -> str:
+    """Say what the teacher's vote is worth."""
+    if not odds:
+        return "teacher: it knows none of the labels that were heard"
+    return (
+        f"teacher: a high score multiplies the odds of a label by {odds[-1]:.1f}, a low one by "
+        f"{odds[0]:.1f}, by what raters say of such labels"
+    )
 
 
 def _print_precision(ontology: Ontology, heard: HeardPrecision) -> None:
@@ -295,4 +360,6 @@ def _print_precision(ontology: Ontology, heard: HeardPrecision) -> None:
         shown.add_row(*(cells[name] for name in columns))
     Console().print(shown)
     if not heard.is_estimate:
-        print("They were not drawn at random: this is no estimate for flags that were not heard.")
+        print("Chosen, not drawn at random: no estimate for labels that were not heard.")
+    if heard.gains is not None:
+        say([f"{heard.gains.told}.", *([heard.gains.advice] if heard.gains.advice else [])])

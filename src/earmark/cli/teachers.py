@@ -163,7 +163,6 @@ def _tell_as_json(found: FoundMissing) -> None:
         wrote=found.workspace.root,
         clips=len(found.workspace.clips),
         flags=len(found.flagged.flags),
-        queue=0 if found.queue is None else len(found.queue.queue.items),
         notes=found.read_told(),
         warnings=list(found.flagged.findings.warnings),
         **told_of_teacher(found.taught, True),

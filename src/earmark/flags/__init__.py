@@ -5,8 +5,8 @@ counts and chances of missing labels, and flags held against a truth. What becom
 label in training is the room of training; what ears say of it, that of review.
 """
 
-from earmark.flags.chances.chances import Chances
-from earmark.flags.chances.learnt import LEAST_ANSWERS, Answers
+from earmark.flags.chances.chances import LOWEST, STEP, Chances, clues_of, find_taught
+from earmark.flags.chances.learnt import LEAST_ANSWERS, Answers, Model, Taught, learn
 from earmark.flags.counts import MOST_TILT, VAGUE, Counts, count_missing, total_missing
 from earmark.flags.findings import ANSWERS_MORE, Findings, find, spread_rows
 from earmark.flags.flag import FLAG_SCHEMA, flag, survey
@@ -30,24 +30,31 @@ __all__ = [
     "FLAG_SCHEMA",
     "IN_SAMPLE_RATIO",
     "LEAST_ANSWERS",
+    "LOWEST",
     "MIN_POSITIVES",
     "MOST_TILT",
     "POLICIES",
+    "STEP",
     "VAGUE",
     "Answers",
     "Chances",
     "Counts",
     "Findings",
+    "Model",
     "Strength",
+    "Taught",
     "Thresholds",
     "check_policy",
+    "clues_of",
     "count_missing",
     "find",
     "find_strength",
+    "find_taught",
     "flag",
     "in_sample_warning",
     "judge_flags",
     "keep_thresholds",
+    "learn",
     "made_from",
     "n_discarded",
     "policy_told",

@@ -7,7 +7,8 @@
   The chances come from models that did not hear the answer. So the total is right on average
   whatever the model, and its interval, by the spread of the differences, shrinks with answers.
 
-Answers that are no sample (the likeliest first) correct nothing: then the total is the model's.
+Answers that are no sample (the likeliest first) teach the model and correct nothing; with fewer
+than twenty others the total is the model's.
 """
 
 from __future__ import annotations
@@ -60,17 +61,17 @@ def total_by_ear(chances: Chances) -> tuple[float, float, float]:
     assert chances.answers is not None
     answers, sums = chances.answers, chances.sums
     by_model = float(sums.n_expected.sum())
-    if not answers.is_sample:
+    if not answers.has_sample:
         _, middle, high = count_by_ear(chances)
         reach = float(np.nansum(high - middle))  # as if all classes erred alike
         return max(by_model - reach, 0.0), by_model, by_model + reach
     totals, heard_chances, fold = _by_others(chances)
-    differences = (answers.present - heard_chances) * answers.stands_for
+    stands_for = np.where(answers.is_sampled, answers.stands_for, 0.0)
+    differences = (answers.present - heard_chances) * stands_for
     # Each part corrects the sum of the chances that were learnt without it.
     by_part = totals + N_FOLDS * np.bincount(fold, weights=differences, minlength=N_FOLDS)
     middle = float(by_part.mean())
     # One more surprise than were heard: few answers speak for most labels, and may all be alike.
-    stands_for = answers.stands_for
     surprise = float((stands_for**2).sum() / max(stands_for.sum(), 1.0))
     spread = float((differences**2).sum())
     down, up = (REACH * float(np.sqrt(one)) for one in (spread, spread + surprise**2))
@@ -85,7 +86,7 @@ def _by_others(chances: Chances) -> tuple[Matrix, Matrix, NDArray[np.int64]]:
     """
     assert chances.answers is not None
     answers, found = chances.answers, np.empty(len(chances.answers))
-    clues = clues_of(chances.clues, chances.scores, answers)
+    clues = clues_of(chances.clues, chances.scores, answers.rows, answers.columns)
     fold = np.random.default_rng(0).permutation(len(answers)) % N_FOLDS
     taught = find_taught(chances.clues, chances.scores)
 
@@ -112,9 +113,10 @@ def reach_after(chances: Chances, n_more: int) -> float:
     hand the reach of now shrinks by the root of their number.
     """
     answers = chances.answers
-    if answers is not None and answers.is_sample:
+    if answers is not None and answers.has_sample:
         low, _, high = total_by_ear(chances)
-        return (high - low) / 2 * float(np.sqrt(len(answers) / (len(answers) + n_more)))
+        n_sampled = int(answers.is_sampled.sum())
+        return (high - low) / 2 * float(np.sqrt(n_sampled / (n_sampled + n_more)))
     sums = chances.sums
     levels = expit(LOWEST + STEP * (np.arange(N_STEPS) + 0.5))
     n_above = sums.counts[:, ::-1].cumsum(axis=1)[:, ::-1]

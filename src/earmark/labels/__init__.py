@@ -46,6 +46,7 @@ from earmark.labels.label_tables import (
     row_clips,
 )
 from earmark.labels.lint import ROW_SCHEMA, Finding, find_problems
+from earmark.labels.name_forms import name_words, other_names
 from earmark.labels.ontology import Implied, Ontology, find_implied
 from earmark.labels.splits import (
     SPLIT_SHARES,
@@ -102,6 +103,8 @@ __all__ = [
     "is_label_table",
     "largest_deviation",
     "match_classes",
+    "name_words",
+    "other_names",
     "read_class_list",
     "read_classes",
     "read_clip_list",

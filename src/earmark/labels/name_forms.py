@@ -142,6 +142,16 @@ def read_synonyms() -> Mapping[str, tuple[Meaning, ...]]:
     return {form: _agreed(list(rows.values())) for form, rows in found.items()}
 
 
+@lru_cache(maxsize=1)
+def other_names() -> Mapping[str, tuple[str, ...]]:
+    """Return what else AudioSet's classes are called, by their names in lower case."""
+    found: dict[str, list[str]] = defaultdict(list)
+    text = resources.files("earmark.labels").joinpath("class_synonyms.csv").read_text("utf-8")
+    for row in csv.DictReader(text.splitlines()):
+        found[row["means"].lower()].append(row["name"])
+    return {name: tuple(others) for name, others in found.items()}
+
+
 def _agreed(names: Sequence[Sequence[Meaning]]) -> tuple[Meaning, ...]:
     """Join the rows of names that are alike in some form; they are sure only if they agree."""
     rows = tuple(dict.fromkeys(meaning for name in names for meaning in name))

@@ -99,6 +99,13 @@ class Ontology:
         hint = nearest(name_or_id, [self.name(class_id) for class_id in self.class_ids])
         raise EarmarkError(f"no class is called {name_or_id!r}{hint}")
 
+    def path(self, class_id: str) -> tuple[str, ...]:
+        """Return the names of a class's first parent, that one's, and so on, the topmost first."""
+        path = [class_id]
+        while parents := self.parents.get(path[-1]):
+            path.append(parents[0])
+        return tuple(self.name(name) for name in reversed(path))
+
     def ancestors(self, class_id: str) -> set[str]:
         """Return parents, their parents and so on; refuse a class that is its own ancestor."""
         found: set[str] = set()

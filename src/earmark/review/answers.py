@@ -4,7 +4,8 @@ Every label that was judged counts once: present, not present, or between the tw
 unsure or at odds. Of a queue in random order it is known how many labels an answer stands for: the
 labels of its cell (class and band) for each answer there; the labels of its band in all classes
 while some cells were not heard yet, because blocks come in a random order of the classes. Answers
-of other queues, or brought from elsewhere, teach as well, but they stand for nobody knows how many.
+of other queues, those chosen by their chances, or brought from elsewhere, teach as well, but they
+stand for nobody knows how many.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from earmark.datasets import PAIR, Workspace
 from earmark.errors import counted
 from earmark.flags import LEAST_ANSWERS, Answers
 from earmark.labels import LabelSet
-from earmark.review.flag_precision import DECIDED
-from earmark.review.judgements import JudgementStore
+from earmark.review.judgements import DECIDED, JudgementStore, after_adjudication
+from earmark.review.queues.gains import stands_for
+from earmark.review.queues.live import heard_of
+from earmark.review.queues.queue import GROWING
+from earmark.review.queues.stored import open_drawn, read_population
 from earmark.runs import read_json, read_table
 
 _PRESENT = {"present": 1.0, "not_present": 0.0, "unsure": 0.5}
@@ -65,7 +69,7 @@ def read_heard(workspace: Workspace, labels: LabelSet) -> HeardLabels | None:
     if not workspace.judgements_path.exists():
         return None
     with JudgementStore(workspace.judgements_path, must_exist=True) as store:
-        current = store.current().filter(pl.col("answer").is_in(DECIDED))
+        current = after_adjudication(store.current()).filter(pl.col("answer").is_in(DECIDED))
     current = current.join(workspace.labels.rows(), on=PAIR, how="anti")
     if current.is_empty():
         return None
@@ -98,18 +102,43 @@ def _places(names: pl.Series, key: str, place: str) -> pl.DataFrame:
 
 
 def _stands_for(workspace: Workspace, labels: LabelSet, heard: pl.DataFrame) -> pl.DataFrame:
-    """Return how many labels each answer stands for, of those that a random queue drew.
+    """Return how many labels each answer stands for, of those that a queue drew at random.
 
     A queue of some of the clips alone (``earmark queue --held-out``) tells nothing of the others.
     """
     if not workspace.queue_seal_path.exists():
         return _unknown(heard)
-    if read_json(workspace.queue_seal_path).get("order") != "random":
+    aim = read_json(workspace.queue_seal_path).get("aim")
+    if aim in GROWING:
+        return _in_sample(workspace, labels, heard)
+    return _in_cells(workspace, labels, heard) if aim == "measure" else _unknown(heard)
+
+
+def _in_sample(workspace: Workspace, labels: LabelSet, heard: pl.DataFrame) -> pl.DataFrame:
+    """Return how many labels each answer of a growing queue's sample stands for."""
+    population = read_population(workspace)
+    with (
+        open_drawn(workspace, population) as drawn,
+        JudgementStore(workspace.judgements_path, must_exist=True) as store,
+    ):
+        answered = heard_of(population, drawn.since(0), store.current())
+    candidates = population.candidates
+    class_ids = [labels.class_ids[column] for column in np.flatnonzero(candidates.worth)]
+    classes = pl.DataFrame({"class_id": class_ids}, {"class_id": pl.String})
+    if _n_implicit(workspace, labels, classes) != candidates.n_labels:
         return _unknown(heard)
+    found = population.names[answered.places].with_columns(
+        stands_for=pl.Series(stands_for(candidates, answered)[answered.places])
+    )
+    return found.filter(pl.col("stands_for").is_finite()).join(heard.select(PAIR), on=PAIR)
+
+
+def _in_cells(workspace: Workspace, labels: LabelSet, heard: pl.DataFrame) -> pl.DataFrame:
+    """Return how many labels each answer of a queue that measures stands for."""
     items = read_table(workspace.queue_path).filter(pl.col("kind").is_in(["flag", "unflagged"]))
     drawn = heard.join(items.select(*PAIR, "band_high"), on=PAIR)
     sizes = read_table(workspace.queue_sizes_path).filter(pl.col("n_labels") > 0)
-    if not _is_of_all(workspace, labels, sizes):
+    if sizes["n_labels"].sum() != _n_implicit(workspace, labels, sizes.select("class_id").unique()):
         return _unknown(heard)
     n_heard = drawn.group_by("class_id", "band_high").agg(n_heard=pl.len())
     cells = sizes.join(n_heard, on=["class_id", "band_high"], how="left")
@@ -119,14 +148,12 @@ def _stands_for(workspace: Workspace, labels: LabelSet, heard: pl.DataFrame) -> 
     return drawn.join(each, on=by, how="left").select(*PAIR, "stands_for")
 
 
-def _is_of_all(workspace: Workspace, labels: LabelSet, sizes: pl.DataFrame) -> bool:
-    """Tell whether the cells of a queue hold every label that was implicit in these clips."""
+def _n_implicit(workspace: Workspace, labels: LabelSet, classes: pl.DataFrame) -> int:
+    """Count the labels of some classes that were implicit in these clips when they were given."""
     clips = pl.DataFrame({"clip_id": labels.clip_ids})
     explicit = workspace.labels.rows().join(clips, on="clip_id", how="semi")
-    n_explicit = explicit.group_by("class_id").agg(n_explicit=pl.len())
-    drawn = sizes.group_by("class_id").agg(pl.col("n_labels").sum())
-    both = drawn.join(n_explicit, on="class_id", how="left").fill_null(0)
-    return bool((both["n_labels"] + both["n_explicit"] == labels.n_clips).all())
+    n_explicit = len(explicit.join(classes, on="class_id", how="semi"))
+    return len(classes) * labels.n_clips - n_explicit
 
 
 def _unknown(heard: pl.DataFrame) -> pl.DataFrame:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.labels import LabelSet, Ontology
+from earmark.labels import LabelSet, Ontology, name_words, other_names
 
 _N_EXAMPLES = 3
 _N_CONFUSED = 6
@@ -55,18 +55,12 @@ class Cards:
         return Card(
             class_id,
             ontology.name(class_id),
-            self._path(class_id),
+            ontology.path(class_id),
             ontology.definitions.get(class_id, ""),
             tuple(ontology.name(sibling) for sibling in siblings[:_N_CONFUSED]),
             tuple(self._named(self._examples(class_id))),
             next(iter(self._named(self._decoys(class_id))), None),
         )
-
-    def _path(self, class_id: str) -> tuple[str, ...]:
-        path = [class_id]
-        while parents := self.ontology.parents.get(path[-1]):
-            path.append(parents[0])
-        return tuple(self.ontology.name(name) for name in reversed(path))
 
     def _examples(self, class_id: str) -> NDArray[np.int64]:
         """Return rows of explicit positives from different recordings, best-scored first."""
@@ -107,3 +101,28 @@ class Cards:
     def _named(self, rows: NDArray[np.int64]) -> list[str]:
         names: list[str] = self.labels.clip_ids.gather(rows).to_list()
         return names
+
+
+def search_classes(ontology: Ontology, text: str, n_most: int) -> list[str]:
+    """Return the classes whose names, or other words for them, begin as what was typed.
+
+    Every word typed begins a word of the name; names that begin with the first one come first.
+
+    >>> ontology = Ontology(("a", "b"), names={"a": "Waves, surf", "b": "Dog"})
+    >>> search_classes(ontology, "sea w", 5), search_classes(ontology, "DO", 5)
+    (['a'], ['b'])
+    """
+    typed = name_words(text)
+    found = []
+    for class_id in ontology.class_ids:
+        name = ontology.name(class_id)
+        called = [name_words(one) for one in (name, *other_names().get(name.lower(), ()))]
+        fitting = [words for words in called if typed and _begins(typed, words)]
+        if fitting:
+            is_first = any(words[0].startswith(typed[0]) for words in fitting)
+            found.append((not is_first, called[0] not in fitting, len(name), name, class_id))
+    return [class_id for *_, class_id in sorted(found)[:n_most]]
+
+
+def _begins(typed: tuple[str, ...], words: tuple[str, ...]) -> bool:
+    return all(any(word.startswith(part) for word in words) for part in typed)

@@ -18,15 +18,12 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
 from earmark.metrics import stratified, wilson_interval
-from earmark.review.judgements import combine_votes
-from earmark.review.queue import CONTROLS, Queue
+from earmark.review.judgements import DECIDED, combine_votes
+from earmark.review.queues.queue import CONTROLS, Queue
 from earmark.review.scope import EVERY_BAND, Scope
 
 LEVEL = 0.95
 """Of every interval here, unless another is asked for."""
-
-DECIDED = ("present", "not_present", "unsure")
-"""Answers about the label, in the order of a confusion matrix's rows and columns."""
 
 _LEAST_FOR_KAPPA = 10
 """Items that two series have to share before agreement beyond chance says anything."""
@@ -68,7 +65,7 @@ def tally(
 
     ``listed`` flags (clip_id, class_id, rank) cut each cell in two, those listed and the others,
     and ``is_flagged`` tells them apart: a random sample of a cell is one of either part. Of a queue
-    of the likeliest labels, which is no sample, n_labels are the labels heard.
+    with another aim, which is no sample, n_labels are the labels heard.
     """
     sizes, part = _parts(queue.sizes, listed), [*CELL, "is_flagged"]
     sampled = queue.items.filter(~pl.col("kind").is_in(CONTROLS))
@@ -86,7 +83,7 @@ def tally(
     )
     cells = sizes.join(counts, on=part, how="left", maintain_order="left")
     cells = cells.with_columns(pl.col("^n_.*$").fill_null(0).cast(pl.Int64))
-    return cells.with_columns(n_labels="n_judged") if queue.order == "likeliest" else cells
+    return cells if queue.aim == "measure" else cells.with_columns(n_labels="n_judged")
 
 
 def _parts(sizes: pl.DataFrame, listed: pl.DataFrame | None) -> pl.DataFrame:

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from earmark.datasets import Workspace, annotations_of, read_tasks
 from earmark.errors import EarmarkError, nearest
 from earmark.review.judgements import ANSWERS, JUDGEMENT_SCHEMA, Answer, Judgement
-from earmark.review.queue import Queue, item_id
+from earmark.review.queues.queue import Queue, item_id
 from earmark.runs import LINE, PRESENCE, read_source, write_json, write_table, write_text
 
 _NEEDED = ("clip_id", "class_id", "answer")
@@ -75,7 +75,7 @@ def _judgement(row: dict[str, Any], where: str, at: datetime, rater: str) -> Jud
     if "id" not in filled:
         # Without a time of its own, the same line is the same answer whenever it is read.
         said = [filled.get(name) for name in ("rater", "item", "answer", "span_start", "span_end")]
-        filled["id"] = _id_of(*said, given.get("at"))
+        filled["id"] = content_id(*said, given.get("at"))
     return _checked(filled, where)
 
 
@@ -100,7 +100,8 @@ def _checked(values: Mapping[str, Any], where: str) -> Judgement:
         ) from None
 
 
-def _id_of(*parts: object) -> UUID:
+def content_id(*parts: object) -> UUID:
+    """Return the id of an answer that was given elsewhere: the same for the same content."""
     return uuid5(NAMESPACE, "\0".join(map(str, parts)))
 
 
@@ -191,7 +192,7 @@ def _answers(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         rater, at = _annotator(annotation["completed_by"]), annotation["created_at"]
         yield {
             **about,
-            "id": _id_of(rater, at, annotation["id"], *about.values()),
+            "id": content_id(rater, at, annotation["id"], *about.values()),
             "at": at,
             "rater": rater,
             "answer": ticked["answer"][0],

@@ -9,6 +9,8 @@ becomes
   negative again, which is never flagged or ignored any more, but put back into the loss;
 - *ignored* for good, where they are unsure or divided.
 
+Where an adjudicator has answered, that answer counts in place of all others.
+
 Explicit labels are never changed: a judgement that contradicts one is listed as a conflict.
 """
 
@@ -30,8 +32,8 @@ from earmark.datasets import (
 )
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
-from earmark.review.judgements import combine_votes
-from earmark.review.queue import CONTROLS, Queue, item_id
+from earmark.review.judgements import ADJUDICATED, combine_votes
+from earmark.review.queues.queue import CONTROLS, Queue, item_id
 from earmark.runs import break_seal, digest, seal, write_table
 
 
@@ -130,7 +132,8 @@ def _flags(queue: Queue | None) -> pl.DataFrame:
     if queue is None:
         return pl.DataFrame(schema={name: CHANGE_SCHEMA[name] for name in columns})
     sampled = queue.items.filter(~pl.col("kind").is_in(CONTROLS))
-    return sampled.select("item", "rank", score="logit", discard_percent="band_high")
+    item = pl.col("item").str.strip_suffix(ADJUDICATED)
+    return sampled.select(item, "rank", score="logit", discard_percent="band_high")
 
 
 def _conflicts(verdicts: pl.DataFrame) -> pl.DataFrame:

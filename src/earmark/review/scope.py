@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from earmark.datasets import Workspace
-from earmark.review.queue import Queue
+from earmark.review.queues.queue import Queue
 from earmark.runs import is_finished, read_seal, read_table
 
 
@@ -37,14 +37,19 @@ class Scope:
 EVERY_BAND = Scope("all labels up to the last operating point")
 """The flags down to the unflagged band."""
 
-LABELS_HEARD = Scope("the labels heard, likeliest first")
-"""All that a queue of the likeliest labels can speak of."""
+LABELS_HEARD = Scope("the labels heard")
+"""All that the classes of a queue that learns can speak of."""
+
+DISPUTES_HEARD = Scope("the labels that raters were at odds about")
+"""All that an adjudicator's queue can speak of."""
 
 
 def flags_asked(workspace: Workspace, queue: Queue) -> Scope:
     """Return the flags that the owner of a workspace asked for."""
-    if queue.order == "likeliest":
+    if queue.aim in ("find", "train"):
         return LABELS_HEARD
+    if queue.aim == "adjudicate":
+        return DISPUTES_HEARD
     if not is_finished(workspace.flags_folder):
         return _down_to_the_last(queue, "as `earmark flag` wrote none")
     written = read_seal(workspace.flags_folder)

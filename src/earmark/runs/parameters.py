@@ -316,7 +316,9 @@ class ReportParams(Params):
     """The operating point of the flags that are listed, heard and judged against the truth."""
 
 
-QueueOrder = Literal["random", "likeliest"]
+Aim = Literal["find", "measure", "train"]
+QueueAim = Literal[Aim, "adjudicate"]
+"""``adjudicate``: the labels about which raters are at odds, for an adjudicator."""
 
 
 class ReviewParams(Params):
@@ -326,10 +328,15 @@ class ReviewParams(Params):
     """Classes by name or identifier, in the order of listening; empty takes all with scores."""
     discard_percents: tuple[float, ...] = PAPER_DISCARD_PERCENTS
     """Operating points between which the bands lie; what is below the last is unflagged."""
-    order: QueueOrder = "random"
-    """A random sample of every band, to measure; or the likeliest labels first, to find."""
+    aim: Aim = "find"
+    """To find most missing labels (a queue that learns from answers, with a random sample in every
+    block); to measure (a random sample of every class and band, drawn at once); or to find those
+    that a student needs (as ``find``, rare classes before common ones)."""
+    sample_share: float = Field(0.12, gt=0, le=1)
+    """Share of the random sample in what a queue that learns asks about."""
     n_items: int | None = Field(None, ge=1)
-    """Labels to listen to in all, controls not counted; by default ``blocks_per_class`` blocks."""
+    """Labels to listen to in all, controls not counted. By default a queue that learns has no end,
+    and one that measures ``blocks_per_class`` blocks."""
     flags_per_block: int = Field(25, ge=1)
     """Labels of one class that are sampled for a block, controls not counted."""
     blocks_per_class: int = Field(4, ge=1)

@@ -25,6 +25,17 @@ from earmark.stages.flag import (
     export_labels,
     write_flags,
 )
+from earmark.stages.listening.queue import DrawnQueue, draw_ahead, draw_queue
+from earmark.stages.listening.raters import HeardRaters, draw_adjudication, weigh_raters
+from earmark.stages.listening.review import (
+    CorrectedLabels,
+    HeardPrecision,
+    correct_labels,
+    export_judgements,
+    import_judgements,
+    measure_precision,
+    serve_review,
+)
 from earmark.stages.models import ExportedModel, TaggedFile, export_model, tag_files
 from earmark.stages.opening import choose_recipe, open_scored, open_workspace
 from earmark.stages.prepare import (
@@ -39,17 +50,6 @@ from earmark.stages.prepare import (
     take_subset,
 )
 from earmark.stages.report import make_report
-from earmark.stages.review import (
-    CorrectedLabels,
-    DrawnQueue,
-    HeardPrecision,
-    correct_labels,
-    draw_queue,
-    export_judgements,
-    import_judgements,
-    measure_precision,
-    serve_review,
-)
 from earmark.stages.run import Outcome, run
 from earmark.stages.scanning.own_scores import ScoredByFile, score_by_file
 from earmark.stages.scanning.scan import ScanResult, scan
@@ -71,6 +71,7 @@ __all__ = [
     "Flagged",
     "FoundMissing",
     "HeardPrecision",
+    "HeardRaters",
     "Hidden",
     "Iterated",
     "Outcome",
@@ -92,6 +93,8 @@ __all__ = [
     "correct_labels",
     "default_teacher",
     "default_work",
+    "draw_adjudication",
+    "draw_ahead",
     "draw_queue",
     "evaluate_scores",
     "examined",
@@ -120,6 +123,7 @@ __all__ = [
     "take_subset",
     "teach",
     "train_teacher",
+    "weigh_raters",
     "write_card",
     "write_flags",
 ]

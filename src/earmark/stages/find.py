@@ -17,8 +17,8 @@ from earmark.labels import Zeros
 from earmark.report import sureness_told
 from earmark.runs import HERE, Engine, Progress, Recipe, ReviewParams, Way, shown
 from earmark.stages.flag import Flagged, labels_flagged, write_flags
+from earmark.stages.listening.queue import DrawnQueue, draw_queue
 from earmark.stages.prepare import make_features
-from earmark.stages.review import DrawnQueue, draw_queue
 from earmark.stages.teach import score
 from earmark.stages.teachers import (
     FIND_RECIPE,
@@ -27,9 +27,6 @@ from earmark.stages.teachers import (
     examined,
     teach,
 )
-
-MOST_HEARD = 1_000
-"""Labels in the queue of a newcomer, the likeliest first."""
 
 
 @dataclass(frozen=True)
@@ -176,8 +173,7 @@ def _check_labels(workspace: Workspace) -> None:
 def _queue(
     workspace: Workspace, flagged: Flagged, engine: Engine, progress: Progress
 ) -> DrawnQueue | None:
-    """Draw the likeliest labels to be heard first, where there is anything to hear."""
+    """Prepare a queue that finds missing labels, where there is anything to find."""
     if flagged.flags.is_empty() or not flagged.findings.knowledge.is_enough:
         return None
-    params = ReviewParams(order="likeliest", n_items=min(len(flagged.flags), MOST_HEARD))
-    return draw_queue(workspace, params=params, engine=engine, progress=progress)
+    return draw_queue(workspace, params=ReviewParams(), engine=engine, progress=progress)

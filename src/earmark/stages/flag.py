@@ -14,6 +14,7 @@ from earmark.datasets import (
     Workspace,
     corrections_left_out,
     read_labels,
+    scored_frames,
     stale_of,
     write_stamp,
 )
@@ -32,7 +33,7 @@ from earmark.flags import (
     write_flag_folder,
 )
 from earmark.labels import LabelSet, Ontology
-from earmark.review import read_heard, without_cleared
+from earmark.review import read_heard, with_places, without_cleared
 from earmark.runs import Engine, is_finished, read_seal, read_table, seal_path, write_table
 from earmark.scores import ScoreFolder, open_scores, scored_labels
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
@@ -144,7 +145,9 @@ def find_flags(
     )
     if known.rulings is not None:
         findings = findings.with_flags(without_cleared(findings.flags, known.rulings))
-    return replace(findings, flags=with_splits(workspace, findings.flags))
+    flags = with_splits(workspace, findings.flags)
+    store = scored_frames(workspace, scored.recipe)
+    return replace(findings, flags=with_places(flags, scored.recipe, whole, store))
 
 
 def _class_tree(workspace: Workspace, options: Mapping[str, Any]) -> Ontology:

@@ -8,7 +8,7 @@ labels are looked at a block of clips at a time, in a pass over the scores.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,14 +106,8 @@ class Chances:
         if len(rows) > self.scores.n_clips // FEW:
             return self._at_many(rows, columns)
         found = np.empty(len(rows), np.float32)
-        order = np.argsort(rows, kind="stable")
-        clips, starts = np.unique(np.asarray(rows, np.int64)[order], return_index=True)
-        ends = np.append(starts[1:], len(rows))
-        for first in range(0, len(clips), ROWS_AT_ONCE):
-            part = slice(first, first + ROWS_AT_ONCE)
-            block = self.log_odds(clips[part], self.scores.sample(clips[part]))
-            mine = order[starts[part][0] : ends[part][-1]]
-            places = np.searchsorted(clips[part], np.asarray(rows, np.int64)[mine])
+        for clips, mine, places in _by_clips(rows):
+            block = self.log_odds(clips, self.scores.sample(clips))
             found[mine] = expit(block[places, columns[mine]])
         return found
 
@@ -185,12 +179,16 @@ class Chances:
 
     def above(self, limits: Matrix) -> Listed:
         """List the implicit labels whose log-odds are at least ``limits`` [class]."""
+        return self.where(lambda _, log_odds: np.asarray(log_odds >= limits))
+
+    def where(self, is_wanted: Callable[[slice, Floats], NDArray[np.bool_]]) -> Listed:
+        """List the implicit labels that are wanted, told by clips and log-odds [clip, class]."""
 
         def keep(chunks: Iterator[Chunk]) -> list[Listed]:
             kept = []
             for rows, block in _blocks(chunks):
                 log_odds = self.log_odds(rows, block)
-                clips, columns = np.nonzero((log_odds >= limits) & self._is_implicit(rows))
+                clips, columns = np.nonzero(is_wanted(rows, log_odds) & self._is_implicit(rows))
                 chosen = (clips + rows.start, columns.astype(np.int32))
                 kept.append(Listed(*chosen, block[clips, columns], log_odds[clips, columns]))
             return kept
@@ -286,18 +284,19 @@ def find_chances(clues: Clues, scores: ScoreMatrix, answers: Answers | None = No
     if len(answers) < LEAST_ANSWERS:
         return Chances(clues, scores)
     taught = find_taught(clues, scores)
-    model = learn(answers, clues_of(clues, scores, answers), taught, scores.n_classes)
+    found = clues_of(clues, scores, answers.rows, answers.columns)
+    model = learn(answers, found, taught, scores.n_classes)
     return Chances(clues, scores, model, answers)
 
 
-def clues_of(clues: Clues, scores: ScoreMatrix, answers: Answers) -> Floats:
-    """Return the clues [answer, clue] of the labels that answers are about."""
-    found = np.empty((len(answers), N_CLUES), np.float32)
-    for start in range(0, len(answers), ROWS_AT_ONCE):
-        part = slice(start, start + ROWS_AT_ONCE)
-        rows = answers.rows[part]
-        block = clues.of(rows, scores.sample(rows))
-        found[part] = block[np.arange(len(rows)), answers.columns[part]]
+def clues_of(
+    clues: Clues, scores: ScoreMatrix, rows: NDArray[np.integer], columns: NDArray[np.integer]
+) -> Floats:
+    """Return the clues [label, clue] of single labels, given by clip and class."""
+    found = np.empty((len(rows), N_CLUES), np.float32)
+    for clips, mine, places in _by_clips(rows):
+        block = clues.of(clips, scores.sample(clips))
+        found[mine] = block[places, columns[mine]]
     return found
 
 
@@ -341,3 +340,16 @@ def _blocks(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
             block = values[start : start + ROWS_AT_ONCE]
             first = rows.start + start
             yield slice(first, first + len(block)), block
+
+
+def _by_clips(
+    rows: NDArray[np.integer],
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield some clips at a time, which labels are of them, and the place of each one's clip."""
+    order = np.argsort(rows, kind="stable")
+    clips, starts = np.unique(np.asarray(rows, np.int64)[order], return_index=True)
+    ends = np.append(starts[1:], len(rows))
+    for first in range(0, len(clips), ROWS_AT_ONCE):
+        part = slice(first, first + ROWS_AT_ONCE)
+        mine = order[starts[part][0] : ends[part][-1]]
+        yield clips[part], mine, np.searchsorted(clips[part], np.asarray(rows, np.int64)[mine])

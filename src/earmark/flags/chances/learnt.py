@@ -59,9 +59,14 @@ class Answers:
         return Answers(rows, columns, self.present[chosen], self.stands_for[chosen])
 
     @property
-    def is_sample(self) -> bool:
-        """Whether every answer was asked for with a known probability."""
-        return len(self) > 0 and bool(np.isfinite(self.stands_for).all())
+    def is_sampled(self) -> NDArray[np.bool_]:
+        """Which answers were asked for with a known probability."""
+        return np.isfinite(self.stands_for)
+
+    @property
+    def has_sample(self) -> bool:
+        """Whether so many were that they speak for all labels."""
+        return int(self.is_sampled.sum()) >= LEAST_ANSWERS
 
     @property
     def weights(self) -> Matrix:

@@ -6,7 +6,7 @@ import secrets
 import socket
 from collections.abc import Callable, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 from pydantic import ValidationError
@@ -20,11 +20,19 @@ from starlette.routing import Route
 
 from earmark.audio import BadRange, UnreadableAudio, byte_range
 from earmark.errors import EarmarkError
-from earmark.review.server.desk import Conflict, Desk, Posted, Unknown
+from earmark.review.server.desk import Conflict, Desk, Posted, Wanted
+from earmark.review.server.figures import Figures
 from earmark.review.server.guard import Guard, Place
+from earmark.review.server.shelf import Unknown
+from earmark.runs import Params
 
 MAX_BODY_BYTES = 4_096
 """A judgement takes about 350."""
+
+MOST_TYPED = 100
+"""Letters of a search that count."""
+
+Sent = TypeVar("Sent", bound=Params)
 
 _MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
@@ -41,21 +49,28 @@ def make_tokens(raters: Sequence[str]) -> dict[str, str]:
 
 def make_app(desk: Desk, tokens: dict[str, str], place: Place) -> Starlette:
     """Return the page's application; ``tokens`` map each token to its rater."""
+    figures = Figures(desk)
     routes = [
         Route("/", lambda _: _static("index.html")),
         Route("/static/{name}", lambda request: _static(request.path_params["name"])),
         Route("/api/session", _asked(lambda rater, _: desk.session(rater))),
-        Route("/api/overview", _asked(lambda rater, _: desk.overview(rater))),
+        Route("/api/overview", _asked(lambda rater, _: figures.overview(rater))),
         Route("/api/blocks/{block:int}", _asked(lambda rater, at: desk.block(rater, at["block"]))),
         Route(
             "/api/blocks/{block:int}/summary",
-            _asked(lambda rater, at: desk.summary(rater, at["block"])),
+            _asked(lambda rater, at: figures.summary(rater, at["block"])),
         ),
         Route("/api/items/{item}/score", _asked(lambda _, at: desk.score(at["item"]))),
         Route("/api/items/{item}/clip", _asked(lambda _, at: desk.about(at["item"]))),
+        Route(
+            "/api/blocks/next", _asked(lambda rater, _: desk.next_block(rater)), methods=["POST"]
+        ),
+        Route("/api/yield", _asked(lambda _, __: desk.gained())),
+        Route("/api/classes", _search(desk)),
+        Route("/api/clips/{clip}/offers", _offer(desk), methods=["POST"]),
         Route("/api/judgements", _record(desk), methods=["POST"]),
-        Route("/clips/{item}.wav", _media(desk.sound, "audio/wav")),
-        Route("/pictures/{item}.png", _media(desk.picture, "image/png")),
+        Route("/clips/{item}.wav", _media(desk.shelf.sound, "audio/wav")),
+        Route("/pictures/{item}.png", _media(desk.shelf.picture, "image/png")),
     ]
     refusals: dict[Any, Any] = {
         Unknown: _refusal(404),
@@ -124,16 +139,38 @@ def _asked(
 
 def _record(desk: Desk) -> Callable[[Request], Any]:
     async def handle(request: Request) -> Response:
-        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
-            raise HTTPException(415, "a judgement is sent as application/json")
-        try:
-            posted = Posted.model_validate_json(await _body(request))
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"])) or "the body"
-            raise HTTPException(422, f"{where}: {first['msg']}") from None
+        posted = await _posted(request, Posted, "a judgement")
         is_new = await run_in_threadpool(desk.record, request.state.rater, posted)
         return JSONResponse({"stored": True, "is_new": is_new}, 201 if is_new else 200)
+
+    return handle
+
+
+async def _posted(request: Request, kind: type[Sent], told: str) -> Sent:
+    """Read what was posted as JSON; say what is wrong with it."""
+    if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+        raise HTTPException(415, f"{told} is sent as application/json")
+    try:
+        return kind.model_validate_json(await _body(request))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the body"
+        raise HTTPException(422, f"{where}: {first['msg']}") from None
+
+
+def _search(desk: Desk) -> Callable[[Request], Response]:
+    def handle(request: Request) -> Response:
+        found = desk.shelf.found_classes(request.query_params.get("q", "")[:MOST_TYPED])
+        return JSONResponse({"classes": found}, headers={"Cache-Control": "no-store"})
+
+    return handle
+
+
+def _offer(desk: Desk) -> Callable[[Request], Any]:
+    async def handle(request: Request) -> Response:
+        posted = await _posted(request, Wanted, "an offer")
+        asked = (request.state.rater, request.path_params["clip"], posted.class_id)
+        return JSONResponse(await run_in_threadpool(desk.offer, *asked), 201)
 
     return handle
 

@@ -7,8 +7,8 @@ stored with the answer), not what others said, and no precision before a block i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -16,25 +16,16 @@ import polars as pl
 from pydantic import AwareDatetime, ConfigDict, Field, model_validator
 from pydantic.types import UUID4
 
-from earmark.datasets import Workspace, scored_frames, scores_of, whole_scores
+from earmark.datasets import Workspace, scored_frames, scores_of
 from earmark.errors import EarmarkError, quoted
-from earmark.flags import count_missing
-from earmark.review.answers import read_heard
-from earmark.review.class_card import Cards
-from earmark.review.flag_precision import PRECISION_SCHEMA, controls, curve, precision_table
-from earmark.review.judgements import ANSWERS, Answer, Judgement, JudgementStore, check_span
+from earmark.review.judgements import Answer, Judgement, JudgementStore, check_span
 from earmark.review.peaks import Peaks, find_peaks
-from earmark.review.queue import Queue, block_plan, blocks_of
-from earmark.review.scope import Scope, flags_asked
+from earmark.review.queues.live import LiveQueue
+from earmark.review.queues.queue import Queue, blocks_of, item_id
 from earmark.review.server.media import Media
-from earmark.runs import SILENT, Params, Progress, Recipe, digest
-from earmark.scores import ScoreFolder, scored_labels
-
-_NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "interval_high"))
-
-
-class Unknown(EarmarkError):  # noqa: N818 - named for what it is
-    """There is no such block, item or clip."""
+from earmark.review.server.shelf import Shelf, Unknown
+from earmark.runs import SILENT, Params, Progress, Recipe
+from earmark.scores import ScoreFolder
 
 
 class Conflict(EarmarkError):  # noqa: N818 - named for what it is
@@ -65,29 +56,53 @@ class Posted(Params):
         return self
 
 
+class Wanted(Params):
+    """What the page sends to answer about a class that was not offered."""
+
+    model_config = ConfigDict(strict=True)
+
+    class_id: str = Field(max_length=200)
+
+
 @dataclass(frozen=True, eq=False)
 class Desk:
-    """One review of a workspace; ``classes`` (identifiers) narrows it down where given."""
+    """One review of a workspace; ``classes`` (identifiers) narrows it down where given.
+
+    What is asked is a queue that was drawn, or one that grows; ``find_more`` finds where to listen
+    for labels that are drawn later.
+    """
 
     workspace: Workspace
     recipe: Recipe
-    queue: Queue
+    asked: Queue | LiveQueue
     scores: ScoreFolder
     peaks: Peaks
     media: Media
     judgements: JudgementStore
     raters: tuple[str, ...]
     classes: tuple[str, ...] = ()
+    find_more: Callable[[pl.DataFrame], Peaks] | None = None
+
+    @property
+    def live(self) -> LiveQueue | None:
+        """The queue, if it grows."""
+        return self.asked if isinstance(self.asked, LiveQueue) else None
+
+    @property
+    def queue(self) -> Queue:
+        """The queue, as far as it was drawn."""
+        return self.asked if isinstance(self.asked, Queue) else self.asked.queue
 
     def session(self, rater: str) -> dict[str, Any]:
         """Return the rater's blocks and the answers given so far, in the order of time."""
-        blocks = self._blocks(rater)
-        names = pl.Series([self.workspace.ontology.name(c) for c in blocks["class_id"]])
-        history = self._own(rater).select("id", "item", "block", "answer")
+        history = self.answers_of(rater).select("id", "item", "block", "answer")
         return {
             "rater": rater,
             "queue": self.queue_digest,
-            "blocks": blocks.select("block", "class_id", "n_items", name=names).to_dicts(),
+            "aim": self.queue.aim,
+            "mode": "class" if self.live is None else self.live.mode,
+            "grows": self.live is not None,
+            "blocks": [self._planned(row) for row in self.blocks_for(rater).iter_rows(named=True)],
             "history": history.to_dicts(),
             "bands": {
                 "low_hz": self.recipe.front_end.low_hz,
@@ -95,83 +110,68 @@ class Desk:
             },
         }
 
-    def block(self, rater: str, number: int) -> dict[str, Any]:
-        """Return a block's class card and its items, with start and end of their peaks in seconds.
+    def next_block(self, rater: str) -> dict[str, Any]:
+        """Return the rater's next block of a queue that grows, drawn now if need be.
 
-        An item without peaks is one of which nobody knows where to listen.
+        None of it is left when there is nothing more to ask about.
         """
-        items = self._items(rater, number)
-        class_id = items["class_id"][0]
+        if self.live is None:
+            raise Conflict("this queue was drawn at once; its blocks are those of the session")
+        drawn = self.live.next_block(rater)
+        if drawn is None:
+            return {"block": None}
+        self._peaks_of(drawn.block)
+        row = self.queue.plan.filter(block=drawn.block).row(0, named=True)
+        return {"block": self._planned(row)}
+
+    def block(self, rater: str, number: int) -> dict[str, Any]:
+        """Return a block's class cards and its items, with start and end of their peaks in seconds.
+
+        An item without peaks is one of which nobody knows where to listen. Of a block of clips the
+        items are clips, with the labels they were given and those that are offered.
+        """
+        items = self.items_of(rater, number)
+        class_ids = dict.fromkeys(items["class_id"])
+        is_by_clip = self.live is not None and self.live.mode_of(number) == "clip"
         return {
             "block": number,
-            "card": self._card(class_id),
-            "items": [
-                {"item": item, "peaks": self.peaks.spans(clip_id, class_id)}
-                for item, clip_id in items.select("item", "clip_id").iter_rows()
-            ],
+            "mode": "clip" if is_by_clip else "class",
+            "cards": [] if is_by_clip else [self.shelf.card(class_id) for class_id in class_ids],
+            "items": self._clips(items) if is_by_clip else self._single(items),
         }
+
+    def offer(self, rater: str, sound_id: str, class_id: str) -> dict[str, Any]:
+        """Let a rater answer about a class of a clip that was not offered; return the offer."""
+        if self.live is None:
+            raise Conflict("labels can be added to a queue that grows alone")
+        if class_id not in self.workspace.ontology.index:
+            raise Unknown("there is no such class")
+        clip_id = self.shelf.clip_of(sound_id)
+        block = self.live.block_of_clip(rater, clip_id)
+        if block is None:
+            raise Unknown(f"no block of {rater} has this clip")
+        item = item_id(clip_id, class_id)
+        logit = self._logit(clip_id, class_id)
+        self.live.add_label(block, item, clip_id, class_id, logit, rater)
+        row = {"item": item, "clip_id": clip_id, "class_id": class_id, "block": block}
+        return self._offer(row)
+
+    def gained(self) -> dict[str, Any]:
+        """Return what listening has found, and what more of it would find."""
+        if self.live is None:
+            raise Conflict("only of a queue that grows is it known what an hour buys")
+        return self.live.gains.to_dict()
 
     def score(self, item: str) -> dict[str, Any]:
         """Return the teacher's score of an item and its output for each patch."""
         row = self._item(item)
-        patches = self.peaks.patches(row["clip_id"], row["class_id"])
+        patches = self._peaks_of(row["block"]).patches(row["clip_id"], row["class_id"])
         return {"logit": row["logit"], "patches": patches}
 
     def about(self, item: str) -> dict[str, Any]:
         """Return the name of an item's clip and the classes that it was given."""
-        clip_id, ontology = self._item(item)["clip_id"], self.workspace.ontology
-        given = self.workspace.labels.rows().filter(clip_id=clip_id, present=True)
-        return {"clip_id": clip_id, "labels": [ontology.name(c) for c in given["class_id"]]}
-
-    def summary(self, rater: str, number: int) -> dict[str, Any]:
-        """Return how a finished block went, and the precision of the class's flags so far."""
-        items, own = self._items(rater, number), self._own(rater)
-        answered = own.filter(pl.col("block") == number)
-        if len(answered) < len(items):
-            raise Conflict(
-                f"block {number}: {len(answered)} of {len(items)} items have an answer; "
-                "its summary comes when all have"
-            )
-        class_id = items["class_id"][0]
-        queue = self._only(class_id)
-        finished = self._finished(rater)
-        table = precision_table(queue, finished, self.flags)
-        flags = table.filter(scope="flags", class_id=class_id)
-        is_sample = self.queue.order == "random"
-        points = curve(queue, finished, class_id) if is_sample else PRECISION_SCHEMA.to_frame()
-        known = controls(self.queue, answered).filter(block=number)
-        return {
-            "name": self.workspace.ontology.name(class_id),
-            "answers": {name: int((answered["answer"] == name).sum()) for name in ANSWERS},
-            "flags": self.flags.told,
-            "is_sample": is_sample,
-            **(_precision(flags.row(0, named=True)) if len(flags) else _NOT_JUDGED),
-            "gold": {
-                "passed": int(known["n_passed"].sum()),
-                "total": int(known.select(pl.sum_horizontal("^n_.*$").sum()).item()),
-                "is_failed": bool(known["is_failed"].any()),
-            },
-            "points": [
-                {"percent": row["discard_percent"], **_precision(row)}
-                for row in points.iter_rows(named=True)
-            ],
-        }
-
-    def overview(self, rater: str) -> dict[str, Any]:
-        """Return a row for each class: flags, progress, precision, estimated missing labels."""
-        counts = self._own(rater).group_by("class_id").agg(n_answered=pl.len())
-        classes = self._blocks(rater).group_by("class_id", maintain_order=True).agg(
-            pl.col("n_items").sum()
-        )  # fmt: skip
-        found = precision_table(self.queue, self._finished(rater), self.flags)
-        found = found.filter(pl.col("class_id").is_not_null(), scope="flags").drop("scope")
-        table = classes
-        found = found.rename({"n_labels": "n_flags"})
-        for more in (counts, found, self._missing):
-            table = table.join(more, on="class_id", how="left", maintain_order="left")
-        rows = [self._class_row(row) for row in table.iter_rows(named=True)]
-        is_sample = self.queue.order == "random"
-        return {"flags": self.flags.told, "is_sample": is_sample, "classes": rows}
+        clip_id = self._item(item)["clip_id"]
+        return {"clip_id": clip_id, "labels": self.shelf.given(clip_id)}
 
     def record(self, rater: str, posted: Posted) -> bool:
         """Store what a rater said; False if it was stored before. Returns once it is on disk."""
@@ -187,162 +187,129 @@ class Desk:
             raise Conflict("a judgement has either an answer or the id that it retracts")
         label = {name: row[name] for name in ("clip_id", "class_id")}
         given = Judgement(**posted.model_dump(), **label, queue_digest=self.queue_digest)
-        return self.judgements.add(given)
-
-    def sound(self, sound_id: str) -> bytes:
-        """Return the WAV of an item or example; raises UnreadableAudio with the reason."""
-        return self.media.sound(self._clip_id(sound_id))
-
-    def picture(self, sound_id: str) -> bytes:
-        """Return the PNG of an item or example; raises UnreadableAudio with the reason."""
-        return self.media.picture(self._clip_id(sound_id))
+        is_new = self.judgements.add(given)
+        if self.live is not None:
+            self.live.note_answer()
+        return is_new
 
     @cached_property
     def queue_digest(self) -> str:
         """Identifies the queue; stored with every answer."""
         return self.queue.digest
 
-    @cached_property
-    def flags(self) -> Scope:
-        """The flags that are summed up: those that `earmark flag` wrote, if there are any."""
-        return flags_asked(self.workspace, self.queue)
-
-    def _blocks(self, rater: str) -> pl.DataFrame:
+    def blocks_for(self, rater: str) -> pl.DataFrame:
         """Return the plan of the rater's blocks, of the chosen classes."""
-        own = self._plan.filter(pl.col("block").is_in(blocks_of(self._plan, rater, self.raters)))
-        return own.filter(pl.col("class_id").is_in(self.classes)) if self.classes else own
+        plan = self.queue.plan
+        if self.live is not None:
+            own = [block.block for block in self.live.blocks_of(rater)]
+        else:
+            own = blocks_of(plan, rater, self.raters)
+        chosen = plan.filter(pl.col("block").is_in(own))
+        return chosen.filter(pl.col("class_id").is_in(self.classes)) if self.classes else chosen
+
+    def _planned(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return what the page is told of a block before it opens it."""
+        names = [self.workspace.ontology.name(class_id) for class_id in row["class_ids"]]
+        told = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+        return {"name": told, **{name: row[name] for name in ("block", "class_id", "n_items")}}
+
+    def _single(self, items: pl.DataFrame) -> list[dict[str, Any]]:
+        """Return labels to be heard one by one."""
+        peaks = self._peaks_of(items["block"][0])
+        rows = items.select("item", "clip_id", "class_id").iter_rows()
+        return [
+            {
+                "item": self.shelf.put(item, clip_id),
+                "class_id": class_id,
+                "peaks": peaks.spans(clip_id, class_id),
+            }
+            for item, clip_id, class_id in rows
+        ]
+
+    def _clips(self, items: pl.DataFrame) -> list[dict[str, Any]]:
+        """Return clips with the labels that each is heard for."""
+        return [
+            {
+                "clip": self.shelf.put_clip(str(clip_id)),
+                "labels": self.shelf.given(str(clip_id)),
+                "offers": [self._offer(row) for row in own.iter_rows(named=True)],
+            }
+            for (clip_id,), own in items.group_by("clip_id", maintain_order=True)
+        ]
+
+    def _offer(self, row: dict[str, Any]) -> dict[str, Any]:
+        ontology, class_id = self.workspace.ontology, row["class_id"]
+        return {
+            "item": self.shelf.put(row["item"], row["clip_id"]),
+            "class_id": class_id,
+            "name": ontology.name(class_id),
+            "path": ontology.path(class_id),
+            "peaks": self._peaks_of(row["block"]).spans(row["clip_id"], class_id),
+        }
+
+    def _logit(self, clip_id: str, class_id: str) -> float | None:
+        row = self.scores.clip_ids.index_of(clip_id)
+        if row is None or class_id not in self.scores.class_ids:
+            return None
+        return float(self.scores.logits[row, self.scores.class_ids.index(class_id)])
+
+    def _peaks_of(self, number: int) -> Peaks:
+        """Return where to listen in a block; found when it is drawn."""
+        if self.find_more is None:
+            return self.peaks
+        if number not in self._found_peaks:
+            items = self.queue.items.filter(pl.col("block") == number)
+            self._found_peaks[number] = self.find_more(items)
+        return self._found_peaks[number]
 
     @cached_property
-    def _plan(self) -> pl.DataFrame:
-        return block_plan(self.queue.items)
+    def _found_peaks(self) -> dict[int, Peaks]:
+        return {}
 
-    def _items(self, rater: str, number: int) -> pl.DataFrame:
+    @cached_property
+    def shelf(self) -> Shelf:
+        """What the page may hear and see."""
+        in_queue = self.queue.items.select("clip_id", "class_id")
+        shelf = Shelf(self.workspace, self.scores, self.peaks, self.media, in_queue)
+        for item, clip_id in self.queue.items.select("item", "clip_id").iter_rows():
+            shelf.put(item, clip_id)
+        return shelf
+
+    def items_of(self, rater: str, number: int) -> pl.DataFrame:
+        """Return the items of one of a rater's blocks, in their order."""
         items = self.queue.items.filter(pl.col("block") == number).sort("place")
-        if items.is_empty() or number not in self._blocks(rater)["block"]:
+        if items.is_empty() or number not in self.blocks_for(rater)["block"]:
             raise Unknown(f"there is no block {number} for {rater}")
         return items
 
-    @cached_property
-    def _by_item(self) -> dict[str, dict[str, Any]]:
-        columns = self.queue.items.select("item", "clip_id", "class_id", "logit", "block")
-        return {row["item"]: row for row in columns.iter_rows(named=True)}
-
     def _item(self, item: str) -> dict[str, Any]:
-        if item not in self._by_item:
+        if item not in self.queue.by_item:
             raise Unknown("there is no such item in the queue")
-        return self._by_item[item]
+        return self.queue.by_item[item]
 
-    def _own(self, rater: str) -> pl.DataFrame:
+    def answers_of(self, rater: str) -> pl.DataFrame:
         """Return the rater's current judgements of this queue, with the block of each."""
-        blocks = self._blocks(rater).select("block")
+        blocks = self.blocks_for(rater).select("block")
         places = self.queue.items.join(blocks, on="block", how="semi").select("item", "block")
         return self.judgements.current(rater).join(places, on="item", maintain_order="left")
 
-    def _finished(self, rater: str) -> pl.DataFrame:
+    def finished_of(self, rater: str) -> pl.DataFrame:
         """Return the rater's judgements in blocks that are finished."""
-        own = self._own(rater)
-        counts = own.group_by("block").len().join(self._plan, on="block")
+        own = self.answers_of(rater)
+        counts = own.group_by("block").len().join(self.queue.plan, on="block")
         done = counts.filter(pl.col("len") >= pl.col("n_items")).select("block")
         return own.join(done, on="block", how="semi", maintain_order="left")
-
-    def _only(self, class_id: str) -> Queue:
-        is_own = pl.col("class_id") == class_id
-        items, sizes = self.queue.items.filter(is_own), self.queue.sizes.filter(is_own)
-        return replace(self.queue, items=items, sizes=sizes)
 
     def _check_retraction(self, rater: str, posted: Posted) -> None:
         rows = self.judgements.rows().filter(id=str(posted.retracts), rater=rater, item=posted.item)
         if rows.is_empty():
             raise Conflict(f"{rater} has stored no judgement {posted.retracts} of this item")
 
-    @cached_property
-    def _cards(self) -> Cards:
-        labels = scored_labels(self.scores, self.workspace.labels)
-        clips = pl.DataFrame({"clip_id": labels.clip_ids}).join(
-            self.workspace.clips, on="clip_id", how="left", maintain_order="left"
-        )
-        return Cards(
-            labels,
-            self.scores.logits,
-            self.workspace.ontology,
-            clips["source"],
-            clips["audio"].is_not_null().to_numpy(),
-            self.queue.items.select("clip_id", "class_id"),
-        )
-
-    def _card(self, class_id: str) -> dict[str, Any]:
-        card = self._cards.make(class_id)
-        decoy = None if card.decoy is None else self._example(card.decoy, class_id)
-        return {
-            "class_id": class_id,
-            "name": card.name,
-            "path": card.path,
-            "definition": card.definition,
-            "confused": card.confused,
-            "examples": [self._example(clip_id, class_id) for clip_id in card.examples],
-            "decoy": decoy,
-        }
-
-    def _example(self, clip_id: str, class_id: str) -> dict[str, Any]:
-        name = digest("example", clip_id, class_id)
-        self._example_clips[name] = clip_id
-        return {"id": name, "peak": next(iter(self.peaks.spans(clip_id, class_id)), None)}
-
-    def _clip_id(self, sound_id: str) -> str:
-        row = self._by_item.get(sound_id)
-        clip_id = self._example_clips.get(sound_id) if row is None else row["clip_id"]
-        if clip_id is None:
-            raise Unknown("there is no such clip")
-        return str(clip_id)
-
-    @cached_property
-    def _missing(self) -> pl.DataFrame:
-        # As `earmark flag` counts: in every scored clip, whichever of them are in the queue.
-        of_train = ScoreFolder.open(self.workspace.scores_folder(self.recipe.scores_name))
-        whole = whole_scores(self.workspace, of_train)
-        labels = scored_labels(whole, self.workspace.labels)
-        heard = read_heard(self.workspace, labels)
-        counted = count_missing(
-            labels,
-            whole.logits,
-            ontology=self.workspace.ontology,
-            answers=heard.answers if heard else None,
-        ).table.fill_nan(None)
-        return counted.select("class_id", "n_missing", missing_low="low", missing_high="high")
-
-    def _class_row(self, row: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "class_id": row["class_id"],
-            "name": self.workspace.ontology.name(row["class_id"]),
-            "n_flags": row["n_flags"] or 0,
-            "n_items": row["n_items"],
-            "n_answered": row["n_answered"] or 0,
-            **_precision(row),
-            **{name: row[name] for name in ("n_missing", "missing_low", "missing_high")},
-        }
-
-    @cached_property
-    def _example_clips(self) -> dict[str, str]:
-        return {}
-
-
-def _precision(row: dict[str, Any]) -> dict[str, Any]:
-    """Return bounds and interval of a row of a precision table; null where nothing was judged."""
-    if not row["n_judged"]:
-        return _NOT_JUDGED
-    return {
-        "n_judged": row["n_judged"],
-        "low": row["precision_low"],
-        "high": row["precision_high"],
-        "interval_low": row["low"],
-        "interval_high": row["high"],
-    }
-
 
 def open_desk(
     workspace: Workspace,
     recipe: Recipe,
-    queue: Queue,
+    asked: Queue | LiveQueue,
     judgements: JudgementStore,
     raters: Sequence[str],
     classes: Sequence[str] = (),
@@ -350,21 +317,38 @@ def open_desk(
 ) -> Desk:
     """Open the review of a queue; ``classes`` are names or identifiers, all by default.
 
-    Runs the teacher over the queue's clips to find their peaks, unless that was done before.
+    Runs the teacher over the queue's clips to find their peaks, unless that was done before; over
+    those of a queue that grows when they are drawn.
     """
-    scores = scores_of(workspace, recipe.scores_name, queue.items["clip_id"])
+    is_live = isinstance(asked, LiveQueue)
+    names = asked.population.names if isinstance(asked, LiveQueue) else asked.items
+    scores = scores_of(workspace, recipe.scores_name, names["clip_id"].unique())
     chosen = tuple(workspace.ontology.find(name) for name in classes)
-    _check_queued(workspace, queue, chosen)
+    _check_queued(workspace, names, chosen, is_live=is_live)
     store = scored_frames(workspace, recipe)
     media = Media(workspace, recipe.front_end, store)
-    peaks = find_peaks(workspace, recipe, scores, store, queue.items, media.seconds, progress)
-    return Desk(workspace, recipe, queue, scores, peaks, media, judgements, tuple(raters), chosen)
+
+    def find_more(items: pl.DataFrame, shown: Progress = SILENT) -> Peaks:
+        return find_peaks(workspace, recipe, scores, store, items, media.seconds, shown)
+
+    wanted = asked.queue.items if isinstance(asked, LiveQueue) else asked.items
+    peaks = find_more(wanted, progress)
+    more = find_more if is_live else None
+    named = tuple(raters)
+    return Desk(workspace, recipe, asked, scores, peaks, media, judgements, named, chosen, more)
 
 
-def _check_queued(workspace: Workspace, queue: Queue, classes: Sequence[str]) -> None:
-    known = set(queue.items["class_id"].unique())
+def _check_queued(
+    workspace: Workspace, names: pl.DataFrame, classes: Sequence[str], *, is_live: bool
+) -> None:
+    known = set(names["class_id"].unique())
     if not known:
         raise EarmarkError("the queue is empty: no class has scores, or no label is implicit")
+    if is_live and classes:
+        raise EarmarkError(
+            "a queue that learns chooses its classes; draw one of some classes: `earmark queue "
+            f"{quoted(workspace.root)} --classes {quoted(','.join(classes))}` (answers are kept)"
+        )
     for class_id in classes:
         if class_id not in known:
             raise EarmarkError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import getpass
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,52 +15,42 @@ import polars as pl
 
 from earmark.datasets import Relabelled, Workspace, stamp_path, write_stamp
 from earmark.errors import EarmarkError, EarmarkWarning, counted, quoted
-from earmark.flags import made_from
 from earmark.review import (
     Agreement,
+    Gains,
     JudgementStore,
+    Mode,
     Queue,
     Scope,
+    SelectionFormat,
     agreement,
-    block_plan,
     controls,
+    export_selections,
+    find_gains,
     flags_asked,
-    is_drawn_from,
-    make_queue,
+    heard_of,
+    import_selections,
+    learn_from,
+    open_drawn,
+    params_of,
     precision_table,
-    read_heard,
     read_judgements,
     read_label_studio_answers,
+    read_population,
     read_queue,
     relabel,
+    selection_format,
     without_failed_blocks,
     write_judgements,
-    write_label_studio_tasks,
-    write_queue,
     write_relabelled,
 )
 from earmark.review.server import check_server
-from earmark.runs import HERE, Engine, Progress, ReviewParams, digest, shown, write_table
-from earmark.scores import scored_labels
-from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_scored, open_workspace
+from earmark.runs import Progress, shown, write_table
+from earmark.stages.listening.queue import draw_queue, open_judgements, open_live
+from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
 
 if TYPE_CHECKING:
     from earmark.review.server.guard import Place
-
-
-@dataclass(frozen=True)
-class DrawnQueue:
-    """The labels that raters will listen to, and the file that holds them."""
-
-    path: Path
-    queue: Queue
-    n_tasks: int | None = None
-    """Label Studio's tasks that were written, where they were asked for."""
-
-    @property
-    def n_blocks(self) -> int:
-        """Portions in which they are heard."""
-        return len(block_plan(self.queue.items))
 
 
 @dataclass(frozen=True)
@@ -73,7 +64,9 @@ class HeardPrecision:
     flags: str
     """Which labels the table calls flags, in words."""
     is_estimate: bool = True
-    """Whether the labels heard are a sample of the flags, or (likeliest first) speak for none."""
+    """Whether the labels heard are a sample of every class's flags, or speak for themselves."""
+    gains: Gains | None = None
+    """Of a queue that learns: what was found, and what is left to find."""
 
     @property
     def overall(self) -> dict[str, object]:
@@ -89,41 +82,13 @@ class CorrectedLabels:
     relabelled: Relabelled
 
 
-def draw_queue(
-    work: WorkLike,
-    recipe: RecipeLike = None,
-    *,
-    params: ReviewParams | None = None,
-    label_studio: str | Path | None = None,
-    document_root: str | Path = "/",
-    engine: Engine = HERE,
-    progress: Progress | None = None,
-) -> DrawnQueue:
-    """Draw the labels that raters will listen to, with blind controls.
-
-    In a fixed random order, to measure, or the likeliest first, to find (``params.order``). A
-    queue that is there is taken as it is, unless other ``params`` ask for another.
-    ``label_studio`` names a file that gets the queue as Label Studio's tasks, too.
-    """
-    workspace = open_workspace(work)
-    if params is None and workspace.queue_seal_path.exists():
-        queue = read_queue(workspace)
-    else:
-        with shown(progress) as display:
-            queue = _drawn(workspace, recipe, params or ReviewParams(), engine, display)
-    n_tasks = None
-    if label_studio is not None:
-        root = Path(document_root)
-        n_tasks = write_label_studio_tasks(Path(label_studio), queue, workspace, root)
-    return DrawnQueue(workspace.queue_path, queue, n_tasks)
-
-
 def serve_review(
     work: WorkLike,
     recipe: RecipeLike = None,
     *,
     raters: Sequence[str] = (),
     classes: Sequence[str] = (),
+    mode: Mode = "class",
     host: str = "127.0.0.1",
     port: int = 8321,
     when_ready: Callable[[Place, Mapping[str, str]], None] | None = None,
@@ -131,6 +96,7 @@ def serve_review(
 ) -> None:
     """Serve the listening page until it is interrupted.
 
+    In the ``mode`` clip, whole clips are heard and all likely labels of each are answered at once.
     ``when_ready`` is told the page's place and the raters' tokens, once they can listen; port 0
     takes any free one. Without names the rater is whoever runs this.
     """
@@ -144,11 +110,16 @@ def serve_review(
     chosen = choose_recipe(workspace, recipe)
     names = _rater_names(raters)
     queue = draw_queue(workspace).queue
-    with open_judgements(workspace) as store, open_socket(host, port) as listener:
+    with (
+        open_judgements(workspace) as store,
+        open_socket(host, port) as listener,
+        open_live(workspace, store, names, mode) if queue.grows else nullcontext() as live,
+    ):
         if not raters:
             _warn_of_other_raters(workspace, queue, store, names[0])
         with shown(progress) as display:
-            desk = open_desk(workspace, chosen, queue, store, names, tuple(classes), display)
+            asked = queue if live is None else live
+            desk = open_desk(workspace, chosen, asked, store, names, tuple(classes), display)
         place, tokens = Place(host, listener.getsockname()[1]), make_tokens(names)
         if when_ready is not None:
             when_ready(place, tokens)
@@ -164,8 +135,8 @@ def measure_precision(
     """Say how many of the flags are right, by class and by band, with intervals.
 
     Of the labels up to ``discard_percent``; by default of the flags that were written, or of all
-    bands where there are none: the same that the listening page sums up. Of a queue in the order
-    ``likeliest`` only the labels heard are spoken of.
+    bands where there are none: the same that the listening page sums up. Of a queue that learns the
+    table speaks of the labels heard alone, and ``gains`` of what is left.
     """
     workspace, queue, judgements = _open_judged(work, drop_failed_blocks)
     scope = flags_asked(workspace, queue)
@@ -187,7 +158,8 @@ def measure_precision(
         tuple(agreement(queue, judgements)),
         int(controls(queue, judgements)["is_failed"].sum()),
         scope.told,
-        queue.order == "random",
+        queue.aim == "measure",
+        _gains(workspace, queue, judgements),
     )
 
 
@@ -199,7 +171,7 @@ def correct_labels(
     Answers about clips and classes that the dataset no longer has are kept, and left out here.
     """
     workspace, queue, judgements = _open_judged(work, drop_failed_blocks)
-    judgements = _still_there(workspace, judgements)
+    judgements = still_there(workspace, judgements)
     relabelled = relabel(workspace.labels, judgements, queue)
     is_idle = relabelled.changes.is_empty() and relabelled.conflicts.is_empty()
     if is_idle and not drop_failed_blocks:
@@ -212,25 +184,48 @@ def correct_labels(
     return CorrectedLabels(workspace.relabelled_folder(name), relabelled)
 
 
-def export_judgements(work: WorkLike, path: str | Path, *, only_current: bool = False) -> int:
-    """Write all answers as a table, retractions included unless ``only_current``; return rows."""
-    with open_judgements(open_workspace(work), must_exist=True) as store:
-        rows = store.current() if only_current else store.rows()
+def export_judgements(
+    work: WorkLike,
+    path: str | Path,
+    *,
+    only_current: bool = False,
+    selections: SelectionFormat | None = None,
+) -> int:
+    """Write all answers as a table, retractions included unless ``only_current``; return rows.
+
+    With a format of ``selections`` it is written for Raven, Audacity, DCASE's tools or whombat
+    where classes are heard: the labels that current answers call present, with times of the file.
+    """
+    workspace = open_workspace(work)
+    with open_judgements(workspace, must_exist=True) as store:
+        rows = store.current() if only_current or selections else store.rows()
+    if selections is not None:
+        known = still_there(workspace, rows)
+        return export_selections(workspace, choose_recipe(workspace), known, path, selections)
     write_judgements(Path(path), rows)
     return len(rows)
 
 
-def import_judgements(work: WorkLike, source: str | Path, rater: str = "imported") -> int:
+def import_judgements(
+    work: WorkLike,
+    source: str | Path,
+    rater: str = "imported",
+    selections: SelectionFormat | None = None,
+) -> int:
     """Add answers given elsewhere; return how many were new.
 
-    The source is a table, Label Studio's JSON export or another store; ``rater`` names who
-    answered where a table does not.
+    The source is a table, Label Studio's JSON export, another store, or a file or folder of
+    ``selections``, whose format is told by what is in it; ``rater`` names who answered where it
+    does not.
     """
-    source = Path(source)
-    with open_judgements(open_workspace(work)) as store:
+    source, workspace = Path(source), open_workspace(work)
+    with open_judgements(workspace) as store:
         if source.suffix == ".sqlite":
             return store.merge(source)
-        if source.suffix == ".json":
+        if written_as := selections or selection_format(source):
+            now = datetime.now(UTC)
+            answers = import_selections(workspace, source, written_as, now, rater)
+        elif source.suffix == ".json":
             answers = read_label_studio_answers(source)
         else:
             answers = read_judgements(source, datetime.now(UTC), rater)
@@ -239,60 +234,7 @@ def import_judgements(work: WorkLike, source: str | Path, rater: str = "imported
         return store.add_all(answers)
 
 
-def open_judgements(workspace: Workspace, *, must_exist: bool = False) -> JudgementStore:
-    """Open the judgements of a workspace's review."""
-    path = workspace.judgements_path
-    if must_exist and not path.exists():
-        heard_here = f"make some with `earmark review {quoted(workspace.root)}`"
-        elsewhere = f"bring some: `earmark judgements import {quoted(workspace.root)} FILE`"
-        how = heard_here if workspace.has_sound() else elsewhere
-        raise EarmarkError(f"{path}: no judgements there yet; {how}")
-    return JudgementStore(path, must_exist=must_exist)
-
-
-def _drawn(
-    workspace: Workspace,
-    recipe: RecipeLike,
-    params: ReviewParams,
-    engine: Engine,
-    progress: Progress,
-) -> Queue:
-    scored = open_scored(workspace, recipe)
-    scores = scored.whole
-    if params.held_out:
-        from earmark.training import score_held_out  # torch, for this alone
-
-        folds = scored.recipe.cross_fit
-        scores = score_held_out(workspace, scored.scores, folds, engine=engine, progress=progress)
-    labels = scored_labels(scores, workspace.labels)
-    origin = digest(labels.digest, scores.digest, params)
-    if is_drawn_from(workspace, origin):
-        return read_queue(workspace)
-    heard = read_heard(workspace, labels)
-    answers = heard.answers if heard else None
-    queue = make_queue(labels, scores.logits, workspace.ontology, params, answers)
-    if queue.items.is_empty():
-        raise EarmarkError(
-            f"{workspace.root}: there is nothing to listen to: no class with scores has a label "
-            "that nobody was asked about"
-        )
-    queue = replace(queue, population=made_from(labels, scores.digest))
-    write_queue(workspace, queue, origin)
-    return queue
-
-
-def _open_judged(work: WorkLike, drop_failed_blocks: bool) -> tuple[Workspace, Queue, pl.DataFrame]:
-    """Return the workspace, its queue and the current judgements."""
-    workspace = open_workspace(work)
-    queue = read_queue(workspace)
-    with open_judgements(workspace, must_exist=True) as store:
-        judgements = store.current()
-    if drop_failed_blocks:
-        judgements = without_failed_blocks(queue, judgements)
-    return workspace, queue, judgements
-
-
-def _still_there(workspace: Workspace, judgements: pl.DataFrame) -> pl.DataFrame:
+def still_there(workspace: Workspace, judgements: pl.DataFrame) -> pl.DataFrame:
     """Leave out answers about clips and classes that are gone, and say so; not where all are."""
     class_ids = list(workspace.ontology.class_ids)
     is_known = judgements["clip_id"].is_in(workspace.clips["clip_id"].implode())
@@ -308,6 +250,28 @@ def _still_there(workspace: Workspace, judgements: pl.DataFrame) -> pl.DataFrame
     return judgements.filter(is_known)
 
 
+def _gains(workspace: Workspace, queue: Queue, judgements: pl.DataFrame) -> Gains | None:
+    """Return what a queue that learns has found by some judgements; None of other queues."""
+    if not queue.grows:
+        return None
+    population, share = read_population(workspace), params_of(workspace).sample_share
+    with open_drawn(workspace, population) as drawn:
+        heard = heard_of(population, drawn.since(0), judgements)
+    chances = population.candidates.chances(learn_from(population.candidates, heard))
+    return find_gains(population.candidates, heard, chances, population.flags, share)
+
+
+def _open_judged(work: WorkLike, drop_failed_blocks: bool) -> tuple[Workspace, Queue, pl.DataFrame]:
+    """Return the workspace, its queue and the current judgements."""
+    workspace = open_workspace(work)
+    queue = read_queue(workspace)
+    with open_judgements(workspace, must_exist=True) as store:
+        judgements = store.current()
+    if drop_failed_blocks:
+        judgements = without_failed_blocks(queue, judgements)
+    return workspace, queue, judgements
+
+
 def _check_sound(workspace: Workspace) -> None:
     if not workspace.has_sound():
         raise EarmarkError(
@@ -318,10 +282,10 @@ def _check_sound(workspace: Workspace) -> None:
 
 
 def _check_sample(workspace: Workspace, queue: Queue) -> None:
-    if queue.order != "random":
+    if queue.aim != "measure":
         raise EarmarkError(
-            "this queue has the likeliest labels first, so it is no sample of the labels up to a "
-            f"discard percent; draw one with `earmark queue {quoted(workspace.root)}` and listen"
+            "this queue is no sample of the labels up to a discard percent; draw one with "
+            f"`earmark queue {quoted(workspace.root)} --aim measure` and listen"
         )
 
 

@@ -80,11 +80,11 @@ class Cells:
                 "is_flagged": np.tile(np.arange(n_bands) < len(self.percents), n_chosen),
                 "n_labels": self.n_labels.T.ravel(),
             },
-            schema=_SIZE_SCHEMA,
+            schema=SIZE_SCHEMA,
         )
 
 
-_SIZE_SCHEMA = pl.Schema(
+SIZE_SCHEMA = pl.Schema(
     {
         "class_id": pl.String(),
         "band_low": pl.Float64(),

@@ -1,0 +1,232 @@
+"""What an hour of listening finds: queues heard by a rater who answers what people heard.
+
+The 8,235 eval clips that AudioSet's strong labels judged exhaustively, in 101 classes; the teacher
+is that of the recipe ``audioset-probe``, whose networks never saw these clips. Queues: the one that
+learns (``--aim find``), class by class and by whole clips; the random sample (``--aim measure``);
+and the plain logit, highest first. Then, over many samples, how often the printed 90 % intervals
+hold: of the missing labels in all, and of the share of right ones among the flags that are left.
+Flags are the likeliest before anyone has listened, as many as clips. Controls are not counted.
+
+Prints tables and writes ``results/listening.json``.
+
+    python benchmarks/listening.py --work W --truth FOLDER [--samples 40]
+
+W and FOLDER are those of ``human_truth.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.flags import Chances, count_missing
+from earmark.review.queues.candidates import Candidates, find_candidates
+from earmark.review.queues.gains import Gains, HeardSoFar, find_gains, learn_from
+from earmark.review.queues.live import N_CLIPS, N_OFFERS
+from earmark.review.queues.measuring import make_queue
+from earmark.review.queues.portions import next_by_class, next_by_clip, turns_due
+from earmark.review.queues.queue import CONTROLS
+from earmark.runs import ReviewParams
+from human_truth import Truth, open_truth
+
+RESULTS = Path(__file__).parent / "results" / "listening.json"
+N_ANSWERS = (100, 300, 1_000, 3_000, 5_000)
+N_WHOLE_CLIPS = (100, 200, 500)
+PER_BLOCK, SHARE = 25, ReviewParams().sample_share
+LEARN_EVERY = 4  # blocks, where intervals are looked at over many samples
+
+
+@dataclass
+class Sitting:
+    """A rater who answers from the truth, and the queue that learns from it."""
+
+    candidates: Candidates
+    present: NDArray[np.float64]
+    share: float = SHARE
+
+    def __post_init__(self) -> None:
+        self.chances = self.candidates.chances(None)
+        self.is_open = np.ones(len(self.candidates), bool)
+        self.places: list[int] = []
+        self.drawn_at: list[float] = []
+        self.n_turns, self.n_clips = 0, 0
+
+    def hear_block(self) -> None:
+        """Answer a block of single labels."""
+        turns = (self.n_turns, turns_due(self.share, len(self.places), PER_BLOCK))
+        asked = (self.candidates, self.chances, self.is_open, turns)
+        self._answer(next_by_class(*asked, PER_BLOCK))
+
+    def hear_clips(self) -> None:
+        """Answer a block of whole clips."""
+        turns = (self.n_turns, self.n_turns + max(round(self.share * N_CLIPS), 1))
+        asked = (self.candidates, self.chances, self.is_open, turns)
+        self._answer(next_by_clip(*asked, N_CLIPS, N_OFFERS))
+        self.n_clips += N_CLIPS
+
+    def _answer(self, portion: Any) -> None:
+        self.n_turns = portion.n_turns
+        self.is_open[portion.places] = False
+        self.places += portion.places.tolist()
+        by_chance = np.where(portion.is_sample, np.nan, self.chances[portion.places])
+        self.drawn_at += by_chance.tolist()
+
+    def learn(self) -> float:
+        """Learn from all answers; return the seconds that it took."""
+        start = time.perf_counter()
+        self.chances = self.candidates.chances(learn_from(self.candidates, self.heard))
+        return time.perf_counter() - start
+
+    @property
+    def heard(self) -> HeardSoFar:
+        """What was answered so far."""
+        places = np.array(self.places)
+        passed = self.candidates.sample[: self.n_turns]
+        return HeardSoFar(places, self.present[places], np.array(self.drawn_at), passed)
+
+    @property
+    def n_found(self) -> int:
+        """Missing labels found so far."""
+        return int(self.present[self.places].sum())
+
+
+def found_by_order(is_right: NDArray[np.bool_]) -> dict[str, int]:
+    """Return what the first answers find."""
+    return {str(n): int(is_right[:n].sum()) for n in N_ANSWERS}
+
+
+def found_by_measuring(truth: Truth) -> dict[str, int]:
+    """Return what the random sample of every class and band finds, block after block."""
+    judged = truth.judged_alone(np.ones(len(truth.logits), bool))
+    params = ReviewParams(aim="measure")
+    queue = make_queue(judged.labels, judged.logits, judged.ontology, params)
+    asked = queue.items.filter(~pl.col("kind").is_in(CONTROLS))
+    row_of = {name: row for row, name in enumerate(judged.labels.clip_ids)}
+    column_of = {name: column for column, name in enumerate(judged.labels.class_ids)}
+    at = [
+        (row_of[clip], column_of[name]) for clip, name in asked.select("clip_id", "class_id").rows()
+    ]
+    rows, columns = np.array(at).T
+    return found_by_order(judged.is_missing[rows, columns])
+
+
+def plain_by_clip(truth: Truth, n_clips: int) -> int:
+    """Return what clips find by the logit alone, seven labels each."""
+    logits = np.where(truth.is_implicit, truth.logits, -np.inf)
+    best = np.argsort(-logits, axis=1)[:, :N_OFFERS]
+    rows = np.arange(len(logits))[:, None]
+    expected = (1 / (1 + np.exp(-logits[rows, best]))).sum(axis=1)
+    chosen = np.argsort(-expected, kind="stable")[:n_clips]
+    return int(truth.is_missing[chosen[:, None], best[chosen]].sum())
+
+
+def find_by_class(
+    candidates: Candidates, present: NDArray[np.float64]
+) -> tuple[dict[str, int], float]:
+    """Return what the queue that learns finds, and the median seconds of learning."""
+    sitting, found, seconds = Sitting(candidates, present), {}, []
+    while len(sitting.places) < max(N_ANSWERS):
+        sitting.hear_block()
+        seconds.append(sitting.learn())
+        if len(sitting.places) in N_ANSWERS:
+            found[str(len(sitting.places))] = sitting.n_found
+    return found, float(np.median(seconds))
+
+
+def find_by_clip(candidates: Candidates, present: NDArray[np.float64]) -> dict[str, int]:
+    """Return what whole clips find by the queue that learns."""
+    sitting, found = Sitting(candidates, present), {}
+    while sitting.n_clips < max(N_WHOLE_CLIPS):
+        sitting.hear_clips()
+        sitting.learn()
+        if sitting.n_clips in N_WHOLE_CLIPS:
+            found[str(sitting.n_clips)] = sitting.n_found
+    return found
+
+
+def say(
+    candidates: Candidates, present: NDArray[np.float64], n_answers: int, n_flags: int
+) -> tuple[Gains, float, int]:
+    """Listen; return what is said in the end, the share of right flags left, and the next finds."""
+    sitting, number = Sitting(candidates, present), 0
+    while len(sitting.places) < n_answers:
+        sitting.hear_block()
+        number += 1
+        if number % LEARN_EVERY == 0:
+            sitting.learn()
+    sitting.learn()
+    flags = np.arange(n_flags)
+    gains = find_gains(candidates, sitting.heard, sitting.chances, flags, SHARE)
+    left = np.setdiff1d(flags, sitting.places)
+    ahead = sitting.n_found
+    for _ in range(4):
+        sitting.hear_block()
+        sitting.learn()
+    return gains, float(present[left].mean()), sitting.n_found - ahead
+
+
+def coverage(said: list[tuple[Gains, float, int]], n_missing: int) -> dict[str, float]:
+    """Return how often intervals hold, how wide they are, and how far the forecast is off."""
+    totals = [(g.missing, float(n_missing)) for g, _, _ in said if g.missing]
+    rights = [(g.right_left, left) for g, left, _ in said if g.right_left]
+    found = {"samples": float(len(said))}
+    for name, pairs in (("missing", totals), ("right_left", rights)):
+        holds = [low <= true <= high for (low, _, high), true in pairs]
+        found[f"{name}_coverage"] = float(np.mean(holds))
+        found[f"{name}_bias"] = float(np.mean([middle - true for (_, middle, _), true in pairs]))
+        found[f"{name}_half_width"] = float(
+            np.median([(high - low) / 2 for (low, _, high), _ in pairs])
+        )
+    errors = [g.n_next_found - found for g, _, found in said if g.n_next_found is not None]
+    found["forecast_error"] = float(np.sqrt(np.mean(np.square(errors))))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--truth", type=Path, required=True)
+    parser.add_argument("--samples", type=int, default=40)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    args = parser.parse_args()
+    truth = open_truth(args.work, args.truth)
+    chances: Chances = count_missing(truth.labels, truth.logits, ontology=truth.ontology).chances
+    columns, worth = np.flatnonzero(truth.is_judged), np.ones(truth.labels.n_classes)
+    n_missing = int(truth.is_missing.sum())
+
+    def drawn(seed: int) -> tuple[Candidates, NDArray[np.float64]]:
+        found = find_candidates(truth.labels, chances, columns, worth, seed)
+        return found, truth.is_missing[found.rows, found.columns].astype(float)
+
+    rows, own = np.nonzero(truth.is_implicit)
+    by_logit = np.argsort(-truth.logits[rows, own], kind="stable")
+    results: dict[str, Any] = {"n_missing": n_missing, "n_labels": len(rows)}
+    results["logit"] = found_by_order(truth.is_missing[rows, own][by_logit])
+    results["measure"] = found_by_measuring(truth)
+    results["find"], results["seconds_to_learn"] = find_by_class(*drawn(0))
+    results["clips_by_logit"] = {str(n): plain_by_clip(truth, n) for n in N_WHOLE_CLIPS}
+    results["clips"] = find_by_clip(*drawn(0))
+    for name in ("measure", "logit", "find", "clips_by_logit", "clips"):
+        print(f"{name:15s}", results[name], flush=True)
+    print(f"learning from answers: {results['seconds_to_learn']:.2f} s (median)", flush=True)
+    results["coverage"] = {}
+    for n_answers in (300, 1_000):
+        said = [say(*drawn(1 + seed), n_answers, 8_276) for seed in range(args.samples)]
+        results["coverage"][str(n_answers)] = coverage(said, n_missing)
+        print(n_answers, "answers:", json.dumps(results["coverage"][str(n_answers)]), flush=True)
+    args.out.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+"""The queue while people answer: blocks are drawn one after the other, by what was heard so far.
+
+After every few answers chances are learnt anew in a thread of its own. A block is drawn from the
+chances of that moment, stored (:mod:`earmark.review.queues.drawn`) and only then handed out, so
+nobody waits for learning, and learning that fails leaves the chances of before.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.errors import EarmarkWarning
+from earmark.review.judgements import DECIDED, JudgementStore, after_adjudication
+from earmark.review.queues.drawn import DrawnBlock, DrawnBlocks, Mode
+from earmark.review.queues.gains import Gains, HeardSoFar, find_gains, learn_from
+from earmark.review.queues.population import Population
+from earmark.review.queues.portions import Portion, next_by_class, next_by_clip, turns_due
+from earmark.review.queues.queue import CONTROLS, Queue
+from earmark.runs import ReviewParams
+
+N_CLIPS, N_OFFERS = 10, 7
+"""Clips in a block of clips, and labels offered for each."""
+
+REFIT_EVERY = 5
+"""Answers after which chances are learnt anew."""
+
+_PRESENT = {"present": 1.0, "not_present": 0.0, "unsure": 0.5}
+
+
+class LiveQueue:
+    """A queue that goes on as people answer; close it, or use it in a ``with``."""
+
+    def __init__(
+        self,
+        population: Population,
+        params: ReviewParams,
+        drawn: DrawnBlocks,
+        judgements: JudgementStore,
+        raters: Sequence[str],
+        mode: Mode = "class",
+    ) -> None:
+        self.population, self.params, self.mode = population, params, mode
+        self._drawn, self._judgements, self._raters = drawn, judgements, tuple(raters)
+        self._blocks: list[DrawnBlock] = []
+        self._queue: Queue | None = None
+        self._lock, self._learning = threading.RLock(), threading.Lock()
+        self._wake, self._learnt, self._is_closed = threading.Event(), threading.Event(), False
+        self._chances = population.candidates.chances(None)
+        self._n_learnt, self._n_noted = -1, 0
+        self._gains: Gains | None = None
+        self.learn()
+        self._thread = threading.Thread(target=self._keep_learning, daemon=True)
+        self._thread.start()
+
+    @property
+    def queue(self) -> Queue:
+        """What was drawn so far."""
+        with self._lock:
+            self._read_on()
+            if self._queue is None:
+                blocks = [block.items for block in self._blocks]
+                self._queue = self.population.queue(blocks, self._drawn)
+            return self._queue
+
+    def mode_of(self, number: int) -> Mode:
+        """Return how a block is heard."""
+        with self._lock:
+            return self._blocks[number].mode
+
+    def block_of_clip(self, rater: str, clip_id: str) -> int | None:
+        """Return the last block of a rater that has a clip."""
+        own = [one for one in self.blocks_of(rater) if clip_id in one.items["clip_id"]]
+        return own[-1].block if own else None
+
+    def add_label(
+        self, block: int, item: str, clip_id: str, class_id: str, logit: float | None, rater: str
+    ) -> None:
+        """Let a label be answered that a rater wants to answer; an item that is there stays."""
+        with self._lock:
+            if item not in self.queue.by_item:
+                self._drawn.add_label(block, item, clip_id, class_id, logit, rater)
+                self._queue = None
+
+    @property
+    def gains(self) -> Gains:
+        """What listening has found by the last time that chances were learnt."""
+        assert self._gains is not None
+        return self._gains
+
+    def blocks_of(self, rater: str) -> list[DrawnBlock]:
+        """Return the blocks of a rater: their own, and those that every rater judges."""
+        with self._lock:
+            self._read_on()
+            return [one for one in self._blocks if one.is_shared or one.rater == rater]
+
+    def next_block(self, rater: str) -> DrawnBlock | None:
+        """Return the rater's first block that is not finished, drawn now if there is none.
+
+        None when there is nothing left to ask about.
+        """
+        with self._lock:
+            answered = set(self._judgements.current(rater)["item"])
+            for block in self.blocks_of(rater):
+                if not answered.issuperset(block.items["item"]):
+                    return block
+            return next(iter(self.draw_blocks(rater, 1)), None)
+
+    def draw_blocks(self, rater: str, n_blocks: int) -> list[DrawnBlock]:
+        """Draw blocks for a rater, whether those of before are finished or not."""
+        found: list[DrawnBlock] = []
+        with self._lock:
+            while len(found) < n_blocks:
+                drawn = self._draw(rater)
+                if drawn is None:
+                    break
+                if self._drawn.add(drawn):
+                    found.append(drawn)
+                self._read_on()  # another process may have taken the number
+        return found
+
+    def note_answer(self) -> None:
+        """Say that an answer was stored: chances are learnt anew after every few."""
+        self._n_noted += 1
+        if self._n_noted % REFIT_EVERY == 0:
+            self._learnt.clear()
+            self._wake.set()
+
+    def learn(self) -> None:
+        """Learn chances from what was heard by now, and say what it gained."""
+        with self._learning:
+            heard = self.heard()
+            if len(heard) == self._n_learnt:
+                return
+            own = self.population
+            chances = own.candidates.chances(learn_from(own.candidates, heard))
+            share = self.params.sample_share
+            self._gains = find_gains(own.candidates, heard, chances, own.flags, share)
+            self._chances, self._n_learnt = chances, len(heard)
+
+    def learn_or_warn(self) -> None:
+        """Learn, and go on by what was known before where that fails."""
+        try:
+            self.learn()
+        except Exception as error:
+            told = f"chances could not be learnt from the last answers: {error}; older ones stay"
+            warnings.warn(told, EarmarkWarning, stacklevel=2)
+
+    def wait_until_learnt(self, seconds: float) -> bool:
+        """Wait until what answers have asked for was learnt; False if it takes longer."""
+        return self._learnt.wait(seconds)
+
+    def heard(self) -> HeardSoFar:
+        """Return what people said of candidates by now."""
+        with self._lock:
+            self._read_on()
+            blocks = list(self._blocks)
+        current = self._judgements.current()
+        return heard_of(self.population, blocks, current)
+
+    def close(self) -> None:
+        """Stop learning."""
+        self._is_closed = True
+        self._wake.set()
+        self._thread.join()
+        self._drawn.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _keep_learning(self) -> None:
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            if self._is_closed:
+                return
+            self.learn_or_warn()
+            self._learnt.set()
+
+    def _read_on(self) -> None:
+        more = self._drawn.since(len(self._blocks))
+        if more:
+            self._blocks += more
+            self._queue = None
+
+    def _draw(self, rater: str) -> DrawnBlock | None:
+        """Draw the next block from the chances of now."""
+        own, number = self.population, len(self._blocks)
+        n_drawn = sum(len(_labels(block.items)) for block in self._blocks)
+        n_most = self.params.n_items
+        n_labels = self.params.flags_per_block if self.mode == "class" else N_CLIPS * N_OFFERS
+        if n_most is not None:
+            n_labels = min(n_labels, n_most - n_drawn)
+        is_open = self._is_open()
+        if n_labels <= 0 or not is_open.any():
+            return None
+        portion = self._portion(is_open, n_drawn, n_labels)
+        if not len(portion.places):
+            return None
+        items = own.items(portion, self._chances)
+        if self.mode == "class":
+            used = [block.items["item"] for block in self._blocks]
+            items = own.with_controls(items, number, used, self.params)
+        is_shared = len(self._raters) > 1 and _is_shared(number, self.params.overlap)
+        n_answers = max(self._n_learnt, 0)
+        return DrawnBlock(number, rater, is_shared, self.mode, n_answers, portion.n_turns, items)
+
+    def _portion(self, is_open: NDArray[np.bool_], n_drawn: int, n_labels: int) -> Portion:
+        own, share = self.population, self.params.sample_share
+        start = self._blocks[-1].n_turns if self._blocks else 0
+        worth = self._chances * own.candidates.worth[own.candidates.columns]
+        if self.mode == "class":
+            turns = (start, turns_due(share, n_drawn, n_labels))
+            return next_by_class(own.candidates, worth, is_open, turns, n_labels)
+        n_clips = -(-n_labels // N_OFFERS)
+        turns = (start, start + max(round(share * n_clips), 1))
+        return next_by_clip(own.candidates, worth, is_open, turns, n_clips, N_OFFERS)
+
+    def _is_open(self) -> NDArray[np.bool_]:
+        """Return which candidates [label] were neither drawn nor heard of."""
+        own = self.population
+        is_open = np.ones(len(own.candidates), bool)
+        is_open[self.heard().places] = False
+        for block in self._blocks:
+            is_open[own.places(block.items)] = False
+        return is_open
+
+
+def heard_of(
+    population: Population, blocks: Sequence[DrawnBlock], current: pl.DataFrame
+) -> HeardSoFar:
+    """Return what current judgements say of candidates, in the order of time.
+
+    A turn of the sample counts once all of its block's were answered, or could not be played.
+    """
+    own = population.with_places(after_adjudication(current))
+    decided = own.filter(pl.col("answer").is_in(DECIDED))
+    present = pl.col("answer").replace_strict(_PRESENT, return_dtype=pl.Float64)
+    labels = decided.group_by("label", maintain_order=True).agg(present=present.mean())
+    places = labels["label"].to_numpy()
+    drawn_at = np.full(len(population.candidates), np.nan)
+    answered, passed, start = set(own["label"]), [], 0
+    for block in blocks:
+        likely = block.items.filter(kind="likely")
+        drawn_at[population.places(likely)] = likely["chance"].to_numpy()
+        if answered.issuperset(population.places(block.items.filter(kind="sample")).tolist()):
+            passed.append(population.candidates.sample[start : block.n_turns])
+        start = block.n_turns
+    turns = np.concatenate([np.empty(0, np.int64), *passed])
+    return HeardSoFar(places, labels["present"].to_numpy(), drawn_at[places], turns)
+
+
+def _labels(items: pl.DataFrame) -> pl.DataFrame:
+    return items.filter(~pl.col("kind").is_in(CONTROLS))
+
+
+def _is_shared(number: int, overlap: float) -> bool:
+    """Tell whether every rater judges a block: the first, then evenly spread."""
+    return bool(np.ceil((number + 1) * overlap) > np.ceil(number * overlap))

@@ -1,0 +1,169 @@
+"""Queues on disk: ``review/queue.json`` names the queue of a workspace, and seals its files.
+
+A queue to measure with is two tables, its items and the sizes of its cells. One that grows is what
+it is drawn from (:mod:`earmark.review.queues.population`), and the blocks drawn so far.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from earmark.datasets import Workspace, refuse_stale, stale_of, warn_stale, write_stamp
+from earmark.errors import EarmarkError, quoted
+from earmark.review.queues.candidates import Candidates
+from earmark.review.queues.drawn import DrawnBlocks
+from earmark.review.queues.population import Population
+from earmark.review.queues.queue import GROWING, Queue
+from earmark.runs import (
+    ReviewParams,
+    is_finished,
+    read_json,
+    read_seal,
+    read_table,
+    write_json,
+    write_table,
+)
+
+
+def write_queue(workspace: Workspace, queue: Queue, made_from: str = "") -> None:
+    """Write a queue into the workspace's review folder; ``queue.json`` seals it.
+
+    ``made_from`` is a digest of labels, scores and parameters, for those who want to know whether
+    the queue is still current.
+    """
+    workspace.queue_seal_path.unlink(missing_ok=True)
+    write_table(workspace.queue_path, queue.items)
+    write_table(workspace.queue_sizes_path, queue.sizes)
+    told = {name: getattr(queue, name) for name in ("aim", "population")}
+    write_json(workspace.queue_seal_path, {"digest": queue.digest, "made_from": made_from, **told})
+    write_stamp(workspace, workspace.queue_seal_path)
+
+
+def is_drawn_from(workspace: Workspace, made_from: str) -> bool:
+    """Tell whether the workspace's queue was drawn from what a digest stands for, and stamp it."""
+    seal = workspace.queue_seal_path
+    is_current = seal.exists() and read_json(seal).get("made_from") == made_from
+    if is_current:
+        write_stamp(workspace, seal)
+    return is_current
+
+
+def read_queue(workspace: Workspace) -> Queue:
+    """Read the queue of a workspace's review; refuse one that is not whole.
+
+    A queue that is older than the dataset is said to be; one with clips or classes that are gone
+    is refused. Answers are kept by clip and class, whatever becomes of the queue.
+    """
+    told = _read_seal(workspace)
+    if told.get("aim") in GROWING:
+        population = read_population(workspace)
+        with open_drawn(workspace, population) as drawn:
+            blocks = [block.items for block in drawn.since(0)]
+            queue = population.queue(blocks, drawn)
+    else:
+        tables = read_table(workspace.queue_path), read_table(workspace.queue_sizes_path)
+        queue = Queue(*tables, told.get("aim", "measure"), told.get("population", ""))
+        _check_digest(workspace, queue, told.get("digest"))
+    _check_age(workspace, queue)
+    return queue
+
+
+def read_population(workspace: Workspace) -> Population:
+    """Read what a queue that grows is drawn from; flags are those that were written since."""
+    told = _read_seal(workspace)
+    candidates = Candidates.read(workspace.candidates_path)
+    names = read_table(_names_path(workspace))
+    if told.get("digest") != told.get("made_from") or len(names) != len(candidates):
+        raise EarmarkError(
+            f"{workspace.candidates_path}: does not fit {_names_path(workspace)}; changed "
+            f"or damaged? make both with `earmark queue {quoted(workspace.root)}`"
+        )
+    population = Population(
+        candidates,
+        names,
+        read_table(_controls_path(workspace)),
+        candidates.sample[:0],
+        params_of(workspace).aim,
+        told["digest"],
+        told.get("population", ""),
+    )
+    return population.with_flags(_written_flags(workspace, population.population))
+
+
+def params_of(workspace: Workspace) -> ReviewParams:
+    """Return how the workspace's queue, one that grows, is drawn."""
+    return ReviewParams.model_validate(_read_seal(workspace)["params"])
+
+
+def write_population(workspace: Workspace, population: Population, params: ReviewParams) -> None:
+    """Write what a queue that grows is drawn from; ``queue.json`` seals it.
+
+    Blocks that were drawn of the same population before stay drawn.
+    """
+    workspace.queue_seal_path.unlink(missing_ok=True)
+    population.candidates.write(workspace.candidates_path)
+    write_table(_names_path(workspace), population.names)
+    write_table(_controls_path(workspace), population.controls)
+    told: dict[str, Any] = {
+        "digest": population.digest,
+        "made_from": population.digest,
+        "aim": population.aim,
+    }
+    told |= {"population": population.population, "params": params.model_dump(mode="json")}
+    write_json(workspace.queue_seal_path, told)
+    write_stamp(workspace, workspace.queue_seal_path)
+
+
+def open_drawn(workspace: Workspace, population: Population) -> DrawnBlocks:
+    """Open the blocks that were drawn of a population; close them."""
+    return DrawnBlocks(workspace.drawn_path, population.digest)
+
+
+def _names_path(workspace: Workspace) -> Path:
+    """The clip and the class of each candidate."""
+    return workspace.review_folder / "candidates.parquet"
+
+
+def _controls_path(workspace: Workspace) -> Path:
+    """Known labels that test raters."""
+    return workspace.review_folder / "controls.parquet"
+
+
+def _written_flags(workspace: Workspace, population: str) -> pl.DataFrame | None:
+    """Return the flags that `earmark flag` wrote of the same labels and scores, if any."""
+    if not is_finished(workspace.flags_folder):
+        return None
+    if read_seal(workspace.flags_folder).get("flags_digest") != population:
+        return None
+    return read_table(workspace.flags_path)
+
+
+def _read_seal(workspace: Workspace) -> dict[str, Any]:
+    if not workspace.queue_seal_path.exists():
+        remedy = f"make it with `earmark queue {quoted(workspace.root)}`"
+        raise EarmarkError(f"{workspace.review_folder}: no queue there yet; {remedy}")
+    told: dict[str, Any] = read_json(workspace.queue_seal_path)
+    return told
+
+
+def _check_digest(workspace: Workspace, queue: Queue, expected: str | None) -> None:
+    if queue.digest != expected:
+        raise EarmarkError(
+            f"{workspace.queue_path}: its digest is {queue.digest}, expected {expected}; changed "
+            f"or damaged? make it with `earmark queue {quoted(workspace.root)}`"
+        )
+
+
+def _check_age(workspace: Workspace, queue: Queue) -> None:
+    path, seal = workspace.queue_path, workspace.queue_seal_path
+    stale = stale_of(workspace, path, seal, "queue")
+    if stale is None:
+        return
+    is_there = queue.items["clip_id"].is_in(workspace.clips["clip_id"].implode())
+    is_there &= queue.items["class_id"].is_in(list(workspace.ontology.class_ids))
+    if not is_there.all():
+        refuse_stale(stale)
+    warn_stale(stale, "answers count for what it was drawn from, and are kept")

@@ -1,0 +1,127 @@
+"""What a rater is told of the answers: how a block went, and how every class stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from earmark.datasets import whole_scores
+from earmark.flags import count_missing
+from earmark.review.answers import read_heard
+from earmark.review.flag_precision import PRECISION_SCHEMA, controls, curve, precision_table
+from earmark.review.judgements import ANSWERS
+from earmark.review.queues.queue import Queue
+from earmark.review.scope import Scope, flags_asked
+from earmark.review.server.desk import Conflict, Desk
+from earmark.scores import ScoreFolder, scored_labels
+
+_NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "interval_high"))
+
+
+@dataclass(frozen=True, eq=False)
+class Figures:
+    """The numbers of a desk, for its raters; no rater sees a block's before it is finished."""
+
+    desk: Desk
+
+    def summary(self, rater: str, number: int) -> dict[str, Any]:
+        """Return how a finished block went, and the precision of the class's flags so far."""
+        items, own = self.desk.items_of(rater, number), self.desk.answers_of(rater)
+        answered = own.filter(pl.col("block") == number)
+        if len(answered) < len(items):
+            raise Conflict(
+                f"block {number}: {len(answered)} of {len(items)} items have an answer; "
+                "its summary comes when all have"
+            )
+        class_id = items["class_id"][0]
+        queue = self._only(class_id)
+        finished = self.desk.finished_of(rater)
+        table = precision_table(queue, finished, self.flags)
+        flags = table.filter(scope="flags", class_id=class_id)
+        is_sample = self.desk.queue.aim == "measure"
+        points = curve(queue, finished, class_id) if is_sample else PRECISION_SCHEMA.to_frame()
+        known = controls(self.desk.queue, answered).filter(block=number)
+        return {
+            "name": self.desk.workspace.ontology.name(class_id),
+            "answers": {name: int((answered["answer"] == name).sum()) for name in ANSWERS},
+            "flags": self.flags.told,
+            "is_sample": is_sample,
+            **(_precision(flags.row(0, named=True)) if len(flags) else _NOT_JUDGED),
+            "gold": {
+                "passed": int(known["n_passed"].sum()),
+                "total": int(known.select(pl.sum_horizontal("^n_.*$").sum()).item()),
+                "is_failed": bool(known["is_failed"].any()),
+            },
+            "points": [
+                {"percent": row["discard_percent"], **_precision(row)}
+                for row in points.iter_rows(named=True)
+            ],
+        }
+
+    def overview(self, rater: str) -> dict[str, Any]:
+        """Return a row for each class: flags, progress, precision, estimated missing labels."""
+        counts = self.desk.answers_of(rater).group_by("class_id").agg(n_answered=pl.len())
+        classes = self.desk.blocks_for(rater).group_by("class_id", maintain_order=True).agg(
+            pl.col("n_items").sum()
+        )  # fmt: skip
+        found = precision_table(self.desk.queue, self.desk.finished_of(rater), self.flags)
+        found = found.filter(pl.col("class_id").is_not_null(), scope="flags").drop("scope")
+        table = classes
+        found = found.rename({"n_labels": "n_flags"})
+        for more in (counts, found, self._missing):
+            table = table.join(more, on="class_id", how="left", maintain_order="left")
+        rows = [self._class_row(row) for row in table.iter_rows(named=True)]
+        is_sample = self.desk.queue.aim == "measure"
+        return {"flags": self.flags.told, "is_sample": is_sample, "classes": rows}
+
+    @cached_property
+    def flags(self) -> Scope:
+        """The flags that are summed up: those that `earmark flag` wrote, if there are any."""
+        return flags_asked(self.desk.workspace, self.desk.queue)
+
+    def _only(self, class_id: str) -> Queue:
+        is_own = pl.col("class_id") == class_id
+        items, sizes = self.desk.queue.items.filter(is_own), self.desk.queue.sizes.filter(is_own)
+        return replace(self.desk.queue, items=items, sizes=sizes)
+
+    @cached_property
+    def _missing(self) -> pl.DataFrame:
+        # As `earmark flag` counts: in every scored clip, whichever of them are in the queue.
+        of_train = ScoreFolder.open(self.desk.workspace.scores_folder(self.desk.recipe.scores_name))
+        whole = whole_scores(self.desk.workspace, of_train)
+        labels = scored_labels(whole, self.desk.workspace.labels)
+        heard = read_heard(self.desk.workspace, labels)
+        counted = count_missing(
+            labels,
+            whole.logits,
+            ontology=self.desk.workspace.ontology,
+            answers=heard.answers if heard else None,
+        ).table.fill_nan(None)
+        return counted.select("class_id", "n_missing", missing_low="low", missing_high="high")
+
+    def _class_row(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "class_id": row["class_id"],
+            "name": self.desk.workspace.ontology.name(row["class_id"]),
+            "n_flags": row["n_flags"] or 0,
+            "n_items": row["n_items"],
+            "n_answered": row["n_answered"] or 0,
+            **_precision(row),
+            **{name: row[name] for name in ("n_missing", "missing_low", "missing_high")},
+        }
+
+
+def _precision(row: dict[str, Any]) -> dict[str, Any]:
+    """Return bounds and interval of a row of a precision table; null where nothing was judged."""
+    if not row["n_judged"]:
+        return _NOT_JUDGED
+    return {
+        "n_judged": row["n_judged"],
+        "low": row["precision_low"],
+        "high": row["precision_high"],
+        "interval_low": row["low"],
+        "interval_high": row["high"],
+    }

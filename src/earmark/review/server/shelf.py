@@ -1,0 +1,119 @@
+"""What the page may hear and see: sounds under names that give nothing away, and class cards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from earmark.datasets import Workspace
+from earmark.errors import EarmarkError
+from earmark.labels import Ontology
+from earmark.review.class_card import Card, Cards, search_classes
+from earmark.review.peaks import Peaks
+from earmark.review.server.media import Media
+from earmark.runs import digest
+from earmark.scores import ScoreFolder, scored_labels
+
+_MOST_FOUND = 12
+"""Classes that a search returns."""
+
+
+class Unknown(EarmarkError):  # noqa: N818 - named for what it is
+    """There is no such block, item or clip."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shelf:
+    """The sounds of a review by the names that the page knows, and cards of its classes.
+
+    ``in_queue`` (clip_id, class_id) are labels to be judged, which are no examples.
+    """
+
+    workspace: Workspace
+    scores: ScoreFolder
+    peaks: Peaks
+    media: Media
+    in_queue: pl.DataFrame
+    clips: dict[str, str] = field(default_factory=dict)
+    """Clips by the names under which the page asks for them."""
+
+    def put(self, sound_id: str, clip_id: str) -> str:
+        """Let the page ask for a clip under a name; return the name."""
+        self.clips[sound_id] = clip_id
+        return sound_id
+
+    def put_clip(self, clip_id: str) -> str:
+        """Let the page ask for a clip as a whole; return its name there."""
+        return self.put(digest("clip", clip_id), clip_id)
+
+    def clip_of(self, sound_id: str) -> str:
+        """Return the clip behind a name."""
+        if sound_id not in self.clips:
+            raise Unknown("there is no such clip")
+        return self.clips[sound_id]
+
+    def sound(self, sound_id: str) -> bytes:
+        """Return a clip's WAV; raises UnreadableAudio with the reason."""
+        return self.media.sound(self.clip_of(sound_id))
+
+    def picture(self, sound_id: str) -> bytes:
+        """Return a clip's PNG; raises UnreadableAudio with the reason."""
+        return self.media.picture(self.clip_of(sound_id))
+
+    def card(self, class_id: str) -> dict[str, Any]:
+        """Return what the page tells of a class."""
+        card = self._made(class_id)
+        decoy = None if card.decoy is None else self._example(card.decoy, class_id)
+        return {
+            "class_id": class_id,
+            "name": card.name,
+            "path": card.path,
+            "definition": card.definition,
+            "confused": card.confused,
+            "examples": [self._example(clip_id, class_id) for clip_id in card.examples],
+            "decoy": decoy,
+        }
+
+    def given(self, clip_id: str) -> list[str]:
+        """Return the names of the classes that a clip was given."""
+        rows = self._positives.filter(clip_id=clip_id)
+        return [self.workspace.ontology.name(class_id) for class_id in rows["class_id"]]
+
+    def found_classes(self, text: str) -> list[dict[str, Any]]:
+        """Return the classes whose names, or other words for them, hold what was typed."""
+        ontology = self.workspace.ontology
+        return [
+            {"class_id": one, "name": ontology.name(one), "path": ontology.path(one)}
+            for one in search_classes(ontology, text, _MOST_FOUND)
+        ]
+
+    def _example(self, clip_id: str, class_id: str) -> dict[str, Any]:
+        name = self.put(digest("example", clip_id, class_id), clip_id)
+        return {"id": name, "peak": next(iter(self.peaks.spans(clip_id, class_id)), None)}
+
+    def _made(self, class_id: str) -> Card:
+        if class_id not in self._cards_made:
+            self._cards_made[class_id] = self._cards.make(class_id)
+        return self._cards_made[class_id]
+
+    @cached_property
+    def _cards_made(self) -> dict[str, Card]:
+        return {}
+
+    @cached_property
+    def _positives(self) -> pl.DataFrame:
+        return self.workspace.labels.rows().filter("present")
+
+    @cached_property
+    def _cards(self) -> Cards:
+        labels = scored_labels(self.scores, self.workspace.labels)
+        clips = pl.DataFrame({"clip_id": labels.clip_ids}).join(
+            self.workspace.clips, on="clip_id", how="left", maintain_order="left"
+        )
+        ontology: Ontology = self.workspace.ontology
+        has_audio = clips["audio"].is_not_null().to_numpy()
+        logits = self.scores.logits
+        return Cards(labels, logits, ontology, clips["source"], has_audio, self.in_queue)

@@ -1,0 +1,162 @@
+"""Draw what raters listen to: a queue that learns, or a random sample."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from earmark.datasets import Workspace
+from earmark.errors import EarmarkError, EarmarkWarning, quoted
+from earmark.flags import made_from
+from earmark.review import (
+    GROWING,
+    JudgementStore,
+    LiveQueue,
+    Mode,
+    NoChances,
+    Queue,
+    find_population,
+    is_drawn_from,
+    make_queue,
+    open_drawn,
+    params_of,
+    read_heard,
+    read_population,
+    read_queue,
+    write_label_studio_tasks,
+    write_population,
+    write_queue,
+)
+from earmark.runs import HERE, Engine, Progress, ReviewParams, digest, shown
+from earmark.scores import scored_labels
+from earmark.stages.opening import RecipeLike, WorkLike, open_scored, open_workspace
+
+ELSEWHERE = "elsewhere"
+"""For whom blocks are drawn that are answered in another program."""
+
+
+@dataclass(frozen=True)
+class DrawnQueue:
+    """The labels that raters will listen to, and the file that holds them."""
+
+    path: Path
+    queue: Queue
+    n_tasks: int | None = None
+    """Label Studio's tasks that were written, where they were asked for."""
+
+    @property
+    def n_blocks(self) -> int:
+        """Portions in which they are heard."""
+        return len(self.queue.plan)
+
+
+def draw_queue(
+    work: WorkLike,
+    recipe: RecipeLike = None,
+    *,
+    params: ReviewParams | None = None,
+    label_studio: str | Path | None = None,
+    document_root: str | Path = "/",
+    engine: Engine = HERE,
+    progress: Progress | None = None,
+) -> DrawnQueue:
+    """Draw the labels that raters will listen to, with blind controls.
+
+    To find missing labels, in a queue that learns while it is heard, or to measure flags, in one
+    fixed random order (``params.aim``). A queue that is there is taken as it is, unless other
+    ``params`` ask for another. ``label_studio`` names a file that gets the queue as Label Studio's
+    tasks, too; of one that learns they are its first blocks.
+    """
+    workspace = open_workspace(work)
+    if params is None and workspace.queue_seal_path.exists():
+        queue = read_queue(workspace)
+    else:
+        with shown(progress) as display:
+            queue = _drawn(workspace, recipe, params or ReviewParams(), engine, display)
+    n_tasks = None
+    if queue.grows and not workspace.has_sound():
+        queue = draw_ahead(workspace).queue  # they can only be heard elsewhere
+    if label_studio is not None:
+        root = Path(document_root)
+        if queue.grows:
+            queue = draw_ahead(workspace).queue
+        n_tasks = write_label_studio_tasks(Path(label_studio), queue, workspace, root)
+    return DrawnQueue(workspace.queue_path, queue, n_tasks)
+
+
+def open_judgements(workspace: Workspace, *, must_exist: bool = False) -> JudgementStore:
+    """Open the judgements of a workspace's review."""
+    path = workspace.judgements_path
+    if must_exist and not path.exists():
+        heard_here = f"make some with `earmark review {quoted(workspace.root)}`"
+        elsewhere = f"bring some: `earmark judgements import {quoted(workspace.root)} FILE`"
+        how = heard_here if workspace.has_sound() else elsewhere
+        raise EarmarkError(f"{path}: no judgements there yet; {how}")
+    return JudgementStore(path, must_exist=must_exist)
+
+
+def draw_ahead(work: WorkLike, n_blocks: int = 10) -> DrawnQueue:
+    """Draw blocks of a queue that learns for those who answer in another program.
+
+    There are at least so many of them then. What is answered teaches those that are drawn later.
+    """
+    workspace = open_workspace(work)
+    with (
+        open_judgements(workspace) as store,
+        open_live(workspace, store, [ELSEWHERE]) as live,
+    ):
+        live.draw_blocks(ELSEWHERE, n_blocks - len(live.blocks_of(ELSEWHERE)))
+        return DrawnQueue(workspace.drawn_path, live.queue)
+
+
+def open_live(
+    workspace: Workspace, store: JudgementStore, raters: Sequence[str], mode: Mode = "class"
+) -> LiveQueue:
+    """Open the workspace's queue that learns; close it, or use it in a ``with``."""
+    population = read_population(workspace)
+    drawn = open_drawn(workspace, population)
+    return LiveQueue(population, params_of(workspace), drawn, store, raters, mode)
+
+
+def _drawn(
+    workspace: Workspace,
+    recipe: RecipeLike,
+    params: ReviewParams,
+    engine: Engine,
+    progress: Progress,
+) -> Queue:
+    scored = open_scored(workspace, recipe)
+    scores = scored.whole
+    if params.held_out:
+        from earmark.training import score_held_out  # torch, for this alone
+
+        folds = scored.recipe.cross_fit
+        scores = score_held_out(workspace, scored.scores, folds, engine=engine, progress=progress)
+    labels = scored_labels(scores, workspace.labels)
+    origin = digest(labels.digest, scores.digest, params)
+    if is_drawn_from(workspace, origin):
+        return read_queue(workspace)
+    population = made_from(labels, scores.digest)
+    if params.aim in GROWING:
+        heard = read_heard(workspace, labels)
+        answers = heard.answers if heard else None
+        try:
+            found = find_population(labels, scores.logits, workspace.ontology, params, answers)
+        except NoChances as error:
+            told = f"{error}; a random sample is drawn instead, as with --aim measure"
+            warnings.warn(told, EarmarkWarning, stacklevel=3)
+        else:
+            found = replace(found, digest=origin, population=population)
+            write_population(workspace, found, params)
+            return read_queue(workspace)
+    queue = make_queue(labels, scores.logits, workspace.ontology, params)
+    if queue.items.is_empty():
+        raise EarmarkError(
+            f"{workspace.root}: there is nothing to listen to: no class with scores has a label "
+            "that nobody was asked about"
+        )
+    queue = replace(queue, population=population)
+    write_queue(workspace, queue, origin)
+    return queue

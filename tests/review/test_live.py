@@ -1,0 +1,367 @@
+"""A queue that learns, heard by raters who answer from the truth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from earmark.errors import EarmarkWarning
+from earmark.labels.label_set import LabelSet
+from earmark.labels.ontology import Ontology
+from earmark.review.judgements import JudgementStore
+from earmark.review.queues import live as live_module
+from earmark.review.queues.candidates import NoChances
+from earmark.review.queues.drawn import DrawnBlock, DrawnBlocks
+from earmark.review.queues.gains import find_gains, learn_from
+from earmark.review.queues.live import LiveQueue, heard_of
+from earmark.review.queues.population import Population, find_population
+from earmark.review.queues.portions import next_by_class, turns_due
+from earmark.review.queues.queue import CONTROLS
+from earmark.runs.parameters import ReviewParams
+from reviews import START, judgement, uuid
+
+FIND = ReviewParams(flags_per_block=20)
+PAIR = ["clip_id", "class_id"]
+
+
+def make_world(
+    n_clips: int = 1_500, n_classes: int = 6, seed: int = 100
+) -> tuple[LabelSet, np.ndarray, np.ndarray]:
+    """Return labels, scores and truth: half of the positives were labelled, all of them right."""
+    rng = np.random.default_rng(seed)
+    is_present = rng.random((n_clips, n_classes)) < np.linspace(0.05, 0.25, n_classes)
+    scores = rng.normal(2.2 * is_present, 1).astype(np.float32)
+    is_given = is_present & (rng.random(is_present.shape) < 0.5)
+    was_denied = ~is_present & (rng.random(is_present.shape) < 0.02)
+    states = np.where(is_given, 1, np.where(was_denied, -1, 0)).astype(np.int8)
+    names = [f"clip{i}" for i in range(n_clips)], [f"class{i}" for i in range(n_classes)]
+    return LabelSet.from_dense(states, *names), scores, is_present
+
+
+LABELS, SCORES, PRESENT = make_world()
+
+
+@pytest.fixture(scope="module")
+def population() -> Population:
+    found = find_population(LABELS, SCORES, Ontology(LABELS.class_ids), FIND)
+    return replace(found, digest="made up", population="made up")
+
+
+class Sitting:
+    """A queue with raters who answer from the truth."""
+
+    def __init__(
+        self,
+        folder: Path,
+        population: Population,
+        params: ReviewParams = FIND,
+        raters: tuple[str, ...] = ("ann",),
+        mode: str = "class",
+    ) -> None:
+        self.store = JudgementStore(folder / "judgements.sqlite")
+        drawn = DrawnBlocks(folder / "drawn.sqlite", population.digest)
+        self.live = LiveQueue(population, params, drawn, self.store, raters, mode)
+        self.number = len(self.store.rows())
+
+    def answer(self, block: DrawnBlock, rater: str = "ann", n_most: int | None = None) -> None:
+        given = []
+        for row in block.items.head(n_most or len(block.items)).iter_rows(named=True):
+            clip, column = int(row["clip_id"][4:]), LABELS.class_ids.index(row["class_id"])
+            answer = "present" if PRESENT[clip, column] else "not_present"
+            self.number += 1
+            known = {"item": row["item"], **{name: row[name] for name in PAIR}}
+            at = START + timedelta(seconds=self.number)
+            given.append(judgement(self.number, answer, rater=rater, at=at, **known))
+        self.store.add_all(given)
+        self.live.learn()
+
+    def go_on(self, n_blocks: int, rater: str = "ann") -> list[DrawnBlock]:
+        blocks = []
+        for _ in range(n_blocks):
+            block = self.live.next_block(rater)
+            assert block is not None
+            self.answer(block, rater)
+            blocks.append(block)
+        return blocks
+
+    def close(self) -> None:
+        self.live.close()
+        self.store.close()
+
+
+@pytest.fixture
+def sitting(tmp_path: Path, population: Population):
+    found = Sitting(tmp_path, population)
+    yield found
+    found.close()
+
+
+def labels_in(block: DrawnBlock) -> pl.DataFrame:
+    return block.items.filter(~pl.col("kind").is_in(CONTROLS))
+
+
+def test_the_first_block_holds_likely_ones_and_a_stated_share_of_the_sample(sitting: Sitting):
+    block = sitting.live.next_block("ann")
+    asked = labels_in(block)
+    assert len(asked) == 20
+    assert len(asked.filter(kind="sample")) == turns_due(FIND.sample_share, 0, 20) == 3
+    likely = asked.filter(kind="likely")
+    assert likely["chance"].mean() > 0.6
+    assert (likely["probability"] == 1).all()
+    assert asked.filter(kind="sample")["probability"].is_between(0, 1).all()
+    runs = block.items["class_id"].rle_id().max() + 1
+    assert runs == block.items["class_id"].n_unique(), "each class is heard in one run"
+    assert block.items.filter(pl.col("kind").is_in(CONTROLS)).height == FIND.n_controls == 3
+
+
+def test_a_block_comes_again_until_it_is_answered(sitting: Sitting) -> None:
+    first = sitting.live.next_block("ann")
+    sitting.answer(first, n_most=7)
+    assert sitting.live.next_block("ann").block == first.block
+    sitting.answer(first)
+    assert sitting.live.next_block("ann").block == 1
+
+
+def test_nothing_is_asked_twice_and_answers_teach(sitting: Sitting) -> None:
+    blocks = sitting.go_on(12)
+    asked = pl.concat([labels_in(block) for block in blocks])
+    assert asked.select(PAIR).is_duplicated().sum() == 0
+    assert [block.n_answers for block in blocks] == list(range(0, 240, 20))
+    assert sitting.live.gains.n_answered == 240
+    before = sitting.live.population.candidates.chances(None)
+    assert not np.allclose(before, sitting.live._chances)
+    n_sampled = len(asked.filter(kind="sample"))
+    assert n_sampled <= turns_due(FIND.sample_share, 220, 20)
+    assert n_sampled > 0.7 * turns_due(FIND.sample_share, 220, 20)
+
+
+def test_what_was_drawn_can_be_read_again(tmp_path: Path, population: Population) -> None:
+    first = Sitting(tmp_path, population)
+    blocks = first.go_on(3)
+    queue = first.live.queue
+    first.close()
+    with DrawnBlocks(tmp_path / "drawn.sqlite", population.digest) as drawn:
+        again = drawn.since(0)
+    assert [block.block for block in again] == [0, 1, 2]
+    for one, other in zip(blocks, again, strict=True):
+        assert one.items.drop("block", "is_shared").equals(other.items.drop("block", "is_shared"))
+        assert (one.n_answers, one.n_turns, one.rater) == (
+            other.n_answers,
+            other.n_turns,
+            other.rater,
+        )
+    second = Sitting(tmp_path, population)
+    assert second.live.queue.items.equals(queue.items)
+    assert second.live.next_block("ann").block == 3
+    second.close()
+    with DrawnBlocks(tmp_path / "drawn.sqlite", "another queue") as drawn:
+        assert drawn.since(0) == []
+
+
+def test_raters_share_some_blocks_and_have_others_of_their_own(
+    tmp_path: Path, population: Population
+) -> None:
+    params = FIND.model_copy(update={"overlap": 0.5})
+    sitting = Sitting(tmp_path, population, params, ("ann", "bob"))
+    anns = sitting.go_on(3)
+    bobs = sitting.go_on(3, "bob")
+    shared = [block.block for block in anns if block.is_shared]
+    assert shared
+    assert set(shared) <= {block.block for block in bobs}
+    assert {b.block for b in anns} != {b.block for b in bobs}
+    sitting.close()
+
+
+def test_two_pages_of_one_review_draw_no_block_twice(
+    tmp_path: Path, population: Population
+) -> None:
+    one = Sitting(tmp_path, population, raters=("ann", "bob"))
+    other = Sitting(tmp_path, population, raters=("ann", "bob"))
+    params = {"overlap": 0.0}
+    for page in (one, other):
+        page.live.params = FIND.model_copy(update=params)
+    first, second = one.live.next_block("ann"), other.live.next_block("bob")
+    assert (first.block, second.block) == (0, 1)
+    both = pl.concat([labels_in(first), labels_in(second)])
+    assert both.select(PAIR).is_duplicated().sum() == 0
+    one.close()
+    other.close()
+
+
+def test_by_clip_the_likely_labels_of_a_clip_are_offered_at_once(
+    tmp_path: Path, population: Population
+) -> None:
+    sitting = Sitting(tmp_path, population, mode="clip")
+    block = sitting.go_on(4)[-1]
+    assert block.mode == "clip"
+    assert block.items["clip_id"].n_unique() == live_module.N_CLIPS
+    runs = block.items["clip_id"].rle_id().max() + 1
+    assert runs == live_module.N_CLIPS
+    assert not block.items["kind"].is_in(CONTROLS).any()
+    drawn = pl.concat([one.items for one in sitting.live.blocks_of("ann")])
+    assert drawn.group_by("clip_id").len()["len"].max() <= LABELS.n_classes
+    assert len(drawn.filter(kind="sample")) >= 3
+    sitting.close()
+
+
+def test_a_rater_may_add_a_label_that_was_not_asked_about(
+    tmp_path: Path, population: Population
+) -> None:
+    sitting = Sitting(tmp_path, population, mode="clip")
+    block = sitting.live.next_block("ann")
+    clip = block.items["clip_id"][0]
+    assert sitting.live.block_of_clip("ann", clip) == 0
+    sitting.live.add_label(0, "an item", clip, "class0", None, "ann")
+    added = sitting.live.queue.items.filter(kind="added")
+    assert added["item"].to_list() == ["an item"]
+    assert sitting.live.queue.by_item["an item"]["block"] == 0
+    sitting.close()
+    again = Sitting(tmp_path, population, mode="clip")
+    assert "an item" in again.live.queue.by_item
+    again.close()
+
+
+def test_learning_that_fails_leaves_the_chances_of_before(
+    sitting: Sitting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sitting.go_on(2)
+    before = sitting.live._chances
+
+    def fail(*_: object) -> None:
+        raise np.linalg.LinAlgError("made up")
+
+    monkeypatch.setattr(live_module, "learn_from", fail)
+    block = sitting.live.next_block("ann")
+    with pytest.raises(np.linalg.LinAlgError):
+        sitting.answer(block)
+    with pytest.warns(EarmarkWarning, match="could not be learnt.*made up"):
+        sitting.live.learn_or_warn()
+    assert sitting.live._chances is before
+    assert sitting.live.next_block("ann").block == 3
+
+
+def test_answers_wake_the_learner_in_the_background(sitting: Sitting) -> None:
+    block = sitting.live.next_block("ann")
+    learnt = sitting.live.learn
+    sitting.live.learn = lambda: None  # type: ignore[method-assign]
+    sitting.answer(block)
+    sitting.live.learn = learnt  # type: ignore[method-assign]
+    for _ in range(live_module.REFIT_EVERY):
+        sitting.live.note_answer()
+    assert sitting.live.wait_until_learnt(seconds=30)
+    assert sitting.live.gains.n_answered == 20
+
+
+def test_a_sound_that_cannot_be_played_is_no_answer_and_holds_nothing_up(
+    sitting: Sitting, population: Population
+) -> None:
+    block = sitting.live.next_block("ann")
+    sitting.answer(block)
+    sample = block.items.filter(kind="sample").row(0, named=True)
+    known = {"item": sample["item"], **{name: sample[name] for name in PAIR}}
+    at = START + timedelta(days=1)
+    sitting.store.add(judgement(9_999, "cannot_play", at=at, **known))
+    heard = sitting.live.heard()
+    place = population.places(block.items.filter(item=sample["item"]))
+    assert place not in heard.places
+    assert len(heard.passed) == block.n_turns
+
+
+def test_without_chances_there_is_nothing_to_choose_by() -> None:
+    rng = np.random.default_rng(100)
+    scores = rng.normal(0, 1, SCORES.shape).astype(np.float32)
+    with pytest.raises(NoChances):
+        find_population(LABELS, scores, Ontology(LABELS.class_ids), FIND)
+
+
+def test_rare_classes_are_worth_more_to_who_trains() -> None:
+    params = FIND.model_copy(update={"aim": "train"})
+    found = find_population(LABELS, SCORES, Ontology(LABELS.class_ids), params)
+    order = np.argsort(LABELS.n_positives)
+    assert (np.diff(found.candidates.worth[order]) < 0).all()
+
+
+def simulate(population: Population, seed: int, n_blocks: int, share: float, is_by_model: bool):
+    """Answer blocks by the truth, without files; return what is said in the end, and the truth."""
+    rng = np.random.default_rng(seed)
+    own = population.candidates
+    lots = rng.integers(0, 2**62, len(own)).astype(np.uint64)
+    from earmark.review.queues.candidates import _sequence
+    from earmark.review.queues.gains import HeardSoFar
+
+    own = replace(own, sample=_sequence(own.strata, lots, own.stratum_sizes))
+    truth = PRESENT[own.rows, own.columns].astype(float)
+    chances, is_open = own.chances(None), np.ones(len(own), bool)
+    places, drawn_at, n_turns = [], [], 0
+    for number in range(n_blocks):
+        turns = (n_turns, turns_due(share, len(places), 20))
+        worth = chances if is_by_model else 1 - chances
+        portion = next_by_class(own, worth, is_open, turns, 20)
+        n_turns = portion.n_turns
+        is_open[portion.places] = False
+        places += portion.places.tolist()
+        drawn_at += np.where(portion.is_sample, np.nan, chances[portion.places]).tolist()
+        passed = own.sample[:n_turns]
+        heard = HeardSoFar(np.array(places), truth[places], np.array(drawn_at), passed)
+        if number % 3 == 2:
+            chances = own.chances(learn_from(own, heard))
+    flags = np.arange(300)
+    gains = find_gains(own, heard, chances, flags, share)
+    left = np.setdiff1d(flags, places)
+    return gains, truth.sum(), truth[left].mean()
+
+
+@pytest.mark.parametrize("is_by_model", [True, False], ids=["by chance", "against chance"])
+def test_intervals_hold_whatever_the_model_chooses(
+    population: Population, is_by_model: bool
+) -> None:
+    """Over 40 samples; 90 % intervals, of which the first is meant to be wide."""
+    said = [simulate(population, 100 + s, 15, 0.3, is_by_model) for s in range(40)]
+    of_total = [g.missing[0] <= total <= g.missing[2] for g, total, _ in said if g.missing]
+    of_flags = [g.right_left[0] <= r <= g.right_left[2] for g, _, r in said if g.right_left]
+    assert len(of_total) == len(of_flags) == 40
+    assert np.mean(of_total) >= 0.85
+    assert np.mean(of_flags) >= 0.8
+    off = [(g.missing[1] - total) / total for g, total, _ in said]
+    assert abs(np.mean(off)) < 3 * np.std(off) / np.sqrt(40)
+
+
+def test_the_forecast_is_near_what_comes(population: Population) -> None:
+    gains, _, _ = simulate(population, 100, 10, 0.12, True)
+    later, _, _ = simulate(population, 100, 15, 0.12, True)
+    assert gains.n_next_found == pytest.approx(later.n_found - gains.n_found, abs=20)
+    assert gains.curve[0] == (0, 0)
+    assert gains.curve[-1] == (200, gains.n_found)
+    assert "found of about" in gains.told
+
+
+def test_chances_learn_from_what_others_heard_before() -> None:
+    rows, columns = np.nonzero(LABELS.states() == 0)
+    from earmark.flags import Answers
+
+    chosen = np.arange(0, len(rows), 37)
+    present = PRESENT[rows[chosen], columns[chosen]].astype(float)
+    unknown = np.full(len(chosen), np.nan)
+    answers = Answers(rows[chosen], columns[chosen], present, unknown)
+    found = find_population(LABELS, SCORES, Ontology(LABELS.class_ids), FIND, answers)
+    plain = find_population(LABELS, SCORES, Ontology(LABELS.class_ids), FIND)
+    names = found.names[found.candidates.sample]
+    assert names.equals(plain.names[plain.candidates.sample]), "the sample knows of no answer"
+    current = pl.DataFrame(
+        {
+            "id": [str(uuid(i)) for i in range(len(chosen))],
+            "rater": "bob",
+            "item": [f"i{i}" for i in range(len(chosen))],
+            "clip_id": LABELS.clip_ids.gather(rows[chosen]),
+            "class_id": [LABELS.class_ids[c] for c in columns[chosen]],
+            "answer": np.where(present > 0, "present", "not_present").tolist(),
+        }
+    )
+    heard = heard_of(found, [], current)
+    assert len(heard) == len(chosen)
+    assert len(heard.passed) == 0
