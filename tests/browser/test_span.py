@@ -13,7 +13,7 @@ from tests.browser.conftest import Rater, Served, serving
 
 Sit = Callable[..., Rater]
 SECONDS = 5.0
-FEW = ReviewParams(flags_per_block=3, blocks_per_class=1, overlap=1)
+FEW = ReviewParams(aim="measure", flags_per_block=3, blocks_per_class=1, overlap=1)
 MOST_MILLISECONDS = 150
 A_PIXEL = 0.012
 """Seconds that a pixel stands for, rounded up."""
