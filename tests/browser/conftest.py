@@ -20,7 +20,7 @@ from earmark.review.server.guard import Place
 from earmark.runs.parameters import ReviewParams
 from listening import open_tones
 
-FEW = ReviewParams(flags_per_block=3, blocks_per_class=1, overlap=1)
+FEW = ReviewParams(aim="measure", flags_per_block=3, blocks_per_class=1, overlap=1)
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 
 

@@ -50,7 +50,7 @@ def test_numbers_mark_and_enter_goes_on(growing: Growing, rater: Rater) -> None:
         rater.press(key)
     assert marks(rater) == ["present", "", "unsure"]
     rater.answer("Enter")
-    rater.told("progress", "here 1/33 answered1 found")
+    rater.told("progress", "here 1/33 answered1 present")
     rater.told("saved", "saved 3")
     expected = {"dog": "present", "rain": "not_present", "bell": "unsure"}
     assert said_of(growing, 0) == expected

@@ -28,7 +28,7 @@ def rater(served: Served, growing: Growing, sit_down: Sit) -> Rater:
 def test_blocks_are_drawn_as_they_are_wanted(growing: Growing, rater: Rater) -> None:
     assert [one["block"] for one in growing.drawn] == [0]
     rater.start()
-    rater.told("progress", "block 1·here 0/3·0 answered·0 found".replace("·", ""))
+    rater.told("progress", "block 1·here 0/3·0 answered·0 present".replace("·", ""))
     for key in "ffj":
         rater.answer(key)
     rater.wait("body[data-view=summary]")
@@ -36,7 +36,7 @@ def test_blocks_are_drawn_as_they_are_wanted(growing: Growing, rater: Rater) -> 
     rater.press(" ")
     rater.wait("body[data-view=work]")
     assert [one["block"] for one in growing.drawn] == [0, 1]
-    rater.told("progress", "block 2here 0/33 answered2 found")
+    rater.told("progress", "block 2here 0/33 answered2 present")
     for key in "fff":
         rater.answer(key)
     rater.wait("body[data-view=summary]")

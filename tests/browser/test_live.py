@@ -21,9 +21,11 @@ def growing(root: Path, mode: Mode) -> Iterator[Served]:
     workspace = tone_workspace(root, n_clips=120, seconds=1.5)
     draw_queue(workspace, RECIPE, params=ReviewParams(aim="find", flags_per_block=3, overlap=1))
     store = JudgementStore(workspace.judgements_path)
-    with open_live(workspace, store, ["ann"], mode) as live:
-        with serving(open_desk(workspace, RECIPE, live, store, ["ann"])) as served:
-            yield served
+    with (
+        open_live(workspace, store, ["ann"], mode) as live,
+        serving(open_desk(workspace, RECIPE, live, store, ["ann"])) as served,
+    ):
+        yield served
 
 
 def test_blocks_of_classes_go_on_and_say_what_was_found(tmp_path: Path, sit_down: Sit) -> None:

@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 from earmark.audio.frame_store import write_store
 from earmark.cli.review import review_app
 from earmark.review.judgements import JudgementStore
-from earmark.review.queue import make_queue, write_queue
+from earmark.review.queues.measuring import make_queue
+from earmark.review.queues.stored import write_queue
 from earmark.review.relabel import relabel
 from earmark.review.server.desk import open_desk
 from earmark.runs.engine import HERE
@@ -52,7 +53,7 @@ def n_items(served: Served) -> int:
 
 
 def test_thirty_clips_by_keyboard_alone(tmp_path: Path, sit_down: Sit) -> None:
-    params = ReviewParams(flags_per_block=13, blocks_per_class=1, overlap=1)
+    params = ReviewParams(aim="measure", flags_per_block=13, blocks_per_class=1, overlap=1)
     with serving(make_desk(tmp_path, params)) as served:
         rater = sit_down(served)
         rater.start()
@@ -343,7 +344,7 @@ def test_a_probe_leads_the_rater_to_the_sound(tmp_path: Path, sit_down: Sit) -> 
         rater.start()
         block = desk.block("ann", 0)
         for item in block["items"][:4]:
-            row = desk._by_item[item["item"]]
+            row = desk.queue.by_item[item["item"]]
             rater.wait("#answers:not(.locked)")
             start = rater.page.evaluate("window.playing.played.start(0)")  # what really sounded
             assert start == pytest.approx(max(item["peaks"][0][0] - 0.4, 0), abs=0.05)

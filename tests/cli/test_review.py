@@ -18,12 +18,13 @@ from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.review.answers import read_heard
 from earmark.review.judgements import JudgementStore
-from earmark.review.queues.stored import read_queue
+from earmark.review.queues.stored import read_population, read_queue
 from earmark.review.relabel import relabel
 from earmark.review.server.desk import open_desk
 from earmark.review.server.figures import Figures
 from earmark.runs import ReviewParams
 from earmark.runs.recipe import Recipe, keep_recipe
+from earmark.scores import scored_labels
 from earmark.scores.folder import write_score_folder
 from earmark.stages.listening.queue import open_judgements
 from listening import tone_workspace
@@ -151,7 +152,7 @@ def test_a_queue_is_kept_until_other_parameters_are_asked_for(workspace: Workspa
     earmark("queue", workspace.root, "--aim", "measure")
     assert workspace.queue_path.stat().st_mtime_ns == written
     earmark("queue", workspace.root, "--aim", "measure", "--seed", 1)
-    assert stages.draw_queue(workspace, params=MEASURE).queue.digest != first.digest
+    assert stages.draw_queue(workspace).queue.digest != first.digest
 
 
 SMALL = Recipe.model_validate(
@@ -394,9 +395,13 @@ def test_a_queue_that_learns_says_what_it_found_and_what_is_left(workspace: Work
     assert f"{told['gains']['n_found']} found of about" in " ".join(printed.split())
     with pytest.raises(EarmarkError, match="no sample"):
         earmark("precision", work, "--discard-percent", 5)
-    heard = read_heard(workspace, workspace.labels)
+    scored = scored_labels(stages.open_scored(workspace).whole, workspace.labels)
+    heard = read_heard(workspace, scored)
     assert heard is not None
     assert 0 < heard.answers.is_sampled.sum() < len(heard.answers)
+    candidates = read_population(workspace).candidates
+    stands_for = heard.answers.stands_for[heard.answers.is_sampled].sum()
+    assert stands_for == pytest.approx(candidates.n_labels, rel=0.2), "but for strata not heard"
     assert earmark("relabel", work)["present"] > 0
     with pytest.raises(EarmarkError, match="find, measure or train"):
         earmark("queue", work, "--aim", "best")

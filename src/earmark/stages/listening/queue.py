@@ -29,7 +29,7 @@ from earmark.review import (
     write_population,
     write_queue,
 )
-from earmark.runs import HERE, Engine, Progress, ReviewParams, digest, shown
+from earmark.runs import HERE, SILENT, Engine, Progress, ReviewParams, digest, shown
 from earmark.scores import scored_labels
 from earmark.stages.opening import RecipeLike, WorkLike, open_scored, open_workspace
 
@@ -70,18 +70,14 @@ def draw_queue(
     tasks, too; of one that learns they are its first blocks.
     """
     workspace = open_workspace(work)
-    if params is None and workspace.queue_seal_path.exists():
-        queue = read_queue(workspace)
-    else:
-        with shown(progress) as display:
-            queue = _drawn(workspace, recipe, params or ReviewParams(), engine, display)
+    with shown(progress) as display:
+        queue = _there_or_drawn(workspace, recipe, params, engine, display)
     n_tasks = None
-    if queue.grows and not workspace.has_sound():
-        queue = draw_ahead(workspace).queue  # they can only be heard elsewhere
+    is_heard_elsewhere = label_studio is not None or not workspace.has_sound()
+    if queue.grows and is_heard_elsewhere:
+        queue = draw_ahead(workspace).queue
     if label_studio is not None:
         root = Path(document_root)
-        if queue.grows:
-            queue = draw_ahead(workspace).queue
         n_tasks = write_label_studio_tasks(Path(label_studio), queue, workspace, root)
     return DrawnQueue(workspace.queue_path, queue, n_tasks)
 
@@ -100,11 +96,16 @@ def open_judgements(workspace: Workspace, *, must_exist: bool = False) -> Judgem
 def draw_ahead(work: WorkLike, n_blocks: int = 10) -> DrawnQueue:
     """Draw blocks of a queue that learns for those who answer in another program.
 
-    There are at least so many of them then. What is answered teaches those that are drawn later.
+    There are at least so many of them then. What is answered teaches those that are drawn later. A
+    queue is prepared if there is none; one that was drawn at once stays as it is.
     """
     workspace = open_workspace(work)
+    queue = _there_or_drawn(workspace, None, None, HERE, SILENT)
+    if not queue.grows:
+        return DrawnQueue(workspace.queue_path, queue)
+    has_answers = workspace.judgements_path.exists()
     with (
-        open_judgements(workspace) as store,
+        JudgementStore(workspace.judgements_path if has_answers else ":memory:") as store,
         open_live(workspace, store, [ELSEWHERE]) as live,
     ):
         live.draw_blocks(ELSEWHERE, n_blocks - len(live.blocks_of(ELSEWHERE)))
@@ -118,6 +119,19 @@ def open_live(
     population = read_population(workspace)
     drawn = open_drawn(workspace, population)
     return LiveQueue(population, params_of(workspace), drawn, store, raters, mode)
+
+
+def _there_or_drawn(
+    workspace: Workspace,
+    recipe: RecipeLike,
+    params: ReviewParams | None,
+    engine: Engine,
+    progress: Progress,
+) -> Queue:
+    """Return the queue that is there, or draw one if there is none or another is asked for."""
+    if params is None and workspace.queue_seal_path.exists():
+        return read_queue(workspace)
+    return _drawn(workspace, recipe, params or ReviewParams(), engine, progress)
 
 
 def _drawn(

@@ -26,7 +26,12 @@ export function bounds(low, high) {
   return from === to ? from : `${from}–${to}`;
 }
 
-/** @type {{ name: string, value: (row: ClassRow) => number | string, told: (row: ClassRow) => string }[]} */
+/** @typedef {{ name: string, value: (row: ClassRow) => number | string, told: (row: ClassRow) => string }} Column */
+
+/** @type {Column} of a queue that grows, where nobody knows how many there will be */
+const ANSWERED = { name: "Judged", value: (row) => row.n_answered, told: (row) => round(row.n_answered) };
+
+/** @type {Column[]} */
 const COLUMNS = [
   { name: "Class", value: (row) => row.name.toLowerCase(), told: (row) => row.name },
   { name: "Flags", value: (row) => row.n_flags, told: (row) => round(row.n_flags) },
@@ -59,14 +64,19 @@ export class Overview {
   #column = 0;
   #isRising = true;
   #open;
+  #columns;
   #told = /** @type {HTMLElement} */ (document.getElementById("overview-flags"));
   #head = /** @type {HTMLTableRowElement} */ (document.querySelector("#classes thead tr"));
   #body = /** @type {HTMLElement} */ (document.querySelector("#classes tbody"));
 
-  /** @param {(class_id: string) => void} open called with the class that was chosen */
-  constructor(open) {
+  /**
+   * @param {boolean} grows whether the queue does
+   * @param {(class_id: string) => void} open called with the class that was chosen
+   */
+  constructor(grows, open) {
     this.#open = open;
-    this.#head.replaceChildren(...COLUMNS.map((column, place) => this.#heading(column.name, place)));
+    this.#columns = COLUMNS.map((column) => (grows && column.name === ANSWERED.name ? ANSWERED : column));
+    this.#head.replaceChildren(...this.#columns.map((column, place) => this.#heading(column.name, place)));
   }
 
   /** Say that the numbers are on their way: counting takes seconds in a large dataset. */
@@ -98,7 +108,7 @@ export class Overview {
   }
 
   #redraw() {
-    const { value } = COLUMNS[this.#column];
+    const { value } = this.#columns[this.#column];
     const sign = this.#isRising ? 1 : -1;
     const sorted = this.#rows.toSorted((a, b) => {
       const [one, other] = [value(a), value(b)];
@@ -122,7 +132,7 @@ export class Overview {
     button.addEventListener("click", () => this.#open(row.class_id));
     name.append(button);
     line.append(name);
-    for (const { told } of COLUMNS.slice(1)) {
+    for (const { told } of this.#columns.slice(1)) {
       // The interval has a line of its own where the page is narrow.
       const [value, interval] = told(row).split(/(?= \[)/);
       line.insertCell().append(value, ...(interval ? [inSpan(interval)] : []));

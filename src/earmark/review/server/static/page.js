@@ -154,8 +154,9 @@ function plannedParts({ blocks }, queue, ledger) {
 
 /** @param {import("./ledger.js").Session} session @param {Queue} queue @param {Ledger} ledger */
 function growingParts({ blocks }, queue, ledger) {
-  const nFound = ledger.history.filter(({ answer }) => answer === "present").length;
-  const parts = [`${ledger.history.length} answered`, `${nFound} found`];
+  // What was found is the server's to say: some clips are controls, and nobody is told which.
+  const nPresent = ledger.history.filter(({ answer }) => answer === "present").length;
+  const parts = [`${ledger.history.length} answered`, `${nPresent} present`];
   const place = blocks.findIndex(({ block }) => block === queue.number);
   if (place >= 0) parts.unshift(`block ${place + 1}`, `here ${nDone(queue)}/${queue.clips.length}`);
   if (ledger.paceSeconds) parts.push(`${ledger.paceSeconds.toFixed(1)} s/clip`);
@@ -223,7 +224,9 @@ export function showWaiting() {
   write("summary-title", "Block finished");
   write("summary-told", "The summary comes when all answers are stored.");
   write("summary-gold", "");
-  element("curve-figure").hidden = true;
+  for (const place of document.querySelectorAll("#summary :is(#curve-figure, .yield)")) {
+    /** @type {HTMLElement} */ (place).hidden = true;
+  }
   element("curve").replaceChildren();
 }
 

@@ -33,7 +33,7 @@ class Review {
   #hasSummary = false;
   #keys = new Keys();
   #keyTable = new KeyTable(this.#keys, () => page.printKeys(this.#keys));
-  #overview = new Overview((classId) => this.#attempt(() => this.#openClass(classId)));
+  #overview;
   #about = new About();
   #ledger;
   #queue;
@@ -45,6 +45,9 @@ class Review {
   /** @param {Session} session */
   constructor(session) {
     this.#session = session;
+    this.#overview = new Overview(Boolean(session.grows), (classId) =>
+      this.#attempt(() => this.#openClass(classId)),
+    );
     this.#ledger = new Ledger(session, () => this.#stored());
     this.#queue = new Queue(session, this.#ledger);
     this.#stage = new Stage(session.bands, () => {

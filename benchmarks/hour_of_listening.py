@@ -7,9 +7,9 @@ and the plain logit, highest first. Then, over many samples, how often the print
 hold: of the missing labels in all, and of the share of right ones among the flags that are left.
 Flags are the likeliest before anyone has listened, as many as clips. Controls are not counted.
 
-Prints tables and writes ``results/listening.json``.
+Prints tables and writes ``results/hour_of_listening.json``.
 
-    python benchmarks/listening.py --work W --truth FOLDER [--samples 40]
+    python benchmarks/hour_of_listening.py --work W --truth FOLDER [--samples 40]
 
 W and FOLDER are those of ``human_truth.py``.
 """
@@ -40,7 +40,7 @@ from earmark.review.queues.queue import CONTROLS
 from earmark.runs import ReviewParams
 from human_truth import Truth, open_truth
 
-RESULTS = Path(__file__).parent / "results" / "listening.json"
+RESULTS = Path(__file__).parent / "results" / "hour_of_listening.json"
 N_ANSWERS = (100, 300, 1_000, 3_000, 5_000)
 N_WHOLE_CLIPS = (100, 200, 500)
 PER_BLOCK, SHARE = 25, ReviewParams().sample_share
