@@ -91,6 +91,7 @@ def test_answers_that_wait_hold_the_next_block_back(growing: Growing, rater: Rat
     rater.press(" ")
     rater.told("message", "Answers wait to be stored")
     assert rater.view == "summary"
+    assert not rater.page.is_visible("#summary .yield")
     rater.page.unroute("**/api/judgements")
     rater.told("saved", "saved 3")
     rater.press(" ")
