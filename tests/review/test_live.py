@@ -209,6 +209,26 @@ def test_by_clip_the_likely_labels_of_a_clip_are_offered_at_once(
     sitting.close()
 
 
+def test_a_block_of_the_other_way_waits_unless_it_was_begun(
+    tmp_path: Path, population: Population
+) -> None:
+    by_class = Sitting(tmp_path, population)
+    by_class.go_on(1)
+    by_class.answer(by_class.live.next_block("ann"), n_most=3)
+    by_class.live.draw_blocks("ann", 1)
+    by_class.close()
+    by_clip = Sitting(tmp_path, population, mode="clip")
+    assert [block.block for block in by_clip.live.blocks_of("ann")] == [0, 1]
+    begun = by_clip.live.next_block("ann")
+    assert (begun.block, begun.mode) == (1, "class")
+    by_clip.answer(begun)
+    assert by_clip.live.next_block("ann").mode == "clip"
+    by_clip.close()
+    again = Sitting(tmp_path, population)
+    assert again.live.next_block("ann").block == 2
+    again.close()
+
+
 def test_a_rater_may_add_a_label_that_was_not_asked_about(
     tmp_path: Path, population: Population
 ) -> None:

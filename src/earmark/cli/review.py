@@ -117,7 +117,11 @@ def queue(
             document_root=document_root,
             engine=chosen_engine(None),
         )
-    facts: dict[str, Any] = {"aim": drawn.queue.aim, "items": len(drawn.queue.items)}
+    facts: dict[str, Any] = {"aim": drawn.queue.aim}
+    if drawn.n_candidates is None:
+        facts["items"] = len(drawn.queue.items)
+    else:
+        facts["candidates"] = drawn.n_candidates
     if drawn.n_tasks is not None:
         facts["tasks"] = drawn.n_tasks
     has_sound = stages.open_workspace(work).has_sound()

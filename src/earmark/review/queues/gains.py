@@ -231,11 +231,15 @@ def _estimates(
         if not own.any():
             found.append(None)
             continue
-        differences = (heard.present - by_others) * own
-        spread = float((differences**2 * left[candidates.strata[heard.places]]).sum())
-        # One more surprise than were heard: few answers speak for most labels.
-        surprise = float((own**2).sum() / own.sum())
-        middle = float(total + differences.sum())
+        # Answers may all be as expected by luck: the spread is never less than the chances'.
+        doubt = np.maximum(by_others * (1 - by_others), 0)
+        shares = left[candidates.strata[heard.places]] * own**2
+        spread = max(
+            float((shares * squares).sum()) for squares in ((heard.present - by_others) ** 2, doubt)
+        )
+        # Where few answers speak for most labels, one more surprise than were heard.
+        surprise = float((own**2).sum() / own.sum()) if one.all() else 0.0
+        middle = float(total + ((heard.present - by_others) * own).sum())
         down, up = (REACH * np.sqrt(v) for v in (spread, spread + surprise**2))
         low, middle, high = (max(end, 0.0) for end in (middle - down, middle, middle + up))
         found.append((low, middle, high))

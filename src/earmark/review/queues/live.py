@@ -95,10 +95,21 @@ class LiveQueue:
         return self._gains
 
     def blocks_of(self, rater: str) -> list[DrawnBlock]:
-        """Return the blocks of a rater: their own, and those that every rater judges."""
+        """Return the blocks of a rater: their own, and those that every rater judges.
+
+        A block that is heard in the other way, and was not begun, waits until that is asked for.
+        """
         with self._lock:
             self._read_on()
-            return [one for one in self._blocks if one.is_shared or one.rater == rater]
+            own = [one for one in self._blocks if one.is_shared or one.rater == rater]
+            if all(one.mode == self.mode for one in own):
+                return own
+            answered = set(self._judgements.current(rater)["item"])
+            return [
+                one
+                for one in own
+                if one.mode == self.mode or not answered.isdisjoint(one.items["item"])
+            ]
 
     def next_block(self, rater: str) -> DrawnBlock | None:
         """Return the rater's first block that is not finished, drawn now if there is none.

@@ -7,7 +7,7 @@ stored with the answer), not what others said, and no precision before a block i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -209,9 +209,13 @@ class Desk:
 
     def _planned(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return what the page is told of a block before it opens it."""
-        names = [self.workspace.ontology.name(class_id) for class_id in row["class_ids"]]
-        told = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+        told = self.names_told(row["class_ids"])
         return {"name": told, **{name: row[name] for name in ("block", "class_id", "n_items")}}
+
+    def names_told(self, class_ids: Iterable[str]) -> str:
+        """Return the names of some classes, the first two of many."""
+        names = [self.workspace.ontology.name(class_id) for class_id in class_ids]
+        return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
 
     def _single(self, items: pl.DataFrame) -> list[dict[str, Any]]:
         """Return labels to be heard one by one."""

@@ -28,7 +28,10 @@ class Figures:
     desk: Desk
 
     def summary(self, rater: str, number: int) -> dict[str, Any]:
-        """Return how a finished block went, and the precision of the class's flags so far."""
+        """Return how a finished block went, and the precision of the class's flags so far.
+
+        Of a block with several classes, that of all labels heard.
+        """
         items, own = self.desk.items_of(rater, number), self.desk.answers_of(rater)
         answered = own.filter(pl.col("block") == number)
         if len(answered) < len(items):
@@ -36,16 +39,16 @@ class Figures:
                 f"block {number}: {len(answered)} of {len(items)} items have an answer; "
                 "its summary comes when all have"
             )
-        class_id = items["class_id"][0]
-        queue = self._only(class_id)
+        class_id = items["class_id"][0] if items["class_id"].n_unique() == 1 else None
+        queue = self.desk.queue if class_id is None else self._only(class_id)
         finished = self.desk.finished_of(rater)
         table = precision_table(queue, finished, self.flags)
-        flags = table.filter(scope="flags", class_id=class_id)
+        flags = table.filter(pl.col("class_id").eq_missing(class_id), scope="flags")
         is_sample = self.desk.queue.aim == "measure"
         points = curve(queue, finished, class_id) if is_sample else PRECISION_SCHEMA.to_frame()
         known = controls(self.desk.queue, answered).filter(block=number)
         return {
-            "name": self.desk.workspace.ontology.name(class_id),
+            "name": self.desk.names_told(dict.fromkeys(items["class_id"])),
             "answers": {name: int((answered["answer"] == name).sum()) for name in ANSWERS},
             "flags": self.flags.told,
             "is_sample": is_sample,
@@ -64,9 +67,9 @@ class Figures:
     def overview(self, rater: str) -> dict[str, Any]:
         """Return a row for each class: flags, progress, precision, estimated missing labels."""
         counts = self.desk.answers_of(rater).group_by("class_id").agg(n_answered=pl.len())
-        classes = self.desk.blocks_for(rater).group_by("class_id", maintain_order=True).agg(
-            pl.col("n_items").sum()
-        )  # fmt: skip
+        own = self.desk.queue.items.join(self.desk.blocks_for(rater), on="block", how="semi")
+        own = own.sort("block", "place")
+        classes = own.group_by("class_id", maintain_order=True).agg(n_items=pl.len())
         found = precision_table(self.desk.queue, self.desk.finished_of(rater), self.flags)
         found = found.filter(pl.col("class_id").is_not_null(), scope="flags").drop("scope")
         table = classes

@@ -45,6 +45,8 @@ class DrawnQueue:
     queue: Queue
     n_tasks: int | None = None
     """Label Studio's tasks that were written, where they were asked for."""
+    n_candidates: int | None = None
+    """Labels that a queue that learns may ask about."""
 
     @property
     def n_blocks(self) -> int:
@@ -79,7 +81,10 @@ def draw_queue(
     if label_studio is not None:
         root = Path(document_root)
         n_tasks = write_label_studio_tasks(Path(label_studio), queue, workspace, root)
-    return DrawnQueue(workspace.queue_path, queue, n_tasks)
+    if not queue.grows:
+        return DrawnQueue(workspace.queue_path, queue, n_tasks)
+    n_candidates = len(read_population(workspace).candidates)
+    return DrawnQueue(workspace.candidates_path, queue, n_tasks, n_candidates)
 
 
 def open_judgements(workspace: Workspace, *, must_exist: bool = False) -> JudgementStore:

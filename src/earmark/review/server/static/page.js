@@ -230,10 +230,14 @@ export function showWaiting() {
   element("curve").replaceChildren();
 }
 
-/** @param {Summary} told @param {boolean} isLast */
-export function showSummary(told, isLast) {
+/**
+ * @param {Summary} told
+ * @param {boolean} isLast
+ * @param {boolean} grows whether the block is of a queue that grows, and may hold several classes
+ */
+export function showSummary(told, isLast, grows) {
   const { answers, gold } = told;
-  write("summary-title", `${told.name}: block finished`);
+  write("summary-title", grows ? "Block finished" : `${told.name}: block finished`);
   const counts =
     `${answers.present} present, ${answers.not_present} not present, ${answers.unsure} unsure` +
     (answers.cannot_play ? `, ${answers.cannot_play} could not be played` : "");
@@ -241,12 +245,10 @@ export function showSummary(told, isLast) {
     told.interval_low === null
       ? "not known yet"
       : `${bounds(told.low, told.high)} [${told.interval_low.toFixed(2)}, ${told.interval_high?.toFixed(2)}]`;
-  write(
-    "summary-told",
-    told.is_sample
-      ? `${counts}. Precision of the flags: ${interval}, from ${told.n_judged} judged. They are ${told.flags}.`
-      : `${counts}. Of ${told.flags}, present: ${bounds(told.low, told.high)}. This is no estimate for all flags.`,
-  );
+  const flags = told.is_sample
+    ? ` Precision of the flags: ${interval}, from ${told.n_judged} judged. They are ${told.flags}.`
+    : ` Of ${told.flags}, present: ${bounds(told.low, told.high)}. This is no estimate for all flags.`;
+  write("summary-told", `${counts}.${grows ? "" : flags}`);
   element("curve-figure").hidden = !told.is_sample || !told.points.length;
   const known = `Known clips among them: ${gold.passed} of ${gold.total} as expected`;
   write("summary-gold", !gold.total ? "" : gold.is_failed

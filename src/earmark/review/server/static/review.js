@@ -274,8 +274,8 @@ class Review {
   async #showSummary() {
     this.#hasSummary = true;
     const told = await get(`/api/blocks/${this.#queue.number}/summary`);
-    const isLast = !this.#session.grows && this.#ledger.openBlock(-1) === undefined;
-    page.showSummary(told, isLast);
+    const grows = Boolean(this.#session.grows);
+    page.showSummary(told, !grows && this.#ledger.openBlock(-1) === undefined, grows);
     page.element("curve").replaceChildren(precisionCurve(told.points));
     await this.#showYield();
   }

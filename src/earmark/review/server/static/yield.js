@@ -4,37 +4,17 @@ import { get } from "./api.js";
 import { shape } from "./drawing.js";
 import { write } from "./page.js";
 
-/** @typedef {[number, number, number]} Interval low, middle, high */
-
 /**
  * @typedef {object} Yield
- * @property {number} n_answered
- * @property {number} n_found
- * @property {Interval | null} missing labels, those found included
- * @property {number} n_next answers that the forecast speaks of
- * @property {number | null} n_next_found
- * @property {number} n_left flags that nobody has heard
- * @property {Interval | null} precision_left of them
+ * @property {string} told all of it in a sentence
  * @property {[number, number][]} curve answered, found
  * @property {[number, number][]} forecast answered, found
- * @property {string} advice
+ * @property {string} advice whether to go on; empty where there is nothing to say
  */
 
 const [WIDE, TALL, LEFT, TOP, BELOW] = [300, 110, 44, 12, 34];
 
 const round = (/** @type {number} */ count) => Math.round(count).toLocaleString("en-GB");
-
-/** @param {Yield} told @returns {string} */
-export function yieldSentence({ n_found, missing, n_next, n_next_found, n_left, precision_left }) {
-  const parts = [`${round(n_found)} found`];
-  if (missing) parts[0] += ` of about ${round(missing[1])} (${round(missing[0])}–${round(missing[2])})`;
-  if (n_next_found !== null) parts.push(`the next ${round(n_next)} answers would find about ${round(n_next_found)}`);
-  if (precision_left && n_left) {
-    const [low, middle, high] = precision_left;
-    parts.push(`precision of what is still flagged ${middle.toFixed(2)}\u00a0±\u00a0${((high - low) / 2).toFixed(2)}`);
-  }
-  return parts.join("; ");
-}
 
 /** Draw what was found against what was answered, and the forecast, dashed. @param {Yield} told @returns {Element} */
 function yieldCurve({ curve, forecast }) {
@@ -64,12 +44,11 @@ function yieldCurve({ curve, forecast }) {
 /** Ask what was found, and show it wherever it belongs. */
 export async function showYield() {
   const told = /** @type {Yield} */ (await get("/api/yield"));
-  const sentence = yieldSentence(told);
-  write("yield-line", sentence);
+  write("yield-line", told.told);
   for (const place of document.querySelectorAll(".yield")) {
     /** @type {HTMLElement} */ (place).hidden = false;
     const curve = told.curve.length + told.forecast.length > 1 ? [yieldCurve(told)] : [];
-    place.querySelector(".yield-told")?.replaceChildren(`${sentence}.`);
+    place.querySelector(".yield-told")?.replaceChildren(`${told.told}.`);
     place.querySelector(".yield-curve")?.replaceChildren(...curve);
     place.querySelector(".yield-advice")?.replaceChildren(told.advice);
   }
