@@ -9,6 +9,7 @@ from earmark.errors import EarmarkError
 from earmark.flags import total_missing
 from earmark.metrics import Interval
 from earmark.report import HeardEvidence, Limits, MissingEvidence, hold_limits
+from earmark.report.missing.evidence import heard_told
 
 HEARD = HeardEvidence(
     flags="the top 1 %", is_estimate=True, n_judged=40, n_present=20, n_not_present=16, n_unsure=4,
@@ -97,6 +98,9 @@ def test_the_narrower_interval_counts() -> None:
     assert not MissingEvidence(made_up().findings, "corrected", heard=sure).is_by_ear
     likeliest = HeardEvidence(**{**vars(sure), "is_estimate": False})
     assert not MissingEvidence(made_up().findings, heard=likeliest).is_by_ear
+    learnt = HeardEvidence(**{**vars(likeliest), "gains": "3 found of about 9 (4 to 20)"})
+    told = heard_told(MissingEvidence(made_up().findings, heard=learnt))
+    assert told.endswith("were present: 3 found of about 9 (4 to 20).")
 
 
 def test_per_cent_are_not_shares() -> None:

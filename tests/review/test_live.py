@@ -229,6 +229,30 @@ def test_a_block_of_the_other_way_waits_unless_it_was_begun(
     again.close()
 
 
+def test_more_like_this_is_of_the_same_class_and_the_most_alike(
+    sitting: Sitting, population: Population
+) -> None:
+    sitting.go_on(1)
+    first = sitting.live.blocks_of("ann")[0].items.filter(kind="likely")
+    label = int(population.places(first.head(1))[0])
+    n_asked = []
+
+    def likeness(others: np.ndarray) -> np.ndarray:
+        n_asked.append(len(others))
+        return -np.abs(others - label).astype(float)
+
+    drawn = sitting.live.draw_alike("ann", label, likeness)
+    assert drawn.items["class_id"].unique().to_list() == [first["class_id"][0]]
+    assert len(drawn.items) == live_module.N_ALIKE
+    assert drawn.items["kind"].unique().to_list() == ["likely"]
+    places = population.places(drawn.items)
+    gaps = np.abs(places - label)
+    assert (np.diff(gaps) >= 0).all()
+    assert n_asked[0] > live_module.N_ALIKE
+    assert sitting.live.next_block("ann").block == drawn.block
+    assert drawn.n_turns == sitting.live.blocks_of("ann")[0].n_turns, "the sample waits"
+
+
 def test_a_rater_may_add_a_label_that_was_not_asked_about(
     tmp_path: Path, population: Population
 ) -> None:

@@ -57,6 +57,8 @@ class HeardEvidence:
     n_positives: int
     n_classes: int
     coverage: float
+    gains: str = ""
+    """What a queue that learns found, and what is left, in a sentence."""
 
     @property
     def share(self) -> Interval:
@@ -236,6 +238,8 @@ def heard_told(evidence: MissingEvidence) -> str:
     if heard.precision_low != heard.precision_high:
         share = f"{share} to {percent_text(heard.precision_high)}"
     by = f"{counted(heard.n_judged, 'label')} heard by {counted(heard.n_raters, 'rater')}"
+    if not heard.is_estimate and heard.gains:
+        return f"By ear {share} of {by} were present: {heard.gains}."
     if not heard.is_estimate:
         return f"By ear {share} of {by} were present; they say nothing of flags not heard."
     ends = f"{percent_text(heard.low)} to {percent_text(heard.high)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 import numpy as np
@@ -18,15 +18,25 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkWarning
 from earmark.review.judgements import DECIDED, JudgementStore, after_adjudication
+from earmark.review.queues.candidates import Ints
 from earmark.review.queues.drawn import DrawnBlock, DrawnBlocks, Mode
 from earmark.review.queues.gains import Gains, HeardSoFar, find_gains, learn_from
 from earmark.review.queues.population import Population
-from earmark.review.queues.portions import Portion, next_by_class, next_by_clip, turns_due
+from earmark.review.queues.portions import (
+    Portion,
+    next_alike,
+    next_by_class,
+    next_by_clip,
+    turns_due,
+)
 from earmark.review.queues.queue import CONTROLS, Queue
 from earmark.runs import ReviewParams
 
 N_CLIPS, N_OFFERS = 10, 7
 """Clips in a block of clips, and labels offered for each."""
+
+N_ALIKE, MOST_COMPARED = 10, 300
+"""Labels in a block of clips that are alike, and how many of the likeliest are compared."""
 
 REFIT_EVERY = 5
 """Answers after which chances are learnt anew."""
@@ -136,6 +146,32 @@ class LiveQueue:
                 self._read_on()  # another process may have taken the number
         return found
 
+    def draw_alike(
+        self, rater: str, label: int, likeness: Callable[[Ints], NDArray[np.floating]]
+    ) -> DrawnBlock | None:
+        """Draw a block of labels of a class whose clips are most like that of one; None without.
+
+        ``likeness`` says how much the clips of some candidates are; only the likeliest are asked
+        for. The block holds no sample and no controls.
+        """
+        own = self.population.candidates
+        with self._lock:
+            self._read_on()
+            is_open = self._is_open()
+            (near,) = np.nonzero(is_open & (own.columns == own.columns[label]))
+            near = near[np.argsort(-self._chances[near], kind="stable")][:MOST_COMPARED]
+            alike = np.full(len(own), np.nan)
+            alike[near] = likeness(near)
+            n_turns = self._blocks[-1].n_turns if self._blocks else 0
+            portion = next_alike(own, label, alike, is_open, N_ALIKE, n_turns)
+            if not len(portion.places):
+                return None
+            items = self.population.items(portion, self._chances)
+            drawn = self._block(rater, portion, items, is_shared=False)
+            is_added = self._drawn.add(drawn)
+            self._read_on()
+            return drawn if is_added else self.draw_alike(rater, label, likeness)
+
     def note_answer(self) -> None:
         """Say that an answer was stored: chances are learnt anew after every few."""
         self._n_noted += 1
@@ -222,8 +258,19 @@ class LiveQueue:
             used = [block.items["item"] for block in self._blocks]
             items = own.with_controls(items, number, used, self.params)
         is_shared = len(self._raters) > 1 and _is_shared(number, self.params.overlap)
-        n_answers = max(self._n_learnt, 0)
-        return DrawnBlock(number, rater, is_shared, self.mode, n_answers, portion.n_turns, items)
+        return self._block(rater, portion, items, is_shared=is_shared, mode=self.mode)
+
+    def _block(
+        self,
+        rater: str,
+        portion: Portion,
+        items: pl.DataFrame,
+        *,
+        is_shared: bool,
+        mode: Mode = "class",
+    ) -> DrawnBlock:
+        number, n_answers = len(self._blocks), max(self._n_learnt, 0)
+        return DrawnBlock(number, rater, is_shared, mode, n_answers, portion.n_turns, items)
 
     def _portion(self, is_open: NDArray[np.bool_], n_drawn: int, n_labels: int) -> Portion:
         own, share = self.population, self.params.sample_share

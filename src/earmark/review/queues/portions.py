@@ -105,6 +105,19 @@ def next_by_clip(
     return Portion(places, np.isin(places, sampled), n_turns)
 
 
+def next_alike(
+    candidates: Candidates, label: int, alike: Chances, is_open: Mask, n_labels: int, n_turns: int
+) -> Portion:
+    """Choose labels of one class whose clips are most like that of a label.
+
+    ``alike`` [label] says how much; NaN leaves a label out. The sample waits.
+    """
+    is_wanted = is_open & (candidates.columns == candidates.columns[label]) & np.isfinite(alike)
+    places = _best(np.nan_to_num(alike, nan=-np.inf), is_wanted, n_labels)
+    places = places[np.argsort(-alike[places], kind="stable")]
+    return Portion(places, np.zeros(len(places), bool), n_turns)
+
+
 def _turns(candidates: Candidates, is_open: Mask, turns: tuple[int, int]) -> tuple[Ints, int]:
     """Return the labels of the sample's next turns that were not drawn yet, and the turns passed.
 

@@ -65,6 +65,11 @@ def make_app(desk: Desk, tokens: dict[str, str], place: Place) -> Starlette:
         Route(
             "/api/blocks/next", _asked(lambda rater, _: desk.next_block(rater)), methods=["POST"]
         ),
+        Route(
+            "/api/items/{item}/alike",
+            _asked(lambda rater, at: desk.alike(rater, at["item"])),
+            methods=["POST"],
+        ),
         Route("/api/yield", _asked(lambda _, __: desk.gained())),
         Route("/api/classes", _search(desk)),
         Route("/api/clips/{clip}/offers", _offer(desk), methods=["POST"]),

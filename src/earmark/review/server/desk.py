@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from pydantic import AwareDatetime, ConfigDict, Field, model_validator
 from pydantic.types import UUID4
 
@@ -20,6 +22,7 @@ from earmark.datasets import Workspace, scored_frames, scores_of
 from earmark.errors import EarmarkError, quoted
 from earmark.review.judgements import Answer, Judgement, JudgementStore, check_span
 from earmark.review.peaks import Peaks, find_peaks
+from earmark.review.queues.drawn import DrawnBlock
 from earmark.review.queues.live import LiveQueue
 from earmark.review.queues.queue import Queue, blocks_of, item_id
 from earmark.review.server.media import Media
@@ -117,12 +120,7 @@ class Desk:
         """
         if self.live is None:
             raise Conflict("this queue was drawn at once; its blocks are those of the session")
-        drawn = self.live.next_block(rater)
-        if drawn is None:
-            return {"block": None}
-        self._peaks_of(drawn.block)
-        row = self.queue.plan.filter(block=drawn.block).row(0, named=True)
-        return {"block": self._planned(row)}
+        return self._drawn_told(self.live.next_block(rater))
 
     def block(self, rater: str, number: int) -> dict[str, Any]:
         """Return a block's class cards and its items, with start and end of their peaks in seconds.
@@ -155,6 +153,22 @@ class Desk:
         self.live.add_label(block, item, clip_id, class_id, logit, rater)
         row = {"item": item, "clip_id": clip_id, "class_id": class_id, "block": block}
         return self._offer(row)
+
+    def alike(self, rater: str, item: str) -> dict[str, Any]:
+        """Draw a block of clips that are most like an item's, for the same class."""
+        if self.live is None:
+            raise Conflict("more like this comes in a queue that grows alone")
+        row = self._item(item)
+        pair = pl.DataFrame({"clip_id": [row["clip_id"]], "class_id": [row["class_id"]]})
+        places = self.live.population.places(pair)
+        if not len(places):
+            raise Unknown("nothing is known of this label's class")
+        names = self.live.population.names["clip_id"]
+
+        def likeness(others: NDArray[np.int64]) -> NDArray[np.floating]:
+            return self.shelf.likeness(row["clip_id"], names.gather(others).to_list())
+
+        return self._drawn_told(self.live.draw_alike(rater, int(places[0]), likeness))
 
     def gained(self) -> dict[str, Any]:
         """Return what listening has found, and what more of it would find."""
@@ -206,6 +220,14 @@ class Desk:
             own = blocks_of(plan, rater, self.raters)
         chosen = plan.filter(pl.col("block").is_in(own))
         return chosen.filter(pl.col("class_id").is_in(self.classes)) if self.classes else chosen
+
+    def _drawn_told(self, drawn: DrawnBlock | None) -> dict[str, Any]:
+        """Return what the page is told of a block that was just drawn, or that there is none."""
+        if drawn is None:
+            return {"block": None}
+        self._peaks_of(drawn.block)
+        row = self.queue.plan.row(by_predicate=pl.col("block") == drawn.block, named=True)
+        return {"block": self._planned(row)}
 
     def _planned(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return what the page is told of a block before it opens it."""
@@ -274,7 +296,9 @@ class Desk:
     def shelf(self) -> Shelf:
         """What the page may hear and see."""
         in_queue = self.queue.items.select("clip_id", "class_id")
-        shelf = Shelf(self.workspace, self.scores, self.peaks, self.media, in_queue)
+        has_embeddings = self.recipe.teacher.model.is_probe
+        known = (self.workspace, self.scores, self.peaks, self.media, in_queue, has_embeddings)
+        shelf = Shelf(*known)
         for item, clip_id in self.queue.items.select("item", "clip_id").iter_rows():
             shelf.put(item, clip_id)
         return shelf

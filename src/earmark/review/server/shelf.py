@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
@@ -37,6 +40,8 @@ class Shelf:
     peaks: Peaks
     media: Media
     in_queue: pl.DataFrame
+    has_embeddings: bool = False
+    """Whether frames are embeddings, by which clips can be compared."""
     clips: dict[str, str] = field(default_factory=dict)
     """Clips by the names under which the page asks for them."""
 
@@ -89,6 +94,25 @@ class Shelf:
             {"class_id": one, "name": ontology.name(one), "path": ontology.path(one)}
             for one in search_classes(ontology, text, _MOST_FOUND)
         ]
+
+    def likeness(self, clip_id: str, others: Sequence[str]) -> NDArray[np.float64]:
+        """Return how much some clips are like one: the cosine of their mean frames, or scores.
+
+        Frames of embeddings are compared; where there are none, what the teacher says of classes.
+        """
+        vectors = self._vectors([clip_id, *others])
+        lengths = np.linalg.norm(vectors, axis=1)
+        return np.asarray(vectors[1:] @ vectors[0] / np.maximum(lengths[1:] * lengths[0], 1e-9))
+
+    def _vectors(self, clip_ids: Sequence[str]) -> NDArray[np.float64]:
+        store = self.media.store
+        known = set(store.clip_ids) if store is not None and self.has_embeddings else set()
+        if store is not None and known.issuperset(clip_ids):
+            rows = store.rows_of(clip_ids)
+            return np.stack([store.frames(int(row)).mean(axis=0, dtype=np.float64) for row in rows])
+        places = {name: row for row, name in enumerate(self.scores.clip_ids)}
+        found = self.scores.logits[[places[name] for name in clip_ids]]
+        return np.asarray(np.nan_to_num(found), np.float64)
 
     def _example(self, clip_id: str, class_id: str) -> dict[str, Any]:
         name = self.put(digest("example", clip_id, class_id), clip_id)

@@ -85,6 +85,7 @@ def _heard_evidence(workspace: Workspace, heard: HeardPrecision) -> HeardEvidenc
         n_positives=int(workspace.labels.n_positives[columns].sum()),
         n_classes=len(class_ids),
         coverage=whole["coverage"],
+        gains="" if heard.gains is None else heard.gains.told,
     )
 
 

@@ -17,6 +17,7 @@ const ACTIONS = {
   picture: { told: "hide or show the picture", keys: ["p"] },
   score: { told: "teacher's score", keys: ["s"] },
   about: { told: "the clip's name and its given labels", keys: ["i"] },
+  alike: { told: "more clips like this one, for the same class", keys: ["m"] },
   louder: { told: "louder", keys: ["+", "="] },
   quieter: { told: "quieter", keys: ["-", "_"] },
   example1: { told: "first example", keys: ["1"] },

@@ -64,17 +64,20 @@ export class Overview {
   #column = 0;
   #isRising = true;
   #open;
+  #grows;
   #columns;
   #told = /** @type {HTMLElement} */ (document.getElementById("overview-flags"));
   #head = /** @type {HTMLTableRowElement} */ (document.querySelector("#classes thead tr"));
   #body = /** @type {HTMLElement} */ (document.querySelector("#classes tbody"));
 
   /**
-   * @param {boolean} grows whether the queue does
+   * @param {boolean} grows whether the queue does, which then chooses the classes by itself
    * @param {(class_id: string) => void} open called with the class that was chosen
    */
   constructor(grows, open) {
     this.#open = open;
+    this.#grows = grows;
+    /** @type {HTMLElement} */ (document.getElementById("overview-open")).hidden = grows;
     this.#columns = COLUMNS.map((column) => (grows && column.name === ANSWERED.name ? ANSWERED : column));
     this.#head.replaceChildren(...this.#columns.map((column, place) => this.#heading(column.name, place)));
   }
@@ -130,7 +133,7 @@ export class Overview {
     button.type = "button";
     button.textContent = row.name;
     button.addEventListener("click", () => this.#open(row.class_id));
-    name.append(button);
+    name.append(this.#grows ? row.name : button);
     line.append(name);
     for (const { told } of this.#columns.slice(1)) {
       // The interval has a line of its own where the page is narrow.

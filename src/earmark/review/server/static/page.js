@@ -233,11 +233,12 @@ export function showWaiting() {
 /**
  * @param {Summary} told
  * @param {boolean} isLast
- * @param {boolean} grows whether the block is of a queue that grows, and may hold several classes
+ * @param {string} name of the block
+ * @param {boolean} grows whether it is of a queue that grows, whose flags are summed up elsewhere
  */
-export function showSummary(told, isLast, grows) {
+export function showSummary(told, isLast, name, grows) {
   const { answers, gold } = told;
-  write("summary-title", grows ? "Block finished" : `${told.name}: block finished`);
+  write("summary-title", `${name}: block finished`);
   const counts =
     `${answers.present} present, ${answers.not_present} not present, ${answers.unsure} unsure` +
     (answers.cannot_play ? `, ${answers.cannot_play} could not be played` : "");

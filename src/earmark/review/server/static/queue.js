@@ -129,7 +129,16 @@ export class Queue {
   /** @returns {Promise<Planned | undefined>} the next unfinished block, drawn now if need be */
   async next() {
     if (!this.#session.grows) return this.#ledger.openBlock(this.number);
-    const { block } = await post("/api/blocks/next", { after: this.number });
+    return this.#known(await post("/api/blocks/next", { after: this.number }));
+  }
+
+  /** @param {string} item @returns {Promise<Planned | undefined>} a block of clips like an item's */
+  async alike(item) {
+    return this.#known(await post(`/api/items/${item}/alike`));
+  }
+
+  /** @param {{ block: Planned | null }} drawn @returns {Planned | undefined} */
+  #known({ block }) {
     if (!block) return undefined;
     if (!this.#session.blocks.some((known) => known.block === block.block)) this.#session.blocks.push(block);
     return block;

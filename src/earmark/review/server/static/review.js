@@ -161,6 +161,8 @@ class Review {
         return this.#stage.togglePicture();
       case "about":
         return this.#about.toggle(itemsOf(clip)[0]);
+      case "alike":
+        return this.#openAlike(itemsOf(clip)[0], at);
       default:
         return this.#mode.act(action, at);
     }
@@ -252,11 +254,25 @@ class Review {
     this.#fetchAhead();
   }
 
+  /**
+   * Hear clips like this one next; the block that is left comes again after them.
+   * @param {string} item
+   * @param {number} at
+   */
+  async #openAlike(item, at) {
+    if (!this.#session.grows) return page.write("message", "More like this comes with a queue that learns (--aim find).");
+    const next = await this.#queue.alike(item);
+    if (!next) return page.write("message", "There are no further clips like this one.");
+    await this.#load(next.block);
+    await this.#enter(at);
+    return page.write("message", `${next.n_items} clips like the last one, for the same class.`);
+  }
+
   /** @param {string} classId */
   async #openClass(classId) {
     const own = this.#session.blocks.filter(({ class_id }) => class_id === classId);
     const chosen = own.find(({ block, n_items }) => this.#ledger.nAnswered(block) < n_items) ?? own[0];
-    if (!chosen) return page.write("message", "No block of this class was drawn yet.");
+    if (!chosen) return page.write("message", "This class comes among others: go on with your block.");
     await this.#load(chosen.block);
     return this.#enter(performance.now());
   }
@@ -275,7 +291,8 @@ class Review {
     this.#hasSummary = true;
     const told = await get(`/api/blocks/${this.#queue.number}/summary`);
     const grows = Boolean(this.#session.grows);
-    page.showSummary(told, !grows && this.#ledger.openBlock(-1) === undefined, grows);
+    const name = this.#queue.mode === "clip" ? `${this.#queue.clips.length} clips` : told.name;
+    page.showSummary(told, !grows && this.#ledger.openBlock(-1) === undefined, name, grows);
     page.element("curve").replaceChildren(precisionCurve(told.points));
     await this.#showYield();
   }
