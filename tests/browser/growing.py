@@ -8,20 +8,19 @@ from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Page, Route
 
+from earmark.review import Gains
 from earmark.review.server.desk import Desk
 
-YIELD = {
-    "n_answered": 84,
-    "n_found": 214,
-    "missing": [1500.4, 1899.7, 2400],
-    "n_next": 100,
-    "n_next_found": 71.2,
-    "n_left": 950,
-    "precision_left": [0.53, 0.58, 0.63],
-    "curve": [[0, 0], [40, 120], [84, 214]],
-    "forecast": [[184, 285]],
-    "advice": "Other classes have more to find: Rain.",
-}
+YIELD = Gains(
+    n_answered=84,
+    n_found=214,
+    missing=(1500.4, 1899.7, 2400),
+    n_next_found=71.2,
+    n_left=950,
+    right_left=(0.53, 0.58, 0.63),
+    curve=((0, 0), (40, 120), (84, 214)),
+    forecast=((184, 285),),
+).to_dict() | {"advice": "This is a good place to stop."}
 CLASSES = {
     "dog": ("Dog", ["Animal", "Dog"]),
     "rain": ("Rain", ["Water", "Rain"]),

@@ -166,5 +166,5 @@ def test_a_clip_that_cannot_be_played_is_skipped_as_a_whole(
     rater.press("Enter")
     assert growing.said == []
     rater.press("x")
-    rater.told("saved", "3 could not be played")
+    rater.told("saved", "saved 3 · 3 could not be played")
     assert set(said_of(growing, 0).values()) == {"cannot_play"}

@@ -35,6 +35,7 @@ def test_blocks_of_classes_go_on_and_say_what_was_found(tmp_path: Path, sit_down
         for _ in range(2):
             while rater.view == "work":
                 rater.answer("f")
+            rater.told("summary-told", "present, 0 not present")
             rater.told("summary-title", "block finished")
             rater.page.locator("#summary .yield-told", has_text="found").wait_for()
             rater.press(" ")
@@ -44,6 +45,8 @@ def test_blocks_of_classes_go_on_and_say_what_was_found(tmp_path: Path, sit_down
         rater.told("progress", "block 2")
         rater.press("o")
         rater.page.locator("#classes tbody tr").first.wait_for()
+        assert rater.page.locator("#classes tbody button").count() == 0
+        assert "/" not in (rater.page.locator("#classes tbody td").nth(1).text_content() or "")
 
 
 def test_clips_are_answered_as_a_whole_and_classes_added(tmp_path: Path, sit_down: Sit) -> None:

@@ -260,7 +260,7 @@ def test_a_clip_that_cannot_be_played_can_only_be_skipped(served: Served, sit_do
         rater.press(key)
     assert "all 0/" in rater.progress
     rater.press("x")
-    rater.told("saved", "1 could not be played")
+    rater.told("saved", "saved 1 · 1 could not be played")
     assert served.stored().select("item", "answer").rows() == [(item, "cannot_play")]
     assert not rater.page.is_visible("#broken")
 
