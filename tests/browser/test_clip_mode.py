@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
 
 from tests.browser.conftest import Rater, Served
 from tests.browser.growing import Growing
+from tests.browser.test_access import CUT_OFF, PHONE, THUMB_PIXELS, TOO_SMALL
 
 Sit = Callable[..., Rater]
 LEVELS = "#offers li"
@@ -168,3 +170,30 @@ def test_a_clip_that_cannot_be_played_is_skipped_as_a_whole(
     rater.press("x")
     rater.told("saved", "saved 3 · 3 could not be played")
     assert set(said_of(growing, 0).values()) == {"cannot_play"}
+
+
+def test_a_telephone_and_a_keyboard_reach_every_row(
+    served: Served, growing: Growing, sit_down: Sit
+) -> None:
+    rater = sit_down(served, **PHONE)
+    growing.serve(rater.page)
+    rater.reload()
+    rater.start()
+    rater.wait("#answers:not(.locked)")
+    rater.page.get_by_role("button", name="Unsure: Rain").tap()
+    assert marks(rater) == ["", "unsure", ""]
+    row = rater.page.get_by_role("button", name="Bell", exact=True)
+    row.focus()
+    rater.press("Enter")
+    assert marks(rater) == ["", "unsure", "present"]
+    assert row.evaluate("it => it === document.activeElement")
+    rater.page.get_by_role("button", name="Add a class").tap()
+    rater.page.keyboard.type("r")
+    rater.page.get_by_role("option", name="Siren").wait_for()
+    assert rater.page.evaluate(CUT_OFF) == []
+    assert rater.page.evaluate(TOO_SMALL, THUMB_PIXELS) == []
+    rater.page.get_by_role("option", name="Siren").tap()
+    rater.page.locator(LEVELS).nth(3).wait_for()
+    assert marks(rater)[3] == "present"
+    told = rater.page.locator("#work").aria_snapshot()
+    assert re.findall(r"- (?:button|img|textbox|combobox)(?::|$)", told, re.MULTILINE) == []
