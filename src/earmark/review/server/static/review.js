@@ -45,6 +45,7 @@ class Review {
   /** @param {Session} session */
   constructor(session) {
     this.#session = session;
+    document.body.dataset.grows = String(Boolean(session.grows));
     this.#overview = new Overview(Boolean(session.grows), (classId) =>
       this.#attempt(() => this.#openClass(classId)),
     );
