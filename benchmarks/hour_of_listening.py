@@ -194,12 +194,16 @@ def coverage(said: list[tuple[Gains, float, int]], n_missing: int) -> dict[str, 
 
 
 def main() -> None:
+    """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--truth", type=Path, required=True)
+    parser.add_argument("--work", type=Path)
+    parser.add_argument("--truth", type=Path)
     parser.add_argument("--samples", type=int, default=40)
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
+    if args.work is None or args.truth is None:
+        print("skipped: give --work and --truth (see the head of this file)")
+        return
     truth = open_truth(args.work, args.truth)
     chances: Chances = count_missing(truth.labels, truth.logits, ontology=truth.ontology).chances
     columns, worth = np.flatnonzero(truth.is_judged), np.ones(truth.labels.n_classes)

@@ -392,8 +392,8 @@ def shown(rows: Sequence[Mapping[str, Any]], labels: str, groups: Sequence[str])
 def main() -> None:
     """Choose on part A, report on part B."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work", required=True, type=Path)
-    parser.add_argument("--truth", required=True, type=Path)
+    parser.add_argument("--work", type=Path)
+    parser.add_argument("--truth", type=Path)
     parser.add_argument("--chances", action="append", default=[], metavar="NAME=FILE")
     parser.add_argument("--strategy", action="append", dest="strategies")
     parser.add_argument("--choosing-seeds", default="0")
@@ -401,6 +401,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--choose-only", action="store_true", help="do not look at part B")
     options = parser.parse_args()
+    if options.work is None or options.truth is None:
+        print("skipped: give --work and --truth (see the head of this file)")
+        return
     scored = open_scored(options.work)
     chances = {
         name: Path(file) for name, _, file in (one.partition("=") for one in options.chances)
