@@ -123,6 +123,10 @@ def test_a_block_comes_again_until_it_is_answered(sitting: Sitting) -> None:
     first = sitting.live.next_block("ann")
     sitting.answer(first, n_most=7)
     assert sitting.live.next_block("ann").block == first.block
+    ahead = sitting.live.next_block("ann", first.block)
+    assert ahead.block == 1, "drawn ahead, while the first is about to be finished"
+    assert sitting.live.next_block("ann", first.block).block == 1
+    assert sitting.live.next_block("ann").block == first.block
     sitting.answer(first)
     assert sitting.live.next_block("ann").block == 1
 

@@ -121,15 +121,16 @@ class LiveQueue:
                 if one.mode == self.mode or not answered.isdisjoint(one.items["item"])
             ]
 
-    def next_block(self, rater: str) -> DrawnBlock | None:
+    def next_block(self, rater: str, after: int | None = None) -> DrawnBlock | None:
         """Return the rater's first block that is not finished, drawn now if there is none.
 
-        None when there is nothing left to ask about.
+        ``after`` is a block that is about to be finished: the one that comes next is asked for
+        ahead. None when there is nothing left to ask about.
         """
         with self._lock:
             answered = set(self._judgements.current(rater)["item"])
             for block in self.blocks_of(rater):
-                if not answered.issuperset(block.items["item"]):
+                if block.block != after and not answered.issuperset(block.items["item"]):
                     return block
             return next(iter(self.draw_blocks(rater, 1)), None)
 

@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from earmark.audio import BadRange, UnreadableAudio, byte_range
 from earmark.errors import EarmarkError
-from earmark.review.server.desk import Conflict, Desk, Posted, Wanted
+from earmark.review.server.desk import Ahead, Conflict, Desk, Posted, Wanted
 from earmark.review.server.figures import Figures
 from earmark.review.server.guard import Guard, Place
 from earmark.review.server.shelf import Unknown
@@ -62,9 +62,7 @@ def make_app(desk: Desk, tokens: dict[str, str], place: Place) -> Starlette:
         ),
         Route("/api/items/{item}/score", _asked(lambda _, at: desk.score(at["item"]))),
         Route("/api/items/{item}/clip", _asked(lambda _, at: desk.about(at["item"]))),
-        Route(
-            "/api/blocks/next", _asked(lambda rater, _: desk.next_block(rater)), methods=["POST"]
-        ),
+        Route("/api/blocks/next", _next(desk), methods=["POST"]),
         Route(
             "/api/items/{item}/alike",
             _asked(lambda rater, at: desk.alike(rater, at["item"])),
@@ -167,6 +165,15 @@ def _search(desk: Desk) -> Callable[[Request], Response]:
     def handle(request: Request) -> Response:
         found = desk.shelf.found_classes(request.query_params.get("q", "")[:MOST_TYPED])
         return JSONResponse({"classes": found}, headers={"Cache-Control": "no-store"})
+
+    return handle
+
+
+def _next(desk: Desk) -> Callable[[Request], Any]:
+    async def handle(request: Request) -> Response:
+        posted = await _posted(request, Ahead, "what comes next")
+        told = await run_in_threadpool(desk.next_block, request.state.rater, posted.after)
+        return JSONResponse(told, headers={"Cache-Control": "no-store"})
 
     return handle
 

@@ -59,6 +59,14 @@ class Posted(Params):
         return self
 
 
+class Ahead(Params):
+    """What the page sends to have the next block: the one that it is in, if any."""
+
+    model_config = ConfigDict(strict=True)
+
+    after: int | None = None
+
+
 class Wanted(Params):
     """What the page sends to answer about a class that was not offered."""
 
@@ -113,14 +121,15 @@ class Desk:
             },
         }
 
-    def next_block(self, rater: str) -> dict[str, Any]:
+    def next_block(self, rater: str, after: int | None = None) -> dict[str, Any]:
         """Return the rater's next block of a queue that grows, drawn now if need be.
 
+        It is one besides ``after``, which the rater is about to finish.
         None of it is left when there is nothing more to ask about.
         """
         if self.live is None:
             raise Conflict("this queue was drawn at once; its blocks are those of the session")
-        return self._drawn_told(self.live.next_block(rater))
+        return self._drawn_told(self.live.next_block(rater, after))
 
     def block(self, rater: str, number: int) -> dict[str, Any]:
         """Return a block's class cards and its items, with start and end of their peaks in seconds.
@@ -174,6 +183,7 @@ class Desk:
         """Return what listening has found, and what more of it would find."""
         if self.live is None:
             raise Conflict("only of a queue that grows is it known what an hour buys")
+        self.live.learn_or_warn()  # what was answered since the last time
         return self.live.gains.to_dict()
 
     def score(self, item: str) -> dict[str, Any]:

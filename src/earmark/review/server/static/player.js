@@ -20,6 +20,10 @@ export class Sound {
   #peak;
   /** @type {Span | null} what is looped instead of the peak */
   #part = null;
+  /** Whether it is to sound as soon as it can. */
+  #isWanted = false;
+  /** @type {Promise<void>} kept when the clip's length is known */
+  #measured;
   /** Where the sound was last seen to move, and when. */
   #moved = { to: 0, at: 0 };
 
@@ -33,9 +37,12 @@ export class Sound {
     this.audio = new Audio();
     this.audio.preload = "auto";
     this.audio.preservesPitch = true;
-    this.audio.addEventListener("loadedmetadata", () => {
-      this.seek();
-      changed();
+    this.#measured = new Promise((resolve) => {
+      this.audio.addEventListener("loadedmetadata", () => {
+        this.seek();
+        changed();
+        resolve(undefined);
+      });
     });
     this.audio.addEventListener("error", () => this.#diagnose(address).then(changed));
     this.audio.addEventListener("ended", () => this.#ended());
@@ -105,9 +112,18 @@ export class Sound {
     return this.replay();
   }
 
-  replay() {
+  /** Play from the start of the part; only once its place is known, or the clip's start would sound. */
+  async replay() {
+    this.#isWanted = true;
+    if (this.audio.readyState < HTMLMediaElement.HAVE_METADATA) await this.#measured;
+    if (!this.#isWanted) return;
     this.seek();
-    return this.audio.play();
+    await this.audio.play();
+  }
+
+  pause() {
+    this.#isWanted = false;
+    this.audio.pause();
   }
 
   /** Turn back at the end of the loop; call it for every picture drawn. */
@@ -147,7 +163,7 @@ export class Sound {
 
   /** Let go of the browser's decoder, of which there are few. */
   release() {
-    this.audio.pause();
+    this.pause();
     this.audio.removeAttribute("src");
     this.audio.load();
   }

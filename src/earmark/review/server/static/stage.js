@@ -122,7 +122,7 @@ export class Stage {
   /** Fall silent. */
   leave() {
     this.#stopExample();
-    this.#sound?.audio.pause();
+    this.#sound?.pause();
     this.#overlay.patches = [];
     write("score", SCORE_HIDDEN);
   }
@@ -216,7 +216,7 @@ export class Stage {
   async playExample(id, action) {
     const sound = this.#shelf.sound(id);
     this.#stopExample();
-    this.#sound?.audio.pause();
+    this.#sound?.pause();
     this.#example = sound ?? null;
     if (sound) sound.audio.volume = this.#volume;
     document.querySelector(`[data-example=${action}]`)?.setAttribute("aria-pressed", "true");
@@ -266,7 +266,7 @@ export class Stage {
   }
 
   #stopExample() {
-    this.#example?.audio.pause();
+    this.#example?.pause();
     this.#example = null;
     for (const button of document.querySelectorAll("[data-example]")) {
       button.removeAttribute("aria-pressed");
