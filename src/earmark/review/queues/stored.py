@@ -124,12 +124,12 @@ def open_drawn(workspace: Workspace, population: Population) -> DrawnBlocks:
 
 def _names_path(workspace: Workspace) -> Path:
     """The clip and the class of each candidate."""
-    return workspace.review_folder / "candidates.parquet"
+    return workspace.candidates_path.with_suffix(".parquet")
 
 
 def _controls_path(workspace: Workspace) -> Path:
     """Known labels that test raters."""
-    return workspace.review_folder / "controls.parquet"
+    return workspace.candidates_path.with_name("controls.parquet")
 
 
 def _written_flags(workspace: Workspace, population: str) -> pl.DataFrame | None:
