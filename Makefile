@@ -28,9 +28,11 @@ REDUCED = --numprocesses 2 --dist loadfile -r fEs --ignore tests/browser --ignor
 # that they are the same in .venv.
 ONCE_IS_ENOUGH := \
     flags/test_flag.py::test_tasks_on_shards_find_what_one_process_finds \
+    metrics/test_dawid_skene.py \
     metrics/test_intervals.py::test_intervals_over_clips_cover_what_they_promise \
     metrics/test_intervals.py::test_intervals_over_clips_and_seeds_cover_what_they_promise \
     review/test_judgements.py::test_two_processes_lose_nothing_and_double_nothing \
+    review/test_live.py::test_intervals_hold_whatever_the_model_chooses \
     stages/test_adversarial.py
 # None of their tests may be skipped where only the core is: sound adds nothing to them.
 SILENT_ROOMS := runs labels scores metrics flags

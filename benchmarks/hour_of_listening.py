@@ -65,8 +65,8 @@ class Sitting:
     def hear_block(self) -> None:
         """Answer a block of single labels."""
         turns = (self.n_turns, turns_due(self.share, len(self.places), PER_BLOCK))
-        asked = (self.candidates, self.chances, self.is_open, turns)
-        self._answer(next_by_class(*asked, PER_BLOCK))
+        worth = self.chances * self.candidates.worth[self.candidates.columns]
+        self._answer(next_by_class(self.candidates, worth, self.is_open, turns, PER_BLOCK))
 
     def hear_clips(self) -> None:
         """Answer a block of whole clips."""

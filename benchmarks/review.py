@@ -2,12 +2,12 @@
 
 Makes clips of embeddings with known truth and hides labels as nomination does (or takes a hidden
 workspace, ``--work``, one that has ``truth.parquet``). A teacher scores the train split out of
-fold. A scripted rater answers the first 100, 500 and 2,000 items from the truth, in two orders: the
-review queue's (a random sample of every class and band, controls included), and the likeliest flags
-first. Students are trained on the labels as given, ignoring the top-scored ones, on the corrected
-labels, and on both; their operating point is chosen on ``tune`` by the labels as given, and they
-are held against the truth of ``eval``. Prints a table and writes ``results/review.json``. Some
-minutes on one core.
+fold. A scripted rater answers the first 100, 500 and 2,000 items from the truth, in four orders: a
+random sample of every class and band (``--aim measure``, controls included), the likeliest flags
+first, and the two queues that learn (``find`` and ``train``, without controls). Students are
+trained on the labels as given, ignoring the top-scored ones, on the corrected labels, and on both;
+their operating point is chosen on ``tune`` by the labels as given, and they are held against the
+truth of ``eval``. Prints a table and writes ``results/review.json``. Some minutes on one core.
 
     python benchmarks/review.py --simulate-rater [--work HIDDEN] [--seeds 5] [--slip 0.0]
 """
@@ -22,6 +22,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 from uuid import uuid5
 
 import numpy as np
@@ -39,7 +40,16 @@ from earmark.datasets import (
 from earmark.experiments import run_sweep
 from earmark.flags import flag
 from earmark.labels import LabelSet, Ontology
-from earmark.review import NAMESPACE, Judgement, JudgementStore, Queue, item_id, make_queue, relabel
+from earmark.review import (
+    NAMESPACE,
+    Judgement,
+    JudgementStore,
+    Queue,
+    find_population,
+    item_id,
+    make_queue,
+    relabel,
+)
 from earmark.runs import (
     CrossFitParams,
     HidingParams,
@@ -52,6 +62,7 @@ from earmark.runs import (
 )
 from earmark.scores import ScoreFolder, scored_labels
 from earmark.training import cross_fit
+from hour_of_listening import Sitting
 
 N_JUDGEMENTS = (100, 500, 2_000)
 POINTS = (0, 1, 2, 5)
@@ -120,15 +131,32 @@ def simulate_rater(
 
 
 def in_order(
-    order: str, labels: LabelSet, scores: ScoreFolder, queue: Queue, n: int
+    order: str, labels: LabelSet, scores: ScoreFolder, queue: Queue, truth: LabelSet, n: int
 ) -> pl.DataFrame:
-    """Return the first items of the queue, or the likeliest flags: item, clip_id, class_id."""
-    if order == "queue":
+    """Return the first items of a queue, or the likeliest flags: item, clip_id, class_id."""
+    if order == "measure":
         return queue.items.head(n).select("item", "clip_id", "class_id")
-    best = flag(labels, scores.logits, policy="budget", n_flags=n)
-    pairs = best.select("clip_id", "class_id")
+    if order in ("find", "train"):
+        pairs = learnt_order(order, labels, scores, truth, n)
+    else:
+        best = flag(labels, scores.logits, policy="budget", n_flags=n)
+        pairs = best.select("clip_id", "class_id")
     names = pl.Series([item_id(*pair) for pair in pairs.iter_rows()], dtype=pl.String)
     return pairs.select(names.alias("item"), "clip_id", "class_id")
+
+
+def learnt_order(
+    aim: Literal["find", "train"], labels: LabelSet, scores: ScoreFolder, truth: LabelSet, n: int
+) -> pl.DataFrame:
+    """Return the first labels of a queue that learns, answered from the truth block by block."""
+    ontology = Ontology(labels.class_ids)
+    found = find_population(labels, scores.logits, ontology, ReviewParams(aim=aim))
+    own = found.candidates
+    sitting = Sitting(own, (truth.states()[own.rows, own.columns] > 0).astype(float))
+    while len(sitting.places) < n:
+        sitting.hear_block()
+        sitting.learn()
+    return found.names[sitting.places[:n]]
 
 
 def train(workspace: Workspace, scores: ScoreFolder, seeds: Sequence[int]) -> pl.DataFrame:
@@ -176,9 +204,9 @@ def review(
     queue = make_queue(labels, scores.logits, hidden.ontology, ReviewParams(blocks_per_class=8))
     rows = summarise("as given", train(hidden, scores, seeds))
     yields = []
-    for order in ("queue", "likeliest"):
+    for order in ("measure", "likeliest", "find", "train"):
         for n in N_JUDGEMENTS:
-            items = in_order(order, labels, scores, queue, n)
+            items = in_order(order, labels, scores, queue, truth, n)
             answers = simulate_rater(items, hidden.truth, slip, np.random.default_rng(n))
             with JudgementStore(folder / f"{order}{n}.sqlite") as store:
                 store.add_all(answers)
