@@ -19,14 +19,12 @@ from earmark.datasets import PAIR, Workspace
 from earmark.errors import counted
 from earmark.flags import LEAST_ANSWERS, Answers
 from earmark.labels import LabelSet
-from earmark.review.judgements import DECIDED, JudgementStore, after_adjudication
+from earmark.review.judgements import DECIDED, HOW_PRESENT, JudgementStore, after_adjudication
 from earmark.review.queues.gains import stands_for
 from earmark.review.queues.live import heard_of
 from earmark.review.queues.queue import GROWING
 from earmark.review.queues.stored import open_drawn, read_population
 from earmark.runs import read_json, read_table
-
-_PRESENT = {"present": 1.0, "not_present": 0.0, "unsure": 0.5}
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ def read_heard(workspace: Workspace, labels: LabelSet) -> HeardLabels | None:
     current = current.join(workspace.labels.rows(), on=PAIR, how="anti")
     if current.is_empty():
         return None
-    present = pl.col("answer").replace_strict(_PRESENT, return_dtype=pl.Float64)
+    present = pl.col("answer").replace_strict(HOW_PRESENT, return_dtype=pl.Float64)
     heard = current.group_by(PAIR, maintain_order=True).agg(present=present.mean())
     places = heard.join(_places(labels.clip_ids, "clip_id", "row"), on="clip_id", how="left")
     class_ids = pl.Series(labels.class_ids, dtype=pl.String)

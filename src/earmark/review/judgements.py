@@ -31,6 +31,9 @@ ANSWERS: tuple[Answer, ...] = get_args(Answer)
 DECIDED = ("present", "not_present", "unsure")
 """Answers about the label, in the order of a confusion matrix's rows and columns."""
 
+HOW_PRESENT = {"present": 1.0, "not_present": 0.0, "unsure": 0.5}
+"""How far an answer says that the label is there."""
+
 _APPLICATION_ID = 0x4541524D
 """SQLite's mark of whose file this is: EARM."""
 

@@ -109,15 +109,22 @@ class Model:
 
     def log_odds(self, clues: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the log-odds [clip, class] of labels with clues [clip, class, clue]."""
-        weights = (self.weights / self.sd).astype(np.float32)
-        offset = self.intercept - float(self.mean @ (self.weights / self.sd))
-        shift = (self.effects + offset).astype(np.float32)
+        weights, shift = self._as_they_are
         return np.asarray(clues @ weights + shift, np.float32)
 
-    def log_odds_of(self, clues: NDArray[np.float32], columns: NDArray[np.int64]) -> Matrix:
+    def log_odds_of(
+        self, clues: NDArray[np.float32], columns: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
         """Return the log-odds of single labels with clues [label, clue]."""
-        standard = (clues - self.mean) / self.sd
-        return np.asarray(standard @ self.weights + self.intercept + self.effects[columns])
+        weights, shift = self._as_they_are
+        return np.asarray(clues @ weights + shift[columns], np.float32)
+
+    @property
+    def _as_they_are(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Weights [clue] of clues that are not standardised, and what is added [class]."""
+        weights = self.weights / self.sd
+        shift = self.effects + self.intercept - float(self.mean @ weights)
+        return weights.astype(np.float32), shift.astype(np.float32)
 
     def variances(self, slopes: Matrix, own: Matrix) -> Matrix:
         """Return the variance [class] of a class's sum of chances, per square of the sum.

@@ -73,19 +73,11 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
-    def first_log_odds(self) -> Floats:
-        """The log-odds [label] before anyone has listened."""
-        return np.asarray(self.clues[:, 0])
-
     def chances(self, model: Model | None) -> Floats:
         """Return the chances [label] by a model, or before anyone has listened."""
         if model is None:
-            return np.asarray(expit(self.first_log_odds))
-        weights = (model.weights / model.sd).astype(np.float32)
-        offset = model.intercept - float(model.mean @ (model.weights / model.sd))
-        log_odds = self.clues @ weights + (model.effects + offset).astype(np.float32)[self.columns]
-        return np.asarray(expit(log_odds))
+            return np.asarray(expit(self.clues[:, 0]))
+        return np.asarray(expit(model.log_odds_of(self.clues, self.columns)))
 
     @property
     def n_labels(self) -> int:
@@ -129,8 +121,8 @@ def find_candidates(
     """Find the candidates among some classes, and draw the sample.
 
     ``chances`` are those before anyone has listened, and ``worth`` [class] is what a find is worth.
-    Labels with ``answers`` are candidates too, so
-    that chances learn from them. Two passes over the scores.
+    Labels with ``answers`` are candidates too, so that chances learn from them. Two passes over the
+    scores.
     """
     is_chosen = np.zeros(labels.n_classes, bool)
     is_chosen[columns] = True

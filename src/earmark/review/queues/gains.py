@@ -62,6 +62,11 @@ class HeardSoFar:
     def __len__(self) -> int:
         return len(self.places)
 
+    def is_same(self, other: HeardSoFar) -> bool:
+        """Tell whether nothing was answered, changed or taken back in between."""
+        pairs = ((self.places, other.places), (self.present, other.present))
+        return all(np.array_equal(*pair) for pair in (*pairs, (self.passed, other.passed)))
+
     @property
     def n_found(self) -> int:
         """Labels that were heard to be there."""
@@ -178,8 +183,8 @@ def find_gains(
     found = np.cumsum(heard.present > 0.5, dtype=np.int64)
     expected = _forecast(heard, np.sort(chances[~is_heard])[::-1], share)
     steps = range(N_NEXT, 10 * N_NEXT + 1, N_NEXT)
-    ahead = [(len(heard) + n, heard.n_found + round(expected[n - 1])) for n in steps
-             if n <= len(expected)]  # fmt: skip
+    known = (n for n in steps if n <= len(expected))
+    ahead = [(len(heard) + n, heard.n_found + round(expected[n - 1])) for n in known]
     return Gains(
         len(heard),
         heard.n_found,

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkWarning
-from earmark.review.judgements import DECIDED, JudgementStore, after_adjudication
+from earmark.review.judgements import DECIDED, HOW_PRESENT, JudgementStore, after_adjudication
 from earmark.review.queues.candidates import Ints
 from earmark.review.queues.drawn import DrawnBlock, DrawnBlocks, Mode
 from earmark.review.queues.gains import Gains, HeardSoFar, find_gains, learn_from
@@ -41,8 +41,6 @@ N_ALIKE, MOST_COMPARED = 10, 300
 REFIT_EVERY = 5
 """Answers after which chances are learnt anew."""
 
-_PRESENT = {"present": 1.0, "not_present": 0.0, "unsure": 0.5}
-
 
 class LiveQueue:
     """A queue that goes on as people answer; close it, or use it in a ``with``."""
@@ -63,7 +61,8 @@ class LiveQueue:
         self._lock, self._learning = threading.RLock(), threading.Lock()
         self._wake, self._learnt, self._is_closed = threading.Event(), threading.Event(), False
         self._chances = population.candidates.chances(None)
-        self._n_learnt, self._n_noted = -1, 0
+        self._heard: HeardSoFar | None = None
+        self._n_noted = 0
         self._gains: Gains | None = None
         self.learn()
         self._thread = threading.Thread(target=self._keep_learning, daemon=True)
@@ -184,13 +183,13 @@ class LiveQueue:
         """Learn chances from what was heard by now, and say what it gained."""
         with self._learning:
             heard = self.heard()
-            if len(heard) == self._n_learnt:
+            if self._heard is not None and heard.is_same(self._heard):
                 return
             own = self.population
             chances = own.candidates.chances(learn_from(own.candidates, heard))
             share = self.params.sample_share
             self._gains = find_gains(own.candidates, heard, chances, own.flags, share)
-            self._chances, self._n_learnt = chances, len(heard)
+            self._chances, self._heard = chances, heard
 
     def learn_or_warn(self) -> None:
         """Learn, and go on by what was known before where that fails."""
@@ -270,7 +269,7 @@ class LiveQueue:
         is_shared: bool,
         mode: Mode = "class",
     ) -> DrawnBlock:
-        number, n_answers = len(self._blocks), max(self._n_learnt, 0)
+        number, n_answers = len(self._blocks), len(self._heard) if self._heard else 0
         return DrawnBlock(number, rater, is_shared, mode, n_answers, portion.n_turns, items)
 
     def _portion(self, is_open: NDArray[np.bool_], n_drawn: int, n_labels: int) -> Portion:
@@ -299,11 +298,12 @@ def heard_of(
 ) -> HeardSoFar:
     """Return what current judgements say of candidates, in the order of time.
 
-    A turn of the sample counts once all of its block's were answered, or could not be played.
+    The sample's turns of a block count once the labels of all of them were answered, wherever they
+    were asked about, or could not be played.
     """
     own = population.with_places(after_adjudication(current))
     decided = own.filter(pl.col("answer").is_in(DECIDED))
-    present = pl.col("answer").replace_strict(_PRESENT, return_dtype=pl.Float64)
+    present = pl.col("answer").replace_strict(HOW_PRESENT, return_dtype=pl.Float64)
     labels = decided.group_by("label", maintain_order=True).agg(present=present.mean())
     places = labels["label"].to_numpy()
     drawn_at = np.full(len(population.candidates), np.nan)
@@ -311,11 +311,12 @@ def heard_of(
     for block in blocks:
         likely = block.items.filter(kind="likely")
         drawn_at[population.places(likely)] = likely["chance"].to_numpy()
-        if answered.issuperset(population.places(block.items.filter(kind="sample")).tolist()):
-            passed.append(population.candidates.sample[start : block.n_turns])
+        turns = population.candidates.sample[start : block.n_turns]
+        if answered.issuperset(turns.tolist()):
+            passed.append(turns)
         start = block.n_turns
-    turns = np.concatenate([np.empty(0, np.int64), *passed])
-    return HeardSoFar(places, labels["present"].to_numpy(), drawn_at[places], turns)
+    every = np.concatenate([np.empty(0, np.int64), *passed])
+    return HeardSoFar(places, labels["present"].to_numpy(), drawn_at[places], every)
 
 
 def _labels(items: pl.DataFrame) -> pl.DataFrame:

@@ -48,11 +48,6 @@ class DrawnQueue:
     n_candidates: int | None = None
     """Labels that a queue that learns may ask about."""
 
-    @property
-    def n_blocks(self) -> int:
-        """Portions in which they are heard."""
-        return len(self.queue.plan)
-
 
 def draw_queue(
     work: WorkLike,
