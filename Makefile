@@ -6,6 +6,8 @@ INSTALLED := $(VENV)/.installed
 CORE := .venv-core
 AUDIO := .venv-audio
 export OMP_WAIT_POLICY := passive
+# Two processes, a file at a time, in the order that tests/conftest.py gives them.
+TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-core lint bench clean
 
@@ -13,7 +15,7 @@ demo: $(INSTALLED)
 	$(BIN)/earmark demo --work demo-work
 
 test: lint test-core
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(TWO)
 
 # The same tests where only the core is installed, and where the extra `audio` is too. Whatever needs
 # another library is skipped and named; tests/extras.py says which rooms may skip nothing.
@@ -22,7 +24,7 @@ test-core: $(CORE)/.installed $(AUDIO)/.installed
 	$(AUDIO)/bin/pytest $(REDUCED) $(SILENT_ROOMS:%=--ignore tests/%)
 
 test-core: export OMP_NUM_THREADS := 1
-REDUCED = --numprocesses 2 --dist loadfile -r fEs --ignore tests/browser --ignore tests/benchmarks \
+REDUCED = $(TWO) -r fEs --ignore tests/browser --ignore tests/benchmarks \
     $(ONCE_IS_ENOUGH:%=--deselect tests/%)
 # Slow, because they start processes or simulate at length; they use the core and nothing else, so
 # that they are the same in .venv.

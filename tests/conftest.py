@@ -60,6 +60,11 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     return _Module.from_parent(parent, path=module_path)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that no process is left alone with one."""
+    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]

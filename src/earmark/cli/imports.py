@@ -20,6 +20,7 @@ from earmark.cli.options import (
     ZerosOption,
     after_import,
     chosen_engine,
+    numbers,
     reading_of,
     say,
     tell,
@@ -140,6 +141,48 @@ def import_sounds(
             replace=replace,
             progress=progress,
         )
+    _tell_import(summary, before, as_json)
+
+
+@import_app.command("mixtures")
+def import_mixtures(
+    sounds: Annotated[Path, typer.Argument(help="Folder of recordings, or a workspace of them.")],
+    work: WorkOption,
+    labels: Annotated[
+        Path | None, typer.Argument(help="Their classes; without it, the folders' names.")
+    ] = None,
+    n_clips: Annotated[int, typer.Option("--clips", min=1, help="Clips to make.")] = 6_000,
+    clip_seconds: Annotated[float, typer.Option(help="Length of a clip.")] = 5.0,
+    most: Annotated[int, typer.Option("--max-sounds", min=1, help="Sounds in a clip.")] = 4,
+    recall: Annotated[
+        str, typer.Option(help="Lowest and highest chance, over classes, that a label is given.")
+    ] = "0.3,0.9",
+    faint_slope: Annotated[
+        float, typer.Option(help="Fall of its log-odds per decibel below the mean level.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed makes other clips.")] = 0,
+    column: ColumnOption = None,
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Mix recordings of one class each into clips with known truth, and hide labels."""
+    from earmark import stages
+    from earmark.runs import HidingParams, MixtureParams
+
+    params = MixtureParams.checked(
+        n_clips=n_clips,
+        clip_seconds=clip_seconds,
+        max_sounds=most,
+        faint_slope_per_db=faint_slope,
+        seed=seed,
+    )
+    hiding = HidingParams.checked(recall_range=numbers("--recall", recall), seed=seed)
+    before = _stamp(work)
+    columns = reading_of(column, None, "implicit").columns
+    engine = chosen_engine(workers)
+    summary = stages.make_mixtures(
+        sounds, labels, work, params, hiding, columns=columns, engine=engine
+    )
     _tell_import(summary, before, as_json)
 
 

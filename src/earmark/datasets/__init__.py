@@ -67,6 +67,7 @@ from earmark.datasets.stamps import (
     write_stamp,
 )
 from earmark.datasets.synthetic.hiding import hide, n_missing, recalls
+from earmark.datasets.synthetic.mixtures import import_mixtures
 from earmark.datasets.synthetic.scenes import write_scenes
 from earmark.datasets.workspace import (
     CLIP_SCHEMA,
@@ -118,6 +119,7 @@ __all__ = [
     "import_audioset",
     "import_audioset_features",
     "import_fsd50k",
+    "import_mixtures",
     "import_openmic",
     "import_sounds",
     "import_table",

@@ -59,6 +59,12 @@ IMPORTERS: tuple[Importer, ...] = (
         "Bring in a folder of sound with labels of any form; each recording becomes a clip.",
     ),
     Importer(
+        "mixtures",
+        "earmark.datasets.synthetic.mixtures:import_mixtures",
+        "a folder of recordings of one class each, such as ESC-50's, or a workspace of them",
+        "Mix recordings of one class each into clips with known truth, and hide labels.",
+    ),
+    Importer(
         "audioset",
         "earmark.datasets.audioset.audio:import_audioset",
         "the official lists of segments, class_labels_indices.csv, and audio as far as there is",

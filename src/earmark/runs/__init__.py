@@ -61,7 +61,7 @@ from earmark.runs.recipe import (
     kept_recipe,
 )
 from earmark.runs.remote_files import is_url, local_copy, place_of
-from earmark.runs.scene_parameters import HidingParams, SceneParams
+from earmark.runs.scene_parameters import HidingParams, MixtureParams, SceneParams
 from earmark.runs.tables import (
     AUDIO_SUFFIXES,
     LINE,
@@ -94,6 +94,7 @@ __all__ = [
     "InputKind",
     "LocalEngine",
     "Meter",
+    "MixtureParams",
     "ModelParams",
     "NetworkParams",
     "Params",

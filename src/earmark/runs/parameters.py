@@ -13,7 +13,9 @@ import math
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from earmark.errors import EarmarkError
 
 PAPER_DISCARD_PERCENTS: tuple[float, ...] = (
     0, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 20,
@@ -25,6 +27,18 @@ class Params(BaseModel):
     """A frozen record of parameters that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def checked(cls, **values: Any) -> Self:
+        """Build a record from what a user said; refuse what cannot be, in a sentence."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            name = ".".join(str(part).replace("_", " ") for part in problem["loc"])
+            said = problem.get("ctx", {}).get("error") or problem["msg"].lower()
+            where = f"{name} is {problem['input']!r}: " if name else ""
+            raise EarmarkError(f"{where}{said}") from None
 
     def digest(self) -> str:
         """Return 16 hexadecimal digits that change with any parameter."""

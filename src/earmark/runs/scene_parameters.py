@@ -1,8 +1,8 @@
-"""Synthetic scenes, and which of their labels nobody was asked about."""
+"""Clips that are made, of synthetic or recorded sound, and which of their labels are hidden."""
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -33,6 +33,49 @@ class SceneParams(Params):
                 f"{self.clip_seconds} s"
             )
         return self
+
+
+class MixtureParams(Params):
+    """Mixtures of recordings of one class each, with known truth."""
+
+    n_clips: int = Field(6_000, ge=1)
+    clip_seconds: float = Field(5.0, ge=0.5)
+    max_sounds: int = Field(4, ge=1)
+    shortest_sound_seconds: float = Field(1.0, gt=0)
+    """Sounds last from this to the whole clip, evenly on a logarithmic scale."""
+    level_range_db: tuple[float, float] = (-12.0, 0.0)
+    """Level of a sound, drawn uniformly; at 0 dB all recordings are alike."""
+    background_range_db: tuple[float, float] = (-40.0, -20.0)
+    prior_exponent: float = Field(0.5, ge=0)
+    """Class priors fall as rank ** -exponent: 0 is flat, 1 is Zipf's law."""
+    n_groups: int = Field(10, ge=3)
+    """Groups that recordings are dealt to; a clip's sounds are of one group."""
+    n_tune_groups: int = Field(1, ge=1)
+    n_eval_groups: int = Field(3, ge=1)
+    faint_slope_per_db: float = Field(0.0, ge=0)
+    """How much the log-odds of being nominated fall for each decibel below the mean level."""
+    seed: int = Field(0, ge=0)
+
+    @model_validator(mode="after")
+    def _sounds_fit_and_groups_are_left(self) -> Self:
+        if self.shortest_sound_seconds > self.clip_seconds:
+            raise ValueError(
+                f"sounds of at least {self.shortest_sound_seconds} s do not fit into clips of "
+                f"{self.clip_seconds} s"
+            )
+        if self.n_tune_groups + self.n_eval_groups >= self.n_groups:
+            raise ValueError(
+                f"of {self.n_groups} groups, {self.n_tune_groups} for tune and "
+                f"{self.n_eval_groups} for eval leave none to train on"
+            )
+        return self
+
+    def split_of(self, group: int) -> Literal["train", "tune", "eval"]:
+        """Return the split of a group: the last ones are eval's, those before them tune's."""
+        n_before_eval = self.n_groups - self.n_eval_groups
+        if group >= n_before_eval:
+            return "eval"
+        return "tune" if group >= n_before_eval - self.n_tune_groups else "train"
 
 
 class HidingParams(Params):

@@ -46,6 +46,7 @@ from earmark.stages.prepare import (
     hide_labels,
     make_dataset,
     make_features,
+    make_mixtures,
     split_dataset,
     take_subset,
 )
@@ -108,6 +109,7 @@ __all__ = [
     "keep_own_scores",
     "make_dataset",
     "make_features",
+    "make_mixtures",
     "make_report",
     "measure_precision",
     "open_scored",

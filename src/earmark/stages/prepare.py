@@ -11,11 +11,14 @@ from pathlib import Path
 
 from earmark.audio import FrameStore
 from earmark.datasets import (
+    ImportSummary,
     Stale,
     Workspace,
     extract_frames,
     find_stale,
     hidden_workspace,
+    import_mixtures,
+    import_sounds,
     n_missing,
     subset_workspace,
     write_dataset,
@@ -23,7 +26,7 @@ from earmark.datasets import (
 )
 from earmark.errors import EarmarkError
 from earmark.labels import SPLIT_SHARES, Deviation, deal_splits
-from earmark.runs import HERE, Engine, HidingParams, Progress, shown
+from earmark.runs import HERE, Engine, HidingParams, MixtureParams, Progress, shown
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
 
 
@@ -79,6 +82,34 @@ def make_dataset(
     with shown(progress) as display:
         return write_scenes(
             Path(work), chosen.scenes, chosen.hiding, engine=engine, progress=display
+        )
+
+
+def make_mixtures(
+    sounds: str | Path,
+    labels: str | Path | None,
+    work: str | Path,
+    params: MixtureParams | None = None,
+    hiding: HidingParams | None = None,
+    *,
+    columns: Mapping[str, str] | None = None,
+    engine: Engine = HERE,
+    progress: Progress | None = None,
+) -> ImportSummary:
+    """Mix recordings of one class each into clips with known truth, and hide labels.
+
+    ``sounds`` is a workspace of recordings, or a folder of them with a table of their ``labels``
+    (None: its folders are the labels), which are first listed in ``work/recordings``.
+    """
+    recordings = Workspace(Path(sounds))
+    with shown(progress) as display:
+        if not recordings.has_dataset():
+            table = None if labels is None else Path(labels)
+            inside = Path(work) / "recordings"
+            listed = import_sounds(Path(sounds), table, inside, columns=columns, progress=display)
+            recordings = listed.workspace
+        return import_mixtures(
+            recordings, Path(work), params, hiding, engine=engine, progress=display
         )
 
 
