@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
+from pathlib import Path
 
 from earmark.errors import EarmarkError
 from earmark.runs.progress import Meter
@@ -15,6 +18,24 @@ def square(number: int, meter: Meter) -> tuple[int, str]:
 
 def fail(number: int, meter: Meter) -> None:
     raise EarmarkError(f"task {number} cannot go on")
+
+
+def ignore_the_end(number: int, meter: Meter) -> None:
+    """Fail, or hang while nothing but SIGKILL helps."""
+    if number == 0:
+        time.sleep(1)  # the other one is deaf by then
+        fail(number, meter)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)
+
+
+def die(number: int, meter: Meter) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def note_and_wait(folder: Path, number: int, meter: Meter) -> None:
+    (folder / str(os.getpid())).touch()
+    time.sleep(600)
 
 
 class Counter:

@@ -19,6 +19,7 @@ from earmark.runs.artefacts import (
     write_table,
     write_text,
 )
+from earmark.runs.tables import read_source
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -81,3 +82,15 @@ def test_writers_of_one_file_do_not_meet(tmp_path):
         assert first != second
     assert path.read_text() == "one"  # the last to finish
     assert [each.name for each in tmp_path.iterdir()] == ["same.txt"]
+
+
+def test_names_with_brackets_and_stars_are_names(tmp_path: Path) -> None:
+    for name, number in (("g[1]", 1), ("g1", 2), ("g*", 3), ("g?", 4)):
+        for suffix in ("parquet", "csv"):
+            write_table(tmp_path / name / f"t.{suffix}", pl.DataFrame({"n": [number]}))
+    for name, number in (("g[1]", 1), ("g1", 2), ("g*", 3), ("g?", 4)):
+        for suffix in ("parquet", "csv"):
+            assert read_table(tmp_path / name / f"t.{suffix}")["n"].to_list() == [number]
+            assert read_source(tmp_path / name / f"t.{suffix}").rows["n"].cast(int).to_list() == [
+                number
+            ]

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from earmark.errors import EarmarkError
 from earmark.runs.engine import HERE, LocalEngine, Task
-from tasks import Counter, fail, square
+from tasks import Counter, die, fail, ignore_the_end, square
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
@@ -34,3 +39,50 @@ def test_a_users_mistake_in_a_worker_reaches_the_caller(n_workers: int) -> None:
 
 def test_no_tasks_no_work() -> None:
     assert HERE.map([]) == []
+
+
+def test_a_worker_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("earmark.runs.engine._PATIENCE_SECONDS", 0.5)
+    tasks = [Task(str(i), ignore_the_end, {"number": i}) for i in range(2)]
+    with pytest.raises(EarmarkError, match="task 0 cannot go on"):
+        LocalEngine(2).map(tasks)
+
+
+def test_a_worker_that_was_killed_is_told_of_in_a_sentence() -> None:
+    tasks = [Task(str(i), die, {"number": i}) for i in range(2)]
+    with pytest.raises(EarmarkError, match="a worker process was killed"):
+        LocalEngine(2).map(tasks)
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from earmark.runs.engine import LocalEngine, Task\n"
+        "from tasks import note_and_wait\n"
+        "if __name__ == '__main__':\n"
+        f"    own = {{'folder': Path({str(tmp_path)!r})}}\n"
+        "    tasks = [Task(str(i), note_and_wait, {**own, 'number': i}) for i in range(2)]\n"
+        "    LocalEngine(2).map(tasks)\n"
+    )
+    parent = subprocess.Popen([sys.executable, str(script)])
+    workers: list[int] = []
+    while len(workers) < 2:
+        assert parent.poll() is None
+        workers = [int(path.name) for path in tmp_path.iterdir() if path.name.isdigit()]
+        time.sleep(0.1)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    for _ in range(600):
+        if not any(map(_is_alive, workers)):
+            return
+        time.sleep(0.1)
+    pytest.fail("workers live on")
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"

@@ -77,8 +77,8 @@ def read_table(path: str | Path) -> pl.DataFrame:
     path = Path(path)
     try:
         if path.suffix == ".csv":
-            return pl.read_csv(path, infer_schema_length=None)
-        return pl.read_parquet(path)
+            return pl.read_csv(path, infer_schema_length=None, glob=False)
+        return pl.read_parquet(path, glob=False)
     except FileNotFoundError:
         raise EarmarkError(f"{path}: no such file") from None
     except (pl.exceptions.PolarsError, OSError) as error:

@@ -3,6 +3,9 @@
 A task is a function that can be sent to another process, its arguments, and the number of units
 that its progress counts. Several tasks run in processes of one thread each: on a few cores that is
 faster than threads inside one task, and OpenMP's spinning barriers cannot stall the machine.
+
+No worker outlives its parent: it looks for it every second. A worker that dies, as by the kernel
+for want of memory, ends the run with a message, and what it had finished is found again.
 """
 
 from __future__ import annotations
@@ -11,17 +14,23 @@ import multiprocessing
 import os
 import queue
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
-from earmark.errors import Stopped
+from earmark.errors import EarmarkError, Stopped
 from earmark.runs.parameters import Params
 from earmark.runs.progress import SILENT, Meter, Progress
+
+_PATIENCE_SECONDS = 5.0
+"""How long workers have to end after they were asked to; then they are killed."""
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -120,6 +129,12 @@ def _run_tasks(tasks: Sequence[Task], n_workers: int, progress: Progress) -> lis
             futures = [pool.submit(_run_there, i, task) for i, task in enumerate(tasks)]
             _follow(futures, tasks, reports, progress)
             return [future.result() for future in futures]
+        except BrokenProcessPool:
+            _stop(pool)
+            raise EarmarkError(
+                "a worker process was killed, perhaps for want of memory; what is finished is "
+                "kept: run the same command again, with fewer --workers if memory is short"
+            ) from None
         except BaseException:
             _stop(pool)
             raise
@@ -184,9 +199,15 @@ def _drain(reports: Any) -> Iterator[tuple[int, int, str]]:
 
 
 def _stop(pool: ProcessPoolExecutor) -> None:
-    """End the workers at once: every stage can be resumed."""
-    for process in list((pool._processes or {}).values()):
-        process.terminate()
+    """End the workers at once, also those that do not listen: every stage can be resumed."""
+    workers = list((pool._processes or {}).values())
+    for worker in workers:
+        worker.terminate()
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    for worker in workers:
+        worker.join(max(deadline - time.monotonic(), 0))
+        if worker.is_alive():
+            worker.kill()
 
 
 @contextmanager
@@ -208,10 +229,20 @@ _reports: Any = None
 
 
 def _adopt(reports: Any) -> None:
-    """Keep the queue in which a worker reports; leave an interrupt to the parent."""
+    """Keep the queue in which a worker reports; leave an interrupt to the parent, and end with it.
+
+    A parent that is killed outright can tell its workers nothing.
+    """
     global _reports
     _reports = reports
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 @dataclass(frozen=True)

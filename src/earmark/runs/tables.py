@@ -122,7 +122,7 @@ def check_unique(names: pl.Series, what: str) -> None:
 
 def _read_parquet(path: Path) -> SourceTable:
     try:
-        rows = pl.read_parquet(path)
+        rows = pl.read_parquet(path, glob=False)
     except TABLE_ERRORS as error:
         raise EarmarkError(f"{path}: cannot be read as Parquet: {error}") from None
     return SourceTable(path, rows.with_row_index(LINE, offset=1), "row")

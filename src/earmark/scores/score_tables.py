@@ -59,7 +59,7 @@ class _Table:
         try:
             n_rows = rows_at_once(len(self.schema))
             self.scanned.sink_parquet(parquet, compression="uncompressed", row_group_size=n_rows)
-            yield _Table(self.path, pl.scan_parquet(parquet), self.schema, self.kind)
+            yield _Table(self.path, pl.scan_parquet(parquet, glob=False), self.schema, self.kind)
         except TABLE_ERRORS as error:
             raise self.refusal(error) from None
         finally:
@@ -68,7 +68,7 @@ class _Table:
 
 def open_parquet(path: Path, parts: Sequence[Path]) -> ScoreFile:
     """Open scores in Parquet files that are parts of one table."""
-    scanned = pl.scan_parquet(list(parts))
+    scanned = pl.scan_parquet(list(parts), glob=False)
     try:
         schema = dict(scanned.collect_schema())
     except TABLE_ERRORS as error:
@@ -85,7 +85,12 @@ def open_csv(path: Path) -> ScoreFile:
         name: pl.String() if name in (*texts, _NUMBERS) else pl.Float64() for name in names
     }
     scanned = pl.scan_csv(
-        path, has_header=False, skip_lines=1, separator=delimiter, schema=pl.Schema(schema)
+        path,
+        has_header=False,
+        skip_lines=1,
+        separator=delimiter,
+        schema=pl.Schema(schema),
+        glob=False,
     )
     table = _Table(path, scanned, schema, "CSV")
     if _NUMBERS in schema:
