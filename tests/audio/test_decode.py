@@ -285,3 +285,25 @@ def test_a_stream_without_samples_is_refused(tmp_path):
     soundfile.write(tmp_path / "a.wav", np.zeros(0), RATE)
     with pytest.raises(UnreadableAudio, match="no samples"):
         list(stream_clip(tmp_path / "a.wav", RATE))
+
+
+def test_a_codec_that_nobody_knows_is_refused_with_a_reason(tmp_path):
+    path = tmp_path / "odd.wav"
+    soundfile.write(path, np.zeros(1600), 16_000, "PCM_16")
+    odd = bytearray(path.read_bytes())
+    odd[20:22] = (0x1234).to_bytes(2, "little")
+    path.write_bytes(odd)
+    with pytest.raises(UnreadableAudio, match="no decoder knows the format"):
+        read_clip(path, 16_000)
+
+
+def test_whatever_a_decoder_raises_is_a_reason_for_the_quarantine(tmp_path, monkeypatch):
+    path = tmp_path / "a.wav"
+    soundfile.write(path, np.zeros(1600), 16_000, "PCM_16")
+
+    def raises(*arguments):
+        raise AttributeError("no such thing")
+
+    monkeypatch.setattr(decode, "_soundfile_blocks", raises)
+    with pytest.raises(UnreadableAudio, match="cannot be decoded .AttributeError: no such thing"):
+        read_clip(path, 16_000)

@@ -88,6 +88,11 @@ def stream_clip(
             yield from _stream_file(file, sample_rate_hz, start_seconds, end_seconds)
         except UnreadableAudio as error:
             raise UnreadableAudio(path, error.reason) from None  # by the name that was asked for
+        except EarmarkError:
+            raise
+        except Exception as error:  # bytes of others enter here: decoders raise all kinds
+            told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise UnreadableAudio(path, f"the file cannot be decoded ({told})") from None
 
 
 @contextmanager
@@ -178,6 +183,9 @@ def _decode_by_ffmpeg(path: Path, segment: _Segment) -> tuple[int, Iterator[NDAr
     except (av.FFmpegError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UnreadableAudio(path, f"not a sound file that can be read ({reason})") from None
+    if container.streams.audio and container.streams.audio[0].codec_context is None:
+        container.close()
+        raise UnreadableAudio(path, "no decoder knows the format of its sound")
     if not container.streams.audio or not container.streams.audio[0].rate:
         container.close()
         raise UnreadableAudio(path, "there is no sound in the file")
