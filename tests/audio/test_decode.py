@@ -305,5 +305,5 @@ def test_whatever_a_decoder_raises_is_a_reason_for_the_quarantine(tmp_path, monk
         raise AttributeError("no such thing")
 
     monkeypatch.setattr(decode, "_soundfile_blocks", raises)
-    with pytest.raises(UnreadableAudio, match="cannot be decoded .AttributeError: no such thing"):
+    with pytest.raises(UnreadableAudio, match=r"cannot be decoded .AttributeError: no such thing"):
         read_clip(path, 16_000)
