@@ -189,3 +189,11 @@ def test_leaving_out_is_removing_the_labels_from_their_class():
             assert found[name][column] == pytest.approx(alone.per_class[name][0])
     for name, column in (("d_prime_all", "d_prime_all"), ("map", "ap"), ("lwlrap", "lwlrap")):
         assert once[name][0] == pytest.approx(found[column].mean())
+
+
+def test_a_notebook_shows_the_means_and_folds_the_classes() -> None:
+    states = np.array([[1, -1], [-1, 1], [0, 1]])
+    html = evaluation.evaluate(states, states * 0.5, ["<b>one", "two"])._repr_html_()
+    assert html.index("lwlrap") < html.index("<details>") < html.index("&lt;b&gt;one")
+    assert "<summary>2 classes</summary>" in html
+    assert "<b>" not in html

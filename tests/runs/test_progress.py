@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import sys
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -73,3 +75,60 @@ def test_a_bar_measures_its_speed_after_what_was_found(monkeypatch: pytest.Monke
         assert task.completed == 9_100
         assert task.speed == pytest.approx(5, rel=0.1)
         assert task.time_remaining == pytest.approx(180, rel=0.1)
+
+
+class Notebook:
+    """The output of a cell: what is displayed stays, and what is updated is written over."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.outputs: list[object] = []
+        self.n_updates = 0
+        notebook = Console(file=io.StringIO(), force_jupyter=True)
+        monkeypatch.setattr(own, "Console", lambda **_: notebook)
+        monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=self.display))
+
+    def display(self, shown: object, *, display_id: bool) -> Notebook:
+        assert display_id
+        self.outputs.append(shown)
+        return self
+
+    def update(self, shown: object) -> None:
+        assert shown is self.outputs[-1]
+        self.n_updates += 1
+
+
+def test_in_a_notebook_all_jobs_are_one_short_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, notebook = Clock(monkeypatch), Notebook(monkeypatch)
+    with Display() as progress:
+        for number in range(8):
+            meter = progress.job(f"fold {number}", 1_000, "steps")
+            for _ in range(1_000):
+                clock.now += 0.001
+                meter.advance(1)
+    (block,) = notebook.outputs
+    assert notebook.n_updates <= 8 / own._SECONDS_SHOWN + 1
+    told = str(block).splitlines()
+    assert told[0] == "3 jobs done before"
+    assert told[1:] == [f"fold {n}: 1,000/1,000 steps, 1,000/s, 1 s" for n in range(3, 8)]
+
+
+def test_a_notebook_draws_bars_of_what_runs_and_shows_names_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, notebook = Clock(monkeypatch), Notebook(monkeypatch)
+    with Display() as progress:
+        progress.job("done", 1, "steps").advance(1)
+        meter = progress.job("<b>net</b>", 10, "steps")
+        clock.now += 2
+        meter.advance(4, "loss 0.1")
+        (block,) = notebook.outputs
+        html = block._repr_html_()
+    assert html.count("<progress") == 1
+    assert '<progress value="4" max="10"></progress> &lt;b&gt;net&lt;/b&gt;: 4/10 steps' in html
+
+
+def test_a_notebook_without_jobs_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = Notebook(monkeypatch)
+    with Display():
+        pass
+    assert notebook.outputs == []

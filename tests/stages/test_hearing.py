@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import soundfile
 
 from earmark import stages
 from earmark.datasets.workspace import Workspace
+from earmark.report.contents import flags_to_hear
 from earmark.runs.parameters import FrontEndParams
 from earmark.runs.recipe import Recipe
 from earmark.scores.folder import ScoreFolder
@@ -99,3 +102,35 @@ def test_a_workspace_without_sound_has_a_page_too(tmp_path: Path) -> None:
     assert page.tags.count("audio") == 0
     assert "earmark review" not in page.text
     assert "earmark export" in page.text
+
+
+def test_a_notebook_plays_the_likeliest_flags(workspace: Workspace) -> None:
+    flagged = stages.write_flags(workspace, policy="budget", n_flags=12)
+    text = flagged._repr_html_()
+    page = Page(text)
+    assert "12 labels flagged" in page.text
+    assert page.tags.count("audio") == 6
+    assert "6 more in .flags" in page.text
+    for clip_id in flags_to_hear(flagged.flags, 6)["clip_id"]:
+        assert clip_id in page.text
+    assert len(text) < 1_000_000
+
+
+def test_a_notebook_lists_flags_that_cannot_be_played(tmp_path: Path) -> None:
+    workspace = tone_workspace(tmp_path / "w")
+    flagged = stages.write_flags(workspace, policy="budget", n_flags=3)
+    shutil.rmtree(workspace.root / "audio")
+    page = Page(flagged._repr_html_())
+    assert page.tags.count("audio") == 0
+    assert page.tags.count("tr") == 4
+    assert "cannot be played" in page.text
+
+
+def test_a_notebook_needs_no_sound_library(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flagged = stages.write_flags(workspace, policy="budget", n_flags=3)
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    page = Page(flagged._repr_html_())
+    assert page.tags.count("tr") == 4
+    assert page.tags.count("audio") == 0

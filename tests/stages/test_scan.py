@@ -573,3 +573,16 @@ def test_scores_that_know_nothing_are_not_acted_upon(sounding):
     for claim in ("likely to be missing", "Listen to these first", "likeliest"):
         assert claim not in page.text
     assert "earmark export" not in page.text
+
+
+def test_a_notebook_shows_flags_with_names_escaped(case):
+    states, logits = case
+    labels = LabelSet.from_dense(states, class_ids=(NASTY, *IDS[1:]))
+    result = scan(labels, logits, n_flags=30)
+    text = result._repr_html_()
+    page = Page(text)
+    assert page.tags.count("tr") == 7
+    assert "30 labels flagged" in page.text
+    assert "24 more in .flags" in page.text
+    assert "script" not in page.tags
+    assert "audio" not in page.tags

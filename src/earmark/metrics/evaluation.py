@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, counted
 from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.metrics.lwlrap import (
     lwlrap_label_weighted,
@@ -66,6 +66,19 @@ class Evaluation:
     n_without_positives: int
     n_without_negatives: Mapping[Negatives, int]
     n_clipped: Mapping[Negatives, int]
+
+    def _repr_html_(self) -> str:
+        overall = pl.DataFrame({"metric": [*self.overall], "value": [*self.overall.values()]})
+        with pl.Config(
+            tbl_hide_dataframe_shape=True,
+            tbl_hide_column_data_types=True,
+            tbl_rows=50,
+            tbl_cols=-1,
+            float_precision=3,
+        ):
+            means, classes = overall._repr_html_(), self.per_class._repr_html_()
+        told = counted(len(self.per_class), "class", "classes")
+        return f"{means}<details><summary>{told}</summary>{classes}</details>"
 
 
 def evaluate(

@@ -31,11 +31,13 @@ from earmark.report.missing.changes import changes_told, class_lines, labels_tol
 from earmark.report.missing.croissant import croissant_json
 from earmark.report.missing.evidence import HeardEvidence, MissingEvidence, evidence_told
 from earmark.report.missing.limits import HeldLimit, Limits, hold_limits
+from earmark.report.missing.notebook import N_IN_NOTEBOOK, notebook_html
 from earmark.report.missing.scan_page import (
     findings_told,
     missing_told,
     scan_html,
     sureness_told,
+    unheard,
 )
 from earmark.report.page import write_report
 from earmark.report.results import (
@@ -53,6 +55,7 @@ __all__ = [
     "COLUMN_INCHES",
     "MARKERS",
     "METRIC_NAMES",
+    "N_IN_NOTEBOOK",
     "SHOWN_METRICS",
     "STYLE",
     "CardContents",
@@ -79,11 +82,13 @@ __all__ = [
     "labels_told",
     "missing_told",
     "named_by_role",
+    "notebook_html",
     "rounds_told",
     "scan_html",
     "summary_lines",
     "sureness_told",
     "timeline_figure",
+    "unheard",
     "write_figure",
     "write_png",
     "write_report",

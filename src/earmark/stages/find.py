@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from earmark.datasets import ImportSummary, Workspace, import_sounds, quarantine_told
 from earmark.errors import EarmarkError, check_libraries, counted, quoted
 from earmark.labels import Zeros
@@ -64,6 +66,14 @@ class FoundMissing:
             return [*told, findings.knowledge.told]
         n_flags = counted(len(findings.flags), "label looks", "labels look")
         return [*told, f"{n_flags} missing. {sureness_told(findings)}".strip()]
+
+    @property
+    def flags(self) -> pl.DataFrame:
+        """The flags, the likeliest first."""
+        return self.flagged.flags
+
+    def _repr_html_(self) -> str:
+        return self.flagged._repr_html_()
 
     def advice(self) -> list[str]:
         """Say that a teacher is too weak, what would make it a better one, and what to do."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from earmark.labels import LabelSet, Ontology
 from earmark.review import read_heard, with_places, without_cleared
 from earmark.runs import Engine, is_finished, read_seal, read_table, seal_path, write_table
 from earmark.scores import ScoreFolder, open_scores, scored_labels
+from earmark.stages.hearing import shown_flags
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
 
 DEFAULT_PERCENT = 1.0
@@ -47,11 +48,16 @@ class Flagged:
 
     path: Path
     findings: Findings
+    scored: Scored | None = field(default=None, repr=False, compare=False)
+    """Where the flags' sounds are, for notebooks."""
 
     @property
     def flags(self) -> pl.DataFrame:
         """The flags, the likeliest first."""
         return self.findings.flags
+
+    def _repr_html_(self) -> str:
+        return shown_flags(self.findings, self.scored)
 
 
 @dataclass(frozen=True)
@@ -115,7 +121,7 @@ def write_flags(
     keep_flags(scored, findings, policy, options, labels, engine)
     if keep_chances:
         findings.chances.write(scored.workspace.chances_path, len(scored.scores.clip_ids))
-    return Flagged(scored.workspace.flags_path, findings)
+    return Flagged(scored.workspace.flags_path, findings, scored)
 
 
 def find_flags(

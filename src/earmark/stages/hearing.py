@@ -1,4 +1,4 @@
-"""What is heard and seen of flags: a page's excerpts and pictures of their clips."""
+"""What is heard and seen of flags, on a page or in a notebook: excerpts and pictures of clips."""
 
 from __future__ import annotations
 
@@ -14,26 +14,55 @@ from numpy.typing import NDArray
 
 from earmark.audio import FrameStore, UnreadableAudio, read_clip, seen_frames
 from earmark.datasets import Workspace, any_frames, scored_frames
-from earmark.errors import quoted
+from earmark.errors import EarmarkError, quoted
 from earmark.flags import Findings
-from earmark.report import HeardFlag
+from earmark.report import (
+    N_IN_NOTEBOOK,
+    HeardFlag,
+    flags_to_hear,
+    notebook_html,
+    unheard,
+)
 from earmark.runs import FrontEndParams, Recipe
 from earmark.scores import ScoreFolder
+from earmark.stages.opening import Scored
 
 MOST_SECONDS = 30.0
 """Length of an excerpt: clips are heard whole, unless they are longer."""
 
+_SECONDS_IN_NOTEBOOK = 10.0
+
 
 def heard_flags(
-    workspace: Workspace, recipe: Recipe, scores: ScoreFolder, flags: pl.DataFrame
+    workspace: Workspace,
+    recipe: Recipe,
+    scores: ScoreFolder,
+    flags: pl.DataFrame,
+    most_seconds: float = MOST_SECONDS,
 ) -> list[HeardFlag]:
     """Return flags (clip_id, class_id, logit, rank, chance) with what can be heard of them.
 
-    A clip longer than half a minute is heard around the patch that scored best, or from its start
-    where nobody knows. A clip that cannot be read says why.
+    A clip longer than ``most_seconds`` is heard around the patch that scored best, or from its
+    start where nobody knows. A clip that cannot be read says why.
     """
-    ears = _Ears(workspace, recipe, scores)
+    ears = _Ears(workspace, recipe, scores, most_seconds)
     return [ears.heard(row) for row in flags.iter_rows(named=True)]
+
+
+def shown_flags(findings: Findings, scored: Scored | None) -> str:
+    """Return flags as a notebook shows them: the likeliest, with players where there is sound.
+
+    Whatever keeps sounds from being played, the table is shown.
+    """
+    listed = flags_to_hear(findings.flags, N_IN_NOTEBOOK)
+    if scored is None:
+        return notebook_html(findings, unheard(listed))
+    given = (scored.workspace, scored.recipe, scored.whole, listed)
+    try:
+        heard = heard_flags(*given, most_seconds=_SECONDS_IN_NOTEBOOK)
+        return notebook_html(findings, heard, scored.recipe.front_end.sample_rate_hz)
+    except (EarmarkError, ImportError, OSError):
+        return notebook_html(findings, unheard(listed))
 
 
 def after_flags(work: Path, has_sound: bool, findings: Findings) -> dict[str, str]:
@@ -68,6 +97,7 @@ class _Ears:
     workspace: Workspace
     recipe: Recipe
     scores: ScoreFolder
+    most_seconds: float
 
     @property
     def front_end(self) -> FrontEndParams:
@@ -105,13 +135,13 @@ class _Ears:
         store = None if first else self._store
         frames = seen_frames(store, clip_id, waveform, self.front_end)
         shown = None if best is None else (best[0] - first, best[1] - first)
-        is_part = len(waveform) >= MOST_SECONDS * self.front_end.sample_rate_hz
-        note = f"{MOST_SECONDS:g} s from {_clock(skipped)}" if is_part else ""
+        is_part = len(waveform) >= self.most_seconds * self.front_end.sample_rate_hz
+        note = f"{self.most_seconds:g} s from {_clock(skipped)}" if is_part else ""
         return _Excerpt(waveform, frames, shown, note)
 
     def _read(self, clip: Mapping[str, Any], skipped_seconds: float) -> NDArray[np.float32]:
         start = (clip["start_seconds"] or 0.0) + skipped_seconds
-        end = start + MOST_SECONDS
+        end = start + self.most_seconds
         if clip["end_seconds"] is not None:
             end = min(end, clip["end_seconds"])
         path = self.workspace.audio_place(clip["audio"])
@@ -119,7 +149,7 @@ class _Ears:
 
     def _first_frame(self, best: tuple[int, int] | None) -> int:
         """Return the frame at which the excerpt begins, such that it holds the best patch."""
-        n_most = round(MOST_SECONDS / self.front_end.hop_seconds)
+        n_most = round(self.most_seconds / self.front_end.hop_seconds)
         return 0 if best is None or best[1] <= n_most else (sum(best) - n_most) // 2
 
     def _best_patch(self, clip_id: str, class_id: str) -> tuple[int, int] | None:

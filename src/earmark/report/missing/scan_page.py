@@ -112,7 +112,7 @@ def scan_html(
     without them the page lists the same flags by name. ``next_commands`` say what to do next, from
     what it does to the command.
     """
-    listed = unheard(findings.flags) if heard is None else heard
+    listed = unheard(flags_to_hear(findings.flags)) if heard is None else heard
     known = findings.knowledge
     headline = missing_told(findings) if known.is_enough else known.told
     title, flags_title = _TITLES if known.is_enough else _TITLES_OF_UNKNOWING
@@ -163,8 +163,8 @@ _Lists = list[tuple[dict[str, Any], list[dict[str, Any]]]]
 """Classes, each with some of its labels."""
 
 
-def unheard(flags: pl.DataFrame) -> list[HeardFlag]:
-    """Return the flags worth hearing first without their sounds."""
+def unheard(listed: pl.DataFrame) -> list[HeardFlag]:
+    """Return flags of :func:`~earmark.report.contents.flags_to_hear` without their sounds."""
     return [
         HeardFlag(
             rank=row["rank"],
@@ -173,7 +173,7 @@ def unheard(flags: pl.DataFrame) -> list[HeardFlag]:
             chance=row["chance"],
             class_name=row["name"],
         )
-        for row in flags_to_hear(flags).iter_rows(named=True)
+        for row in listed.iter_rows(named=True)
     ]
 
 

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -42,8 +42,8 @@ from earmark.runs import (
 )
 from earmark.scores import Origin
 from earmark.stages.flag import keep_flags
-from earmark.stages.hearing import after_flags, heard_flags
-from earmark.stages.opening import Scored
+from earmark.stages.hearing import after_flags, heard_flags, shown_flags
+from earmark.stages.opening import Scored, open_scored
 from earmark.stages.scanning.inputs import InputFiles, Inputs, given_inputs, read_inputs
 from earmark.stages.scanning.own_scores import give_scores
 
@@ -62,6 +62,11 @@ class ScanResult:
     """How the files were read, and what was paired by position."""
 
     @property
+    def flags(self) -> pl.DataFrame:
+        """The flags, the likeliest first."""
+        return self.findings.flags
+
+    @property
     def n_flags(self) -> int:
         """Number of labels suspected to be missing."""
         return len(self.findings.flags)
@@ -75,6 +80,9 @@ class ScanResult:
         """Say in a few lines of plain text what was found."""
         data, *found = findings_told(self.findings)
         return [data, *self.notes, *found, *(f"warning: {each}" for each in self.warnings)]
+
+    def _repr_html_(self) -> str:
+        return shown_flags(self.findings, _with_sounds(self.out))
 
 
 def scan(
@@ -311,6 +319,14 @@ def _provenance(
         "options": dict(options),
         "versions": {"python": platform.python_version(), **versions},
     }
+
+
+def _with_sounds(out: Path | None) -> Scored | None:
+    """Return the workspace of a scan that was given sounds, as long as it is there."""
+    if out is not None and (out / SCANNED_FOLDER).is_dir():
+        with suppress(EarmarkError):
+            return open_scored(out)
+    return None
 
 
 def _check_request(
