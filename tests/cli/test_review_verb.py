@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import warnings
+import webbrowser
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,26 @@ def test_a_rater_goes_on_where_they_stopped_or_is_told_who_they_were(root: Path)
         review(root, "--raters", "ann")
     with pytest.warns(EarmarkWarning, match=r"by ann: 3; none by .*--raters ann"):
         review(root)
+
+
+def test_the_browser_is_given_a_file_that_leads_to_the_page(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever lists processes sees the file's name, and may not read it."""
+    opened: list[tuple[str, str, int]] = []
+
+    def note(address: str) -> bool:
+        path = Path(address.removeprefix("file://"))
+        opened.append((address, path.read_text(), path.stat().st_mode & 0o777))
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", note)
+    arguments = ["review", str(root), "--port", "0", "--raters", "ann"]
+    done = CliRunner().invoke(review_app, arguments, catch_exceptions=False)
+    ((address, page, rights),) = opened
+    token = done.output.splitlines()[0].split("token=")[1]
+    assert token not in address
+    assert f"token={token}" in page
+    assert rights == 0o600
+    assert not Path(address.removeprefix("file://")).exists()
+    assert "Stopped; 0 answers are kept." in done.output

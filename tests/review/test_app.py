@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import http.client
 import json
+import socket
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +17,18 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from earmark.errors import EarmarkError
-from earmark.review.server import check_server
-from earmark.review.server.app import MAX_BODY_BYTES, make_app, make_tokens, open_socket
-from earmark.review.server.desk import Desk, Posted
+from earmark.review.server import check_server, connections
+from earmark.review.server.app import (
+    MAX_BODY_BYTES,
+    make_app,
+    make_server,
+    make_tokens,
+    open_socket,
+)
+from earmark.review.server.desk import Desk
 from earmark.review.server.guard import CONTENT_POLICY, Place
+from earmark.review.server.posted import Posted
+from earmark.runs.parameters import ReviewParams
 from listening import open_tones
 
 PLACE = Place("127.0.0.1", 8321)
@@ -224,7 +235,8 @@ def test_clip_class_and_queue_are_added_by_the_server(client: TestClient, desk: 
     [
         {"item": "unknown"}, {"item": ".."}, {"rater": "bob"}, {"answer": "maybe"}, {"id": "1"},
         {"answer": None}, {"retracts": str(uuid.uuid4())}, {"at": "yesterday"},
-        {"at": "2026-03-01T12:00:00"}, {"heard_seconds": -1}, {"heard_seconds": 1e300},
+        {"at": "2026-03-01T12:00:00"}, {"at": "0001-01-01T00:00:00+05:00"},
+        {"heard_seconds": -1}, {"heard_seconds": 1e300},
         {"whole_clip": "yes"}, {"extra": 1}, {"answer": None, "retracts": str(uuid.uuid4())},
         {"item": "x" * 1_000}, {"span_start": 1.0}, {"span_start": 2.0, "span_end": 1.0},
         {"span_start": -1.0, "span_end": 1.0}, {"span_start": 1.0, "span_end": 1e300},
@@ -300,6 +312,63 @@ def test_whatever_is_asked_for_the_server_lives(
     client: TestClient, path: str, area: str, span: str
 ) -> None:
     assert client.get(f"/{area}{quote(path)}", headers={"Range": span}).status_code < 500
+
+
+def test_what_is_anothers_can_be_neither_heard_nor_judged(tmp_path: Path) -> None:
+    params = ReviewParams(aim="measure", flags_per_block=3, blocks_per_class=1, overlap=0)
+    desk = open_tones(tmp_path, ("ann", "bob"), params, n_clips=40)
+    (own, *_) = set(desk.blocks_for("ann")["block"]) - set(desk.blocks_for("bob")["block"])
+    item = desk.queue.items.filter(block=own)["item"][0]
+    ann, bob = sign_in(desk), sign_in(desk, "bob")
+    for path in (f"/clips/{item}.wav", f"/pictures/{item}.png", f"/api/items/{item}/clip"):
+        assert bob.get(path).status_code == 409
+        assert ann.get(path).status_code == 200
+    answer = bob.post("/api/judgements", json=said(desk, rater="bob", item=item))
+    assert answer.status_code == 409
+    assert "another rater" in answer.json()["error"]
+    assert n_stored(desk) == 0
+    desk.judgements.close()
+
+
+@pytest.fixture
+def listening(desk: Desk) -> Iterator[tuple[str, int, str]]:
+    """The page on a real address: its host, its port, and ann's cookie."""
+    tokens = make_tokens(["ann"])
+    with open_socket("127.0.0.1", 0) as listener:
+        place = Place("127.0.0.1", listener.getsockname()[1])
+        server = make_server(make_app(desk, tokens, place))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        yield place.host, place.port, f"{place.cookie}={next(iter(tokens))}"
+        server.should_exit = True
+        thread.join()
+
+
+def ask(host: str, port: int, cookie: str) -> int:
+    connection = http.client.HTTPConnection(host, port, timeout=20)
+    connection.request("GET", "/api/session", headers={"Cookie": cookie})
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_slow_connections_are_closed_and_a_rater_is_served_meanwhile(
+    listening: tuple[str, int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
+    idle = [socket.create_connection(listening[:2], timeout=20) for _ in range(100)]
+    for one in idle[50:]:
+        one.sendall(b"GET / HTTP/1.1\r\nX-Slow: ")
+    assert ask(*listening) == 200
+    assert [one.recv(1) for one in idle] == [b""] * len(idle)
+    for one in idle:
+        one.close()
+    assert ask(*listening) == 200
+
+
+def test_small_answers_are_sent_at_once() -> None:
+    with open_socket("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP, "or asyncio does not set TCP_NODELAY"
 
 
 @pytest.mark.parametrize("library", ["starlette", "uvicorn"])

@@ -9,8 +9,9 @@ import pytest
 
 from earmark.errors import EarmarkError
 from earmark.review.judgements import Answer, JudgementStore
-from earmark.review.server.desk import Conflict, Desk, Posted, Unknown, open_desk
+from earmark.review.server.desk import Conflict, Desk, Unknown, open_desk
 from earmark.review.server.figures import Figures
+from earmark.review.server.posted import Posted
 from earmark.runs.parameters import ReviewParams
 from earmark.stages.flag import write_flags
 from earmark.stages.listening.raters import draw_adjudication
@@ -138,7 +139,7 @@ def test_clips_that_cannot_be_played_are_counted_and_say_nothing(desk: Desk) -> 
 
 def test_the_score_is_told_when_it_is_asked_for(desk: Desk) -> None:
     item = desk.queue.items.row(0, named=True)
-    assert desk.score(item["item"]) == {"logit": item["logit"], "patches": []}
+    assert desk.score("ann", item["item"]) == {"logit": item["logit"], "patches": []}
 
 
 def test_a_review_can_be_narrowed_down_to_classes(desk: Desk) -> None:

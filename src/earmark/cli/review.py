@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -171,27 +173,47 @@ def open_page(
     no_open: bool,
 ) -> None:
     """Serve the listening page until it is interrupted; say where it is, and open it."""
-    import webbrowser
-
     from earmark import stages
 
-    def when_ready(place: Place, tokens: Mapping[str, str]) -> None:
-        _print_addresses(place, tokens)
-        answers = stages.open_workspace(work).judgements_path
-        print(f"answers: {answers}\nnext: earmark precision {quoted(work)}", flush=True)
-        if not no_open:
-            webbrowser.open(place.url(next(iter(tokens))))
+    answers = stages.open_workspace(work).judgements_path
+    with ExitStack() as opened:
 
-    stages.serve_review(
-        work,
-        recipe,
-        raters=raters,
-        classes=classes,
-        mode=mode,
-        host=host,
-        port=port,
-        when_ready=when_ready,
-    )
+        def when_ready(place: Place, tokens: Mapping[str, str]) -> None:
+            _print_addresses(place, tokens)
+            print(f"answers: {answers}\nnext: earmark precision {quoted(work)}", flush=True)
+            if not no_open:
+                opened.enter_context(_opened(place.url(next(iter(tokens))), answers.parent))
+
+        n_answers = stages.serve_review(
+            work,
+            recipe,
+            raters=raters,
+            classes=classes,
+            mode=mode,
+            host=host,
+            port=port,
+            when_ready=when_ready,
+        )
+    print(f"\nStopped; {counted(n_answers, 'answer')} {'is' if n_answers == 1 else 'are'} kept.")
+
+
+@contextmanager
+def _opened(address: str, folder: Path) -> Iterator[None]:
+    """Open an address in the browser without a word of it in the list of processes.
+
+    The browser is given a file that leads there, which nobody else may read; it goes at the end.
+    """
+    import webbrowser
+
+    path = folder / "open_page.html"
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">\n')
+    try:
+        webbrowser.open(path.absolute().as_uri())
+        yield
+    finally:
+        path.unlink(missing_ok=True)
 
 
 @review_app.command()

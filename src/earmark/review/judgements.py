@@ -114,6 +114,14 @@ def check_span(start: float | None, end: float | None) -> None:
         raise ValueError(f"a span ends after its start: from {start:g} s to {end:g} s")
 
 
+def check_time(at: datetime) -> None:
+    """Refuse a time that cannot be told in UTC, such as the first hours of the year 1."""
+    try:
+        at.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"{at.isoformat()} is no time that UTC can tell") from None
+
+
 class Judgement(Params):
     """What one rater said about one item, or that an earlier judgement is taken back.
 
@@ -148,8 +156,9 @@ class Judgement(Params):
         return self
 
     @model_validator(mode="after")
-    def _span_is_a_part(self) -> Self:
+    def _is_possible(self) -> Self:
         check_span(self.span_start, self.span_end)
+        check_time(self.at)
         return self
 
     def row(self) -> tuple[str | float | bool | None, ...]:

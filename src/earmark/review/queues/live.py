@@ -83,6 +83,12 @@ class LiveQueue:
         with self._lock:
             return self._blocks[number].mode
 
+    def is_dealt(self, rater: str, number: int) -> bool:
+        """Tell whether a block is a rater's own, or one that every rater judges."""
+        with self._lock:
+            block = self._blocks[number]
+            return block.is_shared or block.rater == rater
+
     def block_of_clip(self, rater: str, clip_id: str) -> int | None:
         """Return the last block of a rater that has a clip."""
         own = [one for one in self.blocks_of(rater) if clip_id in one.items["clip_id"]]

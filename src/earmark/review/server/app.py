@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import socket
 from collections.abc import Callable, Sequence
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import uvicorn
 from pydantic import ValidationError
@@ -20,9 +21,11 @@ from starlette.routing import Route
 
 from earmark.audio import BadRange, UnreadableAudio, byte_range
 from earmark.errors import EarmarkError
-from earmark.review.server.desk import Ahead, Conflict, Desk, Posted, Wanted
+from earmark.review.server.connections import BODY_SECONDS, ImpatientProtocol
+from earmark.review.server.desk import Conflict, Desk
 from earmark.review.server.figures import Figures
 from earmark.review.server.guard import Guard, Place
+from earmark.review.server.posted import Ahead, Posted, Wanted
 from earmark.review.server.shelf import Unknown
 from earmark.runs import Params
 
@@ -60,8 +63,8 @@ def make_app(desk: Desk, tokens: dict[str, str], place: Place) -> Starlette:
             "/api/blocks/{block:int}/summary",
             _asked(lambda rater, at: figures.summary(rater, at["block"])),
         ),
-        Route("/api/items/{item}/score", _asked(lambda _, at: desk.score(at["item"]))),
-        Route("/api/items/{item}/clip", _asked(lambda _, at: desk.about(at["item"]))),
+        Route("/api/items/{item}/score", _asked(lambda rater, at: desk.score(rater, at["item"]))),
+        Route("/api/items/{item}/clip", _asked(lambda rater, at: desk.about(rater, at["item"]))),
         Route("/api/blocks/next", _next(desk), methods=["POST"]),
         Route(
             "/api/items/{item}/alike",
@@ -72,8 +75,8 @@ def make_app(desk: Desk, tokens: dict[str, str], place: Place) -> Starlette:
         Route("/api/classes", _search(desk)),
         Route("/api/clips/{clip}/offers", _offer(desk), methods=["POST"]),
         Route("/api/judgements", _record(desk), methods=["POST"]),
-        Route("/clips/{item}.wav", _media(desk.shelf.sound, "audio/wav")),
-        Route("/pictures/{item}.png", _media(desk.shelf.picture, "image/png")),
+        Route("/clips/{item}.wav", _media(desk, "sound", "audio/wav")),
+        Route("/pictures/{item}.png", _media(desk, "picture", "image/png")),
     ]
     refusals: dict[Any, Any] = {
         Unknown: _refusal(404),
@@ -89,7 +92,8 @@ def make_app(desk: Desk, tokens: dict[str, str], place: Place) -> Starlette:
 def open_socket(host: str, port: int) -> socket.socket:
     """Listen on an address; port 0 takes any free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
+    # asyncio sends small answers at once (TCP_NODELAY) only where the protocol is named.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
@@ -112,6 +116,7 @@ def make_server(app: Starlette) -> uvicorn.Server:
         ws="none",
         server_header=False,
         lifespan="off",
+        http=ImpatientProtocol,
         timeout_graceful_shutdown=1,
     )
     return uvicorn.Server(config)
@@ -154,7 +159,11 @@ async def _posted(request: Request, kind: type[Sent], told: str) -> Sent:
     if request.headers.get("content-type", "").partition(";")[0] != "application/json":
         raise HTTPException(415, f"{told} is sent as application/json")
     try:
-        return kind.model_validate_json(await _body(request))
+        async with asyncio.timeout(BODY_SECONDS):
+            body = await _body(request)
+        return kind.model_validate_json(body)
+    except TimeoutError:
+        raise HTTPException(408, f"{told} took too long to arrive") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the body"
@@ -197,11 +206,16 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-def _media(read: Callable[[str], bytes], kind: str) -> Callable[[Request], Response]:
+def _media(
+    desk: Desk, what: Literal["sound", "picture"], kind: str
+) -> Callable[[Request], Response]:
     """Make a handler that sends a clip's sound or picture, whole or by byte range."""
+    read: Callable[[str], bytes] = getattr(desk.shelf, what)
 
     def handle(request: Request) -> Response:
-        content = read(request.path_params["item"])
+        asked_for = request.path_params["item"]
+        desk.check_heard_by(request.state.rater, asked_for)
+        content = read(asked_for)
         headers = {"Accept-Ranges": "bytes", "Cache-Control": "private, max-age=3600"}
         asked = request.headers.get("range")
         if asked is None:

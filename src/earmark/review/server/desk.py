@@ -10,24 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from pydantic import AwareDatetime, ConfigDict, Field, model_validator
-from pydantic.types import UUID4
 
 from earmark.datasets import Workspace, scored_frames, scores_of
 from earmark.errors import EarmarkError, quoted
-from earmark.review.judgements import Answer, Judgement, JudgementStore, check_span
+from earmark.review.judgements import Judgement, JudgementStore
 from earmark.review.peaks import Peaks, find_peaks
 from earmark.review.queues.drawn import DrawnBlock
 from earmark.review.queues.live import LiveQueue
 from earmark.review.queues.queue import Queue, blocks_of, item_id
 from earmark.review.server.media import Media
+from earmark.review.server.posted import Posted
 from earmark.review.server.shelf import Shelf, Unknown
-from earmark.runs import SILENT, Params, Progress, Recipe
+from earmark.runs import SILENT, Progress, Recipe
 from earmark.scores import ScoreFolder
 
 
@@ -35,44 +34,7 @@ class Conflict(EarmarkError):  # noqa: N818 - named for what it is
     """The request contradicts what is stored."""
 
 
-class Posted(Params):
-    """What the page sends for every key press; clip, class and queue are the server's to add."""
-
-    model_config = ConfigDict(strict=True)
-
-    id: UUID4
-    at: AwareDatetime
-    rater: str = Field(max_length=100)
-    item: str = Field(max_length=100)
-    answer: Answer | None
-    span_start: float | None = Field(None, ge=0, le=86_400, allow_inf_nan=False)
-    span_end: float | None = Field(None, ge=0, le=86_400, allow_inf_nan=False)
-    heard_seconds: float = Field(0.0, ge=0, le=86_400, allow_inf_nan=False)
-    whole_clip: bool = False
-    shown_score: bool = False
-    shown_picture: bool = True
-    retracts: UUID4 | None
-
-    @model_validator(mode="after")
-    def _span_is_a_part(self) -> Self:
-        check_span(self.span_start, self.span_end)
-        return self
-
-
-class Ahead(Params):
-    """What the page sends to have the next block: the one that it is in, if any."""
-
-    model_config = ConfigDict(strict=True)
-
-    after: int | None = None
-
-
-class Wanted(Params):
-    """What the page sends to answer about a class that was not offered."""
-
-    model_config = ConfigDict(strict=True)
-
-    class_id: str = Field(max_length=200)
+_ANOTHERS = "this is in the block of another rater"
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +106,7 @@ class Desk:
             "block": number,
             "mode": "clip" if is_by_clip else "class",
             "cards": [] if is_by_clip else [self.shelf.card(class_id) for class_id in class_ids],
-            "items": self._clips(items) if is_by_clip else self._single(items),
+            "items": self._clips(rater, items) if is_by_clip else self._single(items),
         }
 
     def offer(self, rater: str, sound_id: str, class_id: str) -> dict[str, Any]:
@@ -167,7 +129,7 @@ class Desk:
         """Draw a block of clips that are most like an item's, for the same class."""
         if self.live is None:
             raise Conflict("more like this comes in a queue that grows alone")
-        row = self._item(item)
+        row = self._own(rater, item)
         pair = pl.DataFrame({"clip_id": [row["clip_id"]], "class_id": [row["class_id"]]})
         places = self.live.population.places(pair)
         if not len(places):
@@ -186,16 +148,27 @@ class Desk:
         self.live.learn_or_warn()  # what was answered since the last time
         return self.live.gains.to_dict()
 
-    def score(self, item: str) -> dict[str, Any]:
+    def score(self, rater: str, item: str) -> dict[str, Any]:
         """Return the teacher's score of an item and its output for each patch."""
-        row = self._item(item)
+        row = self._own(rater, item)
         patches = self._peaks_of(row["block"]).patches(row["clip_id"], row["class_id"])
         return {"logit": row["logit"], "patches": patches}
 
-    def about(self, item: str) -> dict[str, Any]:
-        """Return the name of an item's clip and the classes that it was given."""
-        clip_id = self._item(item)["clip_id"]
-        return {"clip_id": clip_id, "labels": self.shelf.given(clip_id)}
+    def about(self, rater: str, item: str) -> dict[str, Any]:
+        """Return the name of an item's clip and the classes that it was given.
+
+        Not the class that is asked for: a known label would be told from the others by it.
+        """
+        row = self._own(rater, item)
+        labels = self.shelf.given(row["clip_id"], besides=[row["class_id"]])
+        return {"clip_id": row["clip_id"], "labels": labels}
+
+    def check_heard_by(self, rater: str, sound_id: str) -> None:
+        """Refuse a sound that belongs to another rater's block; examples are everybody's."""
+        if sound_id in self.queue.by_item:
+            self._own(rater, sound_id)
+        elif not self.shelf.is_for(rater, sound_id):
+            raise Conflict(_ANOTHERS)
 
     def record(self, rater: str, posted: Posted) -> bool:
         """Store what a rater said; False if it was stored before. Returns once it is on disk."""
@@ -204,7 +177,7 @@ class Desk:
                 f"this browser is signed in as {rater!r}, but the answer is {posted.rater!r}'s; "
                 "give each rater a browser, or a private window, of their own"
             )
-        row = self._item(posted.item)
+        row = self._own(rater, posted.item)
         if posted.retracts is not None:
             self._check_retraction(rater, posted)
         if (posted.answer is None) == (posted.retracts is None):
@@ -262,11 +235,11 @@ class Desk:
             for item, clip_id, class_id in rows
         ]
 
-    def _clips(self, items: pl.DataFrame) -> list[dict[str, Any]]:
+    def _clips(self, rater: str, items: pl.DataFrame) -> list[dict[str, Any]]:
         """Return clips with the labels that each is heard for."""
         return [
             {
-                "clip": self.shelf.put_clip(str(clip_id)),
+                "clip": self.shelf.put_clip(str(clip_id), rater),
                 "labels": self.shelf.given(str(clip_id)),
                 "offers": [self._offer(row) for row in own.iter_rows(named=True)],
             }
@@ -320,10 +293,32 @@ class Desk:
             raise Unknown(f"there is no block {number} for {rater}")
         return items
 
-    def _item(self, item: str) -> dict[str, Any]:
+    def _own(self, rater: str, item: str) -> dict[str, Any]:
+        """Return an item that a rater may hear: of their blocks, or of one that they began."""
         if item not in self.queue.by_item:
             raise Unknown("there is no such item in the queue")
-        return self.queue.by_item[item]
+        row = self.queue.by_item[item]
+        if not self._is_dealt(rater, row["block"]) and not self._is_begun(rater, row):
+            raise Conflict(_ANOTHERS)
+        return row
+
+    def _is_dealt(self, rater: str, block: int) -> bool:
+        if self.live is not None:
+            return self.live.is_dealt(rater, block)
+        if rater not in self._dealt:
+            self._dealt[rater] = frozenset(blocks_of(self.queue.plan, rater, self.raters))
+        return block in self._dealt[rater]
+
+    def _is_begun(self, rater: str, row: dict[str, Any]) -> bool:
+        """Tell whether a rater has answered in an item's block, or has its clip as a whole."""
+        if self.live is not None and self.live.block_of_clip(rater, row["clip_id"]) is not None:
+            return True
+        own = self.queue.items.filter(pl.col("block") == row["block"])
+        return not set(own["item"]).isdisjoint(self.judgements.current(rater)["item"])
+
+    @cached_property
+    def _dealt(self) -> dict[str, frozenset[int]]:
+        return {}
 
     def answers_of(self, rater: str) -> pl.DataFrame:
         """Return the rater's current judgements of this queue, with the block of each."""

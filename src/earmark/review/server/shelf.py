@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -44,15 +44,23 @@ class Shelf:
     """Whether frames are embeddings, by which clips can be compared."""
     clips: dict[str, str] = field(default_factory=dict)
     """Clips by the names under which the page asks for them."""
+    raters: dict[str, set[str]] = field(default_factory=dict)
+    """Who may hear a name that is not everybody's."""
 
     def put(self, sound_id: str, clip_id: str) -> str:
         """Let the page ask for a clip under a name; return the name."""
         self.clips[sound_id] = clip_id
         return sound_id
 
-    def put_clip(self, clip_id: str) -> str:
-        """Let the page ask for a clip as a whole; return its name there."""
-        return self.put(digest("clip", clip_id), clip_id)
+    def put_clip(self, clip_id: str, rater: str) -> str:
+        """Let a rater's page ask for a clip as a whole; return its name there."""
+        name = self.put(digest("clip", clip_id), clip_id)
+        self.raters.setdefault(name, set()).add(rater)
+        return name
+
+    def is_for(self, rater: str, sound_id: str) -> bool:
+        """Tell whether a rater may hear what a name stands for."""
+        return rater in self.raters.get(sound_id, {rater})
 
     def clip_of(self, sound_id: str) -> str:
         """Return the clip behind a name."""
@@ -82,10 +90,10 @@ class Shelf:
             "decoy": decoy,
         }
 
-    def given(self, clip_id: str) -> list[str]:
-        """Return the names of the classes that a clip was given."""
-        rows = self._positives.filter(clip_id=clip_id)
-        return [self.workspace.ontology.name(class_id) for class_id in rows["class_id"]]
+    def given(self, clip_id: str, besides: Collection[str] = ()) -> list[str]:
+        """Return the names of the classes that a clip was given, besides some."""
+        own = self._positives.filter(clip_id=clip_id)["class_id"]
+        return [self.workspace.ontology.name(one) for one in own if one not in besides]
 
     def found_classes(self, text: str) -> list[dict[str, Any]]:
         """Return the classes whose names, or other words for them, hold what was typed."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import getpass
+import signal
+import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -93,8 +95,8 @@ def serve_review(
     port: int = 8321,
     when_ready: Callable[[Place, Mapping[str, str]], None] | None = None,
     progress: Progress | None = None,
-) -> None:
-    """Serve the listening page until it is interrupted.
+) -> int:
+    """Serve the listening page until it is interrupted; return how many answers there are then.
 
     In the ``mode`` clip, whole clips are heard and all likely labels of each are answered at once.
     ``when_ready`` is told the page's place and the raters' tokens, once they can listen; port 0
@@ -123,7 +125,9 @@ def serve_review(
         place, tokens = Place(host, listener.getsockname()[1]), make_tokens(names)
         if when_ready is not None:
             when_ready(place, tokens)
-        make_server(make_app(desk, tokens, place)).run(sockets=[listener])
+        with _ended_by_signals():
+            make_server(make_app(desk, tokens, place)).run(sockets=[listener])
+        return len(store.current())
 
 
 def measure_precision(
@@ -270,6 +274,20 @@ def _open_judged(work: WorkLike, drop_failed_blocks: bool) -> tuple[Workspace, Q
     if drop_failed_blocks:
         judgements = without_failed_blocks(queue, judgements)
     return workspace, queue, judgements
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the server, which raises them anew, and nothing else."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {one: signal.signal(one, signal.SIG_IGN) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _check_sound(workspace: Workspace) -> None:
