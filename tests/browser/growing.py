@@ -109,7 +109,11 @@ class Growing:
         block_of = {item: number for number in range(self.n_blocks) for item in self._items(number)}
         retracted = {one["retracts"] for one in self.said}
         history = [
-            {key: one[key] for key in ("id", "item", "answer")}
+            {
+                key: one[key]
+                for key in ("id", "item", "answer", "span_start", "span_end")
+                if key in one
+            }
             | {"block": block_of.get(one["item"], 0)}
             for one in self.said
             if one["answer"] and one["id"] not in retracted

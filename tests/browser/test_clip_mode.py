@@ -102,6 +102,64 @@ def test_undo_brings_the_clip_back_with_its_marks(growing: Growing, rater: Rater
     rater.told("saved", "saved 0")
 
 
+def spans_said(growing: Growing, clip: int) -> dict[str, tuple[float, float] | None]:
+    """Return the spans of what is said of a clip, by class."""
+    sound = growing.clips(0)[clip]["clip"]
+    said = {one["item"].removeprefix(f"{sound}-"): one for one in growing.said if one["answer"]}
+    return {
+        name: (one["span_start"], one["span_end"]) if "span_start" in one else None
+        for name, one in said.items()
+    }
+
+
+def drag(rater: Rater, start: float, end: float) -> None:
+    """Drag over a part of the picture, in shares of its width."""
+    box = rater.page.locator("#overlay").bounding_box()
+    assert box is not None
+    for at, button in ((start, "down"), (end, "up")):
+        rater.page.mouse.move(box["x"] + at * box["width"], box["y"] + box["height"] / 2)
+        getattr(rater.page.mouse, button)()
+
+
+def test_each_marked_class_has_a_span_of_its_own(growing: Growing, rater: Rater) -> None:
+    rater.start(n_speed_ups=0)
+    rater.wait("#answers:not(.locked)")
+    drag(rater, 0.2, 0.4)  # of no class yet
+    rater.press("[")
+    rater.told("message", "Mark a class first")
+    rater.press("1")
+    rater.told("span", "Dog: drag to mark where")
+    drag(rater, 0.1, 0.5)
+    rater.told("span", "Dog: your span 0.3")
+    rater.press("3")
+    rater.told("span", "Bell: drag")
+    rater.press("]")
+    rater.told("span", "Bell: your span 0.00")
+    rater.press(",")
+    rater.told("span", "Dog: your span 0.3")
+    assert rater.page.locator("#offers li[aria-current] .name").text_content() == "Dog"
+    assert rater.page.locator(".strip i.own").count() == 2
+    rater.told("heard", "whole clip heard ✓")  # a span does not stop the clip
+    rater.answer("Enter")
+    rater.told("saved", "saved 3")
+    said = spans_said(growing, 0)
+    assert said["dog"] == (pytest.approx(0.35, abs=0.02), pytest.approx(1.75, abs=0.02))
+    assert said["bell"] is not None
+    assert 0.6 < said["bell"][1] < 3.5
+    assert said["rain"] is None
+
+    rater.reload()
+    rater.press("z")
+    rater.wait("body[data-view=work]")
+    assert rater.page.locator(".strip i.own").count() == 2
+    rater.wait("#answers:not(.locked)")
+    rater.press("3")  # not heard after all
+    rater.answer("Enter")
+    rater.told("saved", "saved 3")
+    assert said_of(growing, 0)["bell"] == "not_present"
+    assert spans_said(growing, 0) == said | {"bell": None}
+
+
 def test_a_class_is_searched_for_and_added(growing: Growing, rater: Rater) -> None:
     rater.start()
     rater.wait("#answers:not(.locked)")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import polars as pl
 
 from earmark.review import JudgementStore, Mode
 from earmark.review.server.desk import open_desk
@@ -75,3 +78,23 @@ def test_clips_are_answered_as_a_whole_and_classes_added(tmp_path: Path, sit_dow
         rater.told("saved", "saved 0")
         rater.page.locator("#offers li.present", has_text="Hum").wait_for()
         assert served.stored().is_empty()
+
+
+def test_known_labels_of_clips_look_like_others_and_mark_a_block_that_fails_them(
+    tmp_path: Path, sit_down: Sit
+) -> None:
+    with growing(tmp_path, "clip") as served:
+        rater = sit_down(served)
+        rater.start()
+        items = served.desk.queue.items
+        known = items.filter(pl.col("kind").is_in(["positive", "negative"]))
+        assert known["kind"].n_unique() == 2
+        told = json.dumps(served.desk.block("ann", 0))
+        assert not any(word in told for word in ("positive", "negative", "likely", "sample"))
+        while rater.view == "work":
+            rater.wait("#answers:not(.locked)")
+            given = rater.page.text_content("#given") or ""
+            offered = rater.page.locator("#offers .name").all_text_contents()
+            assert not set(offered) & set(given.removeprefix("Given: ").split(" · "))
+            rater.answer("Enter")  # nothing is heard, so what is known to be there is missed
+        rater.told("summary-gold", f"✗ Known labels among them: {len(known) // 2} of {len(known)}")

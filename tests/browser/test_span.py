@@ -131,6 +131,26 @@ def test_an_undone_answer_keeps_its_span_for_the_next(served: Served, sit_down: 
     assert retraction["span_start"].to_list() == [None]
 
 
+def test_a_span_is_there_again_after_a_reload(served: Served, sit_down: Sit) -> None:
+    rater = sit_down(served)
+    rater.start()
+    rater.wait("#answers:not(.locked)")
+    drag(rater, 0.5, 1.5)
+    rater.answer("f")
+    rater.told("saved", "saved 1")
+    rater.reload()
+    rater.press(" ")
+    rater.wait("body[data-view=work]")
+    rater.page.locator("#last button").first.click()
+    rater.told("span", "your span 0.5")
+    rater.wait("#answers:not(.locked)")
+    rater.press("h")
+    rater.told("last", "U")
+    rater.told("saved", "saved 1")
+    assert served.stored()["answer"].to_list() == ["unsure"]
+    assert spans(served)[0][1] == pytest.approx(1.5, abs=A_PIXEL)
+
+
 def test_a_click_or_a_finger_that_scrolls_sets_nothing(served: Served, sit_down: Sit) -> None:
     rater = sit_down(served, has_touch=True)
     rater.start()

@@ -206,7 +206,11 @@ def test_by_clip_the_likely_labels_of_a_clip_are_offered_at_once(
     assert block.items["clip_id"].n_unique() == live_module.N_CLIPS
     runs = block.items["clip_id"].rle_id().max() + 1
     assert runs == live_module.N_CLIPS
-    assert not block.items["kind"].is_in(CONTROLS).any()
+    known = block.items.filter(pl.col("kind").is_in(CONTROLS))
+    assert sorted(known["kind"]) == ["negative", "positive"], "a tenth of the clips, rounded up"
+    assert known["clip_id"].n_unique() == 2
+    assert known.join(LABELS.rows(), on=PAIR).height == 2
+    assert block.items.group_by("clip_id").len()["len"].n_unique() <= 2, "no clip has a row more"
     drawn = pl.concat([one.items for one in sitting.live.blocks_of("ann")])
     assert drawn.group_by("clip_id").len()["len"].max() <= LABELS.n_classes
     assert len(drawn.filter(kind="sample")) >= 3

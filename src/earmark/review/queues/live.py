@@ -260,9 +260,9 @@ class LiveQueue:
         if not len(portion.places):
             return None
         items = own.items(portion, self._chances)
-        if self.mode == "class":
-            used = [block.items["item"] for block in self._blocks]
-            items = own.with_controls(items, number, used, self.params)
+        used = [block.items["item"] for block in self._blocks]
+        add = own.with_controls if self.mode == "class" else own.with_known
+        items = add(items, number, used, self.params)
         is_shared = len(self._raters) > 1 and _is_shared(number, self.params.overlap)
         return self._block(rater, portion, items, is_shared=is_shared, mode=self.mode)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,6 +16,7 @@ from earmark.flags import Answers, count_missing
 from earmark.labels import LabelSet, Ontology
 from earmark.review.queues.candidates import Candidates, Ints, find_candidates
 from earmark.review.queues.drawn import DrawnBlocks, as_items
+from earmark.review.queues.known import with_known_labels
 from earmark.review.queues.measuring import chosen_columns, known_labels
 from earmark.review.queues.portions import Portion
 from earmark.review.queues.queue import QUEUE_SCHEMA, Queue, item_id
@@ -51,6 +53,8 @@ class Population:
     aim: Aim
     digest: str
     population: str
+    explicit: Callable[[], pl.DataFrame]
+    """Returns the explicit labels: clip_id, class_id, present."""
 
     def with_flags(self, flags: pl.DataFrame | None) -> Population:
         """Return it with some labels (clip_id, class_id) as the flags; None leaves none."""
@@ -106,6 +110,21 @@ class Population:
         runs[longest] = pl.concat([runs[longest], _repeated(again)])
         ordered = pl.concat(runs)
         return ordered.with_columns(place=pl.int_range(pl.len()).cast(pl.Int64))
+
+    def with_known(
+        self, items: pl.DataFrame, number: int, used: Sequence[pl.Series], params: ReviewParams
+    ) -> pl.DataFrame:
+        """Let some clips of a block ask about a known label, as many as the share of controls."""
+        n_clips = items["clip_id"].n_unique()
+        n_known = math.ceil(n_clips * params.control_share / (1 - params.control_share))
+        turns = (number * n_known, (number + 1) * n_known)
+        rng = np.random.default_rng([params.seed, number])
+        return with_known_labels(items, self._explicit, set().union(*used), turns, rng)
+
+    @cached_property
+    def _explicit(self) -> pl.DataFrame:
+        classes = self.names.select("class_id").unique()
+        return self.explicit().join(classes, on="class_id", how="semi")
 
     def queue(self, blocks: Sequence[pl.DataFrame], drawn: DrawnBlocks) -> Queue:
         """Return what was drawn as a queue; labels that raters added stand at their block's end."""
@@ -194,6 +213,7 @@ def find_population(
         params.aim,
         "",
         "",
+        labels.rows,
     )
 
 

@@ -89,6 +89,7 @@ def read_population(workspace: Workspace) -> Population:
         params_of(workspace).aim,
         told["digest"],
         told.get("population", ""),
+        lambda: workspace.labels.rows(),
     )
     return population.with_flags(_written_flags(workspace, population.population))
 

@@ -26,7 +26,7 @@ from earmark.review.queues.queue import Queue, blocks_of, item_id
 from earmark.review.server.media import Media
 from earmark.review.server.posted import Posted
 from earmark.review.server.shelf import Shelf, Unknown
-from earmark.runs import SILENT, Progress, Recipe
+from earmark.runs import SILENT, Progress, Recipe, digest
 from earmark.scores import ScoreFolder
 
 
@@ -68,7 +68,8 @@ class Desk:
 
     def session(self, rater: str) -> dict[str, Any]:
         """Return the rater's blocks and the answers given so far, in the order of time."""
-        history = self.answers_of(rater).select("id", "item", "block", "answer")
+        names = ("id", "item", "block", "answer", "span_start", "span_end")
+        answered = self.answers_of(rater).select(names).iter_rows(named=True)
         return {
             "rater": rater,
             "queue": self.queue_digest,
@@ -76,7 +77,7 @@ class Desk:
             "mode": "class" if self.live is None else self.live.mode,
             "grows": self.live is not None,
             "blocks": [self._planned(row) for row in self.blocks_for(rater).iter_rows(named=True)],
-            "history": history.to_dicts(),
+            "history": [{k: v for k, v in row.items() if v is not None} for row in answered],
             "bands": {
                 "low_hz": self.recipe.front_end.low_hz,
                 "high_hz": self.recipe.front_end.high_hz,
@@ -157,10 +158,11 @@ class Desk:
     def about(self, rater: str, item: str) -> dict[str, Any]:
         """Return the name of an item's clip and the classes that it was given.
 
-        Not the class that is asked for: a known label would be told from the others by it.
+        Not the classes that are asked for: known labels would be told from the others by them.
         """
         row = self._own(rater, item)
-        labels = self.shelf.given(row["clip_id"], besides=[row["class_id"]])
+        asked = self.queue.items.filter(block=row["block"], clip_id=row["clip_id"])
+        labels = self.shelf.given(row["clip_id"], besides=asked["class_id"])
         return {"clip_id": row["clip_id"], "labels": labels}
 
     def check_heard_by(self, rater: str, sound_id: str) -> None:
@@ -236,14 +238,23 @@ class Desk:
         ]
 
     def _clips(self, rater: str, items: pl.DataFrame) -> list[dict[str, Any]]:
-        """Return clips with the labels that each is heard for."""
+        """Return clips with the labels that each is heard for.
+
+        A known label is not among those given. Where none is left, ``labels`` is null, as it is
+        then for some other clips of the block, so that nobody can tell them apart.
+        """
+        clips = {str(clip): own for (clip,), own in items.group_by("clip_id", maintain_order=True)}
+        labels = {clip: self.shelf.given(clip, own["class_id"]) for clip, own in clips.items()}
+        hidden = {clip for clip in clips if not labels[clip] and self.shelf.given(clip)}
+        if hidden:
+            hidden |= {clip for clip in clips if int(digest("hidden", clip), 16) % 3 == 0}
         return [
             {
-                "clip": self.shelf.put_clip(str(clip_id), rater),
-                "labels": self.shelf.given(str(clip_id)),
+                "clip": self.shelf.put_clip(clip, rater),
+                "labels": None if clip in hidden else labels[clip],
                 "offers": [self._offer(row) for row in own.iter_rows(named=True)],
             }
-            for (clip_id,), own in items.group_by("clip_id", maintain_order=True)
+            for clip, own in clips.items()
         ]
 
     def _offer(self, row: dict[str, Any]) -> dict[str, Any]:

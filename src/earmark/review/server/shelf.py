@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -90,10 +90,10 @@ class Shelf:
             "decoy": decoy,
         }
 
-    def given(self, clip_id: str, besides: Collection[str] = ()) -> list[str]:
+    def given(self, clip_id: str, besides: Iterable[str] = ()) -> list[str]:
         """Return the names of the classes that a clip was given, besides some."""
-        own = self._positives.filter(clip_id=clip_id)["class_id"]
-        return [self.workspace.ontology.name(one) for one in own if one not in besides]
+        own, left_out = self._positives.filter(clip_id=clip_id)["class_id"], set(besides)
+        return [self.workspace.ontology.name(one) for one in own if one not in left_out]
 
     def found_classes(self, text: str) -> list[dict[str, Any]]:
         """Return the classes whose names, or other words for them, hold what was typed."""

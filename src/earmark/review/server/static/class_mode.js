@@ -3,7 +3,7 @@
 import * as page from "./page.js";
 
 /** @typedef {import("./ledger.js").Answered} Answered */
-/** @typedef {{ item: string, answer: string }[]} Answers */
+/** @typedef {{ item: string, answer: string, span_start?: number, span_end?: number }[]} Answers */
 
 export class ClassMode {
   #stage;
@@ -77,7 +77,8 @@ export class ClassMode {
   /** @param {string} answer @param {number} at */
   #answer(answer, at) {
     const { clip } = this.#queue;
-    return clip && !this.#stage.hasFailed ? this.#judge([{ item: clip.item, answer }], at) : undefined;
+    if (!clip || this.#stage.hasFailed) return undefined;
+    return this.#judge([{ item: clip.item, answer, ...this.#stage.spanTold(clip.item) }], at);
   }
 
   /** @param {string} action */

@@ -17,6 +17,8 @@ export class ClipMode {
   #judge;
   /** @type {Map<string, Mark>} marks by item; what has none is not present */
   #marks = new Map();
+  /** @type {Offer | null} whose span is set */
+  #asked = null;
   /** Whether the next number marks unsure. */
   #isDoubting = false;
   /** Seconds of the clip for which the strips were drawn. */
@@ -27,12 +29,13 @@ export class ClipMode {
   /**
    * @param {import("./stage.js").Stage} stage
    * @param {import("./queue.js").Queue} queue
-   * @param {(answers: { item: string, answer: string }[], at: number) => unknown} judge
+   * @param {(answers: import("./class_mode.js").Answers, at: number) => unknown} judge
    */
   constructor(stage, queue, judge) {
     this.#stage = stage;
     this.#queue = queue;
     this.#judge = judge;
+    stage.spanSet = () => this.#redraw();
   }
 
   /** @returns {string} what is asked */
@@ -48,10 +51,11 @@ export class ClipMode {
     }
     this.#isDoubting = false;
     this.#search.close();
-    const labels = this.#queue.clip?.labels ?? [];
+    const labels = this.#queue.clip?.labels;
     page.write("class-name", this.question);
-    page.write("given", labels.length ? `Given: ${labels.join(" · ")}` : "No label was given.");
-    this.#redraw();
+    const told = labels?.length ? `Given: ${labels.join(" · ")}` : "No label was given.";
+    page.write("given", labels ? told : "Given labels are not shown for this clip.");
+    this.#askWhere(this.#marked.at(-1) ?? null);
   }
 
   /** Take a number key. @param {KeyboardEvent} event @returns {boolean} whether it was one */
@@ -73,6 +77,13 @@ export class ClipMode {
         return page.write("message", this.#isDoubting ? "Unsure of which? Press its number." : "");
       case "search":
         return this.#stage.hasFailed ? undefined : this.#search.open();
+      case "span_start":
+      case "span_end":
+      case "span_clear":
+        return page.write("message", this.#stage.mark(action));
+      case "earlier":
+      case "later":
+        return this.#askNext(action === "later" ? 1 : -1);
       default:
         return undefined;
     }
@@ -106,19 +117,45 @@ export class ClipMode {
     return this.#queue.clip?.offers ?? [];
   }
 
-  /** @returns {{ item: string, answer: string }[]} what has no mark is not present */
+  /** @returns {Offer[]} those with a mark */
+  get #marked() {
+    return this.#offers.filter(({ item }) => this.#marks.has(item));
+  }
+
+  /** @returns {import("./class_mode.js").Answers} what has no mark is not present, and so nowhere */
   get #answers() {
-    return this.#offers.map(({ item }) => ({ item, answer: this.#marks.get(item) ?? "not_present" }));
+    return this.#offers.map(({ item }) => {
+      const mark = this.#marks.get(item);
+      return mark ? { item, answer: mark, ...this.#stage.spanTold(item) } : { item, answer: "not_present" };
+    });
+  }
+
+  /** Let the span be that of an offer. @param {Offer | null} offer */
+  #askWhere(offer) {
+    this.#asked = offer;
+    this.#stage.askWhere(offer);
+    this.#redraw();
+  }
+
+  /** Go to another class that is marked. @param {1 | -1} step */
+  #askNext(step) {
+    const marked = this.#marked;
+    const place = this.#asked ? marked.indexOf(this.#asked) + step : 0;
+    const next = marked[(place + marked.length) % marked.length];
+    if (!next) return page.write("message", "Mark a class first, then say where you hear it.");
+    page.write("spoken", `Where: ${next.name}`);
+    return this.#askWhere(next);
   }
 
   /** Mark an offer, or take the same mark away. @param {Offer} offer @param {Mark} mark */
-  #toggle({ item, name }, mark) {
+  #toggle(offer, mark) {
+    const { item, name } = offer;
     this.#isDoubting = false;
     if (this.#stage.lock || this.#stage.hasFailed) return page.write("message", this.#stage.lock);
     if (this.#marks.get(item) === mark) this.#marks.delete(item);
     else this.#marks.set(item, mark);
     page.write("spoken", `${name}: ${this.#marks.get(item) ?? "not present"}`);
-    return this.#redraw();
+    return this.#askWhere(this.#marks.has(item) ? offer : (this.#marked.at(-1) ?? null));
   }
 
   /** Add a class that nobody offered; it is heard, or it would not have been searched for. */
@@ -133,11 +170,16 @@ export class ClipMode {
     if (this.#queue.clip !== clip) return;
     this.#marks.set(offer.item, "present");
     page.write("spoken", `${name}: present`);
-    this.#redraw();
+    this.#askWhere(offer);
   }
 
+  /** Make the rows anew; who came by keyboard stays where they are. */
   #redraw() {
+    const focused = /** @type {HTMLElement | null} */ (document.activeElement);
+    const row = [...this.#rows.children].findIndex((one) => one.contains(focused));
     this.#rows.replaceChildren(...this.#offers.map((offer, place) => this.#row(offer, place)));
+    const again = row < 0 ? null : this.#rows.children[row]?.querySelector(`.${focused?.className}`);
+    /** @type {HTMLElement | null | undefined} */ (again)?.focus();
     this.#drawnSeconds = -1;
     this.draw();
   }
@@ -147,7 +189,10 @@ export class ClipMode {
     const mark = this.#marks.get(offer.item);
     const row = document.createElement("li");
     row.className = mark ?? "";
-    row.append(this.#markButton(offer, place, mark), strip(offer), this.#doubtButton(offer, mark));
+    if (offer === this.#asked) row.setAttribute("aria-current", "true");
+    const line = strip(offer, mark ? this.#stage.spanOf(offer.item) : null);
+    if (mark) line.addEventListener("click", () => this.#askWhere(offer));
+    row.append(this.#markButton(offer, place, mark), line, this.#doubtButton(offer, mark));
     return row;
   }
 
@@ -181,10 +226,9 @@ export class ClipMode {
     button.type = "button";
     button.setAttribute("aria-pressed", String(isPressed));
     button.addEventListener("click", (event) => {
-      const [row, kind] = [this.#offers.indexOf(offer), button.className];
+      // A button that was clicked must not be pressed again by the next Space or Enter.
+      if (event.detail) button.blur();
       this.#toggle(offer, mark);
-      // Rows are made anew; who came by keyboard stays where they are.
-      if (!event.detail) /** @type {HTMLElement} */ (this.#rows.children[row].querySelector(`.${kind}`)).focus();
     });
     return button;
   }
@@ -195,15 +239,23 @@ function make(name, text, kind = "") {
   return Object.assign(document.createElement(name), { textContent: text, className: kind });
 }
 
-/** Make the strip of where the teacher hears a class. @param {Offer} offer @returns {HTMLElement} */
-function strip({ peaks }) {
-  const told = peaks.length ? `heard by the teacher at ${peaks.map(([at]) => at.toFixed(1)).join(", ")} s` : "";
+/**
+ * Make the strip of where the teacher hears a class, and where the rater does.
+ * @param {Offer} offer
+ * @param {import("./player.js").Span | null} own
+ * @returns {HTMLElement}
+ */
+function strip({ peaks }, own) {
+  const teachers = peaks.length
+    ? `heard by the teacher at ${peaks.map(([at]) => at.toFixed(1)).join(", ")} s`
+    : "the teacher does not say where";
   const line = make("span", "", "strip");
   line.setAttribute("role", "img");
-  line.setAttribute("aria-label", told || "the teacher does not say where");
-  for (const [start, end] of peaks) {
+  line.setAttribute("aria-label", own ? `by you from ${own[0].toFixed(1)} to ${own[1].toFixed(1)} s, ${teachers}` : teachers);
+  for (const [start, end] of own ? [...peaks, own] : peaks) {
     const part = document.createElement("i");
     Object.assign(part.dataset, { start, end });
+    part.className = own && start === own[0] && end === own[1] ? "own" : "";
     line.append(part);
   }
   return line;

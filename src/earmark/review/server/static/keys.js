@@ -34,6 +34,11 @@ const CLIP_ACTIONS = {
   next: { told: "the rest is not there, next clip", keys: ["Enter"] },
   doubt: { told: "unsure: then the number of a class", keys: ["h"] },
   search: { told: "add a class that is not listed", keys: ["a"] },
+  span_start: { told: "the class marked last begins here", keys: ["["] },
+  span_end: { told: "it ends here", keys: ["]"] },
+  span_clear: { told: "clear its span", keys: ["\\"] },
+  earlier: { told: "the span of the class marked above", keys: ["<", ","] },
+  later: { told: "the span of the class marked below", keys: [">", "."] },
   ...Object.fromEntries(SHARED.map((action) => [action, ACTIONS[action]])),
 };
 const STORED_AT = "earmark-keys";

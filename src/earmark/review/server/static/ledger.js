@@ -8,7 +8,7 @@ const LONGEST_PAUSE_SECONDS = 60;
 const AT_ONCE_SECONDS = 0.1;
 
 /** @typedef {import("./api.js").Judgement} Judgement */
-/** @typedef {{ id: string, item: string, block: number, answer: string }} Answered */
+/** @typedef {{ id: string, item: string, block: number, answer: string, span_start?: number, span_end?: number }} Answered */
 /** @typedef {{ block: number, class_id: string, name: string, n_items: number }} Planned */
 
 /**
@@ -134,9 +134,10 @@ export class Ledger {
   }
 
   /** @param {number} block @param {Judgement} judgement */
-  #enter(block, { id, item, answer, retracts }) {
+  #enter(block, { id, item, answer, retracts, span_start, span_end }) {
     this.history = this.history.filter((known) => known.id !== id && known.id !== retracts);
-    if (answer) this.history.push({ id, item, block, answer });
+    const span = span_start === undefined ? {} : { span_start, span_end };
+    if (answer) this.history.push({ id, item, block, answer, ...span });
     this.#sums = null;
   }
 }

@@ -251,7 +251,7 @@ export function showSummary(told, isLast, name, grows) {
     : ` Of ${told.flags}, present: ${bounds(told.low, told.high)}. This is no estimate for all flags.`;
   write("summary-told", `${counts}.${grows ? "" : flags}`);
   element("curve-figure").hidden = !told.is_sample || !told.points.length;
-  const known = `Known clips among them: ${gold.passed} of ${gold.total} as expected`;
+  const known = `Known ${grows ? "labels" : "clips"} among them: ${gold.passed} of ${gold.total} as expected`;
   write("summary-gold", !gold.total ? "" : gold.is_failed
     ? `✗ ${known}. The block is marked; its answers are kept.` : `✓ ${known}.`);
   const next = element("summary").querySelector("[data-action=replay] span");

@@ -24,7 +24,7 @@ const N_AHEAD = 3;
  * @property {Span[]} peaks the teacher's best first; none if unknown
  * @property {boolean} [isWhole] whether it is played as a whole, once
  * @property {string} [class_id]
- * @property {string[]} [labels] names of the labels that it was given
+ * @property {string[] | null} [labels] names of labels that it was given; null where they are not shown
  * @property {Offer[]} [offers]
  */
 

@@ -224,6 +224,7 @@ class Review {
     if (!clip || this.#tab.isPaused) return undefined;
     endTour();
     this.#about.hide();
+    this.#stage.recall(before);
     this.#mode.enter(before);
     this.#fetchAhead();
     this.#show("work");

@@ -17,6 +17,8 @@ export class SpanMark {
   teachers = null;
   /** Seconds of the clip; 0 until they are known. */
   seconds = 0;
+  /** Whether there is a label that a span could be of. */
+  isOpen = true;
   #canvas;
   #set;
   /** @type {{ fixed: number, from: number, isMoved: boolean } | null} the end that stays, and where the drag began */
@@ -39,11 +41,6 @@ export class SpanMark {
   /** @returns {Span | null} what is drawn */
   get shown() {
     return this.own ?? this.teachers;
-  }
-
-  /** @returns {{ span_start?: number, span_end?: number }} for the record; empty if the rater set none */
-  get evidence() {
-    return this.own ? { span_start: this.own[0], span_end: this.own[1] } : {};
   }
 
   /** Begin the span here, and end it where it ended. @param {number} at seconds */
@@ -83,7 +80,7 @@ export class SpanMark {
 
   /** @param {PointerEvent} event */
   #begin(event) {
-    if (!this.seconds || event.button !== 0 || !event.isPrimary) return;
+    if (!this.isOpen || !this.seconds || event.button !== 0 || !event.isPrimary) return;
     this.#canvas.setPointerCapture(event.pointerId);
     const edge = this.#edge(event);
     const fixed = edge === null ? this.#at(event) : /** @type {Span} */ (this.shown)[1 - edge];
@@ -93,7 +90,7 @@ export class SpanMark {
   /** @param {PointerEvent} event */
   #move(event) {
     if (!this.#drag) {
-      this.#canvas.style.cursor = this.#edge(event) === null ? "crosshair" : "ew-resize";
+      this.#canvas.style.cursor = !this.isOpen ? "default" : this.#edge(event) === null ? "crosshair" : "ew-resize";
       return;
     }
     this.#drag.isMoved ||= Math.abs(event.clientX - this.#drag.from) >= DRAG_PIXELS;

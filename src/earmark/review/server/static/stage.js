@@ -13,6 +13,7 @@ const SCORE_HIDDEN = "teacher’s score hidden";
 /** @typedef {import("./player.js").Span} Span */
 /** @typedef {{ item: string, peaks: Span[], isWhole?: boolean }} Item peaks: the teacher's best first; none if unknown */
 /** @typedef {import("./page.js").ClassCard} ClassCard */
+/** @typedef {{ item: string, peaks: Span[], name?: string }} Label what a span is of; named where there are others */
 
 export class Stage {
   /** @type {Item | null} */
@@ -30,8 +31,12 @@ export class Stage {
   #shelf = new Shelf(() => this.#soundChanged());
   #overlay;
   #span;
-  /** @type {Map<string, Span>} spans that the rater set, for items that are opened again */
+  /** @type {Label | null} whose span is set */
+  #label = null;
+  /** @type {Map<string, Span>} spans that the rater set on this clip, by the labels' items */
   #spans = new Map();
+  /** Called when a span was set or cleared. */
+  spanSet = () => {};
   #blocked;
 
   /**
@@ -76,8 +81,34 @@ export class Stage {
       whole_clip: Boolean(this.#sound?.isHeardWhole),
       shown_score: this.#wasScoreShown,
       shown_picture: this.#wasPictureShown,
-      ...this.#span.evidence,
     };
+  }
+
+  /** @param {string} item @returns {Span | null} the span that the rater set */
+  spanOf(item) {
+    return this.#spans.get(item) ?? null;
+  }
+
+  /** @param {string} item @returns {{ span_start?: number, span_end?: number }} for the record; empty without a span */
+  spanTold(item) {
+    const own = this.spanOf(item);
+    return own ? { span_start: own[0], span_end: own[1] } : {};
+  }
+
+  /** Take up the spans of answers that were given before. @param {import("./ledger.js").Answered[]} before */
+  recall(before) {
+    this.#spans = new Map();
+    for (const { item, span_start, span_end } of before) {
+      if (span_start !== undefined && span_end !== undefined) this.#spans.set(item, [span_start, span_end]);
+    }
+  }
+
+  /** Say whose span is set from now on. @param {Label | null} label */
+  askWhere(label) {
+    this.#label = label;
+    this.#span.isOpen = label !== null;
+    this.#span.own = label && this.spanOf(label.item);
+    this.#showPlace();
   }
 
   /**
@@ -106,7 +137,7 @@ export class Stage {
     this.leave();
     this.#item = item;
     this.#peak = 0;
-    this.#span.own = this.#spans.get(item.item) ?? null;
+    if (!item.isWhole) this.askWhere(item);
     this.#pressedAt = pressedAt;
     this.#wasScoreShown = false;
     this.#wasPictureShown = this.#isPictureShown;
@@ -133,6 +164,7 @@ export class Stage {
   }
 
   replay() {
+    if (this.#item?.isWhole) return this.playWhole();
     return this.#play((sound) => sound.replay());
   }
 
@@ -161,6 +193,7 @@ export class Stage {
   mark(action) {
     const sound = this.#sound;
     if (!this.#item || !sound?.seconds) return "There is no clip yet.";
+    if (!this.#label) return "Mark a class first, then say where you hear it.";
     if (action === "span_clear") return this.#clearSpan();
     const at = sound.audio.currentTime;
     if (action === "span_start") this.#span.startAt(at);
@@ -173,11 +206,12 @@ export class Stage {
 
   #clearSpan() {
     const item = /** @type {Item} */ (this.#item);
-    if (!this.#span.own) return "There is no span of yours to clear.";
+    if (!this.#label || !this.#span.own) return "There is no span of yours to clear.";
     this.#span.own = null;
-    this.#spans.delete(item.item);
+    this.#spans.delete(this.#label.item);
     this.#showPlace();
-    this.#play((sound) => sound.playPeak(item.peaks[this.#peak] ?? null));
+    this.spanSet();
+    if (!item.isWhole) this.#play((sound) => sound.playPeak(item.peaks[this.#peak] ?? null));
     return "";
   }
 
@@ -259,9 +293,12 @@ export class Stage {
   /** Keep the rater's span, and play on. @param {(sound: import("./player.js").Sound, own: Span) => Promise<void>} begin */
   #spanChanged(begin) {
     const { own } = this.#span;
-    if (!this.#item || !own) return;
-    this.#spans.set(this.#item.item, own);
+    if (!this.#item || !this.#label || !own) return;
+    this.#spans.set(this.#label.item, own);
     this.#showPlace();
+    this.spanSet();
+    // A clip that is heard for all of its labels plays on, until all of it was heard.
+    if (this.#item.isWhole && !this.#sound?.isHeardWhole) return;
     this.#play((sound) => begin(sound, own));
   }
 
@@ -303,8 +340,10 @@ export class Stage {
     const isWhole = this.#item && n === 0;
     write("place", isWhole ? "whole clip" : n > 1 ? `peak ${this.#peak + 1} of ${n}` : "");
     const { own } = this.#span;
-    this.#span.teachers = this.#item?.peaks[this.#peak] ?? null;
-    write("span", own ? `your span ${own.map((at) => at.toFixed(2)).join("–")} s` : "drag to mark where");
+    const name = this.#label?.name ?? "";
+    this.#span.teachers = this.#label?.peaks[this.#peak] ?? null;
+    const told = own ? `your span ${own.map((at) => at.toFixed(2)).join("–")} s` : "drag to mark where";
+    write("span", this.#label ? (name ? `${name}: ${told}` : told) : "mark a class, then drag to say where");
     element("span-clear").hidden = !own;
   }
 }
