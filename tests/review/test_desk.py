@@ -9,7 +9,8 @@ import pytest
 
 from earmark.errors import EarmarkError
 from earmark.review.judgements import Answer, JudgementStore
-from earmark.review.server.desk import Conflict, Desk, Unknown, open_desk
+from earmark.review.server.dealt import Conflict
+from earmark.review.server.desk import Desk, Unknown, open_desk
 from earmark.review.server.figures import Figures
 from earmark.review.server.posted import Posted
 from earmark.runs.parameters import ReviewParams

@@ -22,7 +22,8 @@ from starlette.routing import Route
 from earmark.audio import BadRange, UnreadableAudio, byte_range
 from earmark.errors import EarmarkError
 from earmark.review.server.connections import BODY_SECONDS, ImpatientProtocol
-from earmark.review.server.desk import Conflict, Desk
+from earmark.review.server.dealt import Conflict
+from earmark.review.server.desk import Desk
 from earmark.review.server.figures import Figures
 from earmark.review.server.guard import Guard, Place
 from earmark.review.server.posted import Ahead, Posted, Wanted

@@ -23,18 +23,12 @@ from earmark.review.peaks import Peaks, find_peaks
 from earmark.review.queues.drawn import DrawnBlock
 from earmark.review.queues.live import LiveQueue
 from earmark.review.queues.queue import Queue, blocks_of, item_id
+from earmark.review.server.dealt import ANOTHERS, Conflict, Dealt
 from earmark.review.server.media import Media
 from earmark.review.server.posted import Posted
 from earmark.review.server.shelf import Shelf, Unknown
 from earmark.runs import SILENT, Progress, Recipe, digest
 from earmark.scores import ScoreFolder
-
-
-class Conflict(EarmarkError):  # noqa: N818 - named for what it is
-    """The request contradicts what is stored."""
-
-
-_ANOTHERS = "this is in the block of another rater"
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +164,7 @@ class Desk:
         if sound_id in self.queue.by_item:
             self._own(rater, sound_id)
         elif not self.shelf.is_for(rater, sound_id):
-            raise Conflict(_ANOTHERS)
+            raise Conflict(ANOTHERS)
 
     def record(self, rater: str, posted: Posted) -> bool:
         """Store what a rater said; False if it was stored before. Returns once it is on disk."""
@@ -305,31 +299,11 @@ class Desk:
         return items
 
     def _own(self, rater: str, item: str) -> dict[str, Any]:
-        """Return an item that a rater may hear: of their blocks, or of one that they began."""
-        if item not in self.queue.by_item:
-            raise Unknown("there is no such item in the queue")
-        row = self.queue.by_item[item]
-        if not self._is_dealt(rater, row["block"]) and not self._is_begun(rater, row):
-            raise Conflict(_ANOTHERS)
-        return row
-
-    def _is_dealt(self, rater: str, block: int) -> bool:
-        if self.live is not None:
-            return self.live.is_dealt(rater, block)
-        if rater not in self._dealt:
-            self._dealt[rater] = frozenset(blocks_of(self.queue.plan, rater, self.raters))
-        return block in self._dealt[rater]
-
-    def _is_begun(self, rater: str, row: dict[str, Any]) -> bool:
-        """Tell whether a rater has answered in an item's block, or has its clip as a whole."""
-        if self.live is not None and self.live.block_of_clip(rater, row["clip_id"]) is not None:
-            return True
-        own = self.queue.items.filter(pl.col("block") == row["block"])
-        return not set(own["item"]).isdisjoint(self.judgements.current(rater)["item"])
+        return self._dealt.item(rater, item)
 
     @cached_property
-    def _dealt(self) -> dict[str, frozenset[int]]:
-        return {}
+    def _dealt(self) -> Dealt:
+        return Dealt(self.asked, self.raters, self.judgements)
 
     def answers_of(self, rater: str) -> pl.DataFrame:
         """Return the rater's current judgements of this queue, with the block of each."""

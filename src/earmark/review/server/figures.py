@@ -15,7 +15,8 @@ from earmark.review.flag_precision import PRECISION_SCHEMA, controls, curve, pre
 from earmark.review.judgements import ANSWERS
 from earmark.review.queues.queue import Queue
 from earmark.review.scope import Scope, flags_asked
-from earmark.review.server.desk import Conflict, Desk
+from earmark.review.server.dealt import Conflict
+from earmark.review.server.desk import Desk
 from earmark.scores import ScoreFolder, scored_labels
 
 _NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "interval_high"))
