@@ -136,3 +136,31 @@ class TestIgnored:
     def test_shapes_must_agree(self) -> None:
         with pytest.raises(EarmarkError, match="shape"):
             ignored(np.zeros((2, 3), np.int8), np.zeros((3, 2)), np.zeros(3, np.float32))
+
+
+def test_arrays_and_tensors_may_be_mixed() -> None:
+    states, logits = np.array([[0, 0, 1]]), np.array([[2.0, 1.0, 2.0]], np.float32)
+    edges = np.ones(3, np.float32)
+    expected = [[True, False, False]]
+    for mixed in [
+        (torch.tensor(states), torch.tensor(logits), torch.tensor(edges)),
+        (states, torch.tensor(logits), edges),
+        (torch.tensor(states), logits, edges),
+        (states, torch.tensor(logits, dtype=torch.bfloat16), edges),
+    ]:
+        found = ignored(*mixed)
+        assert isinstance(found, torch.Tensor)
+        assert found.tolist() == expected
+    assert isinstance(ignored(states, logits, edges), np.ndarray)
+
+
+def test_the_loss_takes_the_arrays_that_labels_and_masks_are() -> None:
+    states, mask = np.array([[1, 0]], np.int8), np.array([[False, True]])
+    logits = torch.zeros(1, 2, requires_grad=True)
+    found = masked_bce(logits, states, mask)
+    torch.testing.assert_close(
+        found, masked_bce(logits, torch.from_numpy(states), torch.from_numpy(mask))
+    )
+    found.backward()
+    assert logits.grad is not None
+    assert logits.grad.tolist() == [[-0.5, 0.0]]

@@ -17,7 +17,8 @@ walks through them).
 
 import lazy_loader
 
-__version__ = "0.1.0"
+__version__ = "0.1.0"  # the one place: pyproject.toml and `earmark --version` read it here
 
 # Nothing is imported before it is asked for; __init__.pyi says where each public name lives.
+# dir(earmark), and so a prompt's completion, knows the public names and no others.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

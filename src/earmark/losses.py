@@ -31,19 +31,23 @@ Booleans = NDArray[np.bool_]
 @overload
 def ignored(states: NDArray[Any], logits: Floats, thresholds_row: Floats) -> Booleans: ...
 @overload
-def ignored(states: Tensor, logits: Tensor, thresholds_row: Tensor) -> Tensor: ...
+def ignored(states: Tensor, logits: Tensor, thresholds_row: Tensor | Floats) -> Tensor: ...
+@overload
+def ignored(states: NDArray[Any], logits: Tensor, thresholds_row: Tensor | Floats) -> Tensor: ...
 def ignored(states: Any, logits: Any, thresholds_row: Any) -> Any:
     """Tell which labels [clip, class] are ignored: implicit, and scored above t_c.
 
     The complement of equation (2)'s mask. ``states`` are +1, -1 or 0 (implicit); ``logits`` are the
-    teacher's; ``thresholds_row`` float32 [class] is one row of :attr:`earmark.Thresholds.values`.
-    NaN scores are never ignored. All three are numpy arrays, or all three are tensors.
+    teacher's; ``thresholds_row`` float32 [class] is one row of the thresholds' ``values``. NaN
+    scores are never ignored. The answer is a tensor if one of the three is, on its device (that of
+    the scores, where they are one), and else an array.
 
     >>> ignored(np.array([[0, 0, 1]]), np.array([[2.0, 1.0, 2.0]]), np.ones(3, np.float32))
     array([[ True, False, False]])
     """
-    if not _is_tensor(logits):
-        states, logits = np.asarray(states), np.asarray(logits)
+    given = (logits, states, thresholds_row)
+    like = next(filter(_is_tensor, given), None)
+    logits, states, thresholds_row = (_alike(one, like) for one in given)
     if logits.shape != states.shape:
         raise EarmarkError(f"states have shape {tuple(states.shape)}, scores {tuple(logits.shape)}")
     return ~kept(suspect_scores(states == 0, _as_float32(logits)), thresholds_row)
@@ -83,19 +87,25 @@ def kept(suspects: Any, thresholds_row: Any, out: Any = None) -> Any:
 
 
 def masked_bce(
-    logits: Tensor, states: Tensor, ignored: Tensor | None = None, reduction: Reduction = "sum"
+    logits: Tensor,
+    states: Tensor | NDArray[Any],
+    ignored: Tensor | Booleans | None = None,
+    reduction: Reduction = "sum",
 ) -> Tensor:
     """Return binary cross-entropy in which ignored negatives have no part; a scalar.
 
     ``logits`` [example, class] are the student's; ``states`` [example, class] are +1, -1 or 0
     (implicit, taken as negative); ``ignored`` [example, class] is true where an implicit label was
-    flagged. The mask acts on the negative term only: a positive is never ignored.
+    flagged. The mask acts on the negative term only: a positive is never ignored. States and mask
+    are tensors, or arrays, which are brought to the logits' device.
 
     >>> import torch
     >>> masked_bce(torch.zeros(1, 2), torch.tensor([[1, 0]]), torch.tensor([[False, True]]))
     tensor(0.6931)
     """
-    target, weight = masked(states, ignored, logits.dtype)
+    labels, mask = (None if one is None else _alike(one, logits) for one in (states, ignored))
+    assert labels is not None
+    target, weight = masked(labels, mask, logits.dtype)
     return weighted_bce(logits, target, weight, reduction)
 
 
@@ -200,6 +210,15 @@ def normalised(entries: Tensor, norms: Tensor) -> Tensor:
 def by_student(entries: Tensor, norms: Tensor) -> Tensor:
     """Return every student's sum of losses over its norm [student], from [student, example, c]."""
     return entries.sum(dim=(-2, -1)) / norms.clamp(min=1e-12)
+
+
+def _alike(values: Any, like: Tensor | None) -> Any:
+    """Return values as a tensor on the device of another; as an array where there is none."""
+    if like is None:
+        return np.asarray(values)
+    import torch  # here, because numpy's arrays do not need it
+
+    return torch.as_tensor(values, device=like.device)
 
 
 def _is_tensor(array: Any) -> bool:

@@ -175,3 +175,11 @@ class TestScores:
         for name in ("cut.npy", "text.npy", "absent.npy", "many.npz"):
             with pytest.raises(EarmarkError, match=name):
                 thresholds(labels, tmp_path / name)
+
+
+def test_one_number_is_one_operating_point() -> None:
+    states, logits = random_case(50, 3)
+    labels = LabelSet.from_dense(states)
+    one, listed = thresholds(labels, logits, 10), thresholds(labels, logits, [10.0])
+    assert one.discard_percents == listed.discard_percents == (10.0,)
+    np.testing.assert_array_equal(one.values, listed.values)

@@ -152,3 +152,44 @@ def test_identifiers_must_be_unique_and_as_many_as_rows() -> None:
         LabelSet.from_dense(np.zeros((2, 1)), ["a", "a"])
     with pytest.raises(EarmarkError, match="3 clip identifiers given for 2"):
         LabelSet.from_dense(np.zeros((2, 1)), ["a", "b", "c"])
+
+
+def test_one_clip_is_asked_for_by_its_number() -> None:
+    labels = LabelSet.from_dense([[1, 0], [0, -1], [0, 0]])
+    assert labels.states(1).tolist() == labels.states([1]).tolist() == [[0, -1]]
+    assert labels.states(-3).tolist() == [[1, 0]]
+    assert labels.states([]).shape == (0, 2)
+    assert labels.states([True, False, True]).tolist() == [[1, 0], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [
+        ([3], "no clip 3 among 3"),
+        (-4, "no clip -4"),
+        ([0.5], "numbers of clips.*float64"),
+        ([True, False], "a mask of all 3 clips"),
+        ([[0, 1]], r"shape \(1, 2\)"),
+        (["a"], "numbers of clips"),
+    ],
+)
+def test_clips_that_are_not_there_are_named(chosen: object, told: str) -> None:
+    with pytest.raises(EarmarkError, match=told):
+        LabelSet.from_dense([[1, 0], [0, -1], [0, 0]]).states(chosen)
+
+
+def test_the_cost_goes_by_the_clips_asked_for() -> None:
+    """Nothing as long as all clips is made: with so many, no machine could."""
+    n_clips = 1 << 40
+    few = LabelSet.from_dense([[1, 0]])
+
+    class Starts:
+        def __getitem__(self, places: np.ndarray) -> np.ndarray:
+            return np.minimum(np.asarray(places), 1)
+
+    class Clips:
+        def __len__(self) -> int:
+            return n_clips
+
+    many = LabelSet(Clips(), few.class_ids, Starts(), few.columns, few.present)  # type: ignore[arg-type]
+    assert many.states([0, n_clips - 1]).tolist() == [[1, 0], [0, 0]]

@@ -51,6 +51,9 @@ class FrameStore:
     meta: StoreMeta
     index: pl.DataFrame
 
+    def __repr__(self) -> str:
+        return f"FrameStore({str(self.folder)!r}, {len(self.index):,} clips)"
+
     @classmethod
     def open(cls, folder: str | Path) -> FrameStore:
         """Open a finished store and check that its files are as long as the index says."""

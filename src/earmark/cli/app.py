@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from earmark import __version__
 from earmark.cli.checks import checks_app
 from earmark.cli.data import data_app
 from earmark.cli.experiments import experiments_app
@@ -33,11 +34,29 @@ if TYPE_CHECKING:
     from earmark.stages import Outcome
 
 app = typer.Typer(
-    help="Find the labels your sound dataset is missing, and train as if they had been there.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"earmark {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def earmark(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Find the labels your sound dataset is missing, and train as if they had been there."""
+    del version
 
 
 @app.command()

@@ -36,6 +36,7 @@ from earmark.runs import (
     NetworkParams,
     Progress,
     read_table,
+    short_repr,
     write_table,
 )
 from earmark.scores import ScoreFolder
@@ -69,6 +70,8 @@ class Comparison:
 
     points: pl.DataFrame
     choices: pl.DataFrame
+
+    __repr__ = short_repr
 
 
 def run_compare(

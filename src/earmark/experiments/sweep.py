@@ -35,6 +35,7 @@ from earmark.runs import (
     SweepParams,
     read_table,
     seal_path,
+    short_repr,
     write_table,
 )
 from earmark.scores import ScoreFolder
@@ -55,6 +56,8 @@ class SweepResults:
     results: pl.DataFrame
     per_class: pl.DataFrame
     summary: pl.DataFrame
+
+    __repr__ = short_repr
 
 
 def run_sweep(

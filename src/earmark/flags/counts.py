@@ -50,6 +50,7 @@ from earmark.flags.mixture import (
     quantiles_of_missing,
 )
 from earmark.labels import LabelSet, Ontology
+from earmark.runs import short_repr
 from earmark.scores import ScoreMatrix, ScoresLike, Summary, find_unscored, open_scores
 
 MIN_NEGATIVES = 30
@@ -97,6 +98,8 @@ class Counts:
     histograms: Histograms
     knowledge: Knowledge
     chances: Chances
+
+    __repr__ = short_repr
 
     @cached_property
     def table(self) -> pl.DataFrame:

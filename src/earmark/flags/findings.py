@@ -21,7 +21,7 @@ from earmark.flags.in_sample import in_sample_warning
 from earmark.flags.knowledge import Knowledge
 from earmark.flags.policies import default_told, policy_told
 from earmark.labels import Implied, LabelSet, Ontology, find_implied
-from earmark.runs import SILENT, Engine, Progress
+from earmark.runs import SILENT, Engine, Progress, short_repr
 from earmark.scores import Chunk, ScoreMatrix, find_unscored
 
 ANSWERS_MORE = 200
@@ -58,6 +58,8 @@ class Findings:
     policy_told: str
     implied_told: str
     warnings: tuple[str, ...]
+
+    __repr__ = short_repr
 
     @property
     def is_heard(self) -> bool:

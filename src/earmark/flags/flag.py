@@ -27,7 +27,7 @@ from earmark.flags.policies import (
 )
 from earmark.flags.thresholds import Thresholds, n_discarded, n_largest
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import PAPER_DISCARD_PERCENTS, Engine
+from earmark.runs import PAPER_DISCARD_PERCENTS, Engine, short_repr
 from earmark.scores import (
     Passes,
     ScoreMatrix,
@@ -60,6 +60,8 @@ class Survey:
     flags: pl.DataFrame
     explicit: NDArray[np.float32]
     counts: Counts | None
+
+    __repr__ = short_repr
 
 
 def flag(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
 from earmark.labels import LabelSet
+from earmark.runs import short_repr
 from earmark.scores import (
     ScoreMatrix,
     ScoresLike,
@@ -50,6 +51,8 @@ class Histograms:
     positives: Matrix
     negatives: Matrix
     certainty: Matrix
+
+    __repr__ = short_repr
 
     @property
     def edges(self) -> Matrix:

@@ -19,6 +19,7 @@ from scipy.stats import norm
 
 from earmark.flags.histograms import N_BINS, Histograms, Matrix
 from earmark.labels import LabelSet
+from earmark.runs import short_repr
 from earmark.scores import ScoreMatrix
 
 Level = Literal["nothing", "unclear", "little", "something", "much"]
@@ -66,6 +67,8 @@ class Knowledge:
     is_class_doubtful: NDArray[np.bool_]
     is_order_of_classes: bool = False
     unknown_rows: range | None = None
+
+    __repr__ = short_repr
 
     @property
     def is_enough(self) -> bool:

@@ -29,6 +29,9 @@ from earmark.scores import (
     top_scores,
 )
 
+_N_SHOWN = 3
+"""Operating points that are shown at a prompt."""
+
 
 @dataclass(frozen=True)
 class Thresholds:
@@ -42,6 +45,15 @@ class Thresholds:
     values: NDArray[np.float32]
     n_implicit: NDArray[np.int64]
     n_ignored: NDArray[np.int64]
+
+    def __repr__(self) -> str:
+        points = ", ".join(f"{percent:g}" for percent in self.discard_percents[:_N_SHOWN])
+        more = ", ..." if len(self.discard_percents) > _N_SHOWN else ""
+        ignored = ", ".join(f"{n:,}" for n in self.n_ignored.sum(axis=1)[:_N_SHOWN].tolist())
+        return (
+            f"Thresholds({len(self.n_implicit):,} classes at {points}{more} %; ignored labels: "
+            f"{ignored}{more})"
+        )
 
     def table(self, class_ids: Sequence[str]) -> pl.DataFrame:
         """Return one row per point and class: discard_percent, class_id, n_implicit, ..."""
@@ -85,14 +97,15 @@ class Thresholds:
 def thresholds(
     labels: LabelSet,
     logits: ScoresLike | ScoreMatrix,
-    discard_percents: Sequence[float] = PAPER_DISCARD_PERCENTS,
+    discard_percents: float | Sequence[float] = PAPER_DISCARD_PERCENTS,
     *,
     engine: Engine | None = None,
 ) -> Thresholds:
     """Find the exact thresholds t_c of every operating point in two passes over the scores.
 
     ``logits`` [clip, class]: an array, a memory map or an ``.npy`` path (see
-    :mod:`earmark.scores.matrix`). A class without implicit labels or without scores gets +inf.
+    :mod:`earmark.scores.matrix`). One number is one operating point. A class without implicit
+    labels or without scores gets +inf.
     With an ``engine`` the passes are its tasks, a shard of an ``.npy`` file each.
 
     >>> labels = LabelSet.from_dense([[0], [0], [0], [1], [0]])
@@ -101,10 +114,11 @@ def thresholds(
            [2.]], dtype=float32)
     """
     scores = open_scores(logits, labels)
-    ranks = n_largest(labels, scores, discard_percents)
+    percents = tuple(np.atleast_1d(np.asarray(discard_percents, float)).tolist())
+    ranks = n_largest(labels, scores, percents)
     found = top_scores(labels, scores, ranks, passes=passes_by(engine))
     values, n_ignored = found.values, found.n_greater
-    return Thresholds(tuple(discard_percents), values, labels.n_implicit, n_ignored)
+    return Thresholds(percents, values, labels.n_implicit, n_ignored)
 
 
 def n_largest(

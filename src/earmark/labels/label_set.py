@@ -32,7 +32,7 @@ from earmark.labels.lint import (
     place_rows,
     wrong_rows,
 )
-from earmark.runs import SourceTable, read_source, write_table
+from earmark.runs import SourceTable, as_array, read_source, write_table
 
 PRESENT, NOT_PRESENT, IMPLICIT = 1, -1, 0
 """The three states of a label."""
@@ -66,7 +66,7 @@ class LabelSet:
         >>> LabelSet.from_dense([[1, 0], [0, -1]]).n_implicit
         array([1, 1])
         """
-        dense = np.asarray(states)
+        dense = as_array(states)
         if dense.ndim != 2:
             raise EarmarkError(f"states must be a matrix [clip, class], got shape {dense.shape}")
         is_odd = ~np.isin(dense, (PRESENT, NOT_PRESENT, IMPLICIT))
@@ -189,6 +189,13 @@ class LabelSet:
     def __len__(self) -> int:
         return len(self.clip_ids)
 
+    def __repr__(self) -> str:
+        n_present, n_labels = int(self.present.sum()), len(self.present)
+        return (
+            f"LabelSet({self.n_clips:,} clips, {self.n_classes:,} classes; explicit labels: "
+            f"{n_present:,} present, {n_labels - n_present:,} not present)"
+        )
+
     @property
     def n_clips(self) -> int:
         """Number of clips, those without explicit labels included."""
@@ -225,9 +232,16 @@ class LabelSet:
         return self.n_positives / max(self.n_clips, 1)
 
     def states(self, rows: ArrayLike | slice = slice(None)) -> NDArray[np.int8]:
-        """Return the states [len(rows), class] of some clips: +1, -1, 0."""
+        """Return the states [len(rows), class] of some clips: +1, -1, 0.
+
+        ``rows`` are numbers of clips (a list, an array or a tensor), a mask of all clips, a slice,
+        or one number, which gives one row [1, class]. The cost goes by the rows, not by all clips.
+
+        >>> LabelSet.from_dense([[1, 0], [0, -1]]).states(1)
+        array([[ 0, -1]], dtype=int8)
+        """
         chosen = self._chosen(rows)
-        starts, lengths = self.starts[chosen], np.diff(self.starts)[chosen]
+        starts, lengths = self.starts[chosen], self._lengths(chosen)
         out_rows = np.repeat(np.arange(len(chosen)), lengths)
         first = np.cumsum(lengths) - lengths
         places = np.arange(len(out_rows)) + np.repeat(starts - first, lengths)
@@ -239,13 +253,32 @@ class LabelSet:
 
     def _chosen(self, rows: ArrayLike | slice) -> NDArray[np.int64]:
         """Return the numbers of clips named by numbers, a mask or a slice."""
-        places = rows if isinstance(rows, slice) else np.asarray(rows)
-        return np.arange(self.n_clips)[places]
+        if isinstance(rows, slice):
+            return np.arange(*rows.indices(self.n_clips))
+        places = np.atleast_1d(as_array(rows))
+        if places.dtype == bool and places.shape == (self.n_clips,):
+            return np.flatnonzero(places)
+        if places.ndim != 1 or (places.dtype.kind not in "iu" and len(places)):
+            raise EarmarkError(
+                f"rows are numbers of clips, a mask of all {self.n_clips:,} clips or a slice, got "
+                f"{places.dtype} of shape {places.shape}"
+            )
+        chosen = places.astype(np.int64)
+        is_outside = (chosen < -self.n_clips) | (chosen >= self.n_clips)
+        if is_outside.any():
+            raise EarmarkError(
+                f"there is no clip {chosen[is_outside][0]} among {self.n_clips:,}, counted from 0"
+            )
+        return np.where(chosen < 0, chosen + self.n_clips, chosen)
+
+    def _lengths(self, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many explicit labels each of some clips has."""
+        return np.asarray(self.starts[chosen + 1] - self.starts[chosen])
 
     def select(self, rows: ArrayLike | slice) -> LabelSet:
         """Return the label set of some clips, in the given order."""
         chosen = self._chosen(rows)
-        lengths = np.diff(self.starts)[chosen]
+        lengths = self._lengths(chosen)
         starts = np.concatenate([[0], np.cumsum(lengths)])
         places = np.arange(starts[-1]) + np.repeat(self.starts[chosen] - starts[:-1], lengths)
         return LabelSet(

@@ -67,6 +67,10 @@ class Evaluation:
     n_without_negatives: Mapping[Negatives, int]
     n_clipped: Mapping[Negatives, int]
 
+    def __repr__(self) -> str:
+        means = ", ".join(f"{name}={value:.3f}" for name, value in self.overall.items())
+        return f"Evaluation({len(self.per_class):,} classes; {means})"
+
     def _repr_html_(self) -> str:
         overall = pl.DataFrame({"metric": [*self.overall], "value": [*self.overall.values()]})
         with pl.Config(

@@ -8,7 +8,7 @@ process, the cores of this machine, or a Ray cluster.
 Nothing here knows what a label, a score or a sound is; every other room may use it.
 """
 
-from earmark.runs.arrays import choose_key, map_array, names_in, open_archive
+from earmark.runs.arrays import as_array, choose_key, map_array, names_in, open_archive
 from earmark.runs.artefacts import (
     break_seal,
     file_sha256,
@@ -61,6 +61,7 @@ from earmark.runs.recipe import (
     kept_recipe,
 )
 from earmark.runs.remote_files import is_url, local_copy, place_of
+from earmark.runs.reprs import short_repr
 from earmark.runs.scene_parameters import HidingParams, MixtureParams, SceneParams
 from earmark.runs.tables import (
     AUDIO_SUFFIXES,
@@ -113,6 +114,7 @@ __all__ = [
     "Task",
     "TrainParams",
     "Way",
+    "as_array",
     "break_seal",
     "check_unique",
     "choose_key",
@@ -139,6 +141,7 @@ __all__ = [
     "read_table",
     "seal",
     "seal_path",
+    "short_repr",
     "shown",
     "train_together",
     "write_aside",

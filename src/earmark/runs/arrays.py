@@ -28,6 +28,17 @@ _ARRAY_ERRORS = (
 """What numpy's parser of headers, zipfile and zlib raise on damaged files."""
 
 
+def as_array(values: Any) -> NDArray[Any]:
+    """Return an array of values, those of a torch tensor included, wherever it lies.
+
+    numpy has no bfloat16: such a tensor becomes float32.
+    """
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.float() if "bfloat16" in str(values.dtype) else values
+    return np.asanyarray(values)
+
+
 def map_array(path: Path) -> NDArray[Any]:
     """Map an ``.npy`` file without reading it; no pickles."""
     check_file(path)

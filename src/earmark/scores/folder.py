@@ -27,6 +27,7 @@ from earmark.runs import (
     read_table,
     seal,
     seal_path,
+    short_repr,
     write_aside,
 )
 from earmark.runs import write_table as write_parquet
@@ -96,6 +97,8 @@ class ScoreFolder:
     made_by: MadeBy | None = None
     runtime: Runtime | None = None
     origin: Origin | None = None
+
+    __repr__ = short_repr
 
     @property
     def told(self) -> str:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
-from earmark.runs import default_workers
+from earmark.runs import as_array, default_workers, short_repr
 
 ScoresLike = NDArray[np.floating] | str | Path
 """An array, a memory map or the path of an ``.npy`` file."""
@@ -52,6 +52,8 @@ class ScoreMatrix:
 
     array: NDArray[np.floating]
     path: Path | None = None
+
+    __repr__ = short_repr
 
     @property
     def n_clips(self) -> int:
@@ -207,7 +209,7 @@ def open_scores(logits: ScoresLike | ScoreMatrix, labels: LabelSet) -> ScoreMatr
     if isinstance(logits, ScoreMatrix):
         return logits
     path = Path(logits) if isinstance(logits, str | Path) else None
-    array = np.asanyarray(logits) if path is None else _map_file(path)
+    array = as_array(logits) if path is None else _map_file(path)
     name = "scores" if path is None else str(path)
     expected = (labels.n_clips, labels.n_classes)
     if array.shape != expected:

@@ -13,6 +13,9 @@ Rooms that import torch or a web server are imported inside the functions, becau
 ('scan', 'write_flags')
 """
 
+from dataclasses import is_dataclass
+
+from earmark.runs import short_repr
 from earmark.stages.checks.card import WrittenCard, write_card
 from earmark.stages.checks.check import CheckedDataset, check_dataset, check_files
 from earmark.stages.checks.difference import ComparedLabels, compare_labels
@@ -129,3 +132,7 @@ __all__ = [
     "write_card",
     "write_flags",
 ]
+
+for _name in __all__:  # results hold tables and arrays; a prompt shows them on one line
+    if is_dataclass(_result := globals()[_name]):
+        _result.__repr__ = short_repr  # type: ignore[method-assign]

@@ -28,6 +28,7 @@ from earmark.flags.chances.by_score import (
 from earmark.flags.chances.clues import N_CLUES, Clues
 from earmark.flags.chances.learnt import LEAST_ANSWERS, Answers, Model, Taught, learn
 from earmark.flags.histograms import Matrix
+from earmark.runs import short_repr
 from earmark.scores import Chunk, ScoreMatrix, compiled
 
 LOWEST, STEP, N_STEPS = -16.0, 1 / 16, 512
@@ -82,6 +83,8 @@ class Chances:
     scores: ScoreMatrix
     model: Model | None = None
     answers: Answers | None = None
+
+    __repr__ = short_repr
 
     @property
     def is_learnt(self) -> bool:
