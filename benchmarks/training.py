@@ -59,13 +59,13 @@ from earmark.runs import (
     TrainParams,
     write_json,
 )
+from earmark.scores import MappedScores
 from earmark.training import (
     AsLabelled,
     Flags,
+    Lessons,
     Loader,
-    MappedScores,
     Plan,
-    Supervision,
     Told,
     TrainingSet,
     Treated,
@@ -139,8 +139,8 @@ def compare_stack(
     """
     rows = np.arange(len(masks.labels))
     stack = TrainingSet(store.folder, rows, masks)
-    alone = [replace(stack, supervision=masks.of((told,))) for told in masks.told]
-    halves = [replace(stack, supervision=masks.of(masks.told[i::2])) for i in (0, 1)]
+    alone = [replace(stack, lessons=masks.of((told,))) for told in masks.told]
+    halves = [replace(stack, lessons=masks.of(masks.told[i::2])) for i in (0, 1)]
     names = itertools.count()
 
     def run(data: TrainingSet, n: int = n_steps, n_threads: int = 1) -> None:
@@ -207,32 +207,32 @@ def measure_parts(store: FrameStore, masks: Treated) -> dict[str, float]:
     return {name: float(np.median(times[2:])) for name, times in parts.items()}
 
 
-def loss_of(logits: Tensor, targets: Any, supervision: Supervision) -> Tensor:
+def loss_of(logits: Tensor, targets: Any, lessons: Lessons) -> Tensor:
     logits = logits if logits.ndim == 3 else logits.unsqueeze(0)
-    entries = supervision.entries(logits, targets, Moment(0, 0, 1))
+    entries = lessons.entries(logits, targets, Moment(0, 0, 1))
     return normalised(entries, norms(targets.weight.expand_as(logits), "sum"))
 
 
 def loader_of(
-    model: ModelParams, store: FrameStore, supervision: Supervision, params: TrainParams
+    model: ModelParams, store: FrameStore, lessons: Lessons, params: TrainParams
 ) -> tuple[Loader, Plan]:
     examples = examples_of(model, store, np.arange(len(store.clip_ids)))
-    return Loader(params, examples, supervision), Plan(params, examples.per_clip)
+    return Loader(params, examples, lessons), Plan(params, examples.per_clip)
 
 
 def stepper(
-    model: ModelParams, store: FrameStore, supervision: Supervision, params: TrainParams
+    model: ModelParams, store: FrameStore, lessons: Lessons, params: TrainParams
 ) -> Callable[[int], float]:
     """Return a function that takes a step, loading included, and tells its CPU seconds."""
-    network = build(model, store.n_bands, N_CLASSES, supervision.n_students).train()
+    network = build(model, store.n_bands, N_CLASSES, lessons.n_students).train()
     optimiser = torch.optim.AdamW(trainable(network), fused=True)
-    loader, plan = loader_of(model, store, supervision, params)
+    loader, plan = loader_of(model, store, lessons, params)
     batches = list(plan.batches(0))
 
     def step(number: int) -> float:
         start = time.process_time()
         loaded = loader.load(batches[number % len(batches)])
-        loss = loss_of(network(*loaded.inputs), loaded.targets, supervision)
+        loss = loss_of(network(*loaded.inputs), loaded.targets, lessons)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()

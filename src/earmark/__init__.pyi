@@ -4,7 +4,7 @@ from . import stages as stages
 from .datasets import Workspace as Workspace
 from .errors import EarmarkError as EarmarkError
 from .errors import EarmarkWarning as EarmarkWarning
-from .flags import Thresholds as Thresholds
+from .experiments import Supervision as Supervision
 from .flags import count_missing as count_missing
 from .flags import flag as flag
 from .flags import thresholds as thresholds

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.experiments.rounds import one_point, run_rounds
+from earmark.experiments.rounds import run_rounds
+from earmark.experiments.strategies import one_point
 from earmark.experiments.sweep import by_seed
 from earmark.runs.parameters import CompareParams
 from earmark.scores.folder import ScoreFolder
@@ -32,8 +33,8 @@ def test_every_round_has_a_teacher_of_its_own_and_a_row_in_the_curve(tmp_path: P
 
 
 def test_rounds_need_one_point() -> None:
-    strategy, point = one_point("soft@2", PARAMS)
+    strategy, point = one_point("soft@2", PARAMS.discard_percents)
     assert (strategy.treatment, point) == ("soft", 2.0)
     with pytest.raises(EarmarkError, match="write it as in 'mask@1'"):
-        one_point("mask", PARAMS)
+        one_point("mask", PARAMS.discard_percents)
     assert by_seed([]) == []

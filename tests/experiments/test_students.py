@@ -33,8 +33,8 @@ from earmark.runs.parameters import (
 )
 from earmark.runs.progress import SILENT, Progress
 from earmark.scores.folder import ScoreFolder
+from earmark.training.lessons import TrainingSet
 from earmark.training.loop import train
-from earmark.training.supervision import TrainingSet
 from earmark.training.teacher import cross_fit
 from scenes import band_workspace, open_store
 

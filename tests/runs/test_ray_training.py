@@ -16,8 +16,8 @@ from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
 from earmark.runs.progress import Meter
 from earmark.runs.ray import RayEngine
 from earmark.runs.ray_training import train_together
+from earmark.training.lessons import AsLabelled, TrainingSet
 from earmark.training.loop import train
-from earmark.training.supervision import AsLabelled, TrainingSet
 from earmark.training.teacher import training_task
 from scenes import band_workspace, open_store
 from tasks import Counter

@@ -7,7 +7,8 @@ import pytest
 
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.training.treatments import FlagSources, MappedScores, Told, Treated, find_flags
+from earmark.scores.matrix import MappedScores
+from earmark.training.treatments import FlagSources, Told, Treated, find_flags
 
 CLASS_IDS = ("animal", "dog", "bark", "car")
 TREE = Ontology(CLASS_IDS, {"bark": ("dog",), "dog": ("animal",)})

@@ -16,6 +16,7 @@ from earmark.losses import Targets
 from earmark.networks.examples import examples_of
 from earmark.runs.parameters import ModelParams, SpecAugmentParams, TrainParams
 from earmark.training.batches import Batch, Plan
+from earmark.training.lessons import AsLabelled
 from earmark.training.loading import (
     N_AHEAD,
     Loaded,
@@ -25,7 +26,6 @@ from earmark.training.loading import (
     made_ahead,
     masked_patches,
 )
-from earmark.training.supervision import AsLabelled
 from scenes import band_workspace, open_store
 
 STRIPES = SpecAugmentParams(n_time_masks=2, n_band_masks=1)
@@ -92,7 +92,7 @@ def test_a_plain_batch_is_what_the_store_holds(tmp_path: Path) -> None:
     loaded = made.load(batch)
     stored = made.examples.store.patches(made.examples.rows[batch.clips], batch.which)
     assert np.array_equal(loaded.inputs[0].numpy(), stored.astype(np.float32))
-    states = made.supervision.labels.states(batch.clips)
+    states = made.lessons.labels.states(batch.clips)
     assert np.array_equal(loaded.targets.target[0].numpy(), states > 0)
 
 

@@ -25,8 +25,8 @@ from earmark.networks.stacks import AnyNetwork
 from earmark.runs.artefacts import read_json, read_table
 from earmark.runs.parameters import ModelParams, NetworkParams, SpecAugmentParams, TrainParams
 from earmark.runs.progress import SILENT
+from earmark.training.lessons import AsLabelled, TrainingSet
 from earmark.training.loop import train
-from earmark.training.supervision import AsLabelled, TrainingSet
 from earmark.training.teacher import tune_set
 from scenes import CLASS_IDS, band_workspace, open_store
 
@@ -296,7 +296,7 @@ def test_a_loss_that_explodes_names_the_clips(workspace: Workspace, tmp_path: Pa
             return replace(told, weight=told.weight * float("nan"))
 
     data = training_set(workspace)
-    poisoned = replace(data, supervision=Poisoned(data.supervision.labels))
+    poisoned = replace(data, lessons=Poisoned(data.lessons.labels))
     with pytest.raises(EarmarkError, match=r"nan at epoch 1, step 1.*clip0"):
         train(TINY, poisoned, tmp_path / "model", METER)
 

@@ -22,8 +22,8 @@ from earmark.runs.parameters import ModelParams, NetworkParams, SpecAugmentParam
 from earmark.runs.progress import SILENT, Meter
 from earmark.runs.recipe import read_recipe
 from earmark.training import replicas
+from earmark.training.lessons import AsLabelled, TrainingSet
 from earmark.training.loop import train
-from earmark.training.supervision import AsLabelled, TrainingSet
 from earmark.training.teacher import tune_set
 from scenes import band_workspace, open_store
 

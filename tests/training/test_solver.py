@@ -17,9 +17,9 @@ from earmark.losses import Moment, Targets, bce_entries
 from earmark.networks import Probe, load_network
 from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
 from earmark.runs.progress import SILENT
+from earmark.training.lessons import EVERYBODY, AsLabelled, TrainingSet
 from earmark.training.loop import train
 from earmark.training.solver import _LEAST_SPREAD, Fitted, fit_linear_probe
-from earmark.training.supervision import EVERYBODY, AsLabelled, TrainingSet
 
 CLASS_IDS = ("a", "b", "c")
 N_CLIPS = 80
@@ -70,13 +70,13 @@ def labels(store: FrameStore) -> LabelSet:
     return LabelSet.from_dense(states.astype(np.int8), store.clip_ids, CLASS_IDS)
 
 
-def data_of(store: FrameStore, supervision: object, rows: np.ndarray | None = None) -> TrainingSet:
+def data_of(store: FrameStore, lessons: object, rows: np.ndarray | None = None) -> TrainingSet:
     rows = np.arange(N_CLIPS) if rows is None else rows
-    return TrainingSet(store.folder, rows, supervision)  # type: ignore[arg-type]
+    return TrainingSet(store.folder, rows, lessons)  # type: ignore[arg-type]
 
 
-def fitted(store: FrameStore, supervision: object, params: NetworkParams | None = None) -> Fitted:
-    return fit_linear_probe(params or network(), data_of(store, supervision), store, METER)
+def fitted(store: FrameStore, lessons: object, params: NetworkParams | None = None) -> Fitted:
+    return fit_linear_probe(params or network(), data_of(store, lessons), store, METER)
 
 
 def logits_of(probe: Probe, store: FrameStore) -> np.ndarray:

@@ -14,11 +14,11 @@ from earmark.flags.flag import flag
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.losses import Moment
+from earmark.scores.matrix import MappedScores
 from earmark.training.treatments import (
     KNOBS,
     Flags,
     FlagSources,
-    MappedScores,
     Told,
     Treated,
     find_flags,

@@ -42,7 +42,7 @@ app = typer.Typer(
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        print(f"earmark {__version__}")
+        print("earmark", __version__)
         raise typer.Exit
 
 

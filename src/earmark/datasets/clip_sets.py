@@ -36,16 +36,23 @@ class ReadableClips:
     @property
     def recordings(self) -> NDArray[np.int64]:
         """The recording of each clip, by number from 0; -1 where no other clip is of the same."""
-        _, which, n_clips = np.unique(
-            np.array(self.sources), return_inverse=True, return_counts=True
-        )
-        numbers = np.where(n_clips > 1, np.cumsum(n_clips > 1) - 1, -1)
-        return np.asarray(numbers[which], np.int64)
+        return number_recordings(self.sources)
 
     def select(self, rows: NDArray[np.int64]) -> ReadableClips:
         """Return some of the clips."""
         sources = [self.sources[row] for row in rows]
         return ReadableClips(self.labels.select(rows), sources, self.store_rows[rows])
+
+
+def number_recordings(sources: Sequence[object]) -> NDArray[np.int64]:
+    """Number the recordings of clips [clip] from 0; -1 where no other clip is of the same.
+
+    >>> number_recordings(["b", "a", "b", "c", "c"]).tolist()
+    [0, -1, 0, 1, 1]
+    """
+    _, which, n_clips = np.unique(np.array(sources), return_inverse=True, return_counts=True)
+    numbers = np.where(n_clips > 1, np.cumsum(n_clips > 1) - 1, -1)
+    return np.asarray(numbers[which], np.int64)
 
 
 def open_frames(workspace: Workspace, model: ModelParams) -> FrameStore:

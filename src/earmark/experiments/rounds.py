@@ -13,10 +13,9 @@ from dataclasses import replace
 import polars as pl
 
 from earmark.datasets import Workspace, open_frames, stamp_path, write_stamp
-from earmark.errors import EarmarkError
 from earmark.experiments.compare import identify
 from earmark.experiments.marks import METRICS, find_bases, mark_students, write_student_cards
-from earmark.experiments.strategies import Strategy, parse_strategy
+from earmark.experiments.strategies import one_point
 from earmark.experiments.students import Student, TrainSet, combine, train_students
 from earmark.experiments.sweep import by_seed, measured
 from earmark.runs import (
@@ -52,7 +51,7 @@ def run_rounds(
     the first teacher's flags), and those of :func:`earmark.experiments.sweep.measured`;
     differences are from the baseline.
     """
-    chosen, point = one_point(strategy, params)
+    chosen, point = one_point(strategy, params.discard_percents)
     against = find_bases(workspace, params, scores, folds, engine=engine, progress=progress)
     runs = combine([network], params.train_sets, params.seeds, [(chosen, point)])
     wanted: list[Student] = []
@@ -86,17 +85,6 @@ def run_rounds(
     write_table(workspace.compare_table_path("rounds"), curve)
     write_stamp(workspace, stamp_path(workspace.compare_table_path("rounds")))
     return curve
-
-
-def one_point(text: str, params: CompareParams) -> tuple[Strategy, float]:
-    """Read a strategy that has exactly one operating point."""
-    strategy = parse_strategy(text, params.discard_percents)
-    if len(strategy.points) != 1:
-        raise EarmarkError(
-            f"strategy {text!r} has {len(strategy.points)} operating points; rounds need one: "
-            f"write it as in '{strategy.name}@1'"
-        )
-    return strategy, strategy.points[0]
 
 
 def _next_teacher(

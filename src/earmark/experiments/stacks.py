@@ -72,19 +72,19 @@ class StackSet:
     name: str
     network: NetworkParams
     data: TrainingSet
-    """Its supervision is :class:`Treated`, told to anybody."""
+    """Its lessons are :class:`Treated`, told to anybody."""
     score_rows: NDArray[np.int64]
     """The clips that every student scores, as rows of the frame store."""
 
     @property
     def treated(self) -> Treated:
         """The labels that the students are told about."""
-        assert isinstance(self.data.supervision, Treated)
-        return self.data.supervision
+        assert isinstance(self.data.lessons, Treated)
+        return self.data.lessons
 
     def place(self, name: str, told: Told, folder: Path, scores_folder: Path) -> StudentPlace:
         """Return the place of a student; its digests are those that it would have alone."""
-        run_digest = replace(self.data, supervision=self.treated.of([told])).digest(self.network)
+        run_digest = replace(self.data, lessons=self.treated.of([told])).digest(self.network)
         scores_digest = digest(run_digest, self.score_rows.tobytes())
         return StudentPlace(name, told, folder, run_digest, scores_folder, scores_digest)
 
@@ -100,7 +100,7 @@ class StackSet:
         if len(group) > 1:
             which = digest([one.scores_digest for one in group])[:8]
             folder = folder.with_name(f"{self.name}-{which}")
-        told = replace(self.data, supervision=self.treated.of([one.told for one in group]))
+        told = replace(self.data, lessons=self.treated.of([one.told for one in group]))
         arguments = {"folder": folder, "places": group, "score_rows": self.score_rows}
         return training_task(folder.name, _train_and_score, self.network, told, store, **arguments)
 
@@ -134,7 +134,7 @@ def _train_and_score(
     if is_apart:
         _write_apart(trained, network, data, folder, places, store)
     examples = examples_of(network.model, store, score_rows)
-    of_clips = (store.clip_ids.gather(score_rows), data.supervision.class_ids)
+    of_clips = (store.clip_ids.gather(score_rows), data.lessons.class_ids)
     for own, part in parts_of(trained):
         scored = zip(places[own], *score_and_locate(part, examples), strict=True)
         for student, (one, its, best) in enumerate(scored):
@@ -158,7 +158,7 @@ def _write_apart(
     store: FrameStore,
 ) -> None:
     """Move every student of a stack into its own folder, as if it had trained alone there."""
-    class_ids, histories = data.supervision.class_ids, split_history(folder)
+    class_ids, histories = data.lessons.class_ids, split_history(folder)
     for one, (_, part), history in zip(places, parts_of(trained), histories, strict=True):
         write_history(one.folder, history)
         write_network(one.folder, network, part, class_ids, store, one.run_digest)

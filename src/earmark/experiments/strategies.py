@@ -97,6 +97,11 @@ class Strategy:
         name = self.name.removesuffix("adjust").rstrip("+") or BASELINE.name
         return BASELINE if name == BASELINE.name else replace(self, name=name, adjusts=False)
 
+    def loss_point(self, point: float) -> float | None:
+        """Return the operating point of the loss; a strategy that flags gives it to its policy."""
+        has_own = self.loss != "bce" and self.policy is None
+        return point if has_own else None
+
     @property
     def needs_truth(self) -> bool:
         """Whether only a simulated dataset will do."""
@@ -126,6 +131,22 @@ def parse_strategy(text: str, discard_percents: Sequence[float]) -> Strategy:
         raise EarmarkError(f"strategy {text!r}: nothing in it has operating points, but {listed}")
     points = _read_points(listed, text) if listed else _default_points(strategy, discard_percents)
     return replace(strategy, points=points)
+
+
+def one_point(text: str, discard_percents: Sequence[float] = ()) -> tuple[Strategy, float]:
+    """Read a strategy that has exactly one operating point.
+
+    >>> one_point("hedge@1")[1], one_point("hill")[1]
+    (1.0, 1.0)
+    """
+    strategy = parse_strategy(text, discard_percents)
+    if len(strategy.points) != 1:
+        mildest = 1.0 if strategy.policy in BY_PERCENT else strategy.points[0]
+        raise EarmarkError(
+            f"strategy {text!r}: one operating point is needed; write it as in "
+            f"'{strategy.name}@{mildest:g}'"
+        )
+    return strategy, strategy.points[0]
 
 
 def _with_part(strategy: Strategy, part: str, text: str) -> Strategy:

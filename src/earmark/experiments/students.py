@@ -33,6 +33,7 @@ from earmark.datasets import (
 from earmark.errors import EarmarkError, quoted
 from earmark.experiments.stacks import StackSet, StudentPlace, write_cards
 from earmark.experiments.strategies import BASELINE, Strategy, parse_strategy
+from earmark.experiments.telling import Wish, draw_scores, tell_all
 from earmark.labels import LabelSet, subset
 from earmark.networks import cost
 from earmark.runs import (
@@ -47,15 +48,12 @@ from earmark.runs import (
     file_sha256,
     write_aside,
 )
-from earmark.scores import ScoreFolder, check_aligned
+from earmark.scores import MappedScores, ScoreFolder, TeacherScores, check_aligned
 from earmark.training import (
-    Flags,
     FlagSources,
-    MappedScores,
     Told,
     TrainingSet,
     Treated,
-    find_flags,
     tune_set,
 )
 
@@ -124,9 +122,7 @@ class Student:
     @property
     def loss_point(self) -> float | None:
         """The operating point of the loss; a strategy that flags has given it to its policy."""
-        strategy = self.strategy
-        has_own = strategy.loss != "bce" and strategy.policy is None
-        return self.point if has_own else None
+        return self.strategy.loss_point(self.point)
 
     @property
     def baseline(self) -> Student:
@@ -272,7 +268,7 @@ class TrainSet:
 
     workspace: Workspace
     clips: ReadableClips
-    sources: FlagSources
+    flag_sources: FlagSources
     treated: Treated
     """The labels, told to nobody yet."""
 
@@ -309,37 +305,23 @@ class TrainSet:
 
     def tell(self, wanted: Sequence[Student]) -> dict[Student, Told]:
         """Find what every student is told; one pass over the scores serves all percentages."""
-        groups: dict[tuple[str | None, bool, int], list[Student]] = {}
-        for student in wanted:
-            policy = None if student == student.baseline else student.strategy.policy
-            seed = student.seed if policy == "random" else 0
-            groups.setdefault((policy, student.strategy.by_chance, seed), []).append(student)
-        told = {}
-        for (policy, by_chance, seed), own in groups.items():
-            points = sorted({student.point for student in own})
-            flags = self._flags(policy, by_chance, seed, points)
-            for student in own:
-                strategy, found = student.strategy, flags.get(student.point)
-                treatment = strategy.treatment or "mask"
-                told[student] = Told(found, treatment, strategy.loss, student.loss_point)
-        return told
+        wishes = {one: Wish(one.strategy, one.point, one.seed) for one in wanted}
+        told = tell_all(self, list(wishes.values()))
+        return {student: told[wish] for student, wish in wishes.items()}
 
-    def _flags(
-        self, policy: str | None, by_chance: bool, seed: int, points: Sequence[float]
-    ) -> dict[float, Flags]:
-        if policy is None:
-            return {}
-        sources = self.sources
-        if policy == "random":
-            sources = replace(sources, teacher=self._random_scores(seed))
-        elif by_chance:
-            sources = replace(sources, teacher=self._chances)
-        return find_flags(sources, policy, points)
+    @property
+    def teacher(self) -> TeacherScores:
+        """The teacher's scores of the whole train split."""
+        return self.flag_sources.teacher
+
+    def sources(self, teacher: TeacherScores) -> FlagSources:
+        """Return all that flags of this train set are made from, by such scores."""
+        return replace(self.flag_sources, teacher=teacher)
 
     @cached_property
-    def _chances(self) -> MappedScores:
+    def chances(self) -> MappedScores:
         """The learnt chances, in the place of the teacher's scores."""
-        path, expected = self.workspace.chances_path, self.sources.teacher.open().shape
+        path, expected = self.workspace.chances_path, self.teacher.open().shape
         command = f"`earmark flag {quoted(self.workspace.root)} --chances` learns them"
         if not path.exists():
             raise EarmarkError(f"{path}: there are no learnt chances of missing labels; {command}")
@@ -351,15 +333,14 @@ class TrainSet:
             )
         return found
 
-    def _random_scores(self, seed: int) -> MappedScores:
+    def random_scores(self, seed: int) -> MappedScores:
         """Return scores drawn at random for the classes that the teacher scored, written once."""
-        teacher = self.sources.teacher.open()
+        teacher = self.teacher.open()
         is_unscored = np.isnan(teacher[0])
         drawn_digest = digest("random scores", seed, list(teacher.shape), is_unscored.tolist())
         path = self.workspace.random_scores_path(f"seed{seed}-{drawn_digest}")
         if not path.exists():
-            drawn = np.random.default_rng(seed).random(teacher.shape, np.float32)
-            drawn[:, is_unscored] = np.nan
+            drawn = draw_scores(teacher, seed)
             with write_aside(path) as aside, aside.open("wb") as file:
                 np.save(file, drawn)
         return MappedScores(path, drawn_digest)

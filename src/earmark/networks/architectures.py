@@ -135,7 +135,7 @@ class Probe(nn.Module):
     ``n_queries`` averages whose weights are learnt: each query attends to the frames that it
     matches best. Every weight has a leading student axis and all students are multiplied in one
     batched operation; they begin with the same weights and share dropout masks, so they differ by
-    their supervision alone. ``forward`` takes frames [clip, frame, feature] with the number of
+    what they are told alone. ``forward`` takes frames [clip, frame, feature] with the number of
     frames of each clip, and returns logits [student, clip, class].
     """
 

@@ -194,6 +194,37 @@ class ScoreMatrix:
             raise EarmarkError(f"{self.path}: cut short while it was being read; write it again")
 
 
+@dataclass(frozen=True)
+class MappedScores:
+    """A matrix [clip, class] of scores, or of chances as log-odds, on disk; what identifies it."""
+
+    path: Path
+    digest: str
+
+    def open(self) -> NDArray[np.float32]:
+        """Map the matrix."""
+        logits: NDArray[np.float32] = np.load(self.path, mmap_mode="r")
+        return logits
+
+
+@dataclass(frozen=True)
+class HeldScores:
+    """The same in memory, or mapped by whoever gave it; of any floating type."""
+
+    array: NDArray[np.floating]
+    digest: str
+
+    __repr__ = short_repr
+
+    def open(self) -> NDArray[np.floating]:
+        """Return the matrix."""
+        return self.array
+
+
+TeacherScores = MappedScores | HeldScores
+"""Scores that students are told by."""
+
+
 def _next(waiting: deque[slice]) -> slice | None:
     try:
         return waiting.popleft()

@@ -12,13 +12,14 @@ from .history import forget_history as forget_history
 from .history import read_histories as read_histories
 from .history import split_history as split_history
 from .history import write_history as write_history
+from .lessons import AsLabelled as AsLabelled
+from .lessons import Lessons as Lessons
+from .lessons import TrainingSet as TrainingSet
 from .loading import Loader as Loader
 from .loop import n_examples_in_all as n_examples_in_all
 from .loop import train as train
+from .rivals import BY_EPOCH as BY_EPOCH
 from .rivals import LOSSES as LOSSES
-from .supervision import AsLabelled as AsLabelled
-from .supervision import Supervision as Supervision
-from .supervision import TrainingSet as TrainingSet
 from .teacher import cross_fit as cross_fit
 from .teacher import score_held_out as score_held_out
 from .teacher import training_task as training_task
@@ -27,7 +28,6 @@ from .treatments import BY_PERCENT as BY_PERCENT
 from .treatments import OWN_POLICIES as OWN_POLICIES
 from .treatments import Flags as Flags
 from .treatments import FlagSources as FlagSources
-from .treatments import MappedScores as MappedScores
 from .treatments import Told as Told
 from .treatments import Treated as Treated
 from .treatments import Treatment as Treatment

@@ -36,7 +36,7 @@ class Plan:
     """The batches of a whole run.
 
     ``per_clip`` [clip] is the number of examples of each clip; ``balance`` [clip], where given, is
-    how often each is to be drawn (see :func:`earmark.training.supervision.class_balance`).
+    how often each is to be drawn (see :func:`earmark.training.lessons.class_balance`).
     """
 
     params: TrainParams

@@ -68,7 +68,7 @@ class Run:
     n_waits: list[int] = field(default_factory=list)
     """Epochs since each student's best."""
     remembered: dict[str, Tensor] = field(default_factory=dict)
-    """What a :class:`earmark.training.supervision.Remembering` supervision must not forget."""
+    """What lessons that remember (:class:`earmark.training.lessons.Remembering`) must keep."""
     saved_at: float = field(default_factory=time.monotonic)
 
 

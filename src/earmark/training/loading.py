@@ -23,7 +23,7 @@ from earmark.networks import ClipExamples, Examples
 from earmark.runs import SpecAugmentParams, TrainParams
 from earmark.training import replicas
 from earmark.training.batches import Batch
-from earmark.training.supervision import Supervision
+from earmark.training.lessons import Lessons
 
 N_AHEAD = 2
 """Batches that wait for the network; more would only take memory."""
@@ -140,7 +140,7 @@ class Loader:
 
     params: TrainParams
     examples: Examples
-    supervision: Supervision
+    lessons: Lessons
 
     def __post_init__(self) -> None:
         if self.params.specaugment.is_on and isinstance(self.examples, ClipExamples):
@@ -173,7 +173,7 @@ class Loader:
 
     def _read(self, batch: Batch, places: NDArray[np.int64]) -> tuple[tuple[Tensor, ...], Targets]:
         clips = batch.clips[places]
-        return self.examples.gather(clips, batch.which[places]), self.supervision.targets(clips)
+        return self.examples.gather(clips, batch.which[places]), self.lessons.targets(clips)
 
     def _generator(self, batch: Batch, kind: int) -> np.random.Generator:
         return np.random.default_rng([self.params.seed, batch.epoch, batch.step, kind])

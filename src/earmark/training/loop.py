@@ -1,6 +1,6 @@
 """One resumable loop for the teacher, its students, and a whole sweep of students.
 
-Teacher and student are the same :func:`train` on different supervision. A run is a function of its
+Teacher and student are the same :func:`train` on different lessons. A run is a function of its
 parameters, its data and its seed: which examples make up a batch, how they are augmented, and what
 dropout drops, depends on (seed, epoch, step) alone. So a run that was killed continues to the very
 weights that it would have reached, and students of one seed see the same examples in the same
@@ -49,9 +49,9 @@ from earmark.training import replicas
 from earmark.training.batches import Plan
 from earmark.training.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
 from earmark.training.history import Course, open_course, write_history
+from earmark.training.lessons import Remembering, TrainingSet, class_balance
 from earmark.training.loading import Loaded, Loader
 from earmark.training.solver import fit_linear_probe
-from earmark.training.supervision import Remembering, TrainingSet, class_balance
 
 _MEMORY_ERRORS = (torch.OutOfMemoryError, MemoryError, RuntimeError)
 """What torch raises for want of memory; a RuntimeError may mean anything else."""
@@ -71,11 +71,11 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
     per_clip = examples_of(network.model, store, data.store_rows).per_clip
     if replicas.first_says(is_current(folder, run_digest)):
         meter.advance(n_examples_in_all(per_clip, network.train), FOUND)
-        return load_network(folder, store, data.supervision.class_ids)
+        return load_network(folder, store, data.lessons.class_ids)
     if network.train.solver == "lbfgs":
         return _solve(network, data, folder, meter, run_digest, store)
     is_balanced = network.train.balanced_sampling
-    balance = class_balance(data.supervision, len(per_clip)) if is_balanced else None
+    balance = class_balance(data.lessons, len(per_clip)) if is_balanced else None
     plan = Plan(network.train, per_clip, balance)
     job = _Job(network, data, folder, meter, run_digest, store, plan)
     try:
@@ -87,8 +87,8 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
         raise EarmarkError(
             f"out of memory for the weights on {own_device()}: {_smaller(job)}"
         ) from None
-    if isinstance(data.supervision, Remembering):
-        data.supervision.load_state(run.remembered)
+    if isinstance(data.lessons, Remembering):
+        data.lessons.load_state(run.remembered)
     n_before = plan.n_examples_before(run.epoch, run.step)
     meter.advance(n_before, RESUMED if is_resumed else "")
     _loop(job, run)
@@ -107,7 +107,7 @@ def _solve(
     fitted = fit_linear_probe(network, data, store, meter)
     if replicas.is_first():
         write_history(folder, fitted.history)
-        class_ids = data.supervision.class_ids
+        class_ids = data.lessons.class_ids
         write_network(folder, network, fitted.probe, class_ids, store, run_digest)
     replicas.wait()
     return fitted.probe
@@ -135,14 +135,14 @@ class _Job:
         return self.network.train
 
     def build(self) -> AnyNetwork:
-        supervision = self.data.supervision
-        n_classes, n_students = len(supervision.class_ids), supervision.n_students
+        lessons = self.data.lessons
+        n_classes, n_students = len(lessons.class_ids), lessons.n_students
         seed = self.params.seed
         return build(self.network.model, self.store.n_bands, n_classes, n_students, seed)
 
     def loader(self) -> Loader:
         examples = examples_of(self.network.model, self.store, self.data.store_rows)
-        return Loader(self.params, examples, self.data.supervision)
+        return Loader(self.params, examples, self.data.lessons)
 
 
 def _begin(job: _Job) -> Run:
@@ -188,8 +188,8 @@ def _train_epoch(job: _Job, run: Run, course: Course, is_terminated: Callable[[]
             run.seconds += last - before
             _tell(job, run, course, loss, len(loaded.batch.clips))
             if must_stop or last - run.saved_at >= job.params.checkpoint_seconds:
-                if isinstance(job.data.supervision, Remembering):
-                    run.remembered = job.data.supervision.state()
+                if isinstance(job.data.lessons, Remembering):
+                    run.remembered = job.data.lessons.state()
                 write_checkpoint(run, job.folder, job.digest)
             if must_stop:
                 raise Stopped
@@ -250,7 +250,7 @@ def _add_gradients(job: _Job, run: Run, loaded: Loaded) -> Tensor:
         n_clips = len(batch.clips)
         keys = (params.seed, batch.epoch, batch.step)
         run.network.reseed(*keys, n_clips=n_clips, first_clip=replicas.share(n_clips).start)
-    supervision, n_students = job.data.supervision, job.data.supervision.n_students
+    lessons, n_students = job.data.lessons, job.data.lessons.n_students
     weights = here.targets.weight.expand(n_students, -1, -1)
     norm = replicas.summed(norms(weights, params.loss)).expand(n_students)
     moment = Moment(batch.epoch, batch.step, job.plan.steps_per_epoch)
@@ -260,7 +260,7 @@ def _add_gradients(job: _Job, run: Run, loaded: Loaded) -> Tensor:
             logits: Tensor = network(*here.inputs)
         logits = logits.to(types.weights)
         logits = logits if logits.ndim == 3 else logits.unsqueeze(0)  # [student, example, class]
-        entries = supervision.entries(logits, here.targets.of(own), moment, own)
+        entries = lessons.entries(logits, here.targets.of(own), moment, own)
         part = by_student(entries, norm[own])
         run.scaler.scale(part.sum()).backward()  # type: ignore[no-untyped-call]
         losses.append(part.detach())
@@ -322,7 +322,7 @@ def _keep_best(run: Run, marks: NDArray[np.float64], patience: int) -> None:
 
 def _have_waited_enough(job: _Job, run: Run) -> NDArray[np.bool_]:
     """Tell which students have been without a better result for too long [student]."""
-    n_waits = np.array(run.n_waits or [0] * job.data.supervision.n_students)
+    n_waits = np.array(run.n_waits or [0] * job.data.lessons.n_students)
     return n_waits >= (job.params.patience or np.inf)
 
 
@@ -340,7 +340,7 @@ def _finish(job: _Job, run: Run) -> AnyNetwork:
     network.load_state_dict(run.best or _result(run))
     if replicas.is_first():
         write_history(job.folder, run.history, run.history_by_student)
-        class_ids = job.data.supervision.class_ids
+        class_ids = job.data.lessons.class_ids
         write_network(job.folder, job.network, network, class_ids, job.store, job.digest)
         (job.folder / "checkpoint.pt").unlink(missing_ok=True)
     replicas.wait()
@@ -391,7 +391,7 @@ def _out_of_memory(job: _Job, run: Run, loaded: Loaded) -> EarmarkError:
 
 
 def _smaller(job: _Job) -> str:
-    n_students = job.data.supervision.n_students
+    n_students = job.data.lessons.n_students
     if n_students == 1:
         return "take a smaller network"
     return f"train fewer than {n_students} students at once (stack_gb), or a smaller network"

@@ -317,6 +317,10 @@ LOSSES: Mapping[str, type[Any]] = {
 """Losses by name; the operating point of one that has a choice to make is its only parameter."""
 
 
+BY_EPOCH = ("splc", "ll-r", "ll-ct", "ll-cp")
+"""Losses that change from one epoch to the next."""
+
+
 def make_loss(name: str, point: float | None = None) -> Loss:
     """Return the loss of a name in :data:`LOSSES`, at an operating point or its default.
 

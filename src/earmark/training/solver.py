@@ -22,7 +22,7 @@ from earmark.errors import EarmarkError
 from earmark.losses import Moment, Targets
 from earmark.networks import ClipExamples, Probe, build, own_device
 from earmark.runs import Meter, NetworkParams
-from earmark.training.supervision import TrainingSet
+from earmark.training.lessons import TrainingSet
 
 _CLIPS_AT_ONCE = 256
 _LEAST_SPREAD = 0.1
@@ -48,17 +48,17 @@ def fit_linear_probe(
     The meter counts each clip as often as the loss is looked at, ``epochs`` times at most.
     """
     start = time.monotonic()
-    supervision, n_iterations = data.supervision, network.train.epochs
+    lessons, n_iterations = data.lessons, network.train.epochs
     if network.model.architecture != "linear_probe" or n_iterations is None:
         raise EarmarkError(
             f'solver = "lbfgs" fits linear probes in so many epochs, got '
             f"{network.model.architecture} and {network.train.length}"
         )
-    n_classes, n_students = len(supervision.class_ids), supervision.n_students
+    n_classes, n_students = len(lessons.class_ids), lessons.n_students
     probe = build(network.model, store.n_bands, n_classes, n_students, network.train.seed)
     assert isinstance(probe, Probe)
     scaled = _Scaled.of(_seen(probe, ClipExamples(store, data.store_rows)))
-    told = supervision.targets(np.arange(len(data.store_rows)))
+    told = lessons.targets(np.arange(len(data.store_rows)))
     values = (told.target, told.weight, told.implicit)
     targets = Targets(*(each.to(own_device()) for each in values))
     ticks, losses = _Ticks(meter, len(data.store_rows), n_iterations), []
@@ -156,7 +156,7 @@ class _Problem:
 
         def loss() -> Tensor:
             logits = torch.addmm(bias, features, weights).unsqueeze(0)
-            entries = self.data.supervision.entries(logits, self.targets, moment, self.student)
+            entries = self.data.lessons.entries(logits, self.targets, moment, self.student)
             return entries.sum()
 
         def closure() -> Tensor:

@@ -66,8 +66,8 @@ from earmark.training.folds import (
     has_networks,
     scores_digest,
 )
+from earmark.training.lessons import AsLabelled, Lessons, TrainingSet
 from earmark.training.loop import n_examples_in_all, train
-from earmark.training.supervision import AsLabelled, Supervision, TrainingSet
 
 
 def cross_fit(
@@ -75,7 +75,7 @@ def cross_fit(
     network: NetworkParams,
     params: CrossFitParams,
     *,
-    supervise: Callable[[NDArray[np.int64]], Supervision] | None = None,
+    supervise: Callable[[NDArray[np.int64]], Lessons] | None = None,
     engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> ScoreFolder:
@@ -200,7 +200,7 @@ def score_held_out(
 
 @dataclass(frozen=True)
 class TuneSet:
-    """The tune split as the exam of networks in training (see ``supervision.Exam``)."""
+    """The tune split as the exam of networks in training (see ``lessons.Exam``)."""
 
     model: ModelParams
     frames_folder: Path

@@ -26,8 +26,9 @@ from earmark.flags import Thresholds, flag, stored_thresholds, thresholds
 from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, Ontology, find_implied
 from earmark.losses import Moment, Targets, kept, suspect_scores
 from earmark.runs import digest
+from earmark.scores import TeacherScores
+from earmark.training.lessons import EVERYBODY
 from earmark.training.rivals import Loss, RememberingLoss, make_loss
-from earmark.training.supervision import EVERYBODY
 
 Treatment = Literal["mask", "flip", "soft", "hedge", "weight"]
 """What becomes of a flagged label, as (target, weight) by the teacher's output p.
@@ -51,19 +52,6 @@ KNOBS = {
 
 
 @dataclass(frozen=True)
-class MappedScores:
-    """A matrix [clip, class] of scores, or of chances as log-odds, on disk; what identifies it."""
-
-    path: Path
-    digest: str
-
-    def open(self) -> NDArray[np.float32]:
-        """Map the matrix."""
-        logits: NDArray[np.float32] = np.load(self.path, mmap_mode="r")
-        return logits
-
-
-@dataclass(frozen=True)
 class Flags:
     """Suspected labels: implicit, and scored above ``thresholds`` float32 [class].
 
@@ -71,7 +59,7 @@ class Flags:
     them; it has the clips of the labels.
     """
 
-    scores: MappedScores
+    scores: TeacherScores
     thresholds: NDArray[np.float32]
     listed: LabelSet | None = None
 
@@ -173,7 +161,7 @@ class Treated:
         for student, one in enumerate(self.told):
             if one.flags is not None:
                 own = target[min(student, len(target) - 1)].numpy(), weight[student].numpy()
-                _treat(one, suspects[one.flags.scores.path], one.flags.listed_states(rows), *own)
+                _treat(one, suspects[one.flags.scores.digest], one.flags.listed_states(rows), *own)
         if self.rulings is not None:
             weight[:, torch.from_numpy((ruled == PRESENT) & (states == IMPLICIT))] = 0.0
         recordings = None if self.recordings is None else torch.from_numpy(self.recordings[rows])
@@ -227,16 +215,18 @@ class Treated:
         return found
 
     @cached_property
-    def _matrices(self) -> dict[Path, NDArray[np.float32]]:
-        return {one.flags.scores.path: one.flags.scores.open() for one in self.told if one.flags}
+    def _matrices(self) -> dict[str, NDArray[np.floating]]:
+        return {one.flags.scores.digest: one.flags.scores.open() for one in self.told if one.flags}
 
     def _suspects(
         self, is_open: NDArray[np.bool_], rows: NDArray[np.int64]
-    ) -> dict[Path, _Suspects]:
+    ) -> dict[str, _Suspects]:
         """Return the scores of a batch: -inf where no label can be flagged or nothing scored."""
         found = {}
-        for path, logits in self._matrices.items():
-            found[path] = _Suspects(suspect_scores(is_open, logits[self.score_rows[rows]]))
+        with np.errstate(over="ignore"):  # too large for float32 is above every threshold
+            for scores, logits in self._matrices.items():
+                own = logits[self.score_rows[rows]].astype(np.float32, copy=False)
+                found[scores] = _Suspects(suspect_scores(is_open, own))
         return found
 
 
@@ -292,7 +282,7 @@ class FlagSources:
 
     labels: LabelSet
     rows: NDArray[np.int64]
-    teacher: MappedScores
+    teacher: TeacherScores
     ontology: Ontology
     truth: LabelSet | None = None
     flags_folder: Path | None = None
@@ -354,7 +344,7 @@ def lowest_flagged(flags: pl.DataFrame, class_ids: Sequence[str]) -> NDArray[np.
     return np.where(np.isinf(edges), edges, np.nextafter(edges, np.float32(-np.inf)))
 
 
-def _logits(sources: FlagSources) -> NDArray[np.float32]:
+def _logits(sources: FlagSources) -> NDArray[np.floating]:
     logits = sources.teacher.open()
     return logits if len(sources.rows) == len(logits) else logits[sources.rows]
 

@@ -135,12 +135,16 @@ class Chances:
         shape = (n_clips, self.scores.n_classes)
         aside = path.with_suffix(".part")
         written = np.lib.format.open_memmap(aside, mode="w+", dtype=np.float32, shape=shape)
-        for start in range(0, n_clips, ROWS_AT_ONCE):
-            rows = slice(start, min(start + ROWS_AT_ONCE, n_clips))
-            written[rows] = self.log_odds(rows, self.scores.read(rows))
+        self.fill(written)
         written.flush()
         del written
         aside.replace(path)
+
+    def fill(self, matrix: Floats) -> None:
+        """Put the log-odds of the first clips into a matrix [clip, class]."""
+        for start in range(0, len(matrix), ROWS_AT_ONCE):
+            rows = slice(start, min(start + ROWS_AT_ONCE, len(matrix)))
+            matrix[rows] = self.log_odds(rows, self.scores.read(rows))
 
     @functools.cached_property
     def sums(self) -> Sums:

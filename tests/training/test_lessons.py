@@ -7,8 +7,8 @@ import pytest
 
 from earmark.labels.label_set import LabelSet
 from earmark.runs.parameters import NetworkParams, TrainParams
-from earmark.training import supervision
-from earmark.training.supervision import AsLabelled, TrainingSet, class_balance
+from earmark.training import lessons
+from earmark.training.lessons import AsLabelled, TrainingSet, class_balance
 from scenes import band_workspace
 
 
@@ -17,7 +17,7 @@ def as_labelled(states: list[list[int]]) -> AsLabelled:
 
 
 def test_every_class_is_drawn_as_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervision, "CHUNK_CLIPS", 2)
+    monkeypatch.setattr(lessons, "CHUNK_CLIPS", 2)
     states = [[1, 0], [1, -1], [1, 1], [1, 0], [0, 1]]
     # Class 0 has 4 clips (1/4 each), class 1 has 2 (1/2 each); the sum of all is 2.
     expected = np.array([1 / 4, 1 / 4, 3 / 4, 1 / 4, 1 / 2]) / 2

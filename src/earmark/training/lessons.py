@@ -24,7 +24,7 @@ CHUNK_CLIPS = 4_096
 """Clips whose labels are looked at in one go where all are counted."""
 
 
-class Supervision(Protocol):
+class Lessons(Protocol):
     """What students are told about their clips; rows are parallel to a :class:`TrainingSet`'s."""
 
     @property
@@ -53,7 +53,7 @@ class Supervision(Protocol):
 
 @runtime_checkable
 class Remembering(Protocol):
-    """A supervision that changes with what the students have done, such as one of LL-Cp."""
+    """Lessons that change with what the students have done, such as those of LL-Cp."""
 
     def state(self) -> dict[str, Tensor]:
         """Return what must not be forgotten, for a checkpoint."""
@@ -75,7 +75,7 @@ class Exam(Protocol):
 
 @dataclass(frozen=True)
 class AsLabelled:
-    """Labels as they are: an implicit label counts as a negative. The teacher's supervision."""
+    """Labels as they are: an implicit label counts as a negative. What teachers are told."""
 
     labels: LabelSet
     n_students: int = 1
@@ -110,8 +110,8 @@ class TrainingSet:
 
     frames_folder: Path
     store_rows: NDArray[np.int64]
-    """The place of each clip in the frame store, parallel to the supervision's rows."""
-    supervision: Supervision
+    """The place of each clip in the frame store, parallel to the rows of the lessons."""
+    lessons: Lessons
     exam: Exam | None = None
     """What each epoch's network is held against; None measures nothing."""
 
@@ -119,24 +119,24 @@ class TrainingSet:
         """Identify the run that would train ``network`` on this set."""
         rows = self.store_rows.tobytes()
         frames = read_seal(self.frames_folder)["digest"]
-        parts = [network.model, network.train, frames, rows, self.supervision.digest]
+        parts = [network.model, network.train, frames, rows, self.lessons.digest]
         if network.train.patience and self.exam is not None:  # else it changes no weights
             parts.append(self.exam.digest)
         return digest(*parts)
 
 
-def class_balance(supervision: Supervision, n_clips: int) -> NDArray[np.float64]:
+def class_balance(lessons: Lessons, n_clips: int) -> NDArray[np.float64]:
     """Return how often each clip is to be drawn [clip], as shares of 1.
 
     A clip's share is the sum, over its explicit positives, of one over the class's number of clips,
     as in PSLA (Gong et al. 2021): every class brings the same. Clips without a positive count as
     one class more. No clips yield an empty array.
     """
-    counts = np.zeros(len(supervision.class_ids))
+    counts = np.zeros(len(lessons.class_ids))
     for rows in _chunks(n_clips):
-        counts += _positives(supervision, rows).sum(axis=0)
+        counts += _positives(lessons, rows).sum(axis=0)
     inverse = 1 / np.maximum(counts, 1)
-    sums = [_positives(supervision, rows) @ inverse for rows in _chunks(n_clips)]
+    sums = [_positives(lessons, rows) @ inverse for rows in _chunks(n_clips)]
     shares: NDArray[np.float64] = np.concatenate([np.empty(0), *sums])
     has_none = shares == 0
     shares[has_none] = 1 / max(int(has_none.sum()), 1)
@@ -149,8 +149,8 @@ def _chunks(n_clips: int) -> list[NDArray[np.int64]]:
     return [np.arange(first, min(first + CHUNK_CLIPS, n_clips)) for first in starts]
 
 
-def _positives(supervision: Supervision, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _positives(lessons: Lessons, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return the explicit positives [clip, class]: the same for all students of a sweep."""
-    told = supervision.targets(rows)
+    told = lessons.targets(rows)
     positives: NDArray[np.bool_] = ((told.target[0] > 0.5) & ~told.implicit).numpy()
     return positives
