@@ -5,6 +5,7 @@ from .architectures import Probe as Probe
 from .architectures import SameConv as SameConv
 from .architectures import build_model as build_model
 from .architectures import cost as cost
+from .clip_dataset import ClipDataset as ClipDataset
 from .clip_scores import CACHED_PATCHES as CACHED_PATCHES
 from .clip_scores import check_runtime as check_runtime
 from .clip_scores import score_and_locate as score_and_locate
