@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from earmark.errors import EarmarkError
-from earmark.review.judgements import JUDGEMENT_SCHEMA, Judgement, JudgementStore, combine_votes
+from earmark.review.judgements import (
+    JUDGEMENT_SCHEMA,
+    Judgement,
+    JudgementStore,
+    combine_votes,
+    store_refusal,
+)
 from reviews import START, judgement, table, uuid
 
 N_JUDGEMENTS = 10_000
@@ -276,3 +282,13 @@ def test_a_rater_who_contradicts_herself_is_unsure() -> None:
 
 def test_no_judgements_give_no_verdicts() -> None:
     assert combine_votes(pl.DataFrame(schema=JUDGEMENT_SCHEMA), "item").is_empty()
+
+
+def test_a_full_disk_is_not_called_damage(tmp_path: Path) -> None:
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorname = "SQLITE_FULL"
+    told = str(store_refusal(tmp_path / "j.sqlite", "judgements", error, "damaged?"))
+    assert "make room" in told
+    assert "damaged" not in told
+    error.sqlite_errorname = "SQLITE_CORRUPT"
+    assert "damaged?" in str(store_refusal(tmp_path, "judgements", error, "damaged?"))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import polars as pl
@@ -94,3 +96,32 @@ def test_names_with_brackets_and_stars_are_names(tmp_path: Path) -> None:
             assert read_source(tmp_path / name / f"t.{suffix}").rows["n"].cast(int).to_list() == [
                 number
             ]
+
+
+def test_a_device_or_a_folder_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("folder", "pipe"):
+        with pytest.raises(EarmarkError, match="not a file but a folder or a device"):
+            write_text(tmp_path / name, "text")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe"]
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "9" * 5_000, "\xff", "{"])
+def test_odd_json_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(EarmarkError, match=r"a\.json: not valid JSON"):
+        read_json(tmp_path / "a.json")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+def test_a_full_disk_is_an_error_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(Path, "with_name", lambda self, _: Path("/dev/full"))
+    monkeypatch.setattr(Path, "unlink", lambda self, missing_ok=False: None)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_table(tmp_path / name, pl.DataFrame({"a": range(100_000)}))
+    assert caught.value.errno == errno.ENOSPC
+    assert str(tmp_path / name) in str(caught.value)

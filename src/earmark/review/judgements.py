@@ -34,6 +34,14 @@ DECIDED = ("present", "not_present", "unsure")
 HOW_PRESENT = {"present": 1.0, "not_present": 0.0, "unsure": 0.5}
 """How far an answer says that the label is there."""
 
+_TROUBLES = {
+    ("SQLITE_FULL",): "the disk is full: make room and go on. What was saved is safe",
+    ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM"): "may its folder be written to?",
+    ("SQLITE_IOERR",): "the disk failed or is full: what was saved is safe; look at the disk",
+    ("SQLITE_BUSY", "SQLITE_LOCKED"): "another program holds it: close that, and try again",
+}
+"""What to do about troubles of SQLite's that say nothing against the file."""
+
 _APPLICATION_ID = 0x4541524D
 """SQLite's mark of whose file this is: EARM."""
 
@@ -345,10 +353,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         (owner,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
     except sqlite3.DatabaseError as error:
-        raise EarmarkError(
-            f"{path}: cannot be read as a store of judgements ({error}); another kind of file, "
-            "or damaged? put a copy in its place"
-        ) from None
+        damaged = "another kind of file, or damaged? put a copy in its place"
+        raise store_refusal(path, "judgements", error, damaged) from None
     if owner != _APPLICATION_ID:
         raise EarmarkError(f"{path}: an SQLite file of another program, not of judgements")
     if version != _SCHEMA_VERSION:
@@ -356,6 +362,15 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             f"{path}: judgements in version {version} of the format, expected {_SCHEMA_VERSION}; "
             "use the version of earmark that wrote it"
         )
+
+
+def store_refusal(path: Path, what: str, error: sqlite3.Error, damaged: str) -> EarmarkError:
+    """Return what to say of a store that fails: a full disk endangers nothing, damage may."""
+    name = getattr(error, "sqlite_errorname", "")
+    for troubles, advice in _TROUBLES.items():
+        if name.startswith(troubles):
+            return EarmarkError(f"{path}: cannot be used now ({error}); {advice}")
+    return EarmarkError(f"{path}: cannot be read as a store of {what} ({error}); {damaged}")
 
 
 def _create(connection: sqlite3.Connection) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,8 +27,11 @@ def write_aside(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path; rename it to ``path`` on success, remove it on any failure.
 
     The temporary name is nobody else's: machines that share a file system share process numbers.
+    A folder or a device in its place is left there, and refused.
     """
     path = Path(path)
+    if path.exists() and not path.is_file():
+        raise EarmarkError(f"{path}: not a file but a folder or a device; name another place")
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
     try:
@@ -53,7 +57,7 @@ def read_json(path: str | Path) -> Any:
     """Read JSON; say which file is damaged."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also not text, huge numbers, deep brackets
         raise EarmarkError(f"{path}: not valid JSON ({error}); delete it and run again") from None
 
 
@@ -61,10 +65,13 @@ def write_table(path: str | Path, table: pl.DataFrame) -> None:
     """Write a Parquet or CSV table (chosen by the name's ending), whole or not at all."""
     path = Path(path)
     with write_aside(path) as aside:
-        if path.suffix == ".csv":
-            table.write_csv(aside)
-        else:
-            table.write_parquet(aside)
+        try:
+            table.write_csv(aside) if path.suffix == ".csv" else table.write_parquet(aside)
+        except (pl.exceptions.PolarsError, OSError) as error:
+            number = re.search(r"\(os error (\d+)\)", str(error))  # which polars only writes out
+            if number is None:
+                raise
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
 
 
 def read_table(path: str | Path) -> pl.DataFrame:

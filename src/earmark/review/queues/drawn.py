@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 import polars as pl
 
-from earmark.errors import EarmarkError
+from earmark.review.judgements import store_refusal
 from earmark.review.queues.queue import QUEUE_SCHEMA
 
 Mode = Literal["class", "clip"]
@@ -80,10 +80,8 @@ class DrawnBlocks:
             self._connection.executescript(_CREATE)
         except sqlite3.DatabaseError as error:
             self._connection.close()
-            raise EarmarkError(
-                f"{path}: cannot be read as a store of blocks ({error}); damaged? move it away: "
-                "answers are kept elsewhere"
-            ) from None
+            damaged = "damaged? move it away: answers are kept elsewhere"
+            raise store_refusal(path, "blocks", error, damaged) from None
 
     def since(self, n_known: int) -> list[DrawnBlock]:
         """Return the blocks from a number on, in their order."""

@@ -94,7 +94,7 @@ def selection_format(path: str | Path) -> SelectionFormat | None:
 def _is_aoef(path: Path) -> bool:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     content = found.get("data") if isinstance(found, dict) else None
     return isinstance(content, dict) and "collection_type" in content
