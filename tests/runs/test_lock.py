@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.runs.lock import LOCK, writes, writing
+from earmark.runs.lock import LOCK, writing
 
 HOLDS = """
 import sys, time
@@ -81,16 +81,12 @@ def test_a_damaged_lock_is_named(tmp_path: Path) -> None:
 
 
 def test_a_writer_may_call_another_and_a_failure_gives_the_lock_back(tmp_path: Path) -> None:
-    @writes("flag", lambda place: place)
-    def inner(place: Path, number: int) -> int:
-        assert (place / LOCK).exists()
-        return number + 1
-
-    @writes("run", lambda place: place)
     def outer(place: Path) -> None:
-        assert inner(place, 1) == 2
-        assert (place / LOCK).exists()
-        raise ZeroDivisionError
+        with writing(place, "run"):
+            with writing(place, "flag"):
+                assert (place / LOCK).exists()
+            assert json.loads((place / LOCK).read_text())["verb"] == "run"
+            raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         outer(tmp_path / "new")

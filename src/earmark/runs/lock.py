@@ -9,26 +9,20 @@ what to delete. Readers never ask.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
 
 from earmark.errors import EarmarkError
 
 LOCK = ".lock.json"
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
-Place = TypeVar("Place")
 
 
 @dataclass(frozen=True)
@@ -174,24 +168,3 @@ def _is_alive(process: int) -> bool:
     except OSError:
         return True
     return True
-
-
-def writes(
-    verb: str, root_of: Callable[[Place], str | Path]
-) -> Callable[
-    [Callable[Concatenate[Place, Arguments], Result]],
-    Callable[Concatenate[Place, Arguments], Result],
-]:
-    """Let a function whose first argument is a place be its only writer while it runs."""
-
-    def decorate(
-        function: Callable[Concatenate[Place, Arguments], Result],
-    ) -> Callable[Concatenate[Place, Arguments], Result]:
-        @functools.wraps(function)
-        def locked(place: Place, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-            with writing(root_of(place), verb):
-                return function(place, *args, **kwargs)
-
-        return locked
-
-    return decorate
