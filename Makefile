@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 CORE := .venv-core
 AUDIO := .venv-audio
+LOOPS := $(wildcard src/earmark/scores/loops/*.[ch])
 export OMP_WAIT_POLICY := passive
 # Two processes, a file at a time, in the order that tests/conftest.py gives them.
 TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
@@ -41,7 +42,7 @@ SILENT_ROOMS := runs labels scores metrics flags
 
 $(CORE)/.installed: EXTRAS := test
 $(AUDIO)/.installed: EXTRAS := audio,test
-$(CORE)/.installed $(AUDIO)/.installed: pyproject.toml constraints.txt
+$(CORE)/.installed $(AUDIO)/.installed: pyproject.toml constraints.txt $(LOOPS)
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	touch $@
@@ -56,10 +57,10 @@ bench: $(INSTALLED)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt $(LOOPS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(CORE) $(AUDIO) demo-work build dist
+	rm -rf $(VENV) $(CORE) $(AUDIO) demo-work build dist src/earmark/scores/loops/compiled.*so

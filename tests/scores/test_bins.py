@@ -5,23 +5,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import plain_loops
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
 from earmark.scores.bins import Grid, count_bins, keep
-from earmark.scores.kernels import N_BINS, unpack_rows, unpack_scores
+from earmark.scores.keys import N_BINS, unpack_rows, unpack_scores
 from made_up import NASTY
-from plain_kernels import PLAIN
 
 N_CLIPS, N_CLASSES = 600, 3
 
 
-@pytest.fixture(params=["numpy", "numba"])
+@pytest.fixture(params=["numpy", "C"])
 def case(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[np.ndarray, np.ndarray]:
     """States and tied scores, to be looked at in many chunks by either kind of loop."""
     if request.param == "numpy":
-        monkeypatch.setattr("earmark.scores.bins.compiled_kernels", lambda: PLAIN)
+        for name in ("count_scores", "pick_scores", "place_keys"):
+            monkeypatch.setattr(f"earmark.scores.bins.{name}", getattr(plain_loops, name))
     monkeypatch.setattr("earmark.scores.matrix.CHUNK_SCORES", 100)
     rng = np.random.default_rng(0)
     states = rng.choice(np.array([0, 0, 0, 1, -1], np.int8), size=(N_CLIPS, N_CLASSES))

@@ -23,7 +23,7 @@ from earmark.scores.alignment import (
 from earmark.scores.blocks import ScoreFile, row_blocks
 from earmark.scores.folder import UNLOCATED, MadeBy, Origin, ScoreFolder, write_score_folder
 from earmark.scores.gaps import leave_out_gaps
-from earmark.scores.kernels import compiled
+from earmark.scores.loops import add_chances, fill_clues
 from earmark.scores.matrix import (
     CHUNK_SCORES,
     Chunk,
@@ -64,12 +64,13 @@ __all__ = [
     "Summary",
     "Tail",
     "TeacherScores",
+    "add_chances",
     "arrange",
     "check_aligned",
     "classes_of_columns",
     "clips_of_rows",
-    "compiled",
     "detect_scale",
+    "fill_clues",
     "find_unscored",
     "leave_out_gaps",
     "leave_out_unscored",

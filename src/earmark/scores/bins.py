@@ -10,7 +10,7 @@ What a pass finds in a shard is a value, and the values of several shards or mac
 array([2])
 
 Only implicit scores are counted and kept. The loops over single scores are those of
-:mod:`earmark.scores.kernels`, which says what the bins are.
+:mod:`earmark.scores.keys`, which says what the bins are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.runs import default_workers
-from earmark.scores.kernels import N_BINS, bins_above, compiled_kernels, valid_bits
+from earmark.scores.keys import N_BINS, bins_above, valid_bits
+from earmark.scores.loops import count_scores, pick_scores, place_keys
 from earmark.scores.matrix import (
     Chunk,
     ScoreMatrix,
@@ -43,7 +44,7 @@ CORE_SHARE, CORE_BINS = 0.05, 0.25
 
 @dataclass(frozen=True)
 class Grid:
-    """The bins of each class [class]: see :mod:`earmark.scores.kernels`."""
+    """The bins of each class [class]: see :mod:`earmark.scores.keys`."""
 
     lows: NDArray[np.float32]
     scales: NDArray[np.float32]
@@ -119,7 +120,7 @@ class BinCounts:
 class Kept:
     """The implicit scores of ``n_clips`` clips in the bins ``is_hot`` bool [class, bin].
 
-    ``keys`` int64 (see :mod:`earmark.scores.kernels`) ascend within each class, which has the
+    ``keys`` int64 (see :mod:`earmark.scores.keys`) ascend within each class, which has the
     places ``starts[class]:starts[class + 1]``.
     """
 
@@ -156,7 +157,6 @@ def from_top(sample: NDArray[np.float32], ranks: NDArray[np.int64]) -> NDArray[n
 def count_bins(labels: LabelSet, logits: ScoresLike | ScoreMatrix, grid: Grid) -> BinCounts:
     """Count the implicit scores in every bin, in one pass that also checks the scores."""
     scores = open_scores(logits, labels)
-    kernels = compiled_kernels()
     is_unscored = find_unscored(scores)
     fewest, spans = valid_bits(is_unscored)
     explicit = np.empty(len(labels.columns), np.float32)
@@ -164,7 +164,7 @@ def count_bins(labels: LabelSet, logits: ScoresLike | ScoreMatrix, grid: Grid) -
     def count(chunks: Iterator[Chunk]) -> NDArray[np.int32]:
         counts = np.zeros(labels.n_classes * N_BINS, np.int32)
         for rows, values in chunks:
-            odd = kernels.count(values, grid.lows, grid.scales, fewest, spans, counts)
+            odd = count_scores(values, grid.lows, grid.scales, fewest, spans, counts)
             if odd >= 0:
                 refuse_odd_score(labels, rows.start + odd, values[odd], is_unscored)
             places, cells = _explicit_cells(labels, rows)
@@ -190,7 +190,6 @@ def keep(
     Their number ``n_kept`` [class] is what :func:`count_bins` found.
     """
     scores = open_scores(logits, labels)
-    kernels = compiled_kernels()
     starts = np.concatenate([[0], np.cumsum(n_kept)])
     keys, cursors, lock = np.empty(starts[-1], np.int64), starts[:-1].copy(), Lock()
     hot = is_hot.reshape(-1).view(np.uint8)
@@ -199,12 +198,12 @@ def keep(
         columns, found = np.empty(0, np.int32), np.empty(0, np.int64)
         for rows, values in chunks:
             values.reshape(-1)[_explicit_cells(labels, rows)[1]] = np.nan  # never picked
-            if len(columns) <= values.size:  # one place more, where a loop writes before it looks
-                columns = np.empty(values.size + 1, np.int32)
-                found = np.empty(values.size + 1, np.int64)
-            n = kernels.pick(values, rows.start, grid.lows, grid.scales, hot, columns, found)
+            if len(columns) < values.size:
+                columns = np.empty(values.size, np.int32)
+                found = np.empty(values.size, np.int64)
+            n = pick_scores(values, grid.lows, grid.scales, hot, columns, found, rows.start)
             with lock:
-                kernels.place(columns[:n], found[:n], cursors, starts[1:], keys)
+                place_keys(columns[:n], found[:n], cursors, starts[1:], keys)
 
     scores.map(pick)
     if not np.array_equal(cursors, starts[1:]):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from earmark.labels import LabelSet
 from earmark.scores.bins import BinCounts, Grid, Kept, count_bins, from_top, keep
-from earmark.scores.kernels import N_BINS, first_key, unpack_rows, unpack_scores
+from earmark.scores.keys import N_BINS, first_key, unpack_rows, unpack_scores
 from earmark.scores.matrix import ScoreMatrix, ScoresLike, open_scores
 
 SAMPLE_CLIPS = 4096

@@ -11,7 +11,6 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,7 @@ from earmark.flags.chances.clues import N_CLUES, Clues
 from earmark.flags.chances.learnt import LEAST_ANSWERS, Answers, Model, Taught, learn
 from earmark.flags.histograms import Matrix
 from earmark.runs import short_repr
-from earmark.scores import Chunk, ScoreMatrix, compiled
+from earmark.scores import Chunk, ScoreMatrix, add_chances
 
 LOWEST, STEP, N_STEPS = -16.0, 1 / 16, 512
 """Log-odds are counted in bins from -16 to 16; what is beyond counts in the outer ones."""
@@ -159,7 +158,7 @@ class Chances:
                 clues = self.clues.of(rows, block, self._n_clues)
                 log_odds = self._log_odds(clues)
                 is_implicit = self._is_implicit(rows)
-                compiled(_add_up)(log_odds, is_implicit, counts, n_expected, doubt)
+                add_chances(log_odds, is_implicit, counts, n_expected, doubt, LOWEST, STEP)
                 if self.model is not None:
                     chances = np.where(is_implicit & np.isfinite(log_odds), expit(log_odds), 0)
                     spread = (chances * (1 - chances))[:, :, None]
@@ -324,20 +323,6 @@ def find_taught(clues: Clues, scores: ScoreMatrix) -> Taught:
     ranks = np.unique((first * np.expm1(steps)).astype(np.int64)).clip(0, len(order) - 1)
     chosen = every[order[ranks]]
     return Taught(chosen, chosen[:, 0].astype(np.float64))
-
-
-def _add_up(log_odds: Any, is_implicit: Any, counts: Any, n_expected: Any, doubt: Any) -> None:
-    """Add the labels [clip, class] of a block to what is known of each class."""
-    for clip in range(log_odds.shape[0]):
-        for column in range(log_odds.shape[1]):
-            value = log_odds[clip, column]
-            if not is_implicit[clip, column] or not np.isfinite(value):
-                continue
-            step = int((min(max(value, LOWEST), -LOWEST) - LOWEST) / STEP)
-            counts[column, min(step, N_STEPS - 1)] += 1
-            chance = 1.0 / (1.0 + np.exp(-value))
-            n_expected[column] += chance
-            doubt[column] += chance * (1.0 - chance)
 
 
 def _blocks(chunks: Iterator[Chunk]) -> Iterator[Chunk]:

@@ -7,7 +7,7 @@ is evidence and never certain. One label in twenty is believed not to be heard w
 says: people differ. The others say what ears may find to matter besides
 (:mod:`earmark.flags.chances.learnt`).
 
-Clues are computed for a block of clips at a time by a compiled loop; a matrix of them is never
+Clues are computed for a block of clips at a time by a loop in C; a matrix of them is never
 held. Whether the networks of a teacher agree is no clue: clips scored out of fold have one network.
 """
 
@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from earmark.flags.chances.by_score import ByScore, as_heard
 from earmark.flags.chances.relatives import Relatives
-from earmark.flags.histograms import N_BINS, Matrix, moments
+from earmark.flags.histograms import Matrix, moments
 from earmark.labels import LabelSet
-from earmark.scores import compiled
+from earmark.scores import fill_clues
 
 IMPLIED = 3.0
 """What a labelled class below it adds to a label's log-odds: a chance of 0.05 becomes 0.5."""
@@ -83,19 +82,20 @@ class Clues:
         NaN for classes that have no chances. With one of ``n_clues`` the first alone, which takes a
         tenth of the time.
         """
-        starts, positives = _positives(self.labels, rows)
         out = np.empty((*logits.shape, n_clues), np.float32)
         tree = self.relatives
-        lists = (tree.ancestors, tree.descendants, tree.siblings, tree.children, tree.parents)
-        compiled(_fill)(
+        fill_clues(
             np.ascontiguousarray(logits, np.float32),
-            starts,
-            positives,
             self._table,
             self._raised,
             self.facts,
             self.together,
-            *(part for one in lists for part in (one.starts, one.columns)),
+            *_positives(self.labels, rows),
+            *tree.ancestors.parts,
+            *tree.descendants.parts,
+            *tree.siblings.parts,
+            *tree.children.parts,
+            *tree.parents.parts,
             out,
         )
         return out
@@ -117,7 +117,7 @@ def find_clues(labels: LabelSet, by_score: ByScore, relatives: Relatives) -> Clu
 
 
 def _facts(labels: LabelSet, by_score: ByScore) -> Block:
-    """Return what a class's clues need [class, 6].
+    """Return what the clues of classes need [6, class].
 
     Begin and inverse width of its bins, mean and inverse sd of its implicit scores, mean of its
     positives' scores, and the logarithm of its prior.
@@ -135,7 +135,7 @@ def _facts(labels: LabelSet, by_score: ByScore) -> Block:
     borrowed = BORROWED_POSITIVES * (mean + usual * sd)
     mean_positive = (known + borrowed) / (n + BORROWED_POSITIVES)
     prior = np.log((labels.n_positives + 0.5) / max(labels.n_clips, 1))
-    return np.stack([low, 1 / width, mean, 1 / sd, mean_positive, prior], axis=1).astype(np.float32)
+    return np.stack([low, 1 / width, mean, 1 / sd, mean_positive, prior]).astype(np.float32)
 
 
 def _in_scores(counts: Matrix, low: Matrix, width: Matrix) -> tuple[Matrix, Matrix]:
@@ -170,79 +170,3 @@ def _positives(
     chosen = labels.select(rows)
     n_before = np.concatenate([[0], np.cumsum(chosen.present)])
     return n_before[chosen.starts].astype(np.int64), chosen.columns[chosen.present].astype(np.int32)
-
-
-def _fill(
-    logits: Any, starts: Any, positives: Any, table: Any, raised: Any, facts: Any, together: Any,
-    ancestor_starts: Any, ancestors: Any, descendant_starts: Any, descendants: Any,
-    sibling_starts: Any, siblings: Any, child_starts: Any, children: Any,
-    parent_starts: Any, parents: Any, out: Any,
-) -> None:  # fmt: skip
-    """Fill ``out`` [clip, class, clue]."""
-    n_clips, n_classes = logits.shape
-    is_first_alone = out.shape[2] == 1
-    is_counted = together.shape[0] > 0 and not is_first_alone
-    below = np.zeros(n_classes, np.bool_)
-    above = np.zeros(n_classes, np.bool_)
-    beside = np.zeros(n_classes, np.bool_)
-    lift = np.zeros(n_classes, np.float32)
-    rank = np.zeros(n_classes, np.float32)
-    for clip in range(n_clips):
-        scores = logits[clip]
-        if not is_first_alone:
-            order = np.argsort(-scores)
-            for place in range(n_classes):
-                rank[order[place]] = np.log(place + 1.0)
-        below[:] = False
-        above[:] = False
-        beside[:] = False
-        lift[:] = 0.0
-        first, last = starts[clip], starts[clip + 1]
-        for label in positives[first:last]:
-            for place in range(ancestor_starts[label], ancestor_starts[label + 1]):
-                below[ancestors[place]] = True
-            for place in range(descendant_starts[label], descendant_starts[label + 1]):
-                above[descendants[place]] = True
-            for place in range(sibling_starts[label], sibling_starts[label + 1]):
-                beside[siblings[place]] = True
-            if is_counted:
-                for column in range(n_classes):
-                    lift[column] += together[label, column]
-        n_labels = np.float32(np.log(1.0 + last - first))
-        per_label = np.float32(1.0 / max(last - first, 1))
-        for column in range(n_classes):
-            score, clue = scores[column], out[clip, column]
-            if np.isnan(score):
-                clue[:] = np.nan
-                continue
-            place = (score - facts[column, 0]) * facts[column, 1] - np.float32(0.5)
-            place = min(max(place, np.float32(0)), np.float32(N_BINS - 1))
-            left = min(int(place), N_BINS - 2)
-            part = place - left
-            row = raised[column] if below[column] else table[column]
-            by_score = row[left] + part * (row[left + 1] - row[left])
-            clue[0] = by_score
-            if is_first_alone:
-                continue
-            clue[1] = score
-            clue[2] = (score - facts[column, 2]) * facts[column, 3]
-            clue[3] = (score - facts[column, 4]) * facts[column, 3]
-            clue[4] = rank[column]
-            best = np.float32(-np.inf)
-            for place_ in range(child_starts[column], child_starts[column + 1]):
-                best = max(best, scores[children[place_]])
-            clue[5] = best - score if best > -np.inf else np.float32(0)
-            best = np.float32(-np.inf)
-            for place_ in range(parent_starts[column], parent_starts[column + 1]):
-                best = max(best, scores[parents[place_]])
-            clue[6] = best - score if best > -np.inf else np.float32(0)
-            best = np.float32(-np.inf)
-            for place_ in range(sibling_starts[column], sibling_starts[column + 1]):
-                best = max(best, scores[siblings[place_]])
-            clue[7] = best - score if best > -np.inf else np.float32(0)
-            clue[8] = 1.0 if below[column] else 0.0
-            clue[9] = 1.0 if above[column] else 0.0
-            clue[10] = 1.0 if beside[column] else 0.0
-            clue[11] = n_labels
-            clue[12] = lift[column] * per_label
-            clue[13] = facts[column, 5]

@@ -26,8 +26,13 @@ class Lists:
     def of(cls, each: Iterable[Iterable[int]]) -> Lists:
         """Join the columns of every class."""
         lists = [sorted(columns) for columns in each]
-        starts = np.cumsum([0, *map(len, lists)])
+        starts = np.cumsum([0, *map(len, lists)], dtype=np.int64)
         return cls(starts, np.array([one for columns in lists for one in columns], np.int32))
+
+    @property
+    def parts(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """``starts`` and ``columns``."""
+        return self.starts, self.columns
 
     def turned(self) -> Lists:
         """Return who names each class, in place of whom it names."""

@@ -1,0 +1,15 @@
+"""The inner loops over blocks of scores, in C.
+
+They are built with the package (``ext-modules`` in pyproject.toml) and refuse whatever array they
+do not expect. ``compiled.pyi`` says what each does; tests/plain_loops.py has a slow twin of each.
+"""
+
+from earmark.scores.loops.compiled import (
+    add_chances,
+    count_scores,
+    fill_clues,
+    pick_scores,
+    place_keys,
+)
+
+__all__ = ["add_chances", "count_scores", "fill_clues", "pick_scores", "place_keys"]
