@@ -5,7 +5,7 @@ of their own and in turn, so that whatever else the machine does befalls all ali
 from the page cache into one buffer, ``numpy.load``, Earmark's ``survey`` (thresholds and flags
 together), with chances, and of a file in Fortran order; and cleanlab's multi-label filter with one
 job at smaller sizes, from which its time at the full size is extrapolated by a straight line. The
-first survey in a process loads the compiled loops and is told apart (``first_seconds``). Prints a
+first survey in a process loads what it needs and is told apart (``first_seconds``). Prints a
 table and writes ``results/thresholds_<clips>.json``.
 
     python benchmarks/thresholds.py [--clips 506721] [--classes 527] [--rival-clips 10000 20000]

@@ -157,6 +157,14 @@ def test_importing_earmark_is_light() -> None:
     assert (result.returncode, result.stdout.split()) == (0, []), result.stderr
 
 
+def test_a_scan_loads_no_statistics_that_it_does_not_use() -> None:
+    """They would take longer to load than a small scan takes; ``scipy.special`` has the same."""
+    slow = {"scipy.stats", "scipy.fft", "scipy.optimize", "sklearn"}
+    loads = f"import earmark.stages.scanning, sys; print(*sorted({slow} & set(sys.modules)))"
+    result = run_without([], ["-c", loads])
+    assert (result.returncode, result.stdout.split()) == (0, []), result.stderr
+
+
 def test_the_core_brings_no_optional_library() -> None:
     """A library that the core and an extra both need would make a test without it wrong."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

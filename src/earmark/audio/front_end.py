@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
-import scipy.fft
+import scipy  # and not scipy.fft, which loads when it is first used
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 

@@ -23,8 +23,8 @@ from functools import cached_property
 
 import numpy as np
 import polars as pl
-import scipy
 from numpy.typing import NDArray
+from scipy import special
 
 from earmark.flags.chances.by_score import find_by_score
 from earmark.flags.chances.chances import Chances, find_chances
@@ -231,12 +231,12 @@ def total_missing(table: pl.DataFrame) -> tuple[float, float, float]:
 
 def _total_factor(middle: Matrix, reach: Matrix) -> float:
     """Return how many times off a sum may be whose parts have given medians and reaches."""
-    sd = reach / scipy.stats.norm.ppf(1 - LOWEST_SHARE)
+    sd = reach / special.ndtri(1 - LOWEST_SHARE)
     together = np.full((len(sd), len(sd)), TOTAL_CORRELATION)
     np.fill_diagonal(together, 1.0)
     mean = middle * np.exp(sd**2 / 2)
     variance = mean @ np.expm1(together * np.outer(sd, sd)) @ mean
-    return float(np.exp(scipy.stats.norm.ppf(0.95) * np.sqrt(np.log1p(variance / mean.sum() ** 2))))
+    return float(np.exp(special.ndtri(0.95) * np.sqrt(np.log1p(variance / mean.sum() ** 2))))
 
 
 def _count(histograms: Histograms, upper: Matrix) -> Matrix:
@@ -259,7 +259,7 @@ def _upper_bound(histograms: Histograms, error: float = 0.05) -> Matrix:
         for q in np.arange(0.1, 0.95, 0.1):
             is_high = np.arange(N_BINS) >= quantile_bins(histograms.positives, q)[:, None]
             n_implicit = (histograms.implicit * is_high).sum(axis=1)
-            most = scipy.stats.chi2.ppf(1 - error / 9, 2 * (n_implicit + 1)) / 2
+            most = special.gammaincinv(n_implicit + 1, 1 - error / 9)
             bounds.append(most / _least_share(histograms.positives, is_high, error / 9))
     return np.asarray(np.fmin.reduce(bounds, axis=0))
 
@@ -270,7 +270,7 @@ def _least_share(positives: Matrix, is_high: NDArray[np.bool_], error: float) ->
     An exact binomial bound; its odds are then turned by the greatest tilt.
     """
     n, n_high = positives.sum(axis=1), (positives * is_high).sum(axis=1)
-    share = scipy.stats.beta.ppf(error, n_high, n - n_high + 1)
+    share = special.betaincinv(n_high, n - n_high + 1, error)
     mean, variance = moments(positives)
     tilt = np.exp(-MOST_TILT * (np.arange(N_BINS) - mean[:, None]) / np.sqrt(variance)[:, None])
     above = (positives * tilt * is_high).sum(axis=1) / n_high

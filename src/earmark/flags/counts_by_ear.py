@@ -14,9 +14,8 @@ than twenty others the total is the model's.
 from __future__ import annotations
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, ndtri
 
 from earmark.flags.chances.chances import (
     LOWEST,
@@ -37,7 +36,7 @@ WIDENED_DOWN, WIDENED_UP = 1.75, 1.25
 """How many times farther down, and up, than the model has it a class's interval reaches: a class of
 which nothing is missing looks like many others."""
 
-REACH = float(scipy.stats.norm.ppf(0.95))
+REACH = float(ndtri(0.95))
 
 
 def count_by_ear(chances: Chances) -> Matrix:

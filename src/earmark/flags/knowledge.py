@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from earmark.flags.histograms import N_BINS, Histograms, Matrix
 from earmark.labels import LabelSet
@@ -239,4 +239,4 @@ def _is_above_chance(auc: Matrix, n: Matrix, n_implicit: Matrix) -> NDArray[np.b
     """Tell where an AUC [class] is above what shuffled labels give 95 times in 100."""
     with np.errstate(divide="ignore", invalid="ignore"):
         sd = np.sqrt((n + n_implicit + 1) / (12 * n * n_implicit))  # of all permutations, no ties
-        return np.asarray(auc > 0.5 + norm.ppf(0.95) * sd)
+        return np.asarray(auc > 0.5 + ndtri(0.95) * sd)

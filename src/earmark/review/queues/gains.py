@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from earmark.flags import LEAST_ANSWERS, Answers, Model, learn
 from earmark.review.queues.candidates import Candidates, Ints
@@ -28,7 +28,7 @@ from earmark.review.queues.candidates import Candidates, Ints
 N_FOLDS = 5
 """Parts of the answers; the chances of each are learnt from the others."""
 
-REACH = float(scipy.stats.norm.ppf(0.95))
+REACH = float(ndtri(0.95))
 """Of 90 % intervals, in sds."""
 
 N_NEXT = 100
