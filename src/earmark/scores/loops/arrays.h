@@ -8,13 +8,6 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Compiled once for each kind of processor, which chooses when the module is loaded. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__GLIBC__)
-#define ON_VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define ON_VECTORS
-#endif
-
 typedef struct {
     const char *name, *type;
     int n_axes, is_written;
