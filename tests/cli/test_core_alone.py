@@ -39,6 +39,7 @@ PREPARATION = [
 COMMANDS = {
     "import table": "labels.csv --clips clips.csv --embeddings vectors.npy --work OTHER",
     "import sounds": "sounds sounds/sounds.csv --work HEARD",
+    "import mixtures": "sounds sounds/sounds.csv --work MIXED --clips 2 --groups 3 --workers 1",
     "import audioset": "AUDIOSET --work OFFICIAL",
     "import audioset-features": "AUDIOSET --work VECTORS",
     "import fsd50k": "FSD50K --work FREESOUND",
@@ -81,6 +82,7 @@ COMMANDS = {
 """One command for each verb, in an order in which each finds what it needs."""
 
 NEEDS = {
+    "import mixtures": {"audio"},
     "import scenes": {"audio"},
     "models": {"train"},
     "find": {"audio", "train", "onnx"},

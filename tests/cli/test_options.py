@@ -6,8 +6,8 @@ import pytest
 
 from earmark.cli.options import after_import, chosen_engine
 from earmark.errors import EarmarkError
+from earmark.runs.cluster.ray import RayEngine
 from earmark.runs.engine import LocalEngine, ResourceParams, TaskResources
-from earmark.runs.ray import RayEngine
 from own_tables import imported
 from scenes import band_workspace
 

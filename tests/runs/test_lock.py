@@ -38,7 +38,7 @@ def other(tmp_path: Path) -> subprocess.Popen[str]:
 def test_a_second_writer_is_told_who_the_first_is(
     tmp_path: Path, other: subprocess.Popen[str]
 ) -> None:
-    wanted = rf"`earmark flag` \(process {other.pid} on"
+    wanted = rf"the verb flag \(process {other.pid} on"
     with pytest.raises(EarmarkError, match=wanted), writing(tmp_path, "score"):
         pytest.fail("two write at once")
 

@@ -16,9 +16,9 @@ from earmark.audio.shards import part_path
 from earmark.datasets.extraction import extract_frames
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
+from earmark.runs.cluster.ray import N_ATTEMPTS, RayEngine
 from earmark.runs.engine import LocalEngine, ResourceParams, Task, TaskResources
 from earmark.runs.progress import Meter
-from earmark.runs.ray import N_ATTEMPTS, RayEngine
 from noises import PARAMS, content, noisy_workspace
 from tasks import Counter, fail, square
 
@@ -163,7 +163,7 @@ def test_relative_paths_mean_what_they_mean_to_the_driver(
 DRIVER = """
 import sys
 from earmark.datasets.extraction import extract_frames
-from earmark.runs.ray import RayEngine, connect
+from earmark.runs.cluster.ray import RayEngine, connect
 from earmark.datasets.workspace import Workspace
 connect(sys.argv[2])
 extract_frames(Workspace.open(sys.argv[1]), clips_per_shard=1, engine=RayEngine())

@@ -11,11 +11,11 @@ from safetensors.numpy import load_file
 from earmark.datasets.clip_sets import readable_clips
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
+from earmark.runs.cluster.ray import RayEngine
+from earmark.runs.cluster.ray_training import train_together
 from earmark.runs.engine import Task
 from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
 from earmark.runs.progress import Meter
-from earmark.runs.ray import RayEngine
-from earmark.runs.ray_training import train_together
 from earmark.training.lessons import AsLabelled, TrainingSet
 from earmark.training.loop import train
 from earmark.training.teacher import training_task

@@ -9,8 +9,8 @@ from ray.cluster_utils import Cluster
 from earmark.errors import EarmarkError
 from earmark.flags.counts import count_missing
 from earmark.labels.label_set import LabelSet
+from earmark.runs.cluster.ray import RayEngine
 from earmark.runs.engine import Engine, LocalEngine
-from earmark.runs.ray import RayEngine
 from earmark.scores.sharded import passes_by
 from earmark.scores.top_scores import Passes, Summary, top_scores
 

@@ -160,6 +160,9 @@ def import_mixtures(
     faint_slope: Annotated[
         float, typer.Option(help="Fall of its log-odds per decibel below the mean level.")
     ] = 0.0,
+    groups: Annotated[
+        int, typer.Option(min=3, help="Parts that recordings are dealt to; no clip mixes two.")
+    ] = 10,
     seed: Annotated[int, typer.Option(min=0, help="Another seed makes other clips.")] = 0,
     column: ColumnOption = None,
     workers: Workers = None,
@@ -174,6 +177,7 @@ def import_mixtures(
         clip_seconds=clip_seconds,
         max_sounds=most,
         faint_slope_per_db=faint_slope,
+        n_groups=groups,
         seed=seed,
     )
     hiding = HidingParams.checked(recall_range=numbers("--recall", recall), seed=seed)

@@ -24,6 +24,8 @@ from earmark.runs.artefacts import (
     write_table,
     write_text,
 )
+from earmark.runs.cluster.ray import RayEngine, connect
+from earmark.runs.cluster.ray_training import train_together
 from earmark.runs.engine import (
     HERE,
     Engine,
@@ -51,8 +53,6 @@ from earmark.runs.parameters import (
 )
 from earmark.runs.pretrained_parameters import InputKind, PretrainedParams, Way
 from earmark.runs.progress import FOUND, RESUMED, SILENT, AsOneJob, Display, Meter, Progress, shown
-from earmark.runs.ray import RayEngine, connect
-from earmark.runs.ray_training import train_together
 from earmark.runs.recipe import (
     Recipe,
     find_recipe,

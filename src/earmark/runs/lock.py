@@ -144,7 +144,7 @@ def _give_back(lock: Path, holder: Holder) -> None:
 
 
 def _refusal(lock: Path, other: Holder) -> str:
-    who = f"`earmark {other.verb}` (process {other.process} on {other.host}, since {other.since})"
+    who = f"the verb {other.verb} (process {other.process} on {other.host}, since {other.since})"
     if other.host == socket.gethostname():
         return f"{lock.parent}: {who} is writing here; wait for it, or stop it first"
     return f"{lock.parent}: {who} is writing here; wait for it. If it is gone, delete {lock}"

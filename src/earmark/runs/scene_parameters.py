@@ -50,32 +50,25 @@ class MixtureParams(Params):
     """Class priors fall as rank ** -exponent: 0 is flat, 1 is Zipf's law."""
     n_groups: int = Field(10, ge=3)
     """Groups that recordings are dealt to; a clip's sounds are of one group."""
-    n_tune_groups: int = Field(1, ge=1)
-    n_eval_groups: int = Field(3, ge=1)
     faint_slope_per_db: float = Field(0.0, ge=0)
     """How much the log-odds of being nominated fall for each decibel below the mean level."""
     seed: int = Field(0, ge=0)
 
     @model_validator(mode="after")
-    def _sounds_fit_and_groups_are_left(self) -> Self:
+    def _sounds_fit_into_a_clip(self) -> Self:
         if self.shortest_sound_seconds > self.clip_seconds:
             raise ValueError(
                 f"sounds of at least {self.shortest_sound_seconds} s do not fit into clips of "
                 f"{self.clip_seconds} s"
             )
-        if self.n_tune_groups + self.n_eval_groups >= self.n_groups:
-            raise ValueError(
-                f"of {self.n_groups} groups, {self.n_tune_groups} for tune and "
-                f"{self.n_eval_groups} for eval leave none to train on"
-            )
         return self
 
     def split_of(self, group: int) -> Literal["train", "tune", "eval"]:
-        """Return the split of a group: the last ones are eval's, those before them tune's."""
-        n_before_eval = self.n_groups - self.n_eval_groups
-        if group >= n_before_eval:
+        """Return the split of a group: of ten, one is tune's and three are eval's."""
+        n_eval, n_tune = max(round(0.3 * self.n_groups), 1), max(round(0.1 * self.n_groups), 1)
+        if group >= self.n_groups - n_eval:
             return "eval"
-        return "tune" if group >= n_before_eval - self.n_tune_groups else "train"
+        return "tune" if group >= self.n_groups - n_eval - n_tune else "train"
 
 
 class HidingParams(Params):

@@ -24,7 +24,7 @@ from earmark.datasets import (
     write_dataset,
     write_scenes,
 )
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, check_libraries
 from earmark.labels import SPLIT_SHARES, Deviation, deal_splits
 from earmark.runs import HERE, Engine, HidingParams, MixtureParams, Progress, shown
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
@@ -101,6 +101,7 @@ def make_mixtures(
     ``sounds`` is a workspace of recordings, or a folder of them with a table of their ``labels``
     (None: its folders are the labels), which are first listed in ``work/recordings``.
     """
+    check_libraries("mixing recordings", "soundfile")
     recordings = Workspace(Path(sounds))
     with shown(progress) as display:
         if not recordings.has_dataset():

@@ -112,12 +112,12 @@ def _check(recordings: Workspace, sources: Sources, params: MixtureParams) -> No
             f"{recordings.root}: no recording has a sound and labels of exactly one class, which "
             "mixtures are made of"
         )
-    empty = [g for g in range(params.n_groups) if len(sources.by_group.get(g, ())) < 2]
+    empty = [g for g in range(params.n_groups) if g not in sources.by_group]
     if empty:
         raise EarmarkError(
             f"{recordings.root}: {counted(len(sources.recordings), 'recording')} of "
             f"{counted(len(sources.class_ids), 'class', 'classes')} are too few for "
-            f"{params.n_groups} groups of at least two classes each; ask for fewer groups"
+            f"{params.n_groups} groups that share no source; ask for fewer (--groups)"
         )
 
 

@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from earmark.errors import EarmarkError
-from earmark.runs.engine import Task, TaskMeter, TaskResources
-from earmark.runs.progress import SILENT, Progress
-from earmark.runs.ray import (
+from earmark.runs.cluster.ray import (
     N_ATTEMPTS,
     SECONDS_BETWEEN_LOOKS,
     Mailbox,
@@ -28,6 +26,8 @@ from earmark.runs.ray import (
     go_to,
     log,
 )
+from earmark.runs.engine import Task, TaskMeter, TaskResources
+from earmark.runs.progress import SILENT, Progress
 
 
 def train_together(

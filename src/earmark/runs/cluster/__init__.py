@@ -1,0 +1,1 @@
+"""Tasks, and trainings of several processes, on a Ray cluster."""
