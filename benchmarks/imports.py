@@ -32,7 +32,8 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from earmark.datasets import duration_seconds, import_audioset, import_audioset_features
+from earmark.audio import duration_seconds
+from earmark.datasets import import_audioset, import_audioset_features
 from earmark.labels import CLASSES_FILE, ONTOLOGY_FILE
 from earmark.runs import write_json
 

@@ -39,6 +39,7 @@ NEEDS_MORE = {
     "scores/test_sharded.py",
     "audio/test_front_end.py",  # the same front end as a torch module
     "audio/test_pictures.py",
+    "datasets/test_hub_library.py",
 }
 """Tests in these rooms of what only other extras can do."""
 

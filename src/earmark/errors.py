@@ -42,6 +42,7 @@ EXTRAS = {
     "ray": "cluster",
     "fsspec": "cluster",
     "mlcroissant": "croissant",
+    "pyarrow": "hf",
     "soundevent": "aoef",
 }
 """The optional libraries, and the extra of earmark that brings each."""

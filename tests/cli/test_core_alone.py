@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+import tarfile
 import wave
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import typer
 
@@ -42,6 +44,8 @@ COMMANDS = {
     "import mixtures": "sounds sounds/sounds.csv --work MIXED --clips 2 --groups 3 --workers 1",
     "import audioset": "AUDIOSET --work OFFICIAL",
     "import audioset-features": "AUDIOSET --work VECTORS",
+    "import hf": "sounds/sounds.parquet --work HUB",
+    "import webdataset": "sounds/sounds.tar --work TARS",
     "import fsd50k": "FSD50K --work FREESOUND",
     "import openmic": "OPENMIC --work INSTRUMENTS",
     "import scenes": "SCENES --recipe small.toml --workers 1",
@@ -161,6 +165,13 @@ def write_sounds(folder: Path) -> None:
             file.writeframes(bytes(2 * 16_000))
     rows = [f"clip{i}.wav,bark" for i in range(3)]
     (folder / "sounds.csv").write_text("\n".join(["filename,label", *rows]))
+    labels = pl.DataFrame({"clip_id": ["007", "008"], "labels": [["bark"], ["bark", "rain"]]})
+    labels.write_parquet(folder / "sounds.parquet")
+    (folder / "clip0.cls").write_text("bark")
+    with tarfile.open(folder / "sounds.tar", "w") as tar:
+        for name in ("clip0.cls", "clip0.wav"):
+            tar.add(folder / name, name)
+    (folder / "clip0.cls").unlink()
 
 
 def write_official_layouts(folder: Path) -> None:

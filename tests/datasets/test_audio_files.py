@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from audioset_files import write_sound
+from earmark.audio import duration_seconds
 from earmark.datasets.audio_files import (
     DamagedArchive,
-    duration_seconds,
     find_audio,
     read_tar,
     sounds_of,

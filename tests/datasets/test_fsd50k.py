@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from earmark.datasets.fsd50k import agreed_answer, import_fsd50k
+from earmark.datasets.releases.fsd50k import agreed_answer, import_fsd50k
 from earmark.errors import EarmarkError
 
 GUITAR, MUSIC, BARK, CRUSH = "/m/02sgy", "/m/04rlf", "/m/05tny_", "/m/07plct2"

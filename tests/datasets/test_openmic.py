@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from earmark.audio.frame_store import FrameStore
-from earmark.datasets.openmic import import_openmic, read_npz
+from earmark.datasets.releases.openmic import import_openmic, read_npz
 from earmark.errors import EarmarkError
 
 CLASS_IDS = ("accordion", "banjo", "voice")

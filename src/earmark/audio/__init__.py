@@ -11,6 +11,7 @@ needed, so that frames and embeddings from elsewhere can be used without them.
 from earmark.audio.decode import UnreadableAudio, local_file, read_clip, stream_clip
 from earmark.audio.frame_store import CLIPS_PER_SHARD, FrameStore, write_store
 from earmark.audio.front_end import YAMNET, log_mel, log_mel_module, mel_matrix, patches
+from earmark.audio.headers import SoundHeader, duration_seconds, sound_header
 from earmark.audio.pictures import LOG_MEL_RANGE, log_mel_png, picture_png, seen_frames
 from earmark.audio.playback import PLAYED_HZ, BadRange, byte_range, mp3_bytes, wav_bytes
 from earmark.audio.shards import (
@@ -39,10 +40,12 @@ __all__ = [
     "FrameStore",
     "Row",
     "ShardWriter",
+    "SoundHeader",
     "UnreadableAudio",
     "byte_range",
     "content_digest",
     "damage",
+    "duration_seconds",
     "fingerprint",
     "local_file",
     "log_mel",
@@ -58,6 +61,7 @@ __all__ = [
     "seal_store",
     "seen_frames",
     "shard_path",
+    "sound_header",
     "stream_clip",
     "wav_bytes",
     "write_shard",

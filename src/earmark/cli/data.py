@@ -25,13 +25,14 @@ from earmark.cli.options import (
     ZerosOption,
     after_import,
     engine_for,
+    one_of,
     reading_of,
     say,
     split_shares,
     tell,
     told_stale,
 )
-from earmark.errors import quoted
+from earmark.errors import EarmarkError, quoted
 
 if TYPE_CHECKING:
     from earmark.labels import Implied
@@ -185,7 +186,14 @@ def _why_quarantined(work: Path, as_json: bool) -> dict[str, Any]:
 @data_app.command()
 def export(
     work: Work,
-    to: Annotated[Path, typer.Argument(help="CSV or Parquet file to write.", metavar="FILE")],
+    out: Annotated[
+        Path,
+        typer.Argument(help="File to write (CSV or Parquet); for hf a folder.", metavar="FILE"),
+    ],
+    to: Annotated[
+        str,
+        typer.Option(help="labels (a table), hf (Hugging Face) or atlas (embedding viewers)."),
+    ] = "labels",
     discard_percent: Annotated[
         float | None,
         typer.Option(min=0, max=100, help="Operating point; the flags that were written last."),
@@ -197,21 +205,76 @@ def export(
     recipe: RecipeOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the enhanced label set: all explicit labels, and flagged ones to be ignored."""
+    """Write labels and flags for other programs: all explicit labels, flagged ones to ignore."""
+    if one_of("--to", to, ("labels", "hf", "atlas")) == "labels":
+        return _export_labels(work, out, discard_percent, labels, recipe, as_json)
+    if discard_percent is not None:
+        raise EarmarkError(f"--to {to} writes the flags of `earmark flag`; give the percent there")
+    write = _export_hub if to == "hf" else _export_atlas
+    return write(work, out, labels, as_json)
+
+
+def _export_labels(
+    work: Path,
+    out: Path,
+    discard_percent: float | None,
+    labels: str | None,
+    recipe: str | None,
+    as_json: bool,
+) -> None:
     from earmark import stages
 
     exported = stages.export_labels(
-        work, to, recipe, discard_percent=discard_percent, labels=labels
+        work, out, recipe, discard_percent=discard_percent, labels=labels
     )
     states = {name: exported.n_of(name) for name in ("present", "not_present", "ignored")}
     clips = {"clips": exported.n_clips, "unscored_clips": exported.n_unscored_clips}
-    facts: dict[str, Any] = {"wrote": to, "rows": exported.n_rows, **states, **clips}
+    facts: dict[str, Any] = {"wrote": out, "rows": exported.n_rows, **states, **clips}
     if as_json:
         facts["warnings"] = list(exported.warnings)
     tell(as_json, **facts)
     if not as_json:
         say(f"warning: {warning}" for warning in exported.warnings)
         print("Every explicit label of every split is in it; unscored clips have no flags.")
+
+
+def _export_hub(work: Path, out: Path, labels: str | None, as_json: bool) -> None:
+    """Write a folder for Hugging Face, and say what is in it."""
+    from earmark import stages
+
+    made, warnings = stages.export_hub(work, out, labels=labels)
+    unread = [f"without sound: {reason}" for reason in made.unread]
+    if not as_json:
+        say(f"warning: {warning}" for warning in (*warnings, *unread[:3]))
+    facts: dict[str, Any] = {"clips": made.n_clips, "with_sound": made.n_sounds}
+    facts |= {"flags": made.n_flags, "wrote": made.folder}
+    if as_json:
+        facts["warnings"] = [*warnings, *unread]
+    tell(as_json, **facts)
+    if not as_json:
+        print(f'read it in Python: datasets.load_dataset("{made.folder}")')
+
+
+def _export_atlas(work: Path, out: Path, labels: str | None, as_json: bool) -> None:
+    """Write a table for viewers of embeddings, and say how one opens it."""
+    from earmark import stages
+
+    if labels is not None:
+        raise EarmarkError("--to atlas has the labels as given; leave --labels out")
+    made = stages.export_atlas(work, out)
+    facts: dict[str, Any] = {
+        "flags": len(made.table),
+        "of_flags": made.n_flags,
+        "embedding": made.n_features,
+    }
+    tell(as_json, **facts, wrote=made.path)
+    if as_json:
+        return
+    if made.n_features:
+        axes = "--x projection_x --y projection_y"
+        print(f"view: embedding-atlas {quoted(made.path)} {axes}")
+    else:
+        print("no embeddings here: `earmark score WORK --teacher yamnet` makes some")
 
 
 @data_app.command()

@@ -34,6 +34,12 @@ Replace = Annotated[
 ]
 
 
+ClassesOption = Annotated[
+    Path | None,
+    typer.Option("--classes", help="List of classes: their names, parents and order."),
+]
+
+
 @import_app.command("scenes")
 def import_scenes(
     work: Work,
@@ -113,9 +119,7 @@ def import_sounds(
     column: ColumnOption = None,
     separator: SeparatorOption = None,
     zeros: ZerosOption = "implicit",
-    classes: Annotated[
-        Path | None, typer.Option(help="List of classes: their names, parents and order.")
-    ] = None,
+    classes: ClassesOption = None,
     clip_seconds: Annotated[
         float | None, typer.Option(help="Cut longer recordings into clips of so many seconds.")
     ] = None,
@@ -187,6 +191,73 @@ def import_mixtures(
     summary = stages.make_mixtures(
         sounds, labels, work, params, hiding, columns=columns, engine=engine
     )
+    _tell_import(summary, before, as_json)
+
+
+@import_app.command("hf")
+def import_hugging_face(
+    root: Annotated[
+        Path, typer.Argument(help="Folder, or one Parquet or Arrow file.", metavar="PATH")
+    ],
+    work: WorkOption,
+    column: ColumnOption = None,
+    separator: SeparatorOption = None,
+    zeros: ZerosOption = "implicit",
+    classes: ClassesOption = None,
+    replace: Replace = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring in a dataset of Hugging Face: saved to disk, Parquet, or a folder of sound."""
+    from earmark import datasets
+    from earmark.runs import Display
+
+    reading = reading_of(column, separator, zeros)
+    before = _stamp(work)
+    with Display() as progress:
+        summary = datasets.import_hugging_face(
+            root,
+            work,
+            columns=reading.columns,
+            separator=reading.separator,
+            zeros=reading.zeros,
+            classes=classes,
+            replace=replace,
+            progress=progress,
+        )
+    _tell_import(summary, before, as_json)
+
+
+@import_app.command("webdataset")
+def import_webdataset(
+    shards: Annotated[
+        list[str],
+        typer.Argument(help="Tars, folders of them, or a range: 'x-{000..009}.tar'."),
+    ],
+    work: WorkOption,
+    column: ColumnOption = None,
+    separator: SeparatorOption = None,
+    zeros: ZerosOption = "implicit",
+    classes: ClassesOption = None,
+    replace: Replace = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring in WebDataset tars: sound, with labels as .json, .cls or .txt beside it."""
+    from earmark import datasets
+    from earmark.runs import Display
+
+    reading = reading_of(column, separator, zeros)
+    before = _stamp(work)
+    with Display() as progress:
+        summary = datasets.import_webdataset(
+            shards,
+            work,
+            columns=reading.columns,
+            separator=reading.separator,
+            zeros=reading.zeros,
+            classes=classes,
+            replace=replace,
+            progress=progress,
+        )
     _tell_import(summary, before, as_json)
 
 

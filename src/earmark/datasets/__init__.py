@@ -9,7 +9,7 @@ labels as given, as corrected and as they truly are.
 What a label, a score or a frame is belongs to the rooms below; nothing here trains or flags.
 """
 
-from earmark.datasets.audio_files import SoundHeader, duration_seconds, sound_header, sounds_of
+from earmark.datasets.audio_files import sounds_of
 from earmark.datasets.audioset.audio import import_audioset
 from earmark.datasets.audioset.features import import_audioset_features
 from earmark.datasets.clip_sets import (
@@ -31,8 +31,11 @@ from earmark.datasets.clip_sets import (
     write_scores,
 )
 from earmark.datasets.derived import derive_workspace, hidden_workspace, subset_workspace
+from earmark.datasets.exchange.atlas import Atlas, write_atlas
+from earmark.datasets.exchange.hub_export import HubExport, HubLabels, write_hub_folder
+from earmark.datasets.exchange.hugging_face import import_hugging_face
+from earmark.datasets.exchange.webdataset import import_webdataset
 from earmark.datasets.extraction import Ear, extract_frames, write_frames
-from earmark.datasets.fsd50k import import_fsd50k
 from earmark.datasets.importer import IMPORTERS, Importer, ImportSummary
 from earmark.datasets.label_versions import (
     CHANGE_SCHEMA,
@@ -52,11 +55,12 @@ from earmark.datasets.label_versions import (
     read_labels,
     read_relabelled,
 )
-from earmark.datasets.openmic import import_openmic
 from earmark.datasets.own_tables.label_studio import annotations_of, read_tasks
 from earmark.datasets.own_tables.sounds import import_sounds
 from earmark.datasets.own_tables.table import import_table
 from earmark.datasets.quarantine import quarantine_told
+from earmark.datasets.releases.fsd50k import import_fsd50k
+from earmark.datasets.releases.openmic import import_openmic
 from earmark.datasets.stamps import (
     Stale,
     find_stale,
@@ -92,14 +96,16 @@ __all__ = [
     "RESERVED_NAMES",
     "SCANNED_FOLDER",
     "TRUTH",
+    "Atlas",
     "Ear",
+    "HubExport",
+    "HubLabels",
     "ImportSummary",
     "Importer",
     "NamedLabels",
     "ReadableClips",
     "Relabelled",
     "RelabelledFolder",
-    "SoundHeader",
     "Split",
     "Stale",
     "Workspace",
@@ -108,7 +114,6 @@ __all__ = [
     "corrected_names",
     "corrections_left_out",
     "derive_workspace",
-    "duration_seconds",
     "extract_frames",
     "find_stale",
     "held_out_clips",
@@ -120,10 +125,12 @@ __all__ = [
     "import_audioset",
     "import_audioset_features",
     "import_fsd50k",
+    "import_hugging_face",
     "import_mixtures",
     "import_openmic",
     "import_sounds",
     "import_table",
+    "import_webdataset",
     "label_names",
     "measured_frames",
     "n_missing",
@@ -140,7 +147,6 @@ __all__ = [
     "scores_of",
     "single_digest",
     "single_folder",
-    "sound_header",
     "sounds_of",
     "stale_of",
     "stamp_of",
@@ -148,8 +154,10 @@ __all__ = [
     "subset_workspace",
     "warn_stale",
     "whole_scores",
+    "write_atlas",
     "write_dataset",
     "write_frames",
+    "write_hub_folder",
     "write_scenes",
     "write_scores",
     "write_stamp",

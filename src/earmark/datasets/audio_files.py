@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 import polars as pl
 
 from earmark.datasets.workspace import AUDIO_FOLDER
-from earmark.errors import EarmarkError, check_libraries, counted, first_few
+from earmark.errors import EarmarkError, counted, first_few
 from earmark.runs import AUDIO_SUFFIXES, Meter
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
@@ -30,6 +30,10 @@ ROWS_AT_ONCE = 256
 
 _ID_COLUMNS = ("clip_id", "video_id", "segment_id", "ytid", "youtube_id", "id", "name", "filename")
 """Columns that name a Parquet file's rows where the embedded audio has no path, in this order."""
+
+_SHRUNK = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
+_MOST_SHRUNK, _LEAST_LIMIT = 100, 2**30
+"""How much smaller sound may be in a compressed archive, and what is never too much."""
 
 _DAMAGE = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError)
 
@@ -59,7 +63,7 @@ class FoundAudio:
 
 
 @dataclass
-class _Tally:
+class Unpacked:
     """What the summary will say about archives."""
 
     n_unpacked: int = 0
@@ -69,6 +73,7 @@ class _Tally:
     damaged: list[str] = field(default_factory=list)
 
     def notes(self, folder: Path) -> tuple[str, ...]:
+        """Return sentences about what was unpacked into a folder, refused or damaged."""
         notes = list(self.damaged)
         if self.n_unpacked:
             size = f"{self.n_bytes / 1e9:,.2f} GB"
@@ -98,7 +103,7 @@ def find_audio(
     """
     if not root.exists():
         raise EarmarkError(f"{root}: no such file or folder; where is the audio?")
-    tally = _Tally()
+    tally = Unpacked()
     base = root if root.is_dir() else root.parent
     names, paths = [], []
     for path in walk_files(root, skip=work):
@@ -175,20 +180,24 @@ def walk_files(root: Path, skip: Path | None = None) -> Iterator[str]:
 def read_tar(
     path: str | Path, is_wanted: Callable[[str], bool]
 ) -> Iterator[tuple[str, bytes | None]]:
-    """Yield name and content of the wanted members in one pass; links and devices have None.
+    """Yield name and content of the wanted members in one pass; what is no plain file has None.
 
     Nothing is unpacked to the disk. A damaged archive yields what it has, then raises
-    :class:`DamagedArchive`.
+    :class:`DamagedArchive`; so does one that claims or unpacks to more than it can hold: an
+    archive of a few kilobytes may pretend to be a terabyte.
     """
-    offset = 0
+    offset, most = 0, _most_bytes(path)
     try:
         with tarfile.open(path, "r|*") as tar:
             while (member := tar.next()) is not None:
                 tar.members = []  # type: ignore[attr-defined] # or they all stay in memory
                 offset = member.offset
+                if member.offset_data + (0 if member.issparse() else member.size) > most:
+                    raise EOFError(f"{member.name} claims {member.size:,} bytes, which it has not")
                 if member.isdir() or not is_wanted(member.name):
                     continue
-                file = tar.extractfile(member) if member.isreg() else None
+                is_plain = member.isreg() and not member.issparse()  # holes need no bytes
+                file = tar.extractfile(member) if is_plain else None
                 content = None if file is None else file.read()
                 if content is not None and len(content) < member.size:
                     raise EOFError(f"it ends within {member.name}")
@@ -197,42 +206,12 @@ def read_tar(
         raise DamagedArchive(path, offset, str(error)) from None
 
 
-@dataclass(frozen=True)
-class SoundHeader:
-    """What a sound file says of itself."""
-
-    seconds: float
-    rate_hz: int
-    n_channels: int
-
-
-def sound_header(path: Path) -> SoundHeader | None:
-    """Return length, rate and channels of a sound file; None where its header does not tell."""
-    check_libraries("telling how long a sound file is", "soundfile", "av")
-    import av  # optional, like soundfile: labels are of use without audio
-    import soundfile
-
-    try:
-        told = soundfile.info(path)
-        return SoundHeader(float(told.duration), told.samplerate, told.channels)
-    except (soundfile.LibsndfileError, TypeError):
-        pass
-    try:
-        with av.open(f"file:{path}", metadata_errors="ignore") as container:
-            if container.duration is None or not container.streams.audio:
-                return None
-            sound = container.streams.audio[0]
-            return SoundHeader(
-                container.duration / av.time_base, sound.rate, len(sound.layout.channels)
-            )
-    except (av.FFmpegError, UnicodeError):
-        return None
-
-
-def duration_seconds(path: Path) -> float | None:
-    """Return the length of a sound file in seconds; None where its header does not tell."""
-    header = sound_header(path)
-    return None if header is None else header.seconds
+def _most_bytes(path: str | Path) -> int:
+    """Return how many bytes an archive can hold: its own; a compressed one, many times more."""
+    n_bytes = os.path.getsize(path)
+    with open(path, "rb") as file:
+        is_shrunk = file.read(6).startswith(_SHRUNK)
+    return max(_LEAST_LIMIT, n_bytes * _MOST_SHRUNK) if is_shrunk else n_bytes
 
 
 def _matches(name: PurePosixPath, files: Mapping[str, list[str]]) -> list[str]:
@@ -287,7 +266,7 @@ def _is_text(path: str) -> bool:
 
 
 def _sounds(
-    path: str, base: Path, work: Path, is_wanted: Callable[[str], bool], tally: _Tally
+    path: str, base: Path, work: Path, is_wanted: Callable[[str], bool], tally: Unpacked
 ) -> Iterator[tuple[str, str]]:
     """Yield name and path of the wanted sounds in one file, be it a sound or an archive."""
     lower = path.lower()
@@ -304,11 +283,11 @@ def _sounds(
         return
     folder = Path(AUDIO_FOLDER) / os.path.relpath(path, base.resolve())
     for member, content in members:
-        _unpack(work / folder / member, content, tally)
+        unpack(work / folder / member, content, tally)
         yield member.stem, (folder / member).as_posix()
 
 
-def _unpack(target: Path, content: bytes, tally: _Tally) -> None:
+def unpack(target: Path, content: bytes, tally: Unpacked) -> None:
     """Write a member under its own name, whole or not at all; one that is there is kept."""
     if target.exists() and target.stat().st_size == len(content):
         return
@@ -330,7 +309,7 @@ _Member = tuple[PurePosixPath, bytes]
 """A member's path within its archive, and its content."""
 
 
-def _tar_members(path: str, is_wanted: Callable[[str], bool], tally: _Tally) -> Iterator[_Member]:
+def _tar_members(path: str, is_wanted: Callable[[str], bool], tally: Unpacked) -> Iterator[_Member]:
     """Yield the wanted members; an archive that ends early yields what it has."""
     try:
         for name, content in read_tar(path, lambda name: _is_sound(name, is_wanted)):
@@ -349,7 +328,7 @@ def _is_sound(name: str, is_wanted: Callable[[str], bool]) -> bool:
 
 
 def _parquet_members(
-    path: str, is_wanted: Callable[[str], bool], tally: _Tally
+    path: str, is_wanted: Callable[[str], bool], tally: Unpacked
 ) -> Iterator[_Member]:
     """Yield the wanted rows of a Parquet file with a column ``audio`` of bytes or {bytes, path}."""
     try:

@@ -65,6 +65,18 @@ IMPORTERS: tuple[Importer, ...] = (
         "Mix recordings of one class each into clips with known truth, and hide labels.",
     ),
     Importer(
+        "hf",
+        "earmark.datasets.exchange.hugging_face:import_hugging_face",
+        "a folder that save_to_disk wrote, Parquet as on the hub, or an audiofolder",
+        "Bring in a dataset of Hugging Face: saved to disk, Parquet, or a folder of sound.",
+    ),
+    Importer(
+        "webdataset",
+        "earmark.datasets.exchange.webdataset:import_webdataset",
+        "tars of samples: sound, and labels as .json, .cls or .txt",
+        "Bring in WebDataset tars: sound, with labels as .json, .cls or .txt beside it.",
+    ),
+    Importer(
         "audioset",
         "earmark.datasets.audioset.audio:import_audioset",
         "the official lists of segments, class_labels_indices.csv, and audio as far as there is",
@@ -78,13 +90,13 @@ IMPORTERS: tuple[Importer, ...] = (
     ),
     Importer(
         "fsd50k",
-        "earmark.datasets.fsd50k:import_fsd50k",
+        "earmark.datasets.releases.fsd50k:import_fsd50k",
         "FSD50K.ground_truth and, as far as there are, its metadata and audio",
         "Bring in FSD50K with its votes: agreed answers become explicit labels.",
     ),
     Importer(
         "openmic",
-        "earmark.datasets.openmic:import_openmic",
+        "earmark.datasets.releases.openmic:import_openmic",
         "the unpacked release of OpenMIC-2018",
         "Bring in OpenMIC-2018: masked-in labels are explicit, its VGGish features the frames.",
     ),

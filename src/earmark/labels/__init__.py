@@ -34,6 +34,7 @@ from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.label_tables import (
     CLIP_ROLES,
     GUESSED,
+    LABEL_ROLES,
     NO_COLUMN,
     LabelTable,
     Reading,
@@ -67,6 +68,7 @@ __all__ = [
     "GUESSED",
     "IMPLICIT",
     "KINDS",
+    "LABEL_ROLES",
     "NOT_PRESENT",
     "NO_COLUMN",
     "NUMBER",

@@ -128,8 +128,9 @@ def read_class_list(path: str | Path) -> Ontology:
     """Read classes in the order of the score columns: identifiers, names and parents if given.
 
     A text file with one class per line; or a CSV, TSV or Parquet table with a column class_id (or
-    mid, class, label, name), maybe name (or display_name) and parents (in text, separated by
-    semicolons). AudioSet's ``class_labels_indices.csv`` is one; a column ``index`` gives the order.
+    mid, class, label, name), maybe name (or display_name), definition and parents (in text,
+    separated by semicolons). AudioSet's ``class_labels_indices.csv`` is one; a column ``index``
+    gives the order.
     """
     path = Path(path)
     table = _named_table(path, CLASS_COLUMNS, "class_id")
@@ -144,7 +145,9 @@ def read_class_list(path: str | Path) -> Ontology:
         table = table.with_columns(pl.col("parents").str.split(";"))
     if table.schema.get("parents") == pl.List(pl.String):
         parents = {row["class_id"]: tuple(row["parents"] or ()) for row in table.to_dicts()}
-    return Ontology(ids, parents, names)
+    has_meaning = "definition" in table.columns
+    meanings = table["definition"].cast(pl.String).fill_null("").to_list() if has_meaning else ()
+    return Ontology(ids, parents, names, dict(zip(ids, meanings, strict=False)))
 
 
 def read_clip_list(path: str | Path) -> pl.Series:

@@ -1,8 +1,9 @@
 """Tables of labels, in the forms that people have: long, lists and multi-hot.
 
 *Long*: a row for a clip and a class, perhaps with whether it is present. *Lists*: a cell with all
-classes of a clip. *Multi-hot*: a column for each class. Which column plays which role is given or
-guessed from _COLUMN_NAMES. Every verb that reads a table of labels reads it here, by these rules:
+classes of a clip, perhaps another with those that are not in it. *Multi-hot*: a column for each
+class. Which column plays which role is given or guessed from _COLUMN_NAMES. Every verb that reads a
+table of labels reads it here, by these rules:
 
 - a row without a column ``present`` is a positive; false, 0 and -1 in it are explicit negatives,
   and what is unsure or empty stays implicit
@@ -14,16 +15,16 @@ guessed from _COLUMN_NAMES. Every verb that reads a table of labels reads it her
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import polars as pl
 
 from earmark.errors import EarmarkError, nearest, quoted
 from earmark.labels.lint import presence, state_words
+from earmark.labels.multi_hot import multi_hot_rows
 from earmark.runs import AUDIO_SUFFIXES, LINE, PRESENCE, TABLE_ERRORS, SourceTable, read_source
 
 _COLUMN_NAMES: dict[str, tuple[str, ...]] = {
@@ -46,7 +47,10 @@ _COLUMN_NAMES: dict[str, tuple[str, ...]] = {
         "class_id", "class", "label", "class_name", "category", "tag", "event_label", "event",
         "species", "instrument", "mid", "target",
     ),
-    "labels": ("labels", "classes", "tags", "categories", "positive_labels", "events", "mids"),
+    "labels": (
+        "labels", "classes", "tags", "categories", "positive_labels", "positives", "events", "mids",
+    ),
+    "negatives": ("negatives", "negative_labels", "absent_labels"),
     "present": ("present", "is_present", "value", "answer", "rating", "vote", "state"),
 }  # fmt: skip
 """What a table may call the columns that we know, best guess first, in any letter case."""
@@ -54,13 +58,12 @@ _COLUMN_NAMES: dict[str, tuple[str, ...]] = {
 NO_COLUMN = "-"
 """Given in place of a column's name: no column plays this role, whatever they are called."""
 
-LABEL_ROLES = ("clip_id", "class_id", "labels", "present")
+LABEL_ROLES = ("clip_id", "class_id", "labels", "negatives", "present")
 CLIP_ROLES = ("clip_id", "audio", "start_seconds", "end_seconds", "split", "source")
 
 Zeros = Literal["implicit", "absent"]
 """What a multi-hot 0 means: nobody said anything, or somebody said that the class is absent."""
 
-_ZEROS = ("0", "0.0", "false", "no", "n")
 _STATES = ("0", "1", "-1", "+1", "0.0", "1.0", "-1.0", "false", "true")
 
 _MANY_CLASSES, _CLASSES_PER_CLIP = 50, 5
@@ -239,25 +242,57 @@ def _from_long_or_lists(
 ) -> LabelTable:
     column = roles.get("class_id", roles.get("labels", ""))
     cells, notes = _class_cells(table, roles, reading.separator)
-    said = {"clip_id": clips, "class_id": cells, LINE: table.rows[LINE]}
-    rows = pl.DataFrame({**said, "present": _presence(table, roles)})
-    if isinstance(cells.dtype, pl.List):
-        rows = rows.explode("class_id")
-        rows = rows.with_columns(pl.col("class_id").cast(pl.String).str.strip_chars())
+    rows = _long_rows(table, clips, cells, _presence(table, roles))
     is_empty = rows["class_id"].is_null() | (rows["class_id"] == "")
     if is_empty.any():
         is_odd = is_empty & rows["present"].is_not_null()
         if "present" in roles and not isinstance(cells.dtype, pl.List) and is_odd.any():
             raise EarmarkError(f"{table.at_first(is_odd)}: {column} is empty")
         rows = rows.filter(~is_empty)
+    if "negatives" in roles:
+        rows = pl.concat([rows, _negatives(table, clips, roles, rows, reading.separator)])
     n_unsure = rows["present"].null_count()
     if n_unsure:
         notes.append(f"{n_unsure:,} answers are unsure or empty: these labels stay implicit")
     names = tuple(rows["class_id"].unique(maintain_order=True).to_list())
     all_clips = clips.unique(maintain_order=True)
     has_row_per_clip = len(all_clips) == len(clips)
-    long = replace(table, rows=rows.select(LINE, "clip_id", "class_id", "present"))
+    long = replace(table, rows=rows)
     return LabelTable(long, all_clips, names, has_row_per_clip, False, tuple(notes))
+
+
+def _long_rows(
+    table: SourceTable, clips: pl.Series, cells: pl.Series, present: pl.Series
+) -> pl.DataFrame:
+    """Return a row for each clip and class of cells that hold one class, or lists of them."""
+    said = {LINE: table.rows[LINE], "clip_id": clips, "class_id": cells, "present": present}
+    rows = pl.DataFrame(said)
+    if isinstance(cells.dtype, pl.List):
+        rows = rows.explode("class_id")
+        rows = rows.with_columns(pl.col("class_id").cast(pl.String).str.strip_chars())
+    return rows
+
+
+def _negatives(
+    table: SourceTable,
+    clips: pl.Series,
+    roles: Mapping[str, str],
+    positives: pl.DataFrame,
+    separator: str | None,
+) -> pl.DataFrame:
+    """Return the classes that a column says are not in a clip; refuse those that are in it, too."""
+    column = roles["negatives"]
+    cells, _ = _class_cells(table, {"labels": column}, separator)
+    rows = _long_rows(table, clips, cells, pl.repeat(False, len(clips), eager=True))
+    rows = rows.filter(pl.col("class_id") != "")
+    both = rows.join(positives.filter("present"), on=[LINE, "class_id"], how="semi")
+    if len(both):
+        other = roles.get("class_id", roles.get("labels"))
+        raise EarmarkError(
+            f"{table.at(both[LINE][0])}: class {both['class_id'][0]!r} is in {other!r} and in "
+            f"{column!r}: it cannot be present and absent"
+        )
+    return rows
 
 
 def _class_cells(
@@ -303,68 +338,11 @@ def _presence(table: SourceTable, roles: Mapping[str, str]) -> pl.Series:
 def _from_multi_hot(
     table: SourceTable, clips: pl.Series, roles: Mapping[str, str], zeros: Zeros
 ) -> LabelTable:
-    unknown = frozenset(_ZEROS if zeros == "implicit" else ())
-    meanings = {text: None if text in unknown else said for text, said in PRESENCE.items()}
-    others = [
-        name
-        for name in table.columns
-        if name not in roles.values() and not table.rows[name].dtype.is_nested()
-    ]
-    # Most of a class's column are states; a few that are not are mistakes, and told.
-    classes = [name for name in others if _is_mostly(table.rows[name], meanings)]
-    if not classes:
-        raise EarmarkError(
-            f"{table.path}: no column of classes (class_id, label, labels, ...) and no column of 0 "
-            f"and 1 among {', '.join(table.columns)}; is the header line missing? Otherwise say "
-            "which column holds the classes (--column class_id=NAME)"
-        )
-    notes = [f"{len(classes):,} columns of classes, from {classes[0]!r} to {classes[-1]!r}"]
-    if zeros == "implicit" and _has_zeros(table, classes):
-        notes.append("0 is taken as implicit (nobody was asked), -1 as an explicit negative")
-    passed_over = [name for name in others if name not in classes]
-    if passed_over:
-        notes.append(f"columns passed over: {', '.join(passed_over)}")
+    found = multi_hot_rows(table, clips, list(roles.values()), has_unknown=zeros == "implicit")
     all_clips = clips.unique(maintain_order=True)
-    long = replace(table, rows=_unpivoted(table, clips, classes, meanings))
+    long = replace(table, rows=found.rows)
     has_row_per_clip = len(all_clips) == len(clips)
-    return LabelTable(long, all_clips, tuple(classes), has_row_per_clip, True, tuple(notes))
-
-
-def _unpivoted(
-    table: SourceTable,
-    clips: pl.Series,
-    classes: Sequence[str],
-    meanings: Mapping[str, bool | None],
-) -> pl.DataFrame:
-    """Return the explicit labels of a multi-hot table, one column at a time: most are implicit."""
-    rows, columns, present = [], [], []
-    for column, name in enumerate(classes):
-        said = presence(table, name, meanings)
-        chosen = np.flatnonzero(said.is_not_null().to_numpy())
-        rows.append(chosen)
-        columns.append(np.full(len(chosen), column))
-        present.append(said.drop_nulls().to_numpy())
-    order = np.argsort(np.concatenate(rows), kind="stable")
-    places = np.concatenate(rows)[order]
-    return pl.DataFrame(
-        {
-            LINE: table.rows[LINE].gather(places),
-            "clip_id": clips.gather(places),
-            "class_id": pl.Series(classes, dtype=pl.String).gather(np.concatenate(columns)[order]),
-            "present": np.concatenate(present)[order],
-        }
-    )
-
-
-def _is_mostly(cells: pl.Series, meanings: Iterable[str]) -> bool:
-    """Tell whether more than half of a column's cells that are not empty are states."""
-    counts = state_words(cells).drop_nulls().value_counts()
-    is_state = counts.to_series(0).is_in(list(meanings))
-    return 2 * int(counts["count"].filter(is_state).sum()) > int(counts["count"].sum())
-
-
-def _has_zeros(table: SourceTable, classes: Iterable[str]) -> bool:
-    return any(state_words(table.rows[name].unique()).is_in(_ZEROS).any() for name in classes)
+    return LabelTable(long, all_clips, found.classes, has_row_per_clip, True, found.notes)
 
 
 def _refuse_swapped(table: SourceTable, roles: Mapping[str, str], formed: LabelTable) -> None:

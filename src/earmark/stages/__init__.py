@@ -25,6 +25,8 @@ from earmark.stages.find import FoundMissing, default_work, find
 from earmark.stages.flag import (
     Exported,
     Flagged,
+    export_atlas,
+    export_hub,
     export_labels,
     write_flags,
 )
@@ -102,6 +104,8 @@ __all__ = [
     "draw_queue",
     "evaluate_scores",
     "examined",
+    "export_atlas",
+    "export_hub",
     "export_judgements",
     "export_labels",
     "export_model",

@@ -10,12 +10,20 @@ from typing import Any
 import polars as pl
 
 from earmark.datasets import (
+    CORRECTED,
+    Atlas,
+    HubExport,
+    HubLabels,
     NamedLabels,
     Workspace,
+    corrected_names,
     corrections_left_out,
     read_labels,
+    refuse_stale,
     scored_frames,
     stale_of,
+    write_atlas,
+    write_hub_folder,
     write_stamp,
 )
 from earmark.errors import EarmarkError, quoted
@@ -34,10 +42,19 @@ from earmark.flags import (
 )
 from earmark.labels import LabelSet, Ontology
 from earmark.review import read_heard, with_places, without_cleared
-from earmark.runs import Engine, is_finished, read_seal, read_table, seal_path, write_table
+from earmark.runs import (
+    Engine,
+    Progress,
+    is_finished,
+    read_seal,
+    read_table,
+    seal_path,
+    shown,
+    write_table,
+)
 from earmark.scores import ScoreFolder, open_scores, scored_labels
 from earmark.stages.hearing import shown_flags
-from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
+from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored, open_workspace
 
 DEFAULT_PERCENT = 1.0
 
@@ -261,6 +278,50 @@ def export_labels(
     warning = corrections_left_out(scored.workspace, name)
     n_unscored = len(every) - len(scored.whole.clip_ids)
     return Exported(Path(path), table, n_unscored, (warning,) if warning else ())
+
+
+def export_hub(
+    work: WorkLike,
+    folder: str | Path,
+    *,
+    labels: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[HubExport, tuple[str, ...]]:
+    """Write a folder that Hugging Face's ``load_dataset`` reads; return what to warn of, too.
+
+    It has every clip with its sound, the labels as given, the corrected ones (those that ``labels``
+    names, else ``corrected`` where there are any) and the flags that were written last.
+    """
+    workspace = open_workspace(work)
+    name = labels or (CORRECTED if CORRECTED in corrected_names(workspace) else None)
+    corrected = None if name is None else read_labels(workspace, name).labels
+    flags = _last_flags(workspace)
+    with shown(progress) as display:
+        told = HubLabels(workspace.labels, corrected, flags)
+        written = write_hub_folder(workspace, Path(folder), told, display)
+    missing = f"no flags in it yet: `earmark flag {quoted(workspace.root)}` makes them, then export"
+    return written, (missing,) if flags is None else ()
+
+
+def export_atlas(work: WorkLike, path: str | Path) -> Atlas:
+    """Write the flags of last time, with embeddings, as a table for viewers of embeddings."""
+    workspace = open_workspace(work)
+    flags = _last_flags(workspace)
+    if flags is None:
+        raise EarmarkError(
+            f"{workspace.flags_path}: no flags yet; make them with `earmark flag "
+            f"{quoted(workspace.root)}`"
+        )
+    return write_atlas(workspace, Path(path), flags, workspace.labels)
+
+
+def _last_flags(workspace: Workspace) -> pl.DataFrame | None:
+    """Return the flags that were written last, None without any; refuse those of other clips."""
+    if _read_seal(workspace) is None:
+        return None
+    seal = seal_path(workspace.flags_folder)
+    refuse_stale(stale_of(workspace, workspace.flags_path, seal, "flag"), ("clips", "classes"))
+    return read_table(workspace.flags_path)
 
 
 def labels_flagged(workspace: Workspace) -> str:

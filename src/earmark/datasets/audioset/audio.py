@@ -19,7 +19,8 @@ from pathlib import Path
 
 import polars as pl
 
-from earmark.datasets.audio_files import duration_seconds, find_audio
+from earmark.audio import duration_seconds
+from earmark.datasets.audio_files import find_audio
 from earmark.datasets.audioset.lists import (
     SEGMENT_FILES,
     Listing,

@@ -42,6 +42,8 @@ def choose_classes(
         return ChosenClasses(_checked(Ontology(tuple(sorted(used)), parents)), {})
     ontology = _read_listed(listed, used)
     class_of = _class_of(used, ontology)
+    if not class_of and all(name.isdecimal() for name in used):
+        return _by_number(used, ontology, listed)
     if not class_of:
         raise EarmarkError(
             f"{listed}: the labels use none of its classes; it lists "
@@ -59,6 +61,21 @@ def choose_classes(
         ontology.definitions,
     )
     return ChosenClasses(_checked(whole), class_of, _notes(listed, whole, class_of, unlisted))
+
+
+def _by_number(used: Sequence[str], ontology: Ontology, listed: Path) -> ChosenClasses:
+    """Take numbers for places in the list, counted from 0; refuse one that is beyond its end."""
+    n_classes = len(ontology.class_ids)
+    beyond = [name for name in used if int(name) >= n_classes]
+    if beyond:
+        raise EarmarkError(
+            f"{listed}: it lists {n_classes:,} classes, 0 to {n_classes - 1}, but the labels name "
+            f"class {first_few(beyond)}"
+        )
+    class_of = {name: ontology.class_ids[int(name)] for name in used}
+    first = min(used, key=int)
+    note = f"numbers are places in {listed.name}, from 0: {first} is {class_of[first]!r}"
+    return ChosenClasses(_checked(ontology), class_of, (note,))
 
 
 def _notes(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from earmark.datasets.audio_files import duration_seconds
+from earmark.audio import duration_seconds
 from earmark.errors import EarmarkError, counted
 from earmark.runs import SILENT, Progress, SourceTable
 

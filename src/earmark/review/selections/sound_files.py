@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 
 import polars as pl
 
-from earmark.audio import UnreadableAudio, local_file
-from earmark.datasets import SoundHeader, Workspace, sound_header
+from earmark.audio import SoundHeader, UnreadableAudio, local_file, sound_header
+from earmark.datasets import Workspace
 from earmark.errors import EarmarkError, first_few
 from earmark.review.judgement_files import content_id
 from earmark.runs import AUDIO_SUFFIXES
