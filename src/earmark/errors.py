@@ -44,6 +44,8 @@ EXTRAS = {
     "mlcroissant": "croissant",
     "pyarrow": "hf",
     "soundevent": "aoef",
+    "accelerate": "examples",
+    "pytorch_lightning": "examples",
 }
 """The optional libraries, and the extra of earmark that brings each."""
 
