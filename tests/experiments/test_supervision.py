@@ -196,6 +196,13 @@ def test_short_numbers_lose_nothing_in_the_loss(name: str, dtype: torch.dtype) -
     assert bool(outputs.grad.isfinite().all())
 
 
+def test_the_loss_is_where_the_logits_are() -> None:
+    states, logits = made_up()
+    told = Supervision(states, logits, "hedge@10")
+    assert told.loss(torch.zeros(2, 3, device="meta"), [0, 1]).device.type == "meta"
+    assert told.targets([0, 1], "meta")[0].device.type == "meta"
+
+
 def test_mixed_precision_gives_the_same_loss() -> None:
     states, logits = made_up()
     told, network = Supervision(states, logits, "hedge@10"), torch.nn.Linear(5, 3)

@@ -180,6 +180,6 @@ class TestScores:
 def test_one_number_is_one_operating_point() -> None:
     states, logits = random_case(50, 3)
     labels = LabelSet.from_dense(states)
-    one, listed = thresholds(labels, logits, 10), thresholds(labels, logits, [10.0])
+    one, listed = thresholds(states, logits, 10), thresholds(labels, logits, [10.0])
     assert one.discard_percents == listed.discard_percents == (10.0,)
     np.testing.assert_array_equal(one.values, listed.values)

@@ -73,7 +73,7 @@ class Supervision:
         seed: int = 0,
     ) -> None:
         chosen, point = _checked(strategy)
-        known = labels if isinstance(labels, LabelSet) else LabelSet.from_dense(labels)
+        known = LabelSet.of(labels)
         tree = ontology or Ontology(known.class_ids)
         if chosen.labels == FILLED:
             known = find_implied(known, _needed(ontology, strategy, "ontology")).fill()

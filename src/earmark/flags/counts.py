@@ -23,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from earmark.flags.chances.by_score import find_by_score
@@ -126,7 +126,7 @@ class Counts:
 
 
 def count_missing(
-    labels: LabelSet,
+    labels: LabelSet | ArrayLike,
     logits: ScoresLike | ScoreMatrix,
     summary: Summary | None = None,
     *,
@@ -135,11 +135,13 @@ def count_missing(
 ) -> Counts:
     """Estimate how many labels of each class are missing, and the chance that a given one is.
 
-    ``logits`` [clip, class]: an array, a memory map or an ``.npy`` path. It takes one pass over the
+    ``labels`` are a label set or states [clip, class]; ``logits`` [clip, class] are an array, a
+    memory map or an ``.npy`` path. It takes one pass over the
     scores, or none with an earlier one's ``summary``; chances take a pass of their own when they
     are asked for. With an ``ontology``, what is labelled below a class counts; with ``answers``,
     what was heard. The numbers are in :attr:`Counts.table`, made when it is asked for.
     """
+    labels = LabelSet.of(labels)
     scores = open_scores(logits, labels)
     is_scored = ~find_unscored(scores)
     histograms = score_histograms(labels, scores, summary)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from earmark.errors import EarmarkError
@@ -65,7 +65,7 @@ class Survey:
 
 
 def flag(
-    labels: LabelSet,
+    labels: LabelSet | ArrayLike,
     logits: ScoresLike | ScoreMatrix,
     policy: str = "percentile",
     with_chance: bool = True,
@@ -77,6 +77,7 @@ def flag(
 ) -> pl.DataFrame:
     """List the implicit labels that are suspected to be missing.
 
+    ``labels`` are a label set or states [clip, class]; ``logits`` [clip, class] the teacher's.
     Returns clip_id, class_id, logit, rank (within the class, from 1, by score or by chance, as the
     policy goes; equals in the clips' order) and chance (the estimated probability that the label
     is missing; null where the class is not estimable), sorted by class and rank. An explicit label
@@ -106,7 +107,8 @@ def flag(
     """
     deepest = [max(PAPER_DISCARD_PERCENTS)]
     heard: dict[str, Any] = {"ontology": ontology, "answers": answers, "engine": engine}
-    return survey(labels, logits, deepest, policy, with_chance, **heard, **options).flags
+    known = LabelSet.of(labels)
+    return survey(known, logits, deepest, policy, with_chance, **heard, **options).flags
 
 
 def survey(

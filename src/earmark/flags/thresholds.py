@@ -15,7 +15,7 @@ from fractions import Fraction
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
@@ -95,7 +95,7 @@ class Thresholds:
 
 
 def thresholds(
-    labels: LabelSet,
+    labels: LabelSet | ArrayLike,
     logits: ScoresLike | ScoreMatrix,
     discard_percents: float | Sequence[float] = PAPER_DISCARD_PERCENTS,
     *,
@@ -103,16 +103,16 @@ def thresholds(
 ) -> Thresholds:
     """Find the exact thresholds t_c of every operating point in two passes over the scores.
 
-    ``logits`` [clip, class]: an array, a memory map or an ``.npy`` path (see
-    :mod:`earmark.scores.matrix`). One number is one operating point. A class without implicit
-    labels or without scores gets +inf.
-    With an ``engine`` the passes are its tasks, a shard of an ``.npy`` file each.
+    ``labels`` are a label set or states [clip, class]. ``logits`` [clip, class]: an array, a memory
+    map or an ``.npy`` path (see :mod:`earmark.scores.matrix`). One number is one operating point. A
+    class without implicit labels or without scores gets +inf. With an ``engine`` the passes are its tasks, a shard of an ``.npy`` file each.
 
     >>> labels = LabelSet.from_dense([[0], [0], [0], [1], [0]])
     >>> thresholds(labels, np.array([[4.0], [1.0], [3.0], [9.0], [2.0]]), [25, 50]).values
     array([[3.],
            [2.]], dtype=float32)
     """
+    labels = LabelSet.of(labels)
     scores = open_scores(logits, labels)
     percents = tuple(np.atleast_1d(np.asarray(discard_percents, float)).tolist())
     ranks = n_largest(labels, scores, percents)

@@ -53,6 +53,11 @@ class LabelSet:
     present: NDArray[np.bool_]
 
     @classmethod
+    def of(cls, labels: LabelSet | ArrayLike) -> LabelSet:
+        """Return a label set as it is, or make one of a matrix of states [clip, class]."""
+        return labels if isinstance(labels, LabelSet) else cls.from_dense(labels)
+
+    @classmethod
     def from_dense(
         cls,
         states: ArrayLike,

@@ -25,7 +25,7 @@ from earmark.errors import EarmarkError
 from earmark.flags import Thresholds, flag, stored_thresholds, thresholds
 from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, Ontology, find_implied
 from earmark.losses import Moment, Targets, kept, suspect_scores
-from earmark.runs import digest
+from earmark.runs import digest, short_repr
 from earmark.scores import TeacherScores
 from earmark.training.lessons import EVERYBODY
 from earmark.training.rivals import Loss, RememberingLoss, make_loss
@@ -63,6 +63,8 @@ class Flags:
     thresholds: NDArray[np.float32]
     listed: LabelSet | None = None
 
+    __repr__ = short_repr
+
     def listed_states(self, rows: NDArray[np.int64]) -> NDArray[np.int8] | None:
         """Return +1 for the listed labels [clip, class] of some clips; None without a list."""
         return None if self.listed is None else self.listed.states(rows)
@@ -83,6 +85,8 @@ class Told:
     loss: str = "bce"
     point: float | None = None
     """The operating point of the loss, where it has one."""
+
+    __repr__ = short_repr
 
     def select(self, rows: NDArray[np.int64]) -> Told:
         """Return the same for some of the clips."""
