@@ -105,7 +105,8 @@ def thresholds(
 
     ``labels`` are a label set or states [clip, class]. ``logits`` [clip, class]: an array, a memory
     map or an ``.npy`` path (see :mod:`earmark.scores.matrix`). One number is one operating point. A
-    class without implicit labels or without scores gets +inf. With an ``engine`` the passes are its tasks, a shard of an ``.npy`` file each.
+    class without implicit labels or without scores gets +inf. With an ``engine`` the passes are its
+    tasks, a shard of an ``.npy`` file each.
 
     >>> labels = LabelSet.from_dense([[0], [0], [0], [1], [0]])
     >>> thresholds(labels, np.array([[4.0], [1.0], [3.0], [9.0], [2.0]]), [25, 50]).values
