@@ -12,11 +12,11 @@ import earmark
 from documents import ROOT
 from earmark import stages
 from earmark.cli.app import app
+from earmark.errors import short_repr
 from earmark.flags.counts import count_missing
 from earmark.flags.flag import survey
 from earmark.labels.label_set import LabelSet
 from earmark.metrics.evaluation import evaluate
-from earmark.runs.reprs import short_repr
 from earmark.scores.matrix import open_scores
 
 LONGEST = 400

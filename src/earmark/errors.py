@@ -1,4 +1,4 @@
-"""The one family of users' mistakes.
+"""The one family of users' mistakes, and how things are named in messages and at a prompt.
 
 Raise :class:`EarmarkError` where a person can put things right: say what was expected, what came
 (value, shape, path, line), the likely cause and the next step. The command line prints the message
@@ -11,13 +11,22 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import reprlib
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 _N_NAMED = 3
 """Names that a message lists before it counts the rest."""
+
+_LONGEST = 60
+"""Characters of one value of a result at a prompt."""
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _LONGEST
+_SHORT.maxlevel = 2
 
 
 EXTRAS = {
@@ -102,6 +111,42 @@ def quoted(word: object) -> str:
     earmark score 'my sounds'
     """
     return shlex.quote(str(word))
+
+
+def short_repr(result: Any) -> str:
+    """Return a dataclass on one line: arrays and tables by their sizes, long values cut short.
+
+    A dataclass that holds arrays or tables has ``__repr__ = short_repr`` in its body.
+
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> @dataclass
+    ... class Found:
+    ...     name: str
+    ...     scores: np.ndarray
+    ...     __repr__ = short_repr
+    >>> Found("dogs", np.zeros((400, 3)))
+    Found(name='dogs', scores=<float64 400 x 3>)
+    """
+    shown = (f"{one.name}={_shown(getattr(result, one.name))}" for one in fields(result))
+    return f"{type(result).__name__}({', '.join(shown)})"
+
+
+def _shown(value: Any) -> str:
+    if hasattr(value, "columns") and hasattr(value, "height"):
+        return f"<{value.height:,} x {value.width} table>"
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        size = " x ".join(f"{length:,}" for length in value.shape)
+        return f"<{value.dtype} {size or 'number'}>"
+    if isinstance(value, Path):
+        return repr(str(value))
+    if is_dataclass(value):
+        return f"<{type(value).__name__}>"
+    text = _SHORT.repr(value)
+    if len(text) <= _LONGEST:
+        return text
+    is_many = isinstance(value, Mapping | tuple | list | set | frozenset)
+    return f"<{len(value):,} items>" if is_many else text
 
 
 def check_file(path: Path) -> None:

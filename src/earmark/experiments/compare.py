@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from earmark.datasets import Workspace, stamp_path, write_stamp
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, short_repr
 from earmark.experiments.marks import METRICS, Basis, MarkBook
 from earmark.experiments.operating_point import mildest_within_one_error
 from earmark.experiments.strategies import BASELINE, Strategy, parse_strategy
@@ -36,7 +36,6 @@ from earmark.runs import (
     NetworkParams,
     Progress,
     read_table,
-    short_repr,
     write_table,
 )
 from earmark.scores import ScoreFolder

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from earmark.datasets import TRUTH, Workspace, read_labels, write_stamp
-from earmark.errors import EarmarkError, quoted
+from earmark.errors import EarmarkError, quoted, short_repr
 from earmark.experiments.marks import (
     METRICS,
     Basis,
@@ -35,7 +35,6 @@ from earmark.runs import (
     SweepParams,
     read_table,
     seal_path,
-    short_repr,
     write_table,
 )
 from earmark.scores import ScoreFolder

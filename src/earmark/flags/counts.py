@@ -26,6 +26,7 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from earmark.errors import short_repr
 from earmark.flags.chances.by_score import find_by_score
 from earmark.flags.chances.chances import Chances, find_chances
 from earmark.flags.chances.clues import find_clues
@@ -50,7 +51,6 @@ from earmark.flags.mixture import (
     quantiles_of_missing,
 )
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import short_repr
 from earmark.scores import ScoreMatrix, ScoresLike, Summary, find_unscored, open_scores
 
 MIN_NEGATIVES = 30

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import logit
 
-from earmark.errors import first_few
+from earmark.errors import first_few, short_repr
 from earmark.flags.chances.chances import Chances, Listed
 from earmark.flags.chances.learnt import Answers
 from earmark.flags.counts import Counts
@@ -21,7 +21,7 @@ from earmark.flags.in_sample import in_sample_warning
 from earmark.flags.knowledge import Knowledge
 from earmark.flags.policies import default_told, policy_told
 from earmark.labels import Implied, LabelSet, Ontology, find_implied
-from earmark.runs import SILENT, Engine, Progress, short_repr
+from earmark.runs import SILENT, Engine, Progress
 from earmark.scores import Chunk, ScoreMatrix, find_unscored
 
 ANSWERS_MORE = 200

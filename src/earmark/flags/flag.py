@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, short_repr
 from earmark.flags.chances.learnt import Answers
 from earmark.flags.counts import Counts
 from earmark.flags.policies import (
@@ -27,7 +27,7 @@ from earmark.flags.policies import (
 )
 from earmark.flags.thresholds import Thresholds, n_discarded, n_largest
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import PAPER_DISCARD_PERCENTS, Engine, short_repr
+from earmark.runs import PAPER_DISCARD_PERCENTS, Engine
 from earmark.scores import (
     Passes,
     ScoreMatrix,

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
+from earmark.errors import short_repr
 from earmark.labels import LabelSet
-from earmark.runs import short_repr
 from earmark.scores import (
     ScoreMatrix,
     ScoresLike,

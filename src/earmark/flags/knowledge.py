@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from earmark.errors import short_repr
 from earmark.flags.histograms import N_BINS, Histograms, Matrix
 from earmark.labels import LabelSet
-from earmark.runs import short_repr
 from earmark.scores import ScoreMatrix
 
 Level = Literal["nothing", "unclear", "little", "something", "much"]

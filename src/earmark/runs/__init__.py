@@ -61,7 +61,6 @@ from earmark.runs.recipe import (
     kept_recipe,
 )
 from earmark.runs.remote_files import is_url, local_copy, place_of
-from earmark.runs.reprs import short_repr
 from earmark.runs.scene_parameters import HidingParams, MixtureParams, SceneParams
 from earmark.runs.tables import (
     AUDIO_SUFFIXES,
@@ -141,7 +140,6 @@ __all__ = [
     "read_table",
     "seal",
     "seal_path",
-    "short_repr",
     "shown",
     "train_together",
     "write_aside",

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError, quoted
+from earmark.errors import EarmarkError, quoted, short_repr
 from earmark.runs import (
     Runtime,
     break_seal,
@@ -27,7 +27,6 @@ from earmark.runs import (
     read_table,
     seal,
     seal_path,
-    short_repr,
     write_aside,
 )
 from earmark.runs import write_table as write_parquet

@@ -23,9 +23,9 @@ from typing import NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, short_repr
 from earmark.labels import LabelSet
-from earmark.runs import as_array, default_workers, short_repr
+from earmark.runs import as_array, default_workers
 
 ScoresLike = NDArray[np.floating] | str | Path
 """An array, a memory map or the path of an ``.npy`` file."""

@@ -15,7 +15,7 @@ Rooms that import torch or a web server are imported inside the functions, becau
 
 from dataclasses import is_dataclass
 
-from earmark.runs import short_repr
+from earmark.errors import short_repr
 from earmark.stages.checks.card import WrittenCard, write_card
 from earmark.stages.checks.check import CheckedDataset, check_dataset, check_files
 from earmark.stages.checks.difference import ComparedLabels, compare_labels

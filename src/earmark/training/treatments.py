@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 from torch import Tensor
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, short_repr
 from earmark.flags import Thresholds, flag, stored_thresholds, thresholds
 from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, Ontology, find_implied
 from earmark.losses import Moment, Targets, kept, suspect_scores
-from earmark.runs import digest, short_repr
+from earmark.runs import digest
 from earmark.scores import TeacherScores
 from earmark.training.lessons import EVERYBODY
 from earmark.training.rivals import Loss, RememberingLoss, make_loss

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
+from earmark.errors import short_repr
 from earmark.flags.chances.by_score import (
     HEARD,
     HEARD_LEAST,
@@ -27,7 +28,6 @@ from earmark.flags.chances.by_score import (
 from earmark.flags.chances.clues import N_CLUES, Clues
 from earmark.flags.chances.learnt import LEAST_ANSWERS, Answers, Model, Taught, learn
 from earmark.flags.histograms import Matrix
-from earmark.runs import short_repr
 from earmark.scores import Chunk, ScoreMatrix, add_chances
 
 LOWEST, STEP, N_STEPS = -16.0, 1 / 16, 512
