@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +289,18 @@ def test_rules_that_change_with_the_epoch_ask_for_it(name: str) -> None:
     told = Supervision(made_up()[0], strategy=name)
     with pytest.raises(EarmarkError, match="pass the epoch"):
         told.loss(torch.zeros(1, 3), [0])
+
+
+def test_it_can_be_sent_to_another_process(tmp_path: Path) -> None:
+    states, logits = made_up(5_000)
+    np.save(tmp_path / "scores.npy", logits)
+    told = Supervision(LabelSet.from_dense(states), tmp_path / "scores.npy", "hedge@10")
+    expected = told.targets(range(50))
+    sent = pickle.dumps(told)
+    again = pickle.loads(sent)
+    assert all(map(torch.equal, again.targets(range(50)), expected))
+    assert logits[:50].tobytes() not in sent, "scores of a file are read there, and not sent"
+    assert logits[:50].tobytes() in pickle.dumps(Supervision(states, logits, "hedge@10"))
 
 
 def test_it_shows_itself_in_one_line() -> None:

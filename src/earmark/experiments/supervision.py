@@ -25,6 +25,7 @@ from earmark.losses import Moment, Targets, normalised, norms
 from earmark.runs import as_array, kept_recipe
 from earmark.scores import (
     HeldScores,
+    MappedScores,
     ScoreFolder,
     ScoreMatrix,
     ScoresLike,
@@ -194,8 +195,8 @@ class _Given(Origins):
     ontology: Ontology
 
     @property
-    def teacher(self) -> HeldScores:
-        return HeldScores(self.scores.array, "given")
+    def teacher(self) -> TeacherScores:
+        return _to_hold(self.scores, "given")
 
     def sources(self, teacher: TeacherScores) -> FlagSources:
         return FlagSources(self.labels, np.arange(self.labels.n_clips), teacher, self.ontology)
@@ -213,9 +214,9 @@ class _Given(Origins):
         return scores
 
     @cached_property
-    def chances(self) -> HeldScores:
+    def chances(self) -> TeacherScores:
         if self.given_chances is not None:
-            return HeldScores(_open(self.given_chances, self.labels).array, "chances")
+            return _to_hold(_open(self.given_chances, self.labels), "chances")
         found = count_missing(self.labels, self.scores, ontology=self.ontology).chances
         matrix = _room_beside(self.scores)
         found.fill(matrix)
@@ -228,6 +229,13 @@ class _Given(Origins):
 
     def random_scores(self, seed: int) -> HeldScores:
         return HeldScores(draw_scores(self.scores.array, seed), f"random {seed}")
+
+
+def _to_hold(scores: ScoreMatrix, digest: str) -> TeacherScores:
+    """Return scores as students hold them; those of a file are found again in any process."""
+    if scores.path is None:
+        return HeldScores(scores.array, digest)
+    return MappedScores(scores.path.absolute(), digest)
 
 
 def _open(scores: ScoresLike | Tensor, labels: LabelSet) -> ScoreMatrix:

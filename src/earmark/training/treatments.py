@@ -119,6 +119,10 @@ class Treated:
     recordings: NDArray[np.int64] | None = None
     """The recording of each clip by number; -1 where no other clip is of it."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process maps the scores itself: a map that is sent is sent as all it holds.
+        return {name: value for name, value in self.__dict__.items() if name != "_matrices"}
+
     @property
     def class_ids(self) -> tuple[str, ...]:
         """The classes, in the order of the columns."""
