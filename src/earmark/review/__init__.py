@@ -34,6 +34,7 @@ from earmark.review.queues.gains import Gains, find_gains, learn_from
 from earmark.review.queues.live import LiveQueue, heard_of
 from earmark.review.queues.measuring import make_queue
 from earmark.review.queues.population import Population, find_population
+from earmark.review.queues.promise import advise_change
 from earmark.review.queues.queue import GROWING, Queue, block_plan, item_id
 from earmark.review.queues.stored import (
     is_drawn_from,
@@ -73,6 +74,7 @@ __all__ = [
     "SelectionFormat",
     "WeighedRaters",
     "adjudication_queue",
+    "advise_change",
     "agreement",
     "block_plan",
     "controls",

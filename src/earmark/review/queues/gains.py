@@ -90,10 +90,14 @@ class Gains:
     right_left: Interval | None
     curve: tuple[tuple[int, int], ...] = ()
     forecast: tuple[tuple[int, int], ...] = ()
+    change: str = ""
+    """That another class promises more, in a sentence."""
 
     @property
     def advice(self) -> str:
         """Whether to go on, in a sentence; empty where there is nothing to say."""
+        if self.change:
+            return self.change
         if self.n_next_found is None or self.n_answered < N_NEXT // 2:
             return ""
         share = self.n_next_found / N_NEXT

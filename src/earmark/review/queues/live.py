@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -29,6 +30,12 @@ from earmark.review.queues.portions import (
     next_by_clip,
     turns_due,
 )
+from earmark.review.queues.promise import (
+    Promise,
+    advise_change,
+    find_promise,
+    limited_forecast,
+)
 from earmark.review.queues.queue import CONTROLS, Queue
 from earmark.runs import ReviewParams
 
@@ -43,7 +50,10 @@ REFIT_EVERY = 5
 
 
 class LiveQueue:
-    """A queue that goes on as people answer; close it, or use it in a ``with``."""
+    """A queue that goes on as people answer; close it, or use it in a ``with``.
+
+    With ``classes`` (identifiers) only these are asked about, until :meth:`limit` says otherwise.
+    """
 
     def __init__(
         self,
@@ -53,6 +63,7 @@ class LiveQueue:
         judgements: JudgementStore,
         raters: Sequence[str],
         mode: Mode = "class",
+        classes: Iterable[str] = (),
     ) -> None:
         self.population, self.params, self.mode = population, params, mode
         self._drawn, self._judgements, self._raters = drawn, judgements, tuple(raters)
@@ -64,6 +75,7 @@ class LiveQueue:
         self._heard: HeardSoFar | None = None
         self._n_noted = 0
         self._gains: Gains | None = None
+        self._only: dict[str, frozenset[str]] = dict.fromkeys(raters, frozenset(classes))
         self.learn()
         self._thread = threading.Thread(target=self._keep_learning, daemon=True)
         self._thread.start()
@@ -109,6 +121,40 @@ class LiveQueue:
         assert self._gains is not None
         return self._gains
 
+    def only(self, rater: str) -> frozenset[str]:
+        """Return the classes that a rater is asked about alone; none where it is all of them."""
+        return self._only.get(rater, frozenset())
+
+    def limit(self, rater: str, classes: Iterable[str]) -> None:
+        """Ask a rater about some classes alone from the next block on; about all without any.
+
+        The sample waits meanwhile: it is of all classes.
+        """
+        self._only[rater] = frozenset(classes)
+
+    def gains_of(self, rater: str, name: Callable[[str], str]) -> Gains:
+        """Return the gains with the forecast of what a rater is asked about.
+
+        Where another class promises far more, they say so; ``name`` names a class.
+        """
+        own, only = self.population, self.only(rater)
+        chances, heard = self._chances, self._heard
+        if not only or heard is None:
+            return self.gains
+        is_wanted, class_ids = own.is_of(only), own.class_ids
+        limited = limited_forecast(self.gains, heard, chances, is_wanted)
+        columns = set(own.candidates.columns[is_wanted].tolist())
+        change = advise_change(
+            own.candidates, heard, chances, lambda one: name(class_ids[one]), columns
+        )
+        return replace(limited, change=change)
+
+    @property
+    def promise(self) -> Promise:
+        """What every class promises by now."""
+        assert self._heard is not None
+        return find_promise(self.population.candidates, self._heard, self._chances)
+
     def blocks_of(self, rater: str) -> list[DrawnBlock]:
         """Return the blocks of a rater: their own, and those that every rater judges.
 
@@ -133,8 +179,10 @@ class LiveQueue:
         ahead. None when there is nothing left to ask about.
         """
         with self._lock:
-            answered = set(self._judgements.current(rater)["item"])
+            answered, only = set(self._judgements.current(rater)["item"]), self.only(rater)
             for block in self.blocks_of(rater):
+                if only and not only.issuperset(block.items["class_id"]):
+                    continue  # it waits until all classes are asked about again
                 if block.block != after and not answered.issuperset(block.items["item"]):
                     return block
             return next(iter(self.draw_blocks(rater, 1)), None)
@@ -253,10 +301,13 @@ class LiveQueue:
         n_labels = self.params.flags_per_block if self.mode == "class" else N_CLIPS * N_OFFERS
         if n_most is not None:
             n_labels = min(n_labels, n_most - n_drawn)
+        only = self.only(rater)
         is_open = self._is_open()
+        if only:
+            is_open &= own.is_of(only)
         if n_labels <= 0 or not is_open.any():
             return None
-        portion = self._portion(is_open, n_drawn, n_labels)
+        portion = self._portion(is_open, n_drawn, n_labels, has_sample=not only)
         if not len(portion.places):
             return None
         items = own.items(portion, self._chances)
@@ -278,15 +329,19 @@ class LiveQueue:
         number, n_answers = len(self._blocks), len(self._heard) if self._heard else 0
         return DrawnBlock(number, rater, is_shared, mode, n_answers, portion.n_turns, items)
 
-    def _portion(self, is_open: NDArray[np.bool_], n_drawn: int, n_labels: int) -> Portion:
-        own, share = self.population, self.params.sample_share
+    def _portion(
+        self, is_open: NDArray[np.bool_], n_drawn: int, n_labels: int, *, has_sample: bool
+    ) -> Portion:
+        own, share = self.population, self.params.sample_share if has_sample else 0.0
         start = self._blocks[-1].n_turns if self._blocks else 0
         worth = self._chances * own.candidates.worth[own.candidates.columns]
         if self.mode == "class":
-            turns = (start, turns_due(share, n_drawn, n_labels))
+            # A sample that had to wait catches up, at twice its share.
+            most = start + turns_due(2 * share, 0, n_labels)
+            turns = (start, min(turns_due(share, n_drawn, n_labels), most))
             return next_by_class(own.candidates, worth, is_open, turns, n_labels)
         n_clips = -(-n_labels // N_OFFERS)
-        turns = (start, start + max(round(share * n_clips), 1))
+        turns = (start, start + (max(round(share * n_clips), 1) if has_sample else 0))
         return next_by_clip(own.candidates, worth, is_open, turns, n_clips, N_OFFERS)
 
     def _is_open(self) -> NDArray[np.bool_]:

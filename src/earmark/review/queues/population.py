@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -72,6 +72,16 @@ class Population:
     @cached_property
     def _numbered(self) -> pl.DataFrame:
         return self.names.with_columns(label=pl.int_range(pl.len(), dtype=pl.Int64))
+
+    def is_of(self, class_ids: Collection[str]) -> NDArray[np.bool_]:
+        """Tell which candidates [label] are of some classes."""
+        return self.names["class_id"].is_in(list(class_ids)).to_numpy()
+
+    @cached_property
+    def class_ids(self) -> dict[int, str]:
+        """The classes with candidates, by their numbers in the dataset."""
+        columns, first = np.unique(self.candidates.columns, return_index=True)
+        return dict(zip(columns.tolist(), self.names["class_id"].gather(first), strict=True))
 
     def items(self, portion: Portion, chances: NDArray[np.floating]) -> pl.DataFrame:
         """Return the labels of a portion as items of a queue."""

@@ -26,7 +26,7 @@ from earmark.review.server.dealt import Conflict
 from earmark.review.server.desk import Desk
 from earmark.review.server.figures import Figures
 from earmark.review.server.guard import Guard, Place
-from earmark.review.server.posted import Ahead, Posted, Wanted
+from earmark.review.server.posted import Ahead, Only, Posted, Wanted
 from earmark.review.server.shelf import Unknown
 from earmark.runs import Params
 
@@ -72,7 +72,8 @@ def make_app(desk: Desk, tokens: dict[str, str], place: Place) -> Starlette:
             _asked(lambda rater, at: desk.alike(rater, at["item"])),
             methods=["POST"],
         ),
-        Route("/api/yield", _asked(lambda _, __: desk.gained())),
+        Route("/api/only", _limit(desk), methods=["POST"]),
+        Route("/api/yield", _asked(lambda rater, _: desk.gained(rater))),
         Route("/api/classes", _search(desk)),
         Route("/api/clips/{clip}/offers", _offer(desk), methods=["POST"]),
         Route("/api/judgements", _record(desk), methods=["POST"]),
@@ -183,6 +184,15 @@ def _next(desk: Desk) -> Callable[[Request], Any]:
     async def handle(request: Request) -> Response:
         posted = await _posted(request, Ahead, "what comes next")
         told = await run_in_threadpool(desk.next_block, request.state.rater, posted.after)
+        return JSONResponse(told, headers={"Cache-Control": "no-store"})
+
+    return handle
+
+
+def _limit(desk: Desk) -> Callable[[Request], Any]:
+    async def handle(request: Request) -> Response:
+        posted = await _posted(request, Only, "a choice of classes")
+        told = await run_in_threadpool(desk.limit, request.state.rater, posted.class_ids)
         return JSONResponse(told, headers={"Cache-Control": "no-store"})
 
     return handle

@@ -70,6 +70,7 @@ class Desk:
             "aim": self.queue.aim,
             "mode": "class" if self.live is None else self.live.mode,
             "grows": self.live is not None,
+            "only": self.only_told(rater),
             "blocks": [self._planned(row) for row in self.blocks_for(rater).iter_rows(named=True)],
             "history": [{k: v for k, v in row.items() if v is not None} for row in answered],
             "bands": {
@@ -136,12 +137,32 @@ class Desk:
 
         return self._drawn_told(self.live.draw_alike(rater, int(places[0]), likeness))
 
-    def gained(self) -> dict[str, Any]:
+    def limit(self, rater: str, class_ids: Sequence[str]) -> dict[str, Any]:
+        """Ask a rater about some classes alone, until told otherwise; return the next block.
+
+        Where nothing is left to ask about them, it stays as it was.
+        """
+        if self.live is None:
+            raise Conflict("classes are chosen from a queue that grows alone")
+        if unknown := set(class_ids) - set(self.live.population.class_ids.values()):
+            raise Unknown(f"nothing is known of {', '.join(sorted(unknown))}")
+        before = self.live.only(rater)
+        self.live.limit(rater, class_ids)
+        told = self.next_block(rater)
+        if told["block"] is None:
+            self.live.limit(rater, before)
+        return told | {"only": self.only_told(rater)}
+
+    def only_told(self, rater: str) -> str:
+        """Return the names of the classes that a rater is asked about alone; empty for all."""
+        return "" if self.live is None else self.names_told(sorted(self.live.only(rater)))
+
+    def gained(self, rater: str) -> dict[str, Any]:
         """Return what listening has found, and what more of it would find."""
         if self.live is None:
             raise Conflict("only of a queue that grows is it known what an hour buys")
         self.live.learn_or_warn()  # what was answered since the last time
-        return self.live.gains.to_dict()
+        return self.live.gains_of(rater, self.workspace.ontology.name).to_dict()
 
     def score(self, rater: str, item: str) -> dict[str, Any]:
         """Return the teacher's score of an item and its output for each patch."""
@@ -198,7 +219,8 @@ class Desk:
         else:
             own = blocks_of(plan, rater, self.raters)
         chosen = plan.filter(pl.col("block").is_in(own))
-        return chosen.filter(pl.col("class_id").is_in(self.classes)) if self.classes else chosen
+        is_narrow = self.classes and self.live is None
+        return chosen.filter(pl.col("class_id").is_in(self.classes)) if is_narrow else chosen
 
     def _drawn_told(self, drawn: DrawnBlock | None) -> dict[str, Any]:
         """Return what the page is told of a block that was just drawn, or that there is none."""
@@ -342,7 +364,7 @@ def open_desk(
     names = asked.population.names if isinstance(asked, LiveQueue) else asked.items
     scores = scores_of(workspace, recipe.scores_name, names["clip_id"].unique())
     chosen = tuple(workspace.ontology.find(name) for name in classes)
-    _check_queued(workspace, names, chosen, is_live=is_live)
+    _check_queued(workspace, names, chosen)
     store = scored_frames(workspace, recipe)
     media = Media(workspace, recipe.front_end, store)
 
@@ -356,17 +378,10 @@ def open_desk(
     return Desk(workspace, recipe, asked, scores, peaks, media, judgements, named, chosen, more)
 
 
-def _check_queued(
-    workspace: Workspace, names: pl.DataFrame, classes: Sequence[str], *, is_live: bool
-) -> None:
+def _check_queued(workspace: Workspace, names: pl.DataFrame, classes: Sequence[str]) -> None:
     known = set(names["class_id"].unique())
     if not known:
         raise EarmarkError("the queue is empty: no class has scores, or no label is implicit")
-    if is_live and classes:
-        raise EarmarkError(
-            "a queue that learns chooses its classes; draw one of some classes: `earmark queue "
-            f"{quoted(workspace.root)} --classes {quoted(','.join(classes))}` (answers are kept)"
-        )
     for class_id in classes:
         if class_id not in known:
             raise EarmarkError(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import warnings
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -9,15 +12,24 @@ from typing import Any
 import polars as pl
 
 from earmark.datasets import whole_scores
+from earmark.errors import EarmarkWarning
 from earmark.flags import count_missing
 from earmark.review.answers import read_heard
 from earmark.review.flag_precision import PRECISION_SCHEMA, controls, curve, precision_table
 from earmark.review.judgements import ANSWERS
+from earmark.review.queues.live import LiveQueue
 from earmark.review.queues.queue import Queue
 from earmark.review.scope import Scope, flags_asked
 from earmark.review.server.dealt import Conflict
 from earmark.review.server.desk import Desk
 from earmark.scores import ScoreFolder, scored_labels
+
+_NOT_COUNTED = pl.Schema(
+    {
+        "class_id": pl.String(),
+        **dict.fromkeys(("n_missing", "missing_low", "missing_high"), pl.Float64()),
+    }
+)
 
 _NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "interval_high"))
 
@@ -66,7 +78,12 @@ class Figures:
         }
 
     def overview(self, rater: str) -> dict[str, Any]:
-        """Return a row for each class: flags, progress, precision, estimated missing labels."""
+        """Return a row for each class: flags, progress, precision, estimated missing labels.
+
+        Of a queue that grows: what was heard, and how many of the next labels would be there.
+        """
+        if self.desk.live is not None:
+            return self._promised(self.desk.live, rater)
         counts = self.desk.answers_of(rater).group_by("class_id").agg(n_answered=pl.len())
         own = self.desk.queue.items.join(self.desk.blocks_for(rater), on="block", how="semi")
         own = own.sort("block", "place")
@@ -80,6 +97,43 @@ class Figures:
         rows = [self._class_row(row) for row in table.iter_rows(named=True)]
         is_sample = self.desk.queue.aim == "measure"
         return {"flags": self.flags.told, "is_sample": is_sample, "classes": rows}
+
+    def _promised(self, live: LiveQueue, rater: str) -> dict[str, Any]:
+        """Return a row for each class that may be asked about; counting is not waited for."""
+        present = (pl.col("answer") == "present").sum()
+        own = self.desk.answers_of(rater).group_by("class_id")
+        heard = own.agg(n_answered=pl.len(), n_present=present)
+        columns = list(live.population.class_ids)
+        promise, ids = live.promise, list(live.population.class_ids.values())
+        table = pl.DataFrame(
+            {
+                "class_id": ids,
+                "name": [self.desk.workspace.ontology.name(one) for one in ids],
+                "n_next": promise.n_asked[columns],
+                "n_next_found": promise.n_found[columns],
+            }
+        )
+        missing = self._counted.result() if self._counted.done() else _NOT_COUNTED.to_frame()
+        for more in (heard, missing):
+            table = table.join(more, on="class_id", how="left", maintain_order="left")
+        rows = table.with_columns(pl.col("n_answered", "n_present").fill_null(0)).to_dicts()
+        only = self.desk.only_told(rater)
+        return {"classes": rows, "only": only, "is_counting": not self._counted.done()}
+
+    @cached_property
+    def _counted(self) -> Future[pl.DataFrame]:
+        """Missing labels by class, counted in a thread of its own: it takes seconds."""
+        counted: Future[pl.DataFrame] = Future()
+
+        def count() -> None:
+            try:
+                counted.set_result(self._missing)
+            except Exception as error:  # the table is shown without
+                warnings.warn(f"labels could not be counted: {error}", EarmarkWarning, stacklevel=2)
+                counted.set_result(_NOT_COUNTED.to_frame())
+
+        threading.Thread(target=count, daemon=True).start()
+        return counted
 
     @cached_property
     def flags(self) -> Scope:

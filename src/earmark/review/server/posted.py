@@ -44,6 +44,14 @@ class Ahead(Params):
     after: int | None = None
 
 
+class Only(Params):
+    """What the page sends to be asked about some classes alone; about all of them without any."""
+
+    model_config = ConfigDict(strict=True)
+
+    class_ids: list[str] = Field(max_length=20)
+
+
 class Wanted(Params):
     """What the page sends to answer about a class that was not offered."""
 

@@ -113,12 +113,20 @@ def draw_ahead(work: WorkLike, n_blocks: int = 10) -> DrawnQueue:
 
 
 def open_live(
-    workspace: Workspace, store: JudgementStore, raters: Sequence[str], mode: Mode = "class"
+    workspace: Workspace,
+    store: JudgementStore,
+    raters: Sequence[str],
+    mode: Mode = "class",
+    classes: Sequence[str] = (),
 ) -> LiveQueue:
-    """Open the workspace's queue that learns; close it, or use it in a ``with``."""
+    """Open the workspace's queue that learns; close it, or use it in a ``with``.
+
+    With ``classes`` (names or identifiers) only these are asked about.
+    """
+    chosen = [workspace.ontology.find(name) for name in classes]
     population = read_population(workspace)
     drawn = open_drawn(workspace, population)
-    return LiveQueue(population, params_of(workspace), drawn, store, raters, mode)
+    return LiveQueue(population, params_of(workspace), drawn, store, raters, mode, chosen)
 
 
 def _there_or_drawn(

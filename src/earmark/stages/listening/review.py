@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ from earmark.review import (
     Queue,
     Scope,
     SelectionFormat,
+    advise_change,
     agreement,
     controls,
     export_selections,
@@ -98,7 +99,8 @@ def serve_review(
 ) -> int:
     """Serve the listening page until it is interrupted; return how many answers there are then.
 
-    In the ``mode`` clip, whole clips are heard and all likely labels of each are answered at once.
+    With ``classes`` only these are asked about. In the ``mode`` clip, whole clips are heard and all
+    likely labels of each are answered at once.
     ``when_ready`` is told the page's place and the raters' tokens, once they can listen; port 0
     takes any free one. Without names the rater is whoever runs this.
     """
@@ -115,7 +117,7 @@ def serve_review(
     with (
         open_judgements(workspace) as store,
         open_socket(host, port) as listener,
-        open_live(workspace, store, names, mode) if queue.grows else nullcontext() as live,
+        open_live(workspace, store, names, mode, classes) if queue.grows else nullcontext() as live,
     ):
         if not raters:
             _warn_of_other_raters(workspace, queue, store, names[0])
@@ -262,7 +264,12 @@ def _gains(workspace: Workspace, queue: Queue, judgements: pl.DataFrame) -> Gain
     with open_drawn(workspace, population) as drawn:
         heard = heard_of(population, drawn.since(0), judgements)
     chances = population.candidates.chances(learn_from(population.candidates, heard))
-    return find_gains(population.candidates, heard, chances, population.flags, share)
+    found = find_gains(population.candidates, heard, chances, population.flags, share)
+    ontology, class_ids = workspace.ontology, population.class_ids
+    change = advise_change(
+        population.candidates, heard, chances, lambda one: ontology.name(class_ids[one])
+    )
+    return replace(found, change=change)
 
 
 def _open_judged(work: WorkLike, drop_failed_blocks: bool) -> tuple[Workspace, Queue, pl.DataFrame]:

@@ -19,6 +19,7 @@ const AT_ONCE_SECONDS = 0.1;
  * @property {Planned[]} blocks those drawn so far
  * @property {"find" | "measure"} [aim]
  * @property {"class" | "clip"} [mode] whether one label is asked for at a time, or all of a clip
+ * @property {string} [only] names of the classes that are asked about alone; empty for all
  * @property {boolean} [grows] whether blocks are drawn as they are wanted
  */
 

@@ -15,6 +15,9 @@
  * @property {number | null} n_missing
  * @property {number | null} missing_low
  * @property {number | null} missing_high
+ * @property {number} [n_present] of a queue that grows, as are the next two
+ * @property {number} [n_next] labels that would come next, at most 100
+ * @property {number} [n_next_found] those of them that would be there
  */
 
 const round = (/** @type {number} */ count) => Math.round(count).toLocaleString("en-GB");
@@ -28,12 +31,41 @@ export function bounds(low, high) {
 
 /** @typedef {{ name: string, value: (row: ClassRow) => number | string, told: (row: ClassRow) => string }} Column */
 
-/** @type {Column} of a queue that grows, where nobody knows how many there will be */
-const ANSWERED = { name: "Judged", value: (row) => row.n_answered, told: (row) => round(row.n_answered) };
+const GROWING_NOTE =
+  "Your own answers. Open a class to be asked about it alone, until you say otherwise. “Of the next 100”: how many of the likeliest labels that nobody heard would be there, by what was heard so far. Missing labels with 90 % intervals.";
+
+/** @type {Column} */
+const NAME = { name: "Class", value: (row) => row.name.toLowerCase(), told: (row) => row.name };
+
+/** @type {Column} */
+const MISSING = {
+  name: "Estimated missing",
+  value: (row) => row.n_missing ?? -1,
+  told: (row) =>
+    row.n_missing === null
+      ? "–"
+      : `${round(row.n_missing)} [${round(row.missing_low ?? 0)}, ${round(row.missing_high ?? 0)}]`,
+};
+
+/** @type {Column[]} of a queue that grows, where nobody knows how many there will be */
+const GROWING_COLUMNS = [
+  NAME,
+  { name: "Judged", value: (row) => row.n_answered, told: (row) => round(row.n_answered) },
+  { name: "Present", value: (row) => row.n_present ?? 0, told: (row) => round(row.n_present ?? 0) },
+  {
+    name: "Of the next 100",
+    value: (row) => row.n_next_found ?? 0,
+    told: (row) => {
+      const [found, asked] = [row.n_next_found ?? 0, row.n_next ?? 0];
+      return `${asked ? "≈ " : ""}${round(found)}${asked < 100 ? ` of ${asked}` : ""}`;
+    },
+  },
+  MISSING,
+];
 
 /** @type {Column[]} */
 const COLUMNS = [
-  { name: "Class", value: (row) => row.name.toLowerCase(), told: (row) => row.name },
+  NAME,
   { name: "Flags", value: (row) => row.n_flags, told: (row) => round(row.n_flags) },
   {
     name: "Judged",
@@ -48,14 +80,7 @@ const COLUMNS = [
         ? "–"
         : `${bounds(row.low, row.high)} [${row.interval_low?.toFixed(2)}, ${row.interval_high?.toFixed(2)}]`,
   },
-  {
-    name: "Estimated missing",
-    value: (row) => row.n_missing ?? -1,
-    told: (row) =>
-      row.n_missing === null
-        ? "–"
-        : `${round(row.n_missing)} [${round(row.missing_low ?? 0)}, ${round(row.missing_high ?? 0)}]`,
-  },
+  MISSING,
 ];
 
 export class Overview {
@@ -64,7 +89,6 @@ export class Overview {
   #column = 0;
   #isRising = true;
   #open;
-  #grows;
   #columns;
   #told = /** @type {HTMLElement} */ (document.getElementById("overview-flags"));
   #head = /** @type {HTMLTableRowElement} */ (document.querySelector("#classes thead tr"));
@@ -76,9 +100,10 @@ export class Overview {
    */
   constructor(grows, open) {
     this.#open = open;
-    this.#grows = grows;
-    /** @type {HTMLElement} */ (document.getElementById("overview-open")).hidden = grows;
-    this.#columns = COLUMNS.map((column) => (grows && column.name === ANSWERED.name ? ANSWERED : column));
+    if (grows) /** @type {HTMLElement} */ (document.getElementById("overview-note")).textContent = GROWING_NOTE;
+    this.#columns = grows ? GROWING_COLUMNS : COLUMNS;
+    // What promises most stands on top, where there is something to choose.
+    [this.#column, this.#isRising] = grows ? [3, false] : [0, true];
     this.#head.replaceChildren(...this.#columns.map((column, place) => this.#heading(column.name, place)));
   }
 
@@ -87,9 +112,13 @@ export class Overview {
     if (!this.#rows.length) this.#told.textContent = "Counting …";
   }
 
-  /** @param {{ flags: string, is_sample: boolean, classes: ClassRow[] }} told */
-  show({ flags, is_sample, classes }) {
-    this.#told.textContent = is_sample ? `Flags: ${flags}.` : `Of ${flags}; no estimate for all flags.`;
+  /** @param {{ flags?: string, is_sample?: boolean, only?: string, is_counting?: boolean, classes: ClassRow[] }} told */
+  show({ flags, is_sample, only, is_counting, classes }) {
+    const told = is_sample ? `Flags: ${flags}.` : `Of ${flags}; no estimate for all flags.`;
+    this.#told.textContent = flags ? told : is_counting ? "Missing labels are being counted." : "";
+    const limit = /** @type {HTMLElement} */ (document.getElementById("overview-only"));
+    limit.hidden = !only;
+    if (only) /** @type {HTMLElement} */ (limit.firstElementChild).textContent = `You are asked about ${only} alone.`;
     this.#rows = classes;
     this.#redraw();
   }
@@ -133,7 +162,7 @@ export class Overview {
     button.type = "button";
     button.textContent = row.name;
     button.addEventListener("click", () => this.#open(row.class_id));
-    name.append(this.#grows ? row.name : button);
+    name.append(button);
     line.append(name);
     for (const { told } of this.#columns.slice(1)) {
       // The interval has a line of its own where the page is narrow.

@@ -153,13 +153,14 @@ function plannedParts({ blocks }, queue, ledger) {
 }
 
 /** @param {import("./ledger.js").Session} session @param {Queue} queue @param {Ledger} ledger */
-function growingParts({ blocks }, queue, ledger) {
+function growingParts({ blocks, only }, queue, ledger) {
   // What was found is the server's to say: some clips are controls, and nobody is told which.
   const nPresent = ledger.history.filter(({ answer }) => answer === "present").length;
   const parts = [`${ledger.history.length} answered`, `${nPresent} present`];
   const place = blocks.findIndex(({ block }) => block === queue.number);
   if (place >= 0) parts.unshift(`block ${place + 1}`, `here ${nDone(queue)}/${queue.clips.length}`);
   if (ledger.paceSeconds) parts.push(`${ledger.paceSeconds.toFixed(1)} s/clip`);
+  if (only) parts.push(`only ${only}`);
   return parts;
 }
 

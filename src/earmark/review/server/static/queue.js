@@ -137,6 +137,15 @@ export class Queue {
     return this.#known(await post(`/api/items/${item}/alike`));
   }
 
+  /** @param {string[]} classIds none for all @returns {Promise<Planned | undefined>} the next block of some classes alone */
+  async limit(classIds) {
+    await this.#ahead;
+    this.#ahead = null;
+    const drawn = await post("/api/only", { class_ids: classIds });
+    this.#session.only = drawn.only;
+    return this.#known(drawn);
+  }
+
   /** @param {{ block: Planned | null }} drawn @returns {Planned | undefined} */
   #known({ block }) {
     if (!block) return undefined;

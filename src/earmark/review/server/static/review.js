@@ -139,6 +139,7 @@ class Review {
     if (this.#tab.isPaused) return action === "replay" ? this.#takeOver() : undefined;
     if (action === "louder" || action === "quieter") return this.#volume.turn(action === "louder" ? 1 : -1);
     if (action === "overview") return this.#toggleOverview();
+    if (action === "all_classes") return this.#limit([]);
     if (action === "help") return this.#keyTable.open();
     if (action === "undo") return this.#undo(at);
     if (action === "replay" && this.#view !== "work") return this.#goOn(at);
@@ -272,10 +273,19 @@ class Review {
 
   /** @param {string} classId */
   async #openClass(classId) {
+    if (this.#session.grows) return this.#limit([classId]);
     const own = this.#session.blocks.filter(({ class_id }) => class_id === classId);
     const chosen = own.find(({ block, n_items }) => this.#ledger.nAnswered(block) < n_items) ?? own[0];
     if (!chosen) return page.write("message", "This class comes among others: go on with your block.");
     await this.#load(chosen.block);
+    return this.#enter(performance.now());
+  }
+
+  /** Be asked about some classes alone, about all without any. @param {string[]} classIds */
+  async #limit(classIds) {
+    const next = await this.#queue.limit(classIds);
+    if (!next) return page.write("message", "Nothing is left to ask about this class.");
+    await this.#load(next.block);
     return this.#enter(performance.now());
   }
 
