@@ -376,6 +376,27 @@ def test_the_page_sums_up_the_flags_that_flag_wrote(workspace: Workspace) -> Non
         assert f"flags: the {n_flags} written by `earmark flag`" in done.stdout
 
 
+def test_tasks_of_a_queue_that_learns_are_the_next_blocks_without_an_answer(
+    tmp_path: Path,
+) -> None:
+    workspace = tone_workspace(tmp_path / "w", n_clips=120)
+    tasks = tmp_path / "tasks.json"
+    asked = ["queue", str(workspace.root), "--flags-per-block", "5", "--label-studio", str(tasks)]
+    done = CliRunner().invoke(review_app, asked, catch_exceptions=False)
+    assert "the next blocks only" in " ".join(done.stdout.split())
+    first = [one["data"] for one in json.loads(tasks.read_text())]
+    table = pl.DataFrame(first).select("clip_id", "class_id", "item")
+    answered = table.head(20).with_columns(answer=pl.lit("present"))
+    answered.write_csv(tmp_path / "said.csv")
+    earmark("judgements", "import", workspace.root, tmp_path / "said.csv")
+    told = earmark(*asked[:1], *asked[1:])
+    later = {one["data"]["item"] for one in json.loads(tasks.read_text())}
+    assert later.isdisjoint(answered["item"])
+    assert set(table["item"][20:]) <= later
+    assert told["tasks"] == len(later) > len(table) - 20
+    assert earmark(*asked, "--n-items", 10)["tasks"] < 20
+
+
 def test_a_queue_that_learns_says_what_it_found_and_what_is_left(workspace: Workspace) -> None:
     work = workspace.root
     stages.write_flags(workspace, discard_percent=20)

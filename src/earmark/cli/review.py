@@ -58,6 +58,13 @@ _SOUNDLESS = (
 )
 
 
+_AHEAD = (
+    "{tasks}: the next blocks only, because a queue that learns has no end. Bring the answers "
+    "(`earmark judgements import WORK EXPORT`), and the same command writes the blocks that follow "
+    "from them. --n-items says how many labels."
+)
+
+
 @review_app.command()
 def queue(
     work: Work,
@@ -130,6 +137,8 @@ def queue(
     if not as_json:
         say([_AIMS_TOLD[drawn.queue.aim].format(share=sample_share)])
         say([] if has_sound else [_SOUNDLESS])
+        is_ahead = drawn.n_tasks is not None and drawn.queue.grows
+        say([_AHEAD.format(tasks=counted(drawn.n_tasks or 0, "task"))] if is_ahead else [])
     heard_here = f"earmark review {quoted(work)}"
     following = heard_here if has_sound else f"earmark judgements import {quoted(work)} FILE"
     tell(as_json, next_command=following, wrote=drawn.path, **facts)

@@ -55,7 +55,7 @@ from earmark.datasets.label_versions import (
     read_labels,
     read_relabelled,
 )
-from earmark.datasets.own_tables.label_studio import annotations_of, read_tasks
+from earmark.datasets.own_tables.label_studio import annotations_of, is_label_studio, read_tasks
 from earmark.datasets.own_tables.sounds import import_sounds
 from earmark.datasets.own_tables.table import import_table
 from earmark.datasets.quarantine import quarantine_told
@@ -131,6 +131,7 @@ __all__ = [
     "import_sounds",
     "import_table",
     "import_webdataset",
+    "is_label_studio",
     "label_names",
     "measured_frames",
     "n_missing",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from earmark.datasets.own_tables.label_studio import read_label_studio
+from earmark.datasets.own_tables.label_studio import is_label_studio, read_label_studio
 from earmark.datasets.workspace import SPLITS
 from earmark.errors import EarmarkError
 from earmark.labels import (
@@ -49,11 +49,11 @@ class OwnLabels:
 
 
 def read_own_labels(path: Path, clip_tables: Sequence[SourceTable], reading: Reading) -> OwnLabels:
-    """Read a table of labels, or Label Studio's JSON; ``clip_tables`` may have named columns too.
+    """Read a table of labels, or Label Studio's tasks; ``clip_tables`` may have named columns too.
 
     Without a table of clips, stretches of one recording become clips of their own.
     """
-    if path.suffix.lower() == ".json":
+    if is_label_studio(path):
         return _read_export(path, clip_tables, reading)
     table = read_source(path)
     check_given(reading.columns, table, *clip_tables)

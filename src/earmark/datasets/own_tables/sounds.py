@@ -17,6 +17,7 @@ import polars as pl
 
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.own_tables.class_lists import choose_classes
+from earmark.datasets.own_tables.label_studio import is_label_studio
 from earmark.datasets.own_tables.lengths import advise_cutting, lengths_of, refuse_other_times
 from earmark.datasets.own_tables.own_labels import (
     OwnLabels,
@@ -130,7 +131,7 @@ def _check_places(sounds: Path, labels: Path | None, work: Path) -> None:
         )
     if labels is not None and _is_sound(labels):
         raise EarmarkError(f"{labels}: a sound file, where the file of labels is expected")
-    if labels is not None:
+    if labels is not None and not (labels.is_dir() and is_label_studio(labels)):
         check_file(labels)
     if work.is_dir() and sounds.is_dir() and work.samefile(sounds):
         raise EarmarkError(
@@ -174,7 +175,7 @@ def _by_folders(recordings: Recordings) -> OwnLabels:
 
 def _by_table(path: Path, reading: Reading, recordings: Recordings) -> OwnLabels:
     """Read a file of labels; say how its columns were taken."""
-    if path.suffix.lower() == ".json":
+    if is_label_studio(path):
         return read_own_labels(path, (), reading)
     if path.suffix.lower() == ".csv" and not is_label_table(path):
         raise EarmarkError(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import polars as pl
 
 from earmark.datasets import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning, quoted
@@ -32,6 +35,9 @@ from earmark.review import (
 from earmark.runs import HERE, SILENT, Engine, Progress, ReviewParams, digest, shown
 from earmark.scores import scored_labels
 from earmark.stages.opening import RecipeLike, WorkLike, open_scored, open_workspace
+
+N_AHEAD = 10
+"""Blocks that are drawn at once for those who answer in another program."""
 
 ELSEWHERE = "elsewhere"
 """For whom blocks are drawn that are answered in another program."""
@@ -64,7 +70,8 @@ def draw_queue(
     To find missing labels, in a queue that learns while it is heard, or to measure flags, in one
     fixed random order (``params.aim``). A queue that is there is taken as it is, unless other
     ``params`` ask for another. ``label_studio`` names a file that gets the queue as Label Studio's
-    tasks, too; of one that learns they are its first blocks.
+    tasks, too; of one that learns they are the next blocks without an answer: as many as hold
+    ``params.n_items`` labels, or N_AHEAD.
     """
     workspace = open_workspace(work)
     with shown(progress) as display:
@@ -72,7 +79,9 @@ def draw_queue(
     n_tasks = None
     is_heard_elsewhere = label_studio is not None or not workspace.has_sound()
     if queue.grows and is_heard_elsewhere:
-        queue = draw_ahead(workspace).queue
+        own = params_of(workspace)
+        wanted = None if own.n_items is None else math.ceil(own.n_items / own.flags_per_block)
+        queue = draw_ahead(workspace, wanted or N_AHEAD).queue
     if label_studio is not None:
         root = Path(document_root)
         n_tasks = write_label_studio_tasks(Path(label_studio), queue, workspace, root)
@@ -93,11 +102,12 @@ def open_judgements(workspace: Workspace, *, must_exist: bool = False) -> Judgem
     return JudgementStore(path, must_exist=must_exist)
 
 
-def draw_ahead(work: WorkLike, n_blocks: int = 10) -> DrawnQueue:
+def draw_ahead(work: WorkLike, n_blocks: int = N_AHEAD) -> DrawnQueue:
     """Draw blocks of a queue that learns for those who answer in another program.
 
-    There are at least so many of them then. What is answered teaches those that are drawn later. A
-    queue is prepared if there is none; one that was drawn at once stays as it is.
+    There are so many blocks then that are not answered as a whole, and the queue returned holds
+    what is open in them. What is answered teaches those that are drawn later. A queue is prepared
+    if there is none; one that was drawn at once stays as it is.
     """
     workspace = open_workspace(work)
     queue = _there_or_drawn(workspace, None, None, HERE, SILENT)
@@ -108,8 +118,14 @@ def draw_ahead(work: WorkLike, n_blocks: int = 10) -> DrawnQueue:
         JudgementStore(workspace.judgements_path if has_answers else ":memory:") as store,
         open_live(workspace, store, [ELSEWHERE]) as live,
     ):
-        live.draw_blocks(ELSEWHERE, n_blocks - len(live.blocks_of(ELSEWHERE)))
-        return DrawnQueue(workspace.drawn_path, live.queue)
+        answered = set(store.current()["item"])
+        own = live.blocks_of(ELSEWHERE)
+        ahead = [one for one in own if not answered.issuperset(one.items["item"])][:n_blocks]
+        ahead += live.draw_blocks(ELSEWHERE, n_blocks - len(ahead))
+        is_open = ~pl.col("item").is_in(list(answered))
+        is_open &= pl.col("block").is_in([one.block for one in ahead])
+        queue = live.queue
+        return DrawnQueue(workspace.drawn_path, replace(queue, items=queue.items.filter(is_open)))
 
 
 def open_live(

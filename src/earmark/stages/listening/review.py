@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from earmark.datasets import Relabelled, Workspace, stamp_path, write_stamp
+from earmark.datasets import Relabelled, Workspace, is_label_studio, stamp_path, write_stamp
 from earmark.errors import EarmarkError, EarmarkWarning, counted, quoted
 from earmark.review import (
     Agreement,
@@ -228,11 +228,12 @@ def import_judgements(
     with open_judgements(workspace) as store:
         if source.suffix == ".sqlite":
             return store.merge(source)
-        if written_as := selections or selection_format(source):
+        is_exported = is_label_studio(source) and selections is None
+        if is_exported and selection_format(source) in (None, "audacity"):
+            answers = read_label_studio_answers(source)
+        elif written_as := selections or selection_format(source):
             now = datetime.now(UTC)
             answers = import_selections(workspace, source, written_as, now, rater)
-        elif source.suffix == ".json":
-            answers = read_label_studio_answers(source)
         else:
             answers = read_judgements(source, datetime.now(UTC), rater)
         if not answers:
