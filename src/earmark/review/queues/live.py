@@ -36,7 +36,7 @@ from earmark.review.queues.promise import (
     find_promise,
     limited_forecast,
 )
-from earmark.review.queues.queue import CONTROLS, Queue
+from earmark.review.queues.queue import CONTROLS, QUEUE_SCHEMA, Queue
 from earmark.runs import ReviewParams
 
 N_CLIPS, N_OFFERS = 10, 7
@@ -69,7 +69,8 @@ class LiveQueue:
         self._drawn, self._judgements, self._raters = drawn, judgements, tuple(raters)
         self._blocks: list[DrawnBlock] = []
         self._queue: Queue | None = None
-        self._lock, self._learning = threading.RLock(), threading.Lock()
+        # Drawing takes a while; who wants to know what was drawn does not wait for it.
+        self._lock, self._drawing, self._learning = (threading.RLock() for _ in range(3))
         self._wake, self._learnt, self._is_closed = threading.Event(), threading.Event(), False
         self._chances = population.candidates.chances(None)
         self._heard: HeardSoFar | None = None
@@ -178,7 +179,7 @@ class LiveQueue:
         ``after`` is a block that is about to be finished: the one that comes next is asked for
         ahead. None when there is nothing left to ask about.
         """
-        with self._lock:
+        with self._drawing:
             answered, only = set(self._judgements.current(rater)["item"]), self.only(rater)
             for block in self.blocks_of(rater):
                 if only and not only.issuperset(block.items["class_id"]):
@@ -190,14 +191,13 @@ class LiveQueue:
     def draw_blocks(self, rater: str, n_blocks: int) -> list[DrawnBlock]:
         """Draw blocks for a rater, whether those of before are finished or not."""
         found: list[DrawnBlock] = []
-        with self._lock:
+        with self._drawing:
             while len(found) < n_blocks:
-                drawn = self._draw(rater)
+                drawn = self._draw(rater, self._known())
                 if drawn is None:
                     break
-                if self._drawn.add(drawn):
+                if self._drawn.add(drawn):  # or another process has taken the number
                     found.append(drawn)
-                self._read_on()  # another process may have taken the number
         return found
 
     def draw_alike(
@@ -209,21 +209,20 @@ class LiveQueue:
         for. The block holds no sample and no controls.
         """
         own = self.population.candidates
-        with self._lock:
-            self._read_on()
-            is_open = self._is_open()
+        with self._drawing:
+            blocks = self._known()
+            is_open = self._is_open(blocks)
             (near,) = np.nonzero(is_open & (own.columns == own.columns[label]))
             near = near[np.argsort(-self._chances[near], kind="stable")][:MOST_COMPARED]
             alike = np.full(len(own), np.nan)
             alike[near] = likeness(near)
-            n_turns = self._blocks[-1].n_turns if self._blocks else 0
+            n_turns = blocks[-1].n_turns if blocks else 0
             portion = next_alike(own, label, alike, is_open, N_ALIKE, n_turns)
             if not len(portion.places):
                 return None
             items = self.population.items(portion, self._chances)
-            drawn = self._block(rater, portion, items, is_shared=False)
+            drawn = self._block(len(blocks), rater, portion, items, is_shared=False)
             is_added = self._drawn.add(drawn)
-            self._read_on()
             return drawn if is_added else self.draw_alike(rater, label, likeness)
 
     def note_answer(self) -> None:
@@ -259,11 +258,7 @@ class LiveQueue:
 
     def heard(self) -> HeardSoFar:
         """Return what people said of candidates by now."""
-        with self._lock:
-            self._read_on()
-            blocks = list(self._blocks)
-        current = self._judgements.current()
-        return heard_of(self.population, blocks, current)
+        return heard_of(self.population, self._known(), self._judgements.current())
 
     def close(self) -> None:
         """Stop learning."""
@@ -293,32 +288,41 @@ class LiveQueue:
             self._blocks += more
             self._queue = None
 
-    def _draw(self, rater: str) -> DrawnBlock | None:
-        """Draw the next block from the chances of now."""
-        own, number = self.population, len(self._blocks)
-        n_drawn = sum(len(_labels(block.items)) for block in self._blocks)
+    def _known(self) -> list[DrawnBlock]:
+        """Return all blocks that were drawn by now."""
+        with self._lock:
+            self._read_on()
+            return list(self._blocks)
+
+    def _draw(self, rater: str, blocks: Sequence[DrawnBlock]) -> DrawnBlock | None:
+        """Draw the block after those that are known, from the chances of now."""
+        own, number = self.population, len(blocks)
+        n_drawn = sum(len(_labels(block.items)) for block in blocks)
         n_most = self.params.n_items
         n_labels = self.params.flags_per_block if self.mode == "class" else N_CLIPS * N_OFFERS
         if n_most is not None:
             n_labels = min(n_labels, n_most - n_drawn)
         only = self.only(rater)
-        is_open = self._is_open()
+        is_open = self._is_open(blocks)
         if only:
             is_open &= own.is_of(only)
         if n_labels <= 0 or not is_open.any():
             return None
-        portion = self._portion(is_open, n_drawn, n_labels, has_sample=not only)
+        start = blocks[-1].n_turns if blocks else 0
+        end = start if only else self._turns_end(start, n_drawn, n_labels)
+        portion = self._portion(is_open, (start, end), n_labels)
         if not len(portion.places):
             return None
         items = own.items(portion, self._chances)
-        used = [block.items["item"] for block in self._blocks]
+        used = [block.items["item"] for block in blocks]
         add = own.with_controls if self.mode == "class" else own.with_known
         items = add(items, number, used, self.params)
         is_shared = len(self._raters) > 1 and _is_shared(number, self.params.overlap)
-        return self._block(rater, portion, items, is_shared=is_shared, mode=self.mode)
+        return self._block(number, rater, portion, items, is_shared=is_shared, mode=self.mode)
 
     def _block(
         self,
+        number: int,
         rater: str,
         portion: Portion,
         items: pl.DataFrame,
@@ -326,31 +330,36 @@ class LiveQueue:
         is_shared: bool,
         mode: Mode = "class",
     ) -> DrawnBlock:
-        number, n_answers = len(self._blocks), len(self._heard) if self._heard else 0
+        n_answers = len(self._heard) if self._heard else 0
         return DrawnBlock(number, rater, is_shared, mode, n_answers, portion.n_turns, items)
 
-    def _portion(
-        self, is_open: NDArray[np.bool_], n_drawn: int, n_labels: int, *, has_sample: bool
-    ) -> Portion:
-        own, share = self.population, self.params.sample_share if has_sample else 0.0
-        start = self._blocks[-1].n_turns if self._blocks else 0
-        worth = self._chances * own.candidates.worth[own.candidates.columns]
-        if self.mode == "class":
-            # A sample that had to wait catches up, at twice its share.
-            most = start + turns_due(2 * share, 0, n_labels)
-            turns = (start, min(turns_due(share, n_drawn, n_labels), most))
-            return next_by_class(own.candidates, worth, is_open, turns, n_labels)
-        n_clips = -(-n_labels // N_OFFERS)
-        turns = (start, start + (max(round(share * n_clips), 1) if has_sample else 0))
-        return next_by_clip(own.candidates, worth, is_open, turns, n_clips, N_OFFERS)
+    def _turns_end(self, start: int, n_drawn: int, n_labels: int) -> int:
+        """Return the turn of the sample before which a block ends that begins with ``start``.
 
-    def _is_open(self) -> NDArray[np.bool_]:
+        A sample that had to wait catches up, at twice its share.
+        """
+        share = self.params.sample_share
+        if self.mode == "clip":
+            return start + max(round(share * -(-n_labels // N_OFFERS)), 1)
+        most = start + turns_due(2 * share, 0, n_labels)
+        return min(turns_due(share, n_drawn, n_labels), most)
+
+    def _portion(
+        self, is_open: NDArray[np.bool_], turns: tuple[int, int], n_labels: int
+    ) -> Portion:
+        own = self.population.candidates
+        worth = self._chances * own.worth[own.columns]
+        if self.mode == "class":
+            return next_by_class(own, worth, is_open, turns, n_labels)
+        return next_by_clip(own, worth, is_open, turns, -(-n_labels // N_OFFERS), N_OFFERS)
+
+    def _is_open(self, blocks: Sequence[DrawnBlock]) -> NDArray[np.bool_]:
         """Return which candidates [label] were neither drawn nor heard of."""
         own = self.population
         is_open = np.ones(len(own.candidates), bool)
         is_open[self.heard().places] = False
-        for block in self._blocks:
-            is_open[own.places(block.items)] = False
+        if blocks:
+            is_open[own.places(pl.concat(block.items for block in blocks))] = False
         return is_open
 
 
@@ -369,9 +378,10 @@ def heard_of(
     places = labels["label"].to_numpy()
     drawn_at = np.full(len(population.candidates), np.nan)
     answered, passed, start = set(own["label"]), [], 0
+    drawn = pl.concat([QUEUE_SCHEMA.to_frame(), *(block.items for block in blocks)])
+    likely = population.with_places(drawn.filter(kind="likely"))
+    drawn_at[likely["label"].to_numpy()] = likely["chance"].to_numpy()
     for block in blocks:
-        likely = block.items.filter(kind="likely")
-        drawn_at[population.places(likely)] = likely["chance"].to_numpy()
         turns = population.candidates.sample[start : block.n_turns]
         if answered.issuperset(turns.tolist()):
             passed.append(turns)

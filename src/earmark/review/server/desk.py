@@ -371,10 +371,11 @@ def open_desk(
     def find_more(items: pl.DataFrame, shown: Progress = SILENT) -> Peaks:
         return find_peaks(workspace, recipe, scores, store, items, media.seconds, shown)
 
-    wanted = asked.queue.items if isinstance(asked, LiveQueue) else asked.items
-    peaks = find_more(wanted, progress)
+    wanted_queue = asked.queue if isinstance(asked, LiveQueue) else asked
+    peaks = find_more(wanted_queue.items, progress)
     more = find_more if is_live else None
     named = tuple(raters)
+    _ = wanted_queue.by_item  # made now, so that no answer waits for it
     return Desk(workspace, recipe, asked, scores, peaks, media, judgements, named, chosen, more)
 
 

@@ -84,6 +84,7 @@ class Figures:
         """
         if self.desk.live is not None:
             return self._promised(self.desk.live, rater)
+        is_counting = not self._counted.done()
         counts = self.desk.answers_of(rater).group_by("class_id").agg(n_answered=pl.len())
         own = self.desk.queue.items.join(self.desk.blocks_for(rater), on="block", how="semi")
         own = own.sort("block", "place")
@@ -92,14 +93,16 @@ class Figures:
         found = found.filter(pl.col("class_id").is_not_null(), scope="flags").drop("scope")
         table = classes
         found = found.rename({"n_labels": "n_flags"})
-        for more in (counts, found, self._missing):
+        for more in (counts, found, self._missing_by_now):
             table = table.join(more, on="class_id", how="left", maintain_order="left")
         rows = [self._class_row(row) for row in table.iter_rows(named=True)]
         is_sample = self.desk.queue.aim == "measure"
-        return {"flags": self.flags.told, "is_sample": is_sample, "classes": rows}
+        told = {"flags": self.flags.told, "is_sample": is_sample, "classes": rows}
+        return told | {"is_counting": is_counting}
 
     def _promised(self, live: LiveQueue, rater: str) -> dict[str, Any]:
         """Return a row for each class that may be asked about; counting is not waited for."""
+        is_counting = not self._counted.done()
         present = (pl.col("answer") == "present").sum()
         own = self.desk.answers_of(rater).group_by("class_id")
         heard = own.agg(n_answered=pl.len(), n_present=present)
@@ -113,12 +116,16 @@ class Figures:
                 "n_next_found": promise.n_found[columns],
             }
         )
-        missing = self._counted.result() if self._counted.done() else _NOT_COUNTED.to_frame()
-        for more in (heard, missing):
+        for more in (heard, self._missing_by_now):
             table = table.join(more, on="class_id", how="left", maintain_order="left")
         rows = table.with_columns(pl.col("n_answered", "n_present").fill_null(0)).to_dicts()
         only = self.desk.only_told(rater)
-        return {"classes": rows, "only": only, "is_counting": not self._counted.done()}
+        return {"classes": rows, "only": only, "is_counting": is_counting}
+
+    @property
+    def _missing_by_now(self) -> pl.DataFrame:
+        """Missing labels by class, none while they are being counted."""
+        return self._counted.result() if self._counted.done() else _NOT_COUNTED.to_frame()
 
     @cached_property
     def _counted(self) -> Future[pl.DataFrame]:

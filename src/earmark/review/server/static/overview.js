@@ -115,7 +115,8 @@ export class Overview {
   /** @param {{ flags?: string, is_sample?: boolean, only?: string, is_counting?: boolean, classes: ClassRow[] }} told */
   show({ flags, is_sample, only, is_counting, classes }) {
     const told = is_sample ? `Flags: ${flags}.` : `Of ${flags}; no estimate for all flags.`;
-    this.#told.textContent = flags ? told : is_counting ? "Missing labels are being counted." : "";
+    const parts = [...(flags ? [told] : []), ...(is_counting ? ["Missing labels are being counted."] : [])];
+    this.#told.textContent = parts.join(" ");
     const limit = /** @type {HTMLElement} */ (document.getElementById("overview-only"));
     limit.hidden = !only;
     if (only) /** @type {HTMLElement} */ (limit.firstElementChild).textContent = `You are asked about ${only} alone.`;

@@ -344,8 +344,16 @@ class Review {
     this.#show("overview");
     this.#overview.wait();
     await this.#ledger.flush();
-    this.#overview.show(await get("/api/overview"));
+    await this.#showOverview();
     return this.#showYield();
+  }
+
+  /** Show the table of classes, and again when all of it was counted. */
+  async #showOverview() {
+    const told = await get("/api/overview");
+    this.#overview.show(told);
+    const again = () => this.#view === "overview" && this.#attempt(() => this.#showOverview());
+    if (told.is_counting) setTimeout(again, 1000);
   }
 
   /** @param {page.View} view */
