@@ -186,6 +186,7 @@ def main() -> None:
         }
         for name, (params, options) in queues.items():
             if arguments.only in ("", name):
+                shutil.rmtree(workspace.review_folder, ignore_errors=True)
                 draw_queue(workspace, params=params)
                 n = arguments.answers if name != "clips" else max(arguments.answers // 4, 1)
                 rows.append(measure(workspace.root, browser, name, options, n))

@@ -18,7 +18,8 @@ from earmark.review.queues import live as live_module
 from earmark.review.queues.candidates import NoChances
 from earmark.review.queues.drawn import DrawnBlock, DrawnBlocks
 from earmark.review.queues.gains import find_gains, learn_from
-from earmark.review.queues.live import LiveQueue, heard_of
+from earmark.review.queues.heard import heard_of
+from earmark.review.queues.live import LiveQueue
 from earmark.review.queues.population import Population, find_population
 from earmark.review.queues.portions import next_by_class, turns_due
 from earmark.review.queues.queue import CONTROLS

@@ -31,7 +31,8 @@ from earmark.review.peaks import with_places
 from earmark.review.queues.candidates import NoChances
 from earmark.review.queues.drawn import Mode
 from earmark.review.queues.gains import Gains, find_gains, learn_from
-from earmark.review.queues.live import LiveQueue, heard_of
+from earmark.review.queues.heard import heard_of
+from earmark.review.queues.live import LiveQueue
 from earmark.review.queues.measuring import make_queue
 from earmark.review.queues.population import Population, find_population
 from earmark.review.queues.promise import advise_change

@@ -18,10 +18,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkWarning
-from earmark.review.judgements import DECIDED, HOW_PRESENT, JudgementStore, after_adjudication
+from earmark.review.judgements import JudgementStore
 from earmark.review.queues.candidates import Ints
 from earmark.review.queues.drawn import DrawnBlock, DrawnBlocks, Mode
 from earmark.review.queues.gains import Gains, HeardSoFar, find_gains, learn_from
+from earmark.review.queues.heard import heard_of
 from earmark.review.queues.population import Population
 from earmark.review.queues.portions import (
     Portion,
@@ -36,7 +37,7 @@ from earmark.review.queues.promise import (
     find_promise,
     limited_forecast,
 )
-from earmark.review.queues.queue import CONTROLS, QUEUE_SCHEMA, Queue
+from earmark.review.queues.queue import CONTROLS, Queue
 from earmark.runs import ReviewParams
 
 N_CLIPS, N_OFFERS = 10, 7
@@ -118,9 +119,17 @@ class LiveQueue:
 
     @property
     def gains(self) -> Gains:
-        """What listening has found by the last time that chances were learnt."""
-        assert self._gains is not None
-        return self._gains
+        """What listening has found by the last time that chances were learnt.
+
+        Found when it is asked for: it takes several times as long as learning.
+        """
+        with self._learning:
+            assert self._heard is not None
+            if self._gains is None:
+                own, share = self.population, self.params.sample_share
+                asked = (own.candidates, self._heard, self._chances, own.flags, share)
+                self._gains = find_gains(*asked)
+            return self._gains
 
     def only(self, rater: str) -> frozenset[str]:
         """Return the classes that a rater is asked about alone; none where it is all of them."""
@@ -233,16 +242,14 @@ class LiveQueue:
             self._wake.set()
 
     def learn(self) -> None:
-        """Learn chances from what was heard by now, and say what it gained."""
+        """Learn chances from what was heard by now."""
         with self._learning:
             heard = self.heard()
             if self._heard is not None and heard.is_same(self._heard):
                 return
             own = self.population
             chances = own.candidates.chances(learn_from(own.candidates, heard))
-            share = self.params.sample_share
-            self._gains = find_gains(own.candidates, heard, chances, own.flags, share)
-            self._chances, self._heard = chances, heard
+            self._chances, self._heard, self._gains = chances, heard, None
 
     def learn_or_warn(self) -> None:
         """Learn, and go on by what was known before where that fails."""
@@ -361,33 +368,6 @@ class LiveQueue:
         if blocks:
             is_open[own.places(pl.concat(block.items for block in blocks))] = False
         return is_open
-
-
-def heard_of(
-    population: Population, blocks: Sequence[DrawnBlock], current: pl.DataFrame
-) -> HeardSoFar:
-    """Return what current judgements say of candidates, in the order of time.
-
-    The sample's turns of a block count once the labels of all of them were answered, wherever they
-    were asked about, or could not be played.
-    """
-    own = population.with_places(after_adjudication(current))
-    decided = own.filter(pl.col("answer").is_in(DECIDED))
-    present = pl.col("answer").replace_strict(HOW_PRESENT, return_dtype=pl.Float64)
-    labels = decided.group_by("label", maintain_order=True).agg(present=present.mean())
-    places = labels["label"].to_numpy()
-    drawn_at = np.full(len(population.candidates), np.nan)
-    answered, passed, start = set(own["label"]), [], 0
-    drawn = pl.concat([QUEUE_SCHEMA.to_frame(), *(block.items for block in blocks)])
-    likely = population.with_places(drawn.filter(kind="likely"))
-    drawn_at[likely["label"].to_numpy()] = likely["chance"].to_numpy()
-    for block in blocks:
-        turns = population.candidates.sample[start : block.n_turns]
-        if answered.issuperset(turns.tolist()):
-            passed.append(turns)
-        start = block.n_turns
-    every = np.concatenate([np.empty(0, np.int64), *passed])
-    return HeardSoFar(places, labels["present"].to_numpy(), drawn_at[places], every)
 
 
 def _labels(items: pl.DataFrame) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import socket
 from collections.abc import Callable, Sequence
@@ -121,7 +122,14 @@ def make_server(app: Starlette) -> uvicorn.Server:
         http=ImpatientProtocol,
         timeout_graceful_shutdown=1,
     )
+    logging.getLogger("uvicorn.error").addFilter(_is_no_farewell)
     return uvicorn.Server(config)
+
+
+def _is_no_farewell(record: logging.LogRecord) -> bool:
+    """Tell whether a message is about anything but requests that the end of the server cuts off."""
+    is_cut_off = record.exc_info is not None and record.exc_info[0] is asyncio.CancelledError
+    return not is_cut_off and "timeout graceful shutdown" not in str(record.msg)
 
 
 def _static(name: str) -> Response:

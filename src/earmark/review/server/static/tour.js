@@ -11,7 +11,7 @@ const SENTENCES = [
 
 const CLIP_SENTENCES = [
   "A clip plays once as a whole; the labels that it was given stand on top.",
-  "Below are classes that may be missing: choose each that you hear (its number), or its question mark if you are unsure (Shift and its number).",
+  "Below are classes that may be missing: choose each that you hear (its number), or its question mark if you are unsure (Shift and its number); drag over the picture to say where the last one is heard.",
   "“Next clip” says that you hear none of the rest, and goes on: let the clip play to its end first, or it speaks for what was heard only.",
   "Undo as often as you like, and stop whenever you like: every answer is stored at once.",
 ];
