@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shlex
+import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ from called_verbs import earmark
 from documents import ROOT, blocks
 from earmark import stages
 from earmark.datasets.workspace import Workspace
+from earmark.runs import Recipe, keep_recipe
+from fake_trackers import fake_mlflow
+from scenes import TEACHER, band_workspace
 from sound_folders import wav
 
 SOUND = pl.Struct({"bytes": pl.Binary, "path": pl.String})
@@ -109,3 +113,18 @@ def test_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(clips) == 120
     assert clips["audio"].null_count() == 0
     assert len(pl.read_parquet("flags.parquet")) > 5
+
+
+def test_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    workspace = band_workspace(Path("W"), n_clips=12)
+    tiny = TEACHER.model_copy(update={"train": TEACHER.train.model_copy(update={"epochs": 1})})
+    heard = fake_mlflow(monkeypatch)
+    for words in commands("model-trainer.md", "Trackers"):
+        keep_recipe(workspace.root, Recipe(teacher=tiny))
+        shutil.rmtree(workspace.models_folder, ignore_errors=True)
+        follow(words)
+    assert [name for _, name in heard.of("create")] == ["teacher"]
+    shown = {name for _, metrics, _ in heard.of("batch") for name, _, _ in metrics}
+    assert {"train/loss", "epoch/loss"} <= shown

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from earmark.runs.artefacts import read_table
-from earmark.training.history import (
+from earmark.training.course.history import (
     forget_history,
     open_course,
     read_histories,

@@ -14,6 +14,7 @@ from earmark.cli.options import (
     EngineOption,
     LabelsOption,
     RecipeOption,
+    TrackerOption,
     Work,
     Workers,
     engine_for,
@@ -44,6 +45,7 @@ def sweep(
     recipe: RecipeOption = None,
     workers: Workers = None,
     engine: EngineOption = "local",
+    tracker: TrackerOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a student at every operating point, and evaluate them all.
@@ -52,7 +54,7 @@ def sweep(
     """
     from earmark import stages
 
-    where = engine_for(work, recipe, workers, engine)
+    where = engine_for(work, recipe, workers, engine, tracker)
     swept = stages.sweep(work, labels=labels, engine=where)
     tell(as_json, next_command=f"earmark report {quoted(work)}", wrote=swept.path)
 
@@ -69,12 +71,13 @@ def compare(
     recipe: RecipeOption = None,
     workers: Workers = None,
     engine: EngineOption = "local",
+    tracker: TrackerOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare strategies: points chosen on tune, differences on eval with honest intervals."""
     from earmark import stages
 
-    where = engine_for(work, recipe, workers, engine)
+    where = engine_for(work, recipe, workers, engine, tracker)
     compared = stages.compare(
         work,
         strategies=strategy or None,
@@ -98,12 +101,13 @@ def iterate(
     recipe: RecipeOption = None,
     workers: Workers = None,
     engine: EngineOption = "local",
+    tracker: TrackerOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Let students become teachers for some rounds, and measure every round."""
     from earmark import stages
 
-    where = engine_for(work, recipe, workers, engine)
+    where = engine_for(work, recipe, workers, engine, tracker)
     iterated = stages.iterate(
         work, strategy=strategy, n_rounds=rounds, seeds=_seeds(seeds), engine=where
     )

@@ -16,6 +16,7 @@ from earmark.cli.options import (
     AsJson,
     EngineOption,
     RecipeOption,
+    TrackerOption,
     Work,
     Workers,
     engine_for,
@@ -59,6 +60,7 @@ def train(
     processes: Annotated[
         int, typer.Option(min=1, help="On a cluster: processes that train together.")
     ] = 1,
+    tracker: TrackerOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Train the recipe's teacher on the whole train split, labels as they are.
@@ -67,7 +69,7 @@ def train(
     """
     from earmark import stages
 
-    where = engine_for(work, recipe, None, engine)
+    where = engine_for(work, recipe, None, engine, tracker)
     trained = stages.train_teacher(work, n_processes=processes, engine=where)
     if trained.is_first:
         tell(as_json, next_command=f"earmark score {quoted(work)}", wrote=trained.folder)
@@ -115,6 +117,7 @@ def score(
     ] = False,
     workers: Workers = None,
     engine: EngineOption = "local",
+    tracker: TrackerOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Score all clips: by a pretrained teacher, one trained here, or scores of your own."""
@@ -123,7 +126,7 @@ def score(
     of_network = network_options(embedding, output, input_kind, sample_rate, hop_seconds, scale)
     of_file: dict[str, Any] = {"classes": classes, "clips": clips, "scores_key": scores_key}
     _refuse_strangers(teacher, from_, in_sample, way, class_map, of_network, of_file)
-    where = engine_for(work, recipe, workers, engine)
+    where = engine_for(work, recipe, workers, engine, tracker)
     if from_ is not None:
         both = {"skip_unknown": skip_unknown, "scale": of_network["scale"]}
         own = stages.score_by_file(work, from_, out_of_fold=out_of_fold, **both, **of_file)

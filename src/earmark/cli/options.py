@@ -31,6 +31,10 @@ Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes
 EngineOption = Annotated[
     str, typer.Option("--engine", help="Where work runs: local, ray, ray://HOST:PORT.")
 ]
+TrackerOption = Annotated[
+    str | None,
+    typer.Option("--tracker", help="Show training in tensorboard, wandb, mlflow or trackio."),
+]
 ColumnOption = Annotated[
     list[str] | None,
     typer.Option("--column", help="ROLE=NAME where a guess would be wrong; repeatable."),
@@ -66,12 +70,18 @@ def chosen_engine(
 
 
 def engine_for(
-    work: Path, recipe: str | None, workers: int | None, engine: str = "local"
+    work: Path,
+    recipe: str | None,
+    workers: int | None,
+    engine: str = "local",
+    tracker: str | None = None,
 ) -> Engine:
     """Open a workspace, remember the recipe asked for, and return the engine for its tasks."""
     from earmark import stages
 
     chosen = stages.choose_recipe(stages.open_workspace(work), recipe)
+    if tracker is not None:
+        stages.choose_tracker(work, tracker)
     return chosen_engine(workers, engine, chosen.resources)
 
 

@@ -49,6 +49,7 @@ from earmark.report.results import (
 )
 from earmark.report.sentences import comparison_headline, rounds_told, summary_lines
 from earmark.report.timeline import timeline_figure
+from earmark.report.verdict import strategy_verdicts, verdicts
 
 __all__ = [
     "COLOURS",
@@ -85,10 +86,12 @@ __all__ = [
     "notebook_html",
     "rounds_told",
     "scan_html",
+    "strategy_verdicts",
     "summary_lines",
     "sureness_told",
     "timeline_figure",
     "unheard",
+    "verdicts",
     "write_figure",
     "write_png",
     "write_report",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ValidationError, model_validator
 
@@ -60,6 +60,8 @@ class Recipe(Params):
     compare: CompareParams = CompareParams()
     report: ReportParams = ReportParams()
     resources: ResourceParams = ResourceParams()
+    tracker: Literal["tensorboard", "wandb", "mlflow", "trackio", "none"] = "tensorboard"
+    """Where the numbers of a training are shown while it lasts; changes no result."""
 
     @property
     def taught(self) -> NetworkParams:

@@ -42,7 +42,7 @@ from earmark.stages.listening.review import (
     serve_review,
 )
 from earmark.stages.models import ExportedModel, TaggedFile, export_model, tag_files
-from earmark.stages.opening import choose_recipe, open_scored, open_workspace
+from earmark.stages.opening import choose_recipe, choose_tracker, open_scored, open_workspace
 from earmark.stages.prepare import (
     Dealt,
     Features,
@@ -94,6 +94,7 @@ __all__ = [
     "check_files",
     "check_labels",
     "choose_recipe",
+    "choose_tracker",
     "compare",
     "compare_labels",
     "correct_labels",

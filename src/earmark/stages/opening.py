@@ -61,6 +61,16 @@ def choose_recipe(work: WorkLike, recipe: RecipeLike = None) -> Recipe:
     return chosen
 
 
+def choose_tracker(work: WorkLike, tracker: str) -> None:
+    """Remember where the numbers of trainings are shown; refuse a tool that is not installed."""
+    from earmark.training import check_tracker  # its room imports torch, an extra
+
+    check_tracker(tracker)
+    workspace = open_workspace(work)
+    kept = kept_recipe(workspace.root)
+    keep_recipe(workspace.root, kept.model_copy(update={"tracker": tracker}))
+
+
 def open_scored(work: WorkLike, recipe: RecipeLike = None) -> Scored:
     """Open a workspace, its recipe, and the scores of the recipe's teacher.
 

@@ -26,6 +26,8 @@ from earmark.report import (
     ReportContents,
     class_summary,
     flags_to_hear,
+    strategy_verdicts,
+    verdicts,
     write_report,
 )
 from earmark.runs import read_table, seal_path
@@ -51,11 +53,32 @@ def make_report(work: WorkLike, recipe: RecipeLike = None) -> Path:
     scored = open_scored(work, recipe)
     students = _students(scored.workspace)
     if students:
-        path = write_report(scored.workspace.report_folder, _contents(scored, students))
+        contents = _contents(scored, students)
+        path = write_report(scored.workspace.report_folder, contents)
+        _show_outcome(scored, contents)
     else:
         path = _write_flags_page(scored)
     write_stamp(scored.workspace, stamp_path(scored.workspace.report_page))
     return path
+
+
+def _show_outcome(scored: Scored, contents: ReportContents) -> None:
+    """Show what students gained, with its interval, where trainings were shown."""
+    from earmark.training import show_outcome
+
+    found = [] if contents.results is None else verdicts(contents.results)
+    found += [] if contents.choices is None else strategy_verdicts(contents.choices)
+    values = {
+        f"{one.student}/{one.train_set}/{one.strategy}/{name}": value
+        for one in found
+        for name, value in (
+            ("lwlrap", one.best.value),
+            ("lwlrap_gain", one.gain.value),
+            ("lwlrap_gain_low", one.gain.low),
+            ("lwlrap_gain_high", one.gain.high),
+        )
+    }
+    show_outcome(scored.workspace.root, scored.recipe.tracker, values)
 
 
 def _students(workspace: Workspace) -> set[str]:

@@ -48,7 +48,8 @@ from earmark.runs import FOUND, RESUMED, Meter, NetworkParams, TrainParams, is_c
 from earmark.training import replicas
 from earmark.training.batches import Plan
 from earmark.training.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
-from earmark.training.history import Course, open_course, write_history
+from earmark.training.course.history import open_course, show_history, write_history
+from earmark.training.course.trackers import Course
 from earmark.training.lessons import Remembering, TrainingSet, class_balance
 from earmark.training.loading import Loaded, Loader
 from earmark.training.solver import fit_linear_probe
@@ -62,7 +63,7 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
 
     The meter counts examples. A checkpoint is kept every ``checkpoint_seconds`` and removed at the
     end; the folder then holds ``weights.safetensors``, ``params.json``, ``history.csv``,
-    ``meta.json`` and TensorBoard's events. On SIGTERM it writes a checkpoint and raises
+    ``meta.json`` and maybe a tracker's files. On SIGTERM it writes a checkpoint and raises
     :class:`~earmark.errors.Stopped`. Where processes were joined (:func:`replicas.joined`) all of
     them call it with the same arguments, and the first one writes.
     """
@@ -107,6 +108,7 @@ def _solve(
     fitted = fit_linear_probe(network, data, store, meter)
     if replicas.is_first():
         write_history(folder, fitted.history)
+        show_history(folder, network, fitted.history)
         class_ids = data.lessons.class_ids
         write_network(folder, network, fitted.probe, class_ids, store, run_digest)
     replicas.wait()
@@ -167,7 +169,7 @@ def _begin(job: _Job) -> Run:
 
 def _loop(job: _Job, run: Run) -> None:
     first_step = run.epoch * job.plan.steps_per_epoch + run.step
-    course = open_course(job.folder, first_step, is_wanted=replicas.is_first())
+    course = open_course(job.folder, first_step, job.network, is_wanted=replicas.is_first())
     with heeding_sigterm() as is_terminated, course as shown:
         while run.epoch < job.plan.n_epochs and not _have_waited_enough(job, run).all():
             _train_epoch(job, run, shown, is_terminated)
