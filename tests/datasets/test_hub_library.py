@@ -63,6 +63,7 @@ print(json.dumps({"features": features, "rows": rows, "names": names}))
 
 
 def run_library(script: str, *arguments: Path, folder: Path) -> str:
+    pytest.importorskip("pyarrow")
     try:
         importlib.metadata.version("datasets")
     except importlib.metadata.PackageNotFoundError:
@@ -96,6 +97,13 @@ def test_what_the_library_writes_is_read(written: Path, form: str, tmp_path: Pat
     assert summary.split_counts == {"train": 3 - n_tune, "tune": n_tune, "eval": 0}
     for audio in summary.workspace.clips["audio"].drop_nulls():
         assert summary.workspace.audio_path(audio).read_bytes() == wav(0.1)
+
+
+def test_a_damaged_stream_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "d.arrow").write_bytes(b"no such thing")
+    with pytest.raises(EarmarkError, match=r"d.arrow: cannot be read as Arrow"):
+        import_hugging_face(tmp_path / "d.arrow", tmp_path / "w")
 
 
 @pytest.fixture(scope="module")

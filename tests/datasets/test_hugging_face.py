@@ -227,13 +227,10 @@ def test_files_of_two_kinds_are_not_mixed(tmp_path: Path) -> None:
         imported(tmp_path / "hub")
 
 
-@pytest.mark.parametrize("name", ["d.parquet", "d.arrow"])
-def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
-    if name.endswith("arrow"):
-        pytest.importorskip("pyarrow")
-    (tmp_path / name).write_bytes(b"no such thing")
-    with pytest.raises(EarmarkError, match=f"{name}: cannot be read as"):
-        imported(tmp_path / name)
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "d.parquet").write_bytes(b"no such thing")
+    with pytest.raises(EarmarkError, match=r"d.parquet: cannot be read as Parquet"):
+        imported(tmp_path / "d.parquet")
 
 
 @pytest.mark.parametrize(
