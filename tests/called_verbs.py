@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import re
+
 from typer.testing import CliRunner, Result
 
 from earmark.cli.app import app
+from earmark.cli.options import MOST_LINES, WIDTH
 from earmark.errors import EarmarkError
+
+_PATH = re.compile(r"[^\s']*/[^\s']+")
+_LONG = ("--json", "--details", "--help")
 
 
 def earmark(*arguments: object, code: int = 0) -> Result:
-    """Run ``earmark ARGUMENTS``, which has to end with a code."""
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    """Run ``earmark ARGUMENTS``, which has to end with a code and to fit a terminal."""
+    words = [str(argument) for argument in arguments]
+    done = CliRunner().invoke(app, words)
     assert done.exit_code == code, (done.output, done.exception)
+    if not any(word in _LONG for word in words):
+        assert_fits(done.stdout)
     return done
+
+
+def assert_fits(printed: str, most_lines: int = MOST_LINES) -> None:
+    """Assert that what a verb printed is short, and its lines too, paths aside."""
+    lines = printed.splitlines()
+    assert len(lines) <= most_lines, printed
+    wide = [line for line in lines if len(_PATH.sub("PATH", line)) > WIDTH]
+    assert not wide, "\n".join(wide)
 
 
 def refusal(*arguments: object) -> str:

@@ -229,7 +229,7 @@ def test_lint_reads_tables_as_people_write_them(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("clip_id;class_id;present\n007;dog;yes\n\n08;dog;no\n")
     (tmp_path / "clips.tsv").write_text("clip_id\tn\n007\t1\n")
     done = earmark("lint", "labels.csv", "--clips", "clips.tsv", folder=tmp_path, code=1)
-    assert "error: line 4: clip '08' is not in the list of clips\n1 finding in" in done.stdout
+    assert done.stdout.startswith("1 finding in labels.csv\nerror: line 4: clip '08' is not in the")
 
 
 def test_a_full_disk_loses_nothing_and_says_what_to_do(
@@ -256,7 +256,7 @@ def test_a_full_disk_loses_nothing_and_says_what_to_do(
         with pytest.raises(SystemExit) as stopped:
             app.main()
     assert stopped.value.code == 2
-    assert "make room and run the same command again" in capsys.readouterr().err
+    assert "make room and run the same command" in " ".join(capsys.readouterr().err.split())
     assert [path.name for path in tmp_path.iterdir()] == ["w"]
     with pytest.raises(SystemExit) as finished:
         app.main()
@@ -273,6 +273,6 @@ def test_what_cannot_be_measured_is_said_in_words(tmp_path: Path) -> None:
     pl.DataFrame(labels).write_csv(tmp_path / "labels.csv")
     told = earmark("evaluate", "labels.csv", "s", folder=tmp_path).stdout
     assert "nan" not in told
-    assert "not known" in told
+    assert "A dash: no class has both positives and negatives" in told
     known = json.loads(earmark("evaluate", "labels.csv", "s", "--json", folder=tmp_path).stdout)
     assert None in known.values()

@@ -16,7 +16,10 @@ from earmark.experiments.compare import compare, read_comparison, run_compare, w
 from earmark.experiments.marks import METRICS, Basis, MarkBook, Marks
 from earmark.experiments.strategies import BASELINE, parse_strategy
 from earmark.experiments.students import Student, combine
+from earmark.experiments.sweep import tabulate
 from earmark.metrics.intervals import Draws
+from earmark.report.sentences import comparison_headline
+from earmark.report.verdict import strategy_verdicts, verdict_sentence, verdicts
 from earmark.runs.parameters import CompareParams
 from earmark.runs.recipe import Recipe, keep_recipe
 from earmark.scores.folder import ScoreFolder
@@ -48,6 +51,7 @@ def made_up(wanted: list[Student], gains: Mapping[tuple[str, str, float], float]
             table = pl.DataFrame(
                 {
                     "class_id": ["a", "b"],
+                    **{name: [9, 9] for name in ("n_positives", "n_negatives")},
                     **{name: [value - 0.1, value + 0.1] for name in ("lwlrap", "ap")},
                     **{name: [value, value] for name in ("d_prime_explicit", "d_prime_all")},
                 }
@@ -62,26 +66,59 @@ def test_points_are_chosen_on_tune_and_reported_on_eval() -> None:
         ("tune", "mask", 1): 0.0, ("tune", "mask", 2): 0.099, ("tune", "mask", 5): 0.100,
         ("eval", "mask", 1): 0.3, ("eval", "mask", 2): 0.08, ("eval", "mask", 5): 0.09,
         ("tune", "soft", 1): -0.05, ("tune", "soft", 2): -0.05, ("eval", "soft", 2): 0.2,
-        ("eval", "random", 2): 0.01,
+        ("eval", "random", 5): 0.01,
     }  # fmt: skip
     found = compare(made_up(wanted, gains), wanted, "lwlrap")
     by_name = {
         row["strategy"]: row for row in found.choices.filter(metric="lwlrap").iter_rows(named=True)
     }
-    # The mildest of the mask's points within one error of its best; not the best on eval.
-    assert by_name["mask"]["point"] == 2
-    assert by_name["mask"]["difference"] == pytest.approx(0.08)
+    # The best of the mask's points on tune; not the best on eval.
+    assert by_name["mask"]["point"] == 5
+    assert by_name["mask"]["difference"] == pytest.approx(0.09)
     assert by_name["mask"]["chosen_on_eval_point"] == 1
     assert by_name["mask"]["chosen_on_eval"] == pytest.approx(0.8)
     # Soft lost on tune: doing nothing is chosen, whatever eval says.
     assert by_name["soft"]["point"] is None
     assert by_name["soft"]["difference"] == 0
     # The control ignores as many labels as the chosen mask.
-    assert by_name["random"]["point"] == 2
+    assert by_name["random"]["point"] == 5
     assert by_name["random"]["difference"] == pytest.approx(0.01)
     assert by_name["baseline"]["p_holm"] is by_name["random"]["p_holm"] is None
     assert by_name["mask"]["p"] == pytest.approx(1 / (N_RESAMPLES + 1))
     assert by_name["mask"]["p_holm"] == pytest.approx(2 / (N_RESAMPLES + 1))
+
+
+@pytest.mark.parametrize(
+    ("on_tune", "on_eval", "answer"),
+    [
+        ({2: 0.02, 5: 0.021}, {1: 0.3, 2: 0.04, 5: 0.05}, "Yes"),  # a tie within the noise
+        ({1: 0.0001, 5: -0.1}, {1: 0.0005, 5: 0.3}, "No"),
+        ({1: -0.01, 2: -0.01, 5: -0.01}, {2: 0.3}, "No"),
+        ({2: 0.01}, {2: 0.008}, "Cannot tell"),
+        ({2: 0.01}, {2: 0.0082, 5: 0.1}, "Cannot tell"),
+        ({5: 0.1}, {5: -0.1}, "No"),
+    ],
+)
+@pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
+def test_a_sweep_and_a_comparison_of_the_same_students_say_the_same(
+    on_tune: dict[float, float], on_eval: dict[float, float], answer: str, seeds: tuple[int, ...]
+) -> None:
+    wanted = students({"mask": (1, 2, 5), "random": (1, 2, 5)}, seeds)
+    gains = {
+        (split, "mask", point): gain
+        for split, own in (("tune", on_tune), ("eval", on_eval))
+        for point, gain in own.items()
+    }
+    book = made_up(wanted, gains)
+    (swept,) = verdicts(tabulate(book, wanted).summary)
+    choices = compare(book, wanted, "lwlrap").choices
+    (compared,) = strategy_verdicts(choices)
+    assert (swept.percent, swept.gain, swept.answer) == (
+        compared.percent, compared.gain, compared.answer,
+    )  # fmt: skip
+    assert verdict_sentence(swept) == comparison_headline(choices)
+    if len(seeds) == 1:
+        assert swept.answer == answer
 
 
 def test_oracles_are_never_chosen_tested_or_set_aside() -> None:

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.experiments.operating_point import best_point, mildest_within_one_error
-from earmark.metrics.intervals import Draws
+from earmark.experiments.operating_point import best_point, choose_point
 from made_up import CURVE, RESULTS, make_results
 
 
@@ -29,15 +27,9 @@ def test_best_point_without_tune_clips_says_so() -> None:
         best_point(RESULTS.filter(split="eval"), "lwlrap")
 
 
-def test_the_mildest_point_within_one_error_is_chosen() -> None:
-    noise = np.random.default_rng(3).normal(size=2_000)
-    wobble = np.random.default_rng(4).normal(size=2_000)
-    best = Draws(0.50, 0.50 + noise)
-    near = Draws(0.49, 0.49 + noise + 0.02 * wobble)  # 0.01 away, one error is 0.02
-    far = Draws(0.45, 0.45 + noise + 0.02 * wobble)
-    assert mildest_within_one_error({0.0: far, 1.0: near, 2.0: best, 3.0: far}) == 1.0
-    assert mildest_within_one_error({0.0: far, 2.0: best, 3.0: near}) == 2.0
-    nothing = Draws(float("nan"), np.full(5, np.nan))
-    assert mildest_within_one_error({None: nothing, 1.0: far}) == 1.0
+def test_the_best_value_is_chosen_and_the_mildest_of_a_tie() -> None:
+    assert choose_point({None: 0.0, 1.0: 0.01, 2.0: 0.02, 3.0: 0.019}) == 2.0
+    assert choose_point({None: 0.0, 1.0: 0.0, 2.0: -0.1}) is None
+    assert choose_point({None: float("nan"), 1.0: -0.1}) == 1.0
     with pytest.raises(EarmarkError, match="could be measured"):
-        mildest_within_one_error({0.0: nothing})
+        choose_point({0.0: float("nan")})

@@ -13,11 +13,11 @@ import pytest
 import soundfile
 
 from earmark.errors import EarmarkError
-from earmark.report.contents import HeardFlag
+from earmark.report.contents import HeardFlag, TeacherGrade
 from earmark.report.page import write_figures, write_report
-from earmark.report.rendering import content_hash
+from earmark.report.rendering import GLOSSARY, content_hash, linker
 from earmark.report.results import BASIS_NAMES
-from earmark.report.sentences import comparison_headline
+from earmark.report.sentences import strategies_told
 from earmark.report.tables import report_tables
 from earmark.report.verdict import headline
 from made_up import (
@@ -67,7 +67,7 @@ def test_the_page_is_well_formed_and_needs_nothing_else(tmp_path):
     assert page.text.count(NASTY) >= 8
     assert page.tags.count("script") == 2
     for address in page.addresses:
-        assert address.startswith("data:") or (path.parent / address).is_file()
+        assert address.startswith(("data:", "#term-")) or (path.parent / address).is_file()
     assert not re.search(r"url\(|@import|\bfetch\(|https?://", re.sub(r"data:[^\"]*", "", text))
 
 
@@ -77,11 +77,62 @@ def test_the_page_tells_its_story_in_order(tmp_path):
     )
     contents = make_contents(judged=judged, heard=make_flags())
     text = write_report(tmp_path, contents).read_text(encoding="utf-8")
-    anchors = ["finding", "discard", "table", "judged", "classes", "counts", "listen", "methods"]
+    anchors = [
+        "finding", "listen", "sure", "discard", "table", "judged", "classes", "counts", "methods",
+        "glossary",
+    ]  # fmt: skip
     assert re.findall(r'<section id="(\w+)">', text) == anchors
     told = Page(text).text
-    assert told.index(headline(RESULTS)) < told.index("Performance against")
-    assert "8 of 10 flags are missing labels (precision 0.800 [0.541, 0.931])" in told
+    assert told.index("Cannot tell:") < told.index("Performance against")
+    assert "8 of 10 flags are missing labels (80 %, 54 to 93)" in told
+
+
+def test_the_first_screen_has_a_verdict_a_figure_three_numbers_and_flags(tmp_path):
+    judged = pl.DataFrame(
+        {"discard_percent": [1.0], "n_flags": [10], "n_right": [8], "n_missing": [40]}
+    )
+    teacher = TeacherGrade("teacher", 0.843, 0.39, "400 clips that it was not trained on")
+    contents = make_contents(judged=judged, heard=make_flags() * 3, teacher=teacher)
+    text = write_report(tmp_path, contents).read_text(encoding="utf-8")
+    first = Page(re.search(r'<section id="finding">.*?</section>', text, re.DOTALL)[0])
+    assert first.text.replace("\n", "").count(headline(RESULTS).removeprefix("Cannot tell:")) == 1
+    assert first.ids.count("figure-first") == 1
+    numbers = re.findall(r"<li><b>(.*?)</b>", text)
+    assert [number.replace("\u00a0", " ") for number in numbers[:3]] == ["+0.030", "80 %", "0.84"]
+    assert "8 of 10 at 1 %, 53 times as many as by chance" in first.text
+    assert "on 400 clips that it was not trained on; it finds 39 % of the labels" in first.text
+    listen = re.search(r'<section id="listen">.*?</section>', text, re.DOTALL)[0]
+    assert listen.index("<audio") < listen.index("<summary>5 more flags")
+    folded = text.split('<section id="sure">')[1].split('<section id="glossary">')[0]
+    assert folded.count("<section") + 1 == folded.count("<details><summary><h2>")
+
+
+def test_words_of_the_trade_are_explained_and_linked_once(heard):
+    links = re.findall(r'class="term" href="#([\w-]+)"', heard)
+    assert len(links) == len(set(links))
+    anchors = {term.anchor for term in GLOSSARY}
+    assert set(links) <= anchors <= set(Page(heard).ids)
+    assert {"term-lwlrap", "term-teacher", "term-implicit", "term-operating-point"} <= set(links)
+    names = [term.name for term in GLOSSARY]
+    for name in ("lwlrap", "d′", "implicit", "explicit", "calibration", "mAP", "student"):
+        assert name in names
+
+
+def test_links_leave_other_text_as_it_is():
+    link = linker()
+    assert str(link("lwlrap <b>")) == '<a class="term" href="#term-lwlrap">lwlrap</a> &lt;b&gt;'
+    assert str(link("lwlrap, unflagged d'art")) == "lwlrap, unflagged d&#39;art"
+    assert str(link("d' fell")).startswith('<a class="term" href="#term-d-prime">d&#39;</a>')
+
+
+def test_a_page_with_many_flags_stays_small(tmp_path):
+    noise = np.random.default_rng(0).normal(0, 0.3, 10 * 16_000).astype(np.float32)
+    frames = np.random.default_rng(0).normal(size=(998, 64)).astype(np.float16)
+    flags = [HeardFlag(i, f"c{i}", 1.0, 0.5, None, noise, frames, None, "x") for i in range(40)]
+    text = write_report(tmp_path, make_contents(heard=flags)).read_text(encoding="utf-8")
+    assert len(text) < 2_000_000
+    assert 4 < text.count("<audio") < 40
+    assert text.count("not played here") == 40 - text.count("<audio")
 
 
 def test_comparison_rounds_and_training_join_the_page_where_they_were_run(tmp_path):
@@ -96,8 +147,7 @@ def test_comparison_rounds_and_training_join_the_page_where_they_were_run(tmp_pa
         "gain beyond chance by the labels as given (Holm-corrected p below 0.1): lwlrap: mask"
         in (page.text)
     )
-    assert "What happened\n" + headline(RESULTS) in page.text
-    assert comparison_headline(choices) in page.text
+    assert strategies_told(choices) in page.text
     for name in ("comparison", "comparison_ignored", "comparison_truth", "rounds", "training"):
         assert (tmp_path / "figures" / f"{name}.svg").is_file()
         assert (tmp_path / "figures" / f"{name}.png").is_file()
@@ -154,7 +204,7 @@ def test_flags_can_be_heard_and_seen(heard):
     told = Page(heard).text
     assert "Bird chance 90 %" in told
     assert "clip-1 · no. 1 of its class, score 3.21 ✓ missing label" in told
-    assert "score −1.50 ✗ decoy" in told
+    assert "score −1.50 ✗ not there" in told
     (sound,) = re.findall(
         r'<audio controls preload="none" src="data:audio/mpeg;base64,([^"]*)"', heard
     )
@@ -166,7 +216,7 @@ def test_flags_can_be_heard_and_seen(heard):
 
 
 def test_a_report_without_truth_controls_or_sounds_is_still_a_page(plain):
-    assert "Unsure" in Page(plain).text
+    assert "Cannot tell" in Page(plain).text
     assert 'id="judged"' not in plain
     assert 'id="listen"' not in plain
 
@@ -194,21 +244,23 @@ def test_flags_without_a_chance_are_not_called_likely(tmp_path, heard) -> None:
     unknown = Page(path.read_text(encoding="utf-8")).text
     assert "the likeliest first" in Page(heard).text
     assert "the likeliest first" not in unknown
-    assert "Flags to hear, in no order of likelihood" in unknown
+    assert "Labels that look missing, in no order of likelihood" in unknown
 
 
 def test_without_truth_nothing_is_claimed_of_a_flag(tmp_path) -> None:
     contents = make_contents(heard=[HeardFlag(1, "clip", 0.5)])
     text = write_report(tmp_path, contents).read_text(encoding="utf-8")
-    listed = text[text.index('id="listen"') : text.index('id="methods"')]
-    assert "missing" not in listed
-    assert "decoy" not in listed
+    listed = text[text.index('id="listen"') : text.index('id="sure"')]
+    assert "missing label" not in listed
+    assert "not there" not in listed
 
 
 def test_every_figure_is_written_twice_and_drawn(tmp_path) -> None:
     results = make_results(CURVE, CURVE, labels=("given", "truth"))
     drawn = write_figures(tmp_path, make_contents(results))
-    assert {part for part, group in drawn.items() if group} == {"performance", "classes"}
+    assert {part for part, group in drawn.items() if group} == {
+        "first", "performance", "classes",
+    }  # fmt: skip
     names = {"performance", "performance_truth", "per_class_net_small"}
     written = {path.name for path in tmp_path.iterdir()}
     assert written == {f"{name}.{ending}" for name in names for ending in ("png", "svg")}

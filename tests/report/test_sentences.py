@@ -7,9 +7,11 @@ from earmark.errors import EarmarkError
 from earmark.report.sentences import (
     comparison_headline,
     comparison_told,
+    detail_lines,
     numbers_told,
+    page_verdict,
     rounds_told,
-    sentences,
+    strategies_told,
     summary_lines,
 )
 from earmark.report.tables import show_comparison
@@ -20,29 +22,31 @@ CHOICES = make_choices({"baseline": 0.0, "mask": 0.03}, {"mask": 0.04})
 LABELS = ("given", "ignored", "corrected", "truth")
 
 
-def test_what_was_run_has_a_sentence_the_sweep_first() -> None:
-    told = sentences(RESULTS, CHOICES, make_rounds())
-    assert told[0] == headline(RESULTS)
-    assert "tested strategies" in told[1]
-    assert "next teacher" in told[2]
-    assert sentences(None, CHOICES, None) == told[1:2]
+def test_the_page_says_one_thing_first_the_sweeps() -> None:
+    rounds = make_rounds()
+    assert page_verdict(RESULTS, CHOICES, rounds) == headline(RESULTS)
+    assert page_verdict(None, CHOICES, rounds) == comparison_headline(CHOICES)
+    assert page_verdict(None, None, rounds) == rounds_told(rounds)
     with pytest.raises(EarmarkError, match="no sweep, no comparison and no rounds"):
-        sentences(None, None, None)
+        page_verdict(None, None, None)
 
 
-def test_the_terminal_is_told_by_every_kind_of_labels() -> None:
+def test_the_terminal_is_told_the_verdict_first_and_details_when_asked() -> None:
     results = make_results({0.0: 0.1, 2.0: 0.2}, CURVE, labels=LABELS)
     judged = pl.DataFrame(
         {"discard_percent": [1.0], "n_flags": [10], "n_right": [8], "n_missing": [40]}
     )
     lines = summary_lines(results, judged, 1.0)
-    assert lines[0].startswith("At 1 %, 8 of 10 flags are missing labels")
-    told = "\n".join(lines)
+    assert lines == [
+        headline(results),
+        "At 1 %, 8 of 10 flags are missing labels (80 %, 54 to 93); that is 20 % of the 40 that "
+        "are missing.",
+    ]
+    told = "\n".join(detail_lines(results))
     assert told.count("On the evaluation clips, by ") == 4
     assert "by the labels as given, flagged ones left out (90 % intervals):" in told
-    assert told.count("net, small: lwlrap 0.400 [0.300, 0.500] -> 0.430") == 4
-    assert lines[-1] == headline(results)
-    assert summary_lines(RESULTS, judged, 2.0)[0].startswith("Flags are judged by the truth")
+    assert told.count("net, small: lwlrap 0.400 -> 0.430 at 2 %, change +0.030") == 4
+    assert summary_lines(RESULTS, judged, 2.0)[1].startswith("Flags are judged by the truth")
 
 
 def test_a_gain_that_given_labels_hide_is_told() -> None:
@@ -81,46 +85,48 @@ def test_oracles_and_controls_are_marked_and_never_among_the_best() -> None:
         "Oracles, which know the truth, change lwlrap: truth by +0.300 [+0.290, +0.310]; "
         "oracle/mask by +0.200 [+0.190, +0.210]."
     )
-    headline = comparison_headline(choices)
-    assert "1 of 1 tested strategies raised lwlrap" in headline
-    assert "truth" not in headline
+    assert strategies_told(choices).startswith("1 of 1 strategies raise lwlrap, beyond chance")
+    assert "truth" not in comparison_headline(choices) + strategies_told(choices)
 
 
-def test_the_headline_says_what_the_controls_leave_of_each_gain() -> None:
-    told = comparison_headline(with_calibrated(COMPARED, "mask", 0.015))
-    assert told == (
-        "Yes: 1 of the 3 tested strategies raised lwlrap on the evaluation clips beyond chance "
-        "(Holm-corrected p below 0.1), and 1 lowered it: mask by +0.030 (97 % of it left after "
-        "the random control and 50 % of it left after the calibration control). Both controls are "
-        "survived by mask."
+def test_the_headline_is_of_the_strategy_that_fares_best() -> None:
+    choices = with_calibrated(COMPARED, "mask", 0.02)
+    assert comparison_headline(choices) == (
+        "Yes: ignoring the likeliest 1 % of labels nobody was asked about raises lwlrap by 0.030 "
+        "(0.020 to 0.040); both controls agree."
     )
-    explained = comparison_headline(with_calibrated(COMPARED, "mask", -0.02))
-    assert explained.startswith("No: 1 of the 3 tested strategies raised")
-    assert "nothing of it left after the calibration control" in explained
-    assert explained.endswith("Both controls are survived by none of them.")
+    assert strategies_told(choices) == (
+        "1 of the 3 strategies raise lwlrap, 1 lower it, beyond chance (p < 0.1, corrected by "
+        "Holm): mask by 0.030. Both controls agree for mask."
+    )
+    explained = with_calibrated(COMPARED, "mask", -0.02)
+    assert strategies_told(explained).endswith("Both controls agree for none of them.")
+    assert comparison_headline(explained) == (
+        "Cannot tell: the strategy soft@1 changes lwlrap by +0.050 (+0.040 to +0.060), which may "
+        "be chance among so many strategies."
+    )
 
 
 def test_the_headline_says_which_controls_are_missing_and_which_student_gained() -> None:
     alone = make_choices({"baseline": 0.0, "mask": 0.03}, {"mask": 0.04})
-    assert comparison_headline(alone).startswith("Unsure: 1 of 1 tested strategies raised")
-    assert "the random control was not run" in comparison_headline(alone)
+    assert comparison_headline(alone).startswith("Cannot tell: ")
+    assert comparison_headline(alone).endswith(", but the random control was not run.")
     other = make_choices({"baseline": 0.0, "mask": 0.001}, {"mask": 0.9})
     both = pl.concat([alone, other.with_columns(train_set=pl.lit("large"))])
-    told = comparison_headline(both)
-    assert "1 of the 2 tested strategies (counted for each student and train set)" in told
-    assert "mask for net, small by +0.030" in told
+    assert "raises lwlrap of net, small by 0.030" in comparison_headline(both)
+    told = strategies_told(both)
+    assert told.startswith("1 of the 2 strategies (each student and train set counts) raise")
+    assert "mask for net, small by 0.030" in told
     untested = make_choices({"baseline": 0.0, "random": 0.1, "truth": 0.2}, {})
-    assert comparison_headline(untested).startswith("Unknown: ")
+    assert comparison_headline(untested).startswith("Cannot tell: only controls")
 
 
 def test_only_a_few_gains_are_told_one_by_one() -> None:
     names = [f"mask{i}" for i in range(6)]
     gains = {name: 0.1 + 0.1 * i for i, name in enumerate(names)}
-    told = comparison_headline(make_choices({"baseline": 0.0, **gains}, dict.fromkeys(names, 0.01)))
-    assert "all 6 tested strategies raised" in told
-    assert "mask5 by +0.600" in told
-    assert "mask2 by" not in told
-    assert "; and 3 more." in told
+    told = strategies_told(make_choices({"baseline": 0.0, **gains}, dict.fromkeys(names, 0.01)))
+    assert told.startswith("All 6 strategies raise lwlrap")
+    assert "mask5 by 0.600, mask4 by 0.500, mask3 by 0.400 and 3 more." in told
 
 
 def with_calibrated(choices: pl.DataFrame, strategy: str, gain: float) -> pl.DataFrame:
@@ -137,9 +143,8 @@ def with_calibrated(choices: pl.DataFrame, strategy: str, gain: float) -> pl.Dat
 def test_rounds_are_told_from_the_first_to_the_last() -> None:
     told = rounds_told(make_rounds((0.01, 0.02, -0.03)))
     assert told == (
-        "The student as the next teacher (mask at 1), change from the baseline on the evaluation "
-        "clips: net, small: lwlrap +0.010 [+0.000, +0.020] with the first teacher's flags; lwlrap "
-        "−0.030 [−0.040, −0.020] after 2 rounds."
+        "lwlrap against the baseline, each student the next teacher (mask at 1): +0.010 by the "
+        "first teacher's flags, −0.030 after 2 rounds."
     )
     oracle = make_rounds().with_columns(strategy=pl.lit("truth"), role=pl.lit("oracle"))
     assert "(truth (oracle) at 1)" in rounds_told(oracle)

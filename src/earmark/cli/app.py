@@ -13,7 +13,7 @@ import signal
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -25,7 +25,15 @@ from earmark.cli.experiments import experiments_app
 from earmark.cli.flags import flags_app
 from earmark.cli.imports import import_app
 from earmark.cli.models import models_app
-from earmark.cli.options import AsJson, EngineOption, Workers, chosen_engine, tell
+from earmark.cli.options import (
+    AsJson,
+    Details,
+    EngineOption,
+    Workers,
+    chosen_engine,
+    tell,
+    wrapped,
+)
 from earmark.cli.review import review_app
 from earmark.cli.teachers import teachers_app
 from earmark.errors import EarmarkError, EarmarkWarning, Stopped, missing_library, quoted
@@ -77,6 +85,7 @@ def run(
     workers: Workers = None,
     engine: EngineOption = "local",
     as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Run all stages of a recipe, from the data to the report."""
     from earmark import stages
@@ -84,10 +93,10 @@ def run(
     chosen = stages.choose_recipe(work, recipe)
     outcome = stages.run(chosen, work, engine=chosen_engine(workers, engine, chosen.resources))
     if as_json:
-        facts = {"report": outcome.report, "n_flags": outcome.n_flags}
+        facts: dict[str, Any] = {"report": outcome.report, "n_flags": outcome.n_flags}
         tell(as_json, next_command=_after_run(outcome), **facts)
     else:
-        _print_outcome(outcome)
+        _print_outcome(outcome, details)
 
 
 app.add_typer(teachers_app)
@@ -122,22 +131,25 @@ def main() -> None:
         _fail("earmark: stopped by SIGTERM; run the same command again to go on from here", 0)
     except _Interrupted:
         _fail("earmark: interrupted; run the same command again to go on from here", 130)
+    except PermissionError as error:
+        _fail(f"earmark: {error}; it has to be yours to read and write", 2)
     except OSError as error:
+        if error.errno == errno.EROFS:
+            _fail(f"earmark: {error}; put it where it can be written", 2)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         _fail(f"earmark: {error}; make room and run the same command again to go on", 2)
 
 
-def _print_outcome(outcome: Outcome) -> None:
+def _print_outcome(outcome: Outcome, details: bool) -> None:
     """Print what a newcomer wants to see at the end of a run."""
-    from earmark.report import summary_lines
+    from earmark.report import detail_lines, summary_lines
 
-    print()
-    flag_percent = outcome.recipe.report.flag_percent
-    for line in summary_lines(outcome.sweep.summary, outcome.judged, flag_percent):
-        print(line)
-    print()
-    tell(False, next_command=_after_run(outcome), report=outcome.report)
+    results, flag_percent = outcome.sweep.summary, outcome.recipe.report.flag_percent
+    verdict, *sure = summary_lines(results, outcome.judged, flag_percent)
+    more = [*sure, *detail_lines(results)] if details else sure
+    following = _after_run(outcome)
+    tell(False, following, told=[verdict], more=more, details=details, report=outcome.report)
 
 
 def _after_run(outcome: Outcome) -> str | None:
@@ -163,12 +175,13 @@ def _format_warning(
     lineno: int,
     line: str | None = None,
 ) -> str:
-    """Return our own warnings as one line; those of libraries as Python has them."""
+    """Return our own warnings in words alone; those of libraries as Python has them."""
     if issubclass(category, EarmarkWarning):
-        return f"warning: {message}\n"
+        return "\n".join([*wrapped(f"warning: {message}"), ""])
     return f"{filename}:{lineno}: {category.__name__}: {message}\n{line or ''}"
 
 
 def _fail(message: str, code: int) -> None:
-    Console(stderr=True, soft_wrap=True).print(message, style="red", markup=False, highlight=False)
+    lines = "\n".join(line for part in message.splitlines() for line in wrapped(part))
+    Console(stderr=True, soft_wrap=True).print(lines, style="red", markup=False, highlight=False)
     sys.exit(code)

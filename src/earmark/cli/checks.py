@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from earmark.cli.options import (
     AsJson,
     ColumnOption,
+    Details,
     RecipeOption,
     SeparatorOption,
     Work,
     ZerosOption,
     one_of,
     reading_of,
-    say,
+    table_lines,
     tell,
 )
 from earmark.errors import EarmarkError, quoted
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 checks_app = typer.Typer()
 
-N_WARNINGS_SHOWN = 2
-"""Warnings that ``check`` prints; its JSON has all."""
+_N_CLASSES = 4
+"""Classes that ``diff`` prints without ``--details``."""
 
 
 def _limit(what: str) -> typer.models.OptionInfo:
@@ -87,6 +88,7 @@ def check(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as JSON, or write it to FILE.")
     ] = False,
+    details: Details = False,
 ) -> None:
     """Hold a dataset to limits on its missing labels; exits with 1 if it fails one."""
     from earmark import stages
@@ -119,7 +121,7 @@ def check(
             zeros=reading.zeros,
         )
         following = f"earmark scan --labels {quoted(labels)} --scores {quoted(scores)}"
-    _tell_check(checked, to, as_json, by_class, following)
+    _tell_check(checked, to, as_json, by_class, following, details)
     if not checked.is_passed:
         raise typer.Exit(1)
 
@@ -140,10 +142,11 @@ def diff(
         bool, typer.Option("--exit-code", help="Exit with 1 where there is a difference.")
     ] = False,
     as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Say what changed from one label set to another, class by class, by whom and how likely."""
     from earmark import stages
-    from earmark.report import changes_told, class_lines, labels_told
+    from earmark.report import changed_classes, changes_told, labels_told
 
     reading = reading_of(column, separator, zeros)
     found = stages.compare_labels(before, after, work=work, reading=reading, out=out)
@@ -151,12 +154,17 @@ def diff(
     if as_json:
         print(json.dumps({**found.facts(), "wrote": None if out is None else str(out)}))
     else:
-        say([labels_told(f"A, {before}", found.before), labels_told(f"B, {after}", found.after)])
-        say([*found.notes, *changes_told(changes, found.table)])
-        for line in class_lines(changes, found.table):
-            print(line)
-        if out is not None:
-            print(f"wrote: {out}")
+        changed, *states = changes_told(changes, found.table)
+        sides = [labels_told(f"A, {before}", found.before), labels_told(f"B, {after}", found.after)]
+        columns, rows = changed_classes(changes, found.table)
+        tell(
+            False,
+            told=[changed, *sides],
+            table=table_lines(columns, rows, most=None if details else _N_CLASSES) if rows else [],
+            more=[*states, *found.notes],
+            details=details,
+            wrote=out,
+        )
     if exit_code and not changes.is_none:
         raise typer.Exit(1)
 
@@ -188,13 +196,14 @@ def card(
     written = stages.write_card(
         work, out, recipe, croissant=croissant, labels=labels, description=described
     )
-    if not as_json:
-        say([headline_told(written.contents.evidence)])
-    files = {"wrote": out, "croissant": croissant}
-    tell(as_json, None, **{what: path for what, path in files.items() if path is not None})
     unsaid = written.contents.description.unsaid
-    if unsaid and not as_json:
-        say([f"not said: {', '.join(unsaid)}; each has an option"])
+    files: dict[str, Any] = {"wrote": out, **({"croissant": croissant} if croissant else {})}
+    tell(
+        as_json,
+        told=[headline_told(written.contents.evidence)],
+        more=[f"not said: {', '.join(unsaid)}; each has an option"] if unsaid else [],
+        **files,
+    )
 
 
 def _refuse_file_options(
@@ -227,7 +236,12 @@ def _only_file(
 
 
 def _tell_check(
-    checked: CheckedDataset, to: Path | None, as_json: bool, by_class: bool, following: str
+    checked: CheckedDataset,
+    to: Path | None,
+    as_json: bool,
+    by_class: bool,
+    following: str,
+    details: bool,
 ) -> None:
     """Write the JSON where it is asked for, and print words where JSON is not."""
     from earmark.report import evidence_told
@@ -238,17 +252,22 @@ def _tell_check(
     if is_printed:
         print(json.dumps(facts))
         return
-    data, *found = evidence_told(checked.evidence)
-    say([data, *checked.notes, *found])
-    warnings = checked.evidence.findings.warnings
-    say(f"warning: {warning}" for warning in warnings[:N_WARNINGS_SHOWN])
-    if len(warnings) > N_WARNINGS_SHOWN:
-        print(f"{len(warnings) - N_WARNINGS_SHOWN} more warnings: with --json")
-    say(one.told() for one in checked.limits)
     if to is not None:
         write_json(to, facts)
-        print(f"wrote: {to}")
-    print(f"next: {following}")
+    findings = checked.evidence.findings
+    warnings = [f"warning: {warning}" for warning in findings.warnings]
+    found = evidence_told(checked.evidence)
+    if findings.knowledge.is_enough:  # what is missing comes first, then how sure that is
+        data, known, *missing = found
+        found = [*missing, known, *warnings, data]
+    tell(
+        False,
+        following,
+        told=[one.told() for one in checked.limits],
+        more=[*found, *checked.notes],
+        details=details,
+        wrote=to,
+    )
 
 
 def _after_check(work: Path, checked: CheckedDataset) -> str:

@@ -6,17 +6,15 @@ from __future__ import annotations
 
 import json
 import math
-import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from earmark.cli.options import (
     AsJson,
     ColumnOption,
+    Details,
     EngineOption,
     RecipeOption,
     SeparatorOption,
@@ -27,18 +25,16 @@ from earmark.cli.options import (
     engine_for,
     one_of,
     reading_of,
-    say,
     split_shares,
+    stale_facts,
+    stale_told,
+    table_lines,
     tell,
-    told_stale,
 )
-from earmark.errors import EarmarkError, quoted
+from earmark.errors import EarmarkError, counted, quoted
 
 if TYPE_CHECKING:
     from earmark.labels import Implied
-
-N_IMPLIED_SHOWN = 20
-"""Implied labels that ``lint`` prints; ``--json`` lists all."""
 
 data_app = typer.Typer()
 
@@ -56,6 +52,7 @@ def lint(
     separator: SeparatorOption = None,
     zeros: ZerosOption = "implicit",
     as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Check labels: unknown names, repeated and contradictory rows, empty classes."""
     from earmark import stages
@@ -68,14 +65,11 @@ def lint(
             told["implied"] = checked.implied.table().to_dicts()
         print(json.dumps(told))
     else:
-        for note in checked.notes:
-            print(note)
-        for finding in checked.findings:
-            print(f"{'error' if finding.is_error else 'note'}: {finding.message}")
-        n = len(checked.findings)
-        print(f"{n} finding{'' if n == 1 else 's'} in {checked.path}")
-        if checked.implied is not None:
-            _print_implied(checked.implied)
+        errors_first = sorted(checked.findings, key=lambda finding: not finding.is_error)
+        found = [f"{'error' if one.is_error else 'note'}: {one.message}" for one in errors_first]
+        implied = [] if checked.implied is None else _implied_told(checked.implied)
+        head = f"{counted(len(found), 'finding')} in {checked.path}"
+        tell(False, told=[head], more=[*found, *implied, *checked.notes], details=details)
     if checked.has_errors:
         raise typer.Exit(1)
 
@@ -99,7 +93,7 @@ def hide(
     params = HidingParams(recall_range=(lowest_recall, highest_recall), seed=seed)
     hidden = stages.hide_labels(work, out, params, assume_complete=assume_complete)
     following = after_import(hidden.workspace)
-    tell(as_json, next_command=following, wrote=out, hidden_labels=hidden.n_hidden)
+    tell(as_json, next_command=following, hidden_labels=hidden.n_hidden, wrote=out)
 
 
 @data_app.command()
@@ -114,13 +108,15 @@ def subset(
     from earmark import stages
 
     taken = stages.take_subset(work, out, share, seed)
-    tell(
-        as_json,
-        next_command=after_import(taken.workspace),
-        wrote=out,
-        train_clips=taken.n_train,
-        largest_deviation=str(taken.deviation),
-    )
+    following = after_import(taken.workspace)
+    if as_json:
+        facts = {"train_clips": taken.n_train, "largest_deviation": str(taken.deviation)}
+        tell(True, following, wrote=out, **cast(Any, facts))
+        return
+    told = f"{counted(taken.n_train, 'train clip')}; classes are as common as before"
+    off = taken.deviation
+    exact = ", as far as can be told" if off.class_id is None else f", within {off.relative:.0%}"
+    tell(False, following, told=[f"{told}{exact}."], wrote=out)
 
 
 @data_app.command()
@@ -141,8 +137,10 @@ def split(
     dealt = stages.split_dataset(work, split_shares(shares), seed, replace=replace)
     counts = dict(dealt.workspace.clips["split"].value_counts().iter_rows())
     following = after_import(dealt.workspace)
-    by_split = {name: counts[name] for name in ("train", "tune", "eval")}
-    tell(as_json, next_command=following, **by_split, **told_stale(dealt.stale, as_json))
+    facts: dict[str, Any] = {name: counts[name] for name in ("train", "tune", "eval")}
+    if as_json:
+        facts["stale"] = stale_facts(dealt.stale)
+    tell(as_json, following, more=stale_told(dealt.stale), **facts)
 
 
 @data_app.command()
@@ -155,32 +153,20 @@ def features(
 ) -> None:
     """Decode the audio and store log-mel frames; what cannot be read is quarantined."""
     from earmark import stages
+    from earmark.datasets import quarantine_told
 
     made = stages.make_features(work, engine=engine_for(work, recipe, workers, engine))
+    reasons = quarantine_told(stages.open_workspace(work))
     tell(
         as_json,
         next_command=f"earmark score {quoted(work)}",
-        wrote=made.store.folder,
+        more=["Clips without frames:", *reasons] if reasons else [],
         clips=made.n_clips,
         read=len(made.store.clip_ids),
         quarantined=made.n_quarantined,
-        **_why_quarantined(work, as_json),
+        wrote=made.store.folder,
+        reasons=[line.strip() for line in reasons] if as_json else None,
     )
-
-
-def _why_quarantined(work: Path, as_json: bool) -> dict[str, Any]:
-    """Print why clips have no frames; for programs, return it."""
-    from earmark import stages
-    from earmark.datasets import quarantine_told
-
-    told = quarantine_told(stages.open_workspace(work))
-    if as_json:
-        return {"reasons": [line.strip() for line in told]}
-    if told:
-        print("Clips without frames:")
-        for line in told:
-            print(textwrap.fill(line, 80, subsequent_indent="    ", break_on_hyphens=False))
-    return {}
 
 
 @data_app.command()
@@ -229,13 +215,12 @@ def _export_labels(
     )
     states = {name: exported.n_of(name) for name in ("present", "not_present", "ignored")}
     clips = {"clips": exported.n_clips, "unscored_clips": exported.n_unscored_clips}
-    facts: dict[str, Any] = {"wrote": out, "rows": exported.n_rows, **states, **clips}
+    facts: dict[str, Any] = {"rows": exported.n_rows, **states, **clips, "wrote": out}
     if as_json:
         facts["warnings"] = list(exported.warnings)
-    tell(as_json, **facts)
-    if not as_json:
-        say(f"warning: {warning}" for warning in exported.warnings)
-        print("Every explicit label of every split is in it; unscored clips have no flags.")
+    told = "Every explicit label of every split is in it; unscored clips have no flags."
+    doubts = [f"warning: {warning}" for warning in exported.warnings]
+    tell(as_json, told=[told], more=doubts, **facts)
 
 
 def _export_hub(work: Path, out: Path, labels: str | None, as_json: bool) -> None:
@@ -244,15 +229,14 @@ def _export_hub(work: Path, out: Path, labels: str | None, as_json: bool) -> Non
 
     made, warnings = stages.export_hub(work, out, labels=labels)
     unread = [f"without sound: {reason}" for reason in made.unread]
-    if not as_json:
-        say(f"warning: {warning}" for warning in (*warnings, *unread[:3]))
     facts: dict[str, Any] = {"clips": made.n_clips, "with_sound": made.n_sounds}
     facts |= {"flags": made.n_flags, "wrote": made.folder}
     if as_json:
         facts["warnings"] = [*warnings, *unread]
-    tell(as_json, **facts)
-    if not as_json:
-        print(f'read it in Python: datasets.load_dataset("{made.folder}")')
+    else:
+        facts["read it in Python"] = f'datasets.load_dataset("{made.folder}")'
+    doubts = [f"warning: {warning}" for warning in (*warnings, *unread)]
+    tell(as_json, more=doubts, **facts)
 
 
 def _export_atlas(work: Path, out: Path, labels: str | None, as_json: bool) -> None:
@@ -267,14 +251,11 @@ def _export_atlas(work: Path, out: Path, labels: str | None, as_json: bool) -> N
         "of_flags": made.n_flags,
         "embedding": made.n_features,
     }
-    tell(as_json, **facts, wrote=made.path)
-    if as_json:
-        return
-    if made.n_features:
+    none = "no embeddings here: `earmark score WORK --teacher yamnet` makes some"
+    if made.n_features and not as_json:
         axes = "--x projection_x --y projection_y"
-        print(f"view: embedding-atlas {quoted(made.path)} {axes}")
-    else:
-        print("no embeddings here: `earmark score WORK --teacher yamnet` makes some")
+        facts["view"] = f"embedding-atlas {quoted(made.path)} {axes}"
+    tell(as_json, more=[] if made.n_features else [none], **facts, wrote=made.path)
 
 
 @data_app.command()
@@ -285,25 +266,30 @@ def evaluate(
 ) -> None:
     """Measure d', lwlrap and average precision of a folder of scores against labels."""
     from earmark import stages
+    from earmark.report import METRIC_NAMES
 
     result = stages.evaluate_scores(labels, scores)
     if as_json:
         known = {name: None if math.isnan(v) else v for name, v in result.overall.items()}
         print(json.dumps(known))
         return
-    table = Table("metric", "value")
-    for name, value in result.overall.items():
-        table.add_row(name, "not known" if math.isnan(value) else f"{value:.4f}")
-    Console().print(table)
-    if any(map(math.isnan, result.overall.values())):
-        print("What is not known had no class with both positives and negatives to measure.")
+    shown = [name for name in METRIC_NAMES if name in result.overall]
+    rows = [
+        [METRIC_NAMES.get(name, name), "-" if math.isnan(value) else f"{value:.3f}"]
+        for name, value in ((name, result.overall[name]) for name in shown)
+    ]
+    unknown = "A dash: no class has both positives and negatives to measure by."
+    has_unknown = any(row[1] == "-" for row in rows)
+    table = table_lines(["metric", "value"], rows)
+    tell(False, table=table, more=[unknown] if has_unknown else [])
 
 
-def _print_implied(implied: Implied) -> None:
-    """Count and list what positives say of their ancestors; the list is cut, --json has it all."""
-    print(
+def _implied_told(implied: Implied) -> list[str]:
+    """Count and list what positives say of their ancestors."""
+    rows = implied.table().sort("kind", descending=True).to_dicts()
+    return [
         f"{implied.n_implied:,} implicit labels are implied by a child that is present; "
-        f"{implied.n_contradictions:,} ancestors are marked absent though a child is present"
-    )
-    for row in implied.table().sort("kind", descending=True).head(N_IMPLIED_SHOWN).to_dicts():
-        print(f"{row['kind']}: clip {row['clip_id']}, {row['class_id']} by {row['child_id']}")
+        f"{implied.n_contradictions:,} ancestors are marked absent though a child is present",
+        *(f"{row['kind']}: clip {row['clip_id']}, {row['class_id']} by {row['child_id']}"
+          for row in rows),
+    ]  # fmt: skip

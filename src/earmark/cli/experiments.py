@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+import math
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
 from earmark.cli.options import (
     AsJson,
+    Details,
     EngineOption,
     LabelsOption,
     RecipeOption,
@@ -19,6 +18,7 @@ from earmark.cli.options import (
     Workers,
     engine_for,
     numbers,
+    table_lines,
     tell,
 )
 from earmark.errors import quoted
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 experiments_app = typer.Typer()
+
+_N_ROWS = 7
+"""Strategies, or rounds, that are printed without ``--details``."""
 
 Strategies = Annotated[
     list[str] | None,
@@ -47,6 +50,7 @@ def sweep(
     engine: EngineOption = "local",
     tracker: TrackerOption = None,
     as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Train a student at every operating point, and evaluate them all.
 
@@ -56,7 +60,12 @@ def sweep(
 
     where = engine_for(work, recipe, workers, engine, tracker)
     swept = stages.sweep(work, labels=labels, engine=where)
-    tell(as_json, next_command=f"earmark report {quoted(work)}", wrote=swept.path)
+    tell(
+        as_json,
+        next_command=f"earmark report {quoted(work)}",
+        **_swept_told(swept.found.summary, as_json, details),
+        wrote=swept.path,
+    )
 
 
 @experiments_app.command()
@@ -73,6 +82,7 @@ def compare(
     engine: EngineOption = "local",
     tracker: TrackerOption = None,
     as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Compare strategies: points chosen on tune, differences on eval with honest intervals."""
     from earmark import stages
@@ -86,10 +96,11 @@ def compare(
         choose_by=choose_by,
         engine=where,
     )
+    facts: dict[str, Any] = {"strategies": len(compared.params.strategies)} if as_json else {}
     if not as_json:
-        _print_choices(compared.found.choices, compared.params.choose_by)
-    facts = {"wrote": compared.folder, "strategies": len(compared.params.strategies)}
-    tell(as_json, next_command=f"earmark report {quoted(work)}", **facts)
+        facts = _choices_told(compared.found.choices, details)
+    following = f"earmark report {quoted(work)}"
+    tell(as_json, following, details=details, wrote=compared.folder, **facts)
 
 
 @experiments_app.command()
@@ -103,6 +114,7 @@ def iterate(
     engine: EngineOption = "local",
     tracker: TrackerOption = None,
     as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Let students become teachers for some rounds, and measure every round."""
     from earmark import stages
@@ -111,9 +123,9 @@ def iterate(
     iterated = stages.iterate(
         work, strategy=strategy, n_rounds=rounds, seeds=_seeds(seeds), engine=where
     )
-    if not as_json:
-        _print_rounds(iterated.curve)
-    tell(as_json, next_command=f"earmark report {quoted(work)}", wrote=iterated.path, rounds=rounds)
+    facts: dict[str, Any] = {"rounds": rounds} if as_json else _rounds_told(iterated.curve, details)
+    following = f"earmark report {quoted(work)}"
+    tell(as_json, following, details=details, wrote=iterated.path, **facts)
 
 
 @experiments_app.command()
@@ -130,49 +142,88 @@ def _seeds(text: str | None) -> list[int] | None:
     return None if given is None else [int(seed) for seed in given]
 
 
-def _print_choices(choices: pl.DataFrame, choose_by: str) -> None:
-    """Print each strategy's worth on eval, at the point chosen on tune."""
-    from earmark.report import SHOWN_METRICS, bases_of, comparison_headline, named_by_role
+def _swept_told(summary: pl.DataFrame, as_json: bool, details: bool) -> dict[str, Any]:
+    """Return what a sweep found, to be printed."""
+    from earmark.report import detail_lines, summary_lines
+
+    if as_json:
+        return {}
+    verdict, *sure = summary_lines(summary, None, 0.0)
+    more = [*sure, *detail_lines(summary)] if details else sure
+    return {"told": [verdict], "more": more, "details": details}
+
+
+def _choices_told(choices: pl.DataFrame, details: bool) -> dict[str, Any]:
+    """Return each strategy's worth on eval, at the point chosen on tune, to be printed."""
+    from earmark.report import (
+        SHOWN_METRICS,
+        comparison_headline,
+        named_by_role,
+        strategies_told,
+    )
 
     given = named_by_role(choices.filter(labels="given"))
-    for line in given.partition_by("student", "train_set", maintain_order=True):
-        title = f"{line['student'][0]}, {line['train_set'][0]}: eval, chosen by {choose_by} on tune"
-        table = _table(["strategy", "point", *SHOWN_METRICS, "p (Holm)", "on eval*"], title)
-        for own in line.partition_by("strategy", maintain_order=True):
-            cells = {row["metric"]: row for row in own.iter_rows(named=True)}
-            chosen = cells[choose_by]
-            point = chosen["point"]
-            table.add_row(
-                chosen["strategy"],
-                "none" if point is None else f"{point:g}",
-                *(_cell(cells[metric]) for metric in SHOWN_METRICS),
-                "" if chosen["p_holm"] is None else f"{chosen['p_holm']:.3f}",
-                f"{chosen['chosen_on_eval']:.3f} at {chosen['chosen_on_eval_point']:g}",
-            )
-        Console().print(table)
-    print("differences with 90 % intervals over clips and seeds; oracles and controls not tested;")
-    print(f"* {choose_by} at the point chosen on eval itself, as the paper did")
-    print(f"by the labels as given; the report has them by: {', '.join(bases_of(choices))}")
-    print(comparison_headline(choices))
+    metrics = [metric for metric in SHOWN_METRICS if metric in given["metric"]]
+    tables = [_choices_table(given.filter(metric=metric), details) for metric in metrics]
+    return {
+        "told": [comparison_headline(choices)],
+        "table": [line for table in tables for line in table] if details else tables[0],
+        "more": [strategies_told(choices)],
+    }
 
 
-def _table(names: Sequence[str], title: str) -> Table:
-    """Return an empty table that breaks numbers on a narrow terminal, and never cuts them off."""
-    return Table(*(Column(name, overflow="fold") for name in names), title=title)
+def _choices_table(given: pl.DataFrame, details: bool) -> list[str]:
+    """Return how far every strategy is from the baseline by one metric."""
+    import polars as pl
+
+    from earmark.report import METRIC_NAMES
+
+    keys = [name for name in ("student", "train_set") if given[name].n_unique() > 1]
+    if len(given) > _N_ROWS and not details:  # those that matter: the best
+        given = given.filter(pl.col("role") != "baseline")
+        given = given.sort(pl.col("difference").fill_nan(None), descending=True, nulls_last=True)
+    rows = [
+        [
+            row["strategy"],
+            *(row[key] for key in keys),
+            "-" if row["point"] is None else f"{row['point']:g}",
+            *_change_texts(row),
+            _decimal(row["p_holm"]),
+        ]
+        for row in given.iter_rows(named=True)
+    ]
+    columns = ["strategy", *keys, "point", METRIC_NAMES[given["metric"][0]], "90 % interval", "p"]
+    return table_lines(columns, rows, 1 + len(keys), None if details else _N_ROWS)
 
 
-def _cell(row: dict[str, float]) -> str:
-    low, high = row["difference_low"], row["difference_high"]
-    return f"{row['value']:.3f} ({row['difference']:+.3f} [{low:+.3f}, {high:+.3f}])"
+def _rounds_told(curve: pl.DataFrame, details: bool) -> dict[str, Any]:
+    """Return how far students are from the baseline in every round, to be printed."""
+    from earmark.report import METRIC_NAMES, rounds_told
+
+    shown = curve.filter(split="eval", labels="given", metric="lwlrap")
+    keys = [name for name in ("student", "train_set") if shown[name].n_unique() > 1]
+    rows = [
+        [str(row["round"]), *(row[key] for key in keys), *_change_texts(row)]
+        for row in shown.iter_rows(named=True)
+    ]
+    columns = ["round", *keys, METRIC_NAMES["lwlrap"], "90 % interval"]
+    table = table_lines(columns, rows, 1 + len(keys), None if details else _N_ROWS)
+    return {"told": [rounds_told(curve)], "table": table}
 
 
-def _print_rounds(curve: pl.DataFrame) -> None:
-    from earmark.report import SHOWN_METRICS, rounds_told
+def _change_texts(row: dict[str, float]) -> tuple[str, str]:
+    """Return a change and its interval; a dash where nothing was measured."""
+    low, high = _signed(row["difference_low"]), _signed(row["difference_high"])
+    return _signed(row["difference"]), f"{low} to {high}" if "-" not in (low, high) else "-"
 
-    table = _table(["round", *SHOWN_METRICS], "eval, labels as given")
-    shown = curve.filter(split="eval", labels="given")
-    for own in shown.partition_by("train_set", "round", maintain_order=True):
-        cells = {row["metric"]: row for row in own.iter_rows(named=True)}
-        table.add_row(str(own["round"][0]), *(_cell(cells[metric]) for metric in SHOWN_METRICS))
-    Console().print(table)
-    print(rounds_told(curve))
+
+def _is_number(number: float | None) -> TypeGuard[float]:
+    return number is not None and math.isfinite(number)
+
+
+def _signed(number: float | None) -> str:
+    return f"{number:+.3f}" if _is_number(number) else "-"
+
+
+def _decimal(number: float | None) -> str:
+    return f"{number:.3f}" if _is_number(number) else "-"

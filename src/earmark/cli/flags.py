@@ -11,6 +11,7 @@ import typer
 from earmark.cli.options import (
     AsJson,
     ColumnOption,
+    Details,
     EngineOption,
     LabelsOption,
     RecipeOption,
@@ -20,7 +21,6 @@ from earmark.cli.options import (
     chosen_engine,
     one_of,
     reading_of,
-    say,
     tell,
 )
 from earmark.errors import EarmarkError, quoted
@@ -53,11 +53,8 @@ Gate = Annotated[
 ]
 Probability = Annotated[float | None, typer.Option(help="global: lowest score; 0.6.")]
 
-N_WARNINGS_SHOWN = 3
-"""Warnings that ``scan`` and ``flag`` print; the page and ``--json`` have all."""
-
 _NONE_FLAGGED = (
-    "not one label is flagged; ask for more with --discard-percent or --n-flags, or for a lower "
+    "Not one label is flagged; ask for more with --discard-percent or --n-flags, or for a lower "
     "--target"
 )
 
@@ -95,6 +92,7 @@ def scan(
     ] = False,
     engine: EngineOption = "local",
     as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Find likely missing labels from labels and scores alone: no audio, no training."""
     from earmark import stages
@@ -119,14 +117,18 @@ def scan(
         engine=_cluster(engine),
         **_given(discard_percent, target, n_flags, balance, quantile, gate, probability),
     )
-    facts = _told(as_json, result.findings, "on the page", result.notes)
+    facts = _told(as_json, result.findings, result.notes)
     if not result.n_flags:
-        raise EarmarkError(f"{_NONE_FLAGGED}; what is known of the classes is in {out}/index.html")
+        raise _none_flagged(result.findings, f"; what is known is in {out / 'index.html'}")
+    is_heard = sounds is not None and result.findings.knowledge.is_enough
     tell(
-        as_json, next_command=f"open {quoted(out / 'index.html')} in a browser", wrote=out, **facts
+        as_json,
+        next_command=f"open {quoted(out / 'index.html')} in a browser",
+        then=f"earmark review {quoted(out)}" if is_heard else None,
+        details=details,
+        wrote=out,
+        **facts,
     )
-    if sounds is not None and not as_json and result.findings.knowledge.is_enough:
-        print(f"then: earmark review {quoted(out)}")
 
 
 @flags_app.command()
@@ -147,6 +149,7 @@ def flag(
     recipe: RecipeOption = None,
     engine: EngineOption = "local",
     as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Flag labels that are likely to be missing, and write the paper's 18 thresholds."""
     from earmark import stages
@@ -160,18 +163,17 @@ def flag(
         engine=_cluster(engine),
         **_given(discard_percent, target, n_flags, balance, quantile, gate, probability),
     )
-    facts = _told(as_json, flagged.findings, "on the page that comes next")
+    facts = _told(as_json, flagged.findings)
     if flagged.flags.is_empty() and labels is None:  # corrected labels may leave none
-        raise EarmarkError(f"{flagged.path}: {_NONE_FLAGGED}")
+        raise _none_flagged(flagged.findings, f" ({flagged.path})")
+    is_known = flagged.findings.knowledge.is_enough
+    export = f"earmark export {quoted(work)} labels.csv"
+    following, then = f"earmark report {quoted(work)}", export if is_known else None
     if flagged.flags.is_empty():
-        following = f"earmark export {quoted(work)} labels.csv"
-        tell(as_json, next_command=following, wrote=flagged.path, **facts)
-        return
-    tell(as_json, next_command=f"earmark report {quoted(work)}", wrote=flagged.path, **facts)
-    if not as_json and flagged.findings.knowledge.is_enough:
-        has_sound = stages.open_workspace(work).has_sound()
-        heard = f"earmark review {quoted(work)}, " if has_sound else ""
-        print(f"then: {heard}earmark export {quoted(work)} labels.csv")
+        following, then = export, None
+    elif is_known and stages.open_workspace(work).has_sound():
+        then = f"earmark review {quoted(work)}"
+    tell(as_json, following, then=then, details=details, wrote=flagged.path, **facts)
 
 
 def _given(
@@ -196,22 +198,25 @@ def _given(
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _told(
-    as_json: bool, findings: Findings, where: str, notes: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Print what was found and what is doubtful, or return it for programs."""
+def _told(as_json: bool, findings: Findings, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what was found and what is doubtful, to be printed, or for programs."""
     from earmark.report import findings_told
 
     warnings = findings.warnings
     if as_json:
         told = {"flags": len(findings.flags), "warnings": list(warnings)}
         return told | ({"notes": list(notes)} if notes else {})
-    data, *found = findings_told(findings)
-    say([data, *notes, *found])
-    say(f"warning: {warning}" for warning in warnings[:N_WARNINGS_SHOWN])
-    if len(warnings) > N_WARNINGS_SHOWN:
-        say([f"{len(warnings) - N_WARNINGS_SHOWN} more warnings: {where}"])
-    return {}
+    doubts = [f"warning: {warning}" for warning in warnings]
+    first, *rest = findings_told(findings)
+    if findings.knowledge.is_enough:  # what was found comes first, then how sure that is
+        known, flagged, missing, *implied = rest
+        first, rest = flagged, [missing, known, first, *implied]
+    return {"told": [first], "more": [*rest, *doubts, *notes]}
+
+
+def _none_flagged(findings: Findings, where: str) -> EarmarkError:
+    """Say what is known, and how labels would be flagged all the same."""
+    return EarmarkError(f"{findings.knowledge.told} {_NONE_FLAGGED}{where}")
 
 
 def _cluster(engine: str) -> Engine | None:

@@ -10,6 +10,7 @@ import typer
 from earmark.cli.options import (
     AsJson,
     ColumnOption,
+    Details,
     EngineOption,
     RecipeOption,
     Root,
@@ -22,9 +23,9 @@ from earmark.cli.options import (
     chosen_engine,
     numbers,
     reading_of,
-    say,
+    stale_facts,
+    stale_told,
     tell,
-    told_stale,
 )
 
 import_app = typer.Typer(help="Bring a dataset into a workspace.", no_args_is_help=True)
@@ -55,13 +56,16 @@ def import_scenes(
     where = chosen_engine(workers, engine, chosen.resources)
     workspace = stages.make_dataset(work, chosen, engine=where)
     labels = workspace.labels
-    summary = {
+    summary: dict[str, Any] = {
         "clips": labels.n_clips,
         "classes": labels.n_classes,
         "explicit": len(labels.present),
     }
-    stale = told_stale(datasets.find_stale(workspace), as_json)
-    tell(as_json, next_command=after_import(workspace), wrote=work, **summary, **stale)
+    stale = datasets.find_stale(workspace)
+    if as_json:
+        summary["stale"] = stale_facts(stale)
+    following = after_import(workspace)
+    tell(as_json, following, more=stale_told(stale), **summary, wrote=work)
 
 
 @import_app.command("table")
@@ -83,6 +87,7 @@ def import_table(
     ] = False,
     replace: Replace = False,
     as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Bring in any dataset given as tables; guessed columns are shown."""
     from earmark import datasets
@@ -105,7 +110,7 @@ def import_table(
             replace=replace,
             progress=progress,
         )
-    _tell_import(summary, before, as_json)
+    _tell_import(summary, before, as_json, details)
 
 
 @import_app.command("sounds")
@@ -125,6 +130,7 @@ def import_sounds(
     ] = None,
     replace: Replace = False,
     as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Bring in a folder of sound with labels of any form; each recording becomes a clip."""
     from earmark import datasets
@@ -145,7 +151,7 @@ def import_sounds(
             replace=replace,
             progress=progress,
         )
-    _tell_import(summary, before, as_json)
+    _tell_import(summary, before, as_json, details)
 
 
 @import_app.command("mixtures")
@@ -271,6 +277,7 @@ def import_audioset(
     ] = None,
     replace: Replace = False,
     as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Bring in AudioSet's official lists, with whatever of the audio is there."""
     from earmark import datasets
@@ -281,12 +288,16 @@ def import_audioset(
         summary = datasets.import_audioset(
             root, work, audio=audio, ratings=ratings, replace=replace, progress=progress
         )
-    _tell_import(summary, before, as_json)
+    _tell_import(summary, before, as_json, details)
 
 
 @import_app.command("audioset-features")
 def import_audioset_features(
-    root: Root, work: WorkOption, replace: Replace = False, as_json: AsJson = False
+    root: Root,
+    work: WorkOption,
+    replace: Replace = False,
+    as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Bring in AudioSet's official VGGish embeddings, from the folder or the tar."""
     from earmark import datasets
@@ -295,12 +306,16 @@ def import_audioset_features(
     before = _stamp(work)
     with Display() as progress:
         summary = datasets.import_audioset_features(root, work, replace=replace, progress=progress)
-    _tell_import(summary, before, as_json)
+    _tell_import(summary, before, as_json, details)
 
 
 @import_app.command("fsd50k")
 def import_fsd50k(
-    root: Root, work: WorkOption, replace: Replace = False, as_json: AsJson = False
+    root: Root,
+    work: WorkOption,
+    replace: Replace = False,
+    as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Bring in FSD50K with its votes: agreed answers become explicit labels."""
     from earmark import datasets
@@ -309,12 +324,16 @@ def import_fsd50k(
     before = _stamp(work)
     with Display() as progress:
         summary = datasets.import_fsd50k(root, work, replace=replace, progress=progress)
-    _tell_import(summary, before, as_json)
+    _tell_import(summary, before, as_json, details)
 
 
 @import_app.command("openmic")
 def import_openmic(
-    root: Root, work: WorkOption, replace: Replace = False, as_json: AsJson = False
+    root: Root,
+    work: WorkOption,
+    replace: Replace = False,
+    as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Bring in OpenMIC-2018: masked-in labels are explicit, its VGGish features the frames."""
     from earmark import datasets
@@ -323,7 +342,7 @@ def import_openmic(
     before = _stamp(work)
     with Display() as progress:
         summary = datasets.import_openmic(root, work, replace=replace, progress=progress)
-    _tell_import(summary, before, as_json)
+    _tell_import(summary, before, as_json, details)
 
 
 def _stamp(work: Path) -> dict[str, str] | None:
@@ -334,17 +353,27 @@ def _stamp(work: Path) -> dict[str, str] | None:
     return stamp_of(workspace) if workspace.has_dataset() else None
 
 
-def _tell_import(summary: Any, before: dict[str, str] | None, as_json: bool) -> None:
+def _tell_import(
+    summary: Any, before: dict[str, str] | None, as_json: bool, details: bool | None = None
+) -> None:
     """Print what an import found, and what was made of another dataset before."""
     from earmark.datasets import find_stale, quarantine_told, stamp_of
 
     workspace = summary.workspace
     is_new = stamp_of(workspace) != before
-    if not as_json:
-        say([*summary.lines(), *quarantine_told(workspace)])
-        if not is_new:
-            print("the workspace held this very dataset already: nothing was changed")
+    stale = find_stale(workspace)
+    listed, splits, *notes = summary.lines()
+    told = [f"{listed} ({splits})"]
+    if not is_new:
+        told.append("the workspace held this very dataset already: nothing was changed")
     counts = {"listed": summary.n_listed, "found": summary.n_found, "missing": summary.n_missing}
-    facts = {**counts, "is_new": is_new, "notes": list(summary.notes)} if as_json else {}
-    stale = told_stale(find_stale(workspace), as_json)
-    tell(as_json, next_command=after_import(workspace), wrote=workspace.root, **facts, **stale)
+    facts = {**counts, "is_new": is_new, "notes": list(summary.notes), "stale": stale_facts(stale)}
+    tell(
+        as_json,
+        next_command=after_import(workspace),
+        told=told,
+        more=[*stale_told(stale), *notes, *quarantine_told(workspace)],
+        details=details,
+        wrote=workspace.root,
+        **(facts if as_json else {}),
+    )

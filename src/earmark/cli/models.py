@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from earmark.cli.options import (
     AsJson,
+    Details,
     EngineOption,
     RecipeOption,
     TrackerOption,
     Work,
     Workers,
     engine_for,
-    say,
+    table_lines,
     tell,
+    wrapped,
 )
 from earmark.cli.teachers import (
     ClassMapOption,
@@ -119,6 +119,7 @@ def score(
     engine: EngineOption = "local",
     tracker: TrackerOption = None,
     as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Score all clips: by a pretrained teacher, one trained here, or scores of your own."""
     from earmark import stages
@@ -148,7 +149,7 @@ def score(
                 engine=where,
             )
             facts = told_of_teacher(taught, as_json)
-    tell(as_json, next_command=f"earmark flag {quoted(work)}", **facts)
+    tell(as_json, f"earmark flag {quoted(work)}", details=details, **facts)
 
 
 def _teacher_recipe(
@@ -185,19 +186,16 @@ def _scored_here(
 
     scores = stages.score(work, in_sample=in_sample, replace=replace, engine=where)
     how = "out of fold" if scores.out_of_fold else "in-sample"
+    facts: dict[str, Any] = {"clips": len(scores.clip_ids), "scored": how}
     if scores.out_of_fold and not as_json:
-        say(stages.examined(work, scores.folder.name, scores).advice())
-    facts: dict[str, Any] = {
-        "wrote": scores.folder,
-        "clips": len(scores.clip_ids),
-        "scored": how,
-    }
+        examined = stages.examined(work, scores.folder.name, scores)
+        facts |= {"told": examined.lines(), "more": examined.advice()}
     held_out = held_out_scores(stages.open_workspace(work), scores)
     if held_out is not None:
         facts["held_out_clips"] = len(held_out.clip_ids)
         if not scores.out_of_fold:
             facts["held_out"] = "not flagged: in-sample scores do not compare with theirs"
-    return facts
+    return {**facts, "wrote": scores.folder}
 
 
 @models_app.command()
@@ -208,21 +206,26 @@ def tag(
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("tags"),
     student: StudentOption = None,
     as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Name the classes heard in sound files, and draw when; files of any length."""
     from earmark import stages
 
-    unreadable, told = [], []
+    unreadable, heard_files = [], []
     for heard in stages.tag_files(audio, model, n_drawn=top, out=out, student=student):
         if heard.tags is None:
             unreadable.append({"audio": str(heard.path), "reason": heard.reason})
-            print(f"earmark: {heard.path}: {heard.reason}; skipped", file=sys.stderr)
+            lines = wrapped(f"earmark: {heard.path}: {heard.reason}; skipped")
+            print("\n".join(lines), file=sys.stderr)
             continue
-        told.append(_told_of_file(heard, top))
-        if not as_json:
-            _print_tags(told[-1])
+        heard_files.append(_told_of_file(heard, top))
     if as_json:
-        tell(as_json, files=told, unreadable=unreadable)
+        tell(as_json, files=heard_files, unreadable=unreadable)
+    else:
+        told = [_tags_told(one) for one in heard_files]
+        if len(heard_files) == 1:
+            told = _lines_of_tags(heard_files[0])
+        tell(False, more=told, details=details, pictures=out if told else None)
     if unreadable:
         raise typer.Exit(1)
 
@@ -242,7 +245,11 @@ def export_model(
 
     made = stages.export_model(model, out, with_front_end=front_end, student=student)
     difference = f"{made.largest_difference:.1e}"
-    tell(as_json, wrote=out, classes=made.n_classes, largest_difference=difference)
+    told = [f"{made.n_classes:,} classes; it says what torch says, to {difference}."]
+    if as_json:
+        tell(True, wrote=out, classes=made.n_classes, largest_difference=difference)
+    else:
+        tell(False, told=told, wrote=out)
 
 
 @models_app.command()
@@ -265,10 +272,12 @@ def models(
     if as_json:
         print(json.dumps({name: vars(size) for name, size in sizes.items()}))
         return
-    table = Table("network", "parameters", "multiply-adds per patch")
-    for name, size in sizes.items():
-        table.add_row(name, f"{size.n_parameters:,}", f"{size.n_multiply_adds:,}")
-    Console().print(table)
+    rows = [
+        [name, f"{size.n_parameters:,}", f"{size.n_multiply_adds:,}"]
+        for name, size in sizes.items()
+    ]
+    columns = ["network", "parameters", "multiply-adds per patch"]
+    tell(False, table=table_lines(columns, rows))
 
 
 def _refuse_strangers(
@@ -304,29 +313,27 @@ def _refuse_options(said: dict[str, Any], owner: str) -> None:
 def _told_of_own(own: ScoredByFile, as_json: bool) -> dict[str, Any]:
     """Say how scores of one's own fit the workspace; warnings go to standard error."""
     for warning in own.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print("\n".join(wrapped(f"warning: {warning}")), file=sys.stderr)
     is_out = own.scores.out_of_fold
     without, unscored = own.without_scores, own.unscored
-    if as_json:
-        listed: dict[str, Any] = {"without_scores": list(without), "unscored": list(unscored)}
-    else:
-        listed = {
-            "clips without scores": f"{len(without):,}" + _such(without),
-            "classes without scores": f"{len(unscored):,}" + _such(unscored),
-        }
-    if as_json and own.notes:
-        listed["notes"] = list(own.notes)
-    elif own.notes:
-        say(own.notes)
-    if own.n_foreign:
-        listed["left_out" if as_json else "scored clips that are not here"] = own.n_foreign
-    return {
-        "wrote": own.scores.folder,
+    facts = {
         "clips": own.n_clips,
         "scores": own.scale,
         "scored": "out of fold" if is_out else "taken for in-sample (see --out-of-fold)",
-        **listed,
+        "wrote": own.scores.folder,
     }
+    if as_json:
+        notes = {"notes": list(own.notes)} if own.notes else {}
+        foreign = {"left_out": own.n_foreign} if own.n_foreign else {}
+        lists = {"without_scores": list(without), "unscored": list(unscored)}
+        return {**facts, **lists, **foreign, **notes}
+    gaps = [
+        f"clips without scores: {len(without):,}{_such(without)}",
+        f"classes without scores: {len(unscored):,}{_such(unscored)}",
+    ]
+    if own.n_foreign:
+        gaps.append(f"scored clips that are not here: {own.n_foreign:,}")
+    return {**facts, "more": [*gaps, *own.notes]}
 
 
 def _such(names: Sequence[str]) -> str:
@@ -343,8 +350,19 @@ def _told_of_file(heard: TaggedFile, top: int) -> dict[str, Any]:
     }
 
 
-def _print_tags(told: dict[str, Any]) -> None:
-    print(f"{told['audio']} ({told['seconds']:.1f} s)")
-    for one in told["tags"]:
-        print(f"  {one['score']:.3f}  {one['name']}  (best at {one['best_seconds']:.1f} s)")
-    print(f"  timeline: {told['timeline']}")
+def _lines_of_tags(told: dict[str, Any]) -> list[str]:
+    """Say what was heard in one file, class by class."""
+    return [
+        f"{told['audio']} ({told['seconds']:.1f} s)",
+        *(
+            f"  {one['score']:.3f}  {one['name']}  (best at {one['best_seconds']:.1f} s)"
+            for one in told["tags"]
+        ),
+        f"  timeline: {told['timeline']}",
+    ]
+
+
+def _tags_told(told: dict[str, Any]) -> str:
+    """Say what was heard in one of several files, in a sentence."""
+    heard = ", ".join(f"{one['name']} {one['score']:.2f}" for one in told["tags"])
+    return f"{told['audio']} ({told['seconds']:.1f} s): {heard}"

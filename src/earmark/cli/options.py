@@ -1,8 +1,14 @@
-"""How the command line speaks: shared options, what was written, what to do next."""
+"""How the command line is told what to do, and how it speaks.
+
+A verb prints at most ``MOST_LINES`` lines of ``WIDTH`` columns: first what was found, then how sure
+that is, then what was written and the next command. What does not fit is left out and counted;
+``--details`` prints it all. Paths and commands are never broken.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -46,6 +52,16 @@ ZerosOption = Annotated[
     str, typer.Option("--zeros", help="What 0 means in a multi-hot table: implicit or absent.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
+Details = Annotated[bool, typer.Option("--details", help="Print all, however long it is.")]
+
+WIDTH, MOST_LINES = 80, 15
+"""Columns and lines of what a verb prints."""
+
+_GAP = "  "
+"""What stands between two columns of a table."""
+
+_WHOLE = re.compile(r"`[^`]*`|pip install '[^']*'|(?<=: )earmark [a-z].*$")
+"""What is never broken over two lines: commands."""
 
 
 def chosen_engine(
@@ -133,12 +149,14 @@ def split_shares(text: str) -> dict[str, float]:
     return {name: n / sum(given) for name, n in zip(("train", "tune", "eval"), given, strict=True)}
 
 
-def told_stale(stale: Sequence[Stale], as_json: bool) -> dict[str, Any]:
-    """Return what is older than the dataset, with the commands that renew it; nothing if none."""
-    if as_json:
-        return {"stale": [{"path": str(one.path), "renew": one.command} for one in stale]}
-    listed = "".join(f"\n  {one.path} ({one.command})" for one in stale)
-    return {"older than the dataset now": listed} if stale else {}
+def stale_facts(stale: Sequence[Stale]) -> list[dict[str, str]]:
+    """Return what is older than the dataset, with the commands that renew it, for programs."""
+    return [{"path": str(one.path), "renew": one.command} for one in stale]
+
+
+def stale_told(stale: Sequence[Stale]) -> list[str]:
+    """Say what is older than the dataset now, with the commands that renew it."""
+    return [f"older than the dataset now: {one.path} (`{one.command}`)" for one in stale]
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -151,25 +169,116 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in parts if name.strip())
 
 
+def wrapped(sentence: str) -> list[str]:
+    """Return a sentence as lines that fit a terminal; commands and long words are not broken.
+
+    >>> wrapped("not one clip of this workspace has a score; to have them: `earmark score sounds`")
+    ['not one clip of this workspace has a score; to have them:', '  `earmark score sounds`']
+    """
+    kept = _WHOLE.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), sentence)
+    start = " " * (len(kept) - len(kept.lstrip(" ")))
+    lines = textwrap.wrap(
+        kept.strip(" "),
+        WIDTH,
+        initial_indent=start,
+        subsequent_indent=f"{start}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
+
+
 def say(sentences: Iterable[str]) -> None:
     """Print sentences, each on lines of its own that fit a terminal."""
     for sentence in sentences:
-        print(
-            textwrap.fill(
-                sentence, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-            )
-        )
+        print("\n".join(wrapped(sentence)))
 
 
-def tell(as_json: bool, next_command: str | None = None, **facts: Any) -> None:
-    """Print what was written, in words or as JSON, and the next command."""
+def table_lines(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], n_text: int = 1, most: int | None = None
+) -> list[str]:
+    """Return a table as lines that fit a terminal: a heading, and a line for each row.
+
+    The first ``n_text`` columns hold text, and are cut where there is no room; the others hold
+    numbers, which are whole. Of more than ``most`` rows the rest is counted.
+    """
+    from rich.cells import cell_len
+
+    kept = rows if most is None else rows[:most]
+    lines = [columns, *kept]
+    widths = [max(cell_len(line[place]) for line in lines) for place in range(len(columns))]
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > WIDTH and max(widths[:n_text]) > 1:
+        widths[widths.index(max(widths[:n_text]))] -= 1
+    shown = [
+        _GAP.join(
+            _cell_text(cell, width, is_number=place >= n_text)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    return shown + ([f"and {len(rows) - len(kept):,} more"] if len(rows) > len(kept) else [])
+
+
+def _cell_text(cell: str, width: int, *, is_number: bool) -> str:
+    """Return text from the left, cut where it is too long, or a number from the right."""
+    from rich.cells import cell_len, set_cell_size
+
+    if is_number:
+        return " " * (width - cell_len(cell)) + cell
+    return set_cell_size(cell, width) if cell_len(cell) <= width else (
+        set_cell_size(cell, width - 1) + "…"
+    )  # fmt: skip
+
+
+def tell(
+    as_json: bool,
+    next_command: str | None = None,
+    *,
+    told: Iterable[str] = (),
+    table: Sequence[str] = (),
+    more: Iterable[str] = (),
+    details: bool | None = None,
+    then: str | None = None,
+    **facts: Any,
+) -> None:
+    """Print what was found, how sure that is, what was written and the next command.
+
+    ``told`` and ``table`` (lines) come first; of ``more`` as many sentences as there is room for,
+    all with ``details``, which is None where a verb has no such option. For programs, print
+    ``facts`` and the next command as JSON.
+    """
     if as_json:
         print(json.dumps({**facts, "next": next_command}, default=str))
         return
-    for name, value in facts.items():
-        print(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
-    if next_command:
-        print(f"next: {next_command}")
+    head = [*(line for sentence in told for line in wrapped(sentence)), *table]
+    known = {name: value for name, value in facts.items() if value is not None}
+    tail = [f"{name}: {_fact_text(value)}" for name, value in known.items()]
+    tail += [f"next: {next_command}"] if next_command else []
+    tail += [f"then: {then}"] if then else []
+    room = MOST_LINES - len(head) - len(tail)
+    body = _fitting([wrapped(one) for one in more], None if details else room, details is not None)
+    print("\n".join([*head, *body, *tail]))
+
+
+def _fact_text(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _fitting(sentences: Sequence[list[str]], room: int | None, has_details: bool) -> list[str]:
+    """Return lines of as many sentences as there is room for, and how many were left out."""
+    n_lines = sum(map(len, sentences))
+    if room is None or n_lines <= room:
+        return [line for sentence in sentences for line in sentence]
+    lines: list[str] = []
+    for place, sentence in enumerate(sentences):
+        if room < 1:
+            break
+        if len(lines) + len(sentence) > room - 1:
+            n_left = len(sentences) - place
+            where = " (--details)" if has_details else ""
+            return [*lines, f"and {n_left:,} more{where}"]
+        lines += sentence
+    return lines
 
 
 def after_import(workspace: Workspace) -> str:

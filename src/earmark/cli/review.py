@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from earmark.cli.judgements import judgements_app
-from earmark.cli.options import AsJson, RecipeOption, Work, chosen_engine, names, one_of, say, tell
+from earmark.cli.judgements import judgements_app, raters_app
+from earmark.cli.options import (
+    AsJson,
+    Details,
+    RecipeOption,
+    Work,
+    chosen_engine,
+    names,
+    one_of,
+    table_lines,
+    tell,
+)
 from earmark.errors import counted, quoted
 
 if TYPE_CHECKING:
     from earmark.labels import Ontology
-    from earmark.review import Agreement, Mode, WeighedRaters
+    from earmark.review import Agreement, Mode
     from earmark.review.server.guard import Place
     from earmark.stages import HeardPrecision
 
 review_app = typer.Typer()
 review_app.add_typer(judgements_app, name="judgements")
+review_app.add_typer(raters_app)
 
 Classes = Annotated[
     str, typer.Option("--classes", help="Names or identifiers, with commas; all with scores.")
@@ -42,14 +52,10 @@ _AIMS_TOLD = {
     "adjudicate": "aim: adjudicate. Labels about which raters are at odds; one answer decides.",
 }
 
-_RATED = ("sensitivity", "specificity")
+_COUNTED = ("class", "flags", "heard", "present", "not", "unsure")
 
-_N_RATERS_SHOWN, _N_DOUBTS_SHOWN = 8, 3
-
-_NOT_COMPARED = (
-    "Nothing can be said of how good these raters are: no label was heard by two of them, and no "
-    "control by one. Let two raters hear the same blocks: `earmark review WORK --raters ann,bob`."
-)
+_N_CLASSES_SHOWN = 5
+"""Classes that are printed without ``--details``."""
 
 _SOUNDLESS = (
     "sound: none, so `earmark review` cannot play these clips. Import the dataset with its sounds "
@@ -126,7 +132,7 @@ def queue(
             document_root=document_root,
             engine=chosen_engine(None),
         )
-    facts: dict[str, Any] = {"aim": drawn.queue.aim}
+    facts: dict[str, Any] = {"aim": drawn.queue.aim} if as_json else {}
     if drawn.n_candidates is None:
         facts["items"] = len(drawn.queue.items)
     else:
@@ -134,14 +140,13 @@ def queue(
     if drawn.n_tasks is not None:
         facts["tasks"] = drawn.n_tasks
     has_sound = stages.open_workspace(work).has_sound()
-    if not as_json:
-        say([_AIMS_TOLD[drawn.queue.aim].format(share=sample_share)])
-        say([] if has_sound else [_SOUNDLESS])
-        is_ahead = drawn.n_tasks is not None and drawn.queue.grows
-        say([_AHEAD.format(tasks=counted(drawn.n_tasks or 0, "task"))] if is_ahead else [])
+    told = [_AIMS_TOLD[drawn.queue.aim].format(share=sample_share)]
+    told += [] if has_sound else [_SOUNDLESS]
+    if drawn.n_tasks is not None and drawn.queue.grows:
+        told.append(_AHEAD.format(tasks=counted(drawn.n_tasks, "task")))
     heard_here = f"earmark review {quoted(work)}"
     following = heard_here if has_sound else f"earmark judgements import {quoted(work)} FILE"
-    tell(as_json, next_command=following, wrote=drawn.path, **facts)
+    tell(as_json, following, told=told, **facts, wrote=drawn.path)
 
 
 @review_app.command()
@@ -180,16 +185,22 @@ def open_page(
     host: str = "127.0.0.1",
     port: int,
     no_open: bool,
+    before: Mapping[str, Any] | None = None,
 ) -> None:
-    """Serve the listening page until it is interrupted; say where it is, and open it."""
+    """Serve the listening page until it is interrupted; say where it is, and open it.
+
+    ``before`` is what has to be said first: see :func:`~earmark.cli.options.tell`.
+    """
     from earmark import stages
 
     answers = stages.open_workspace(work).judgements_path
     with ExitStack() as opened:
 
         def when_ready(place: Place, tokens: Mapping[str, str]) -> None:
-            _print_addresses(place, tokens)
-            print(f"answers: {answers}\nnext: earmark precision {quoted(work)}", flush=True)
+            said = dict(before or {})
+            said["told"] = [*said.get("told", ()), *_addresses_told(place, tokens)]
+            tell(False, f"earmark precision {quoted(work)}", **said, answers=answers)
+            sys.stdout.flush()
             if not no_open:
                 opened.enter_context(_opened(place.url(next(iter(tokens))), answers.parent))
 
@@ -234,6 +245,7 @@ def precision(
     ] = None,
     drop_failed_blocks: DropFailed = False,
     as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Say how many of the flags are right, by class and by band, with intervals."""
     from earmark import stages
@@ -241,47 +253,15 @@ def precision(
     heard = stages.measure_precision(
         work, discard_percent=discard_percent, drop_failed_blocks=drop_failed_blocks
     )
-    if not as_json:
-        _print_precision(stages.open_workspace(work).ontology, heard)
-        for one in heard.agreements:
-            print(_agreement_told(one))
     gains = None if heard.gains is None else heard.gains.to_dict()
     own = {"flags": heard.flags, "is_estimate": heard.is_estimate, "gains": gains}
-    facts = heard.overall | own if as_json else {"judged": heard.overall["n_judged"]}
+    if as_json:
+        facts: dict[str, Any] = heard.overall | own | {"failed_blocks": heard.n_failed_blocks}
+    else:
+        facts = _precision_told(stages.open_workspace(work).ontology, heard, details)
     verb = "relabel" if heard.overall["n_judged"] else "review"
     following = f"earmark {verb} {quoted(work)}"
-    failed = heard.n_failed_blocks
-    tell(as_json, next_command=following, wrote=heard.path, failed_blocks=failed, **facts)
-
-
-@review_app.command()
-def raters(
-    work: Work,
-    with_teacher: Annotated[
-        bool, typer.Option("--with-teacher", help="Let the teacher vote on labels, too.")
-    ] = False,
-    recipe: RecipeOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Say how good each rater is, by one another and by the controls, with intervals."""
-    from earmark import stages
-
-    heard = stages.weigh_raters(work, recipe, with_teacher=with_teacher)
-    weighed = heard.weighed
-    facts: dict[str, Any] = {"labels": len(weighed.labels), "disputed": len(weighed.disputed)}
-    if as_json:
-        teacher = None if weighed.teacher is None else weighed.teacher.to_dicts()
-        facts |= {"raters": weighed.raters.to_dicts(), "teacher": teacher}
-    else:
-        _print_raters(weighed)
-    decide = f"earmark queue {quoted(work)} --adjudicate"
-    tell(
-        as_json,
-        next_command=decide if facts["disputed"] else f"earmark relabel {quoted(work)}",
-        wrote=heard.raters_path,
-        chances=heard.labels_path,
-        **facts,
-    )
+    tell(as_json, following, details=details, wrote=heard.path, **facts)
 
 
 @review_app.command()
@@ -297,25 +277,23 @@ def relabel(
     corrected = stages.correct_labels(work, out, drop_failed_blocks=drop_failed_blocks)
     verb = "sweep" if stages.open_workspace(work).has_held_out() else "flag"
     following = f"earmark {verb} {quoted(work)} --labels {quoted(out)}"
-    tell(
-        as_json,
-        next_command=following,
-        wrote=corrected.folder,
+    facts: dict[str, Any] = {
         **corrected.relabelled.n_by_outcome,
-        conflicts=len(corrected.relabelled.conflicts),
-    )
+        "conflicts": len(corrected.relabelled.conflicts),
+    }
+    tell(as_json, following, **facts, wrote=corrected.folder)
 
 
-def _print_addresses(place: Place, tokens: Mapping[str, str]) -> None:
-    """Print each rater's address, and who else could use it."""
-    for token, rater in tokens.items():
-        print(f"{rater}: {place.url(token)}")
+def _addresses_told(place: Place, tokens: Mapping[str, str]) -> list[str]:
+    """Say each rater's address, and who else could use it."""
+    told = [f"{rater}: {place.url(token)}" for token, rater in tokens.items()]
     if not place.is_loopback:
-        print(
+        told.append(
             f"Listening on {place.host}: anyone in this network who has an address above can hear "
             "the clips and answer as that rater, and whoever reads the traffic, which is not "
             "encrypted, gets the address. Use it in networks that you trust."
         )
+    return told
 
 
 def _agreement_told(one: Agreement) -> str:
@@ -325,76 +303,57 @@ def _agreement_told(one: Agreement) -> str:
     return f"{one.kind}, {who}: {one.raw:.2f} alike in {counted(one.n_items, 'item')}, {kappa}"
 
 
-def _print_raters(weighed: WeighedRaters) -> None:
-    """Print the raters with most answers, in lines that fit a terminal, and what is doubtful."""
-    shown = Table(box=None, pad_edge=False)
-    shown.add_column("rater", no_wrap=True, max_width=12)
-    for name in ("heard", "compared", "alike", *_RATED, "unsure"):
-        shown.add_column(name, no_wrap=True)
-    ordered = weighed.raters.sort("n_labels", "rater", descending=[True, False])
-    rows = ordered.to_dicts()[:_N_RATERS_SHOWN]
-    for row in rows:
-        counts = (f"{row[name]:,}" for name in ("n_labels", "n_compared"))
-        alike = "-" if row["alike"] is None else f"{row['alike']:.2f}"
-        rated = (_share_told(row, name) for name in _RATED)
-        shown.add_row(row["rater"], *counts, alike, *rated, f"{row['unsure']:.2f}")
-    Console(width=80).print(shown)
-    if len(ordered) > len(rows):
-        print(f"and {counted(len(ordered) - len(rows), 'rater')} more")
-    if not weighed.raters["n_compared"].sum():
-        say([_NOT_COMPARED])
-    else:
-        say([f"{row['rater']}: {row['doubt']}" for row in rows if row["doubt"]][:_N_DOUBTS_SHOWN])
-    say([] if weighed.teacher is None else [_teacher_told(weighed.teacher["odds"].to_list())])
+def _precision_told(ontology: Ontology, heard: HeardPrecision, details: bool) -> dict[str, Any]:
+    """Return how many flags are right, in all and of every class listened to, to be printed."""
+    import polars as pl
 
-
-def _share_told(row: dict[str, Any], name: str) -> str:
-    """Return a share with its interval, such as ``0.91 (0.85-0.95)``."""
-    if row[name] is None:
-        return "unknown"
-    return f"{row[name]:.2f} ({row[f'{name}_low']:.2f}-{row[f'{name}_high']:.2f})"
-
-
-def _teacher_told(odds: list[float]) -> str:
-    """Say what the teacher's vote is worth."""
-    if not odds:
-        return "teacher: it knows none of the labels that were heard"
-    return (
-        f"teacher: a high score multiplies the odds of a label by {odds[-1]:.1f}, a low one by "
-        f"{odds[0]:.1f}, by what raters say of such labels"
-    )
-
-
-def _print_precision(ontology: Ontology, heard: HeardPrecision) -> None:
-    """Print the flags of every class that was listened to, and of all together."""
-    print(f"flags: {heard.flags}" if heard.is_estimate else f"Only of {heard.flags}:")
-    if not heard.overall["n_judged"]:
+    overall: dict[str, Any] = heard.overall
+    if not overall["n_judged"]:
         n_others = heard.table.filter(scope="all")["n_judged"][-1]
-        print(f"None of them was judged yet, but {counted(n_others, 'other label')}.")
-        return
-    columns = ["class", "flags", "judged", "present", "not", "unsure", "precision", "interval"]
-    if not heard.is_estimate:  # what was heard is all that is spoken of, so nothing is uncertain
-        columns = ["class", "judged", "present", "not", "unsure", "share present"]
-    shown = Table(*columns)
-    for row in heard.table.filter(scope="flags").iter_rows(named=True):
-        if not row["n_judged"]:
-            continue
-        class_id = row["class_id"]
-        low, high = (f"{row[name]:.2f}" for name in ("precision_low", "precision_high"))
-        cells = {
-            "class": "all" if class_id is None else ontology.name(class_id),
-            "flags": f"{row['n_labels']:,}",
-            "judged": f"{row['n_judged']:,}",
-            "present": f"{row['n_present']:,}",
-            "not": f"{row['n_not_present']:,}",
-            "unsure": f"{row['n_unsure']:,}",
-            "precision": low if low == high else f"{low}-{high}",
-            "share present": low if low == high else f"{low}-{high}",
-            "interval": f"{row['low']:.2f}-{row['high']:.2f}",
-        }
-        shown.add_row(*(cells[name] for name in columns))
-    Console().print(shown)
+        others = counted(n_others, "other label")
+        return {"told": [f"None of the flags ({heard.flags}) was judged yet, but {others}."]}
+    rows = heard.table.filter(pl.col("class_id").is_not_null(), scope="flags")
+    judged = rows.filter(pl.col("n_judged") > 0).sort("n_judged", descending=True)
+    # Where the likeliest were heard, what was heard is all that is spoken of: nothing is uncertain.
+    columns = [*_COUNTED, *(("right", "95 % interval") if heard.is_estimate else ("present",))]
+    cells = [_precision_cells(ontology, row, heard.is_estimate) for row in judged.to_dicts()]
+    gains = heard.gains
+    found = [] if gains is None else [f"{gains.told}.", *([gains.advice] if gains.advice else [])]
+    failed = heard.n_failed_blocks
+    more = [f"{counted(failed, 'block')} with a failed control"] if failed else []
+    return {
+        "told": [_all_told(overall, heard), *found],
+        "table": table_lines(columns, cells, most=None if details else _N_CLASSES_SHOWN),
+        "more": [*more, *map(_agreement_told, heard.agreements)],
+    }
+
+
+def _all_told(overall: Mapping[str, Any], heard: HeardPrecision) -> str:
+    """Say in a sentence how many flags are right, and how sure that is."""
+    from earmark.report import percent_text
+
+    ends = (overall["precision_low"], overall["precision_high"])
+    share = " to ".join(dict.fromkeys(percent_text(end) for end in ends))
+    answers = counted(overall["n_judged"], "label heard", "labels heard")
     if not heard.is_estimate:
-        print("Chosen, not drawn at random: no estimate for labels that were not heard.")
-    if heard.gains is not None:
-        say([f"{heard.gains.told}.", *([heard.gains.advice] if heard.gains.advice else [])])
+        return (
+            f"Of {answers} ({heard.flags}), {share} are present. They were chosen, not drawn at "
+            "random: no estimate for labels that were not heard."
+        )
+    low, high = (percent_text(overall[end]) for end in ("low", "high"))
+    sure = f"95 % interval {low} to {high}"
+    return f"{share} of the flags ({heard.flags}) are right ({sure}), by {answers}."
+
+
+def _precision_cells(ontology: Ontology, row: dict[str, Any], is_estimate: bool) -> list[str]:
+    names = ("n_labels", "n_judged", "n_present", "n_not_present", "n_unsure")
+    counts = [f"{row[name]:,}" for name in names]
+    share = _ends_told(row["precision_low"], row["precision_high"])
+    ends = [f"{row['low']:.2f}-{row['high']:.2f}"] if is_estimate else []
+    return [ontology.name(row["class_id"]), *counts, share, *ends]
+
+
+def _ends_told(low: float, high: float) -> str:
+    """Return a share, or what it is with unsure answers as wrong and as right."""
+    ends = f"{low:.2f}", f"{high:.2f}"
+    return ends[0] if ends[0] == ends[1] else "-".join(ends)

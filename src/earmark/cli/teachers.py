@@ -11,6 +11,7 @@ import typer
 from earmark.cli.options import (
     AsJson,
     ColumnOption,
+    Details,
     EngineOption,
     SeparatorOption,
     Workers,
@@ -18,7 +19,6 @@ from earmark.cli.options import (
     chosen_engine,
     one_of,
     reading_of,
-    say,
     tell,
 )
 from earmark.cli.review import open_page
@@ -34,9 +34,6 @@ names_app = typer.Typer(
     invoke_without_command=True,
 )
 teachers_app.add_typer(names_app, name="teachers")
-
-N_NOTES, N_WARNINGS = 3, 2
-"""Sentences on what was read, and doubts, that ``find`` prints; ``--json`` has all."""
 
 WAYS = ("zero-shot", "probe", "blend", "fine-tuned")
 
@@ -106,6 +103,7 @@ def find(
     workers: Workers = None,
     engine: EngineOption = "local",
     as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """From a folder of sound and its labels to the first missing label that you can hear."""
     from earmark import stages
@@ -136,19 +134,17 @@ def find(
     if as_json:
         _tell_as_json(found)
         return
-    say([*found.read_told()[:N_NOTES], *found.lines(), *_warnings(found), *found.advice()])
+    warnings = [f"warning: {each}" for each in found.flagged.findings.warnings]
+    *how_good, missing = found.lines()
+    told: dict[str, Any] = {
+        "told": [missing, *found.advice()],
+        "more": [*reversed(how_good), *warnings, *found.read_told()],
+        "details": details,
+    }
     if no_review or not is_worth_hearing:
-        tell(False, next_command=_after(found), wrote=root)
+        tell(False, next_command=_after(found), **told, wrote=root)
         return
-    open_page(root, port=port, no_open=no_open)
-
-
-def _warnings(found: FoundMissing) -> list[str]:
-    warnings = found.flagged.findings.warnings
-    n_more = len(warnings) - N_WARNINGS
-    command = f"earmark flag {quoted(found.workspace.root)}"
-    more = [f"{n_more} more: {command}"] if n_more > 0 else []
-    return [*(f"warning: {each}" for each in warnings[:N_WARNINGS]), *more]
+    open_page(root, port=port, no_open=no_open, before=told)
 
 
 def _after(found: FoundMissing) -> str:
@@ -181,17 +177,17 @@ def teachers(context: typer.Context, as_json: AsJson = False) -> None:
         here = {name: str(one.path) for name, one in kept.items()}
         tell(True, folder=teachers_folder(), known=[one.name for one in CATALOGUE], here=here)
         return
+    told = []
     for one in CATALOGUE:
-        print(f"{one.name}: {one.what} ({one.licence})")
         own = kept.get(one.name)
         where = "not on this machine" if own is None else f"{own.file.what}: {own.path}"
-        print(f"  {where}")
-    say(["Any other network is given as it is: --teacher FILE (ONNX, TFLite, Hugging Face)."])
+        told += [f"{one.name}: {one.what} ({one.licence})", f"  {where}"]
+    others = "Any other network is given as it is: --teacher FILE (ONNX, TFLite, Hugging Face)."
     missing = [one.name for one in CATALOGUE if one.name not in kept]
     following = (
         f"earmark teachers get {quoted(missing[0])}" if missing else "earmark find SOUNDS LABELS"
     )
-    print(f"next: {following}")
+    tell(False, following, told=told, more=[others])
 
 
 @names_app.command()
@@ -252,8 +248,12 @@ def told_of_teacher(taught: Taught, as_json: bool) -> dict[str, Any]:
     if not as_json:
         known = taught.classes_told
         classes = [f"{known[:1].upper()}{known[1:]}."] if known else []
-        say([*taught.lines(), *classes, *taught.advice()])
-        return {"wrote": taught.scores.folder, "clips": len(taught.scores.clip_ids)}
+        return {
+            "told": [*taught.lines(), *taught.advice()],
+            "more": classes,
+            "clips": len(taught.scores.clip_ids),
+            "wrote": taught.scores.folder,
+        }
     return {
         "scores": taught.scores.folder,
         "teacher": taught.name,

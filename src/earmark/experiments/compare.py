@@ -1,10 +1,11 @@
 """Strategies compared on one workspace, with the controls and the statistics that they need.
 
 Every strategy is tried at all its operating points, on every train set and with every seed. The
-point of each is chosen on ``tune``: the mildest within one standard error of its best. It is then
-measured on ``eval``, as a difference from the baseline that takes labels as they are: with an
-interval over clips and seeds, another over classes, and a p-value corrected for the number of
-strategies. Beside it stands what choosing on ``eval`` itself would have given, as the paper did.
+point of each is chosen on ``tune``, as in a sweep (:mod:`earmark.experiments.operating_point`), and
+may be to do nothing. It is then measured on ``eval``, as a difference from the baseline that takes
+labels as they are: with an interval over clips and seeds, another over classes, and a p-value
+corrected for the number of strategies. Beside it stands what choosing on ``eval`` itself would have
+given, as the paper did.
 
 Oracles know the truth, which nobody has, and the random control knows nothing: they are measured
 like any other, but they are no hypotheses, and take no part in choosing and testing.
@@ -22,7 +23,7 @@ import polars as pl
 from earmark.datasets import Workspace, stamp_path, write_stamp
 from earmark.errors import EarmarkError, short_repr
 from earmark.experiments.marks import METRICS, Basis, MarkBook
-from earmark.experiments.operating_point import mildest_within_one_error
+from earmark.experiments.operating_point import choose_point
 from earmark.experiments.strategies import BASELINE, Strategy, parse_strategy
 from earmark.experiments.students import Student, combine
 from earmark.experiments.sweep import Row, by_seed, measured, train_and_mark
@@ -163,9 +164,9 @@ def _row(book: MarkBook, basis: Basis, runs: Sequence[Student], metric: str) -> 
     return {
         **identify(runs, basis, metric),
         **measured(value, gain),
+        "p": p_value(gain),
         "classes_low": None if by_class is None else by_class.interval().low,
         "classes_high": None if by_class is None else by_class.interval().high,
-        "p": p_value(gain),
     }
 
 
@@ -246,11 +247,11 @@ def _choose(book: MarkBook, lines: Sequence[_Line], choose_by: str) -> list[floa
     basis = next(one for one in book.bases if (one.split, one.labels) == ("tune", "given"))
     chosen: dict[tuple[str, str, str], float | None] = {}
     for line in lines:
-        draws: dict[float | None, Draws] = {}
+        points: list[tuple[float | None, Sequence[Student]]] = [*line.runs.items()]
         if _role_of(line.first) != "oracle":
-            draws[None] = book.gains(basis, line.baselines, choose_by)
-        draws |= {point: book.gains(basis, runs, choose_by) for point, runs in line.runs.items()}
-        chosen[_key(line)] = mildest_within_one_error(draws)
+            points.insert(0, (None, line.baselines))
+        gains = {point: book.gains(basis, runs, choose_by).value for point, runs in points}
+        chosen[_key(line)] = choose_point(gains)
     for line in lines:
         if _role_of(line.first) == "control":
             wanted = chosen.get((*_key(line)[:2], "mask")) or 0.0

@@ -23,7 +23,7 @@ from earmark.experiments.marks import (
     write_student_cards,
 )
 from earmark.experiments.students import Student, students_of_sweep, train_students
-from earmark.metrics import Draws
+from earmark.metrics import Draws, p_value
 from earmark.runs import (
     HERE,
     SILENT,
@@ -48,7 +48,8 @@ class SweepResults:
     """The tables of a sweep.
 
     ``results`` has one row per student, split, labels and metric, with intervals over clips;
-    ``summary`` the same over all seeds, with intervals over clips and seeds and ``n_seeds``;
+    ``summary`` the same over all seeds, with intervals over clips and seeds, the p-value ``p`` of
+    the difference, and ``n_seeds``;
     ``per_class`` one row per student, split, labels and class.
     """
 
@@ -78,7 +79,7 @@ def run_sweep(
     book = train_and_mark(
         workspace, wanted, params, scores, cross_fit, engine=engine, progress=progress
     )
-    results = _tabulate(book, wanted)
+    results = tabulate(book, wanted)
     for name, table in vars(results).items():
         write_table(workspace.sweep_table_path(name), table)
     write_stamp(workspace, seal_path(workspace.sweep_folder))
@@ -121,7 +122,7 @@ def read_sweep(workspace: Workspace) -> SweepResults:
     return SweepResults(*(read_table(workspace.sweep_table_path(name)) for name in names))
 
 
-def _tabulate(book: MarkBook, wanted: Sequence[Student]) -> SweepResults:
+def tabulate(book: MarkBook, wanted: Sequence[Student]) -> SweepResults:
     """Turn marks into the tables of a sweep."""
     cells = [(basis, metric) for basis in book.bases for metric in METRICS]
     results = [
@@ -133,6 +134,7 @@ def _tabulate(book: MarkBook, wanted: Sequence[Student]) -> SweepResults:
     summary = [
         {**_seedless(runs[0].keys), "n_seeds": len(runs), **_basis_keys(basis), "metric": metric}
         | measured(book.values(basis, runs, metric), book.gains(basis, runs, metric))
+        | {"p": p_value(book.gains(basis, runs, metric))}
         for runs in by_seed(wanted)
         for basis, metric in cells
     ]

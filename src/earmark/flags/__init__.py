@@ -13,6 +13,7 @@ from earmark.flags.flag import FLAG_SCHEMA, flag, survey
 from earmark.flags.histograms import score_histograms
 from earmark.flags.in_sample import IN_SAMPLE_RATIO, in_sample_warning, tilts_of_missing
 from earmark.flags.judged import judge_flags
+from earmark.flags.knowledge import median_auc
 from earmark.flags.mixture import MIN_POSITIVES
 from earmark.flags.policies import POLICIES, check_policy, policy_told, policy_with
 from earmark.flags.stored import (
@@ -56,6 +57,7 @@ __all__ = [
     "keep_thresholds",
     "learn",
     "made_from",
+    "median_auc",
     "n_discarded",
     "policy_told",
     "policy_with",

@@ -283,7 +283,7 @@ def _implied_warnings(implied: Implied | None) -> list[str]:
 
 
 def _implied_told(implied: Implied | None, is_filled: bool) -> str:
-    if implied is None:
+    if implied is None or not (implied.n_implied or implied.n_contradictions):
         return ""
     done = "taken as positives" if is_filled else "counted as evidence; people hear about half"
     return (

@@ -99,11 +99,11 @@ class Knowledge:
             what = "order of the classes" if self.is_order_of_classes else "order"
             return (
                 f"These scores do not know your labels; is the {what} right? Labelled clips score "
-                f"no higher than shuffled ones (AUC {self.median_auc:.2f}; 0.50 is chance). No "
-                "chances, no counts."
+                f"no higher than shuffled ones (AUC {self.median_auc:.2f} in the median class; 0.5 "
+                "is chance). No chances, no counts."
             )
         known = f"The scores know {self.level} of your labels"
-        auc = f"AUC {self.median_auc:.2f}; 0.50 is chance, 1.00 is perfect"
+        auc = f"AUC {self.median_auc:.2f} in the median class; 0.5 is chance, 1 is perfect"
         doubt = " Most flags will be wrong." if self.level == "little" else ""
         return f"{known} ({auc}).{doubt}"
 
@@ -111,9 +111,7 @@ class Knowledge:
 def find_knowledge(labels: LabelSet, scores: ScoreMatrix, histograms: Histograms) -> Knowledge:
     """Hold the explicit positives' scores against the implicit ones', and against shuffled ones."""
     auc, n = _auc(histograms), histograms.positives.sum(axis=1)
-    is_measured = np.isfinite(auc)
-    is_counted = is_measured & (n >= min(LEAST_POSITIVES, n[is_measured].max(initial=0)))
-    median = float(np.median(auc[is_counted])) if is_counted.any() else np.nan
+    is_measured, median = np.isfinite(auc), median_auc(auc, n)
     is_class_known = _is_above_chance(auc, n, histograms.implicit.sum(axis=1))
     sample = _drawn(labels, scores, histograms, is_measured)
     verdict = _against_shuffled(sample)
@@ -128,6 +126,21 @@ def find_knowledge(labels: LabelSet, scores: ScoreMatrix, histograms: Histograms
         is_order_of_classes=verdict == "classes",
         unknown_rows=_unknown_rows(sample, auc[is_measured]),
     )
+
+
+def median_auc(auc: Matrix, n_positives: Matrix) -> float:
+    """Return the AUC of the class in the middle: the one number for all classes together.
+
+    Wherever an AUC is told without a class, it is this one. Classes [class] with few positives do
+    not count where others have more; NaN without any.
+
+    >>> median_auc(np.array([0.9, 0.6, 0.7, np.nan, 0.1]), np.array([9, 9, 9, 9, 1]))
+    0.7
+    """
+    is_measured = np.isfinite(auc)
+    least = min(LEAST_POSITIVES, n_positives[is_measured].max(initial=0))
+    is_counted = is_measured & (n_positives >= least)
+    return float(np.median(auc[is_counted])) if is_counted.any() else np.nan
 
 
 @dataclass(frozen=True)

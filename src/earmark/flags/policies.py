@@ -296,8 +296,8 @@ def _known_counts(evidence: Evidence) -> Counts:
     counts = evidence.counts
     if not counts.knowledge.is_enough:
         raise EarmarkError(
-            f"{counts.knowledge.told} A policy by chance has nothing to go by; policy percentile "
-            "needs no chances"
+            f"{counts.knowledge.told} A policy by chance has nothing to go by: without its options "
+            "labels are flagged by rank"
         )
     return counts
 

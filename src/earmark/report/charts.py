@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from earmark.report.numerals import is_known, number_text, ranged_text, signed_text
+from earmark.report.numerals import interval_in, is_known, number_text, ranged_text, signed_text
 from earmark.report.results import (
     BASIS_NAMES,
     COURSE_NAMES,
@@ -88,6 +88,15 @@ def performance_charts(results: pl.DataFrame) -> dict[str, dict[str, Chart]]:
         for metric in metrics
         if metric in means["metric"]
     }
+
+
+def change_chart(results: pl.DataFrame) -> Chart:
+    """Return how far lwlrap is from the baseline at every point, by the labels as given.
+
+    Bands are intervals of the difference, which is paired: far narrower than those of lwlrap.
+    """
+    means = mean_over_seeds(results.filter(split="eval", labels="given", metric="lwlrap"))
+    return _performance_chart(means, "lwlrap", "difference")
 
 
 def flags_chart(judged: pl.DataFrame) -> Chart:
@@ -173,21 +182,24 @@ def training_charts(courses: Mapping[str, pl.DataFrame]) -> dict[str, Chart]:
     }
 
 
-def _performance_chart(means: pl.DataFrame, metric: str) -> Chart:
+def _performance_chart(means: pl.DataFrame, metric: str, column: str = "value") -> Chart:
+    """Return the curves of a metric over discard percents: its value, or its difference."""
     series: list[Series] = []
     lines = means.select("student", "train_set").unique(maintain_order=True).rows(named=True)
     for look, line in enumerate(lines):
         own = means.filter(**line)
         name = _line_name(line)
         mask = own.filter(kind="mask", metric=metric)
-        series.append(_curve(name, mask, look))
+        series.append(_curve(name, mask, look, column=column))
         if metric == "lwlrap":
             calibrated = own.filter(kind="mask", metric="lwlrap_calibrated")
             series.append(_curve(f"{name}, calibrated", calibrated, look, "dashed", "none"))
         random = own.filter(kind="random", metric=metric)
-        series.append(_curve(f"{name}, random control", random, look, "none", "cross"))
+        control = _curve(f"{name}, random control", random, look, "none", "cross", column)
+        series.append(control)
     shown = tuple(one for one in series if one.points)
-    return Chart("lines", "implicit labels ignored, %", METRIC_NAMES[metric], shown, "root")
+    y_label = METRIC_NAMES[metric] if column == "value" else f"change of {METRIC_NAMES[metric]}"
+    return Chart("lines", "implicit labels ignored, %", y_label, shown, "root")
 
 
 def _curve(
@@ -196,17 +208,15 @@ def _curve(
     look: int,
     line: Literal["solid", "dashed", "none"] = "solid",
     marker: Literal["dot", "cross", "none"] = "dot",
+    column: str = "value",
 ) -> Series:
-    points = tuple(
-        Point(
-            row["discard_percent"], row["value"],
-            (name, _percent_told(row["discard_percent"]), *_measures(row)),
-            _finite(row["low"]), _finite(row["high"]),
-        )
-        for row in rows.sort("discard_percent").iter_rows(named=True)
-        if is_known(row["value"])
-    )  # fmt: skip
-    return Series(name, points, look, line, marker)
+    points = []
+    for row in rows.sort("discard_percent").iter_rows(named=True):
+        value, low, high = interval_in(row, column)
+        if is_known(value):
+            told = (name, _percent_told(row["discard_percent"]), *_measures(row))
+            points.append(Point(row["discard_percent"], value, told, _finite(low), _finite(high)))
+    return Series(name, tuple(points), look, line, marker)
 
 
 def _intervals_chart(rows: pl.DataFrame) -> Chart:

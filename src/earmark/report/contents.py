@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.experiments import best_point
-from earmark.report.results import by_line, class_changes, prior_cutoffs
+from earmark.report.results import by_line, chosen_point, class_changes, prior_cutoffs
 
 _N_HEARD = 40
 """Flags that a page lists to be heard."""
@@ -36,6 +35,20 @@ class HeardFlag:
     class_name: str = ""
     note: str = ""
     """Which part of a long clip it is, or why there is nothing to hear."""
+
+
+@dataclass(frozen=True)
+class TeacherGrade:
+    """How good the teacher was, on clips that it was not trained on.
+
+    ``auc`` is that of the class in the middle; ``found`` is the share of the labels given that the
+    teacher finds again; both may be NaN. ``clips`` says on which.
+    """
+
+    name: str
+    auc: float
+    found: float
+    clips: str
 
 
 def flags_to_hear(flags: pl.DataFrame, n_most: int = _N_HEARD) -> pl.DataFrame:
@@ -96,6 +109,8 @@ class ReportContents:
     prior_cutoffs: tuple[float, float] | None = None
     """Priors below which a class is small, above which large; None: see ``prior_cutoffs``."""
     sample_rate_hz: int = 16_000
+    teacher: TeacherGrade | None = None
+    """None where it was not measured: its scores are in-sample, or of unknown origin."""
 
     def cutoffs(self) -> tuple[float, float]:
         """Return the priors below which a class is small and above which it is large."""
@@ -111,7 +126,7 @@ class ReportContents:
         found = []
         for own in by_line(self.results.filter(pl.col("discard_percent") > 0)):
             student, train_set = own["student"][0], own["train_set"][0]
-            percent = best_point(own, "lwlrap")
+            percent = chosen_point(own)
             rows = self.per_class.filter(student=student, train_set=train_set)
             changes = class_changes(rows, self.classes, percent, self.cutoffs())
             found.append(LineChanges(student, train_set, percent, changes))

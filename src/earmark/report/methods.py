@@ -50,7 +50,7 @@ def _compared(choices: pl.DataFrame) -> str:
     }
     told = [
         f"{_students(choices)} by several strategies ({_seeds(choices)}): {names['tested']}; the "
-        "point of each is the mildest within one standard error of its best on tune; p-values are "
+        "point of each is its best on tune, which may be to do nothing; p-values are "
         "Holm-corrected over strategies."
     ]
     if names["control"]:

@@ -50,6 +50,16 @@ def change_text(interval: Interval) -> str:
     return f"{signed_text(interval.value)}, 90 % interval {low} to {high}"
 
 
+def gain_text(interval: Interval, write: Callable[[float], str] = number_text) -> str:
+    """Return a number and its interval as a sentence has them.
+
+    >>> gain_text(Interval(0.0331, 0.027, 0.04))
+    '0.033 (0.027 to 0.040)'
+    """
+    value, low, high = (write(number) for number in interval)
+    return f"{value} ({low} to {high})"
+
+
 def share_text(share: float | None) -> str:
     """Return a share of a gain as people read it."""
     if share is None:

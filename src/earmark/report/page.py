@@ -6,6 +6,7 @@ its figures and tables as files, for use elsewhere.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +17,17 @@ import polars as pl
 
 from earmark.report import charts, figures
 from earmark.report.charts import Chart
-from earmark.report.contents import LineChanges, ReportContents
+from earmark.report.contents import LineChanges, ReportContents, TeacherGrade
 from earmark.report.methods import methods_text
-from earmark.report.rendering import flag_picture, flag_sound, render
+from earmark.report.numerals import number_text, percent_text, signed_text
+from earmark.report.rendering import (
+    GLOSSARY,
+    fit_sounds,
+    flag_picture,
+    flag_sound,
+    linker,
+    render,
+)
 from earmark.report.results import (
     BASIS_NAMES,
     METRIC_NAMES,
@@ -27,13 +36,25 @@ from earmark.report.results import (
     label_counts,
     named_by_role,
 )
-from earmark.report.sentences import comparison_told, flags_told, numbers_told, sentences
+from earmark.report.sentences import (
+    best_verdict,
+    comparison_told,
+    flags_told,
+    numbers_told,
+    page_verdict,
+    rounds_told,
+    strategies_told,
+)
 from earmark.report.tables import Table, named_by, report_tables, write_tables
-from earmark.report.verdict import noise_note
+from earmark.report.verdict import controls_told, noise_note, strategy_verdicts, verdicts
 from earmark.runs import write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
+
+
+N_HEARD_FIRST = 4
+"""Flags that the first screen plays; the others are folded below them."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +70,6 @@ class Figure:
     variants: Mapping[str, Chart]
     files: Sequence[Path] = ()
     """Pairs of SVG and PNG in the folder ``figures``."""
-
-    def pictures(self) -> list[bytes]:
-        """Return its SVG files, for readers whose browser runs no scripts."""
-        return [path.read_bytes() for path in self.files if path.suffix == ".svg"]
 
     def downloads(self) -> dict[str, list[str]]:
         """Return the names of its files by what they show."""
@@ -80,12 +97,13 @@ def write_report(folder: str | Path, contents: ReportContents) -> Path:
 def write_figures(folder: Path, contents: ReportContents) -> dict[str, list[Figure]]:
     """Write every figure as PNG and SVG, and return them by the part of the report they are in.
 
-    Parts are performance, classes, flags_judged, comparison, rounds and training; one in which
-    there is nothing to draw is empty.
+    Parts are first (what the page shows first), performance, classes, flags_judged, comparison,
+    rounds and training; one in which there is nothing to draw is empty.
     """
     results, judged, choices = contents.results, contents.judged, contents.choices
     rounds, lines = contents.rounds, contents.line_changes()
     return {
+        "first": _first(contents),
         "performance": [] if results is None else _performance(folder, results),
         "classes": [_classes(folder, lines)] if lines else [],
         "flags_judged": [] if judged is None else [_flags_judged(folder, judged)],
@@ -99,6 +117,7 @@ def _page(
     contents: ReportContents, tables: Sequence[Table], drawn: Mapping[str, Sequence[Figure]]
 ) -> str:
     by_name = {table.name: table for table in tables}
+    sound = flag_sound(contents.sample_rate_hz)
     return render(
         "report.html",
         contents=contents,
@@ -108,7 +127,11 @@ def _page(
         points=contents.thresholds["discard_percent"].unique().sort().to_list(),
         data={"charts": _charts_json(drawn), "ignored": _ignored_by_point(contents)},
         picture=flag_picture,
-        sound=flag_sound(contents.sample_rate_hz),
+        sound=sound,
+        heard=fit_sounds(contents.heard, sound),
+        link=linker(),
+        n_heard_first=N_HEARD_FIRST,
+        glossary=GLOSSARY,
         **_told(contents, by_name),
     )
 
@@ -117,13 +140,93 @@ def _told(contents: ReportContents, tables: Mapping[str, Table]) -> dict[str, An
     """Return what the page says, by the place where it says it; nothing of what was not run."""
     results, choices, judged = contents.results, contents.choices, tables.get("flags_judged")
     return {
-        "told": sentences(results, choices, contents.rounds),
+        "verdict": page_verdict(results, choices, contents.rounds),
+        "key_numbers": _key_numbers(contents),
+        "controls": [] if results is None else controls_told(results),
         "numbers": {} if results is None else numbers_told(results),
         "noise": "" if results is None else noise_note(results),
-        "comparison": "" if choices is None else comparison_told(choices),
+        "compared": _compared_told(choices, contents.rounds),
         "judged": "" if judged is None else flags_told(judged.values, contents.flag_percent),
         "methods": methods_text(results, contents.provenance, choices, contents.rounds),
     }
+
+
+def _compared_told(choices: pl.DataFrame | None, rounds: pl.DataFrame | None) -> list[str]:
+    """Say what strategies gain, and what becomes of students as teachers."""
+    told = [] if choices is None else [strategies_told(choices), comparison_told(choices)]
+    return [*told, *([] if rounds is None else [rounds_told(rounds)])]
+
+
+@dataclass(frozen=True)
+class KeyNumber:
+    """One of the numbers that a reader takes home: what it is, and how it came about."""
+
+    value: str
+    what: str
+    how: str
+
+
+def _key_numbers(contents: ReportContents) -> list[KeyNumber]:
+    """Return what was gained, how good the flags are, and how good the teacher is."""
+    return [_gain_number(contents), _flags_number(contents), _teacher_number(contents.teacher)]
+
+
+def _gain_number(contents: ReportContents) -> KeyNumber:
+    if contents.results is not None:
+        found = verdicts(contents.results)
+    elif contents.choices is not None:
+        found = strategy_verdicts(contents.choices)
+    else:
+        return KeyNumber("–", "change of lwlrap", "no student was held against a baseline")
+    if not found:
+        return KeyNumber("–", "change of lwlrap", "only controls and oracles were compared")
+    best = best_verdict(found)
+    of = f" of {best.student}, {best.train_set}" if len(found) > 1 else ""
+    low, high = signed_text(best.gain.low), signed_text(best.gain.high)
+    ends = f"{number_text(best.baseline.value)} to {number_text(best.best.value)}"
+    how = f"from {ends} at {best.percent:g} %; 90 % interval {low} to {high}"
+    return KeyNumber(signed_text(best.gain.value), f"change of lwlrap{of}", how)
+
+
+def _flags_number(contents: ReportContents) -> KeyNumber:
+    percent, judged = contents.flag_percent, contents.judged
+    at = contents.thresholds.filter(discard_percent=percent)
+    n_flags, n_implicit = int(at["n_ignored"].sum()), int(at["n_implicit"].sum())
+    rows = None if judged is None else judged.filter(pl.col("n_flags") > 0, discard_percent=percent)
+    if rows is None or rows.is_empty():
+        how = f"the highest-scored {percent:g} % of {n_implicit:,} implicit labels"
+        return KeyNumber(f"{n_flags:,}", "labels flagged", how)
+    row = rows.row(0, named=True)
+    right, chance = row["n_right"] / row["n_flags"], row["n_missing"] / max(n_implicit, 1)
+    times = f", {right / chance:.0f} times as many as by chance" if right > chance > 0 else ""
+    how = f"{row['n_right']:,} of {row['n_flags']:,} at {percent:g} %{times}"
+    return KeyNumber(percent_text(right), "of the flags are missing labels", how)
+
+
+def _teacher_number(teacher: TeacherGrade | None) -> KeyNumber:
+    if teacher is None or math.isnan(teacher.auc):
+        return KeyNumber("–", "AUC of the teacher", "not known: no clips to examine it on")
+    found = "" if math.isnan(teacher.found) else (
+        f"; it finds {percent_text(teacher.found)} of the labels given again"
+    )  # fmt: skip
+    how = f"in the median class, on {teacher.clips}{found}"
+    return KeyNumber(number_text(teacher.auc, 2), "AUC of the teacher", how)
+
+
+def _first(contents: ReportContents) -> list[Figure]:
+    """Return the one figure of the first screen, by the labels as given."""
+    name = BASIS_NAMES["given"]
+    if contents.results is not None:
+        caption = (
+            "How lwlrap changes as more of the likeliest labels are ignored; crosses: as many "
+            "ignored at random. Bands are 90 % intervals."
+        )
+        return [Figure("first", caption, {name: charts.change_chart(contents.results)})]
+    if contents.choices is not None:
+        found = charts.comparison_charts(named_by_role(contents.choices), ["lwlrap"])
+        caption = "Change of lwlrap on the evaluation clips, by strategy, with 90 % intervals."
+        return [Figure("first", caption, {name: found["lwlrap"][name]})]
+    return []
 
 
 def _charts_json(drawn: Mapping[str, Sequence[Figure]]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Pages from templates: every text is escaped, and a page contains all that it needs.
 
 The templates, styles and scripts lie in ``templates/``. A page asks for its own style and script
-by ``shipped``, so that it opens without a network and without another file.
+by ``shipped``, so that it opens without a network and without another file. The words that a page
+cannot do without are in ``GLOSSARY``, each in a sentence, and linked from their first use.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from earmark.audio import log_mel_png, mp3_bytes
 from earmark.report.contents import HeardFlag
@@ -22,6 +25,12 @@ from earmark.report.numerals import is_known, number_text, percent_text, rounded
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+
+MOST_SOUND_BYTES = 900_000
+"""MP3 of all flags that a page plays: with pictures, and as text, it stays below 2 MB."""
+
+_TOO_MANY = "not played here, to keep the page small"
 
 
 def render(name: str, **values: Any) -> str:
@@ -65,8 +74,33 @@ def flag_picture(flag: HeardFlag) -> bytes:
 
 
 def flag_sound(sample_rate_hz: int) -> Callable[[HeardFlag], bytes]:
-    """Return what makes the MP3 of a flag's waveform."""
-    return lambda flag: mp3_bytes(np.asarray(flag.waveform), sample_rate_hz)
+    """Return what makes the MP3 of a flag's waveform, once for each flag."""
+    made: dict[int, bytes] = {}
+
+    def sound(flag: HeardFlag) -> bytes:
+        if id(flag) not in made:
+            made[id(flag)] = mp3_bytes(np.asarray(flag.waveform), sample_rate_hz)
+        return made[id(flag)]
+
+    return sound
+
+
+def fit_sounds(
+    flags: Sequence[HeardFlag],
+    sound: Callable[[HeardFlag], bytes],
+    most_bytes: int = MOST_SOUND_BYTES,
+) -> list[HeardFlag]:
+    """Return flags of which the first can be heard, as many as leave the page small.
+
+    The others lose sound and picture, and say so.
+    """
+    shown, room = [], most_bytes
+    for flag in flags:
+        if flag.waveform is not None and len(flag.waveform):
+            room -= len(sound(flag))
+        silent = replace(flag, waveform=None, frames=None, note=flag.note or _TOO_MANY)
+        shown.append(flag if room >= 0 else silent)
+    return shown
 
 
 def content_hash(content: str) -> Markup:
@@ -92,3 +126,104 @@ def _shipped(name: str) -> Markup:
 def _data_uri(content: bytes, media_type: str) -> str:
     """Return an address that contains the file itself."""
     return f"data:{media_type};base64,{base64.b64encode(content).decode('ascii')}"
+
+
+@dataclass(frozen=True)
+class Term:
+    """A word of the trade: how it is written in texts (a pattern), and what it means."""
+
+    name: str
+    pattern: str
+    meaning: str
+
+    @property
+    def anchor(self) -> str:
+        """The identifier of its place on a page."""
+        return "term-" + re.sub(r"\W+", "-", self.name.replace("′", "-prime")).strip("-")
+
+
+GLOSSARY = (
+    Term(
+        "lwlrap",
+        r"lwlrap",
+        "How well a network ranks the classes that are in a clip above those that are not: of the "
+        "classes ranked as high as a right one, the share that is right, averaged over classes. 1 "
+        "is perfect.",
+    ),
+    Term(
+        "mAP",
+        r"mAP",
+        "Mean average precision: for each class, how well clips that have it are ranked above "
+        "those that have not; averaged over classes. 1 is perfect.",
+    ),
+    Term(
+        "d′",
+        r"d(?:′|&#39;)(?!\w)",
+        "How far apart a network's scores of clips with and without a class lie, in standard "
+        "deviations. 0 is chance, 3 is very good.",
+    ),
+    Term(
+        "AUC",
+        r"AUC",
+        "How often a clip that has a label scores higher than one that has not. 0.5 is chance, 1 "
+        "is perfect.",
+    ),
+    Term(
+        "explicit",
+        r"[Ee]xplicit",
+        "A label about which somebody was asked: present, or not present.",
+    ),
+    Term(
+        "implicit",
+        r"[Ii]mplicit",
+        "A label about which nobody was asked. Training takes it for absent, but it may be there.",
+    ),
+    Term(
+        "flag",
+        r"[Ff]lag(?:s|ged)?(?!\w)",
+        "An implicit label that looks missing, because the teacher scores it high.",
+    ),
+    Term(
+        "teacher",
+        r"[Tt]eacher",
+        "The network whose scores say which labels look missing.",
+    ),
+    Term(
+        "student",
+        r"[Ss]tudents?",
+        "A network trained with some labels ignored, and measured, to see whether that helps.",
+    ),
+    Term(
+        "operating point",
+        r"[Oo]perating points?",
+        "How much is ignored: the share of each class's implicit labels, highest scores first. It "
+        "is chosen on clips set apart (tune) and judged on others (eval).",
+    ),
+    Term(
+        "calibration",
+        r"[Cc]alibrat(?:ion|ed)",
+        "A control: every student gets the best shift of its scores for rare and common classes, "
+        "so that what is left of a gain is not such a shift.",
+    ),
+)
+"""Terms, in the order in which the page lists them."""
+
+
+def linker() -> Callable[[str], Markup]:
+    """Return what links the first use of each term on one page to its place in the glossary."""
+    unseen = {f"t{place}": term for place, term in enumerate(GLOSSARY)}
+    pattern = re.compile(
+        "|".join(rf"(?P<{key}>(?<!\w){term.pattern})" for key, term in unseen.items())
+    )
+
+    def link(text: str) -> Markup:
+        def replace(found: re.Match[str]) -> str:
+            term = unseen.pop(found.lastgroup or "", None)
+            if term is None:
+                return found[0]
+            return f'<a class="term" href="#{term.anchor}">{found[0]}</a>'
+
+        escaped = str(escape(text.replace(" %", "\u00a0%")))
+        return Markup(pattern.sub(replace, escaped))
+
+    return link

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, counted
 from earmark.metrics import Interval
-from earmark.report.numerals import count_text, interval_text, ranged_text, share_text, signed_text
+from earmark.report.numerals import (
+    count_text,
+    interval_text,
+    percent_text,
+    ranged_text,
+    signed_text,
+)
 from earmark.report.results import (
     BASIS_NAMES,
     METRIC_NAMES,
@@ -21,51 +28,58 @@ from earmark.report.results import (
 )
 from earmark.report.verdict import (
     ALPHA,
+    Answer,
     Verdict,
+    controls_told,
     headline,
     noise_note,
     strategy_verdicts,
+    verdict_sentence,
     verdicts,
 )
 
 _N_TOLD = 3
-"""Strategies whose gains the first sentence tells one by one."""
+"""Strategies whose gains are told one by one."""
+
+_BEST_FIRST: tuple[Answer, ...] = ("Yes", "Cannot tell", "No")
 
 
-def sentences(
+def page_verdict(
     results: pl.DataFrame | None, choices: pl.DataFrame | None, rounds: pl.DataFrame | None
-) -> list[str]:
-    """Say what a sweep, a comparison and rounds of teaching found: a sentence for each that ran."""
-    told = []
+) -> str:
+    """Say the one thing that a report says first: what its sweep found, else its comparison.
+
+    A sweep asks one question, so its answer is not corrected for the number of strategies.
+    """
     if results is not None:
-        told.append(headline(results))
+        return headline(results)
     if choices is not None:
-        told.append(comparison_headline(choices))
+        return comparison_headline(choices)
     if rounds is not None:
-        told.append(rounds_told(rounds))
-    if not told:
-        raise EarmarkError("there is nothing to tell: no sweep, no comparison and no rounds")
-    return told
+        return rounds_told(rounds)
+    raise EarmarkError("there is nothing to tell: no sweep, no comparison and no rounds")
 
 
 def summary_lines(
     results: pl.DataFrame, judged: pl.DataFrame | None, flag_percent: float
 ) -> list[str]:
-    """Say in a few lines of plain text what a run found: the flags, the metrics, the verdict."""
-    lines = []
-    if judged is not None:
-        lines += [flags_told(flags_judged_table(judged), flag_percent), ""]
+    """Say in a few sentences what a run found: the verdict, the flags, and how sure that is."""
+    flags = [] if judged is None else [flags_told(flags_judged_table(judged), flag_percent)]
+    return [headline(results), *flags, *filter(None, [noise_note(results)])]
+
+
+def detail_lines(results: pl.DataFrame) -> list[str]:
+    """Say what the controls leave, and how every metric changed by every kind of labels."""
+    lines = controls_told(results)
     for labels in bases_of(results):
         lines.append(f"On the evaluation clips, by {BASIS_NAMES[labels]} (90 % intervals):")
-        for row in performance_table(results, labels).iter_rows(named=True):
-            lines.append(
-                f"  {row['student']}, {row['train_set']}: {METRIC_NAMES[row['metric']]} "
-                f"{ranged_text(row, 'baseline')} -> {ranged_text(row, 'best')} "
-                f"at {row['best_percent']:g} %, change "
-                f"{ranged_text(row, 'difference', signed_text)}"
-            )
-        lines.append("")
-    return [*lines, headline(results), *filter(None, [noise_note(results)])]
+        lines += [
+            f"  {row['student']}, {row['train_set']}: {METRIC_NAMES[row['metric']]} "
+            f"{row['baseline']:.3f} -> {row['best']:.3f} at {row['best_percent']:g} %, change "
+            f"{ranged_text(row, 'difference', signed_text)}"
+            for row in performance_table(results, labels).iter_rows(named=True)
+        ]
+    return lines
 
 
 def numbers_told(results: pl.DataFrame) -> dict[str, str]:
@@ -85,33 +99,44 @@ def flags_told(judged: pl.DataFrame, percent: float) -> str:
     if rows.is_empty():
         return "Flags are judged by the truth, which the simulator knows."
     row = rows.row(0, named=True)
+    low, high = (100 * row[f"precision_{end}"] for end in ("low", "high"))
     return (
         f"At {percent:g} %, {row['n_right']:,} of {row['n_flags']:,} flags are missing labels "
-        f"(precision {ranged_text(row, 'precision')}), out of {row['n_missing']:,} that are "
-        f"missing (recall {ranged_text(row, 'recall')}); the other flags are decoys."
+        f"({100 * row['precision']:.0f} %, {low:.0f} to {high:.0f}); that is "
+        f"{percent_text(row['recall'])} of the {row['n_missing']:,} that are missing."
     )
 
 
 def comparison_headline(choices: pl.DataFrame) -> str:
-    """Say in one sentence which strategies gain, and how much of that the controls leave."""
+    """Say in one short sentence what the strategy that fares best did to its student."""
     found = strategy_verdicts(choices)
     if not found:
-        return "Unknown: nothing but controls and oracles was compared, and these are not tested."
+        return "Cannot tell: only controls and oracles were compared, and these are not tested."
+    return verdict_sentence(best_verdict(found), is_named=_has_lines(found))
+
+
+def best_verdict(found: Sequence[Verdict]) -> Verdict:
+    """Return the verdict that speaks most for what was done: by its answer, then by its gain."""
+    return min(found, key=lambda one: (_BEST_FIRST.index(one.answer), -_known(one.gain.value)))
+
+
+def strategies_told(choices: pl.DataFrame) -> str:
+    """Say how many strategies gain beyond chance, by how much, and which survive the controls."""
+    found = strategy_verdicts(choices)
     gained = sorted((one for one in found if one.is_gain), key=lambda one: -one.gain.value)
     n_lost = sum(one.is_loss for one in found)
-    has_lines = len({(one.student, one.train_set) for one in found}) > 1
-    told = (
-        f"{_best_answer(found)}: {count_text(len(gained), len(found))} tested strategies"
-        f"{' (counted for each student and train set)' if has_lines else ''} raised lwlrap on the "
-        f"evaluation clips beyond chance (Holm-corrected p below {ALPHA:g})"
-        f"{f', and {n_lost} lowered it' if n_lost else ''}"
-    )
+    has_lines = _has_lines(found)
+    each = " (each student and train set counts)" if has_lines else ""
+    lost = f", {n_lost} lower it" if n_lost else ""
+    told = f"{count_text(len(gained), len(found))} strategies{each} raise lwlrap{lost}"
+    told = f"{told[:1].upper()}{told[1:]}, beyond chance (p < {ALPHA:g}, corrected by Holm)"
     if not gained:
         return f"{told}."
-    listed = "; ".join(_gain_told(one, has_lines) for one in gained[:_N_TOLD])
-    more = f"; and {len(gained) - _N_TOLD} more" if len(gained) > _N_TOLD else ""
+    listed = ", ".join(_gain_told(one, has_lines) for one in gained[:_N_TOLD])
+    more = f" and {len(gained) - _N_TOLD} more" if len(gained) > _N_TOLD else ""
     surviving = [_title(one, has_lines) for one in gained if one.survives]
-    return f"{told}: {listed}{more}. Both controls are survived by {_listed(surviving)}."
+    agree = ", ".join(surviving) or "none of them"
+    return f"{told}: {listed}{more}. Both controls agree for {agree}."
 
 
 def comparison_told(choices: pl.DataFrame) -> str:
@@ -133,17 +158,16 @@ def comparison_told(choices: pl.DataFrame) -> str:
 def rounds_told(rounds: pl.DataFrame) -> str:
     """Say how far lwlrap is from the baseline with the first teacher and after the last round."""
     shown = rounds.filter(split="eval", labels="given").sort("round", maintain_order=True)
+    lines = shown.filter(metric="lwlrap").partition_by("student", "train_set", maintain_order=True)
     told = []
-    for line in shown.partition_by("student", "train_set", maintain_order=True):
-        number = line["round"][-1]
-        first, last = (_metrics_told(line.filter(round=end)) for end in (0, number))
-        told.append(
-            f"{line['student'][0]}, {line['train_set'][0]}: {first} with the first teacher's "
-            f"flags; {last} after {number} round{'s' if number > 1 else ''}"
-        )
+    for line in lines:
+        name = f"{line['student'][0]}, {line['train_set'][0]}: " if len(lines) > 1 else ""
+        first, last = (signed_text(line["difference"][place]) for place in (0, -1))
+        n_rounds = counted(line["round"][-1], "round")
+        told.append(f"{name}{first} by the first teacher's flags, {last} after {n_rounds}")
     return (
-        f"The student as the next teacher ({teaching_told(rounds)}), change from the baseline on "
-        f"the evaluation clips: {'; '.join(told)}."
+        f"lwlrap against the baseline, each student the next teacher ({teaching_told(rounds)}): "
+        f"{'; '.join(told)}."
     )
 
 
@@ -163,44 +187,22 @@ def _changes_told(verdict: Verdict, others: Mapping[str, Interval], d_prime: str
     return f"at {verdict.percent:g} %, change from the baseline: {'; '.join(numbers)}."
 
 
-def _best_answer(found: Sequence[Verdict]) -> str:
-    """Return the answer of the strategy that fares best."""
-    answers = {verdict.answer for verdict in found}
-    order = ("Yes", "Only in part", "Unsure", "No", "Unknown")
-    return next(answer for answer in order if answer in answers)
+def _has_lines(found: Sequence[Verdict]) -> bool:
+    """Whether there are several students or train sets to tell apart."""
+    return len({(one.student, one.train_set) for one in found}) > 1
+
+
+def _known(gain: float) -> float:
+    return gain if math.isfinite(gain) else -math.inf
 
 
 def _gain_told(verdict: Verdict, has_lines: bool) -> str:
-    left = {
-        "random": verdict.left_after_random,
-        "calibration": verdict.left_after_calibration,
-    }
-    clauses = [
-        f"the {name} control was not run"
-        if share is None
-        else f"{share_text(share)} of it left after the {name} control"
-        for name, share in left.items()
-    ]
-    gain = signed_text(verdict.gain.value)
-    return f"{_title(verdict, has_lines)} by {gain} ({' and '.join(clauses)})"
+    return f"{_title(verdict, has_lines)} by {verdict.gain.value:.3f}"
 
 
 def _title(verdict: Verdict, has_lines: bool) -> str:
     line = f" for {verdict.student}, {verdict.train_set}" if has_lines else ""
     return f"{verdict.strategy}{line}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "none of them"
-
-
-def _metrics_told(rows: pl.DataFrame) -> str:
-    changes = {
-        row["metric"]: ranged_text(row, "difference", signed_text)
-        for row in rows.iter_rows(named=True)
-    }
-    calibrated = changes.get("lwlrap_calibrated")
-    return f"lwlrap {changes['lwlrap']}" + (f" (calibrated {calibrated})" if calibrated else "")
 
 
 def _oracles_told(given: pl.DataFrame) -> str:

@@ -141,7 +141,7 @@ def show_performance(results: pl.DataFrame, labels: str) -> Table:
             "Train set": row["train_set"],
             "Metric": METRIC_NAMES[row["metric"]],
             "Baseline": ranged_text(row, "baseline"),
-            "Best": f"{ranged_text(row, 'best')} at {row['best_percent']:g} %",
+            "At the point": f"{ranged_text(row, 'best')} at {row['best_percent']:g} %",
             "Change": ranged_text(row, "difference", signed_text),
             "Relative": f"{signed_text(row['relative_gain_percent'], 1)} %",
             "Chosen on eval": number_text(row["best_on_eval"])
@@ -150,9 +150,9 @@ def show_performance(results: pl.DataFrame, labels: str) -> Table:
         for row in values.iter_rows(named=True)
     ]
     caption = (
-        "Baseline and best operating point, chosen on tune and measured on eval by "
-        f"{BASIS_NAMES[labels]}, with 90 % intervals; the last column chooses on eval itself, as "
-        "the paper did."
+        "Baseline and operating point, chosen by lwlrap on tune and measured on eval by "
+        f"{BASIS_NAMES[labels]}, with 90 % intervals; the last column chooses by each metric on "
+        "eval itself, as the paper did."
     )
     return Table(
         named_by(labels, "performance"), caption, values, pl.DataFrame(shown), n_text_columns=3

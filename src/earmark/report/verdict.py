@@ -14,30 +14,36 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from earmark.experiments import best_point
 from earmark.metrics import Interval
 from earmark.report.numerals import (
     change_text,
     count_text,
+    gain_text,
     interval_in,
-    number_text,
     share_text,
     signed_text,
 )
 from earmark.report.results import (
     at_point,
     by_line,
+    chosen_point,
     count_seeds,
     mean_over_seeds,
     within_class_metric,
 )
 
-Answer = Literal["Yes", "Only in part", "Unsure", "No", "Unknown"]
+Answer = Literal["Yes", "No", "Cannot tell"]
 """Whether ignoring labels helped; see :attr:`Verdict.answer`."""
 
 
 ALPHA = 0.1
 """Corrected p-values below this are beyond chance, as 90 % intervals above zero are."""
+
+LEAST_GAIN = 0.01
+"""A gain in lwlrap that somebody would notice; an interval that ends below it says No."""
+
+_CONTROLS = {"random": "ignoring as many at random", "calibration": "calibration alone"}
+"""What each control does, in place of ignoring what is likely."""
 
 
 @dataclass(frozen=True)
@@ -91,33 +97,40 @@ class Verdict:
         )
 
     @property
+    def left(self) -> dict[str, Interval | None]:
+        """What each control leaves of the gain; None where it was not run."""
+        return {"random": self.beyond_random, "calibration": self.calibrated_gain}
+
+    @property
     def survives(self) -> bool:
         """Whether the gain is more than chance, and more than either control explains.
 
         What it has beyond the random control, and what is left of it after calibration, must both
         have an interval above zero. A control that was not run fails.
         """
-        return self.is_gain and all(
-            left is not None and left.low > 0 for left in (self.beyond_random, self.calibrated_gain)
-        )
+        is_left = (left is not None and left.low > 0 for left in self.left.values())
+        return self.is_gain and all(is_left)
+
+    @property
+    def explained_by(self) -> str | None:
+        """The control that leaves none of the gain that anyone would notice, if there is one."""
+        return next((name for name, left in self.left.items() if left and _is_none(left)), None)
 
     @property
     def answer(self) -> Answer:
         """Whether it helped.
 
-        No: there is no gain beyond chance, or a control leaves nothing of it. Unsure: a control
-        was not run, or what it leaves may be chance. Only in part: the gain survives both
-        controls, but one of them leaves less than half. Yes: both leave at least half. Unknown:
-        there was nothing to measure by.
+        Yes: there is a gain beyond chance, and both controls leave one. No: there is none that
+        anyone would notice (``LEAST_GAIN``), there is a loss, or a control leaves none. Cannot
+        tell: anything else, such as an interval that is too wide or a control that was not run.
         """
         if not math.isfinite(self.gain.value):
-            return "Unknown"
-        left = [self.left_after_random, self.left_after_calibration]
-        if not self.is_gain or 0 in left:
-            return "No"
-        if not self.survives:
-            return "Unsure"
-        return "Yes" if min(share for share in left if share is not None) >= 0.5 else "Only in part"
+            return "Cannot tell"
+        if self.survives:
+            return "Yes"
+        if self.is_gain:
+            return "No" if self.explained_by else "Cannot tell"
+        return "No" if self.is_loss or _is_none(self.gain) else "Cannot tell"
 
     @property
     def left_after_random(self) -> float | None:
@@ -142,6 +155,11 @@ class Verdict:
         return min(max(left.value / self.gain.value, 0.0), 1.0)
 
 
+def _is_none(gain: Interval) -> bool:
+    """Whether there is no gain that anyone would notice."""
+    return gain.low <= 0 and gain.high < LEAST_GAIN
+
+
 def verdicts(results: pl.DataFrame, labels: str = "given") -> list[Verdict]:
     """Return one verdict per student and train set, judged by the labels as given or the truth."""
     return [_verdict(own, labels) for own in by_line(results)]
@@ -161,9 +179,18 @@ def strategy_verdicts(choices: pl.DataFrame, labels: str = "given") -> list[Verd
 
 
 def headline(results: pl.DataFrame) -> str:
-    """Say in one sentence what happened: how much was gained, and how much the controls leave."""
+    """Say in one short sentence whether ignoring labels helped, and by how much."""
     found = verdicts(results)
-    return _sentence(found[0]) if len(found) == 1 else _summary_sentence(found)
+    return verdict_sentence(found[0]) if len(found) == 1 else _joint_sentence(found)
+
+
+def controls_told(results: pl.DataFrame) -> list[str]:
+    """Say of each student that gained how much of its gain both controls leave."""
+    return [
+        f"{verdict.student}, {verdict.train_set}: {told}."
+        for verdict in verdicts(results)
+        if (told := control_clauses(verdict))
+    ]
 
 
 def noise_note(results: pl.DataFrame) -> str:
@@ -191,7 +218,7 @@ def noise_note(results: pl.DataFrame) -> str:
 
 
 def _verdict(own: pl.DataFrame, labels: str) -> Verdict:
-    percent = best_point(own, "lwlrap")
+    percent = chosen_point(own)
     means = mean_over_seeds(own.filter(split="eval", labels=labels))
     masked, lwlrap = means.filter(kind="mask"), means.filter(metric="lwlrap")
     curve, control = lwlrap.filter(kind="mask"), lwlrap.filter(kind="random")
@@ -212,6 +239,7 @@ def _verdict(own: pl.DataFrame, labels: str) -> Verdict:
         random_gain=_gain_at(control, random_percent),
         random_d_prime_gain=_gain_at(means.filter(kind="random", metric=within), random_percent),
         random_percent=random_percent,
+        p=_p_at(curve, percent),
     )
 
 
@@ -243,29 +271,39 @@ def _gain_at(means: pl.DataFrame, percent: float | None) -> Interval | None:
     return at_point(means, percent, "difference")
 
 
-def _sentence(verdict: Verdict) -> str:
-    """Say what happened to one student on one train set."""
-    if verdict.answer == "Unknown":
-        return (
-            "Unknown: lwlrap could not be measured on the evaluation clips; do they have labels "
-            "that are present?"
+def _p_at(means: pl.DataFrame, percent: float) -> float | None:
+    """Return the p-value of the difference at a point; None where the results have none."""
+    if "p" not in means.columns:
+        return None
+    p = float(means.row(by_predicate=pl.col("discard_percent") == percent, named=True)["p"])
+    return p if math.isfinite(p) else None
+
+
+def verdict_sentence(verdict: Verdict, *, is_named: bool = False) -> str:
+    """Say in one short sentence what became of one student on one train set."""
+    gain = verdict.gain
+    lwlrap = f"lwlrap of {verdict.student}, {verdict.train_set}" if is_named else "lwlrap"
+    if not math.isfinite(gain.value):
+        why = "lwlrap could not be measured; do the evaluation clips have labels that are present?"
+    elif verdict.percent == 0 and verdict.strategy == "mask":
+        why = "on the clips set apart for choosing, no share of ignored labels beats ignoring none."
+    elif gain.value == 0 and gain.low == gain.high:
+        why = f"on the clips set apart for choosing, nothing {verdict.strategy} does beats nothing."
+    elif verdict.is_gain:
+        why = f"{_act(verdict)} raises {lwlrap} by {gain_text(gain)}{_but(verdict)}."
+    elif verdict.is_loss:
+        why = f"{_act(verdict)} lowers {lwlrap} by {gain_text(_negative(gain))}."
+    else:
+        why = (
+            f"{_act(verdict)} changes {lwlrap} by {gain_text(gain, signed_text)}{_doubt(verdict)}."
         )
-    if verdict.percent == 0:
-        return "No: on the tune clips no operating point beat the baseline, which ignores nothing."
-    what = f"ignoring the top-scored {verdict.percent:g} % of implicit labels"
-    moved = (
-        f"lwlrap on the evaluation clips from {number_text(verdict.baseline.value)} to "
-        f"{number_text(verdict.best.value)} ({change_text(verdict.gain)})"
-    )
-    if verdict.is_loss:
-        return f"No: {what} lowered {moved}."
+    return f"{verdict.answer}: {why}"
+
+
+def control_clauses(verdict: Verdict) -> str:
+    """Say what both controls leave of a gain, with intervals; empty without a gain."""
     if not verdict.is_gain:
-        return f"No: {what} took {moved}, an interval that includes zero."
-    link = "and" if verdict.answer == "Yes" else "but"
-    return f"{verdict.answer}: {what} raised {moved}, {link} {_controls_clause(verdict)}."
-
-
-def _controls_clause(verdict: Verdict) -> str:
+        return ""
     clauses = ["the random control was not run", "the calibration control was not run"]
     if verdict.random_gain is not None and verdict.beyond_random is not None:
         clauses[0] = (
@@ -281,52 +319,64 @@ def _controls_clause(verdict: Verdict) -> str:
     return ", and ".join(clauses)
 
 
+def _act(verdict: Verdict) -> str:
+    """Say what was done to the labels."""
+    if verdict.strategy == "mask":
+        return f"ignoring the likeliest {verdict.percent:g} % of labels nobody was asked about"
+    return f"the strategy {verdict.strategy}@{verdict.percent:g}"
+
+
+def _but(verdict: Verdict) -> str:
+    """Say what the controls make of a gain that is beyond chance."""
+    if verdict.survives:
+        shares = {
+            "random": verdict.left_after_random,
+            "calibration": verdict.left_after_calibration,
+        }
+        name, least = min(shares.items(), key=lambda item: item[1] or 0.0)
+        if least is None or least >= 0.5:
+            return "; both controls agree"
+        return f"; {_CONTROLS[name]} gives {share_text(1 - least)} of it"
+    if verdict.explained_by:
+        return f", but {_CONTROLS[verdict.explained_by]} does as much"
+    unrun = [name for name, left in verdict.left.items() if left is None]
+    if unrun:
+        return f", but the {' and the '.join(unrun)} control was not run"
+    name = next(name for name, left in verdict.left.items() if left is None or left.low <= 0)
+    return f"; to rule out the {name} control, more seeds or clips are needed"
+
+
+def _doubt(verdict: Verdict) -> str:
+    """Say why a change is neither a gain nor a loss."""
+    if verdict.answer == "No":
+        return ", too little to matter"
+    if verdict.gain.low > 0 or verdict.gain.high < 0:
+        return ", which may be chance among so many strategies"
+    return "; more seeds or clips are needed"
+
+
+def _negative(gain: Interval) -> Interval:
+    return Interval(-gain.value, -gain.high, -gain.low)
+
+
 def _left(share: float | None, left: Interval) -> str:
     may_be_chance = " (which may be chance)" if share and left.low <= 0 else ""
     return f"{share_text(share)} of it{may_be_chance} is left"
 
 
-def _summary_sentence(found: Sequence[Verdict]) -> str:
-    """Say what happened to several students; averages are over those that gained."""
+def _joint_sentence(found: Sequence[Verdict]) -> str:
+    """Say what became of several students; the average is over those that gained."""
+    answers = {verdict.answer for verdict in found}
+    answer: Answer = answers.pop() if len(answers) == 1 else "Cannot tell"
     gained = [verdict for verdict in found if verdict.is_gain]
     n_lost = sum(verdict.is_loss for verdict in found)
-    lost = f", and lowered it for {n_lost}" if n_lost else ""
-    told = (
-        f"{_joint_answer(found)}: ignoring flagged labels raised lwlrap on the evaluation clips "
-        f"beyond chance (90 % interval above zero) for {count_text(len(gained), len(found))} pairs "
-        "of student and train set"
-    )
+    lost = f" and lowers it for {n_lost}" if n_lost else ""
+    told = f"{answer}: ignoring the likeliest labels nobody was asked about raises lwlrap for"
     if not gained:
-        return f"{told}{lost}."
+        return f"{told} none of the {len(found)} students{lost}."
     mean = float(np.mean([verdict.gain.value for verdict in gained]))
     n_survive = sum(verdict.survives for verdict in gained)
     return (
-        f"{told}, by {signed_text(mean)} on average{lost}; {_left_on_average(gained)}; the gain "
-        f"survives both controls for {count_text(n_survive, len(gained))}."
+        f"{told} {count_text(len(gained), len(found))} students (by {mean:.3f} on average){lost}; "
+        f"both controls agree for {count_text(n_survive, len(gained))}."
     )
-
-
-def _joint_answer(found: Sequence[Verdict]) -> Answer:
-    answers = {verdict.answer for verdict in found}
-    if len(answers) == 1:
-        return answers.pop()
-    if answers & {"Yes", "Only in part"}:
-        return "Only in part"
-    return "Unsure" if "Unsure" in answers else "No"
-
-
-def _left_on_average(gained: Sequence[Verdict]) -> str:
-    """Say what the controls leave of the mean gain: a ratio of means, not a mean of ratios."""
-    controls = {
-        "random": [verdict.beyond_random for verdict in gained],
-        "calibration": [verdict.calibrated_gain for verdict in gained],
-    }
-    clauses = []
-    for name, left in controls.items():
-        values = [one.value for one in left if one is not None]
-        if len(values) < len(gained):
-            clauses.append(f"the {name} control was not run")
-            continue
-        share = sum(values) / sum(verdict.gain.value for verdict in gained)
-        clauses.append(f"{share_text(share)} of that is left after the {name} control")
-    return " and ".join(clauses)

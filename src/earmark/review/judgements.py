@@ -21,7 +21,7 @@ import polars as pl
 from pydantic import AwareDatetime, Field, model_validator
 
 from earmark.errors import EarmarkError
-from earmark.runs import Params
+from earmark.runs import Params, open_sqlite
 
 Answer = Literal["present", "not_present", "unsure", "cannot_play"]
 """``cannot_play``: the sound is missing or cannot be decoded; says nothing about the label."""
@@ -182,7 +182,8 @@ class JudgementStore:
     """The judgements in one SQLite file, which several threads and processes may write at once.
 
     A missing file is made, unless ``must_exist``. A file that is not a store of judgements, or is
-    one of another version, is refused and left as it is. Close it, or use it in a ``with``.
+    one of another version, is refused and left as it is. In a folder that may not be written, a
+    store can be read all the same. Close it, or use it in a ``with``.
     """
 
     def __init__(self, path: str | Path, *, must_exist: bool = False) -> None:
@@ -191,9 +192,7 @@ class JudgementStore:
             raise EarmarkError(f"{path}: no judgements there yet; make some with `earmark review`")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = Lock()
-        self._connection = sqlite3.connect(
-            self.path, timeout=_SECONDS_TO_WAIT, isolation_level=None, check_same_thread=False
-        )
+        self._connection = open_sqlite(self.path, _SECONDS_TO_WAIT)
         try:
             _prepare(self._connection, self.path)
         except BaseException:

@@ -11,11 +11,13 @@ import hashlib
 import json
 import os
 import re
+import sqlite3
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import polars as pl
 
@@ -134,3 +136,17 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_sqlite(path: Path, seconds_to_wait: float) -> sqlite3.Connection:
+    """Open an SQLite file, which is made if it is missing, for several threads and processes.
+
+    Where it may not be written it is read: with what the log beside it holds, if there is one.
+    """
+    address = ":memory:" if str(path) == ":memory:" else f"file:{quote(str(path.absolute()))}"
+    if path.exists() and not (os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)):
+        has_log = path.with_name(f"{path.name}-wal").exists()
+        address += "?mode=ro" if has_log else "?immutable=1"
+    return sqlite3.connect(
+        address, timeout=seconds_to_wait, isolation_level=None, check_same_thread=False, uri=True
+    )

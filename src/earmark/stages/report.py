@@ -24,6 +24,7 @@ from earmark.flags import stored_flags, stored_thresholds
 from earmark.report import (
     HeardFlag,
     ReportContents,
+    TeacherGrade,
     class_summary,
     flags_to_hear,
     strategy_verdicts,
@@ -36,6 +37,7 @@ from earmark.stages.flag import found_flags, judged_flags
 from earmark.stages.hearing import after_flags, heard_flags
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
 from earmark.stages.scanning.scan import write_findings
+from earmark.stages.teachers import examined
 
 if TYPE_CHECKING:
     from earmark.experiments import SweepResults
@@ -149,7 +151,17 @@ def _contents(scored: Scored, students: set[str]) -> ReportContents:
         courses=read_histories(workspace.models_folder),
         flag_percent=recipe.report.flag_percent,
         sample_rate_hz=recipe.front_end.sample_rate_hz,
+        teacher=_grade(scored),
     )
+
+
+def _grade(scored: Scored) -> TeacherGrade | None:
+    """Say how good the teacher is on clips that it was not trained on; None where it was."""
+    scores = scored.scores
+    if not scores.out_of_fold:
+        return None
+    found = examined(scored.workspace, scores.folder.name, scores)
+    return TeacherGrade(found.name, found.best.auc, found.best.hits, found.exam.told)
 
 
 def _heard(scored: Scored, flags: pl.DataFrame) -> list[HeardFlag]:

@@ -94,8 +94,8 @@ class Taught:
         how_good = (
             "How good it is cannot be told: no class has labels enough"
             if n_times is None
-            else f"AUC {self.best.auc:.2f} on {self.exam.told}: a label that was given outscores "
-            f"one that was not {n_times} times in 100"
+            else f"AUC {self.best.auc:.2f} in the median class, on {self.exam.told}: a label that "
+            f"was given outscores one that was not {n_times} times in 100"
         )
         way = f"{self.name}, {_WAYS_TOLD[self.way]}{tried}"
         return [f"Teacher: {'; '.join(filter(None, [way, self.why]))}.", f"{how_good}."]

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.datasets import Workspace, held_out_scores
+from earmark.flags import median_auc
 from earmark.labels import LabelSet
-from earmark.metrics import auc_per_class, mean_over_classes
+from earmark.metrics import auc_per_class
 from earmark.runs import Way
 from earmark.scores import ScoreFolder, logits_of, scored_labels
 
@@ -35,7 +36,7 @@ class Tried:
     way: Way | None
     """None: a network trained from scratch."""
     auc: float
-    """Mean over classes; NaN where no class can be measured."""
+    """Of the class in the middle; NaN where no class can be measured."""
     hits: float
     """Share of the labels given that it finds again; NaN where none was given."""
     n_classes: int
@@ -86,7 +87,8 @@ def judge_way(workspace: Workspace, way: Way | None, scores: ScoreFolder, exam: 
     is_scored = np.isfinite(logits).all(axis=0)
     known = np.where(is_scored, logits, 0.0)
     auc = np.where(is_scored, auc_per_class(states, known, negatives="all"), np.nan)
-    return Tried(way, float(mean_over_classes(auc)), _hits(states, logits), int(is_scored.sum()))
+    median = median_auc(auc, (states > 0).sum(axis=0))
+    return Tried(way, median, _hits(states, logits), int(is_scored.sum()))
 
 
 def best_way(tried: list[Tried]) -> Tried:

@@ -138,7 +138,7 @@ def evidence_parts(evidence: MissingEvidence) -> list[str]:
 def _teacher_told(evidence: MissingEvidence) -> str:
     """Say whose scores they are, and how well they know the labels."""
     auc, teacher = evidence.findings.knowledge.median_auc, evidence.origin.get("teacher", "scores")
-    known = f": AUC {auc:.2f} of the explicit positives (0.50 is chance)" if is_known(auc) else ""
+    known = f": AUC {auc:.2f} in the median class (0.5 is chance)" if is_known(auc) else ""
     doubt = "" if evidence.findings.knowledge.is_enough else ". They do not know the labels"
     return f"By {teacher}{known}{doubt}."
 

@@ -9,10 +9,8 @@ import polars as pl
 from earmark.errors import counted, first_few
 from earmark.labels import KINDS, LabelChanges, LabelSet
 
-_N_CLASSES_SHOWN = 5
 _N_STATES_SHOWN = 5
 _N_RATERS_SHOWN = 3
-_NAME_WIDTH = 40
 
 
 def labels_told(told: str, labels: LabelSet) -> str:
@@ -46,20 +44,16 @@ def changes_told(changes: LabelChanges, table: pl.DataFrame) -> list[str]:
     return [head, *lines, *(told for side in only for told in _only_told(*side))]
 
 
-def class_lines(changes: LabelChanges, table: pl.DataFrame) -> list[str]:
-    """Return the classes with most changes as lines of a small table."""
+def changed_classes(
+    changes: LabelChanges, table: pl.DataFrame
+) -> tuple[list[str], list[list[str]]]:
+    """Return the headings and rows of a small table: every class and its changes, most first."""
     names = dict(table.select("class_id", "name").unique().iter_rows())
-    shown = changes.by_class.head(_N_CLASSES_SHOWN)
-    if shown.is_empty():
-        return []
-    labelled = [names.get(row[0]) or row[0] for row in shown.rows()]
-    width = min(max(map(len, [*labelled, "class"])), _NAME_WIDTH)
-    lines = [f"{'class':{width}}" + "".join(f"{kind:>9}" for kind in KINDS)]
-    for name, row in zip(labelled, shown.rows(), strict=True):
-        short = name if len(name) <= width else name[: width - 1] + "…"
-        lines.append(f"{short:{width}}" + "".join(f"{n:>9,}" for n in row[1:]))
-    more = len(changes.by_class) - len(shown)
-    return [*lines, *([f"and {counted(more, 'other class', 'other classes')}"] if more else [])]
+    rows = [
+        [names.get(class_id) or class_id, *(f"{n:,}" for n in counts)]
+        for class_id, *counts in changes.by_class.rows()
+    ]
+    return ["class", *KINDS], rows
 
 
 def _state_told(table: pl.DataFrame, before: str | None, after: str | None, n: int) -> str:

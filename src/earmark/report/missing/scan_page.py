@@ -14,7 +14,7 @@ import polars as pl
 from earmark.flags import ANSWERS_MORE, VAGUE, Findings
 from earmark.report.contents import HeardFlag, flags_to_hear
 from earmark.report.numerals import is_known, rounded
-from earmark.report.rendering import flag_picture, flag_sound, render
+from earmark.report.rendering import fit_sounds, flag_picture, flag_sound, render
 
 _N_CLASSES_SHOWN, _N_POSITIVES_SHOWN = 8, 6
 """Classes whose lowest positives the page lists, and positives of each."""
@@ -112,7 +112,9 @@ def scan_html(
     without them the page lists the same flags by name. ``next_commands`` say what to do next, from
     what it does to the command.
     """
+    sound = flag_sound(sample_rate_hz)
     listed = unheard(flags_to_hear(findings.flags)) if heard is None else heard
+    listed = fit_sounds(listed, sound)
     known = findings.knowledge
     headline = missing_told(findings) if known.is_enough else known.told
     title, flags_title = _TITLES if known.is_enough else _TITLES_OF_UNKNOWING
@@ -131,7 +133,7 @@ def scan_html(
         flags_told=_flags_told(listed),
         next=next_commands or {},
         picture=flag_picture,
-        sound=flag_sound(sample_rate_hz),
+        sound=sound,
         wrong=_lowest_positives(findings),
         facts=provenance,
     )

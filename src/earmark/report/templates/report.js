@@ -112,7 +112,8 @@ function layOut(svg, chart, width) {
   const longest = Math.max(0, ...chart.categories.map((name) => name.length));
   const left = isList ? Math.min(7 * longest + 16, width * 0.4) : 52;
   const rows = ROW_PIXELS * Math.max(1, chart.series.length * 0.6) * chart.categories.length;
-  const inner = isList ? rows : chart.kind === "scatter" ? Math.min(width - left - 12, 380) : 230;
+  const high = svg.closest(".first") ? 190 : 230;
+  const inner = isList ? rows : chart.kind === "scatter" ? Math.min(width - left - 12, 380) : high;
   const top = isList ? 6 : 24;
   const right = chart.kind === "scatter" ? left + inner : width - 12;
   const bottom = top + inner;

@@ -55,7 +55,7 @@ def hear_of(workspace: Workspace) -> tuple[HeardEvidence | None, str]:
     if not (workspace.judgements_path.exists() and workspace.queue_seal_path.exists()):
         return None, "nobody has listened yet"
     try:
-        heard = measure_precision(workspace)
+        heard = measure_precision(workspace, is_written=False)
     except EarmarkError:  # answers about other labels than those that were drawn
         return None, "nobody has listened to labels of this queue yet"
     if not heard.overall["n_judged"]:

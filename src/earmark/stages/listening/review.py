@@ -137,8 +137,11 @@ def measure_precision(
     *,
     discard_percent: float | None = None,
     drop_failed_blocks: bool = False,
+    is_written: bool = True,
 ) -> HeardPrecision:
     """Say how many of the flags are right, by class and by band, with intervals.
+
+    The table is written to the workspace, unless ``is_written`` is False.
 
     Of the labels up to ``discard_percent``; by default of the flags that were written, or of all
     bands where there are none: the same that the listening page sums up. Of a queue that learns the
@@ -156,8 +159,9 @@ def measure_precision(
             f"the queue; listen with `earmark review {quoted(workspace.root)}`"
         )
     path = workspace.precision_path
-    write_table(path, table)
-    write_stamp(workspace, stamp_path(path))
+    if is_written:
+        write_table(path, table)
+        write_stamp(workspace, stamp_path(path))
     return HeardPrecision(
         path,
         table,
