@@ -91,7 +91,7 @@ def test_every_verb_prints_the_next_one(tmp_path: Path, recipe: Path) -> None:
     told = earmark("sweep", "w", folder=tmp_path).stdout
     assert "next: earmark report w" in told
     earmark("report", "w", folder=tmp_path)
-    assert "Baseline and best point" in (tmp_path / "w" / "report" / "index.html").read_text()
+    assert "Baseline and operating point" in (tmp_path / "w" / "report" / "index.html").read_text()
 
     done = earmark("flag", "w", "--discard-percent", "5", "--json", folder=tmp_path)
     assert json.loads(done.stdout)["flags"] > 0

@@ -292,3 +292,22 @@ def test_a_full_disk_is_not_called_damage(tmp_path: Path) -> None:
     assert "damaged" not in told
     error.sqlite_errorname = "SQLITE_CORRUPT"
     assert "damaged?" in str(store_refusal(tmp_path, "judgements", error, "damaged?"))
+
+
+@pytest.mark.parametrize("has_log", [False, True])
+def test_answers_in_a_folder_that_may_not_be_written_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_log: bool
+) -> None:
+    path = tmp_path / "of a review #1?.sqlite"
+    writer = JudgementStore(path)
+    writer.add(judgement(1))
+    if not has_log:  # what was written stands in the file once all have closed it
+        writer.close()
+    before = {one.name for one in tmp_path.iterdir()}
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with JudgementStore(path, must_exist=True) as store:
+        assert store.current().rows() == [judgement(1).row()]
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            store.add(judgement(2))
+        assert {one.name for one in tmp_path.iterdir()} == before
+    writer.close()

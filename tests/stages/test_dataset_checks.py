@@ -147,6 +147,20 @@ def test_labels_that_cannot_be_compared_are_refused(
         stages.compare_labels("given", "corrected")
 
 
+def test_checking_and_describing_write_nothing_into_a_workspace(
+    made: tuple[Workspace, np.ndarray], tmp_path: Path
+) -> None:
+    root = made[0].root
+    shutil.copytree(root, tmp_path / "w")
+    there = {path: path.stat().st_mtime_ns for path in (tmp_path / "w").rglob("*")}
+    checked = stages.check_dataset(tmp_path / "w")
+    assert checked.evidence.heard is not None
+    stages.write_card(tmp_path / "w", tmp_path / "CARD.md")
+    files = {path for path in (tmp_path / "w").rglob("*") if path.is_file()}
+    assert files == {path for path in there if path.is_file()}
+    assert all(path.stat().st_mtime_ns == there[path] for path in files)
+
+
 def test_a_card_tells_what_is_missing(made: tuple[Workspace, np.ndarray], tmp_path: Path) -> None:
     described = Description(name="Sounds of a street", licence="CC0-1.0")
     written = stages.write_card(

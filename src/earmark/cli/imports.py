@@ -177,6 +177,7 @@ def import_mixtures(
     column: ColumnOption = None,
     workers: Workers = None,
     as_json: AsJson = False,
+    details: Details = False,
 ) -> None:
     """Mix recordings of one class each into clips with known truth, and hide labels."""
     from earmark import stages
@@ -197,7 +198,7 @@ def import_mixtures(
     summary = stages.make_mixtures(
         sounds, labels, work, params, hiding, columns=columns, engine=engine
     )
-    _tell_import(summary, before, as_json)
+    _tell_import(summary, before, as_json, details)
 
 
 @import_app.command("hf")

@@ -209,9 +209,16 @@ GLOSSARY = (
 """Terms, in the order in which the page lists them."""
 
 
-def linker() -> Callable[[str], Markup]:
-    """Return what links the first use of each term on one page to its place in the glossary."""
-    unseen = {f"t{place}": term for place, term in enumerate(GLOSSARY)}
+def linker(names: Sequence[str] | None = None) -> Callable[[str], Markup]:
+    """Return what links the first use of each term on one page to its place in the glossary.
+
+    Of all terms, or of those with some names.
+    """
+    unseen = {
+        f"t{place}": term
+        for place, term in enumerate(GLOSSARY)
+        if names is None or term.name in names
+    }
     pattern = re.compile(
         "|".join(rf"(?P<{key}>(?<!\w){term.pattern})" for key, term in unseen.items())
     )

@@ -14,10 +14,23 @@ import polars as pl
 from earmark.flags import ANSWERS_MORE, VAGUE, Findings
 from earmark.report.contents import HeardFlag, flags_to_hear
 from earmark.report.numerals import is_known, rounded
-from earmark.report.rendering import fit_sounds, flag_picture, flag_sound, render
+from earmark.report.rendering import (
+    GLOSSARY,
+    fit_sounds,
+    flag_picture,
+    flag_sound,
+    linker,
+    render,
+)
 
 _N_CLASSES_SHOWN, _N_POSITIVES_SHOWN = 8, 6
 """Classes whose lowest positives the page lists, and positives of each."""
+
+_N_FLAGS_FIRST = 12
+"""Flags that are listed at once; the others are folded below them."""
+
+_WORDS = ("explicit", "implicit", "flag", "AUC")
+"""Words that the page explains."""
 
 _HEADINGS = (
     ("Class", "text"), ("Missing (90 % interval)", "number"), ("Share missing", "bar"),
@@ -132,6 +145,9 @@ def scan_html(
         flags=listed,
         flags_told=_flags_told(listed),
         next=next_commands or {},
+        n_first=_N_FLAGS_FIRST,
+        glossary=[term for term in GLOSSARY if term.name in _WORDS],
+        link=linker(_WORDS),
         picture=flag_picture,
         sound=sound,
         wrong=_lowest_positives(findings),

@@ -18,6 +18,7 @@ import polars as pl
 
 from earmark.review.judgements import store_refusal
 from earmark.review.queues.queue import QUEUE_SCHEMA
+from earmark.runs import open_sqlite
 
 Mode = Literal["class", "clip"]
 """Whether labels are heard class by class, or all likely ones of a clip at once."""
@@ -71,9 +72,7 @@ class DrawnBlocks:
     def __init__(self, path: Path, queue_digest: str) -> None:
         self.path, self._queue, self._lock = path, queue_digest, Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = sqlite3.connect(
-            path, timeout=60, isolation_level=None, check_same_thread=False
-        )
+        self._connection = open_sqlite(path, 60)
         try:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
