@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from earmark.errors import counted
 from earmark.flags import ANSWERS_MORE, VAGUE, Findings
 from earmark.report.contents import HeardFlag, flags_to_hear
 from earmark.report.numerals import is_known, rounded
@@ -129,7 +130,7 @@ def scan_html(
     listed = unheard(flags_to_hear(findings.flags)) if heard is None else heard
     listed = fit_sounds(listed, sound)
     known = findings.knowledge
-    headline = missing_told(findings) if known.is_enough else known.told
+    headline = _headline(findings)
     title, flags_title = _TITLES if known.is_enough else _TITLES_OF_UNKNOWING
     classes = [_shown(row) for row in _by_missing(findings.classes).to_dicts()]
     return render(
@@ -137,7 +138,7 @@ def scan_html(
         title=title,
         flags_title=flags_title,
         headline=headline,
-        told=[sentence for sentence in findings_told(findings) if sentence != headline],
+        told=[sentence for sentence in _found_first(findings) if sentence != headline],
         warnings=findings.warnings,
         headings=_HEADINGS,
         classes=classes,
@@ -153,6 +154,26 @@ def scan_html(
         wrong=_lowest_positives(findings),
         facts=provenance,
     )
+
+
+def _headline(findings: Findings) -> str:
+    """Say the one thing that the page says first: how many are missing, else how many look so."""
+    if not findings.knowledge.is_enough:
+        return findings.knowledge.told
+    is_counted = findings.classes["n_missing"].is_not_null().any()
+    if is_counted or findings.flags.is_empty():
+        return missing_told(findings)
+    n_flags = counted(len(findings.flags), "label looks", "labels look")
+    return f"{n_flags} missing. {sureness_told(findings)}".strip()
+
+
+def _found_first(findings: Findings) -> list[str]:
+    """Return what was found, then how sure that is, then what was read."""
+    first, *rest = findings_told(findings)
+    if not findings.knowledge.is_enough:
+        return [first, *rest]
+    known, *found = rest
+    return [*found, known, first]
 
 
 def _by_missing(classes: pl.DataFrame) -> pl.DataFrame:
