@@ -37,6 +37,8 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
     opened.on("request", lambda request: request.url.startswith(("file:", "data:"))
               or complaints.append(request.url))  # fmt: skip
     opened.goto(address)
+    opened.wait_for_selector("#figure-first .point")
+    opened.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     opened.wait_for_selector(f"{LWLRAP} .point")
     yield opened
     assert complaints == []
@@ -99,6 +101,13 @@ def test_long_tables_can_be_filtered(page: Page) -> None:
 def test_another_operating_point_changes_the_counts(page: Page) -> None:
     page.locator("#point").select_option("2")
     assert page.locator("#label_counts tbody tr td").nth(4).inner_text() == "16"
+    assert "point of 2\u00a0%" in page.locator("#about-label_counts").inner_text()
+
+
+def test_a_word_leads_to_what_it_means(page: Page) -> None:
+    page.locator(".verdict .term").get_by_text("lwlrap", exact=True).click()
+    assert page.url.endswith("#term-lwlrap")
+    assert page.locator("#term-lwlrap + dd").inner_text().startswith("How well a network ranks")
 
 
 def test_it_fits_a_telephone(page: Page) -> None:

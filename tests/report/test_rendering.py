@@ -22,7 +22,9 @@ def rendered(source: str, **values: object) -> str:
 def part(call: str, **values: object) -> str:
     """Render one of the pieces that a report's page is made of."""
     imports = '{% from "parts.html" import figures, table, table_by_basis with context %}'
-    return rendered(f"{imports}{{{{ {call} }}}}", basis_names={"truth": "the truth"}, **values)
+    return rendered(
+        f"{imports}{{{{ {call} }}}}", basis_names={"truth": "the truth"}, link=str, **values
+    )
 
 
 def table(n_rows: int, name: str = "things") -> Table:

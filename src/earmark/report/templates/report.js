@@ -400,7 +400,8 @@ function openFilter(table) {
 function openPointChooser() {
   const point = document.getElementById("point");
   point.closest("p").hidden = false;
-  const caption = document.getElementById("about-label_counts").firstChild;
+  const words = [...document.getElementById("about-label_counts").childNodes]; // a term may be a link
+  const caption = words.find((node) => /[\d.]+\s%/.test(node.textContent));
   point.addEventListener("change", () => {
     caption.textContent = caption.textContent.replace(/[\d.]+(?=\s%)/, point.value);
     for (const row of document.getElementById("label_counts").tBodies[0].rows) {
