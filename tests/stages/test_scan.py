@@ -546,7 +546,7 @@ def test_where_nothing_is_flagged_the_verb_says_so(files):
     options = [word for name in asked for word in (f"--{name}", str(files[name]))]
     done = CliRunner().invoke(flags_app, ["scan", *options, "--n-flags", "0"])
     assert isinstance(done.exception, EarmarkError)
-    assert "not one label is flagged; ask for more" in str(done.exception)
+    assert "Not one label is flagged; ask for more" in str(done.exception)
     assert "index.html" in str(done.exception)
     assert "next: " not in done.stdout
 

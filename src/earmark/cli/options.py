@@ -172,8 +172,8 @@ def names(text: str) -> tuple[str, ...]:
 def wrapped(sentence: str) -> list[str]:
     """Return a sentence as lines that fit a terminal; commands and long words are not broken.
 
-    >>> wrapped("not one clip of this workspace has a score yet; to have them: `earmark score work`")
-    ['not one clip of this workspace has a score yet; to have them:', '  `earmark score work`']
+    >>> wrapped("no score yet; " * 4 + "have them all first: `earmark score work`")[1:]
+    ['  `earmark score work`']
     """
     kept = _WHOLE.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), sentence)
     start = " " * (len(kept) - len(kept.lstrip(" ")))
