@@ -53,6 +53,20 @@ def test_time_left_is_estimated_from_the_work_of_this_run(
     assert last == "  features: 10,000/10,000 clips, 5.0/s, 3 min"
 
 
+def test_a_log_of_a_long_job_is_short(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    with Display() as progress:
+        meter = progress.job("train", 24 * 60 * 60, "steps")
+        for _ in range(24 * 60 * 60):
+            clock.now += 1
+            meter.advance(1)
+    lines = capsys.readouterr().err.splitlines()
+    assert 20 <= len(lines) <= 25
+    assert lines[0] == "  train: 16/86,400 steps, 1.0/s, 24.0 h left"
+
+
 def test_work_that_was_all_done_before_has_no_speed(capsys: pytest.CaptureFixture[str]) -> None:
     with Display() as progress:
         progress.job("features", 10, "clips").advance(10, FOUND)

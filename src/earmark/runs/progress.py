@@ -22,7 +22,9 @@ from rich.console import Console
 
 from earmark.errors import counted
 
-_SECONDS_BETWEEN_LINES = 15.0
+_FIRST_LINE_SECONDS, _GROWTH = 15.0, 1.5
+"""When a log is told of a job for the first time, and how much longer each time after that: a job
+of a day has twenty-odd lines."""
 _SECONDS_SHOWN = 0.3
 """How long the block of a notebook stays as it is, at least."""
 _N_FINISHED = 5
@@ -138,12 +140,12 @@ class _Job:
 class _LineMeter:
     def __init__(self, console: Console, job: _Job) -> None:
         self._console, self._job = console, job
-        self._last_line = job.start
+        self._next_line = job.start + _FIRST_LINE_SECONDS
 
     def advance(self, n_done: int, note: str = "") -> None:
         self._job.advance(n_done, note)
-        if self._job.is_finished or self._job.last - self._last_line > _SECONDS_BETWEEN_LINES:
-            self._last_line = self._job.last
+        if self._job.is_finished or self._job.last > self._next_line:
+            self._next_line = self._job.start + _GROWTH * (self._job.last - self._job.start)
             self._console.print(f"  {self._job.told}", highlight=False, soft_wrap=True)
 
 
