@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY := passive
 # Two processes, a file at a time, in the order that tests/conftest.py gives them.
 TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-core lint bench clean
+.PHONY: demo test test-core lint docs wheel bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/earmark demo --work demo-work
@@ -53,6 +53,18 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The site, with warnings as errors, its notebooks run, and then its pages looked at.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	$(BIN)/pytest site
+
+# What is published, installed where nothing else is.
+wheel: $(VENV)/.release
+	rm -rf build/lib build/bdist.* dist
+	$(BIN)/python -m build --outdir dist
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/pytest .ci
+	$(BIN)/hadolint Dockerfile
+
 bench: $(INSTALLED)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
@@ -60,6 +72,10 @@ bench: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt $(LOOPS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+$(VENV)/.docs $(VENV)/.release: $(INSTALLED)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[$(patsubst .%,%,$(@F))]'
 	touch $@
 
 clean:
