@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from earmark.review.queues.gains import HeardSoFar
+from earmark.review.queues.heard import HeardSoFar
 from earmark.review.queues.population import Population
 from earmark.review.queues.promise import advise_change, find_promise
 from tests.review.test_live import FIND, Sitting, labels_in, population

@@ -12,9 +12,11 @@ import soundfile
 from earmark import stages
 from earmark.datasets.workspace import Workspace
 from earmark.report.contents import flags_to_hear
+from earmark.review.queues.gains import Gains
 from earmark.runs.parameters import FrontEndParams
 from earmark.runs.recipe import Recipe
 from earmark.scores.folder import ScoreFolder
+from earmark.stages import report
 from earmark.stages.hearing import MOST_SECONDS, heard_flags
 from listening import tone_workspace
 from made_up import Page
@@ -85,6 +87,17 @@ def test_without_students_the_report_is_the_page_of_flags(workspace: Workspace) 
     ]
     places = [page.text.index(told) for told in chances]
     assert places == sorted(places)
+
+
+def test_the_page_of_flags_says_what_listening_found(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "What listening found" not in stages.make_report(workspace).read_text()
+    gains = Gains(300, 214, (1500.0, 1900.0, 2400.0), 7.0, 820, (0.53, 0.58, 0.63))
+    monkeypatch.setattr(report, "gains_so_far", lambda _: gains)
+    page = Page(stages.make_report(workspace).read_text())
+    assert gains.told in page.text
+    assert gains.advice in page.text
 
 
 def test_the_page_is_of_the_flags_that_were_written_last(workspace: Workspace) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from earmark.report.results import by_line, chosen_point, class_changes, prior_cutoffs
+
+if TYPE_CHECKING:
+    from earmark.review import Gains
 
 _N_HEARD = 40
 """Flags that a page lists to be heard."""
@@ -111,6 +115,8 @@ class ReportContents:
     sample_rate_hz: int = 16_000
     teacher: TeacherGrade | None = None
     """None where it was not measured: its scores are in-sample, or of unknown origin."""
+    gains: Gains | None = None
+    """What listening has found, where a queue that learns was heard."""
 
     def cutoffs(self) -> tuple[float, float]:
         """Return the priors below which a class is small and above which it is large."""

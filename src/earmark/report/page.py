@@ -19,6 +19,7 @@ from earmark.report import charts, figures
 from earmark.report.charts import Chart
 from earmark.report.contents import LineChanges, ReportContents, TeacherGrade
 from earmark.report.methods import methods_text
+from earmark.report.missing.listened import listened_html
 from earmark.report.numerals import number_text, percent_text, signed_text
 from earmark.report.rendering import (
     GLOSSARY,
@@ -132,6 +133,7 @@ def _page(
         link=linker(),
         n_heard_first=N_HEARD_FIRST,
         glossary=GLOSSARY,
+        listened=listened_html(contents.gains),
         **_told(contents, by_name),
     )
 

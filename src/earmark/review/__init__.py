@@ -30,8 +30,8 @@ from earmark.review.judgements import Judgement, JudgementStore
 from earmark.review.peaks import with_places
 from earmark.review.queues.candidates import NoChances
 from earmark.review.queues.drawn import Mode
-from earmark.review.queues.gains import Gains, find_gains, learn_from
-from earmark.review.queues.heard import heard_of
+from earmark.review.queues.gains import Gains, find_gains
+from earmark.review.queues.heard import heard_of, learn_from
 from earmark.review.queues.live import LiveQueue
 from earmark.review.queues.measuring import make_queue
 from earmark.review.queues.population import Population, find_population

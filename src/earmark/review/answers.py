@@ -20,8 +20,7 @@ from earmark.errors import counted
 from earmark.flags import LEAST_ANSWERS, Answers
 from earmark.labels import LabelSet
 from earmark.review.judgements import DECIDED, HOW_PRESENT, JudgementStore, after_adjudication
-from earmark.review.queues.gains import stands_for
-from earmark.review.queues.heard import heard_of
+from earmark.review.queues.heard import heard_of, stands_for
 from earmark.review.queues.queue import GROWING
 from earmark.review.queues.stored import open_drawn, read_population
 from earmark.runs import read_json, read_table

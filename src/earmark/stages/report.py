@@ -35,6 +35,7 @@ from earmark.runs import read_table, seal_path
 from earmark.scores import scored_labels
 from earmark.stages.flag import found_flags, judged_flags
 from earmark.stages.hearing import after_flags, heard_flags
+from earmark.stages.listening.review import gains_so_far
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
 from earmark.stages.scanning.scan import write_findings
 from earmark.stages.teachers import examined
@@ -118,6 +119,7 @@ def _write_flags_page(scored: Scored) -> Path:
         _heard(scored, findings.flags),
         after_flags(workspace.root, workspace.has_sound(), findings),
         recipe.front_end.sample_rate_hz,
+        gains_so_far(workspace),
     )
     return folder / "index.html"
 
@@ -152,6 +154,7 @@ def _contents(scored: Scored, students: set[str]) -> ReportContents:
         flag_percent=recipe.report.flag_percent,
         sample_rate_hz=recipe.front_end.sample_rate_hz,
         teacher=_grade(scored),
+        gains=gains_so_far(workspace),
     )
 
 

@@ -7,13 +7,14 @@ file; it can be read on a telephone, in the light or in the dark.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from earmark.errors import counted
 from earmark.flags import ANSWERS_MORE, VAGUE, Findings
 from earmark.report.contents import HeardFlag, flags_to_hear
+from earmark.report.missing.listened import listened_html
 from earmark.report.numerals import is_known, rounded
 from earmark.report.rendering import (
     GLOSSARY,
@@ -23,6 +24,9 @@ from earmark.report.rendering import (
     linker,
     render,
 )
+
+if TYPE_CHECKING:
+    from earmark.review import Gains
 
 _N_CLASSES_SHOWN, _N_POSITIVES_SHOWN = 8, 6
 """Classes whose lowest positives the page lists, and positives of each."""
@@ -119,12 +123,13 @@ def scan_html(
     heard: Sequence[HeardFlag] | None = None,
     next_commands: Mapping[str, str] | None = None,
     sample_rate_hz: int = 16_000,
+    gains: Gains | None = None,
 ) -> str:
     """Return the page as HTML.
 
     ``heard`` are the flags of :func:`~earmark.report.contents.flags_to_hear` with their sounds;
     without them the page lists the same flags by name. ``next_commands`` say what to do next, from
-    what it does to the command.
+    what it does to the command, and ``gains`` what listening found.
     """
     sound = flag_sound(sample_rate_hz)
     listed = unheard(flags_to_hear(findings.flags)) if heard is None else heard
@@ -151,6 +156,7 @@ def scan_html(
         link=linker(_WORDS),
         picture=flag_picture,
         sound=sound,
+        listened=listened_html(gains),
         wrong=_lowest_positives(findings),
         facts=provenance,
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from earmark.errors import EarmarkError
 from earmark.flags import LOWEST, STEP, Answers, Chances, Model, Taught, clues_of, find_taught
@@ -89,6 +89,15 @@ class Candidates:
         """Whether every label of a stratum [stratum] is here."""
         found = np.bincount(self.strata, minlength=len(self.stratum_sizes))
         return np.asarray(found >= self.stratum_sizes)
+
+    @cached_property
+    def stratum_log_odds(self) -> NDArray[np.float64]:
+        """Log-odds of the mean first chance of a stratum's labels here [stratum]."""
+        n_strata = len(self.stratum_sizes)
+        chances = self.chances(None).astype(np.float64)
+        sums = np.bincount(self.strata, chances, n_strata)
+        means = sums / np.maximum(np.bincount(self.strata, minlength=n_strata), 1)
+        return np.asarray(logit(means.clip(1e-9, 1 - 1e-9)))
 
     def write(self, path: Path) -> None:
         """Write all of it as one ``.npz`` file."""

@@ -1,12 +1,8 @@
 """What listening has found, what is left, and what more of it would find.
 
-*How many are missing* is a difference estimate. In strata of which every label is a candidate, the
-chances are summed up and the sample's answers correct the sum: each by what was heard less its
-chance, times the labels that it stands for, with chances from models that did not hear it. In other
-strata the sample alone counts. So it is right on average whatever the model chose or believes.
-
-*How many flags are right* is the same sum over the flags; those that were heard are known, so what
-is left follows by subtraction.
+How many labels are missing, and how many flags are right, the random sample says
+(:mod:`earmark.review.queues.estimates`). Flags that were heard are known, so what is left follows
+by subtraction.
 
 *What the next answers would find* is the model's word: the chances of what it would draw next,
 corrected by how those drawn lately turned out.
@@ -14,22 +10,16 @@ corrected by how those drawn lately turned out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
-from earmark.flags import LEAST_ANSWERS, Answers, Model, learn
+from earmark.flags import VAGUE
 from earmark.review.queues.candidates import Candidates, Ints
-
-N_FOLDS = 5
-"""Parts of the answers; the chances of each are learnt from the others."""
-
-REACH = float(ndtri(0.95))
-"""Of 90 % intervals, in sds."""
+from earmark.review.queues.estimates import Interval, estimate
+from earmark.review.queues.heard import HeardSoFar
 
 N_NEXT = 100
 """Answers that the forecast speaks of."""
@@ -41,36 +31,6 @@ FEW = 0.15
 """The share of finds among the next answers below which it is time to stop."""
 
 Numbers = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-Interval = tuple[float, float, float]
-
-
-@dataclass(frozen=True)
-class HeardSoFar:
-    """What people said of candidates, each label once.
-
-    ``present`` [answer] is 1, 0 or between where they were unsure or at odds; ``drawn_at`` is the
-    chance by which a label was drawn, NaN where it was not chosen by its chance. ``passed`` are
-    the labels of the sample's turns that have passed, whether their clip could be played or not.
-    """
-
-    places: Ints
-    present: Numbers
-    drawn_at: Numbers
-    passed: Ints
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def is_same(self, other: HeardSoFar) -> bool:
-        """Tell whether nothing was answered, changed or taken back in between."""
-        pairs = ((self.places, other.places), (self.present, other.present))
-        return all(np.array_equal(*pair) for pair in (*pairs, (self.passed, other.passed)))
-
-    @property
-    def n_found(self) -> int:
-        """Labels that were heard to be there."""
-        return int((self.present > 0.5).sum())
 
 
 @dataclass(frozen=True)
@@ -119,7 +79,10 @@ precision of what is still flagged 0.58 (0.53 to 0.63)'
         parts = [f"{self.n_found:,} found"]
         if self.missing is not None:
             low, middle, high = (f"{round(end):,}" for end in self.missing)
-            parts[0] += f" of about {middle} ({low} to {high})"
+            is_vague = self.missing[2] > VAGUE * self.missing[0]
+            parts[0] += (
+                f" of {low} to {high}" if is_vague else f" of about {middle} ({low} to {high})"
+            )
         if self.n_next_found is not None:
             parts.append(f"the next {N_NEXT} answers would find about {round(self.n_next_found)}")
         if self.right_left is not None:
@@ -144,20 +107,6 @@ precision of what is still flagged 0.58 (0.53 to 0.63)'
         }
 
 
-def learn_from(
-    candidates: Candidates, heard: HeardSoFar, is_used: Mask | None = None
-) -> Model | None:
-    """Learn chances from answers, or from some of them; None where they are too few."""
-    places, present = heard.places, heard.present
-    if is_used is not None:
-        places, present = places[is_used], present[is_used]
-    if len(places) < LEAST_ANSWERS:
-        return None
-    weights = stands_for(candidates, heard)[places]
-    answers = Answers(candidates.rows[places], candidates.columns[places], present, weights)
-    return learn(answers, candidates.clues[places], candidates.taught, candidates.n_classes)
-
-
 def find_gains(
     candidates: Candidates,
     heard: HeardSoFar,
@@ -175,7 +124,7 @@ def find_gains(
     is_flag = np.zeros(len(candidates), bool)
     is_flag[flags] = True
     n_left = int((is_flag & ~is_heard).sum())
-    missing, right = _estimates(candidates, heard, [np.ones(len(candidates), bool), is_flag])
+    missing, right = estimate(candidates, heard, [np.ones(len(candidates), bool), is_flag])
     if missing is not None:
         low, middle, high = (max(end, heard.n_found) for end in missing)
         missing = (low, middle, high)
@@ -185,7 +134,10 @@ def find_gains(
         low, middle, high = (min(max((end - n_known) / n_left, 0), 1) for end in right)
         right_left = (low, middle, high)
     found = np.cumsum(heard.present > 0.5, dtype=np.int64)
-    expected = _forecast(heard, np.sort(chances[~is_heard])[::-1], share)
+    (ahead_of_us,) = np.nonzero(~is_heard)
+    worth = (chances * candidates.worth[candidates.columns])[ahead_of_us]
+    by_worth = ahead_of_us[np.argsort(-worth, kind="stable")[: 10 * N_NEXT]]
+    expected = _forecast(heard, chances[by_worth], share)
     steps = range(N_NEXT, 10 * N_NEXT + 1, N_NEXT)
     known = (n for n in steps if n <= len(expected))
     ahead = [(len(heard) + n, heard.n_found + round(expected[n - 1])) for n in known]
@@ -199,60 +151,6 @@ def find_gains(
         _thinned(found),
         tuple(ahead),
     )
-
-
-def stands_for(candidates: Candidates, heard: HeardSoFar) -> Numbers:
-    """Return how many labels each label [label] of the sample stands for; NaN for others."""
-    passed = heard.passed
-    is_heard = np.zeros(len(candidates), bool)
-    is_heard[heard.places] = True
-    passed = passed[is_heard[passed]]
-    n_heard = np.bincount(candidates.strata[passed], minlength=len(candidates.stratum_sizes))
-    found = np.full(len(candidates), np.nan)
-    each = candidates.stratum_sizes / np.maximum(n_heard, 1)
-    found[passed] = each[candidates.strata[passed]]
-    return found
-
-
-def _estimates(
-    candidates: Candidates, heard: HeardSoFar, wanted: Sequence[Mask]
-) -> list[Interval | None]:
-    """Estimate how many of some labels are missing, for each set of labels [label] wanted."""
-    weights = stands_for(candidates, heard)[heard.places]
-    sampled = np.isfinite(weights)
-    if sampled.sum() < LEAST_ANSWERS:
-        return [None] * len(wanted)
-    fold = np.random.default_rng(0).permutation(len(heard)) % N_FOLDS
-    is_whole = candidates.is_whole[candidates.strata]
-    by_others, totals = np.empty(len(heard)), np.zeros(len(wanted))
-    for part in range(N_FOLDS):
-        chances = candidates.chances(learn_from(candidates, heard, fold != part)) * is_whole
-        mine = fold == part
-        by_others[mine] = chances[heard.places[mine]]
-        totals += [chances[one].sum(dtype=np.float64) / N_FOLDS for one in wanted]
-    sizes = candidates.stratum_sizes
-    n_heard = np.bincount(candidates.strata[heard.places[sampled]], minlength=len(sizes))
-    left = 1 - n_heard / sizes
-    weights = np.where(sampled, weights, 0.0)
-    found: list[Interval | None] = []
-    for total, one in zip(totals, wanted, strict=True):
-        own = weights * one[heard.places]
-        if not own.any():
-            found.append(None)
-            continue
-        # Answers may all be as expected by luck: the spread is never less than the chances'.
-        doubt = np.maximum(by_others * (1 - by_others), 0)
-        shares = left[candidates.strata[heard.places]] * own**2
-        spread = max(
-            float((shares * squares).sum()) for squares in ((heard.present - by_others) ** 2, doubt)
-        )
-        # Where few answers speak for most labels, one more surprise than were heard.
-        surprise = float((own**2).sum() / own.sum()) if one.all() else 0.0
-        middle = float(total + ((heard.present - by_others) * own).sum())
-        down, up = (REACH * np.sqrt(v) for v in (spread, spread + surprise**2))
-        low, middle, high = (max(end, 0.0) for end in (middle - down, middle, middle + up))
-        found.append((low, middle, high))
-    return found
 
 
 def _forecast(heard: HeardSoFar, chances: NDArray[np.floating], share: float) -> Numbers:

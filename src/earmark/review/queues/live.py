@@ -21,8 +21,8 @@ from earmark.errors import EarmarkWarning
 from earmark.review.judgements import JudgementStore
 from earmark.review.queues.candidates import Ints
 from earmark.review.queues.drawn import DrawnBlock, DrawnBlocks, Mode
-from earmark.review.queues.gains import Gains, HeardSoFar, find_gains, learn_from
-from earmark.review.queues.heard import heard_of
+from earmark.review.queues.gains import Gains, find_gains
+from earmark.review.queues.heard import HeardSoFar, heard_of, learn_from
 from earmark.review.queues.population import Population
 from earmark.review.queues.portions import (
     Portion,

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.review.queues.candidates import Candidates
-from earmark.review.queues.gains import N_LATELY, N_NEXT, PRIOR_FINDS, Gains, HeardSoFar
+from earmark.review.queues.gains import N_LATELY, N_NEXT, PRIOR_FINDS, Gains
+from earmark.review.queues.heard import HeardSoFar
 
 N_JUST_HEARD = 25
 """Answers that tell which classes somebody is listening to."""

@@ -261,6 +261,21 @@ def still_there(workspace: Workspace, judgements: pl.DataFrame) -> pl.DataFrame:
     return judgements.filter(is_known)
 
 
+def gains_so_far(workspace: Workspace) -> Gains | None:
+    """Return what a queue that learns has found by now; None where none was heard.
+
+    A queue that cannot be read any more is said to be so, and has found nothing.
+    """
+    if not (workspace.judgements_path.exists() and workspace.queue_seal_path.exists()):
+        return None
+    try:
+        _, queue, judgements = _open_judged(workspace, drop_failed_blocks=False)
+        return _gains(workspace, queue, judgements)
+    except EarmarkError as error:
+        warnings.warn(f"what listening found is left out: {error}", EarmarkWarning, stacklevel=2)
+        return None
+
+
 def _gains(workspace: Workspace, queue: Queue, judgements: pl.DataFrame) -> Gains | None:
     """Return what a queue that learns has found by some judgements; None of other queues."""
     if not queue.grows:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
@@ -46,6 +46,9 @@ from earmark.stages.hearing import after_flags, heard_flags, shown_flags
 from earmark.stages.opening import Scored, open_scored
 from earmark.stages.scanning.inputs import InputFiles, Inputs, given_inputs, read_inputs
 from earmark.stages.scanning.own_scores import give_scores
+
+if TYPE_CHECKING:
+    from earmark.review import Gains
 
 FORMAT = "earmark scan 1"
 """What ``meta.json`` of an output folder calls itself; only such a folder is replaced."""
@@ -282,10 +285,12 @@ def write_findings(
     heard: Sequence[HeardFlag] | None = None,
     next_commands: Mapping[str, str] | None = None,
     sample_rate_hz: int = 16_000,
+    gains: Gains | None = None,
 ) -> None:
     """Write tables, page and, as their seal, ``meta.json``.
 
-    The page lists ``heard``, flags with their sounds at a rate, in place of bare names.
+    The page lists ``heard``, flags with their sounds at a rate, in place of bare names,
+    and says what listening gained.
     """
     break_seal(folder)
     write_table(folder / "thresholds.parquet", findings.thresholds)
@@ -296,7 +301,7 @@ def write_findings(
     if findings.implied is not None:
         write_table(folder / "implied.csv", findings.implied)
     facts = {name: str(value) for name, value in provenance.items() if name != "format"}
-    page = scan_html(findings, facts, heard, next_commands, sample_rate_hz)
+    page = scan_html(findings, facts, heard, next_commands, sample_rate_hz, gains)
     write_text(folder / "index.html", page)
     seal(folder, {**provenance, "warnings": list(findings.warnings)})
 
