@@ -13,8 +13,8 @@ lwlrap, and 800 are measured. Gains are those over the student of the labels as 
 
     python benchmarks/students_of_mixtures.py --esc50 ESC50 [--yamnet FILE] [--sets 0 1 4 5]
 
-``--worth`` tries other powers of a class's labels in ``train``. Finished sets are found again in ``--folder``. Prints a table and writes
-``results/students_of_mixtures.json``.
+``--worth`` tries other powers of a class's labels in ``train``. Finished sets are found again in
+``--folder``. Prints a table and writes ``results/students_of_mixtures.json``.
 """
 
 from __future__ import annotations
