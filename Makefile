@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+INSTALLED_FOR_DEMO := $(VENV)/.installed-demo
 CORE := .venv-core
 AUDIO := .venv-audio
 LOOPS := $(wildcard src/earmark/scores/loops/*.[ch])
@@ -12,7 +13,8 @@ TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-core lint docs wheel bench clean
 
-demo: $(INSTALLED)
+# The demo needs a fifth of what the tests need; both may use the same environment.
+demo: $(INSTALLED_FOR_DEMO)
 	$(BIN)/earmark demo --work demo-work
 
 test: lint test-core
@@ -72,6 +74,11 @@ bench: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt $(LOOPS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@ $(INSTALLED_FOR_DEMO)
+
+$(INSTALLED_FOR_DEMO): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo]'
 	touch $@
 
 $(VENV)/.docs $(VENV)/.release: $(INSTALLED)

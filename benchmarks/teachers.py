@@ -55,7 +55,7 @@ def workspace_of(folder: Path, *, grouped: bool) -> Workspace:
 def teacher_scores(workspace: Workspace, way: str) -> ScoreFolder:
     """Score a workspace in one way; finished work is found again."""
     if way == "scratch":
-        recipe = find_recipe("demo").model_copy(update={"scenes": None, "name": "scratch"})
+        recipe = find_recipe("scenes").model_copy(update={"scenes": None, "name": "scratch"})
         teacher = recipe.teacher.model_copy(update={"name": "scratch"})
         folds = recipe.cross_fit.model_copy(update={"n_folds": 3})
         recipe = recipe.model_copy(update={"teacher": teacher, "cross_fit": folds})

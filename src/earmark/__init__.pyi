@@ -15,5 +15,6 @@ from .networks import ClipDataset as ClipDataset
 from .runs import PAPER_DISCARD_PERCENTS as PAPER_DISCARD_PERCENTS
 from .stages import run as run
 from .stages import scan as scan
+from .training import MissingLabelFilter as MissingLabelFilter
 
 __version__: str

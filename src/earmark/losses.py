@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Reduction = Literal["sum", "mean_kept"]
+Treatment = Literal["mask", "flip", "soft", "hedge", "weight"]
+"""What becomes of a flagged label, as (target, weight) by the teacher's output p.
+
+(0, 0), (1, 1), (p, 1), (p / 2, 1) and (0, 1 - p): ``hedge`` stands half-way between the label as
+it is and the teacher. Where flags go by learnt chances, p is the chance that the label is missing.
+"""
+
 Floats = NDArray[np.floating[Any]]
 Booleans = NDArray[np.bool_]
 
@@ -84,6 +91,30 @@ def kept(suspects: Any, thresholds_row: Any, out: Any = None) -> Any:
     import torch  # here, because numpy's arrays do not need it
 
     return torch.le(suspects, thresholds_row, out=out)
+
+
+def treat(
+    treatment: Treatment,
+    is_flagged: Booleans,
+    outputs: Floats,
+    target: Floats,
+    weight: Floats,
+) -> None:
+    """Write what becomes of flagged labels into targets and weights, all [clip, class].
+
+    ``outputs`` are the teacher's p, or the chances that labels are missing; NaN where there is
+    none, but not where a label is flagged.
+    """
+    if treatment == "mask":
+        np.copyto(weight, 0, where=is_flagged)
+    elif treatment == "flip":
+        np.copyto(target, 1, where=is_flagged)
+    elif treatment == "soft":
+        np.copyto(target, outputs, where=is_flagged)
+    elif treatment == "hedge":
+        np.copyto(target, outputs / 2, where=is_flagged)
+    else:
+        np.copyto(weight, 1 - outputs, where=is_flagged)
 
 
 def masked_bce(

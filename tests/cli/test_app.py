@@ -119,7 +119,7 @@ def test_models_prints_the_papers_sizes(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (("features", "nowhere"), "not a workspace"),
-        (("run", "demi"), "did you mean 'demo'"),
+        (("run", "scene"), "did you mean 'scenes'"),
         (("run", "bad.toml"), "epochs"),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_users_mistake_exits_2_with_one_message(
 
 @pytest.mark.parametrize("verb", ["features", "score", "sweep"])
 def test_a_mistyped_workspace_is_not_made(tmp_path: Path, verb: str) -> None:
-    earmark(verb, "typo", "--recipe", "demo", folder=tmp_path, code=2)
+    earmark(verb, "typo", "--recipe", "scenes", folder=tmp_path, code=2)
     assert not (tmp_path / "typo").exists()
 
 

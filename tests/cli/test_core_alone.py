@@ -82,13 +82,12 @@ COMMANDS = {
     "tag": "sounds/clip0.wav --model W/models/teacher",
     "export-model": "W/models/teacher --out teacher.onnx",
     "run": "small.toml --work RUN --workers 1",
-    "demo": "--work DEMO --workers 1",
+    "demo": "--work DEMO --workers 1 --scenes 400 --draws 2",
 }
 """One command for each verb, in an order in which each finds what it needs."""
 
 NEEDS = {
     "import mixtures": {"audio"},
-    "import scenes": {"audio"},
     "models": {"train"},
     "find": {"audio", "train", "onnx"},
     "features": {"audio"},
@@ -102,7 +101,6 @@ NEEDS = {
     "tag": {"audio", "train", "report"},
     "export-model": {"train", "onnx"},
     "run": {"audio", "train", "report"},
-    "demo": {"audio", "train", "report"},
 }
 """The extras of the verbs that cannot do without; all others work with the core alone."""
 
@@ -112,7 +110,7 @@ REFUSED = {
 }
 """Verbs that work with the core alone, but not with what there is in a test, and what they say."""
 
-ONLY_WITH_SOUND = ["import scenes", "find", "features", "tag", "run"]
+ONLY_WITH_SOUND = ["find", "features", "tag", "run"]
 
 
 def write_tables(folder: Path) -> None:

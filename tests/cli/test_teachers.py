@@ -174,8 +174,8 @@ def test_a_weak_teacher_opens_no_page(
         (("--teacher", "gone.onnx"), "gone.onnx: no such file"),
         (("--sample-rate", "8000"), "what YAMNet takes and gives is known; leave sample_rate_hz"),
         (
-            ("--recipe", "demo", "--teacher", "yamnet"),
-            "recipe 'demo' trains a teacher from scratch",
+            ("--recipe", "scenes", "--teacher", "yamnet"),
+            "recipe 'scenes' trains a teacher from scratch",
         ),
         (("--class-map", "gone.csv"), "gone.csv"),
     ],

@@ -128,21 +128,21 @@ def test_written_scenes_make_a_workspace(tmp_path):
     assert workspace.ontology.to_table().equals(ontology().to_table())
 
 
-def test_audio_is_16_bit_flac_of_the_scene(tmp_path):
+def test_audio_is_16_bit_wav_of_the_scene(tmp_path):
     workspace = write_scenes(tmp_path, SMALL, HidingParams(), engine=LocalEngine(1))
     for index, name in enumerate(workspace.clips["audio"]):
         path = workspace.audio_path(name)
         waveform, sample_rate_hz = soundfile.read(path, dtype="float32")
-        assert (soundfile.info(path).format, soundfile.info(path).subtype) == ("FLAC", "PCM_16")
+        assert (soundfile.info(path).format, soundfile.info(path).subtype) == ("WAV", "PCM_16")
         assert sample_rate_hz == RATE_HZ
         assert np.abs(waveform - scene(SMALL, index)[0]).max() <= 2**-15
 
 
 def test_interrupted_run_continues_and_keeps_what_is_there(tmp_path):
     workspace = write_scenes(tmp_path, SMALL, HidingParams(), engine=LocalEngine(1))
-    lost = workspace.audio_path("audio/scene-000002.flac")
+    lost = workspace.audio_path("audio/scene-000002.wav")
     content = lost.read_bytes()
-    kept = sorted(path for path in (tmp_path / "audio").glob("*.flac") if path != lost)
+    kept = sorted(path for path in (tmp_path / "audio").glob("*.wav") if path != lost)
     times = [path.stat().st_mtime_ns for path in kept]
     lost.unlink()
     again = write_scenes(tmp_path, SMALL, HidingParams(), engine=LocalEngine(1))

@@ -60,15 +60,15 @@ def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
 
 def test_every_shipped_recipe_can_be_read() -> None:
     recipes = shipped_recipes()
-    assert {"demo", "find", "paper"} <= recipes.keys()
+    assert {"scenes", "find", "paper"} <= recipes.keys()
     for name, path in recipes.items():
         assert find_recipe(name) == read_recipe(path)
         assert read_recipe(path).name == name
 
 
 def test_an_unknown_recipe_lists_the_choices() -> None:
-    with pytest.raises(EarmarkError, match="no recipe is called 'demi'; did you mean 'demo'"):
-        find_recipe("demi")
+    with pytest.raises(EarmarkError, match="no recipe is called 'scene'; did you mean 'scenes'"):
+        find_recipe("scene")
 
 
 def test_resources_are_a_part_of_a_gpu_or_whole_ones(tmp_path: Path) -> None:

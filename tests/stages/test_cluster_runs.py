@@ -10,7 +10,7 @@ from ray.cluster_utils import Cluster
 from clusters import SabotagedEngine, Victim
 from earmark.runs.cluster.ray import RayEngine
 from earmark.runs.engine import LocalEngine
-from earmark.stages.run import run
+from earmark.stages.whole.run import run
 from noises import content
 from small_recipe import SMALL
 

@@ -11,5 +11,5 @@ def test_a_recipe_is_remembered_for_the_stages_that_come_after(tmp_path: Path) -
     assert choose_recipe(tmp_path) == Recipe()
     assert choose_recipe(tmp_path, SMALL) == SMALL
     assert choose_recipe(tmp_path) == SMALL
-    assert choose_recipe(tmp_path, "demo").name == "demo"
-    assert choose_recipe(str(tmp_path)).name == "demo"
+    assert choose_recipe(tmp_path, "scenes").name == "scenes"
+    assert choose_recipe(str(tmp_path)).name == "scenes"

@@ -12,7 +12,7 @@ from earmark.errors import EarmarkError
 from earmark.experiments.sweep import read_sweep
 from earmark.runs.engine import LocalEngine
 from earmark.scores.matrix import ScoreMatrix
-from earmark.stages.run import run
+from earmark.stages.whole.run import run
 from kept_processes import KeptProcesses
 from small_recipe import SMALL
 

@@ -19,7 +19,7 @@ from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
 from earmark.runs.progress import SILENT
 from earmark.training.lessons import EVERYBODY, AsLabelled, TrainingSet
 from earmark.training.loop import train
-from earmark.training.solver import _LEAST_SPREAD, Fitted, fit_linear_probe
+from earmark.training.probes.solver import _LEAST_SPREAD, Fitted, fit_linear_probe
 
 CLASS_IDS = ("a", "b", "c")
 N_CLIPS = 80

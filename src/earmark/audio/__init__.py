@@ -13,7 +13,15 @@ from earmark.audio.frame_store import CLIPS_PER_SHARD, FrameStore, write_store
 from earmark.audio.front_end import YAMNET, log_mel, log_mel_module, mel_matrix, patches
 from earmark.audio.headers import SoundHeader, duration_seconds, sound_header
 from earmark.audio.pictures import LOG_MEL_RANGE, log_mel_png, picture_png, seen_frames
-from earmark.audio.playback import PLAYED_HZ, BadRange, byte_range, mp3_bytes, wav_bytes
+from earmark.audio.playback import (
+    PLAYED_HZ,
+    BadRange,
+    byte_range,
+    mp3_bytes,
+    plain_wav,
+    wav_bytes,
+)
+from earmark.audio.pooled import pooled
 from earmark.audio.shards import (
     LAYOUT_VERSION,
     FrameFormat,
@@ -56,6 +64,8 @@ __all__ = [
     "part_path",
     "patches",
     "picture_png",
+    "plain_wav",
+    "pooled",
     "read_clip",
     "read_parts",
     "seal_store",

@@ -22,7 +22,15 @@ MOST_COLUMNS = 1_200
 
 LOG_MEL_RANGE = (-6.9, 3.0)
 """Levels of log-mel pictures, from silence to a loud tone: the same, so they can be compared."""
-_LOG_MEL_COLOURS = 64  # enough for the eye, and a third of the bytes of full colour
+_MAGMA = bytes.fromhex(
+    "0000030101090303110605190a07220e0a2a120d33170f3c1c10462211502811592f1062350f6a3c0f71"
+    "430f754a107952127c58157e5e177f651a806b1c80711f817721817e24818426818a2881912a80972c7f"
+    "9e2e7ea4307dab337cb1357ab93778c03a75c63c73cd3f70d3426dd9466ade4a67e44e64e85461ed595f"
+    "f0605df3675bf66e5bf8755cf97d5dfb8460fc8e63fd9567fd9d6bfda470feac75feb37bfebb80fec286"
+    "fec98dfdd193fdd89afddfa1fce6a8fceeb0fcf5b7fbfcbf"
+)
+"""The shades of matplotlib's colour map magma, from dark to bright: three bytes each."""
+_LOG_MEL_COLOURS = len(_MAGMA) // 3  # enough for the eye, and a third of the bytes of full colour
 _PATCH_COLOUR = (86, 180, 233)  # sky blue does not occur in the magma colour map
 
 
@@ -81,12 +89,9 @@ def _frame_pixels(pixels: NDArray[np.uint8], start: int, end: int) -> None:
 
 
 def _palette_png(pixels: NDArray[np.uint8]) -> bytes:
-    purpose = "drawing a picture of a clip"
-    colour_maps = load_library("matplotlib", purpose, "report").colormaps
-    pictures = load_library("PIL.Image", purpose, "report")
-    shades = colour_maps["magma"](np.linspace(0, 1, _LOG_MEL_COLOURS), bytes=True)[:, :3]
+    pictures = load_library("PIL.Image", "drawing a picture of a clip", "report")
     image = pictures.fromarray(pixels).convert("P")
-    image.putpalette([*shades.ravel().tolist(), *_PATCH_COLOUR])
+    image.putpalette([*_MAGMA, *_PATCH_COLOUR])
     png = io.BytesIO()
     image.save(png, format="png", optimize=True)
     return png.getvalue()

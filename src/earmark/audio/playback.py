@@ -45,7 +45,12 @@ def loudness_gain(waveform: NDArray[np.float32]) -> float:
 
 def wav_bytes(waveform: NDArray[np.float32], rate_hz: int = PLAYED_HZ) -> bytes:
     """Return a waveform [sample] as a mono 16-bit WAV file, at the common loudness."""
-    scaled = np.clip(loudness_gain(waveform) * waveform, -1, 1) * 32_767
+    return plain_wav(loudness_gain(waveform) * waveform, rate_hz)
+
+
+def plain_wav(waveform: NDArray[np.float32], rate_hz: int) -> bytes:
+    """Return a waveform [sample] in [-1, 1] as a mono 16-bit WAV file, as loud as it is."""
+    scaled = np.clip(waveform, -1, 1) * 32_767
     file = io.BytesIO()
     with wave.open(file, "wb") as writer:
         writer.setnchannels(1)

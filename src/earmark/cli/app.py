@@ -70,12 +70,21 @@ def earmark(
 @app.command()
 def demo(
     work: Annotated[Path, typer.Option(help="Where to put it.")] = Path("demo-work"),
+    seed: Annotated[int, typer.Option(min=0, help="Other scenes, other hidden labels.")] = 0,
+    scenes: Annotated[int, typer.Option(help="Fewer are quicker and tell less.")] = 4_000,
+    draws: Annotated[int, typer.Option(help="Students are trained on so many draws.")] = 6,
     workers: Workers = None,
-    engine: EngineOption = "local",
     as_json: AsJson = False,
 ) -> None:
-    """See the paper's idea work: make scenes, hide labels, find them, train, report."""
-    run("demo", work, workers, engine, as_json)
+    """See flags find missing labels, and what comes of it, on scenes whose truth is known."""
+    from earmark import stages
+    from earmark.report import demo_lines
+
+    where = chosen_engine(workers)
+    done = stages.run_demo(work, seed=seed, n_scenes=scenes, n_draws=draws, engine=where)
+    facts = done.found.facts if as_json else {}
+    following = f"earmark review {quoted(work)}"
+    tell(as_json, following, told=demo_lines(done.found), report=done.page, **facts)
 
 
 @app.command()

@@ -44,7 +44,7 @@ ClassesOption = Annotated[
 @import_app.command("scenes")
 def import_scenes(
     work: Work,
-    recipe: RecipeOption = "demo",
+    recipe: RecipeOption = "scenes",
     workers: Workers = None,
     engine: EngineOption = "local",
     as_json: AsJson = False,

@@ -73,7 +73,8 @@ from earmark.datasets.stamps import (
 )
 from earmark.datasets.synthetic.hiding import hide, n_missing, recalls
 from earmark.datasets.synthetic.mixtures import import_mixtures
-from earmark.datasets.synthetic.scenes import write_scenes
+from earmark.datasets.synthetic.pooled_scenes import pooled_scenes
+from earmark.datasets.synthetic.scenes import scene, write_scenes
 from earmark.datasets.workspace import (
     CLIP_SCHEMA,
     HELD_OUT_SPLITS,
@@ -137,6 +138,7 @@ __all__ = [
     "n_missing",
     "number_recordings",
     "open_frames",
+    "pooled_scenes",
     "quarantine_told",
     "read_labels",
     "read_relabelled",
@@ -144,6 +146,7 @@ __all__ = [
     "readable_clips",
     "recalls",
     "refuse_stale",
+    "scene",
     "scored_frames",
     "scores_of",
     "single_digest",

@@ -3,6 +3,15 @@ from .compare import run_compare as run_compare
 from .marks import Basis as Basis
 from .marks import mark_students as mark_students
 from .operating_point import best_point as best_point
+from .probe_students import WAYS as WAYS
+from .probe_students import DrawMarks as DrawMarks
+from .probe_students import HeardGain as HeardGain
+from .probe_students import ProbeData as ProbeData
+from .probe_students import ToldGain as ToldGain
+from .probe_students import best_on_tune as best_on_tune
+from .probe_students import heard_gain as heard_gain
+from .probe_students import mark_draw as mark_draw
+from .probe_students import told_gain as told_gain
 from .rounds import run_rounds as run_rounds
 from .strategies import BASELINE as BASELINE
 from .strategies import parse_strategy as parse_strategy

@@ -36,7 +36,8 @@ from typing import get_args
 from earmark.datasets import CORRECTED, FILLED, GIVEN, TRUTH
 from earmark.errors import EarmarkError, nearest
 from earmark.flags import POLICIES
-from earmark.training import BY_PERCENT, LOSSES, OWN_POLICIES, Treatment
+from earmark.losses import Treatment
+from earmark.training import BY_PERCENT, LOSSES, OWN_POLICIES
 
 POINTS: dict[str, tuple[float, ...]] = {
     "precision": (0.9, 0.7, 0.5, 0.3),

@@ -30,6 +30,14 @@ from earmark.report.missing.card import (
 )
 from earmark.report.missing.changes import changed_classes, changes_told, labels_told
 from earmark.report.missing.croissant import croissant_json
+from earmark.report.missing.demo_page import (
+    DemoFound,
+    StudentsFound,
+    demo_html,
+    demo_lines,
+    demo_told,
+    scenes_told,
+)
 from earmark.report.missing.evidence import HeardEvidence, MissingEvidence, evidence_told
 from earmark.report.missing.limits import HeldLimit, Limits, hold_limits
 from earmark.report.missing.notebook import N_IN_NOTEBOOK, notebook_html
@@ -69,6 +77,7 @@ __all__ = [
     "STYLE",
     "CardContents",
     "Correction",
+    "DemoFound",
     "Description",
     "HeardEvidence",
     "HeardFlag",
@@ -76,6 +85,7 @@ __all__ = [
     "Limits",
     "MissingEvidence",
     "ReportContents",
+    "StudentsFound",
     "TeacherGrade",
     "bases_of",
     "card_markdown",
@@ -84,6 +94,9 @@ __all__ = [
     "class_summary",
     "comparison_headline",
     "croissant_json",
+    "demo_html",
+    "demo_lines",
+    "demo_told",
     "detail_lines",
     "evidence_told",
     "findings_told",
@@ -98,6 +111,7 @@ __all__ = [
     "percent_text",
     "rounds_told",
     "scan_html",
+    "scenes_told",
     "strategies_told",
     "strategy_verdicts",
     "summary_lines",

@@ -37,6 +37,7 @@ from earmark.review.queues.measuring import make_queue
 from earmark.review.queues.population import Population, find_population
 from earmark.review.queues.promise import advise_change
 from earmark.review.queues.queue import GROWING, Queue, block_plan, item_id
+from earmark.review.queues.scripted import answer_from_truth
 from earmark.review.queues.stored import (
     is_drawn_from,
     open_drawn,
@@ -77,6 +78,7 @@ __all__ = [
     "adjudication_queue",
     "advise_change",
     "agreement",
+    "answer_from_truth",
     "block_plan",
     "controls",
     "export_selections",

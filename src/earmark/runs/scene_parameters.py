@@ -23,6 +23,8 @@ class SceneParams(Params):
     """Event level above the background noise, drawn uniformly."""
     prior_exponent: float = Field(1.0, ge=0)
     """Class priors fall as rank ** -exponent: 0 is flat, 1 is Zipf's law."""
+    with_parents: bool = True
+    """Whether the classes above those that sound, such as Animal, are labelled too."""
     seed: int = 0
 
     @model_validator(mode="after")

@@ -56,12 +56,13 @@ from earmark.stages.prepare import (
     take_subset,
 )
 from earmark.stages.report import make_report
-from earmark.stages.run import Outcome, run
 from earmark.stages.scanning.own_scores import ScoredByFile, score_by_file
 from earmark.stages.scanning.scan import ScanResult, scan
 from earmark.stages.study import Compared, Iterated, Swept, compare, iterate, sweep
 from earmark.stages.teach import Trained, keep_own_scores, score, train_teacher
 from earmark.stages.teachers import Taught, asked_recipe, default_teacher, examined, teach
+from earmark.stages.whole.demo import Demo, run_demo
+from earmark.stages.whole.run import Outcome, run
 
 __all__ = [
     "CheckedDataset",
@@ -70,6 +71,7 @@ __all__ = [
     "ComparedLabels",
     "CorrectedLabels",
     "Dealt",
+    "Demo",
     "DrawnQueue",
     "Exported",
     "ExportedModel",
@@ -123,6 +125,7 @@ __all__ = [
     "open_scored",
     "open_workspace",
     "run",
+    "run_demo",
     "scan",
     "score",
     "score_by_file",

@@ -70,7 +70,7 @@ class Features:
 
 def make_dataset(
     work: str | Path,
-    recipe: RecipeLike = "demo",
+    recipe: RecipeLike = "scenes",
     *,
     engine: Engine = HERE,
     progress: Progress | None = None,

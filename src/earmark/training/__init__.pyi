@@ -20,6 +20,11 @@ from .lessons import TrainingSet as TrainingSet
 from .loading import Loader as Loader
 from .loop import n_examples_in_all as n_examples_in_all
 from .loop import train as train
+from .probes.label_filter import MissingLabelFilter as MissingLabelFilter
+from .probes.linear_probe import LinearProbe as LinearProbe
+from .probes.linear_probe import ScaledFeatures as ScaledFeatures
+from .probes.linear_probe import cross_fit_probe as cross_fit_probe
+from .probes.linear_probe import fit_probe as fit_probe
 from .rivals import BY_EPOCH as BY_EPOCH
 from .rivals import LOSSES as LOSSES
 from .teacher import cross_fit as cross_fit
@@ -32,5 +37,4 @@ from .treatments import Flags as Flags
 from .treatments import FlagSources as FlagSources
 from .treatments import Told as Told
 from .treatments import Treated as Treated
-from .treatments import Treatment as Treatment
 from .treatments import find_flags as find_flags

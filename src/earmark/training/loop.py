@@ -52,7 +52,7 @@ from earmark.training.course.history import open_course, show_history, write_his
 from earmark.training.course.trackers import Course
 from earmark.training.lessons import Remembering, TrainingSet, class_balance
 from earmark.training.loading import Loaded, Loader
-from earmark.training.solver import fit_linear_probe
+from earmark.training.probes.solver import fit_linear_probe
 
 _MEMORY_ERRORS = (torch.OutOfMemoryError, MemoryError, RuntimeError)
 """What torch raises for want of memory; a RuntimeError may mean anything else."""

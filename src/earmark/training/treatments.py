@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,18 +24,11 @@ from torch import Tensor
 from earmark.errors import EarmarkError, short_repr
 from earmark.flags import Thresholds, flag, stored_thresholds, thresholds
 from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, Ontology, find_implied
-from earmark.losses import Moment, Targets, kept, suspect_scores
+from earmark.losses import Moment, Targets, Treatment, kept, suspect_scores, treat
 from earmark.runs import digest
 from earmark.scores import TeacherScores
 from earmark.training.lessons import EVERYBODY
 from earmark.training.rivals import Loss, RememberingLoss, make_loss
-
-Treatment = Literal["mask", "flip", "soft", "hedge", "weight"]
-"""What becomes of a flagged label, as (target, weight) by the teacher's output p.
-
-(0, 0), (1, 1), (p, 1), (p / 2, 1) and (0, 1 - p): ``hedge`` stands half-way between the label as
-it is and the teacher. Where flags go by learnt chances, p is the chance that the label is missing.
-"""
 
 BY_PERCENT = ("percentile", "random", "budget")
 """Policies whose points are a per cent: of each class's implicit labels, or (budget) of all."""
@@ -268,16 +261,7 @@ def _treat(
     is_flagged = ~kept(suspects.logits, edges)
     if listed is not None:
         is_flagged &= listed == PRESENT
-    if told.treatment == "mask":
-        np.copyto(weight, 0, where=is_flagged)
-    elif told.treatment == "flip":
-        np.copyto(target, 1, where=is_flagged)
-    elif told.treatment == "soft":
-        np.copyto(target, suspects.outputs, where=is_flagged)
-    elif told.treatment == "hedge":
-        np.copyto(target, suspects.outputs / 2, where=is_flagged)
-    else:
-        np.copyto(weight, 1 - suspects.outputs, where=is_flagged)
+    treat(told.treatment, is_flagged, suspects.outputs, target, weight)
 
 
 @dataclass(frozen=True)

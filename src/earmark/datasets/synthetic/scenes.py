@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.audio import plain_wav
 from earmark.datasets.synthetic import sound_sources
 from earmark.datasets.synthetic.hiding import hide
 from earmark.datasets.synthetic.waveforms import noise
@@ -46,7 +47,14 @@ _NOISE_SLOPES = (0.0, 1.0, 2.0)
 """White, pink and brown: the power of the background falls as frequency ** -slope."""
 
 _LEVEL_SAMPLES = SAMPLE_RATE_HZ // 10
-_SHAPING_FIELDS = ("clip_seconds", "max_events", "level_range_db", "prior_exponent", "seed")
+_SHAPING_FIELDS = (
+    "clip_seconds",
+    "max_events",
+    "shortest_event_seconds",
+    "level_range_db",
+    "prior_exponent",
+    "seed",
+)
 
 
 @dataclass(frozen=True)
@@ -148,13 +156,14 @@ class _Event:
 
 
 @cache
-def ontology() -> Ontology:
-    """Return the classes of all scenes: 31 sounds and their 8 parents."""
+def ontology(with_parents: bool = True) -> Ontology:
+    """Return the classes of all scenes: 31 sounds and their 8 parents, or the sounds alone."""
+    chosen = [row for row in CLASSES if with_parents or row.source]
     return Ontology(
-        class_ids=tuple(row.class_id for row in CLASSES),
-        parents={row.class_id: (row.parent,) for row in CLASSES if row.parent},
-        names={row.class_id: row.name for row in CLASSES},
-        definitions={row.class_id: row.definition for row in CLASSES},
+        class_ids=tuple(row.class_id for row in chosen),
+        parents={row.class_id: (row.parent,) for row in chosen if row.parent and with_parents},
+        names={row.class_id: row.name for row in chosen},
+        definitions={row.class_id: row.definition for row in chosen},
     )
 
 
@@ -202,21 +211,23 @@ def write_scenes(
 ) -> Workspace:
     """Write a dataset of scenes, its truth and its hidden labels into a workspace folder.
 
-    Audio is 16 kHz, 16-bit FLAC under ``root/audio``; files that are there already are kept, so
+    Audio is 16 kHz, 16-bit WAV under ``root/audio``; files that are there already are kept, so
     an interrupted run continues. The truth has an explicit label for every clip and class. Train
     clips come first, then tune, then eval. Scenes that are there become what the parameters say;
     a dataset of others is refused.
     """
     root = Path(root)
     n_clips = params.n_train + params.n_tune + params.n_eval
-    _claim(root, params)
+    claim_scenes(root, params)
     engine.map(_audio_tasks(root, params, n_clips, engine.n_workers), progress)
     clips = _clip_table(params, n_clips)
     is_present = np.array([scene_truth(params, index)[0] for index in range(n_clips)])
-    states = np.where(is_present, np.int8(PRESENT), np.int8(NOT_PRESENT))
-    truth = LabelSet.from_dense(states, clips["clip_id"], ontology().class_ids)
-    labels = hide(truth, ontology(), hiding)
-    return write_dataset(root, clips, ontology(), labels, truth, replace=True)
+    tree = ontology(params.with_parents)
+    columns = [ontology().index[class_id] for class_id in tree.class_ids]
+    states = np.where(is_present[:, columns], np.int8(PRESENT), np.int8(NOT_PRESENT))
+    truth = LabelSet.from_dense(states, clips["clip_id"], tree.class_ids)
+    labels = hide(truth, tree, hiding)
+    return write_dataset(root, clips, tree, labels, truth, replace=True)
 
 
 def _begin(params: SceneParams, index: int) -> tuple[np.random.Generator, list[_Event]]:
@@ -284,7 +295,7 @@ def _with_ancestors() -> tuple[tuple[int, ...], ...]:
     )
 
 
-def _claim(root: Path, params: SceneParams) -> None:
+def claim_scenes(root: Path, params: SceneParams) -> None:
     """Note which scenes a workspace holds; refuse to mix them with others, or another dataset."""
     folder = root / AUDIO_FOLDER
     note = folder / "scenes.json"
@@ -325,20 +336,18 @@ def _audio_tasks(root: Path, params: SceneParams, n_clips: int, n_workers: int) 
 
 
 def _write_audio(root: Path, params: SceneParams, indices: Sequence[int], meter: Meter) -> None:
-    """Write the sound of some scenes, each file whole or not at all."""
     for index in indices:
-        _write_flac(root / _audio_name(index), scene(params, index)[0])
+        write_sound(root, index, scene(params, index)[0])
         meter.advance(1)
 
 
-def _write_flac(path: Path, waveform: NDArray[np.float32]) -> None:
-    try:
-        import soundfile  # a heavy optional dependency: reading and hiding labels does without
-    except ImportError:
-        message = "writing scenes needs soundfile: pip install 'earmark[audio]'"
-        raise EarmarkError(message) from None
-    with write_aside(path) as aside:
-        soundfile.write(aside, waveform, SAMPLE_RATE_HZ, format="FLAC", subtype="PCM_16")
+def write_sound(root: Path, index: int, waveform: NDArray[np.float32]) -> None:
+    """Write the sound of a scene into a workspace folder, whole or not at all.
+
+    A WAV needs no library: scenes can be made and heard with the core alone.
+    """
+    with write_aside(root / _audio_name(index)) as aside:
+        aside.write_bytes(plain_wav(waveform, SAMPLE_RATE_HZ))
 
 
 def _clip_table(params: SceneParams, n_clips: int) -> pl.DataFrame:
@@ -360,4 +369,4 @@ def _clip_id(index: int) -> str:
 
 
 def _audio_name(index: int) -> str:
-    return f"{AUDIO_FOLDER}/{_clip_id(index)}.flac"
+    return f"{AUDIO_FOLDER}/{_clip_id(index)}.wav"

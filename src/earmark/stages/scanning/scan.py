@@ -229,7 +229,7 @@ def _check_sounds(out: Path | None, sounds: str | Path | None) -> None:
                 f"{sounds}: no such folder; sounds are a folder of files that are called like the "
                 "clips"
             )
-        check_libraries("playing flags on a page", "soundfile", "matplotlib")
+        check_libraries("playing flags on a page", "soundfile", "PIL")
     answers = None if out is None else Workspace(out / SCANNED_FOLDER).judgements_path
     if answers is not None and answers.exists():
         raise EarmarkError(

@@ -1,0 +1,328 @@
+"""Students that are linear probes: what ignoring or hedging flags does to them, in seconds.
+
+No torch and no chance in the fit: a student is the answer to a convex problem. What varies is the
+data. A *draw* takes a part of the train clips and hides labels anew; its teacher, cross-fitted on
+what is left, flags; its students are told of the flags in one way each, and measured on clips that
+nobody trained on, by a complete truth. Point and treatment are chosen on ``tune`` by the labels as
+they are given there, which any owner has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from earmark.datasets import hide
+from earmark.flags import flag
+from earmark.labels import IMPLICIT, LabelSet, Ontology, folds
+from earmark.losses import Treatment, treat
+from earmark.metrics import (
+    Draws,
+    Interval,
+    fit_class_offsets,
+    lwlrap,
+    mean_over_classes,
+    resample_weights,
+    resampled_lwlrap_per_class,
+    smoothed_priors,
+    with_seeds,
+)
+from earmark.runs import HidingParams, Meter, write_aside
+from earmark.training import ScaledFeatures, cross_fit_probe, fit_probe
+
+PERCENTS = (1.0, 2.0, 4.0)
+"""Operating points: so many per cent of all implicit labels, the likeliest ones, are flagged."""
+
+N_FOLDS, RIDGE, N_RESAMPLES = 4, 0.03, 300
+
+WayTold = tuple[str, float]
+"""How a student is told of flags, and the operating point."""
+
+AS_GIVEN: WayTold = ("as given", 0.0)
+TESTED = tuple((name, point) for name in ("mask", "hedge") for point in PERCENTS)
+RANDOM = tuple(("random", point) for point in PERCENTS)
+HEARD: WayTold = ("heard", 0.0)
+HEARD_AT_RANDOM: WayTold = ("heard at random", 0.0)
+WAYS = (AS_GIVEN, *TESTED, *RANDOM, HEARD, HEARD_AT_RANDOM)
+
+_MEASURED = ("lwlrap", "lwlrap_calibrated", "lwlrap_tune", "n_found")
+
+Listen = Callable[[LabelSet, NDArray[np.float32], LabelSet, int], NDArray[np.int64]]
+"""Labels, scores, their truth and a seed to the places (clip * classes + class) of what is asked.
+
+A function at the top of a module, so that other processes can call it.
+"""
+
+
+@dataclass(frozen=True)
+class ProbeData:
+    """All that draws are made from: features [clip, feature], the truth, and who is where.
+
+    ``rows`` are the clips of train, tune and eval; a draw trains on ``n_drawn`` of train's.
+    """
+
+    features: NDArray[np.float32]
+    truth: LabelSet
+    ontology: Ontology
+    rows: Mapping[str, NDArray[np.int64]]
+    hiding: HidingParams
+    n_drawn: int
+    listen: Listen
+
+
+@dataclass(frozen=True)
+class DrawMarks:
+    """The marks of one draw's students: by measure [strategy, 1 + resample], the value first.
+
+    ``lwlrap`` and ``lwlrap_calibrated`` (every class given its best offset on tune, by the truth)
+    are on eval by the truth; ``lwlrap_tune`` is on tune by the labels as given. ``n_found``
+    counts the missing labels that answers found, and the answers.
+    """
+
+    measured: Mapping[str, NDArray[np.float64]]
+
+    def draws(self, measure: str, strategy: WayTold) -> Draws:
+        """Return a student's number, as measured and on every resample."""
+        row = self.measured[measure][WAYS.index(strategy)]
+        return Draws(float(row[0]), row[1:])
+
+    def gain(self, measure: str, strategy: WayTold) -> Draws:
+        """Return a student's paired difference from the baseline of its draw."""
+        return self.draws(measure, strategy) - self.draws(measure, AS_GIVEN)
+
+    def write(self, path: Path) -> None:
+        """Write the marks, whole or not at all."""
+        with write_aside(path) as aside, aside.open("wb") as file:
+            np.savez(file, **self.measured)  # type: ignore[arg-type]
+
+    @classmethod
+    def read(cls, path: Path) -> DrawMarks:
+        """Read what :meth:`write` wrote."""
+        with np.load(path) as found:
+            return cls({name: found[name] for name in _MEASURED})
+
+
+def mark_draw(data: ProbeData, seed: int, path: Path, meter: Meter) -> DrawMarks:
+    """Make a draw, train its students and measure them; what is there already is read."""
+    if path.exists():
+        marks = DrawMarks.read(path)
+        meter.advance(len(WAYS))
+        return marks
+    rows = {**data.rows, "train": _drawn(data, seed)}
+    hiding = data.hiding.model_copy(update={"seed": seed})
+    labels = hide(data.truth, data.ontology, hiding)
+    told = _Told.of(data, labels, rows["train"], seed)
+    judge = _Judge.of(data, labels, rows)
+    measured = []
+    for strategy in WAYS:
+        measured.append(judge.marks(told.student_logits(strategy, judge.seen)))
+        meter.advance(1)
+    names = [name for name in _MEASURED if name != "n_found"]
+    by_name = {name: np.stack([one[name] for one in measured]) for name in names}
+    marks = DrawMarks({**by_name, "n_found": told.n_found})
+    marks.write(path)
+    return marks
+
+
+@dataclass(frozen=True)
+class ToldGain:
+    """What a way of telling students gave on eval, by the truth, with 90 % intervals over draws.
+
+    ``treatment`` and ``percent`` say which way; ``baseline`` and ``value`` are lwlrap without and
+    with it, ``calibrated`` is the gain where every student has its best offset for each class,
+    and ``random`` that of ignoring as many labels at random.
+    """
+
+    treatment: str
+    percent: float
+    baseline: Interval
+    value: Interval
+    gain: Interval
+    calibrated: Interval
+    random: Interval
+
+
+def best_on_tune(
+    draws: Sequence[DrawMarks], treatments: Sequence[str] = ("mask", "hedge")
+) -> WayTold:
+    """Return the way with the best mean lwlrap on tune, by the labels as given there.
+
+    Nothing told counts among them; the mildest of equals is taken.
+    """
+    ways = [AS_GIVEN, *(way for way in TESTED if way[0] in treatments)]
+    return max(ways, key=lambda way: sum(one.draws("lwlrap_tune", way).value for one in draws))
+
+
+def told_gain(draws: Sequence[DrawMarks], way: WayTold) -> ToldGain:
+    """Return what a way gave, as the mean over draws."""
+    random = ("random", way[1]) if way in TESTED else AS_GIVEN
+    return ToldGain(
+        *way,
+        baseline=with_seeds([one.draws("lwlrap", AS_GIVEN) for one in draws]).interval(),
+        value=with_seeds([one.draws("lwlrap", way) for one in draws]).interval(),
+        gain=_gain(draws, "lwlrap", way),
+        calibrated=_gain(draws, "lwlrap_calibrated", way),
+        random=_gain(draws, "lwlrap", random),
+    )
+
+
+@dataclass(frozen=True)
+class HeardGain:
+    """What answers found, in the mean over draws, and what they gave a student (lwlrap on eval).
+
+    Once in the order of the queue, once at random.
+    """
+
+    n_answers: float
+    n_found: float
+    n_found_at_random: float
+    gain: Interval
+    gain_at_random: Interval
+
+
+def heard_gain(draws: Sequence[DrawMarks]) -> HeardGain:
+    """Return what answers by ear found and gave."""
+    (n_found, n_answers), (at_random, _) = np.mean([one.measured["n_found"] for one in draws], 0)
+    return HeardGain(
+        float(n_answers),
+        float(n_found),
+        float(at_random),
+        _gain(draws, "lwlrap", HEARD),
+        _gain(draws, "lwlrap", HEARD_AT_RANDOM),
+    )
+
+
+def _gain(draws: Sequence[DrawMarks], measure: str, way: WayTold) -> Interval:
+    return with_seeds([one.gain(measure, way) for one in draws]).interval()
+
+
+def _drawn(data: ProbeData, seed: int) -> NDArray[np.int64]:
+    train = data.rows["train"]
+    chosen = np.random.default_rng([seed, 1]).choice(train, min(data.n_drawn, len(train)), False)
+    return np.sort(chosen)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The train clips of a draw, and the places of labels that students are told of.
+
+    ``likeliest`` are the flags, in order; ``shuffled`` all implicit labels; ``heard`` and
+    ``heard_at_random`` those that were answered, by the queue and at random.
+    """
+
+    features: ScaledFeatures
+    states: NDArray[np.int8]
+    is_present: NDArray[np.bool_]
+    outputs: NDArray[np.float32]
+    likeliest: NDArray[np.int64]
+    shuffled: NDArray[np.int64]
+    heard: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, data: ProbeData, every: LabelSet, rows: NDArray[np.int64], seed: int) -> _Told:
+        labels, truth, seen = every.select(rows), data.truth.select(rows), data.features[rows]
+        fold_of = folds(labels, labels.clip_ids, N_FOLDS, seed)
+        scores = cross_fit_probe(seen, labels, fold_of, ridge=RIDGE)
+        implicit = np.flatnonzero(labels.states() == IMPLICIT)
+        return cls(
+            ScaledFeatures.of(seen),
+            labels.states(),
+            truth.states() > 0,
+            expit(scores),
+            likeliest_labels(labels, scores, data.ontology, max(PERCENTS)),
+            np.random.default_rng([seed, 2]).permutation(implicit),
+            data.listen(labels, scores, truth, seed),
+        )
+
+    @property
+    def heard_at_random(self) -> NDArray[np.int64]:
+        return self.shuffled[: len(self.heard)]
+
+    @property
+    def n_found(self) -> NDArray[np.float64]:
+        """Labels that answers found, and answers: by the queue, and at random."""
+        present = self.is_present.ravel()
+        asked = (self.heard, self.heard_at_random)
+        return np.array([[present[places].sum(), len(places)] for places in asked], np.float64)
+
+    def student_logits(self, way: WayTold, seen: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Train a student and return its logits of other clips."""
+        target = (self.states > 0).astype(np.float32)
+        weight = np.ones_like(target)
+        if way in (HEARD, HEARD_AT_RANDOM):
+            places = self.heard if way == HEARD else self.heard_at_random
+            target.ravel()[places] = self.is_present.ravel()[places]
+        else:
+            treatment: Treatment = "hedge" if way[0] == "hedge" else "mask"
+            treat(treatment, self._is_flagged(way), self.outputs, target, weight)
+        return fit_probe(self.features, target, weight, ridge=RIDGE).logits(seen)
+
+    def _is_flagged(self, way: WayTold) -> NDArray[np.bool_]:
+        """Return which labels [clip, class] a way flags."""
+        is_flagged = np.zeros(self.states.size, bool)
+        n_flags = n_of_percent(self.states, way[1])
+        is_flagged[(self.shuffled if way[0] == "random" else self.likeliest)[:n_flags]] = True
+        return is_flagged.reshape(self.states.shape)
+
+
+def n_of_percent(states: NDArray[np.int8], percent: float) -> int:
+    """Return how many labels so many per cent of the implicit ones are, rounded down."""
+    return int(percent / 100 * (states == IMPLICIT).sum())
+
+
+def likeliest_labels(
+    labels: LabelSet, scores: NDArray[np.float32], ontology: Ontology, percent: float
+) -> NDArray[np.int64]:
+    """Return the places (clip * classes + class) of the likeliest implicit labels, in order."""
+    n_flags = n_of_percent(labels.states(), percent)
+    flags = flag(labels, scores, "budget", ontology=ontology, n_flags=n_flags)
+    flags = flags.sort("chance", "logit", descending=True, maintain_order=True)
+    row_of = {clip_id: row for row, clip_id in enumerate(labels.clip_ids)}
+    column_of = {class_id: column for column, class_id in enumerate(labels.class_ids)}
+    rows = np.array([row_of[clip_id] for clip_id in flags["clip_id"]], np.int64)
+    columns = np.array([column_of[class_id] for class_id in flags["class_id"]], np.int64)
+    return rows * labels.n_classes + columns
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Tune and eval clips, tune first, and what students are held against."""
+
+    seen: NDArray[np.float32]
+    given_tune: NDArray[np.bool_]
+    true_tune: NDArray[np.bool_]
+    true_eval: NDArray[np.bool_]
+    priors: NDArray[np.float64]
+    weights: NDArray[np.uint16]
+
+    @classmethod
+    def of(cls, data: ProbeData, labels: LabelSet, rows: Mapping[str, NDArray[np.int64]]) -> _Judge:
+        tune, held = rows["tune"], rows["eval"]
+        train = labels.select(rows["train"])
+        return cls(
+            data.features[np.concatenate([tune, held])],
+            labels.states(tune) > 0,
+            data.truth.states(tune) > 0,
+            data.truth.states(held) > 0,
+            smoothed_priors(train.n_positives, train.n_clips),
+            resample_weights(len(held), N_RESAMPLES, seed=0),
+        )
+
+    def marks(self, logits: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
+        n_tune = len(self.true_tune)
+        tune, held = logits[:n_tune], logits[n_tune:]
+        offsets = fit_class_offsets(self.true_tune, tune, self.priors).astype(np.float32)
+        return {
+            "lwlrap": self._on_eval(held),
+            "lwlrap_calibrated": self._on_eval(held + offsets),
+            "lwlrap_tune": np.array([lwlrap(self.given_tune, tune)]),
+        }
+
+    def _on_eval(self, logits: NDArray[np.float32]) -> NDArray[np.float64]:
+        resampled = resampled_lwlrap_per_class(self.true_eval, logits, self.weights)
+        return np.append(lwlrap(self.true_eval, logits), mean_over_classes(resampled))
