@@ -76,7 +76,7 @@ $(INSTALLED): pyproject.toml constraints.txt $(LOOPS)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@ $(INSTALLED_FOR_DEMO)
 
-$(INSTALLED_FOR_DEMO): pyproject.toml constraints.txt
+$(INSTALLED_FOR_DEMO): pyproject.toml constraints.txt $(LOOPS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo]'
 	touch $@

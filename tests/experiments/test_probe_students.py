@@ -1,0 +1,122 @@
+"""Students that are probes: told what a slow twin is told, and paired with their baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from earmark.experiments.probe_students import (
+    AS_GIVEN,
+    HEARD,
+    WAYS,
+    DrawMarks,
+    ProbeData,
+    best_on_tune,
+    heard_gain,
+    likeliest_labels,
+    mark_draw,
+    told_gain,
+)
+from earmark.labels import LabelSet, Ontology
+from earmark.losses import treat
+from earmark.runs import SILENT, HidingParams
+
+N_CLIPS, CLASS_IDS = 900, tuple("abcdef")
+TREE = Ontology(CLASS_IDS, {}, {}, {})
+
+
+def first_implicit(
+    labels: LabelSet, scores: np.ndarray, truth: LabelSet, seed: int
+) -> np.ndarray:
+    """Ask about true labels alone: what the best of raters would be asked."""
+    is_missing = (labels.states() == 0) & (truth.states() > 0)
+    return np.flatnonzero(is_missing)[:40]
+
+
+@pytest.fixture(scope="module")
+def data() -> ProbeData:
+    rng = np.random.default_rng(0)
+    is_present = rng.random((N_CLIPS, len(CLASS_IDS))) < 0.15
+    directions = rng.normal(size=(len(CLASS_IDS), 30))
+    features = (is_present @ directions + rng.normal(size=(N_CLIPS, 30))).astype(np.float32)
+    states = np.where(is_present, 1, -1).astype(np.int8)
+    truth = LabelSet.from_dense(states, map(str, range(N_CLIPS)), CLASS_IDS)
+    rows = dict(
+        zip(("train", "tune", "eval"), np.split(np.arange(N_CLIPS), [500, 650]), strict=True)
+    )
+    hiding = HidingParams(recall_range=(0.2, 0.5))
+    return ProbeData(features, truth, TREE, rows, hiding, 400, first_implicit)
+
+
+@pytest.fixture(scope="module")
+def draws(data: ProbeData, tmp_path_factory: pytest.TempPathFactory) -> list[DrawMarks]:
+    folder, meter = tmp_path_factory.mktemp("draws"), SILENT.job("", 1, "")
+    return [mark_draw(data, seed, folder / f"{seed}.npz", meter) for seed in range(2)]
+
+
+def test_a_draw_is_a_function_of_its_seed_and_is_found_again(
+    data: ProbeData, draws: list[DrawMarks], tmp_path: Path
+) -> None:
+    path, meter = tmp_path / "draw.npz", SILENT.job("", 1, "")
+    again = mark_draw(data, 1, path, meter)
+    for name, values in again.measured.items():
+        np.testing.assert_array_equal(values, draws[1].measured[name])
+    assert not np.array_equal(draws[0].measured["lwlrap"], draws[1].measured["lwlrap"])
+    time = path.stat().st_mtime_ns
+    found = mark_draw(data, 1, path, meter)
+    assert path.stat().st_mtime_ns == time
+    np.testing.assert_array_equal(found.measured["lwlrap"], again.measured["lwlrap"])
+
+
+def test_gains_are_paired_and_mean_over_draws(draws: list[DrawMarks]) -> None:
+    gain = told_gain(draws, ("mask", 2.0))
+    each = [one.draws("lwlrap", ("mask", 2.0)).value for one in draws]
+    base = [one.draws("lwlrap", AS_GIVEN).value for one in draws]
+    assert gain.gain.value == pytest.approx(np.mean(each) - np.mean(base))
+    assert gain.baseline.value == pytest.approx(np.mean(base))
+    nothing = told_gain(draws, AS_GIVEN)
+    assert tuple(nothing.gain) == tuple(nothing.random) == (0, 0, 0)
+    assert set(best_on_tune(draws)) <= {part for way in WAYS for part in way}
+
+
+def test_answers_that_are_right_help_and_are_counted(draws: list[DrawMarks]) -> None:
+    found = heard_gain(draws)
+    assert (found.n_answers, found.n_found) == (40, 40)
+    assert found.n_found_at_random < 15
+    assert told_gain(draws, HEARD).gain.value > 0
+
+
+def test_flags_are_implicit_and_the_likeliest_come_first() -> None:
+    rng = np.random.default_rng(1)
+    is_present = rng.random((600, 4)) < 0.2
+    scores = (4.0 * is_present - 2 + rng.normal(size=(600, 4))).astype(np.float32)
+    states = np.where(is_present & (rng.random((600, 4)) < 0.5), 1, 0)
+    labels = LabelSet.from_dense(states, None, tuple("abcd"))
+    tree = Ontology(tuple("abcd"), {}, {}, {})
+    places = likeliest_labels(labels, scores, tree, 5.0)
+    assert len(places) == int(0.05 * (states == 0).sum())
+    assert (states.ravel()[places] == 0).all()
+    right = is_present.ravel()[places]
+    assert right[: len(right) // 2].mean() >= right[len(right) // 2 :].mean()
+
+
+@pytest.mark.parametrize(
+    ("treatment", "told"),
+    [
+        ("mask", (0.0, 0.0)),
+        ("flip", (1.0, 1.0)),
+        ("soft", (0.4, 1.0)),
+        ("hedge", (0.2, 1.0)),
+        ("weight", (0.0, 0.6)),
+    ],
+)
+def test_a_treatment_changes_flagged_labels_alone(
+    treatment: str, told: tuple[float, float]
+) -> None:
+    is_flagged = np.array([[True, False]])
+    target, weight = np.zeros((1, 2), np.float32), np.ones((1, 2), np.float32)
+    treat(treatment, is_flagged, np.full((1, 2), 0.4, np.float32), target, weight)  # type: ignore[arg-type]
+    assert (target[0, 0], weight[0, 0]) == pytest.approx(told)
+    assert (target[0, 1], weight[0, 1]) == (0, 1)
