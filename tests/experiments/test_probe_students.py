@@ -27,9 +27,7 @@ N_CLIPS, CLASS_IDS = 900, tuple("abcdef")
 TREE = Ontology(CLASS_IDS, {}, {}, {})
 
 
-def first_implicit(
-    labels: LabelSet, scores: np.ndarray, truth: LabelSet, seed: int
-) -> np.ndarray:
+def first_implicit(labels: LabelSet, scores: np.ndarray, truth: LabelSet, seed: int) -> np.ndarray:
     """Ask about true labels alone: what the best of raters would be asked."""
     is_missing = (labels.states() == 0) & (truth.states() > 0)
     return np.flatnonzero(is_missing)[:40]
