@@ -1,8 +1,8 @@
 """Whether the demo says the same whatever its data and the processor: ten seeds, whole.
 
 Every seed makes its own scenes, hides its own labels and draws its own students; nothing is shared.
-The first seeds are run again as if the processor had no AVX-512, nor AVX2 (numpy and OpenBLAS
-choose their kernels by what they find). Settings were chosen on seeds 100 and above.
+The first seeds are run again as if the processor had no AVX-512 (numpy and OpenBLAS choose their
+kernels by what they find). Settings were chosen on seeds 100 and above.
 
 Prints a table and writes ``results/demo_stability.json``.
 
@@ -17,7 +17,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -34,11 +33,6 @@ AVX512 = "X86_V4 AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AV
 PROCESSORS: dict[str, dict[str, str]] = {
     "as it is": {},
     "no AVX-512": {**TORCH, "NPY_DISABLE_CPU_FEATURES": AVX512, "OPENBLAS_CORETYPE": "Haswell"},
-    "no AVX2": {
-        **TORCH,
-        "NPY_DISABLE_CPU_FEATURES": f"{AVX512} X86_V3 AVX2 FMA3",
-        "OPENBLAS_CORETYPE": "Nehalem",
-    },
 }
 
 
@@ -50,18 +44,20 @@ def supported(wanted: str) -> str:
 
 
 def run_demo(seed: int, scenes: int, processor: str, work: Path) -> dict[str, Any]:
-    """Run the whole demo in a process of its own; return what it found."""
+    """Run the whole demo in a process of its own; return what it found, or had found before."""
+    if (work / "demo.json").exists():
+        found = json.loads((work / "demo.json").read_text())
+        return {"seed": seed, "processor": processor, **found}
     changes = dict(PROCESSORS[processor])
     if "NPY_DISABLE_CPU_FEATURES" in changes:
         changes["NPY_DISABLE_CPU_FEATURES"] = supported(changes["NPY_DISABLE_CPU_FEATURES"])
     command = [sys.executable, "-m", "earmark", "demo", "--json", "--seed", str(seed)]
     command += ["--scenes", str(scenes), "--work", str(work), "--workers", "1"]
-    start = time.monotonic()
     told = subprocess.run(
         command, env={**os.environ, **changes}, capture_output=True, text=True, check=True
     )
     found = json.loads(told.stdout)
-    return {"seed": seed, "processor": processor, "seconds": time.monotonic() - start, **found}
+    return {"seed": seed, "processor": processor, **found}
 
 
 def row_of(found: dict[str, Any]) -> dict[str, Any]:
