@@ -82,7 +82,7 @@ class ScaledFeatures:
 
 def fit_probe(
     features: Numbers | ScaledFeatures,
-    target: Numbers,
+    target: Numbers | NDArray[np.bool_],
     weight: Numbers | None = None,
     *,
     ridge: float = RIDGE,
@@ -137,7 +137,11 @@ class _Problem:
 
     @classmethod
     def of(
-        cls, features: Numbers, target: Numbers, weight: Numbers | None, ridge: float
+        cls,
+        features: Numbers,
+        target: Numbers | NDArray[np.bool_],
+        weight: Numbers | None,
+        ridge: float,
     ) -> _Problem:
         told = np.asarray(target, features.dtype)
         if told.ndim != 2 or len(told) != len(features):
