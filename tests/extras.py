@@ -84,6 +84,6 @@ def run_without(
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
