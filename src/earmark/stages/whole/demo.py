@@ -190,7 +190,7 @@ class _Course:
     @cached_property
     def is_missing(self) -> NDArray[np.bool_]:
         """Which labels of the train scenes are missing [clip, class]."""
-        return (self.labels.states() == 0) & (self.truth.states() > 0)
+        return np.asarray((self.labels.states() == 0) & (self.truth.states() > 0), bool)
 
     @cached_property
     def probe(self) -> LinearProbe:

@@ -100,7 +100,7 @@ class MissingLabelFilter(BaseEstimator):  # type: ignore[misc]
         return folds(labels, names, self.n_folds, self.random_state)
 
     def _keep_flags(self, labels: LabelSet) -> None:
-        options = {} if self.n_flags is None else {"n_flags": self.n_flags}
+        options: dict[str, Any] = {} if self.n_flags is None else {"n_flags": self.n_flags}
         found = survey(labels, self.scores_, policy="percentile", discard_percent=0.0)
         assert found.counts is not None
         self.knowledge_ = found.counts.knowledge.told
