@@ -135,7 +135,7 @@ def test_audio_is_16_bit_wav_of_the_scene(tmp_path):
         waveform, sample_rate_hz = soundfile.read(path, dtype="float32")
         assert (soundfile.info(path).format, soundfile.info(path).subtype) == ("WAV", "PCM_16")
         assert sample_rate_hz == RATE_HZ
-        assert np.abs(waveform - scene(SMALL, index)[0]).max() <= 2**-15
+        assert np.abs(waveform - scene(SMALL, index)[0]).max() <= 2**-14
 
 
 def test_interrupted_run_continues_and_keeps_what_is_there(tmp_path):

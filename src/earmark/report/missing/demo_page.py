@@ -122,7 +122,7 @@ def demo_told(found: DemoFound) -> dict[str, list[str]]:
 
 
 def demo_lines(found: DemoFound) -> list[str]:
-    """Return what was found as sentences for a terminal, those of each of the three things as one."""
+    """Return what was found as sentences for a terminal, one for each of the three things."""
     each = enumerate(demo_told(found).values(), 1)
     return [scenes_told(found), *(f"{number}. {' '.join(told)}" for number, told in each)]
 
