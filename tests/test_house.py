@@ -33,7 +33,7 @@ for name in sys.argv[1:]:
         print(f"{name}: {error}")
 """
 
-TOOLS = {"all", "find", "test", "dev", "docs", "release", "bench"}
+TOOLS = {"all", "demo", "find", "test", "dev", "docs", "release", "bench"}
 """Extras that bring no library of earmark's own: other extras, or what developers use."""
 
 MOST_IN_A_ROOM = 14
