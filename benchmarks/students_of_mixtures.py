@@ -60,7 +60,7 @@ from earmark.review.queues.queue import CONTROLS
 from earmark.runs import SILENT, LocalEngine, ReviewParams, write_json
 from earmark.scores import logits_of, scored_labels
 from earmark.training.lessons import EVERYBODY, TrainingSet
-from earmark.training.solver import fit_linear_probe
+from earmark.training.probes.solver import fit_linear_probe
 from hour_of_listening import Sitting
 from mixtures import make_mixtures
 
