@@ -88,8 +88,10 @@ def test_pages_ask_nobody_else_and_fit(browser: Browser, address: str, width: in
 def test_search_finds_a_page(browser: Browser, address: str) -> None:
     page = browser.new_page()
     page.goto(address)
-    page.fill(".md-search__input", "lwlrap")
-    page.wait_for_selector(".md-search-result__link", timeout=15_000)
+    page.wait_for_load_state("networkidle")  # a word that is typed before is not seen
+    page.click(".md-search__input")
+    page.keyboard.type("lwlrap", delay=50)
+    page.wait_for_selector(".md-search-result__link", timeout=30_000)
     page.close()
 
 
