@@ -284,7 +284,7 @@ class _Course:
         waveform = scene(self.scenes, int(self.rows["train"][rows[clip_id]]))[0]
         frames = log_mel(waveform)[: round(len(waveform) / YAMNET.hop_samples)]
         starts = np.arange(0, max(len(frames) - HEARD_FRAMES, 0) + 1, HEARD_FRAMES // 5)
-        parts = np.array([_without(frames, start) for start in starts])
+        parts = np.array([_without(frames, start) for start in starts.tolist()])
         first = int(starts[np.argmin(self.probe.logits(parts)[:, columns[class_id]])])
         return HeardFlag(
             rank=int(str(row["rank"])),
