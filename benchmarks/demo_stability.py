@@ -45,8 +45,8 @@ def supported(wanted: str) -> str:
 
 def run_demo(seed: int, scenes: int, processor: str, work: Path) -> dict[str, Any]:
     """Run the whole demo in a process of its own; return what it found, or had found before."""
-    if (work / "demo.json").exists():
-        found = json.loads((work / "demo.json").read_text())
+    if (work / "report" / "demo.json").exists():
+        found = json.loads((work / "report" / "demo.json").read_text())
         return {"seed": seed, "processor": processor, **found}
     changes = dict(PROCESSORS[processor])
     if "NPY_DISABLE_CPU_FEATURES" in changes:

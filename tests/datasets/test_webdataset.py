@@ -224,7 +224,7 @@ def test_the_verb_takes_what_a_shell_made_of_a_range(
     for number in range(2):
         write_tar(tmp_path / f"{number}.tar", {f"{number}.wav": wav(0.1), f"{number}.cls": b"dog"})
     told = earmark("import", "webdataset", "0.tar", "1.tar", "--work", "W").stdout.splitlines()
-    assert told[0] == "2 clips listed = 2 found + 0 missing"
+    assert told[0].startswith("2 clips listed = 2 found + 0 missing")
     assert len(told) <= 15
     assert max(map(len, told)) <= 80
     assert "no such archive" in refusal("import", "webdataset", "2.tar", "--work", "W")

@@ -69,7 +69,7 @@ def test_the_page_plays_flags_and_needs_no_other_file(done: Demo) -> None:
 
 
 def test_numbers_are_there_for_programs(done: Demo) -> None:
-    facts = json.loads((done.workspace.root / "demo.json").read_text())
+    facts = json.loads(done.page.with_name("demo.json").read_text())
     assert facts["n_right"] == done.found.n_right
     assert facts["students"]["chosen"]["gain"][0] == done.found.students.chosen.gain.value
 

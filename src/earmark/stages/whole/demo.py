@@ -121,9 +121,9 @@ def run_demo(
             right=course.right_flags,
             students=students,
         )
-    page = course.workspace.root / "report" / "index.html"
+    page = course.workspace.report_page
     write_text(page, demo_html(found, course.heard_flags(), course.workspace.root))
-    write_json(course.workspace.root / "demo.json", found.facts)
+    write_json(page.with_name("demo.json"), found.facts)
     return Demo(course.workspace, found, page)
 
 

@@ -97,7 +97,7 @@ export class Sound {
   async loop(part) {
     this.#part = part;
     this.isWhole = false;
-    if (this.audio.paused) await this.audio.play();
+    if (this.audio.paused) await this.#begin();
   }
 
   /** Play a part from its start, over and over. @param {Span} part */
@@ -118,7 +118,16 @@ export class Sound {
     if (this.audio.readyState < HTMLMediaElement.HAVE_METADATA) await this.#measured;
     if (!this.#isWanted) return;
     this.seek();
-    await this.audio.play();
+    await this.#begin();
+  }
+
+  /** Begin to sound; a pause that comes before the sound does is no error. */
+  async #begin() {
+    try {
+      await this.audio.play();
+    } catch (error) {
+      if (this.#isWanted || error.name !== "AbortError") throw error;
+    }
   }
 
   pause() {
