@@ -188,12 +188,6 @@ def wrapped(sentence: str) -> list[str]:
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
-def say(sentences: Iterable[str]) -> None:
-    """Print sentences, each on lines of its own that fit a terminal."""
-    for sentence in sentences:
-        print("\n".join(wrapped(sentence)))
-
-
 def table_lines(
     columns: Sequence[str], rows: Sequence[Sequence[str]], n_text: int = 1, most: int | None = None
 ) -> list[str]:
