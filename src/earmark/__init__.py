@@ -21,4 +21,14 @@ __version__ = "0.1.0"  # the one place: pyproject.toml and `earmark --version` r
 
 # Nothing is imported before it is asked for; __init__.pyi says where each public name lives.
 # dir(earmark), and so a prompt's completion, knows the public names and no others.
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name; say which extra brings a library that it cannot do without."""
+    try:
+        return _load(name)
+    except ModuleNotFoundError as error:
+        from earmark.errors import missing_library
+
+        raise missing_library(error, f"earmark.{name}") or error from None

@@ -9,14 +9,21 @@ without a traceback and exits with 2. A number that is computed but doubtful is 
 from __future__ import annotations
 
 import difflib
+import errno
+import functools
 import importlib
 import importlib.util
+import inspect
 import reprlib
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 _N_NAMED = 3
 """Names that a message lists before it counts the rest."""
@@ -149,6 +156,90 @@ def _shown(value: Any) -> str:
     return f"<{len(value):,} items>" if is_many else text
 
 
+_DAMAGED = "is it damaged, cut short, or another kind of file?"
+_LONGEST_REASON = 200
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""What the disk cannot do is not the fault of a file that is read."""
+
+
+@contextmanager
+def reading(path: object, what: str, advice: str = _DAMAGED) -> Iterator[None]:
+    """Turn whatever is raised over bytes from elsewhere into an error that names their file.
+
+    The boundary where foreign bytes enter: every reader of files stands behind it, here or by
+    :func:`reader`, and so needs to know only those mistakes that it can explain better. Libraries
+    raise errors of any kind over damaged bytes, and those written in Rust panic, which Python does
+    not even count among its ``Exception``. What passes is our own, what a user or a scheduler
+    sends (Ctrl-C, an exit), a full disk, and a library that is not installed.
+
+    >>> with reading("a.json", "JSON"):
+    ...     [][0]
+    Traceback (most recent call last):
+    earmark.errors.EarmarkError: a.json: cannot be read as JSON (IndexError: list index out of \
+range); is it damaged, cut short, or another kind of file?
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not _is_about_bytes(error):
+            raise
+        raise EarmarkError(
+            f"{path}: cannot be read as {what} ({told_briefly(error)}); {advice}"
+        ) from error
+
+
+def reader(
+    what: str, advice: str = _DAMAGED, *, at: int = 0
+) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
+    """Put a function behind :func:`reading`; its argument ``at`` is the file or folder it reads."""
+
+    def behind(read: Callable[P, Result]) -> Callable[P, Result]:
+        name = list(inspect.signature(read).parameters)[at]
+
+        @functools.wraps(read)
+        def reads(*args: P.args, **options: P.kwargs) -> Result:
+            with reading(options[name] if name in options else args[at], what, advice):
+                return read(*args, **options)
+
+        return reads
+
+    return behind
+
+
+@contextmanager
+def about(path: object) -> Iterator[None]:
+    """Put the name of a file before an error of ours that was raised over what it holds."""
+    try:
+        yield
+    except EarmarkError as error:
+        if type(error) is not EarmarkError or str(path) in str(error):
+            raise
+        raise EarmarkError(f"{path}: {error}") from error
+
+
+def told_briefly(error: BaseException) -> str:
+    """Return the kind of an error and the beginning of its message, on one line."""
+    if isinstance(error, MemoryError):
+        return "it asks for more memory than there is"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    message = " ".join(str(error).split())[:_LONGEST_REASON]
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _is_about_bytes(error: BaseException) -> bool:
+    """Tell whether an error may be the fault of the bytes that were read."""
+    if isinstance(error, EarmarkError | EarmarkWarning):
+        return False
+    if isinstance(error, OSError):
+        return error.errno not in _NO_ROOM
+    if isinstance(error, ModuleNotFoundError):
+        return missing_library(error) is None
+    # A panic of Rust's: its class cannot be imported, and each library has one of its own.
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
 def check_file(path: Path) -> None:
     """Refuse a path that is no file."""
     if not path.is_file():
@@ -172,24 +263,27 @@ def load_library(name: str, purpose: str, extra: str) -> Any:
         ) from None
 
 
-def check_libraries(purpose: str, *names: str) -> None:
-    """Refuse work for which optional libraries are missing, before any of it is done."""
+def check_libraries(purpose: str, *names: str, extra: str = "") -> None:
+    """Refuse work for which optional libraries are missing, before any of it is done.
+
+    ``extra`` is the one to install, where one brings them all.
+    """
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
-        raise _to_install(purpose, missing)
+        raise _to_install(purpose, missing, extra)
 
 
-def missing_library(error: ModuleNotFoundError) -> EarmarkError | None:
+def missing_library(error: ModuleNotFoundError, purpose: str = "this") -> EarmarkError | None:
     """Turn a failed import of an optional library into a message; None for any other module."""
     name = (error.name or "").partition(".")[0]
-    return _to_install("this", [name]) if name in EXTRAS else None
+    return _to_install(purpose, [name]) if name in EXTRAS else None
 
 
-def _to_install(purpose: str, names: Sequence[str]) -> EarmarkError:
+def _to_install(purpose: str, names: Sequence[str], extra: str = "") -> EarmarkError:
     """Return the message that names libraries and the extras that bring them.
 
     >>> print(_to_install("a whole run", ["torch", "soundfile"]))
     a whole run needs torch and soundfile: pip install 'earmark[audio,train]'
     """
-    extras = ",".join(sorted({EXTRAS[name] for name in names}))
+    extras = extra or ",".join(sorted({EXTRAS[name] for name in names}))
     return EarmarkError(f"{purpose} needs {' and '.join(names)}: pip install 'earmark[{extras}]'")

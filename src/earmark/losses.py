@@ -79,18 +79,13 @@ def suspect_scores(is_open: Any, logits: Any) -> Any:
 @overload
 def kept(suspects: Floats, thresholds_row: Floats) -> Booleans: ...
 @overload
-def kept(suspects: Tensor, thresholds_row: Tensor, out: Tensor | None = None) -> Tensor: ...
-def kept(suspects: Any, thresholds_row: Any, out: Any = None) -> Any:
+def kept(suspects: Tensor, thresholds_row: Tensor) -> Tensor: ...
+def kept(suspects: Any, thresholds_row: Any) -> Any:
     """Return equation (2)'s mask M [clip, class]: true where a label keeps its part in the loss.
 
-    ``suspects`` come from :func:`suspect_scores`. Tensors can be written into ``out``, as the ones
-    and zeros of its type.
+    ``suspects`` come from :func:`suspect_scores`.
     """
-    if out is None:
-        return suspects <= thresholds_row
-    import torch  # here, because numpy's arrays do not need it
-
-    return torch.le(suspects, thresholds_row, out=out)
+    return suspects <= thresholds_row
 
 
 def treat(
@@ -98,7 +93,7 @@ def treat(
     is_flagged: Booleans,
     outputs: Floats,
     target: Floats,
-    weight: Floats,
+    weight: Floats | Booleans,
 ) -> None:
     """Write what becomes of flagged labels into targets and weights, all [clip, class].
 
@@ -106,7 +101,7 @@ def treat(
     none, but not where a label is flagged.
     """
     if treatment == "mask":
-        np.copyto(weight, 0, where=is_flagged)
+        weight[is_flagged] = 0
     elif treatment == "flip":
         np.copyto(target, 1, where=is_flagged)
     elif treatment == "soft":
@@ -158,7 +153,8 @@ def masked(
 class Targets:
     """What a batch of labels asks of the students.
 
-    ``target`` and ``weight`` are [student or 1, example, class]; ``implicit`` [example, class] is
+    ``target`` and ``weight`` are [student or 1, example, class]; a mask may be a weight of true and
+    false, a quarter of the bytes that its ones and zeros take. ``implicit`` [example, class] is
     true where nobody was asked; ``rows`` int64 [example] names the clips, and ``recordings`` int64
     [example] what they are cut from (-1 where nothing else is), for losses that remember them.
     """
@@ -197,7 +193,9 @@ def bce_entries(logits: Tensor, targets: Targets, moment: Moment | None = None) 
 
     del moment
     target, weight = targets.target.expand_as(logits), targets.weight.expand_as(logits)
-    return functional.binary_cross_entropy_with_logits(logits, target, weight, reduction="none")
+    return functional.binary_cross_entropy_with_logits(
+        logits, target, weight.to(logits.dtype), reduction="none"
+    )
 
 
 def weighted_bce(
@@ -228,9 +226,12 @@ def norms(weight: Tensor, reduction: Reduction) -> Tensor:
 
     Norms of parts of a batch add up to the whole batch's, which is how processes share one.
     """
+    import torch  # here, because the mask itself does not need it
+
+    dtype = torch.float32 if weight.dtype == torch.bool else weight.dtype
     if reduction == "sum":
-        return weight.new_full((), weight.shape[-2])
-    return weight.sum(dim=(-2, -1))
+        return torch.full((), weight.shape[-2], dtype=dtype, device=weight.device)
+    return weight.sum(dim=(-2, -1), dtype=dtype)
 
 
 def normalised(entries: Tensor, norms: Tensor) -> Tensor:

@@ -36,6 +36,7 @@ from earmark.audio.shards import (
     shard_path,
     write_shard,
 )
+from earmark.audio.sources import file_fingerprint, is_newer, is_replaced, source_of
 
 __all__ = [
     "CLIPS_PER_SHARD",
@@ -54,7 +55,10 @@ __all__ = [
     "content_digest",
     "damage",
     "duration_seconds",
+    "file_fingerprint",
     "fingerprint",
+    "is_newer",
+    "is_replaced",
     "local_file",
     "log_mel",
     "log_mel_module",
@@ -72,6 +76,7 @@ __all__ = [
     "seen_frames",
     "shard_path",
     "sound_header",
+    "source_of",
     "stream_clip",
     "wav_bytes",
     "write_shard",

@@ -10,6 +10,7 @@ reason goes to the quarantine.
 from __future__ import annotations
 
 import math
+import os
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,6 +26,15 @@ from earmark.runs import local_copy
 
 BLOCK_SAMPLES = 1 << 19
 """Samples (of all channels together) that are decoded at once."""
+
+LONGEST_SECONDS = 4_000.0
+"""An hour and some: what is decoded at once may be no longer. Silence of a day fits into 1 MB."""
+
+LONGEST = "EARMARK_LONGEST_CLIP_SECONDS"
+"""The environment's word for another limit."""
+
+_MOST_STRETCHED = 8
+"""How many times as many samples a block may become; a file may claim a rate of 1 Hz."""
 
 _LOUDEST_SAMPLE = 100.0
 """Floats may overshoot full scale (1.0), but not by this much: then they are integers."""
@@ -71,9 +81,30 @@ def read_clip(
     Integers are scaled to [-1, 1], channels are averaged, and the rate is converted by soxr (HQ).
     Only the segment is decoded; where the file ends before the segment does, the waveform is
     shorter. A file named by a URL is fetched first. A file that is missing, empty or damaged, or
-    that holds NaN, raises :class:`UnreadableAudio`.
+    that holds NaN, or more than ``LONGEST_SECONDS``, raises :class:`UnreadableAudio`.
     """
-    return np.concatenate(list(stream_clip(path, sample_rate_hz, start_seconds, end_seconds)))
+    blocks, n_left = [], _longest_seconds() * sample_rate_hz
+    for block in stream_clip(path, sample_rate_hz, start_seconds, end_seconds):
+        blocks.append(block)
+        n_left -= len(block)
+        if n_left < 0:
+            raise UnreadableAudio(
+                path,
+                f"longer than {_longest_seconds():,g} s: cut it into clips (start_seconds and "
+                f"end_seconds; `earmark import sounds` does), or allow more, which takes memory, "
+                f"by {LONGEST}=36000",
+            )
+    return np.concatenate(blocks)
+
+
+def _longest_seconds() -> float:
+    text = os.environ.get(LONGEST, "")
+    try:
+        return float(text or LONGEST_SECONDS)
+    except ValueError:
+        raise EarmarkError(
+            f"{LONGEST}={text!r}: not a number of seconds; set one such as 36000, or unset it"
+        ) from None
 
 
 def stream_clip(
@@ -261,8 +292,11 @@ def _resample(
         yield from blocks
         return
     stream = _library("soxr").ResampleStream(from_hz, to_hz, 1, dtype="float32", quality="HQ")
+    is_stretched = to_hz > _MOST_STRETCHED * from_hz
+    n_most = max(BLOCK_SAMPLES * from_hz // to_hz, 1) if is_stretched else BLOCK_SAMPLES
     for block in blocks:
-        yield stream.resample_chunk(np.ascontiguousarray(block))
+        for first in range(0, len(block), n_most):
+            yield stream.resample_chunk(np.ascontiguousarray(block[first : first + n_most]))
     yield stream.resample_chunk(np.empty(0, np.float32), last=True)
 
 

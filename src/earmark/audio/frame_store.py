@@ -20,9 +20,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from earmark.audio.front_end import n_patches
 from earmark.audio.shards import (
+    INDEX_SCHEMA,
     FrameFormat,
     Row,
     StoreMeta,
+    checked_meta,
     content_digest,
     damage,
     fingerprint,
@@ -32,8 +34,16 @@ from earmark.audio.shards import (
     shard_path,
     write_shard,
 )
-from earmark.errors import EarmarkError
-from earmark.runs import break_seal, check_unique, is_finished, read_seal, read_table, seal_path
+from earmark.errors import EarmarkError, reader, reading
+from earmark.runs import (
+    break_seal,
+    check_unique,
+    is_finished,
+    map_array,
+    read_seal,
+    read_table,
+    seal_path,
+)
 
 CLIPS_PER_SHARD = 2_000
 """Clips in a shard of a large store: about 260 MB for clips of 10 s."""
@@ -55,6 +65,7 @@ class FrameStore:
         return f"FrameStore({str(self.folder)!r}, {len(self.index):,} clips)"
 
     @classmethod
+    @reader("a frame store", "make it again with `earmark features`", at=1)
     def open(cls, folder: str | Path) -> FrameStore:
         """Open a finished store and check that its files are as long as the index says."""
         folder = Path(folder)
@@ -62,16 +73,15 @@ class FrameStore:
             raise EarmarkError(
                 f"{folder}: no finished frame store; make it with `earmark features`"
             )
-        try:
-            meta = StoreMeta(**read_seal(folder))
-        except TypeError as error:
-            raise EarmarkError(f"{seal_path(folder)}: not of a frame store ({error})") from None
-        index = read_table(folder / "index.parquet")
+        with reading(seal_path(folder), "the description of a frame store"):
+            meta = checked_meta(read_seal(folder))
+        index = read_table(folder / "index.parquet", INDEX_SCHEMA)
         lengths = index.group_by("shard").agg(pl.col("n_frames").sum()).sort("shard")
         for number, n_frames in lengths.iter_rows():
             trouble = damage(shard_path(folder, number), n_frames, meta)
             if trouble:
                 raise EarmarkError(f"{trouble}; run `earmark features` to make it again")
+        _check_places(index, lengths)
         return cls(folder, meta, index)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -210,10 +220,21 @@ class _MappedShards(dict[int, NDArray[Any]]):
         self._folder = folder
 
     def __missing__(self, number: int) -> NDArray[Any]:
-        mapped = np.load(shard_path(self._folder, number), mmap_mode="r")
+        mapped = map_array(shard_path(self._folder, number))
         # A plain array over the same memory: slicing a np.memmap costs ten times as much.
         self[number] = np.asarray(mapped)
         return self[number]
+
+
+def _check_places(index: pl.DataFrame, lengths: pl.DataFrame) -> None:
+    """Refuse clips that do not lie within their shards."""
+    if sum(index.null_count().row(0)[:4]):  # of all but the source
+        raise ValueError("the index has gaps")
+    n_held = dict(lengths.iter_rows())
+    ends = index["first_frame"] + index["n_frames"]
+    room = index["shard"].replace_strict(n_held, return_dtype=pl.Int64)
+    if not ((index["first_frame"] >= 0) & (index["n_frames"] >= 0) & (ends <= room)).all():
+        raise ValueError("a clip does not lie within its shard")
 
 
 def write_store(

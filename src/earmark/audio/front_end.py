@@ -2,8 +2,9 @@
 
 Frames are [frame, band] float32: the log of mel-weighted FFT magnitudes, one frame every 10 ms.
 Patches are windows of 96 frames every 48, and always views: storing them would double the disk.
-One clip is computed at a time because batches fall out of the CPU's cache; the same front end as a
-torch module (:func:`log_mel_module`) serves GPUs and ONNX graphs.
+A few frames are computed at a time because more fall out of the CPU's cache, in an order of sums
+that is the same on every machine, and so are the bytes (:mod:`earmark.audio.spectra`). The same
+front end as a torch module (:func:`log_mel_module`) serves GPUs and ONNX graphs.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
-import scipy  # and not scipy.fft, which loads when it is first used
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from earmark.audio.spectra import circle, fill_log_mel, logarithm
 from earmark.errors import EarmarkError
 from earmark.runs import FrontEndParams
 
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 YAMNET = FrontEndParams()
 """The default front end: YAMNet's, and the paper's."""
-
-_FRAMES_PER_BLOCK = 128
-"""Frames transformed at once: their spectra fit into the second-level cache."""
 
 
 class PatchShape(Protocol):
@@ -61,20 +59,14 @@ def log_mel(waveform: NDArray[np.float32], params: FrontEndParams = YAMNET) -> N
     """Compute the log-mel frames [frame, band] float32 of a mono waveform [sample] in [-1, 1].
 
     The waveform is padded first, so even an empty one yields one patch of silence, which is
-    log(0.001) = -6.907755 in every band.
+    log(0.001) = -6.907755 in every band. The result has the same bytes on every machine.
     """
-    windows = _windows(pad(_checked(waveform), params), params)  # [frame, window sample], a view
-    hann, weights = _hann(params), mel_matrix(params)
-    # FFTs of rows that already hold their zeros are twice as fast as FFTs that append them.
-    block = np.zeros((min(_FRAMES_PER_BLOCK, len(windows)), params.fft_samples), np.float32)
-    mel = np.empty((len(windows), params.n_bands), np.float32)
-    for first in range(0, len(windows), _FRAMES_PER_BLOCK):
-        chosen = slice(first, first + _FRAMES_PER_BLOCK)
-        rows = block[: len(windows[chosen])]
-        np.multiply(windows[chosen], hann, out=rows[:, : params.window_samples])
-        np.matmul(np.abs(scipy.fft.rfft(rows)), weights, out=mel[chosen])
-    mel += np.float32(params.log_offset)
-    return np.log(mel, out=mel)
+    waveform = _checked(waveform)
+    n_after_first = padded_samples(len(waveform), params) - params.window_samples
+    frames = np.empty((n_after_first // params.hop_samples + 1, params.n_bands), np.float32)
+    tables = (_hann(params), _turns(params), *_bands(params))
+    fill_log_mel(waveform, *tables, frames, params.hop_samples, params.log_offset)
+    return frames
 
 
 @overload
@@ -107,14 +99,13 @@ def mel_matrix(params: FrontEndParams = YAMNET) -> NDArray[np.float32]:
     area, and the bin at 0 Hz counts nowhere. The array is shared, hence read-only.
     """
     bins_hz = np.linspace(0, params.sample_rate_hz / 2, params.fft_samples // 2 + 1)
-    edges = np.linspace(_mel(params.low_hz), _mel(params.high_hz), params.n_bands + 2)
+    lowest, highest = _mel(np.array([params.low_hz, params.high_hz])).tolist()
+    edges = np.linspace(lowest, highest, params.n_bands + 2)
     low, centre, high = edges[:-2], edges[1:-1], edges[2:]
     bins = _mel(bins_hz)[:, None]  # [bin, 1]
     triangles = np.minimum((bins - low) / (centre - low), (high - bins) / (high - centre))
-    weights: NDArray[np.float32] = np.maximum(triangles, 0).astype(np.float32)  # [bin, band]
-    weights[0] = 0
-    weights.flags.writeable = False
-    return weights
+    triangles[0] = 0
+    return _kept(np.maximum(triangles, 0))  # [bin, band]
 
 
 def log_mel_module(params: FrontEndParams = YAMNET) -> torch.nn.Module:
@@ -156,18 +147,40 @@ def log_mel_module(params: FrontEndParams = YAMNET) -> torch.nn.Module:
 @lru_cache
 def _hann(params: FrontEndParams) -> NDArray[np.float32]:
     """Return the periodic Hann window, which differs from numpy's symmetric one."""
-    phase = 2 * np.pi * np.arange(params.window_samples) / params.window_samples
-    hann = (0.5 - 0.5 * np.cos(phase)).astype(np.float32)
-    hann.flags.writeable = False
-    return hann
+    return _kept(0.5 - 0.5 * circle(params.window_samples)[:, 0])
+
+
+@lru_cache
+def _turns(params: FrontEndParams) -> NDArray[np.float32]:
+    return _kept(circle(params.fft_samples))
+
+
+@lru_cache
+def _bands(params: FrontEndParams) -> tuple[NDArray[np.int32], NDArray[np.int32], Any]:
+    """Return each band's first bin, where its weights end, and the weights of all in a row.
+
+    They are halved, because the loop measures twice the magnitudes.
+    """
+    by_band = mel_matrix(params).T  # [band, bin]
+    heard = [np.flatnonzero(weights) for weights in by_band]
+    firsts = np.array([bins[0] if len(bins) else 0 for bins in heard], np.int32)
+    ends = np.cumsum([len(bins) for bins in heard]).astype(np.int32)
+    return (
+        firsts,
+        ends,
+        _kept(np.concatenate([by_band[i, bins] / 2 for i, bins in enumerate(heard)])),
+    )
+
+
+def _kept(table: NDArray[Any]) -> NDArray[np.float32]:
+    """Return a table as the loop takes it; it is shared, hence read-only."""
+    kept = np.ascontiguousarray(table, np.float32)
+    kept.flags.writeable = False
+    return kept
 
 
 def _mel(hz: Any) -> Any:
-    return 1127 * np.log1p(hz / 700)
-
-
-def _windows(padded: NDArray[np.float32], params: FrontEndParams) -> NDArray[np.float32]:
-    return sliding_window_view(padded, params.window_samples)[:: params.hop_samples]
+    return 1127 * logarithm(1 + hz / 700)
 
 
 def _checked(waveform: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -177,4 +190,4 @@ def _checked(waveform: NDArray[np.float32]) -> NDArray[np.float32]:
             f"{waveform.dtype} {list(waveform.shape)}; average the channels and divide integers "
             "by their full scale first"
         )
-    return waveform.astype(np.float32, copy=False)
+    return np.ascontiguousarray(waveform, np.float32)

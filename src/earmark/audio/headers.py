@@ -36,7 +36,7 @@ def sound_header(path: Path) -> SoundHeader | None:
             return SoundHeader(
                 container.duration / av.time_base, sound.rate, len(sound.layout.channels)
             )
-    except (av.FFmpegError, UnicodeError):
+    except Exception:  # a damaged header leads FFmpeg's reader into errors of all kinds
         return None
 
 

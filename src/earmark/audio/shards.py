@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from earmark.errors import EarmarkError
-from earmark.runs import digest, read_table, seal, write_aside, write_table
+from earmark.runs import digest, file_sha256, read_table, seal, write_aside, write_table
 
 LAYOUT_VERSION = 1
 """Part of every digest: a store of another layout is made anew."""
@@ -33,8 +34,16 @@ _PART_SCHEMA = {
     "source": pl.String,
     "reason": pl.String,
     "digest": pl.String,
+    "sha256": pl.String,
 }
-_INDEX_COLUMNS = ("clip_id", "shard", "first_frame", "n_frames", "source")
+INDEX_SCHEMA = {
+    "clip_id": pl.String,
+    "shard": pl.Int64,
+    "first_frame": pl.Int64,
+    "n_frames": pl.Int64,
+    "source": pl.String,
+}
+"""The columns of a store's index."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +68,22 @@ class StoreMeta(FrameFormat):
     n_frames: int
     n_shards: int
     digest: str
+    files: dict[str, str] = field(default_factory=dict)
+    """The SHA-256 of each shard as it was written; not of those from before it was kept."""
+
+
+def checked_meta(noted: Mapping[str, Any]) -> StoreMeta:
+    """Return what ``meta.json`` says of a store; an error of any kind where that cannot be."""
+    meta = TypeAdapter(StoreMeta).validate_python(noted)
+    counts = (meta.n_bands, meta.patch_frames, meta.patch_hop_frames)
+    if not 1 <= min(counts) <= max(counts) < 2**31:
+        raise ValueError("bands, frames of a patch and its hop are counted from 1")
+    np.dtype(meta.dtype)
+    if meta.front_end is not None:
+        float(meta.front_end["hop_seconds"])
+    for name in ("hop_seconds", "frame_seconds"):
+        float((meta.heard_by or {}).get(name) or 0)
+    return meta
 
 
 @dataclass(frozen=True)
@@ -91,14 +116,15 @@ class ShardWriter:
         self._n_written = 0
 
     def __enter__(self) -> ShardWriter:
-        self._file = open(self._aside.__enter__(), "wb")
+        self._written = self._aside.__enter__()
+        self._file = open(self._written, "wb")
         _write_header(self._file, self._n_written, self._format)
         return self
 
     def add(self, row: Row) -> None:
         """Append a clip."""
         n_frames = _write_frames(self._file, row, self._format)
-        record = (row.clip_id, self._n_written, n_frames, row.source, row.reason, self._digest)
+        record = (row.clip_id, self._n_written, n_frames, row.source, row.reason)
         self._records.append(record)
         self._n_written += n_frames
 
@@ -107,9 +133,11 @@ class ShardWriter:
             self._file.seek(0)
             # numpy leaves room in the header for the first axis to grow: its length is the same.
             _write_header(self._file, self._n_written, self._format)
+        sha256 = "" if error[0] else file_sha256(self._written)
         self._aside.__exit__(*error)
         if error[0] is None:
-            write_table(self._part, pl.DataFrame(self._records, _PART_SCHEMA, orient="row"))
+            records = [(*record, self._digest, sha256) for record in self._records]
+            write_table(self._part, pl.DataFrame(records, _PART_SCHEMA, orient="row"))
 
 
 def write_shard(
@@ -145,10 +173,11 @@ def _write_frames(file: BinaryIO, row: Row, frame_format: FrameFormat) -> int:
 
 def read_parts(folder: Path, n_shards: int) -> pl.DataFrame:
     """Return the seals of all shards as one table, with the shard's number."""
-    return pl.concat(
-        read_table(part_path(folder, number)).with_columns(pl.lit(number, pl.Int64).alias("shard"))
-        for number in range(n_shards)
-    )
+    parts = [pl.DataFrame(schema=_PART_SCHEMA)]
+    for number in range(n_shards):
+        part = read_table(part_path(folder, number))
+        parts.append(part.with_columns(pl.lit(number, pl.Int64).alias("shard")))
+    return pl.concat(parts, how="diagonal")  # of shards made before it was kept no SHA-256 is known
 
 
 def content_digest(parts: pl.DataFrame, frame_format: FrameFormat, clips_digest: str = "") -> str:
@@ -161,17 +190,23 @@ def seal_store(
     folder: Path, parts: pl.DataFrame, frame_format: FrameFormat, store_digest: str
 ) -> None:
     """Write the index and, when all else is in place, ``meta.json``."""
-    index = parts.filter(pl.col("reason").is_null()).select(_INDEX_COLUMNS)
+    index = parts.filter(pl.col("reason").is_null()).select(*INDEX_SCHEMA)
     meta = StoreMeta(
         **asdict(frame_format),
         n_clips=len(index),
         n_frames=int(index["n_frames"].sum()),
         n_shards=parts["shard"].n_unique(),
         digest=store_digest,
+        files=_sha256_of_shards(parts),
     )
     _remove_leftovers(folder, meta.n_shards)
     write_table(folder / "index.parquet", index.rechunk())
     seal(folder, asdict(meta))
+
+
+def _sha256_of_shards(parts: pl.DataFrame) -> dict[str, str]:
+    known = parts.select("shard", "sha256").unique(maintain_order=True).drop_nulls()
+    return {shard_path(Path(), number).name: sha256 for number, sha256 in known.iter_rows()}
 
 
 def _remove_leftovers(folder: Path, n_shards: int) -> None:

@@ -9,6 +9,7 @@ of :mod:`earmark.stages`, imported inside the verb so that ``--help`` is instant
 from __future__ import annotations
 
 import errno
+import gc
 import signal
 import sys
 import warnings
@@ -36,12 +37,14 @@ from earmark.cli.options import (
 )
 from earmark.cli.review import review_app
 from earmark.cli.teachers import teachers_app
+from earmark.cli.verbs import Verbs, only
 from earmark.errors import EarmarkError, EarmarkWarning, Stopped, missing_library, quoted
 
 if TYPE_CHECKING:
     from earmark.stages import Outcome
 
 app = typer.Typer(
+    cls=Verbs,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -118,17 +121,45 @@ app.add_typer(experiments_app)
 app.add_typer(review_app)
 
 
+_AGAIN = "mend that and run the same command again to go on"
+_ROOM = "make room and run the same command again to go on"
+_OWN = "it has to be yours to read and write"
+_DISK = "is the disk well? What is finished is kept: run the same command again to go on"
+_STORE = "what was kept is safe; is the disk full, or not yours to write? Mend that and go on"
+_ADVICE = {
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
+    errno.EFBIG: "files may not be as large as that here (ulimit -f); " + _ROOM,
+    errno.EROFS: "put it where it can be written",
+    errno.EACCES: _OWN,
+    errno.EPERM: _OWN,
+    errno.EIO: _DISK,
+    errno.ESTALE: _DISK,
+    errno.ENOTDIR: "a file is where a folder should be; give another name",
+    errno.EISDIR: "a folder is where a file should be; give another name",
+    errno.EEXIST: "something else is in its place; give another name",
+    errno.ENAMETOOLONG: "give shorter names",
+    errno.EMFILE: "too many files are open at once; use fewer --workers, or raise ulimit -n",
+}
+"""What to do about what the system refused."""
+
+
+_NEW_OBJECTS = 100_000
+"""After how many of them Python looks for cycles: modules that are loaded make many, and none."""
+
+
 class _Interrupted(BaseException):
     """Ctrl-C, under a name that Typer does not turn into an exit of its own."""
 
 
 def main() -> None:
     """Run a verb; turn mistakes, interrupts and full disks into a message and an exit code."""
+    gc.set_threshold(_NEW_OBJECTS)
     warnings.formatwarning = _format_warning
     signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        app()
+        only(app, sys.argv[1:2])()
     except EarmarkError as error:
         _fail(f"earmark: {error}", 2)
     except ModuleNotFoundError as error:
@@ -140,14 +171,14 @@ def main() -> None:
         _fail("earmark: stopped by SIGTERM; run the same command again to go on from here", 0)
     except _Interrupted:
         _fail("earmark: interrupted; run the same command again to go on from here", 130)
-    except PermissionError as error:
-        _fail(f"earmark: {error}; it has to be yours to read and write", 2)
     except OSError as error:
-        if error.errno == errno.EROFS:
-            _fail(f"earmark: {error}; put it where it can be written", 2)
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno is None:
             raise
-        _fail(f"earmark: {error}; make room and run the same command again to go on", 2)
+        _fail(f"earmark: {error}; {_ADVICE.get(error.errno, _AGAIN)}", 2)
+    except Exception as error:
+        if type(error).__module__ != "sqlite3":
+            raise
+        _fail(f"earmark: the store of answers or blocks: {error}; {_STORE}", 2)
 
 
 def _print_outcome(outcome: Outcome, details: bool) -> None:

@@ -1,4 +1,4 @@
-"""The verbs of a dataset under version control: ``check``, ``diff`` and ``card``."""
+"""The verbs that look at a dataset: ``check``, ``diff``, ``card`` and ``doctor``."""
 
 from __future__ import annotations
 
@@ -123,6 +123,33 @@ def check(
         following = f"earmark scan --labels {quoted(labels)} --scores {quoted(scores)}"
     _tell_check(checked, to, as_json, by_class, following, details)
     if not checked.is_passed:
+        raise typer.Exit(1)
+
+
+@checks_app.command()
+def doctor(
+    work: Work,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Leave out what reads all frames: their digests.")
+    ] = False,
+    as_json: AsJson = False,
+    details: Details = False,
+) -> None:
+    """Look a workspace over: files, age, locks, versions, room; exits with 1 on a finding."""
+    from earmark import stages
+
+    health = stages.examine(work, quick=quick)
+    commands = dict.fromkeys(one.command for one in health.findings if one.command)
+    busy = [f"now: {health.holder} writes here, and is not done"] if health.holder else []
+    tell(
+        as_json,
+        next(iter(commands), None),
+        told=[health.told(), *busy],
+        more=[str(one) for one in health.findings],
+        details=details,
+        **(health.facts() if as_json else {}),
+    )
+    if not health.is_healthy:
         raise typer.Exit(1)
 
 

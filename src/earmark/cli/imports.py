@@ -27,8 +27,9 @@ from earmark.cli.options import (
     stale_told,
     tell,
 )
+from earmark.cli.verbs import Verbs
 
-import_app = typer.Typer(help="Bring a dataset into a workspace.", no_args_is_help=True)
+import_app = typer.Typer(cls=Verbs, help="Bring a dataset into a workspace.", no_args_is_help=True)
 
 Replace = Annotated[
     bool, typer.Option("--replace", help="Put it in the place of another dataset in WORK.")

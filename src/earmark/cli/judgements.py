@@ -16,12 +16,13 @@ from earmark.cli.options import (
     table_lines,
     tell,
 )
+from earmark.cli.verbs import Verbs
 from earmark.errors import quoted
 
 if TYPE_CHECKING:
     from earmark.review import SelectionFormat, WeighedRaters
 
-judgements_app = typer.Typer(help="Exchange raters' answers.", no_args_is_help=True)
+judgements_app = typer.Typer(cls=Verbs, help="Exchange raters' answers.", no_args_is_help=True)
 raters_app = typer.Typer()
 
 _RATED = ("sensitivity", "specificity")

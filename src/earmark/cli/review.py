@@ -202,7 +202,8 @@ def open_page(
             tell(False, f"earmark precision {quoted(work)}", **said, answers=answers)
             sys.stdout.flush()
             if not no_open:
-                opened.enter_context(_opened(place.url(next(iter(tokens))), answers.parent))
+                leads = answers.with_name(f"open_page_{place.port}.html")
+                opened.enter_context(_opened(place.url(next(iter(tokens))), leads))
 
         n_answers = stages.serve_review(
             work,
@@ -218,14 +219,13 @@ def open_page(
 
 
 @contextmanager
-def _opened(address: str, folder: Path) -> Iterator[None]:
+def _opened(address: str, path: Path) -> Iterator[None]:
     """Open an address in the browser without a word of it in the list of processes.
 
     The browser is given a file that leads there, which nobody else may read; it goes at the end.
     """
     import webbrowser
 
-    path = folder / "open_page.html"
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">\n')

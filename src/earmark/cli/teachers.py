@@ -22,6 +22,7 @@ from earmark.cli.options import (
     tell,
 )
 from earmark.cli.review import open_page
+from earmark.cli.verbs import Verbs
 from earmark.errors import quoted
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 teachers_app = typer.Typer()
 names_app = typer.Typer(
+    cls=Verbs,
     help="List pretrained networks, and bring their weights onto this machine.",
     invoke_without_command=True,
 )

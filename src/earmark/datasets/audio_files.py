@@ -9,10 +9,8 @@ links, even in circles.
 from __future__ import annotations
 
 import itertools
-import lzma
 import os
 import tarfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -20,8 +18,8 @@ from pathlib import Path, PurePosixPath
 import polars as pl
 
 from earmark.datasets.workspace import AUDIO_FOLDER
-from earmark.errors import EarmarkError, counted, first_few
-from earmark.runs import AUDIO_SUFFIXES, Meter
+from earmark.errors import EarmarkError, counted, first_few, reading, told_briefly
+from earmark.runs import AUDIO_SUFFIXES, Meter, aside_of, check_parquet
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
@@ -32,10 +30,11 @@ _ID_COLUMNS = ("clip_id", "video_id", "segment_id", "ytid", "youtube_id", "id", 
 """Columns that name a Parquet file's rows where the embedded audio has no path, in this order."""
 
 _SHRUNK = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
-_MOST_SHRUNK, _LEAST_LIMIT = 100, 2**30
-"""How much smaller sound may be in a compressed archive, and what is never too much."""
+_LONGEST_NAME, _LONGEST_PATH = 255, 2_000
+"""Bytes that file systems allow to a name, and characters that leave room for the workspace's."""
 
-_DAMAGE = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError)
+_MOST_SHRUNK, _LEAST_LIMIT = 100, 2**28
+"""How much smaller sound may be in a compressed archive, and what is never too much."""
 
 
 class DamagedArchive(EarmarkError):  # noqa: N818 - named for what it is, like UnreadableAudio
@@ -202,8 +201,8 @@ def read_tar(
                 if content is not None and len(content) < member.size:
                     raise EOFError(f"it ends within {member.name}")
                 yield member.name, content
-    except _DAMAGE as error:
-        raise DamagedArchive(path, offset, str(error)) from None
+    except Exception as error:  # tarfile, zlib and lzma have no base in common
+        raise DamagedArchive(path, offset, told_briefly(error)) from None
 
 
 def _most_bytes(path: str | Path) -> int:
@@ -289,10 +288,10 @@ def _sounds(
 
 def unpack(target: Path, content: bytes, tally: Unpacked) -> None:
     """Write a member under its own name, whole or not at all; one that is there is kept."""
-    if target.exists() and target.stat().st_size == len(content):
-        return
-    aside = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    aside = aside_of(target)
     try:
+        if target.exists() and target.stat().st_size == len(content):
+            return
         target.parent.mkdir(parents=True, exist_ok=True)
         aside.write_bytes(content)
         # Not flushed to the disk one by one: what a power cut spoils is quarantined when read.
@@ -313,13 +312,26 @@ def _tar_members(path: str, is_wanted: Callable[[str], bool], tally: Unpacked) -
     """Yield the wanted members; an archive that ends early yields what it has."""
     try:
         for name, content in read_tar(path, lambda name: _is_sound(name, is_wanted)):
-            member = PurePosixPath(name)
-            if content is None or member.is_absolute() or ".." in member.parts:
+            if content is None or not stays_inside(name):
                 tally.refused.append(name)
             else:
-                yield member, content
+                yield PurePosixPath(name), content
     except DamagedArchive as error:
         tally.damaged.append(str(error))
+
+
+def stays_inside(name: str) -> bool:
+    """Tell whether a member's name leads to a file below the folder that it is unpacked into.
+
+    Others lead elsewhere, or are no names of files: with a NUL, too long, or of half a character.
+    """
+    member = PurePosixPath(name)
+    try:
+        longest = max((len(os.fsencode(part)) for part in member.parts), default=_LONGEST_NAME + 1)
+    except UnicodeEncodeError:
+        return False
+    is_below = not member.is_absolute() and ".." not in member.parts and "\0" not in name
+    return is_below and longest <= _LONGEST_NAME and len(name) <= _LONGEST_PATH
 
 
 def _is_sound(name: str, is_wanted: Callable[[str], bool]) -> bool:
@@ -332,20 +344,29 @@ def _parquet_members(
 ) -> Iterator[_Member]:
     """Yield the wanted rows of a Parquet file with a column ``audio`` of bytes or {bytes, path}."""
     try:
+        for name, content in _embedded(path):
+            member = PurePosixPath(PurePosixPath(name).name)
+            if member.suffix.lower() not in AUDIO_SUFFIXES:
+                member = PurePosixPath(f"{member.name}.audio")
+            if not stays_inside(member.name):
+                tally.refused.append(name)
+            elif is_wanted(member.stem):
+                yield member, content
+    except EarmarkError as error:
+        tally.damaged.append(f"passed over: {error}")
+
+
+def _embedded(path: str) -> Iterator[tuple[str, bytes]]:
+    """Yield names and bytes of the sounds in a Parquet file, some rows at a time."""
+    with reading(path, "Parquet"):
+        check_parquet(Path(path))
         table = pl.scan_parquet(path, glob=False)
         columns = _parquet_columns(table.collect_schema())
         if columns is None:
             return
         for first in range(0, table.select(pl.len()).collect().item(), ROWS_AT_ONCE):
             rows = table.slice(first, ROWS_AT_ONCE).select(*columns).collect()
-            for name, content in rows.drop_nulls().iter_rows():
-                member = PurePosixPath(PurePosixPath(name).name)
-                if member.suffix.lower() not in AUDIO_SUFFIXES:
-                    member = PurePosixPath(f"{member.name}.audio")
-                if is_wanted(member.stem):
-                    yield member, content
-    except (pl.exceptions.PolarsError, OSError) as error:
-        tally.damaged.append(f"{path}: passed over, it cannot be read as Parquet ({error})")
+            yield from rows.drop_nulls().iter_rows()
 
 
 def _parquet_columns(schema: pl.Schema) -> tuple[pl.Expr, pl.Expr] | None:

@@ -10,7 +10,7 @@ task ran.
 from __future__ import annotations
 
 import itertools
-import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -33,7 +33,8 @@ from earmark.audio import (
     UnreadableAudio,
     content_digest,
     damage,
-    fingerprint,
+    file_fingerprint,
+    is_newer,
     local_file,
     log_mel,
     part_path,
@@ -41,10 +42,11 @@ from earmark.audio import (
     read_parts,
     seal_store,
     shard_path,
+    source_of,
 )
 from earmark.datasets.quarantine import write_quarantine
 from earmark.datasets.workspace import Workspace
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, EarmarkWarning, counted, first_few
 from earmark.runs import (
     FOUND,
     HERE,
@@ -67,9 +69,6 @@ from earmark.runs import (
 
 _MIN_SHARDS, _MIN_CLIPS_PER_SHARD = 32, 16
 """Smaller sets get smaller shards, so that all cores have work; never by the number of cores."""
-
-_SOURCE_EDGE_BYTES = 1 << 16
-"""A source file is known by its size and this many of its first and last bytes."""
 
 
 class Ear(Protocol):
@@ -164,13 +163,14 @@ def write_frames(
 ) -> tuple[FrameStore, ...]:
     """Write what an ear makes of a workspace's clips, a store for each of its formats.
 
-    Shards that are there already are kept, unless a file that could not be read has changed since;
-    stores that are complete are just opened. Clips that cannot be read are quarantined. Raises
-    EarmarkError where not one clip can be read.
+    Shards that are there already are kept, unless a file of theirs has changed since; stores that
+    are complete are just opened. Clips that cannot be read are quarantined. Raises EarmarkError
+    where not one clip can be read.
     """
     shards = _plan(workspace, ear, folders, clips_per_shard)
     pending = [shard for shard in shards if not _is_done(shard)]
     if pending:
+        _tell_replaced([at for shard in pending for at in _replaced(shard, folders[0])])
         meter = progress.job(label, len(workspace.clips), "clips")
         meter.advance(len(workspace.clips) - sum(len(shard.clips) for shard in pending), FOUND)
         _extract_shards(label, pending, engine, AsOneJob(meter))
@@ -181,6 +181,13 @@ def write_frames(
             _quarantine(workspace, parts)
             seal_store(folder, parts, frame_format, store_digest)
     return tuple(FrameStore.open(folder) for folder in folders)
+
+
+def _tell_replaced(places: Sequence[str | Path]) -> None:
+    if places:
+        n_files = counted(len(places), "sound file")
+        message = f"{n_files} changed since frames were made of them, which is done anew"
+        warnings.warn(f"{message}: {first_few(map(str, places))}", EarmarkWarning, stacklevel=4)
 
 
 def _extract_shards(
@@ -266,21 +273,26 @@ def _is_written(shard: _Shard, folder: Path, frame_format: FrameFormat) -> bool:
     path, n_frames = shard_path(folder, shard.number), int(part["n_frames"].sum())
     if damage(path, n_frames, frame_format):
         return False
-    unread = part.select("source", "reason").with_columns(shard.clips["audio"])
-    unread = unread.filter(pl.col("reason").is_not_null() & pl.col("audio").is_not_null())
-    return all(
-        _source(place_of(shard.root, audio)) == source
-        for audio, source in unread.select("audio", "source").iter_rows()
-    )
+    unread = _files(shard, part, ~pl.col("reason").is_null())
+    is_same = all(source_of(place) == source for place, source in unread)
+    return is_same and not _replaced(shard, folder)
 
 
-def _source(place: str | Path) -> str | None:
-    """Identify a file that may not be there; see :func:`_file_fingerprint`."""
-    try:
-        with local_file(place) as path:
-            return _file_fingerprint(path)
-    except UnreadableAudio:
-        return None
+def _files(shard: _Shard, part: pl.DataFrame, wanted: pl.Expr) -> list[tuple[str | Path, str]]:
+    """Return the files of some clips of a shard, and what each was when it was read."""
+    known = part.with_columns(shard.clips["audio"]).filter(wanted, pl.col("audio").is_not_null())
+    rows = known.unique("audio", maintain_order=True).select("audio", "source").iter_rows()
+    return [(place_of(shard.root, audio), source) for audio, source in rows]
+
+
+def _replaced(shard: _Shard, folder: Path) -> list[str | Path]:
+    """Return the files that were put in their places after a shard was made, and are others."""
+    sealed = part_path(folder, shard.number)
+    part = read_table(sealed) if sealed.exists() else None
+    if part is None or not (part["digest"] == shard.digest).all():
+        return []
+    time, files = sealed.stat().st_mtime, _files(shard, part, pl.col("reason").is_null())
+    return [at for at, source in files if is_newer(at, time) and source_of(at) != source]
 
 
 def _extract_shard(shard: _Shard, meter: Meter) -> None:
@@ -321,7 +333,7 @@ def _extract_file(
         return
     try:
         with local_file(place_of(shard.root, audio)) as path:
-            source = _file_fingerprint(path)
+            source = file_fingerprint(path)
             for clip_id, *span in clips:
                 meter.advance(0, f"clip {clip_id}")  # the last word, should it end the process
                 yield _extract(path, source, shard.ear, clip_id, *span)
@@ -359,21 +371,3 @@ def _quarantine(workspace: Workspace, parts: pl.DataFrame) -> None:
             f"{unread['audio'][0]}: {unread['reason'][0]}. Is the audio where clips.parquet says? "
             f"All reasons are in {workspace.quarantine_path}"
         )
-
-
-def _file_fingerprint(path: Path) -> str | None:
-    """Identify a file by its size and its two ends; None where it cannot be read.
-
-    Times are left out, so that a copy is the same file; the middle is left out, so that an hour
-    cut into hundreds of clips is not read hundreds of times.
-    """
-    try:
-        if not path.is_file():
-            return None
-        with open(path, "rb") as file:
-            n_bytes = os.fstat(file.fileno()).st_size
-            head = file.read(_SOURCE_EDGE_BYTES)
-            file.seek(max(n_bytes - _SOURCE_EDGE_BYTES, 0))
-            return fingerprint(str(n_bytes).encode(), head, file.read(_SOURCE_EDGE_BYTES))
-    except OSError:
-        return None

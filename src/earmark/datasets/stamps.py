@@ -7,16 +7,27 @@ one compares: what no longer holds is refused, what is merely older is said alou
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from earmark.audio import FrameStore, is_replaced, source_of
 from earmark.datasets.label_versions import corrected_names
 from earmark.datasets.workspace import Workspace
-from earmark.errors import EarmarkError, EarmarkWarning, quoted
-from earmark.runs import digest, is_finished, read_json, read_seal, seal_path, write_json
+from earmark.errors import EarmarkError, EarmarkWarning, counted, first_few, quoted
+from earmark.runs import (
+    digest,
+    is_finished,
+    place_of,
+    read_noted,
+    read_seal,
+    read_table,
+    seal_path,
+    write_json,
+)
 from earmark.scores import Origin
 
 STAMP = "dataset"
@@ -28,7 +39,18 @@ FRONT_END = "front_end"
 FRAMES_FOLDER = "frames_folder"
 """The key of the name of the store that something was made of, where it is not ``frames``."""
 
-PARTS = ("clips", "splits", "classes", "labels", "frames")
+VERSION = "earmark"
+"""The key of the version that made something."""
+
+VERSION_HERE = str(importlib.import_module("earmark").__version__)
+"""This version; by name, because the package's door names every room, and so would be a cycle."""
+
+CLASS_NAMES = "class names"
+
+MOST_LOOKED_AT = 500
+"""Sounds that a verb looks at which reads none: a million would take minutes."""
+
+PARTS = ("clips", "splits", "classes", CLASS_NAMES, "labels", "frames")
 """What a stamp has a digest of; of frames where they were used."""
 
 
@@ -56,9 +78,17 @@ def stamp_of(workspace: Workspace, frames: Path | None = None) -> dict[str, str]
         "clips": workspace.audio_digest,
         "splits": workspace.splits_digest,
         "classes": digest(list(workspace.ontology.class_ids)),
+        CLASS_NAMES: digest(workspace.ontology.to_table().write_json()),
         "labels": workspace.labels.digest,
         "frames": read_seal(frames)["digest"] if is_finished(frames) else "",
     }
+
+
+def stamped(workspace: Workspace) -> dict[str, Any]:
+    """Return the stamp of the dataset as it is now, to be part of a seal."""
+    stamp = stamp_of(workspace)
+    del stamp["frames"]
+    return {STAMP: stamp, VERSION: VERSION_HERE}
 
 
 def write_stamp(workspace: Workspace, file: Path, *, of_frames: Path | None = None) -> None:
@@ -66,14 +96,14 @@ def write_stamp(workspace: Workspace, file: Path, *, of_frames: Path | None = No
 
     ``of_frames`` is the store of frames that it was made of, too.
     """
-    meta, stamp = read_json(file) if file.exists() else {}, stamp_of(workspace, of_frames)
+    meta, stamp = read_noted(file) if file.exists() else {}, stamp_of(workspace, of_frames)
     noted: dict[str, Any] = {}
     if of_frames is None:
         del stamp["frames"]
     else:
         noted = {FRONT_END: _front_end(of_frames), FRAMES_FOLDER: of_frames.name}
     if meta.get(STAMP) != stamp:
-        write_json(file, {**meta, STAMP: stamp, **noted})
+        write_json(file, {**meta, STAMP: stamp, VERSION: VERSION_HERE, **noted})
 
 
 def stamp_path(table: Path) -> Path:
@@ -87,12 +117,14 @@ def parts_changed(workspace: Workspace, file: Path) -> tuple[str, ...]:
     What could not be the same is not named: splits, labels and frames of other clips, labels of
     other classes.
     """
-    noted = read_json(file) if file.exists() else {}
+    noted = read_noted(file) if file.exists() else {}
     before = noted.get(STAMP, {})
+    if not isinstance(before, dict):
+        raise EarmarkError(f"{file}: {STAMP!r} in it is no stamp; it is damaged: make it again")
     now = stamp_of(workspace, _frames_of(workspace, noted)) if before else {}
     changed = tuple(part for part in PARTS if part in before and before[part] != now[part])
     implied = {"splits", "labels", "frames"} if "clips" in changed else set()
-    implied |= {"labels"} if "classes" in changed else set()
+    implied |= {"labels", CLASS_NAMES} if "classes" in changed else set()
     return tuple(part for part in changed if part not in implied)
 
 
@@ -118,15 +150,67 @@ def find_stale(workspace: Workspace) -> list[Stale]:
 def stale_of(workspace: Workspace, path: Path, file: Path, verb: str) -> Stale | None:
     """Return what is wrong with something whose stamp is in a file; None where it still holds.
 
-    Scores of the owner's own learnt nothing from the labels here, and are given again.
+    Scores of the owner's own learnt nothing from the labels here, and are given again. By other
+    names or parents of classes, labels are implied and shown: flags and pages alone go by them.
     """
     changed, command = parts_changed(workspace, file), _command(workspace, verb)
-    origin = Origin.noted(read_json(file)) if changed and verb == "score" else None
+    if verb not in ("flag", "report"):
+        changed = tuple(part for part in changed if part != CLASS_NAMES)
+    origin = Origin.noted(read_noted(file)) if changed and verb == "score" else None
     if origin is not None:
         changed = tuple(part for part in changed if part != "labels")
         command = f"{command} {origin.option}"
     detail = _other_front_end(workspace, file) if "frames" in changed else ""
     return Stale(path, changed, command, detail) if changed else None
+
+
+def find_versions(workspace: Workspace) -> list[tuple[Path, str, str]]:
+    """List what notes which version of earmark made it: path, version, command that renews it."""
+    return [
+        (path, str(read_noted(file)[VERSION]), _command(workspace, verb))
+        for path, file, verb in _stamped(workspace)
+        if file.exists() and VERSION in read_noted(file)
+    ]
+
+
+def replaced_sounds(workspace: Workspace, folder: Path) -> dict[str, bool]:
+    """Return the sound files that are not those which a store was made of; whether each is there.
+
+    Every file is looked at, whatever its time, but for those of other machines. Of frames from
+    elsewhere nobody knows the files.
+    """
+    noted = read_seal(folder)
+    if noted.get("front_end") is None and noted.get("heard_by") is None:
+        return {}
+    own = workspace.clips.select("clip_id", "audio").drop_nulls()
+    known = read_table(folder / "index.parquet").drop_nulls("source").join(own, on="clip_id")
+    known = known.unique("audio", maintain_order=True)
+    rows = known.select("audio", "source").iter_rows()
+    places = ((audio, place_of(workspace.root, audio), source) for audio, source in rows)
+    found = {audio: (source_of(at), source) for audio, at, source in places if isinstance(at, Path)}
+    return {audio: now is not None for audio, (now, before) in found.items() if now != before}
+
+
+def tell_replaced(workspace: Workspace, store: FrameStore | None) -> None:
+    """Say that sounds are not those which frames were made of, for a verb that uses the frames.
+
+    Of many sounds some hundreds are looked at, and of those only the time, unless it is later.
+    """
+    if store is None:
+        return
+    step = max(len(store.index) // MOST_LOOKED_AT, 1)
+    looked = store.index.select("clip_id").with_row_index("row").gather_every(step)
+    looked = looked.join(workspace.clips.select("clip_id", "audio").drop_nulls(), on="clip_id")
+    rows = looked.unique("audio", maintain_order=True).select("audio", "row").iter_rows()
+    others = [one for one, row in rows if is_replaced(workspace.audio_place(one), store, row)]
+    if others:
+        verb = "features" if store.folder == workspace.frames_folder else "score"
+        told = (
+            f"{counted(len(others), 'sound file')} changed since frames were made of them: "
+            f"{first_few(others)}; what follows is of the older sound until you run "
+            f"`{_command(workspace, verb)}`"
+        )
+        warnings.warn(told, EarmarkWarning, stacklevel=3)
 
 
 def _frames_of(workspace: Workspace, noted: dict[str, Any]) -> Path:
@@ -143,7 +227,7 @@ def _front_end(frames: Path) -> dict[str, Any]:
 
 def _other_front_end(workspace: Workspace, file: Path) -> str:
     """Name the parameters of frames that differ from those of a stamped file, with both values."""
-    noted = read_json(file)
+    noted = read_noted(file)
     before, now = noted.get(FRONT_END, {}), _front_end(_frames_of(workspace, noted))
     other = [
         f"{name} ({value}, here {now[name]})"

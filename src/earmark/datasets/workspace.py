@@ -17,9 +17,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, about, reading
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import break_seal, digest, is_finished, place_of, read_table, write_table
+from earmark.runs import break_seal, digest, inside, is_finished, place_of, read_table, write_table
 
 CLIP_SCHEMA = pl.Schema(
     {
@@ -155,7 +155,7 @@ class Workspace:
 
     def student_scores_folder(self, name: str) -> Path:
         """Scores [clip, class] of one student, of a sweep or a comparison."""
-        return self.sweep_folder / "scores" / name
+        return inside(self.sweep_folder / "scores", name)
 
     def left_out_folder(self, split: Split) -> Path:
         """Thresholds by which suspect labels of an evaluated split are left out."""
@@ -168,7 +168,7 @@ class Workspace:
 
     def random_scores_path(self, name: str) -> Path:
         """Scores drawn at random, from which such flags are made."""
-        return self.random_flags_folder / f"{name}.npy"
+        return inside(self.random_flags_folder, f"{name}.npy")
 
     @property
     def compare_folder(self) -> Path:
@@ -246,7 +246,7 @@ class Workspace:
 
     def relabelled_folder(self, name: str) -> Path:
         """A label set corrected by judgements."""
-        return self.root / "relabelled" / name
+        return inside(self.root / "relabelled", name)
 
     @property
     def models_folder(self) -> Path:
@@ -255,19 +255,18 @@ class Workspace:
 
     def model_folder(self, name: str) -> Path:
         """A trained network: parameters, weights, history."""
-        return self.models_folder / name
+        return inside(self.models_folder, name)
 
     def scores_folder(self, name: str) -> Path:
         """Scores [clip, class] of one network."""
-        return self.root / "scores" / name
+        return inside(self.root / "scores", name)
 
     @cached_property
     def clips(self) -> pl.DataFrame:
         """The clips, one row each, in the order that all matrices follow."""
-        clips = read_table(self.clips_path)
-        missing = [name for name in CLIP_SCHEMA if name not in clips.columns]
-        if missing:
-            raise EarmarkError(f"{self.clips_path}: columns missing: {', '.join(missing)}")
+        clips = read_table(self.clips_path, CLIP_SCHEMA)
+        if clips["clip_id"].is_duplicated().any():
+            raise EarmarkError(f"{self.clips_path}: a clip is listed twice")
         odd = clips.filter(~pl.col("split").is_in(SPLITS))
         if len(odd):
             raise EarmarkError(
@@ -279,7 +278,8 @@ class Workspace:
     @cached_property
     def ontology(self) -> Ontology:
         """The classes."""
-        return Ontology.from_table(read_table(self.classes_path))
+        with about(self.classes_path), reading(self.classes_path, "the classes of a workspace"):
+            return Ontology.from_table(read_table(self.classes_path))
 
     @cached_property
     def labels(self) -> LabelSet:

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from earmark.datasets import Workspace, stamp_path, write_stamp
+from earmark.datasets import Workspace, stamp_path, stamped
 from earmark.errors import EarmarkError, short_repr
 from earmark.experiments.marks import METRICS, Basis, MarkBook
 from earmark.experiments.operating_point import choose_point
@@ -36,8 +36,8 @@ from earmark.runs import (
     Engine,
     NetworkParams,
     Progress,
-    read_table,
-    write_table,
+    read_sealed,
+    write_sealed,
 )
 from earmark.scores import ScoreFolder
 
@@ -97,9 +97,8 @@ def run_compare(
         workspace, wanted, params, scores, cross_fit, engine=engine, progress=progress
     )
     comparison = compare(book, wanted, params.choose_by)
-    for name, table in vars(comparison).items():
-        write_table(workspace.compare_table_path(name), table)
-    write_stamp(workspace, stamp_path(workspace.compare_table_path("choices")))
+    tables = {f"{name}.parquet": table for name, table in vars(comparison).items()}
+    write_sealed(stamp_path(workspace.compare_table_path("choices")), tables, stamped(workspace))
     return comparison
 
 
@@ -125,8 +124,9 @@ def compare(book: MarkBook, wanted: Sequence[Student], choose_by: str) -> Compar
 
 def read_comparison(workspace: Workspace) -> Comparison:
     """Read the tables of a finished comparison."""
-    names = ("points", "choices")
-    return Comparison(*(read_table(workspace.compare_table_path(name)) for name in names))
+    seal = stamp_path(workspace.compare_table_path("choices"))
+    paths = [workspace.compare_table_path(name) for name in ("points", "choices")]
+    return Comparison(*(read_sealed(seal, path.name) for path in paths))
 
 
 def with_holm(choices: pl.DataFrame) -> pl.DataFrame:

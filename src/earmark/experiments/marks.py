@@ -69,8 +69,9 @@ METRICS = (*BOOTSTRAP_METRICS, "lwlrap_calibrated", "lwlrap_fitted")
 :mod:`earmark.metrics.prior_offsets`).
 """
 
-_STUDENTS_PER_TASK = 6
-"""Students that one task measures: enough to be worth opening the labels for."""
+_STUDENTS_PER_TASK = 3
+"""Students that one task measures: enough to be worth opening the labels for, few enough to share
+out evenly."""
 
 Floats = NDArray[np.float64]
 
@@ -303,11 +304,12 @@ def _mark(workspace: Workspace, basis: _OpenBasis, student: Student) -> Marks:
     by_prior = _prior_offset(basis, tune)
     if student.strategy.adjusts:
         tune, logits = by_prior(tune), by_prior(logits)
+        by_prior = _prior_offset(basis, tune)
     evaluation = evaluate(states, logits, scores.class_ids, basis.left_out)
     resamples = bootstrap(states, logits, basis.weights, basis.left_out)
     draws = {name: Draws(evaluation.overall[name], resamples[name]) for name in BOOTSTRAP_METRICS}
     fitted = fit_class_offsets(basis.tune.states(), tune, basis.priors).astype(np.float32)
-    draws["lwlrap_calibrated"] = _lwlrap(basis, _prior_offset(basis, tune)(logits))
+    draws["lwlrap_calibrated"] = _lwlrap(basis, by_prior(logits))
     draws["lwlrap_fitted"] = _lwlrap(basis, logits + fitted)
     return Marks(draws, evaluation.per_class)
 

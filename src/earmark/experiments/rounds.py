@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from earmark.datasets import Workspace, open_frames, stamp_path, write_stamp
+from earmark.datasets import Workspace, open_frames, stamp_path, stamped
 from earmark.experiments.compare import identify
 from earmark.experiments.marks import METRICS, find_bases, mark_students, write_student_cards
 from earmark.experiments.strategies import one_point
@@ -26,7 +26,7 @@ from earmark.runs import (
     Engine,
     NetworkParams,
     Progress,
-    write_table,
+    write_sealed,
 )
 from earmark.scores import ScoreFolder
 from earmark.training import cross_fit
@@ -82,8 +82,8 @@ def run_rounds(
             for metric in METRICS
         ]
     )
-    write_table(workspace.compare_table_path("rounds"), curve)
-    write_stamp(workspace, stamp_path(workspace.compare_table_path("rounds")))
+    path = workspace.compare_table_path("rounds")
+    write_sealed(stamp_path(path), {path.name: curve}, stamped(workspace))
     return curve
 
 

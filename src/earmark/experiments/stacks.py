@@ -9,6 +9,7 @@ the stack's folder keeps TensorBoard's events.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore
+from earmark.datasets import Workspace
+from earmark.errors import EarmarkError
 from earmark.labels import Ontology
 from earmark.networks import (
     AnyNetwork,
@@ -24,11 +27,23 @@ from earmark.networks import (
     examples_of,
     forget_network,
     parts_of,
+    read_card,
+    read_meta,
     score_and_locate,
     write_card,
     write_network,
 )
-from earmark.runs import Meter, NetworkParams, Task, digest, is_current, is_finished
+from earmark.runs import (
+    Meter,
+    NetworkParams,
+    Task,
+    digest,
+    is_current,
+    is_finished,
+    read_json,
+    read_seal,
+    write_json,
+)
 from earmark.scores import MadeBy, write_score_folder
 from earmark.training import (
     Told,
@@ -40,6 +55,9 @@ from earmark.training import (
     training_task,
     write_history,
 )
+
+_STACK = "stack.json"
+"""Which scores a stack is to make, as long as it has not made all of them."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +135,59 @@ def write_cards(task: Task, ontology: Ontology) -> None:
             write_card(one.folder, ontology, students=[student])
 
 
+def mend_cards(workspace: Workspace) -> None:
+    """Write the cards of students that were killed between their scores and their cards."""
+    for network, known in _makers(workspace).items():
+        folder = workspace.model_folder(network)
+        if is_finished(folder) and not _has_card(folder):
+            places = range(read_meta(folder).n_students)
+            students = [StudentCard(name=known.get(place, f"student {place}")) for place in places]
+            write_card(folder, workspace.ontology, students=students)
+
+
+def _makers(workspace: Workspace) -> dict[str, dict[int, str]]:
+    """Return the networks behind students' scores: the name of each student by its place."""
+    names: dict[str, dict[int, str]] = {}
+    for folder in sorted(workspace.student_scores_folder("any").parent.glob("*")):
+        made_by = read_seal(folder).get("made_by") if is_finished(folder) else None
+        if made_by is not None:
+            names.setdefault(made_by["network"], {})[made_by["student"]] = folder.name
+    return names
+
+
+def _has_card(folder: Path) -> bool:
+    try:
+        return bool(read_card(folder).digest)
+    except EarmarkError:  # none, or of the network that was here before
+        return False
+
+
+def sweep_stacks(workspace: Workspace) -> int:
+    """Remove what killed stacks left whose students are all there; return how many they were."""
+    n_swept, makers = 0, _makers(workspace)
+    for note in sorted(workspace.models_folder.glob(f"*/{_STACK}")):
+        told = read_json(note)
+        is_done = all(
+            is_current(workspace.student_scores_folder(name), own) for name, own in told.items()
+        )
+        if is_done and note.parent.name in makers:
+            note.unlink()  # finished but for this
+        elif is_done:
+            _forget_stack(note.parent)
+            n_swept += 1
+    return n_swept
+
+
+def _forget_stack(folder: Path) -> None:
+    """Remove an unfinished training, or a network whose students are kept elsewhere."""
+    forget_network(folder)
+    forget_history(folder)
+    for name in ("checkpoint.pt", "card.json", "README.md", _STACK):
+        (folder / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()  # unless a tracker's files are in it
+
+
 def _train_and_score(
     network: NetworkParams,
     data: TrainingSet,
@@ -129,6 +200,9 @@ def _train_and_score(
     if all(one.is_scored for one in places):  # the task ran before, and its answer was lost
         return
     store = FrameStore.open(data.frames_folder)
+    if len(places) > 1:
+        told = {one.scores_folder.name: one.scores_digest for one in places}
+        write_json(folder / _STACK, told)
     trained = train(network, data, folder, meter)
     is_apart = isinstance(trained, Stack)
     if is_apart:
@@ -147,6 +221,7 @@ def _train_and_score(
                 digest=one.scores_digest,
                 made_by=MadeBy(one.name) if is_apart else MadeBy(folder.name, student),
             )
+    (folder / _STACK).unlink(missing_ok=True)
 
 
 def _write_apart(

@@ -10,6 +10,7 @@ by its digest, alone or in whatever stack it was trained.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,8 +31,8 @@ from earmark.datasets import (
     read_labels,
     readable_clips,
 )
-from earmark.errors import EarmarkError, quoted
-from earmark.experiments.stacks import StackSet, StudentPlace, write_cards
+from earmark.errors import EarmarkError, EarmarkWarning, counted, quoted
+from earmark.experiments.stacks import StackSet, StudentPlace, mend_cards, sweep_stacks, write_cards
 from earmark.experiments.strategies import BASELINE, Strategy, parse_strategy
 from earmark.experiments.telling import Wish, draw_scores, tell_all
 from earmark.labels import LabelSet, subset
@@ -46,7 +47,7 @@ from earmark.runs import (
     SweepParams,
     digest,
     file_sha256,
-    write_aside,
+    write_array,
 )
 from earmark.scores import MappedScores, ScoreFolder, TeacherScores, check_aligned
 from earmark.training import (
@@ -203,6 +204,10 @@ def train_students(
     engine.map(tasks, progress)
     for task in tasks:
         write_cards(task, workspace.ontology)
+    mend_cards(workspace)
+    if n_swept := sweep_stacks(workspace):
+        removed = counted(n_swept, "unfinished training")
+        warnings.warn(f"{removed} of a killed run removed", EarmarkWarning, stacklevel=2)
 
 
 def stacks(
@@ -341,8 +346,7 @@ class TrainSet:
         path = self.workspace.random_scores_path(f"seed{seed}-{drawn_digest}")
         if not path.exists():
             drawn = draw_scores(teacher, seed)
-            with write_aside(path) as aside, aside.open("wb") as file:
-                np.save(file, drawn)
+            write_array(path, drawn)
         return MappedScores(path, drawn_digest)
 
 

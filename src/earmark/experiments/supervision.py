@@ -131,7 +131,7 @@ class Supervision:
         not these.
         """
         told = self._targets(rows)
-        return told.target[0].to(device), told.weight[0].to(device)
+        return told.target[0].to(device), told.weight[0].to(device, torch.float32)
 
     def loss(
         self,

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from earmark.datasets import TRUTH, Workspace, read_labels, write_stamp
+from earmark.datasets import TRUTH, Workspace, read_labels, stamped
 from earmark.errors import EarmarkError, quoted, short_repr
+from earmark.experiments.claims import hold_claims
 from earmark.experiments.marks import (
     METRICS,
     Basis,
@@ -33,9 +34,9 @@ from earmark.runs import (
     NetworkParams,
     Progress,
     SweepParams,
-    read_table,
+    read_sealed,
     seal_path,
-    write_table,
+    write_sealed,
 )
 from earmark.scores import ScoreFolder
 
@@ -50,12 +51,14 @@ class SweepResults:
     ``results`` has one row per student, split, labels and metric, with intervals over clips;
     ``summary`` the same over all seeds, with intervals over clips and seeds, the p-value ``p`` of
     the difference, and ``n_seeds``;
-    ``per_class`` one row per student, split, labels and class.
+    ``per_class`` one row per student, split, labels and class;
+    ``claims`` what the paper found, held against this (:mod:`earmark.experiments.claims`).
     """
 
     results: pl.DataFrame
     per_class: pl.DataFrame
     summary: pl.DataFrame
+    claims: pl.DataFrame
 
     __repr__ = short_repr
 
@@ -80,9 +83,8 @@ def run_sweep(
         workspace, wanted, params, scores, cross_fit, engine=engine, progress=progress
     )
     results = tabulate(book, wanted)
-    for name, table in vars(results).items():
-        write_table(workspace.sweep_table_path(name), table)
-    write_stamp(workspace, seal_path(workspace.sweep_folder))
+    tables = {f"{name}.parquet": table for name, table in vars(results).items()}
+    write_sealed(seal_path(workspace.sweep_folder), tables, stamped(workspace))
     return results
 
 
@@ -116,10 +118,14 @@ def train_and_mark(
     return book
 
 
+_TABLES = ("results", "per_class", "summary", "claims")
+
+
 def read_sweep(workspace: Workspace) -> SweepResults:
     """Read the result tables of a finished sweep."""
-    names = ("results", "per_class", "summary")
-    return SweepResults(*(read_table(workspace.sweep_table_path(name)) for name in names))
+    seal = seal_path(workspace.sweep_folder)
+    paths = [workspace.sweep_table_path(name) for name in _TABLES]
+    return SweepResults(*(read_sealed(seal, path.name) for path in paths))
 
 
 def tabulate(book: MarkBook, wanted: Sequence[Student]) -> SweepResults:
@@ -139,7 +145,8 @@ def tabulate(book: MarkBook, wanted: Sequence[Student]) -> SweepResults:
         for basis, metric in cells
     ]
     per_class = [_per_class(book, basis, one) for one in wanted for basis in book.bases]
-    return SweepResults(pl.DataFrame(results), pl.concat(per_class), pl.DataFrame(summary))
+    claims = hold_claims(book, wanted)
+    return SweepResults(pl.DataFrame(results), pl.concat(per_class), pl.DataFrame(summary), claims)
 
 
 def by_seed(wanted: Sequence[Student]) -> list[list[Student]]:

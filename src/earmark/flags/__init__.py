@@ -5,8 +5,9 @@ counts and chances of missing labels, and flags held against a truth. What becom
 label in training is the room of training; what ears say of it, that of review.
 """
 
-from earmark.flags.chances.chances import LOWEST, STEP, Chances, clues_of, find_taught
+from earmark.flags.chances.chances import Chances, clues_of, find_taught
 from earmark.flags.chances.learnt import LEAST_ANSWERS, Answers, Model, Taught, learn
+from earmark.flags.chances.sums import LOWEST, STEP
 from earmark.flags.counts import MOST_TILT, VAGUE, Counts, count_missing, total_missing
 from earmark.flags.findings import ANSWERS_MORE, Findings, find, spread_rows
 from earmark.flags.flag import FLAG_SCHEMA, flag, survey

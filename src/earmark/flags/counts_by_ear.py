@@ -17,15 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
-from earmark.flags.chances.chances import (
-    LOWEST,
-    N_STEPS,
-    STEP,
-    Chances,
-    clues_of,
-    find_taught,
-)
+from earmark.flags.chances.chances import Chances, clues_of, find_taught
 from earmark.flags.chances.learnt import LEAST_ANSWERS, Model, learn
+from earmark.flags.chances.sums import LOWEST, N_STEPS, STEP
 from earmark.flags.histograms import Matrix
 from earmark.runs import PAPER_DISCARD_PERCENTS
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from earmark.errors import first_few, short_repr
-from earmark.flags.chances.chances import Chances, Listed
+from earmark.flags.chances.chances import Chances
 from earmark.flags.chances.learnt import Answers
+from earmark.flags.chances.sums import Listed
 from earmark.flags.counts import Counts
 from earmark.flags.counts_by_ear import reach_after
 from earmark.flags.flag import Survey, survey, suspicious_positives

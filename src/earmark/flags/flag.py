@@ -258,7 +258,7 @@ def suspicious_positives(
     if (n_per_class is None) == (percent is None):
         raise EarmarkError("give either n_per_class or percent")
     chosen = np.flatnonzero(labels.present & ~np.isnan(explicit))
-    order = chosen[np.lexsort((chosen, explicit[chosen], labels.columns[chosen]))]
+    order = chosen[np.lexsort((explicit[chosen], labels.columns[chosen]))]  # stable: by clip, too
     columns = labels.columns[order]
     if percent is not None:
         n_positives = np.bincount(columns, minlength=labels.n_classes)

@@ -165,7 +165,8 @@ def _drawn(
     labels: LabelSet, scores: ScoreMatrix, histograms: Histograms, is_measured: NDArray[np.bool_]
 ) -> _Sample:
     is_used = labels.present & is_measured[labels.columns]
-    labelled = scores.sample_rows(MOST_CLIPS, among=np.unique(labels.clip_rows[is_used]))
+    clips = labels.clip_rows[is_used]  # ascending
+    labelled = scores.sample_rows(MOST_CLIPS, among=clips[np.diff(clips, prepend=-1) > 0])
     others = np.setdiff1d(scores.sample_rows(MOST_CLIPS), labelled)
     rows = np.concatenate([labelled, scores.sample_rows(MOST_CLIPS, among=others)])
     chosen, columns = labels.select(rows), np.flatnonzero(is_measured)

@@ -18,12 +18,12 @@ much the scores tell.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from earmark.flags.histograms import N_BINS, Histograms, Matrix, moments, quantile_bins, tail_shares
+from earmark.scores import fit_mixture
 
 MIN_POSITIVES = 30
 """Explicit positives, and implicit labels, below which a class is not estimable."""
@@ -63,7 +63,7 @@ N_COARSE, N_FINE = 12, 16
 class Mixture:
     """The model of all classes: what was seen, and what is believed beforehand.
 
-    ``counts``, ``weights``, ``alike`` [class, bin] and ``basis`` [class, bin, coefficient] begin
+    ``counts``, ``weights``, ``alike`` [class, bin] and ``basis`` [class, coefficient, bin] begin
     at the first bin that any class needs and are 0 below a class's own tail; ``shape`` and
     ``depth`` [class, bin] have all bins. ``centre`` and ``precision`` [class, parameter] are the
     priors of the curve's coefficients, the tilt and log M.
@@ -78,27 +78,18 @@ class Mixture:
     centre: Matrix
     precision: Matrix
 
-    @cached_property
-    def is_tail(self) -> NDArray[np.bool_]:
-        """Which bins [class, bin] are looked at, of those that ``counts`` has."""
-        return self.basis[:, :, 0] > 0
-
 
 @dataclass(frozen=True)
 class Fit:
-    """Parameters [class, parameter] at their most probable, and what they make expect.
+    """Parameters [class, parameter] at their most probable.
 
-    ``missing``, ``negatives`` and ``expected`` [class, bin] count the missing labels, the negatives
-    on the curve and all implicit labels; ``depth`` [class] is the missing labels' mean depth;
-    ``objective`` [class] is the log posterior.
+    ``objective`` [class] is the log posterior there, ``information`` [class, parameter, parameter]
+    Fisher's.
     """
 
     parameters: Matrix
-    missing: Matrix
-    negatives: Matrix
-    expected: Matrix
-    depth: Matrix
     objective: Matrix
+    information: Matrix
 
     @property
     def n_missing(self) -> Matrix:
@@ -128,7 +119,7 @@ def mixture(
     is_tail = bins >= start[:, None]
     x = _shortened((bins - start[:, None] + 0.5) / unit[:, None])
     bends = [np.maximum(x - knot, 0) ** 2 / 2 for knot in KNOT_GAP * np.arange(1, N_KNOTS + 1)]
-    basis = np.stack([np.ones_like(x), x, x * x / 2, *bends], axis=2) * is_tail[:, :, None]
+    basis = np.stack([np.ones_like(x), x, x * x / 2, *bends], axis=1) * is_tail[:, None, :]
     counts = histograms.implicit[:, first:] * is_tail
     n_positives = histograms.positives.sum(axis=1)
     alike = histograms.negatives[:, first:] * is_tail / n_positives[:, None]
@@ -169,94 +160,48 @@ def _priors(height: Matrix, n_expected: Matrix, sd: float) -> tuple[Matrix, Matr
 
 
 def fit(model: Mixture, start: Matrix | None = None, n_steps: int = N_FIRST_STEPS) -> Fit:
-    """Find the most probable parameters by Newton's method with Fisher's information."""
-    found = _evaluated(model, _first_guess(model) if start is None else start)
-    for _ in range(n_steps):
-        before = found.objective
-        step = _newton_step(model, found)
-        for length in (1.0, 0.3, 0.1, 0.01):
-            tried = _evaluated(model, found.parameters + length * step)
-            is_better = tried.objective >= found.objective - CONVERGED
-            found = _choose(is_better, tried, found)
-            if is_better.all():
-                break
-            step = np.where(is_better[:, None], 0, step)
-        if (found.objective < before + CONVERGED).all():
-            break
-    return found
+    """Find the most probable parameters by Newton's method with Fisher's information.
+
+    All classes take as many steps as the one that takes most, so that a class's result depends on
+    which others it is fitted with by no more than what counts as converged.
+    """
+    parameters = np.array(_first_guess(model) if start is None else start, np.float64, order="C")
+    n_classes, n = parameters.shape
+    objective, information = np.empty(n_classes), np.empty((n_classes, n, n))
+    fit_mixture(
+        model.counts,
+        model.weights,
+        model.alike,
+        model.basis,
+        model.shape,
+        model.depth,
+        model.centre,
+        model.precision,
+        parameters,
+        objective,
+        information,
+        n_steps,
+        CONVERGED,
+    )
+    return Fit(parameters, objective, information)
 
 
 def _first_guess(model: Mixture) -> Matrix:
     """Draw the curve through the log counts, as if nothing were missing; other priors stay."""
-    weighted = model.basis * (model.weights * model.counts)[:, :, None]
+    weighted = model.basis * (model.weights * model.counts)[:, None, :]
     centre, precision = model.centre[:, :-2], model.precision[:, :-2]
-    information = weighted.transpose(0, 2, 1) @ model.basis
+    information = weighted @ model.basis.transpose(0, 2, 1)
     information += precision[:, :, None] * np.eye(centre.shape[1])
-    height = np.log(model.counts + 0.5)[:, None, :] @ weighted
-    target = height.transpose(0, 2, 1) + (precision * centre)[:, :, None]
+    height = weighted @ np.log(model.counts + 0.5)[:, :, None]
+    target = height + (precision * centre)[:, :, None]
     coefficients = np.linalg.solve(information, target)[:, :, 0]
     return np.concatenate([coefficients, model.centre[:, -2:]], axis=1)
-
-
-def _evaluated(model: Mixture, parameters: Matrix) -> Fit:
-    coefficients, tilt, log_m = parameters[:, :-2], parameters[:, -2:-1], parameters[:, -1:]
-    shape = model.shape * np.exp((-tilt * model.depth).clip(-30, 30))
-    shape /= shape.sum(axis=1, keepdims=True)
-    n_missing = np.exp(log_m.clip(-30, 30))
-    missing = n_missing * shape[:, -model.counts.shape[1] :] * model.is_tail
-    exponent = (model.basis @ coefficients[:, :, None])[:, :, 0]
-    negatives = np.exp(exponent.clip(-40, 30)) * model.is_tail
-    expected = missing + negatives + n_missing * model.alike + 1e-9
-    likelihood = (model.weights * (model.counts * np.log(expected) - expected)).sum(axis=1)
-    doubt = (model.precision * (parameters - model.centre) ** 2).sum(axis=1) / 2
-    depth = (model.depth * shape).sum(axis=1)
-    return Fit(parameters, missing, negatives, expected, depth, likelihood - doubt)
-
-
-def _choose(is_better: NDArray[np.bool_], tried: Fit, found: Fit) -> Fit:
-    """Take the classes' better fits."""
-    if is_better.all():
-        return tried
-    rows = is_better[:, None]
-    return Fit(
-        np.where(rows, tried.parameters, found.parameters),
-        np.where(rows, tried.missing, found.missing),
-        np.where(rows, tried.negatives, found.negatives),
-        np.where(rows, tried.expected, found.expected),
-        np.where(is_better, tried.depth, found.depth),
-        np.where(is_better, tried.objective, found.objective),
-    )
-
-
-def _newton_step(model: Mixture, found: Fit) -> Matrix:
-    slopes = _slopes(model, found)
-    rest = (model.weights * (model.counts / found.expected - 1))[:, None, :]
-    gradient = (rest @ slopes)[:, 0] - model.precision * (found.parameters - model.centre)
-    information = _information(model, found, slopes)
-    return np.asarray(np.linalg.solve(information, gradient[:, :, None])[:, :, 0], np.float64)
-
-
-def _slopes(model: Mixture, found: Fit) -> Matrix:
-    """Return how the expected counts change [class, bin, parameter]."""
-    depth = model.depth[:, -model.counts.shape[1] :]
-    by_tilt = found.missing * (found.depth[:, None] - depth)
-    by_log_m = found.expected - found.negatives
-    curve = model.basis * found.negatives[:, :, None]
-    return np.concatenate([curve, by_tilt[:, :, None], by_log_m[:, :, None]], axis=2)
-
-
-def _information(model: Mixture, found: Fit, slopes: Matrix) -> Matrix:
-    """Return the Fisher information of the parameters [class, parameter, parameter]."""
-    weighted = slopes * (model.weights / found.expected)[:, :, None]
-    information = weighted.transpose(0, 2, 1) @ slopes
-    return np.asarray(information + model.precision[:, :, None] * np.eye(model.precision.shape[1]))
 
 
 def most_probable(model: Mixture) -> tuple[Matrix, Matrix]:
     """Return the most probable M [class], and the sd of its logarithm by Laplace's method."""
     found = fit(model)
-    information = _information(model, found, _slopes(model, found))
-    return found.n_missing, np.sqrt(np.linalg.inv(information)[:, -1, -1])
+    return found.n_missing, np.sqrt(np.linalg.inv(found.information)[:, -1, -1])
 
 
 def quantiles_of_missing(model: Mixture, shares: NDArray[np.float64], most: Matrix) -> Matrix:
@@ -293,8 +238,7 @@ def _log_posterior(model: Mixture, start: Fit, grid: Matrix) -> Matrix:
         found = fit(held, _with_last(parameters, values), N_STEPS if point else N_FIRST_STEPS)
         parameters = found.parameters
         doubt = model.precision[:, -1] * (values - model.centre[:, -1]) ** 2 / 2
-        information = _information(held, found, _slopes(held, found))
-        volume = np.linalg.slogdet(information)[1] / 2
+        volume = np.linalg.slogdet(found.information)[1] / 2
         densities.append(found.objective - doubt - volume)
     return np.array(densities).reshape(grid.shape)
 

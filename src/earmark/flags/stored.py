@@ -13,7 +13,8 @@ from pathlib import Path
 
 import polars as pl
 
-from earmark.flags.flag import flag
+from earmark.errors import reader
+from earmark.flags.flag import FLAG_SCHEMA, flag
 from earmark.flags.thresholds import Thresholds, thresholds
 from earmark.labels import LabelSet
 from earmark.runs import (
@@ -23,8 +24,11 @@ from earmark.runs import (
     is_current,
     is_finished,
     read_seal,
+    read_sealed,
     read_table,
     seal,
+    seal_path,
+    write_sealed,
     write_table,
 )
 from earmark.scores import ScoresLike
@@ -52,11 +56,9 @@ def write_flag_folder(
     The thresholds are those of ``labels``, in the order of the scores; the flags may be of more
     clips, and ``flags_digest`` tells what they were :func:`made_from`.
     """
-    break_seal(folder)
-    write_table(folder / "thresholds.parquet", found.table(labels.class_ids))
-    write_table(folder / "flags.parquet", flags)
     own = {"digest": made_from(labels, scores_digest), "flags_digest": flags_digest}
-    seal(folder, {**own, **chosen})
+    tables = {"thresholds.parquet": found.table(labels.class_ids), "flags.parquet": flags}
+    write_sealed(seal_path(folder), tables, {**own, **chosen})
 
 
 def keep_thresholds(
@@ -78,6 +80,7 @@ def keep_thresholds(
     seal(folder, {"digest": origin})
 
 
+@reader("thresholds")
 def stored_thresholds(
     folder: Path,
     labels: LabelSet,
@@ -92,19 +95,24 @@ def stored_thresholds(
     """
     if not is_current(folder, made_from(labels, scores_digest)):
         return thresholds(labels, logits, discard_percents)
-    stored = Thresholds.from_table(read_table(folder / "thresholds.parquet"))
+    stored = Thresholds.from_table(read_sealed(seal_path(folder), "thresholds.parquet"))
     new = [percent for percent in discard_percents if percent not in stored.discard_percents]
     if new:
         stored = stored.joined(thresholds(labels, logits, new))
     return stored.at(discard_percents)
 
 
+@reader("flags")
 def stored_flags(
     folder: Path, labels: LabelSet, logits: ScoresLike, scores_digest: str, discard_percent: float
 ) -> pl.DataFrame:
     """Return the flags of one operating point: those in a folder if they are these; else anew."""
     if is_finished(folder):
         by = {"flags_digest": made_from(labels, scores_digest), "discard_percent": discard_percent}
-        if {**by, **BY_PER_CENT}.items() <= read_seal(folder).items():
-            return read_table(folder / "flags.parquet")
+        if _agrees({**by, **BY_PER_CENT}, read_seal(folder)):
+            return read_sealed(seal_path(folder), "flags.parquet", FLAG_SCHEMA)
     return flag(labels, logits, discard_percent=discard_percent)
+
+
+def _agrees(wanted: Mapping[str, object], noted: Mapping[str, object]) -> bool:
+    return all(noted.get(name) == value for name, value in wanted.items())

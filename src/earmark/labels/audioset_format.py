@@ -12,9 +12,9 @@ from pathlib import Path
 
 import polars as pl
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, reader, reading
 from earmark.labels.ontology import Ontology
-from earmark.runs import read_json, read_source
+from earmark.runs import check_unique, read_json, read_source
 
 CLASSES_FILE, ONTOLOGY_FILE = "class_labels_indices.csv", "ontology.json"
 
@@ -26,6 +26,7 @@ _FIRST = re.compile(rf'\s*(#|"?{VIDEO_ID}"?\s*,\s*"?[0-9.]+"?\s*,)')
 _HEADER = r"(?i)^\s*(?:#\s|#[^,]*$|.*start)"
 
 
+@reader("a list of AudioSet's classes")
 def read_classes(path: Path) -> pl.DataFrame:
     """Read class_labels_indices.csv: index, mid, display_name, in the order of the index."""
     table = read_source(path)
@@ -40,9 +41,11 @@ def read_classes(path: Path) -> pl.DataFrame:
         raise EarmarkError(
             f"{table.at_first(index.is_null())}: the column index must hold whole numbers"
         )
+    check_unique(table.rows["mid"], f"{path}: class")
     return table.rows.select(index, "mid", "display_name").sort("index")
 
 
+@reader("an ontology", at=1)
 def read_ontology(classes: pl.DataFrame, path: Path | None) -> Ontology:
     """Build the classes' names, definitions and parents; without ``path`` there are names only.
 
@@ -75,6 +78,7 @@ def is_segments(path: Path) -> bool:
         return bool(_FIRST.match(file.read(200).decode("utf-8-sig", "replace")))
 
 
+@reader("a list of segments")
 def read_segments(path: Path) -> pl.DataFrame:
     """Read a list of segments: clip_id, source, start_seconds, end_seconds, class_ids (a list).
 
@@ -127,10 +131,8 @@ def _parents_with_columns(
 
 
 def _read_text(path: Path) -> str:
-    try:
+    with reading(path, "a text file in UTF-8"):
         return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise EarmarkError(f"{path}: not a text file in UTF-8 ({error})") from None
 
 
 def _check_lines(lines: pl.DataFrame, path: Path) -> None:

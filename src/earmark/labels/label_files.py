@@ -13,8 +13,8 @@ Lists of classes and of clips, which say what the columns and rows of scores are
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError, check_file
+from earmark.errors import EarmarkError, check_file, reader, reading
 from earmark.labels.audioset_format import is_segments, read_segments
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.label_tables import (
@@ -40,6 +40,7 @@ from earmark.runs import (
     map_array,
     names_in,
     open_archive,
+    read_json,
     read_source,
 )
 
@@ -49,7 +50,7 @@ _NAME_COLUMNS = ("name", "display_name")
 _TABLES = (".parquet", ".pq", ".csv", ".tsv")
 _LABEL_KEYS = ("labels", "states", "y")
 _MAX_CLASSES = 1_000_000
-ROWS_AT_ONCE = 1 << 14
+ROWS_AT_ONCE, _LABELS_AT_ONCE = 1 << 14, 1 << 24
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class LabelFile:
         return replace(self, labels=labels, names_classes=True)
 
 
+@reader("labels")
 def read_label_file(
     path: str | Path, key: str | None = None, reading: Reading = GUESSED
 ) -> LabelFile:
@@ -124,6 +126,7 @@ def is_label_table(path: Path) -> bool:
     return suffix in _TABLES and not (suffix == ".csv" and is_segments(path))
 
 
+@reader("a list of classes")
 def read_class_list(path: str | Path) -> Ontology:
     """Read classes in the order of the score columns: identifiers, names and parents if given.
 
@@ -150,6 +153,7 @@ def read_class_list(path: str | Path) -> Ontology:
     return Ontology(ids, parents, names, dict(zip(ids, meanings, strict=False)))
 
 
+@reader("a list of clips")
 def read_clip_list(path: str | Path) -> pl.Series:
     """Read clips in the order of the score rows; a clip that is listed twice is refused.
 
@@ -181,7 +185,7 @@ def sparse_labels(
     present: NDArray[np.bool_],
 ) -> LabelSet:
     """Build a label set from the numbers of clips and classes, in any order."""
-    order = np.lexsort((columns, rows))
+    order = np.argsort(rows * np.int64(max(len(class_ids), 1)) + columns, kind="stable")
     starts = np.searchsorted(rows[order], np.arange(len(clip_ids) + 1))
     return LabelSet(
         clip_ids.alias("clip_id"),
@@ -221,35 +225,50 @@ def _read_segments(path: Path) -> LabelFile:
 
 def _read_dense(path: Path, key: str | None) -> LabelFile:
     if path.suffix.lower() == ".npy":
-        return _dense(path, map_array(path), None, None)
+        states = map_array(path)
+        step = _rows_at_once(states.shape)
+        starts = range(0, len(states) if states.ndim else 0, step)
+        parts = (states[start : start + step] for start in starts)
+        return _dense(path, states.shape, parts, None, None)
     with open_archive(path) as members:
         shapes = {name: member.shape() for name, member in members.items()}
-        states = members[choose_key(path, shapes, key, _LABEL_KEYS)].read()
-        return _dense(path, states, names_in(members, "clip_ids"), names_in(members, "class_ids"))
+        chosen = choose_key(path, shapes, key, _LABEL_KEYS)
+        clips, classes = names_in(members, "clip_ids"), names_in(members, "class_ids")
+        rows = members[chosen].read_rows(_rows_at_once(shapes[chosen]))
+        return _dense(path, shapes[chosen], rows, clips, classes)
+
+
+def _rows_at_once(shape: tuple[int, ...]) -> int:
+    """Return how many rows of a matrix are looked at together: of many classes, few."""
+    return max(1, min(ROWS_AT_ONCE, _LABELS_AT_ONCE // max(math.prod(shape[1:]), 1)))
 
 
 def _dense(
-    path: Path, states: NDArray[Any], clips: pl.Series | None, classes: pl.Series | None
+    path: Path,
+    shape: tuple[int, ...],
+    rows: Iterator[NDArray[Any]],
+    clips: pl.Series | None,
+    classes: pl.Series | None,
 ) -> LabelFile:
-    if states.ndim != 2:
-        raise EarmarkError(f"{path}: expected a matrix [clip, class], got shape {states.shape}")
+    if len(shape) != 2 or shape[1] > _MAX_CLASSES:
+        raise EarmarkError(f"{path}: expected a matrix [clip, class], got shape {shape}")
     labels = sparse_labels(
-        _names_or_numbers(path, clips, states.shape[0], "clip"),
-        _names_or_numbers(path, classes, states.shape[1], "class").to_list(),
-        *_explicit(path, states),
+        _names_or_numbers(path, clips, shape[0], "clip"),
+        _names_or_numbers(path, classes, shape[1], "class").to_list(),
+        *_explicit(path, rows),
     )
     return LabelFile(path, labels, clips is not None, classes is not None, True, True)
 
 
 def _explicit(
-    path: Path, states: NDArray[Any]
+    path: Path, blocks: Iterator[NDArray[Any]]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """Return clip, class and presence of the explicit labels, reading some rows at a time."""
-    if states.dtype.kind not in "biuf":
-        raise EarmarkError(f"{path}: states must be numbers, got {states.dtype}")
     rows, columns, present = [], [], []
-    for start in range(0, len(states), ROWS_AT_ONCE):
-        block = states[start : start + ROWS_AT_ONCE]
+    start = 0
+    for block in blocks:
+        if block.dtype.kind not in "biuf":
+            raise EarmarkError(f"{path}: states must be numbers, got {block.dtype}")
         is_odd = (block != PRESENT) & (block != NOT_PRESENT) & (block != IMPLICIT)
         if is_odd.any():
             row, column = np.argwhere(is_odd)[0]
@@ -261,6 +280,7 @@ def _explicit(
         rows.append(found[0] + start)
         columns.append(found[1])
         present.append(block[found] == PRESENT)
+        start += len(block)
     empty = np.empty(0, np.int64)
     return (
         np.concatenate([empty, *rows]),
@@ -270,7 +290,7 @@ def _explicit(
 
 
 def _read_lists(path: Path) -> LabelFile:
-    lists = _read_json(path)
+    lists = read_json(path)
     if isinstance(lists, list) and lists and isinstance(lists[0], dict):
         raise EarmarkError(
             f"{path}: expected a list of lists; is it an export of Label Studio? "
@@ -308,13 +328,6 @@ def _numbers_up_to_largest(path: Path, numbers: list[int]) -> list[str]:
     return [str(number) for number in range(largest + 1)]
 
 
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError, OSError) as error:
-        raise EarmarkError(f"{path}: cannot be read as JSON: {error}") from None
-
-
 def _names_or_numbers(path: Path, names: pl.Series | None, n: int, what: str) -> pl.Series:
     if names is None:
         return pl.Series(f"{what}_id", range(n), pl.Int64).cast(pl.String)
@@ -346,9 +359,7 @@ def _named_table(path: Path, columns: Sequence[str], name: str) -> pl.DataFrame:
 
 def _lines(path: Path, name: str) -> pl.DataFrame:
     """Read lines of text, without the blank ones, into a column."""
-    try:
+    with reading(path, "a text file in UTF-8"):
         lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (UnicodeDecodeError, OSError) as error:
-        raise EarmarkError(f"{path}: not a text file in UTF-8 ({error})") from None
     texts = [line.strip() for line in lines if line.strip()]
     return pl.DataFrame({name: texts}, schema={name: pl.String})

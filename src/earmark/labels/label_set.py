@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, reader
 from earmark.labels.label_tables import form_labels
 from earmark.labels.lint import (
     ROW_SCHEMA,
@@ -142,6 +142,7 @@ class LabelSet:
         )
 
     @classmethod
+    @reader("labels", at=1)
     def read(
         cls,
         path: str | Path,

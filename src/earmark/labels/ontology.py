@@ -54,6 +54,7 @@ class Ontology:
     @classmethod
     def from_table(cls, classes: pl.DataFrame) -> Ontology:
         """Build from a table with columns class_id, name, definition, parents."""
+        classes = classes.select(list(_CLASS_SCHEMA)).cast(_CLASS_SCHEMA)
         ids = tuple(classes["class_id"].to_list())
         if len(set(ids)) < len(ids):
             twice = sorted({class_id for class_id in ids if ids.count(class_id) > 1})

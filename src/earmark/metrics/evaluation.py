@@ -29,8 +29,7 @@ from earmark.metrics.matrices import Floats, mean_over_classes
 from earmark.metrics.within_class import (
     Negatives,
     Resampled,
-    auc_per_class,
-    average_precision_per_class,
+    auc_and_ap_per_class,
     d_prime,
     resampled_auc_and_ap,
 )
@@ -129,15 +128,15 @@ def bootstrap(
     """
     matrix = _dense(states)
     counted = _Counted.of(matrix, scores, left_out)
-    explicit = resampled_auc_and_ap(matrix, scores, weights, "explicit")
+    # Means are taken one after another: all classes of all resamples are large.
+    explicit = _d_prime(resampled_auc_and_ap(matrix, scores, weights, "explicit"))
+    found = {"d_prime_explicit": mean_over_classes(explicit)}
     every = resampled_auc_and_ap(counted.states, scores, weights, counted.negatives)
-    per_class = {
-        "d_prime_explicit": _d_prime(explicit),
-        "d_prime_all": _d_prime(every),
-        "lwlrap": resampled_lwlrap_per_class(matrix, counted.ranked, weights),
-        "map": every.average_precision,
-    }
-    return {name: mean_over_classes(per_class[name]) for name in BOOTSTRAP_METRICS}
+    found["d_prime_all"] = mean_over_classes(_d_prime(every))
+    ranked = resampled_lwlrap_per_class(matrix, counted.ranked, weights)
+    found["lwlrap"] = mean_over_classes(ranked)
+    found["map"] = mean_over_classes(every.average_precision)
+    return {name: found[name] for name in BOOTSTRAP_METRICS}
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,8 @@ def _per_class(
     states: NDArray[Any], scores: ArrayLike, counted: _Counted, class_ids: list[str]
 ) -> pl.DataFrame:
     every = (counted.states, scores, counted.negatives)
-    auc_explicit, auc_all = auc_per_class(states, scores), auc_per_class(*every)
+    auc_explicit, ap_explicit = auc_and_ap_per_class(states, scores, "explicit")
+    auc_all, ap_all = auc_and_ap_per_class(*every)
     n_positives, n_explicit = (states > 0).sum(axis=0), (states < 0).sum(axis=0)
     return pl.DataFrame(
         {
@@ -182,8 +182,8 @@ def _per_class(
             "d_prime_explicit": d_prime(auc_explicit, n_positives, n_explicit),
             "d_prime_all": d_prime(auc_all, n_positives, counted.n_negatives),
             "lwlrap": lwlrap_per_class(states, counted.ranked),
-            "ap_explicit": average_precision_per_class(states, scores, "explicit"),
-            "ap": average_precision_per_class(*every),
+            "ap_explicit": ap_explicit,
+            "ap": ap_all,
         }
     )
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 
+from earmark.metrics.loops import weigh_pairs
 from earmark.metrics.matrices import (
+    RESAMPLES_PER_BLOCK,
     Floats,
     checked,
     checked_weights,
@@ -65,12 +66,14 @@ def resampled_lwlrap_per_class(
     """
     pairs = _positive_pairs(positives, scores)
     counts = checked_weights(weights, pairs.n_clips)
-    shape, places = (pairs.n_classes, pairs.n_clips), (pairs.classes, pairs.clips)
-    precisions = sparse.csr_array((pairs.precisions, places), shape)
-    is_positive = sparse.csr_array((np.ones(len(pairs.clips)), places), shape)
+    order = np.argsort(pairs.classes, kind="stable")
+    clips, precisions = pairs.clips[order].astype(np.int32), pairs.precisions[order]
+    ends = np.bincount(pairs.classes, minlength=pairs.n_classes).cumsum()
     result = np.empty((len(counts), pairs.n_classes))
+    sums, n_drawn = np.empty((2, pairs.n_classes, RESAMPLES_PER_BLOCK))
     for chosen, block in resample_blocks(counts):
-        result[chosen] = ratio(precisions @ block, is_positive @ block).T
+        weigh_pairs(block, clips, precisions, ends, sums, n_drawn)
+        result[chosen] = ratio(sums, n_drawn).T[: chosen.stop - chosen.start]
     return result
 
 

@@ -19,8 +19,10 @@ Floats = NDArray[np.float64]
 
 # Blocks are small enough for their working set to stay in the processor's cache, and bound what a
 # memory-mapped or very large matrix needs beside itself.
-_RESAMPLES_PER_BLOCK = 128
 _CLIPS_PER_BLOCK = 4096
+
+RESAMPLES_PER_BLOCK = 64
+"""As many as the loops in C take."""
 
 
 def checked(labels: ArrayLike, scores: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -72,13 +74,18 @@ def checked_weights(weights: ArrayLike, n_clips: int) -> NDArray[Any]:
 
 
 def resample_blocks(weights: NDArray[Any]) -> Iterator[tuple[slice, NDArray[Any]]]:
-    """Yield resamples as float columns [clip, resample], a few at a time."""
-    heaviest = weights.sum(axis=1).max(initial=0)
-    # Whole numbers add up exactly in float32 as long as no sum passes 2 ** 24.
-    kind = np.float32 if heaviest <= 1 << 24 else np.float64
-    for start in range(0, len(weights), _RESAMPLES_PER_BLOCK):
-        block = slice(start, start + _RESAMPLES_PER_BLOCK)
-        yield block, np.ascontiguousarray(weights[block].T, dtype=kind)
+    """Yield resamples as columns of counts [clip, RESAMPLES_PER_BLOCK], as the loops take them.
+
+    The last block is filled up with resamples that draw nothing.
+    """
+    if weights.sum(axis=1, dtype=np.float64).max(initial=0) >= 1 << 32:
+        raise EarmarkError("a resample draws 4,294,967,296 clips or more; weights must be smaller")
+    kind = np.uint8 if weights.max(initial=0) < 256 else np.uint32
+    for start in range(0, len(weights), RESAMPLES_PER_BLOCK):
+        some = weights[start : start + RESAMPLES_PER_BLOCK].astype(kind)
+        block = np.zeros((weights.shape[1], RESAMPLES_PER_BLOCK), kind)
+        block[:, : len(some)] = some.T
+        yield slice(start, start + len(some)), block
 
 
 def sortable(scores: NDArray[Any]) -> NDArray[Any]:

@@ -53,7 +53,7 @@ def apply_offset(scores: ArrayLike, priors: ArrayLike, tau: float) -> NDArray[An
             "above 0 and up to 1: make priors from counts with smoothed_priors"
         )
     kind = np.result_type(logits, np.float32)
-    lifted: NDArray[Any] = logits.astype(kind) - (tau * np.log(shares)).astype(kind)
+    lifted: NDArray[Any] = logits - (tau * np.log(shares)).astype(kind)
     return lifted
 
 

@@ -2,7 +2,6 @@ from .architectures import MOBILENET_V1_ROWS as MOBILENET_V1_ROWS
 from .architectures import MOBILENET_V1_STEM as MOBILENET_V1_STEM
 from .architectures import Network as Network
 from .architectures import Probe as Probe
-from .architectures import SameConv as SameConv
 from .architectures import build_model as build_model
 from .architectures import cost as cost
 from .clip_dataset import ClipDataset as ClipDataset
@@ -18,10 +17,12 @@ from .examples import ClipExamples as ClipExamples
 from .examples import Examples as Examples
 from .examples import check_front_end as check_front_end
 from .examples import examples_of as examples_of
+from .layers import SameConv as SameConv
 from .measured_card import named_metrics as named_metrics
 from .measured_card import write_measured_card as write_measured_card
 from .model_card import StudentCard as StudentCard
 from .model_card import read_card as read_card
+from .model_card import read_meta as read_meta
 from .model_card import read_params as read_params
 from .model_card import write_card as write_card
 from .onnx_export import Forward as Forward

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from earmark.errors import EarmarkError
+from earmark.networks.draws import draws, kept_units, truncated_normal
+from earmark.networks.layers import Layers, SameConv
 from earmark.runs import FrontEndParams, ModelParams, digest
 
 MOBILENET_V1_STEM = (3, 2, 32)
@@ -84,34 +86,12 @@ class Network(nn.Module):
         return logits
 
 
-class SameConv(nn.Conv2d):
-    """A convolution without bias, padded as TensorFlow's "same": odd padding goes at the end.
-
-    Only a strided kernel on even sizes needs an explicit pad; elsewhere the padding is symmetric
-    and left to the convolution, which trains faster.
-    """
-
-    def __init__(self, n_in: int, n_out: int, kernel: int, stride: int, groups: int = 1) -> None:
-        is_symmetric = stride == 1 or kernel == 1
-        padding = kernel // 2 if is_symmetric else 0
-        super().__init__(n_in, n_out, kernel, stride, padding, groups=groups, bias=False)
-        self._pad = 0 if is_symmetric else kernel - stride
-
-    def forward(self, image: Tensor) -> Tensor:
-        """Convolve [patch, channel, frame, band]."""
-        if self._pad:
-            before = self._pad // 2
-            after = self._pad - before
-            image = functional.pad(image, (before, after, before, after))
-        return super().forward(image)
-
-
 class _Bottleneck(nn.Module):
     """ResNet's block of 1x1, 3x3 and 1x1 convolutions around a shortcut."""
 
     def __init__(self, n_in: int, n_inner: int, n_out: int, stride: int, epsilon: float) -> None:
         super().__init__()
-        self.residual = nn.Sequential(
+        self.residual = Layers(
             *_normalised(SameConv(n_in, n_inner, 1, stride), epsilon),
             *_normalised(SameConv(n_inner, n_inner, 3, 1), epsilon),
             SameConv(n_inner, n_out, 1, 1),
@@ -119,7 +99,7 @@ class _Bottleneck(nn.Module):
         )
         self.shortcut: nn.Module = nn.Identity()
         if n_in != n_out or stride != 1:
-            self.shortcut = nn.Sequential(
+            self.shortcut = Layers(
                 SameConv(n_in, n_out, 1, stride), nn.BatchNorm2d(n_out, eps=epsilon)
             )
 
@@ -159,7 +139,7 @@ class Probe(nn.Module):
         self.queries = nn.Parameter(queries) if n_queries else None
         self.weights = nn.ParameterList(torch.zeros(n_students, *shape) for shape in shapes)
         self.biases = nn.ParameterList(torch.zeros(n_students, 1, n_out) for _, n_out in shapes)
-        self.generator = torch.Generator()
+        self.generator = draws(0)
         self._place: tuple[int, int] | None = None
 
     def reseed(self, *keys: int, n_clips: int | None = None, first_clip: int = 0) -> None:
@@ -168,7 +148,7 @@ class Probe(nn.Module):
         Where the network sees a part of a batch of ``n_clips``, it drops what it would drop there
         if it saw the whole.
         """
-        self.generator.manual_seed(int.from_bytes(digest(*keys).encode()[:8]) % 2**63)
+        self.generator = draws(int(digest(*keys), 16))
         self._place = None if n_clips is None else (n_clips, first_clip)
 
     def student(self, place: int) -> Probe:
@@ -216,7 +196,7 @@ class Probe(nn.Module):
             return hidden
         n_here, width = hidden.shape[1:]
         n_clips, first = self._place or (n_here, 0)
-        keep = torch.empty(n_clips, width).bernoulli_(1 - self.dropout, generator=self.generator)
+        keep = kept_units((n_clips, width), 1 - self.dropout, self.generator)
         keep = keep[first : first + n_here] / (1 - self.dropout)
         return hidden * keep.to(hidden.device)
 
@@ -255,13 +235,11 @@ def build_probe(
         dropout=params.dropout,
         compression=params.compression,
     )
-    generator = torch.Generator().manual_seed(seed)
+    generator = draws(seed)
     queries = [] if probe.queries is None else [probe.queries]
     for weight in [*probe.weights, *queries]:
         sd = params.init_sd or math.sqrt(1 / weight.shape[1])
-        first = nn.init.trunc_normal_(
-            torch.empty(weight.shape[1:]), 0.0, sd, -2 * sd, 2 * sd, generator
-        )
+        first = truncated_normal(weight.shape[1:], sd, generator)
         with torch.no_grad():
             weight.copy_(first.expand_as(weight))
     return probe
@@ -333,7 +311,7 @@ def _mobilenet_v1(params: ModelParams, n_classes: int) -> Network:
         layers += _shifted(SameConv(n_in, n_in, 3, stride, groups=n_in), params)
         layers += _shifted(SameConv(n_in, n_out, 1, 1), params)
         n_in = n_out
-    return Network(nn.Sequential(*layers), n_in, n_classes)
+    return Network(Layers(*layers), n_in, n_classes)
 
 
 def _resnet50(params: ModelParams, n_classes: int) -> Network:
@@ -347,7 +325,7 @@ def _resnet50(params: ModelParams, n_classes: int) -> Network:
             stride = first_stride if block == 0 else 1
             layers.append(_Bottleneck(n_in, n_inner, n_out, stride, params.norm_epsilon))
             n_in = n_out
-    return Network(nn.Sequential(*layers), n_in, n_classes)
+    return Network(Layers(*layers), n_in, n_classes)
 
 
 _BUILDERS: dict[str, Callable[[ModelParams, int], Network]] = {
@@ -377,13 +355,12 @@ def _shifted(convolution: SameConv, params: ModelParams) -> list[nn.Module]:
 
 def _initialise(network: Network, sd: float | None, seed: int) -> None:
     """Draw weights from a normal truncated at two standard deviations; biases begin at zero."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = draws(seed)
     for module in network.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             gain = 1.0 if isinstance(module, nn.Linear) else 2.0  # 2: half is lost in a ReLU
             layer_sd = sd or math.sqrt(gain / module.weight[0].numel())
-            nn.init.trunc_normal_(
-                module.weight, 0.0, layer_sd, -2 * layer_sd, 2 * layer_sd, generator
-            )
+            with torch.no_grad():
+                module.weight.copy_(truncated_normal(module.weight.shape, layer_sd, generator))
             if module.bias is not None:
                 nn.init.zeros_(module.bias)

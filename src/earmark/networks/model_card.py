@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from earmark.errors import EarmarkError, nearest
+from earmark.errors import EarmarkError, nearest, reader
 from earmark.labels import Ontology
 from earmark.runs import (
     FrontEndParams,
@@ -132,11 +132,12 @@ def write_card(
         digest=meta.digest,
         students=tuple(students),
     )
-    write_json(folder / "card.json", card.model_dump(mode="json"))
     write_text(folder / "README.md", card_text(card))
+    write_json(folder / "card.json", card.model_dump(mode="json"))
     return card
 
 
+@reader("a model card")
 def read_card(folder: Path) -> ModelCard:
     """Read the card of a network; refuse one that is of another run than the weights."""
     card, meta = _read_record(folder / "card.json", ModelCard), read_meta(folder)
@@ -203,13 +204,13 @@ def _shown(metrics: Mapping[str, float]) -> dict[str, str]:
 
 def _read_record(path: Path, kind: type[_AnyRecord]) -> _AnyRecord:
     """Read a JSON file of a network as a record; say what is missing or wrong."""
-    try:
-        return kind.model_validate(read_json(path))
-    except FileNotFoundError:
+    if not path.exists():
         raise EarmarkError(
             f"{path.parent}: no finished network here ({path.name} is missing); `earmark train "
             "WORK` writes one, with its model card, to WORK/models/NAME"
-        ) from None
+        )
+    try:
+        return kind.model_validate(read_json(path))
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(str(part) for part in problem["loc"]) or "the whole"

@@ -21,14 +21,34 @@ from earmark.networks.device import own_device
 from earmark.networks.examples import Examples, floats
 from earmark.networks.stacks import AnyNetwork
 
+PATCHES_AT_ONCE = 256
+"""Patches without which a probe is asked in one go: its weights are read once for all of them."""
+
 
 def best_patches(probe: Probe, examples: Examples) -> NDArray[np.uint16]:
-    """Return the patch with most evidence, uint16 [student, clip, class]; 0 where there is one."""
-    best = np.zeros((probe.n_students, len(examples.rows), probe.n_classes), np.uint16)
-    for place, row in enumerate(examples.rows.tolist()):
-        if examples.store.n_patches[row] > 1:
-            best[:, place] = evidence(probe, examples.store, row).argmax(axis=1)
+    """Return the patch with most evidence, uint16 [student, clip, class]; 0 where there is one.
+
+    The evidence of a patch is what a clip's logit loses without it, so the best is the one without
+    which the logit is lowest.
+    """
+    n_patches = examples.store.n_patches[examples.rows]
+    best = np.zeros((probe.n_students, len(n_patches), probe.n_classes), np.uint16)
+    places = np.flatnonzero(n_patches > 1)
+    ends = n_patches[places].cumsum()
+    for group in np.split(places, np.flatnonzero(np.diff(ends // PATCHES_AT_ONCE)) + 1):
+        if len(group):
+            best[:, group] = _best_of_some(probe, examples.store, examples.rows[group])
     return best
+
+
+def _best_of_some(probe: Probe, store: FrameStore, rows: NDArray[np.int64]) -> NDArray[np.uint16]:
+    """Return the best patches [student, clip, class] of clips that have several."""
+    with torch.inference_mode():
+        seen = [_seen_of_clip(probe, store, row) for row in rows.tolist()]
+        without = probe.judge(torch.cat(seen, dim=1)).float().cpu().numpy()  # [s, patch, class]
+    ends = np.cumsum([one.shape[1] for one in seen])
+    of_clips = np.split(without, ends[:-1], axis=1)
+    return np.stack([own.argmin(axis=1) for own in of_clips], axis=1).astype(np.uint16)
 
 
 def patch_outputs(network: AnyNetwork, store: FrameStore, row: int) -> NDArray[np.float32]:
@@ -55,13 +75,18 @@ def evidence(probe: Probe, store: FrameStore, row: int) -> NDArray[np.float32]:
     if n_patches < 2:
         return np.zeros((probe.n_students, n_patches, probe.n_classes), np.float32)
     given = floats(store.frames(row)).to(own_device())
-    frames = probe.compressed(given)
-    firsts = torch.arange(n_patches, device=frames.device) * store.patch_hop_frames
     with torch.inference_mode():
         whole = probe(given.unsqueeze(0), torch.tensor([len(given)], device=given.device))
-        without = probe.judge(_seen_without(probe, frames, firsts, store.patch_frames))
+        without = probe.judge(_seen_of_clip(probe, store, row))
         lost: NDArray[np.float32] = (whole - without).float().cpu().numpy()
     return lost
+
+
+def _seen_of_clip(probe: Probe, store: FrameStore, row: int) -> Tensor:
+    """Return what a probe sees of a clip without each of its patches [student, patch, feature]."""
+    frames = probe.compressed(floats(store.frames(row)).to(own_device()))
+    firsts = torch.arange(int(store.n_patches[row]), device=frames.device) * store.patch_hop_frames
+    return _seen_without(probe, frames, firsts, store.patch_frames)
 
 
 def _seen_without(probe: Probe, frames: Tensor, firsts: Tensor, patch_frames: int) -> Tensor:

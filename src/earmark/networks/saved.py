@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from earmark.audio import FrameStore
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, reader, reading
 from earmark.networks.model_card import FrameKind, NetworkMeta, make_again, read_meta, read_params
 from earmark.networks.stacks import AnyNetwork, build, n_students
 from earmark.runs import NetworkParams, break_seal, digest, seal, write_aside, write_json
@@ -30,6 +29,7 @@ def write_network(
     run_digest: str,
 ) -> None:
     """Write a finished network that was trained on a store's frames."""
+    break_seal(folder)
     weights = {name: value.contiguous() for name, value in network.state_dict().items()}
     with write_aside(folder / "weights.safetensors") as aside:
         save_file(weights, aside)
@@ -51,6 +51,7 @@ def forget_network(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
+@reader("a network")
 def load_network(
     folder: Path, store: FrameStore | None = None, class_ids: Sequence[str] | None = None
 ) -> AnyNetwork:
@@ -72,17 +73,12 @@ def load_network(
 def _read_weights(folder: Path, network: AnyNetwork) -> dict[str, Tensor]:
     """Read weights; refuse a damaged file, and tensors that are not the network's."""
     path = folder / "weights.safetensors"
-    try:
-        weights = load_file(path)
-    except FileNotFoundError:
+    if not path.exists():
         raise EarmarkError(
             f"{folder}: no finished network here ({path.name} is missing); {make_again(folder)}"
-        ) from None
-    except (SafetensorError, OSError) as error:
-        raise EarmarkError(
-            f"{path}: expected weights as safetensors, got {path.stat().st_size:,} bytes that "
-            f"cannot be read as such ({error}); {make_again(folder)}"
-        ) from None
+        )
+    with reading(path, "weights in safetensors", make_again(folder)):
+        weights: dict[str, Tensor] = load_file(path)
     expected = {name: list(values.shape) for name, values in network.state_dict().items()}
     came = {name: list(values.shape) for name, values in weights.items()}
     for name in sorted(expected.keys() | came.keys()):

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from earmark.errors import EarmarkError, first_few
+from earmark.errors import EarmarkError, first_few, reader
 from earmark.labels import (
     CLASS_COLUMNS,
     NamedClass,
@@ -142,6 +142,7 @@ def read_yamnet_classes() -> OutputClasses:
     return OutputClasses(tuple(ids), tuple(names))
 
 
+@reader("a class map")
 def read_class_map(
     path: str | Path,
     ontology: Ontology,

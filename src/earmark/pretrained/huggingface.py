@@ -40,6 +40,9 @@ LONGEST_SECONDS = 10.0
 _AST_HOP_SECONDS = 0.010
 """Between the frames in which AST's length is counted."""
 
+_RATES_HZ, _LONGEST_WINDOW_SECONDS = (1_000, 1_000_000), 600
+"""Between which rates networks hear, and how much of a clip at once, at most."""
+
 _TEXTS_AT_ONCE = 64
 
 _NOT_WEIGHTS = ("masked_spec_embed", "position_ids", "num_batches_tracked")
@@ -56,6 +59,7 @@ def open_huggingface(params: PretrainedParams, class_names: Sequence[str] = ()) 
     _check_said(params, rate)
     has_head = _has_head(params.network, parts)
     n_samples = _window_samples(parts.extractor)
+    _check_claims(params.network, rate, n_samples)
     windows = Windows.of_seconds(rate, n_samples, params.hop_seconds, fills_up=False)
     model = parts.model.float().eval().to(own_device())
     names: tuple[str, ...]
@@ -274,6 +278,17 @@ def _window_samples(extractor: Any) -> int:
     if isinstance(frames, int) and hasattr(extractor, "num_mel_bins"):  # AST
         return round(frames * _AST_HOP_SECONDS * rate)
     return round(LONGEST_SECONDS * rate)
+
+
+def _check_claims(network: str, rate: int, n_samples: int) -> None:
+    """Refuse a rate and a length that no network has: memory would be taken for them."""
+    if not (
+        _RATES_HZ[0] <= rate <= _RATES_HZ[1] and 0 < n_samples <= _LONGEST_WINDOW_SECONDS * rate
+    ):
+        raise EarmarkError(
+            f"{network}: it claims to hear {n_samples:,} samples at once, at {rate:,} Hz; is its "
+            "preprocessor_config.json damaged?"
+        )
 
 
 def _has_head(network: str, parts: _Parts) -> bool:

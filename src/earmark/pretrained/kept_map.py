@@ -10,7 +10,7 @@ from earmark.errors import EarmarkError
 from earmark.labels import Ontology
 from earmark.pretrained.class_maps import ClassMap, match_network, read_class_map, write_class_map
 from earmark.pretrained.network import NetworkFacts
-from earmark.runs import file_sha256, read_json, write_json
+from earmark.runs import file_sha256, read_noted, write_json
 
 
 @dataclass(frozen=True)
@@ -72,4 +72,4 @@ def _note_of(class_map: Path) -> Path:
 
 def _is_as_written(class_map: Path) -> bool:
     note = _note_of(class_map)
-    return note.exists() and read_json(note).get("sha256") == file_sha256(class_map)
+    return note.exists() and read_noted(note).get("sha256") == file_sha256(class_map)

@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError, check_file, nearest
+from earmark.errors import EarmarkError, check_file, nearest, reading
 from earmark.pretrained.catalogue import CATALOGUE, is_catalogued, kept_weights
 from earmark.runs import PretrainedParams
 
@@ -113,9 +113,9 @@ def open_network(params: PretrainedParams, class_names: Sequence[str] = ()) -> P
     ``class_names`` are the dataset's: a network that compares sound with text is asked for those.
     """
     module, _, function = find_kind(params.network).place.partition(":")
-    opened: PretrainedNetwork = getattr(importlib.import_module(module), function)(
-        params, class_names
-    )
+    open_it = getattr(importlib.import_module(module), function)
+    with reading(params.network, "a network"):
+        opened: PretrainedNetwork = open_it(params, class_names)
     return opened
 
 

@@ -46,6 +46,9 @@ _KEEPS_SCALE = ("DEQUANTIZE", "QUANTIZE", "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "
 _N_LISTED = 5
 """Tensors that a message lists."""
 
+_MOST_TEXT = 2**24
+"""Bytes of class names: what is longer, or claims to be, is no list of them."""
+
 
 def open_tflite(params: PretrainedParams, _class_names: Sequence[str] = ()) -> WindowNetwork:
     """Open a TFLite file; what is not said is told from the file."""
@@ -296,7 +299,7 @@ def _labels(path: Path) -> tuple[str, ...]:
         return ()
     with zipfile.ZipFile(path) as archive:
         texts = [name for name in archive.namelist() if name.lower().endswith(".txt")]
-        if len(texts) != 1:
+        if len(texts) != 1 or archive.getinfo(texts[0]).file_size > _MOST_TEXT:
             return ()
         lines = archive.read(texts[0]).decode("utf-8", "replace").splitlines()
     return tuple(line.strip() for line in lines if line.strip())

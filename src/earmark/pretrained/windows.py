@@ -19,7 +19,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from earmark.audio import YAMNET, log_mel, patches
-from earmark.errors import EarmarkError, counted
+from earmark.errors import EarmarkError, counted, reading
 from earmark.pretrained.network import Heard, NetworkFacts
 from earmark.runs import FrontEndParams
 from earmark.scores import Scale, scale_of
@@ -186,7 +186,8 @@ class WindowNetwork:
 
     def hear(self, waveforms: Sequence[Floats]) -> list[Heard]:
         """Listen to the waveforms [sample] of some clips, at the rate that it takes."""
-        return [self._hear(waveform) for waveform in waveforms]
+        with reading(self._source, "a network that hears"):
+            return [self._hear(waveform) for waveform in waveforms]
 
     @property
     def takes_patches(self) -> bool:

@@ -61,9 +61,9 @@ class YamnetNetwork:
 
     def _hear(self, image: NDArray[np.float32]) -> _Pair:
         """Return embeddings and logits of the patches [patch, frame, band] of one clip."""
-        n_at_once = CACHED_PATCHES // 2 if self._session is not None else _GPU_PATCHES
-        starts = range(0, len(image), n_at_once)
-        parts = [self._run(image[start : start + n_at_once]) for start in starts]
+        n_most = CACHED_PATCHES // 2 if self._session is not None else _GPU_PATCHES
+        # Even parts: a few patches that are left over take longer than their share.
+        parts = [self._run(part) for part in np.array_split(image, -(-len(image) // n_most))]
         embeddings, logits = zip(*parts, strict=True)
         return np.concatenate(embeddings), np.concatenate(logits)
 

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from earmark.errors import EarmarkError, check_file, load_library
+from earmark.errors import EarmarkError, check_file, load_library, reader, reading
 from earmark.networks import MOBILENET_V1_ROWS, Network, SameConv, build_model
 from earmark.runs import ModelParams
 
@@ -38,6 +38,7 @@ _Head = tuple[NDArray[np.float32], NDArray[np.float32]]
 """The last layer's weights [class, feature] and its bias [class]."""
 
 
+@reader("weights of YAMNet")
 def read_yamnet(path: str | Path) -> Network:
     """Read YAMNet from ``.tflite`` or ``.h5``, told by what the file holds, ready to listen.
 
@@ -55,6 +56,11 @@ def read_yamnet(path: str | Path) -> Network:
         f"{path}: expected YAMNet's weights as TFLite or Keras (HDF5), got a file that begins "
         f"with {head!r}; `earmark teachers` says where they come from"
     )
+
+
+_GET_AGAIN = "damaged, or cut off? Get it again from Google's address: `earmark teachers` names it"
+_MOST_BYTES = 2**28
+"""Of one array of weights: the largest of YAMNet's has 4 MB, and a header may claim anything."""
 
 
 def _network(path: Path, model: ModelParams, layers: Sequence[_Layer], head: _Head) -> Network:
@@ -97,17 +103,11 @@ def _not_yamnet(path: Path, expected: str, came: str) -> EarmarkError:
 
 def _read_tflite(path: Path) -> tuple[list[_Layer], _Head]:
     schema = load_library("tflite", "reading TFLite weights", "pretrained")
-    try:
+    # Flatbuffers reads past the end of what is cut off, and fails anyhow.
+    with reading(path, "TFLite", "damaged, or cut off? Get it again: earmark teachers get yamnet"):
         graph = _TfliteGraph(schema, path.read_bytes())
         convolutions = list(graph.weighted("CONV_2D", "DEPTHWISE_CONV_2D"))
         heads = list(graph.weighted("FULLY_CONNECTED"))[-1:]
-    except (
-        Exception
-    ) as error:  # flatbuffers reads past the end of what is cut off, and fails anyhow
-        raise EarmarkError(
-            f"{path}: cannot be read as TFLite ({error or type(error).__name__}); damaged, or cut "
-            "off? Get it again: earmark teachers get yamnet"
-        ) from None
     if not heads:
         raise _not_yamnet(path, "a last layer of 521 classes", "none")
     return [_unfolded(*one) for one in convolutions], heads[0]
@@ -167,14 +167,8 @@ def keras_layers() -> tuple[str, ...]:
 
 def _read_keras(path: Path) -> tuple[list[_Layer], _Head]:
     h5py = load_library("h5py", "reading Keras weights", "pretrained")
-    try:
-        with h5py.File(path) as file:
-            stored = _stored_weights(h5py, file)
-    except OSError as error:
-        raise EarmarkError(
-            f"{path}: cannot be read as HDF5 ({error}); damaged, or cut off? Get it again from "
-            "Google's address: `earmark teachers` names it"
-        ) from None
+    with reading(path, "HDF5", _GET_AGAIN), h5py.File(path) as file:
+        stored = _stored_weights(h5py, file)
     layers = [_keras_layer(path, stored, name) for name in keras_layers()]
     heads = [name for name, values in stored.items() if values.ndim == 2]
     bias = [name.replace("kernel", "bias") for name in heads]
@@ -196,6 +190,8 @@ def _stored_weights(h5py: Any, file: Any) -> dict[str, NDArray[np.float32]]:
             parts = place.removesuffix(":0").split("/")
             half = len(parts) // 2
             doubled = parts[:half] == parts[half : 2 * half]
+            if item.nbytes > _MOST_BYTES:
+                raise ValueError(f"{place} claims {item.nbytes:,} bytes")
             stored["/".join(parts[half:] if doubled else parts)] = np.asarray(item, np.float32)
 
     file.visititems(collect)

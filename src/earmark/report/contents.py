@@ -10,8 +10,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.report.results import by_line, chosen_point, class_changes, prior_cutoffs
-
 if TYPE_CHECKING:
     from earmark.review import Gains
 
@@ -106,6 +104,8 @@ class ReportContents:
     heard: Sequence[HeardFlag] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
     choices: pl.DataFrame | None = None
+    claims: pl.DataFrame | None = None
+    """The paper's findings held against the sweep."""
     rounds: pl.DataFrame | None = None
     courses: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     flag_percent: float = 1.0
@@ -120,6 +120,8 @@ class ReportContents:
 
     def cutoffs(self) -> tuple[float, float]:
         """Return the priors below which a class is small and above which it is large."""
+        from earmark.report.results import prior_cutoffs  # a scan's page has no students
+
         return self.prior_cutoffs or prior_cutoffs(self.classes["prior"].to_numpy())
 
     def line_changes(self) -> list[LineChanges]:
@@ -129,6 +131,8 @@ class ReportContents:
         """
         if self.results is None or self.per_class is None:
             return []
+        from earmark.report.results import by_line, chosen_point, class_changes
+
         found = []
         for own in by_line(self.results.filter(pl.col("discard_percent") > 0)):
             student, train_set = own["student"][0], own["train_set"][0]

@@ -191,8 +191,8 @@ def rounds_figure(rounds: pl.DataFrame, metrics: Sequence[str], labels: str = "g
     return figure
 
 
-def training_figure(courses: Mapping[str, pl.DataFrame]) -> Figure:
-    """Draw the loss of every network over its epochs, and lwlrap on tune where it was measured."""
+def training_figure(courses: Mapping[str, pl.DataFrame], most_named: int = 15) -> Figure:
+    """Draw every network's loss over its epochs, and lwlrap on tune where it was measured."""
     if not courses:
         raise EarmarkError("no course of a training to draw: train first")
     measures = ("loss", "tune_lwlrap")
@@ -205,7 +205,8 @@ def training_figure(courses: Mapping[str, pl.DataFrame]) -> Figure:
                     _draw_course(axes, name, course, measure, place)
             axes.set(xlabel="epoch", ylabel=COURSE_NAMES[measure])
         handles, shown = panels[0].get_legend_handles_labels()
-        figure.legend(handles, shown, loc="outside lower left", ncols=3)
+        if len(courses) <= most_named:  # more names would leave no room to draw
+            figure.legend(handles, shown, loc="outside lower left", ncols=3)
     return figure
 
 
@@ -384,10 +385,8 @@ def _draw_intervals(
 
 def _draw_course(axes: Axes, name: str, course: pl.DataFrame, measure: str, place: int) -> None:
     style = ("-", "--", ":", "-.")[place // len(COLOURS) % 4]
-    colour = COLOURS[place % len(COLOURS)]
-    axes.plot(
-        course["epoch"], course[measure], style, color=colour, linewidth=1.1, label=literal(name)
-    )
+    (line,) = axes.plot(course["epoch"], course[measure], style, linewidth=1.1, label=literal(name))
+    line.set_color(COLOURS[place % len(COLOURS)])
 
 
 def _our_style() -> AbstractContextManager[None]:

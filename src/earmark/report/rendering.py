@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup, escape
 
-from earmark.audio import log_mel_png, mp3_bytes
 from earmark.report.contents import HeardFlag
 from earmark.report.numerals import is_known, number_text, percent_text, rounded
 
@@ -55,10 +54,9 @@ def templates() -> Environment:
     )
     # What is not a number is no JSON: better an error here than a page that stays empty.
     found.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    found.globals["shipped"] = _shipped
+    found.globals.update(shipped=_shipped, policy=_policy)
     found.tests["known"] = is_known
     found.filters.update(
-        content_hash=content_hash,
         data_uri=_data_uri,
         number=number_text,
         percent=percent_text,
@@ -69,6 +67,8 @@ def templates() -> Environment:
 
 def flag_picture(flag: HeardFlag) -> bytes:
     """Return the PNG of a flag's frames, the patch that scored best in a frame of its own."""
+    from earmark.audio import log_mel_png  # most pages have no sounds
+
     assert flag.frames is not None
     return log_mel_png(flag.frames, flag.best_patch)
 
@@ -78,6 +78,8 @@ def flag_sound(sample_rate_hz: int) -> Callable[[HeardFlag], bytes]:
     made: dict[int, bytes] = {}
 
     def sound(flag: HeardFlag) -> bytes:
+        from earmark.audio import mp3_bytes  # most pages have no sounds
+
         if id(flag) not in made:
             made[id(flag)] = mp3_bytes(np.asarray(flag.waveform), sample_rate_hz)
         return made[id(flag)]
@@ -121,6 +123,19 @@ def _shipped(name: str) -> Markup:
     """Return a style or script of ours, which goes into a page as it is."""
     file = resources.files("earmark.report").joinpath("templates", name)
     return Markup(file.read_text(encoding="utf-8"))
+
+
+def _policy(styles: Sequence[str], script: str) -> Markup:
+    """Return the policy by which a browser runs our own style and script in a page, and no other.
+
+    Whatever gets into the page from a dataset can then neither run nor ask another machine.
+    """
+    admitted = " ".join(content_hash(_shipped(style)) for style in styles)
+    return Markup(
+        "default-src 'none'; img-src data:; media-src data:; "
+        f"style-src {admitted}; script-src {content_hash(_shipped(script))}; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def _data_uri(content: bytes, media_type: str) -> str:

@@ -23,7 +23,7 @@ from earmark.review.judgements import DECIDED, HOW_PRESENT, JudgementStore, afte
 from earmark.review.queues.heard import heard_of, stands_for
 from earmark.review.queues.queue import GROWING
 from earmark.review.queues.stored import open_drawn, read_population
-from earmark.runs import read_json, read_table
+from earmark.runs import read_noted, read_table
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _stands_for(workspace: Workspace, labels: LabelSet, heard: pl.DataFrame) -> 
     """
     if not workspace.queue_seal_path.exists():
         return _unknown(heard)
-    aim = read_json(workspace.queue_seal_path).get("aim")
+    aim = read_noted(workspace.queue_seal_path).get("aim")
     if aim in GROWING:
         return _in_sample(workspace, labels, heard)
     return _in_cells(workspace, labels, heard) if aim == "measure" else _unknown(heard)

@@ -19,7 +19,7 @@ import polars as pl
 from pydantic import ValidationError
 
 from earmark.datasets import Workspace, annotations_of, read_tasks
-from earmark.errors import EarmarkError, nearest
+from earmark.errors import EarmarkError, nearest, reader
 from earmark.review.judgements import ANSWERS, JUDGEMENT_SCHEMA, Answer, Judgement
 from earmark.review.queues.queue import Queue, item_id
 from earmark.runs import LINE, PRESENCE, read_source, write_json, write_table, write_text
@@ -44,6 +44,7 @@ def write_judgements(path: str | Path, judgements: pl.DataFrame) -> None:
     write_table(path, judgements.select(JUDGEMENT_SCHEMA.names()))
 
 
+@reader("judgements")
 def read_judgements(path: str | Path, at: datetime, rater: str = "imported") -> list[Judgement]:
     """Read judgements from CSV or Parquet, by :func:`write_judgements` or by other programs.
 
@@ -158,6 +159,7 @@ def _labelling_interface() -> str:
     return ET.tostring(view, encoding="unicode") + "\n"
 
 
+@reader("answers of Label Studio")
 def read_label_studio_answers(path: str | Path, queue_digest: str = "") -> list[Judgement]:
     """Read the answers in Label Studio's JSON export of the tasks of a queue.
 

@@ -9,7 +9,8 @@ one twice is harmless, and two stores are merged by taking every row once. What 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
@@ -20,8 +21,8 @@ from uuid import UUID
 import polars as pl
 from pydantic import AwareDatetime, Field, model_validator
 
-from earmark.errors import EarmarkError
-from earmark.runs import Params, open_sqlite
+from earmark.errors import EarmarkError, reading
+from earmark.runs import Params, open_sqlite, store_refusal
 
 Answer = Literal["present", "not_present", "unsure", "cannot_play"]
 """``cannot_play``: the sound is missing or cannot be decoded; says nothing about the label."""
@@ -34,13 +35,7 @@ DECIDED = ("present", "not_present", "unsure")
 HOW_PRESENT = {"present": 1.0, "not_present": 0.0, "unsure": 0.5}
 """How far an answer says that the label is there."""
 
-_TROUBLES = {
-    ("SQLITE_FULL",): "the disk is full: make room and go on. What was saved is safe",
-    ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM"): "may its folder be written to?",
-    ("SQLITE_IOERR",): "the disk failed or is full: what was saved is safe; look at the disk",
-    ("SQLITE_BUSY", "SQLITE_LOCKED"): "another program holds it: close that, and try again",
-}
-"""What to do about troubles of SQLite's that say nothing against the file."""
+_DAMAGED = "another kind of file, or damaged? put a copy in its place"
 
 _APPLICATION_ID = 0x4541524D
 """SQLite's mark of whose file this is: EARM."""
@@ -248,13 +243,14 @@ class JudgementStore:
         self.close()
 
     def _insert(self, rows: Iterable[tuple[object, ...]]) -> int:
-        with self._lock:
+        with self._lock, _explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 n_new = sum(self._insert_one(row) for row in rows)
                 self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:  # which a damaged file may have ended
+                    self._connection.execute("ROLLBACK")
                 raise
             return n_new
 
@@ -274,13 +270,13 @@ class JudgementStore:
         return False
 
     def _table(self, query: str, *values: str) -> pl.DataFrame:
-        with self._lock:
+        with self._lock, _explained(self.path):
             found = self._connection.execute(query.format(", ".join(JUDGEMENT_SCHEMA)), values)
             rows = found.fetchall()
-        stored = pl.DataFrame(
-            rows, JUDGEMENT_SCHEMA.names(), orient="row", infer_schema_length=None
-        )
-        return stored.cast(JUDGEMENT_SCHEMA)
+            stored = pl.DataFrame(
+                rows, JUDGEMENT_SCHEMA.names(), orient="row", infer_schema_length=None
+            )
+            return stored.cast(JUDGEMENT_SCHEMA)
 
 
 def combine_votes(current: pl.DataFrame, by: str | list[str]) -> pl.DataFrame:
@@ -342,18 +338,25 @@ def _majority(votes: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     return filled.select(*keys, "answer", "whole_clip", "n_raters", "raters", "at").sort(keys)
 
 
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what SQLite raises into what to do about it, and other damage into an error."""
+    with reading(path, "a store of judgements", _DAMAGED):
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise store_refusal(path, "judgements", error, _DAMAGED) from None
+
+
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Check whose file it is, or make the tables of a new one; then make commits durable."""
-    try:
+    with _explained(path):
         connection.execute("PRAGMA synchronous = FULL")
         with_schema = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
         if not with_schema:
             _create(connection)
         (owner,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-    except sqlite3.DatabaseError as error:
-        damaged = "another kind of file, or damaged? put a copy in its place"
-        raise store_refusal(path, "judgements", error, damaged) from None
     if owner != _APPLICATION_ID:
         raise EarmarkError(f"{path}: an SQLite file of another program, not of judgements")
     if version != _SCHEMA_VERSION:
@@ -361,15 +364,6 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             f"{path}: judgements in version {version} of the format, expected {_SCHEMA_VERSION}; "
             "use the version of earmark that wrote it"
         )
-
-
-def store_refusal(path: Path, what: str, error: sqlite3.Error, damaged: str) -> EarmarkError:
-    """Return what to say of a store that fails: a full disk endangers nothing, damage may."""
-    name = getattr(error, "sqlite_errorname", "")
-    for troubles, advice in _TROUBLES.items():
-        if name.startswith(troubles):
-            return EarmarkError(f"{path}: cannot be used now ({error}); {advice}")
-    return EarmarkError(f"{path}: cannot be read as a store of {what} ({error}); {damaged}")
 
 
 def _create(connection: sqlite3.Connection) -> None:

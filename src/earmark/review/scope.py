@@ -12,8 +12,9 @@ from typing import Any
 import polars as pl
 
 from earmark.datasets import Workspace
+from earmark.flags import FLAG_SCHEMA
 from earmark.review.queues.queue import Queue
-from earmark.runs import is_finished, read_seal, read_table
+from earmark.runs import is_finished, read_seal, read_sealed, seal_path
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,9 @@ def flags_asked(workspace: Workspace, queue: Queue) -> Scope:
     written = read_seal(workspace.flags_folder)
     if written.get("flags_digest") != queue.population:
         return _down_to_the_last(queue, "as those of `earmark flag` are of other labels or scores")
-    flags = read_table(workspace.flags_path).select("clip_id", "class_id", "rank")
+    seal = seal_path(workspace.flags_folder)
+    flags = read_sealed(seal, workspace.flags_path.name, FLAG_SCHEMA)
+    flags = flags.select("clip_id", "class_id", "rank")
     return Scope(f"the {len(flags):,} written by `earmark flag`{_how(written)}", None, flags)
 
 

@@ -7,12 +7,12 @@ is finished when its ``meta.json`` is there, and current when the digest in it i
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
 import sqlite3
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +21,28 @@ from urllib.parse import quote
 
 import polars as pl
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, check_file, reading
+from earmark.runs.parquet import check_parquet
+from earmark.runs.writers.leftovers import aside_of
+
+_FILES = "files"
+"""The key of the digests of tables in their seal."""
+
+
+_PROBE_BYTES = 65_536
+
+_LONGEST_NAME = 255
+"""Bytes of a name, on most disks."""
+
+_DELETE = "it is damaged, or of another version: delete it and run again"
+
+_TROUBLES = {
+    ("SQLITE_FULL",): "the disk is full: make room and go on. What was saved is safe",
+    ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM"): "may its folder be written to?",
+    ("SQLITE_IOERR",): "the disk failed or is full: what was saved is safe; look at the disk",
+    ("SQLITE_BUSY", "SQLITE_LOCKED"): "another program holds it: close that, and try again",
+}
+"""What to do about troubles of SQLite's that say nothing against the file."""
 
 
 @contextmanager
@@ -35,11 +56,19 @@ def write_aside(path: str | Path) -> Iterator[Path]:
     if path.exists() and not path.is_file():
         raise EarmarkError(f"{path}: not a file but a folder or a device; name another place")
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
+    aside = aside_of(path)
     try:
         yield aside
         _flush(aside)
         os.replace(aside, path)
+    except EarmarkError:
+        raise
+    except Exception as error:
+        known = error.errno if isinstance(error, OSError) else None
+        number = _disk_error(error, aside) if known is None else None
+        if number is None:
+            raise
+        raise OSError(number, os.strerror(number), str(path)) from None
     finally:
         aside.unlink(missing_ok=True)
 
@@ -56,42 +85,74 @@ def write_json(path: str | Path, value: object) -> None:
 
 
 def read_json(path: str | Path) -> Any:
-    """Read JSON; say which file is damaged."""
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # also not text, huge numbers, deep brackets
-        raise EarmarkError(f"{path}: not valid JSON ({error}); delete it and run again") from None
+    """Read JSON; say which file is missing or damaged.
+
+    Half a character, which JSON can say (as ``ud800``) and no other file can hold, is refused.
+    """
+    path = Path(path)
+    check_file(path)
+    with reading(path, "JSON", "is it damaged? If earmark wrote it, delete it and run again"):
+        text = path.read_text(encoding="utf-8-sig")
+        value = json.loads(text)
+        if "\\ud" in text.lower():
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+
+
+class Noted(dict[str, Any]):
+    """What a file of JSON notes under names; one that is not there is an error with the file."""
+
+    def __init__(self, path: Path, noted: dict[str, Any]) -> None:
+        super().__init__(noted)
+        self.path = path
+
+    def __missing__(self, name: str) -> Any:
+        raise EarmarkError(f"{self.path}: there is no {name!r} in it; {_DELETE}")
+
+
+def read_noted(path: str | Path) -> Noted:
+    """Read what a file of JSON notes under names, as every file of earmark's own does."""
+    noted = read_json(path)
+    if not isinstance(noted, dict):
+        raise EarmarkError(
+            f"{path}: expected names and values, got {type(noted).__name__}; {_DELETE}"
+        )
+    return Noted(Path(path), noted)
 
 
 def write_table(path: str | Path, table: pl.DataFrame) -> None:
     """Write a Parquet or CSV table (chosen by the name's ending), whole or not at all."""
     path = Path(path)
     with write_aside(path) as aside:
-        try:
-            table.write_csv(aside) if path.suffix == ".csv" else table.write_parquet(aside)
-        except (pl.exceptions.PolarsError, OSError) as error:
-            number = re.search(r"\(os error (\d+)\)", str(error))  # which polars only writes out
-            if number is None:
-                raise
-            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
+        table.write_csv(aside) if path.suffix == ".csv" else table.write_parquet(aside)
 
 
-def read_table(path: str | Path) -> pl.DataFrame:
+def read_table(path: str | Path, schema: Mapping[str, Any] | None = None) -> pl.DataFrame:
     """Read a table that earmark wrote; say which file is missing or damaged.
 
+    The columns of ``schema`` are there and of its types, or the file is refused; others may be.
     Of a CSV (a history, a table of the report) the types of the columns are inferred, so that
     numbers come back as numbers. What others wrote is read by :mod:`earmark.runs.tables`, where
     every cell stays as it is.
     """
     path = Path(path)
-    try:
+    check_file(path)
+    with reading(path, "a table"):
         if path.suffix == ".csv":
-            return pl.read_csv(path, infer_schema_length=None, glob=False)
-        return pl.read_parquet(path, glob=False)
-    except FileNotFoundError:
-        raise EarmarkError(f"{path}: no such file") from None
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise EarmarkError(f"{path}: cannot be read as a table: {error}") from None
+            rows = pl.read_csv(path, infer_schema_length=None, glob=False)
+        else:
+            check_parquet(path)
+            rows = pl.read_parquet(path, glob=False)
+        return _of_types(rows, schema or {})
+
+
+def _of_types(rows: pl.DataFrame, schema: Mapping[str, Any]) -> pl.DataFrame:
+    """Return a table with columns of some types; ValueError where one cannot be of its type."""
+    rows = rows.with_columns(pl.col(name).cast(kind) for name, kind in schema.items())
+    for name, kind in schema.items():
+        if rows.schema[name] != kind:  # lists of texts made lists of numbers, where one was wanted
+            raise ValueError(f"column {name!r} is of type {rows.schema[name]}")
+    return rows
 
 
 def seal_path(folder: str | Path) -> Path:
@@ -104,9 +165,9 @@ def seal(folder: str | Path, meta: Mapping[str, object]) -> None:
     write_json(seal_path(folder), meta)
 
 
-def read_seal(folder: str | Path) -> Any:
+def read_seal(folder: str | Path) -> Noted:
     """Read what :func:`seal` wrote; say which file is damaged."""
-    return read_json(seal_path(folder))
+    return read_noted(seal_path(folder))
 
 
 def break_seal(folder: str | Path) -> None:
@@ -124,10 +185,68 @@ def is_current(folder: str | Path, digest: str) -> bool:
     return is_finished(folder) and read_seal(folder).get("digest") == digest
 
 
+def write_sealed(
+    file: str | Path, tables: Mapping[str, pl.DataFrame], meta: Mapping[str, object]
+) -> None:
+    """Write tables that belong together, and last ``file``, their seal of JSON, beside them.
+
+    The seal goes before any of them changes, and knows the digest of each, so that whoever reads
+    them while they are written anew is not given some of one run and some of another.
+    """
+    file = Path(file)
+    file.unlink(missing_ok=True)
+    for name, table in tables.items():
+        write_table(file.with_name(name), table)
+    digests = {name: file_sha256(file.with_name(name)) for name in tables}
+    write_json(file, {**meta, _FILES: digests})
+
+
+def read_sealed(
+    file: str | Path, name: str, schema: Mapping[str, Any] | None = None
+) -> pl.DataFrame:
+    """Read a table that :func:`write_sealed` wrote; refuse one that is not what the seal says."""
+    file = Path(file)
+    path = file.with_name(name)
+    if not file.exists():
+        raise EarmarkError(f"{path}: not finished, or being written anew ({file.name} is missing)")
+    sealed = read_noted(file).get(_FILES)
+    expected = sealed.get(name) if isinstance(sealed, dict) else None
+    if expected is not None and path.exists() and file_sha256(path) != expected:
+        raise EarmarkError(
+            f"{path}: not what {file.name} says: being written anew, or changed by hand; if "
+            "nothing writes here now, make it again"
+        )
+    return read_table(path, schema)
+
+
 def file_sha256(path: str | Path) -> str:
     """Return the SHA-256 of a file's content, in hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _disk_error(error: BaseException, aside: Path) -> int | None:
+    """Return the number of what a disk refused to a library that has its own word for it.
+
+    Some name the number in their message, some fail while they handle the disk's refusal, and some
+    say nothing: then a few bytes more are written, to see.
+    """
+    said = re.search(r"\(os error (\d+)\)", str(error))  # those written in Rust
+    if said is not None:
+        return int(said[1])
+    before = error.__context__
+    while before is not None:
+        if isinstance(before, OSError) and before.errno is not None:
+            return before.errno
+        before = before.__context__
+    try:
+        with aside.open("ab") as file:
+            file.write(bytes(_PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as refused:
+        return refused.errno
+    return errno.EIO if type(error).__name__ == "LibsndfileError" else None
 
 
 def _flush(path: Path) -> None:
@@ -150,3 +269,55 @@ def open_sqlite(path: Path, seconds_to_wait: float) -> sqlite3.Connection:
     return sqlite3.connect(
         address, timeout=seconds_to_wait, isolation_level=None, check_same_thread=False, uri=True
     )
+
+
+def store_refusal(path: Path, what: str, error: sqlite3.Error, damaged: str) -> EarmarkError:
+    """Return what to say of a store that fails: a full disk endangers nothing, damage may."""
+    name = getattr(error, "sqlite_errorname", "")
+    for troubles, advice in _TROUBLES.items():
+        if name.startswith(troubles):
+            return EarmarkError(f"{path}: cannot be used now ({error}); {advice}")
+    return EarmarkError(f"{path}: cannot be read as a store of {what} ({error}); {damaged}")
+
+
+def inside(folder: Path, name: str) -> Path:
+    """Return the place of a name in a folder; refuse one that leads out of it.
+
+    The name may come from a file, and be anything.
+    """
+    if (
+        not isinstance(name, str)
+        or not Path(name).parts
+        or Path(name).is_absolute()
+        or ".." in Path(name).parts
+        or "\0" in name
+        or max(len(part.encode(errors="replace")) for part in Path(name).parts) > _LONGEST_NAME
+    ):
+        raise EarmarkError(
+            f"{str(name)[:80]!r}: not a name for something in {folder}; it leads elsewhere, or is "
+            "too long"
+        )
+    return folder / name
+
+
+def digest(*values: object) -> str:
+    """Return 16 hexadecimal digits identifying parameters, texts, numbers, bytes and containers.
+
+    >>> digest({"seed": 0, "name": "a"}) == digest({"name": "a", "seed": 0})
+    True
+    >>> digest({"seed": 0}) == digest({"seed": 1})
+    False
+    """
+    text = json.dumps(values, sort_keys=True, default=_plain, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(value: object) -> object:
+    as_plain = getattr(value, "model_dump", None)  # a record of pydantic's, which loads slowly
+    if as_plain is not None:
+        return {"record": type(value).__name__, **as_plain(mode="json")}
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, bytes):
+        return {"bytes": hashlib.sha256(value).hexdigest()}
+    raise TypeError(f"cannot take the digest of a {type(value).__name__}")

@@ -2,7 +2,8 @@
 
 A task is a function that can be sent to another process, its arguments, and the number of units
 that its progress counts. Several tasks run in processes of one thread each: on a few cores that is
-faster than threads inside one task, and OpenMP's spinning barriers cannot stall the machine.
+faster than threads inside one task, and OpenMP's spinning barriers cannot stall the machine. One
+task, or one worker, is this very process, on one thread too: the bytes are the same.
 
 No worker outlives its parent: it looks for it every second. A worker that dies, as by the kernel
 for want of memory, ends the run with a message, and what it had finished is found again.
@@ -14,6 +15,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,13 +23,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, Self
-
-from pydantic import Field, model_validator
+from typing import Any, Literal, Protocol
 
 from earmark.errors import EarmarkError, Stopped
-from earmark.runs.parameters import Params
 from earmark.runs.progress import SILENT, Meter, Progress
+from earmark.runs.writers.leftovers import expect_leftovers
 
 _PATIENCE_SECONDS = 5.0
 """How long workers have to end after they were asked to; then they are killed."""
@@ -39,34 +39,11 @@ ONE_THREAD = {
     "POLARS_MAX_THREADS": "1",
     "OMP_WAIT_POLICY": "passive",
 }
+"""What tells libraries to take one thread when they are loaded."""
 
 
 Stage = Literal["features", "score", "train"]
 """Stages whose tasks may take more of a machine than one core."""
-
-
-class TaskResources(Params):
-    """What one task takes of a machine; a cluster runs as many at once as fit."""
-
-    cpus: float = Field(1, ge=0)
-    gpus: float = Field(0, ge=0)
-    """A part of one packs several tasks on a GPU; more than one must be whole."""
-    memory_gb: float = Field(0, ge=0)
-    """Set aside, so that tasks do not crowd one another out; 0 asks for none."""
-
-    @model_validator(mode="after")
-    def _gpus_are_a_part_or_whole(self) -> Self:
-        if self.gpus > 1 and self.gpus != int(self.gpus):
-            raise ValueError(f"gpus is a part of one or a whole number, got {self.gpus}")
-        return self
-
-
-class ResourceParams(Params):
-    """What the tasks of each stage take; changes where they run, never what they compute."""
-
-    features: TaskResources = TaskResources()
-    score: TaskResources = TaskResources()
-    train: TaskResources = TaskResources()
 
 
 @dataclass(frozen=True)
@@ -120,11 +97,12 @@ HERE = LocalEngine(1)
 def _run_tasks(tasks: Sequence[Task], n_workers: int, progress: Progress) -> list[Any]:
     n_workers = min(n_workers, len(tasks))
     if n_workers <= 1:
-        return [_run_here(task, progress) for task in tasks]
+        with _one_thread():
+            return [_run_here(task, progress) for task in tasks]
     context = multiprocessing.get_context("spawn")
     reports: Any = context.Queue()
     with _environment(ONE_THREAD):
-        pool = ProcessPoolExecutor(n_workers, context, initializer=_adopt, initargs=(reports,))
+        pool = ProcessPoolExecutor(n_workers, context, _adopt, (reports, os.getpid()))
         try:
             futures = [pool.submit(_run_there, i, task) for i, task in enumerate(tasks)]
             _follow(futures, tasks, reports, progress)
@@ -200,6 +178,7 @@ def _drain(reports: Any) -> Iterator[tuple[int, int, str]]:
 
 def _stop(pool: ProcessPoolExecutor) -> None:
     """End the workers at once, also those that do not listen: every stage can be resumed."""
+    expect_leftovers()
     workers = list((pool._processes or {}).values())
     for worker in workers:
         worker.terminate()
@@ -212,7 +191,7 @@ def _stop(pool: ProcessPoolExecutor) -> None:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for the processes that start meanwhile."""
+    """Set environment variables, for processes that start and libraries that load meanwhile."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -225,18 +204,58 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on one thread, whatever libraries are there or loaded meanwhile.
+
+    They add up in another order on two threads than on one, so results would depend on the number
+    of cores; and where other processes share the cores, threads that wait for one another are slow.
+    Afterwards each has as many threads as before; one that was loaded meanwhile has as many as it
+    would have taken.
+    """
+    n_before = {name: library.num_threads for name, library in _pools()}
+    torch = sys.modules.get("torch")
+    n_of_torch = torch.get_num_threads() if torch else _n_default()
+    with _environment(ONE_THREAD):
+        try:
+            _set_threads({}, 1, 1)
+            yield
+        finally:
+            _set_threads(n_before, n_of_torch, n_of_torch)
+
+
+def _set_threads(known: Mapping[str, int], n_others: int, n_of_torch: int) -> None:
+    for name, library in _pools():
+        library.set_num_threads(known.get(name, n_others))
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(n_of_torch)
+
+
+def _pools() -> list[tuple[str, Any]]:
+    """Return the libraries of this process that have threads, by file."""
+    from threadpoolctl import ThreadpoolController  # only work in this process needs it
+
+    return [(one.filepath, one) for one in ThreadpoolController().lib_controllers]
+
+
+def _n_default() -> int:
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return int(asked) if asked.isdigit() and int(asked) else default_workers()
+
+
 _reports: Any = None
 
 
-def _adopt(reports: Any) -> None:
+def _adopt(reports: Any, parent: int) -> None:
     """Keep the queue in which a worker reports; leave an interrupt to the parent, and end with it.
 
-    A parent that is killed outright can tell its workers nothing.
+    A parent that is killed outright can tell its workers nothing, and may be gone before they have
+    begun: so they are told its number, and do not ask whose child they are.
     """
     global _reports
     _reports = reports
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _end_with(parent: int) -> None:

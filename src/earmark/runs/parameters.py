@@ -7,20 +7,17 @@ seed, so equal digests mean equal results and nothing needs to be computed twice
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from earmark.errors import EarmarkError
+from earmark.runs.artefacts import digest
+from earmark.runs.operating_points import PAPER_DISCARD_PERCENTS
 
-PAPER_DISCARD_PERCENTS: tuple[float, ...] = (
-    0, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 20,
-)  # fmt: skip
-"""The paper's 18 operating points: per cent of each class's implicit labels that are ignored."""
+FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$")]
+"""A name that becomes part of a folder's, and so leads nowhere else."""
 
 
 class Params(BaseModel):
@@ -239,7 +236,7 @@ class CrossFitParams(Params):
 class NetworkParams(Params):
     """A network and its training, under the name that files and figures use."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
+    name: FolderName
     model: ModelParams = ModelParams()
     train: TrainParams = TrainParams()
 
@@ -248,7 +245,7 @@ class SweepParams(Params):
     """Operating points, train sets and seeds; every student is one of their combinations."""
 
     discard_percents: tuple[float, ...] = PAPER_DISCARD_PERCENTS
-    train_sets: dict[str, float] = {"train": 1.0}
+    train_sets: dict[FolderName, float] = {"train": 1.0}
     """Name and share of the train split; smaller sets are nested in larger ones."""
     seeds: tuple[int, ...] = (0,)
     random_control_percents: tuple[float, ...] = (1.0,)
@@ -284,7 +281,7 @@ class CompareParams(Params):
     """By name (see :mod:`earmark.experiments.strategies`), with ``@`` and points where wanted."""
     discard_percents: tuple[float, ...] = (0.1, 0.5, 1, 2, 5, 10)
     """Operating points of the strategies that go by per cent."""
-    train_sets: dict[str, float] = {"train": 1.0}
+    train_sets: dict[FolderName, float] = {"train": 1.0}
     """Name and share of the train split; smaller sets are nested in larger ones."""
     seeds: tuple[int, ...] = (0, 1, 2)
     choose_by: Literal["lwlrap", "d_prime_explicit", "d_prime_all", "map"] = "lwlrap"
@@ -373,25 +370,3 @@ class ReviewParams(Params):
         if not points or points != sorted(set(points)) or points[0] < 0 or points[-1] > 100:
             raise ValueError("discard_percents must rise, not repeat, and lie within 0 and 100")
         return self
-
-
-def digest(*values: object) -> str:
-    """Return 16 hexadecimal digits identifying parameters, texts, numbers, bytes and containers.
-
-    >>> digest(TrainParams()) == digest(TrainParams(seed=0))
-    True
-    >>> digest(TrainParams()) == digest(TrainParams(seed=1))
-    False
-    """
-    text = json.dumps(values, sort_keys=True, default=_plain, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, BaseModel):
-        return {"record": type(value).__name__, **value.model_dump(mode="json")}
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, bytes):
-        return {"bytes": hashlib.sha256(value).hexdigest()}
-    raise TypeError(f"cannot take the digest of a {type(value).__name__}")

@@ -146,7 +146,9 @@ class _LineMeter:
         self._job.advance(n_done, note)
         if self._job.is_finished or self._job.last > self._next_line:
             self._next_line = self._job.start + _GROWTH * (self._job.last - self._job.start)
-            self._console.print(f"  {self._job.told}", highlight=False, soft_wrap=True)
+            # No markup: a name of a user's may have brackets in it.
+            told = f"  {self._job.told}"
+            self._console.print(told, markup=False, highlight=False, soft_wrap=True)
 
 
 class _NotebookBlock:
@@ -228,12 +230,12 @@ class Display:
         self._block = _NotebookBlock() if self._console.is_jupyter else None
         if self._console.is_terminal and self._block is None:
             self._bars = bars.Progress(
-                bars.TextColumn("{task.description}"),
+                bars.TextColumn("{task.description}", markup=False),
                 bars.BarColumn(bar_width=24),
                 bars.MofNCompleteColumn(),
                 _Rate(),
                 bars.TimeRemainingColumn(elapsed_when_finished=True),
-                bars.TextColumn("{task.fields[note]}"),
+                bars.TextColumn("{task.fields[note]}", markup=False),
                 console=self._console,
             )
 

@@ -10,11 +10,11 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from earmark.errors import EarmarkError, nearest
+from earmark.errors import EarmarkError, nearest, reader, reading
 from earmark.runs.artefacts import read_json, write_json
-from earmark.runs.engine import ResourceParams
+from earmark.runs.cluster.resources import ResourceParams
 from earmark.runs.parameters import (
     CompareParams,
     CrossFitParams,
@@ -25,11 +25,40 @@ from earmark.runs.parameters import (
     SweepParams,
     TrainParams,
 )
-from earmark.runs.pretrained_parameters import PretrainedParams, Way
 from earmark.runs.scene_parameters import HidingParams, SceneParams
 
 _SHIPPED = Path(__file__).with_name("recipes")
 _KEPT = "recipe.json"
+
+InputKind = Literal["waveforms", "patches"]
+
+Way = Literal["zero-shot", "probe", "blend", "fine-tuned"]
+"""How a pretrained network is used as a teacher.
+
+By its own classes; by a probe on its embeddings; by both together; by training it further.
+"""
+
+
+class PretrainedParams(Params):
+    """A network that others trained, and what has to be said of it where it does not say itself."""
+
+    network: str
+    """A name of ``earmark teachers``, a file (.onnx, .tflite), a folder of Hugging Face's, or
+    ``hf:OWNER/NAME`` on its hub."""
+    embedding: str | None = None
+    """The output or tensor that is taken for embeddings; of Hugging Face's, a layer's number."""
+    output: str | None = None
+    """The output that is taken for classes."""
+    input_kind: InputKind | None = None
+    """Whether it takes waveforms or log-mel patches."""
+    sample_rate_hz: int | None = Field(None, ge=1)
+    """Of its waveforms."""
+    hop_seconds: float | None = Field(None, gt=0)
+    """From one window to the next, where the network takes windows of a fixed length."""
+    scale: Literal["logits", "probabilities"] | None = None
+    """Of its classes; told from the network itself unless said."""
+    prompt: str = "the sound of {}"
+    """Around a class's name, for networks that compare sound with text."""
 
 
 class Recipe(Params):
@@ -100,12 +129,10 @@ def find_recipe(name_or_path: str) -> Recipe:
 def read_recipe(path: str | Path) -> Recipe:
     """Read a recipe from a TOML file; a misspelt key is named with the nearest valid one."""
     path = Path(path)
-    try:
+    if not path.exists():
+        raise EarmarkError(f"{path}: no such recipe file")
+    with reading(path, "TOML", "a recipe is a TOML file"):
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise EarmarkError(f"{path}: no such recipe file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise EarmarkError(f"{path}: not a TOML file: {error}") from None
     return _checked(path, values)
 
 
@@ -125,6 +152,7 @@ def kept_recipe(root: str | Path) -> Recipe:
     return _checked(path, read_json(path)) if path.exists() else Recipe()
 
 
+@reader("a recipe")
 def _checked(path: Path, values: Any) -> Recipe:
     """Return the recipe that a file holds; name every key that cannot be used."""
     try:

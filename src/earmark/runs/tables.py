@@ -18,7 +18,8 @@ from typing import Any
 
 import polars as pl
 
-from earmark.errors import EarmarkError, check_file
+from earmark.errors import EarmarkError, check_file, reading
+from earmark.runs.parquet import check_parquet
 
 LINE = "__line__"
 """The column that holds the line (of a Parquet file: the row, from 1) of each row."""
@@ -88,15 +89,14 @@ def read_source(path: str | Path, header: Sequence[str] | None = None) -> Source
     check_file(path)
     if path.suffix.lower() in (".parquet", ".pq"):
         return _read_parquet(path)
-    try:
-        rows = _read_delimited(path, header)
-    except OSError as error:
-        raise EarmarkError(f"{path}: cannot be read: {error}") from None
-    except UnicodeDecodeError as error:
-        raise EarmarkError(
-            f"{path}: not text in UTF-8 ({error}); save it as UTF-8 (a spreadsheet calls it "
-            "'CSV UTF-8')"
-        ) from None
+    with reading(path, "a table of text"):
+        try:
+            rows = _read_delimited(path, header)
+        except UnicodeDecodeError as error:
+            raise EarmarkError(
+                f"{path}: not text in UTF-8 ({error}); save it as UTF-8 (a spreadsheet calls it "
+                "'CSV UTF-8')"
+            ) from None
     return SourceTable(path, rows.drop("", strict=False))
 
 
@@ -121,10 +121,9 @@ def check_unique(names: pl.Series, what: str) -> None:
 
 
 def _read_parquet(path: Path) -> SourceTable:
-    try:
+    with reading(path, "Parquet"):
+        check_parquet(path)
         rows = pl.read_parquet(path, glob=False)
-    except TABLE_ERRORS as error:
-        raise EarmarkError(f"{path}: cannot be read as Parquet: {error}") from None
     return SourceTable(path, rows.with_row_index(LINE, offset=1), "row")
 
 

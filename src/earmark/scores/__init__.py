@@ -23,7 +23,7 @@ from earmark.scores.alignment import (
 from earmark.scores.blocks import ScoreFile, row_blocks
 from earmark.scores.folder import UNLOCATED, MadeBy, Origin, ScoreFolder, write_score_folder
 from earmark.scores.gaps import leave_out_gaps
-from earmark.scores.loops import add_chances, fill_clues
+from earmark.scores.loops import add_chances, fill_clues, fit_mixture
 from earmark.scores.matrix import (
     CHUNK_SCORES,
     Chunk,
@@ -72,6 +72,7 @@ __all__ = [
     "detect_scale",
     "fill_clues",
     "find_unscored",
+    "fit_mixture",
     "leave_out_gaps",
     "leave_out_unscored",
     "logits_of",

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.runs import default_workers
-from earmark.scores.keys import N_BINS, bins_above, valid_bits
+from earmark.scores.keys import N_BINS, valid_bits
 from earmark.scores.loops import count_scores, pick_scores, place_keys
 from earmark.scores.matrix import (
     Chunk,
@@ -66,14 +66,6 @@ class Grid:
             # Half a bin to spare: no rounding moves the sample's highest score beyond the grid.
             scales = np.where(is_wide, (N_BINS - 2.5) / np.where(is_wide, reach, 1), np.inf)
         return cls(lows, scales.astype(np.float32))
-
-    def codes(self, columns: NDArray[np.integer], scores: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Return class * N_BINS + bin of scores of given classes."""
-        codes = columns.astype(np.int64) * N_BINS
-        places = np.flatnonzero(scores > self.lows[columns])
-        columns = columns[places]
-        codes[places] += bins_above(scores[places], self.lows[columns], self.scales[columns])
-        return codes
 
     def merge(self, other: Grid) -> Grid:
         """Return the grid, which must be the other's too."""
@@ -160,20 +152,20 @@ def count_bins(labels: LabelSet, logits: ScoresLike | ScoreMatrix, grid: Grid) -
     is_unscored = find_unscored(scores)
     fewest, spans = valid_bits(is_unscored)
     explicit = np.empty(len(labels.columns), np.float32)
+    columns = np.ascontiguousarray(labels.columns, np.int32)
 
     def count(chunks: Iterator[Chunk]) -> NDArray[np.int32]:
         counts = np.zeros(labels.n_classes * N_BINS, np.int32)
         for rows, values in chunks:
-            odd = count_scores(values, grid.lows, grid.scales, fewest, spans, counts)
+            known = (_starts(labels, rows), columns, explicit)
+            odd = count_scores(values, grid.lows, grid.scales, fewest, spans, *known, counts)
             if odd >= 0:
                 refuse_odd_score(labels, rows.start + odd, values[odd], is_unscored)
-            places, cells = _explicit_cells(labels, rows)
-            explicit[places] = values.reshape(-1)[cells]
         return counts
 
-    counts = np.stack(scores.map(count)).sum(axis=0, dtype=np.int64)
-    np.subtract.at(counts, grid.codes(labels.columns, explicit), 1)
-    counts = counts.reshape(labels.n_classes, N_BINS)
+    counts = np.zeros((labels.n_classes, N_BINS), np.int64)
+    for part in scores.map(count):
+        counts += part.reshape(counts.shape)
     counts[:, 0] = labels.n_implicit - counts[:, 1:].sum(axis=1)
     return BinCounts(scores.n_clips, grid, counts, explicit)
 
@@ -193,15 +185,16 @@ def keep(
     starts = np.concatenate([[0], np.cumsum(n_kept)])
     keys, cursors, lock = np.empty(starts[-1], np.int64), starts[:-1].copy(), Lock()
     hot = is_hot.reshape(-1).view(np.uint8)
+    explicit = np.ascontiguousarray(labels.columns, np.int32)
 
     def pick(chunks: Iterator[Chunk]) -> None:
         columns, found = np.empty(0, np.int32), np.empty(0, np.int64)
         for rows, values in chunks:
-            values.reshape(-1)[_explicit_cells(labels, rows)[1]] = np.nan  # never picked
             if len(columns) < values.size:
                 columns = np.empty(values.size, np.int32)
                 found = np.empty(values.size, np.int64)
-            n = pick_scores(values, grid.lows, grid.scales, hot, columns, found, rows.start)
+            bins, known = (grid.lows, grid.scales, hot), (_starts(labels, rows), explicit)
+            n = pick_scores(values, *bins, *known, columns, found, rows.start)
             with lock:
                 place_keys(columns[:n], found[:n], cursors, starts[1:], keys)
 
@@ -214,8 +207,6 @@ def keep(
     return kept
 
 
-def _explicit_cells(labels: LabelSet, rows: slice) -> tuple[slice, NDArray[np.int64]]:
-    """Return the places of some clips' explicit labels, and where in a chunk their scores are."""
-    places = slice(labels.starts[rows.start], labels.starts[rows.stop])
-    clips = labels.clip_rows[places] - rows.start
-    return places, clips * labels.n_classes + labels.columns[places]
+def _starts(labels: LabelSet, rows: slice) -> NDArray[np.int64]:
+    """Return where the explicit labels of some clips start, and where the last ones end."""
+    return np.ascontiguousarray(labels.starts[rows.start : rows.stop + 1], np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, reading
 from earmark.runs import SILENT, Progress, check_unique, map_array
 
 BLOCK_BYTES = 64 << 20
@@ -51,7 +51,8 @@ class ScoreFile:
         if self.npy is not None:
             return self.npy
         assert self.convert is not None
-        self.convert(path, progress)
+        with reading(self.path, "scores"):
+            self.convert(path, progress)
         return path
 
 

@@ -17,17 +17,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError, quoted, short_repr
+from earmark.errors import EarmarkError, quoted, reader, reading, short_repr
 from earmark.runs import (
     Runtime,
     break_seal,
+    file_sha256,
     is_current,
     is_finished,
     read_seal,
     read_table,
     seal,
     seal_path,
-    write_aside,
+    write_array,
 )
 from earmark.runs import write_table as write_parquet
 
@@ -121,6 +122,7 @@ class ScoreFolder:
         return None if patch == UNLOCATED else patch
 
     @classmethod
+    @reader("a folder of scores", at=1)
     def open(cls, folder: str | Path) -> ScoreFolder:
         """Open the scores in a folder."""
         folder = Path(folder)
@@ -134,7 +136,7 @@ class ScoreFolder:
                 f"{_make_again(folder)}"
             )
         class_ids = tuple(meta["class_ids"])
-        clip_ids = read_table(folder / "clips.parquet")["clip_id"]
+        clip_ids = read_table(folder / "clips.parquet")["clip_id"].cast(pl.String)
         shape = (len(clip_ids), len(class_ids))
         has_patches = meta.get("has_best_patches", True)
         return cls(
@@ -176,32 +178,28 @@ def write_score_folder(
             seal(folder, read_seal(folder) | whence)
         return ScoreFolder.open(folder)
     break_seal(folder)
-    _write_matrix(folder / "logits.npy", logits)
+    write_array(folder / "logits.npy", logits)
     if best_patches is not None:
-        _write_matrix(folder / "best_patches.npy", best_patches)
+        write_array(folder / "best_patches.npy", best_patches)
     write_parquet(folder / "clips.parquet", pl.DataFrame({"clip_id": clip_ids}))
     meta = {"digest": digest, "out_of_fold": out_of_fold, "class_ids": list(class_ids)}
     meta |= {} if best_patches is not None else {"has_best_patches": False}
+    written = (
+        "logits.npy",
+        "clips.parquet",
+        *(() if best_patches is None else ("best_patches.npy",)),
+    )
+    meta["files"] = {name: file_sha256(folder / name) for name in written}
     network = {} if made_by is None else {"made_by": asdict(made_by)}
     by = {} if runtime is None else {"runtime": runtime}
     seal(folder, meta | network | by | whence)
     return ScoreFolder.open(folder)
 
 
-def _write_matrix(path: Path, matrix: NDArray[Any]) -> None:
-    with write_aside(path) as aside, aside.open("wb") as file:
-        np.save(file, matrix)
-
-
 def _open_matrix(path: Path, shape: tuple[int, int]) -> NDArray[Any]:
     """Map an array [clip, class]; refuse one that is damaged or of another shape."""
-    try:
-        matrix: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise EarmarkError(
-            f"{path}: expected an array of shape {shape}, but it is missing or damaged ({error}); "
-            f"{_make_again(path.parent)}"
-        ) from None
+    with reading(path, f"an array of shape {shape}", _make_again(path.parent)):
+        matrix: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     if matrix.shape != shape:
         raise EarmarkError(
             f"{path} has shape {matrix.shape}, expected {shape}; {_make_again(path.parent)}"

@@ -23,7 +23,6 @@ N_BINS = 1024
 """Bins of each class: one holds about a thousandth of the scores that are looked at closely."""
 
 Floats = NDArray[np.float32]
-Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Bits = NDArray[np.uint32]
 
@@ -59,14 +58,3 @@ def unpack_rows(keys: Longs) -> Bits:
 def first_key(keys: Longs) -> Longs:
     """Return the lowest key that has the same score: that of clip 0."""
     return keys & ~0xFFFFFFFF
-
-
-def bins_above(scores: Floats, lows: Floats, scales: Floats) -> Ints:
-    """Return the bins of scores that lie above their lows, all parallel."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        steps = scores - lows
-        steps *= scales
-    np.fmin(steps, np.float32(N_BINS - 2), out=steps)  # infinity times 0 is NaN, and the last bin
-    bins = steps.astype(np.int32)
-    bins += 1
-    return bins

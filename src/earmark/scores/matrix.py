@@ -11,6 +11,8 @@ error that names its class and clip.
 from __future__ import annotations
 
 import contextlib
+import mmap
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +25,7 @@ from typing import NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError, short_repr
+from earmark.errors import EarmarkError, check_file, reading, short_repr
 from earmark.labels import LabelSet
 from earmark.runs import as_array, default_workers
 
@@ -88,8 +90,7 @@ class ScoreMatrix:
                 scores[:, columns] = _map_file(self.path)[:, columns][rows]
             return _as_float32(scores)
         with FileIO(self.path) as file:  # quicker than to map a page for every clip
-            for row, score in zip(rows.tolist(), scores, strict=True):
-                self._read_items(file, row * self.n_classes, score)
+            self._read_rows(file, rows, scores.reshape(-1).view(np.uint8).data)
         return _as_float32(scores)
 
     def sample_rows(self, n_rows: int, among: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
@@ -98,11 +99,14 @@ class ScoreMatrix:
         The same clips are chosen whatever their order, so that nothing found from them depends on
         it. They come in an order that is theirs, too.
         """
-        rows = np.arange(self.n_clips) if among is None else among
-        if len(rows) <= n_rows and among is None:
-            return rows
-        order = np.argsort(self.fingerprints[rows], kind="stable")
-        return np.asarray(rows[order[:n_rows]])
+        if among is None:
+            return np.arange(self.n_clips) if self.n_clips <= n_rows else self._order[:n_rows]
+        order = np.argsort(self.fingerprints[among], kind="stable")
+        return np.asarray(among[order[:n_rows]])
+
+    @cached_property
+    def _order(self) -> NDArray[np.int64]:
+        return np.argsort(self.fingerprints, kind="stable")
 
     @cached_property
     def fingerprints(self) -> NDArray[np.uint64]:
@@ -129,9 +133,9 @@ class ScoreMatrix:
     def map(self, function: Callable[[Iterator[Chunk]], T]) -> list[T]:
         """Call ``function(chunks)`` in several threads that share the chunks among themselves.
 
-        A chunk is (rows, scores [clip, class]), C-contiguous, the function's to change, and valid
-        until the next one is taken. Each chunk goes to one of the calls, in no certain order. An
-        error in one call ends the others.
+        A chunk is (rows, scores [clip, class]), C-contiguous, only to be read, and valid until the
+        next one is taken. Each chunk goes to one of the calls, in no certain order. An error in one
+        call ends the others.
         """
         n_scores = COLUMN_SCORES if self.is_by_columns else CHUNK_SCORES
         step = max(1, n_scores // max(self.n_classes, 1))
@@ -149,24 +153,52 @@ class ScoreMatrix:
             return list(pool.map(work, range(n_workers)))
 
     def _chunks(self, waiting: deque[slice]) -> Iterator[Chunk]:
-        """Yield chunks as long as some are waiting, all in one warm buffer."""
+        """Yield chunks as long as some are waiting: as they lie, or else all in one warm buffer."""
         with contextlib.ExitStack() as stack:
-            # To read a file costs less than to map its pages and fault them in.
             file = None if self.path is None else stack.enter_context(FileIO(self.path))
             buffer = np.empty(0, np.float32)
             raw = np.empty(0, self.array.dtype)
             while rows := _next(waiting):
+                if self._is_used_as_is:
+                    yield rows, self._view(rows) if file is None else self._mapped(file, rows)
+                    continue
                 n_scores = (rows.stop - rows.start) * self.n_classes
                 if len(buffer) < n_scores:
                     buffer = np.empty(n_scores, np.float32)
-                    raw = buffer if self._is_read_as_is else np.empty(n_scores, raw.dtype)
+                    raw = np.empty(n_scores, raw.dtype)
                 values = buffer[:n_scores].reshape(rows.stop - rows.start, self.n_classes)
                 self._fill(values, file, rows, raw[:n_scores])
                 yield rows, values
 
     @property
-    def _is_read_as_is(self) -> bool:
-        return self.array.dtype == np.float32 and not self.is_by_columns
+    def _is_used_as_is(self) -> bool:
+        return self.array.dtype == np.float32 and bool(self.array.flags.c_contiguous)
+
+    def _view(self, rows: slice) -> NDArray[np.float32]:
+        view = np.asarray(self.array[rows], np.float32)
+        view.flags.writeable = False  # they are their owner's
+        return view
+
+    def _mapped(self, file: FileIO, rows: slice) -> NDArray[np.float32]:
+        """Return some clips' scores where the page cache has them: a copy costs as much again.
+
+        The map goes with the array, or mapped pages would add up in the process's memory.
+        """
+        n_rows = rows.stop - rows.start
+        first = self._offset + rows.start * self.n_classes * self.array.itemsize
+        start = first // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        length = first - start + n_rows * self.n_classes * self.array.itemsize
+        if os.fstat(file.fileno()).st_size < start + length:
+            self._refuse_short()
+        if not n_rows * self.n_classes:
+            return np.empty((n_rows, self.n_classes), np.float32)
+        pages = _map_pages(file.fileno(), length, start)
+        flat = np.frombuffer(pages, np.float32, n_rows * self.n_classes, first - start)
+        return flat.reshape(n_rows, self.n_classes)
+
+    @property
+    def _offset(self) -> int:
+        return int(getattr(self.array, "offset", 0))
 
     def _fill(
         self,
@@ -189,9 +221,22 @@ class ScoreMatrix:
                 _copy(raw.reshape(values.shape), values)
 
     def _read_items(self, file: FileIO, first: int, out: NDArray[np.floating]) -> None:
-        file.seek(getattr(self.array, "offset", 0) + first * self.array.dtype.itemsize)
+        file.seek(self._offset + first * self.array.dtype.itemsize)
         if file.readinto(out.view(np.uint8).data) != out.nbytes:
-            raise EarmarkError(f"{self.path}: cut short while it was being read; write it again")
+            self._refuse_short()
+
+    def _read_rows(self, file: FileIO, rows: NDArray[np.int64], out: memoryview) -> None:
+        n_bytes = self.n_classes * self.array.itemsize
+        seek, read = file.seek, file.readinto
+        n_read = 0
+        for place, first in enumerate((self._offset + rows * n_bytes).tolist()):
+            seek(first)
+            n_read += read(out[place * n_bytes : (place + 1) * n_bytes])
+        if n_read != len(out):
+            self._refuse_short()
+
+    def _refuse_short(self) -> NoReturn:
+        raise EarmarkError(f"{self.path}: cut short while it was being read; write it again")
 
 
 @dataclass(frozen=True)
@@ -223,6 +268,14 @@ class HeldScores:
 
 TeacherScores = MappedScores | HeldScores
 """Scores that students are told by."""
+
+
+def _map_pages(file_number: int, length: int, start: int) -> mmap.mmap:
+    """Map a part of a file to be read, all of its pages at once where the system can."""
+    if not hasattr(mmap, "MAP_POPULATE"):
+        return mmap.mmap(file_number, length, access=mmap.ACCESS_READ, offset=start)
+    flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+    return mmap.mmap(file_number, length, flags=flags, prot=mmap.PROT_READ, offset=start)
 
 
 def _next(waiting: deque[slice]) -> slice | None:
@@ -289,14 +342,9 @@ def _shape_hint(shape: tuple[int, ...], expected: tuple[int, int]) -> str:
 
 
 def _map_file(path: Path) -> NDArray[np.floating]:
-    try:
+    check_file(path)
+    with reading(path, "an .npy matrix", "cut short, or another format?"):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise EarmarkError(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise EarmarkError(
-            f"{path}: cannot be read as an .npy matrix ({error}); cut short, or another format?"
-        ) from None
     if not isinstance(array, np.ndarray):
         raise EarmarkError(f"{path}: expected one .npy matrix, got an archive of arrays")
     return array

@@ -14,6 +14,7 @@ Whatever is no ``.npy`` is converted once, a block at a time, into a scratch fil
 from __future__ import annotations
 
 import importlib
+import math
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError, check_file
+from earmark.errors import EarmarkError, check_file, reader, reading
 from earmark.labels import read_class_list, read_clip_list
 from earmark.runs import Progress, choose_key, is_finished, names_in, open_archive, read_seal
 from earmark.scores.blocks import (
@@ -38,9 +39,13 @@ from earmark.scores.blocks import (
 )
 from earmark.scores.score_tables import open_csv, open_parquet
 
+_LEAST_LIMIT, _MOST_SHRUNK = 2**28, 100
+"""Bytes of a Zarr array that are never too much, and how many times smaller its files may be."""
+
 SCORE_KEYS = ("scores", "logits", "probabilities", "probs", "pred_probs")
 
 
+@reader("scores")
 def open_score_file(path: str | Path, key: str | None = None) -> ScoreFile:
     """Find shape and names of scores; ``key`` names the array of an ``.npz`` or a Zarr group."""
     path = Path(path)
@@ -102,6 +107,7 @@ def _open_zarr(path: Path, key: str | None) -> ScoreFile:
     if len(array.shape) != 2:
         raise EarmarkError(f"{path}: expected a matrix [clip, class], got shape {array.shape}")
     n_clips, n_classes = (int(n) for n in array.shape)
+    _refuse_claims(path, array)
     step = rows_at_once(n_classes)
     step = max(step // array.chunks[0], 1) * array.chunks[0]  # whole chunks: each is read once
 
@@ -118,6 +124,20 @@ def _open_zarr(path: Path, key: str | None) -> ScoreFile:
     return ScoreFile(path, (n_clips, n_classes), convert=convert)
 
 
+def _refuse_claims(path: Path, array: Any) -> None:
+    """Refuse a Zarr array that is far larger than its files: chunks that are not there are fill."""
+    claimed = math.prod(array.shape) * array.dtype.itemsize
+    chunk = math.prod(array.chunks) * array.dtype.itemsize
+    if max(claimed, chunk) <= _LEAST_LIMIT:
+        return
+    n_bytes = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    if max(claimed, chunk) > _MOST_SHRUNK * n_bytes:
+        raise EarmarkError(
+            f"{path}: claims {claimed:,} bytes of scores (in chunks of {chunk:,}), but has "
+            f"{n_bytes:,} bytes of files; are chunks missing?"
+        )
+
+
 def _zarr_array(path: Path, key: str | None) -> Any:
     if not path.is_dir():
         raise EarmarkError(f"{path}: no such folder")
@@ -125,12 +145,8 @@ def _zarr_array(path: Path, key: str | None) -> Any:
         zarr = importlib.import_module("zarr")  # optional: most people have no Zarr
     except ImportError:
         raise EarmarkError(f"{path}: to read it, `pip install zarr`") from None
-    try:
+    with reading(path, "a Zarr array", "of a group, name the array to use"):
         return zarr.open_array(path / key if key else path, mode="r")
-    except Exception as error:  # zarr and its codecs raise whatever they like
-        raise EarmarkError(
-            f"{path}: cannot be read as a Zarr array ({error}); of a group, name the array to use"
-        ) from None
 
 
 def _open_folder(folder: Path) -> ScoreFile:

@@ -17,9 +17,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, reading
 from earmark.labels import guess_columns
-from earmark.runs import TABLE_ERRORS, Progress, SourceTable, read_header, read_source
+from earmark.runs import (
+    TABLE_ERRORS,
+    Progress,
+    SourceTable,
+    check_parquet,
+    read_header,
+    read_source,
+)
 from earmark.scores.blocks import Convert, ScoreFile, rows_at_once, write_blocks
 
 SCORE_COLUMNS = ("score", "logit", "probability", "prob", "value")
@@ -39,15 +46,19 @@ class _Table:
 
     def collected(self, wanted: pl.LazyFrame) -> pl.DataFrame:
         """Read some of the table; what cannot be read is an error with its line, if it has one."""
-        try:
+        with self.explained():
             return wanted.collect(engine="streaming")
-        except TABLE_ERRORS as error:
-            raise self.refusal(error) from None
 
-    def refusal(self, error: BaseException) -> EarmarkError:
-        if self.kind == "CSV":
-            _refuse_odd_cell(self)
-        return EarmarkError(f"{self.path}: cannot be read as {self.kind}: {error}")
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Name the line of a CSV that cannot be read, which polars does not."""
+        with reading(self.path, self.kind):
+            try:
+                yield
+            except TABLE_ERRORS:
+                if self.kind == "CSV":
+                    _refuse_odd_cell(self)
+                raise
 
     @contextmanager
     def by_columns(self, scratch: Path) -> Iterator[_Table]:
@@ -56,23 +67,24 @@ class _Table:
             yield self
             return
         parquet = scratch.with_suffix(".parquet")
+        n_rows = rows_at_once(len(self.schema))
         try:
-            n_rows = rows_at_once(len(self.schema))
-            self.scanned.sink_parquet(parquet, compression="uncompressed", row_group_size=n_rows)
+            with self.explained():
+                self.scanned.sink_parquet(
+                    parquet, compression="uncompressed", row_group_size=n_rows
+                )
             yield _Table(self.path, pl.scan_parquet(parquet, glob=False), self.schema, self.kind)
-        except TABLE_ERRORS as error:
-            raise self.refusal(error) from None
         finally:
             parquet.unlink(missing_ok=True)
 
 
 def open_parquet(path: Path, parts: Sequence[Path]) -> ScoreFile:
     """Open scores in Parquet files that are parts of one table."""
+    for part in parts:
+        check_parquet(part)
     scanned = pl.scan_parquet(list(parts), glob=False)
-    try:
+    with reading(path, "Parquet"):
         schema = dict(scanned.collect_schema())
-    except TABLE_ERRORS as error:
-        raise EarmarkError(f"{path}: cannot be read as Parquet: {error}") from None
     return _open(_Table(path, scanned, schema, "Parquet"))
 
 
@@ -234,13 +246,15 @@ def _by_columns(
     def convert(path: Path, progress: Progress) -> None:
         meter = progress.job("read scores", len(columns), "classes")
         raw = path.with_suffix(".columns")
-        with raw.open("wb") as file:
-            for start in range(0, len(columns), step):
-                group = columns[start : start + step]
-                file.write(np.ascontiguousarray(read(group), dtype).data)
-                meter.advance(len(group))
-        write_blocks(path, dtype, shape, _transposed(raw, dtype, shape))
-        raw.unlink()
+        try:
+            with raw.open("wb") as file:
+                for start in range(0, len(columns), step):
+                    group = columns[start : start + step]
+                    file.write(np.ascontiguousarray(read(group), dtype).data)
+                    meter.advance(len(group))
+            write_blocks(path, dtype, shape, _transposed(raw, dtype, shape))
+        finally:
+            raw.unlink(missing_ok=True)
 
     return convert
 

@@ -83,20 +83,25 @@ class ClassSummary:
         outer = unpack_scores(self.outer)[::-1].astype(np.float64)
         low, high = (outer[0], outer[-1]) if len(outer) else (0.0, 0.0)
         edges = low + np.arange(OUTER_BINS + 1) * ((high - low) / OUTER_BINS)
-        places = np.searchsorted(outer, edges[1:-1])
-        counts = np.concatenate([inner, np.diff(places, prepend=0, append=len(outer))])
-        n_used = len(np.trim_zeros(counts, "b"))
+        ends = np.concatenate([[0], np.searchsorted(outer, edges[1:-1]), [len(outer)]])
+        counts = np.concatenate([inner, ends[1:] - ends[:-1]])
+        n_used = int(counts.nonzero()[0].max(initial=-1)) + 1
         centres = np.concatenate([centres, (edges[1:] + edges[:-1]) / 2])[:n_used]
         return Tail(centres.astype(np.float64, copy=False), counts[:n_used], self.low)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The summaries of all classes, and the scores of all explicit labels."""
+    """The summaries of all classes, the scores of all explicit labels, and a sample of the others.
+
+    ``sample`` float32 [class, clip] and ``n_sampled`` [class] are those of :func:`sample_scores`.
+    """
 
     n_points: int
     classes: tuple[ClassSummary, ...]
     explicit: NDArray[np.float32]
+    sample: NDArray[np.float32]
+    n_sampled: NDArray[np.int64]
 
     @property
     def values(self) -> NDArray[np.float32]:
@@ -136,13 +141,13 @@ def top_scores(
     """
     scores = open_scores(logits, labels)
     ranks = np.concatenate([n_largest, np.broadcast_to(n_listed, n_largest.shape[1:])[None]])
-    sample, n_sample = sample_scores(labels, scores)
+    sample, n_sampled = sample_scores(labels, scores)
     shares = ranks.max(axis=0) / np.maximum(labels.n_implicit, 1)
-    found = passes.count(labels, scores, Grid.spread(_lows(sample, n_sample, shares), sample))
+    found = passes.count(labels, scores, Grid.spread(_lows(sample, n_sampled, shares), sample))
     order = _OrderStatistics(found, ranks)
     kept = _keep_by_class(labels, scores, found, order.is_hot, passes)
     classes = tuple(order.summarise(column, keys) for column, keys in kept)
-    return Summary(len(n_largest), classes, found.explicit)
+    return Summary(len(n_largest), classes, found.explicit, sample, n_sampled)
 
 
 def scores_above(
@@ -153,7 +158,7 @@ def scores_above(
 ) -> Summary:
     """List the implicit scores strictly above given ones [class], with their clips."""
     scores = open_scores(logits, labels)
-    sample, _ = sample_scores(labels, scores)
+    sample, n_sampled = sample_scores(labels, scores)
     found = passes.count(labels, scores, Grid.spread(limits, sample))
     is_hot = np.broadcast_to(np.arange(N_BINS) > 0, found.counts.shape)
     none = np.empty(0, np.int64)
@@ -161,7 +166,7 @@ def scores_above(
         _summary(found, column, keys, none.astype(np.float32), none, len(keys))
         for column, keys in _keep_by_class(labels, scores, found, is_hot, passes)
     )
-    return Summary(0, classes, found.explicit)
+    return Summary(0, classes, found.explicit, sample, n_sampled)
 
 
 class _OrderStatistics:

@@ -22,12 +22,13 @@ from earmark.datasets import (
     refuse_stale,
     scored_frames,
     stale_of,
+    stamped,
     write_atlas,
     write_hub_folder,
-    write_stamp,
 )
-from earmark.errors import EarmarkError, quoted
+from earmark.errors import EarmarkError, quoted, short_repr
 from earmark.flags import (
+    FLAG_SCHEMA,
     Findings,
     Thresholds,
     check_policy,
@@ -45,12 +46,14 @@ from earmark.review import read_heard, with_places, without_cleared
 from earmark.runs import (
     Engine,
     Progress,
+    break_seal,
     is_finished,
     read_seal,
-    read_table,
+    read_sealed,
     seal_path,
     shown,
     write_table,
+    writes,
 )
 from earmark.scores import ScoreFolder, open_scores, scored_labels
 from earmark.stages.hearing import shown_flags
@@ -67,6 +70,8 @@ class Flagged:
     findings: Findings
     scored: Scored | None = field(default=None, repr=False, compare=False)
     """Where the flags' sounds are, for notebooks."""
+
+    __repr__ = short_repr
 
     @property
     def flags(self) -> pl.DataFrame:
@@ -89,6 +94,8 @@ class Exported:
     n_unscored_clips: int
     warnings: tuple[str, ...] = ()
 
+    __repr__ = short_repr
+
     @property
     def n_rows(self) -> int:
         """Labels in the file."""
@@ -109,6 +116,7 @@ class Exported:
         return int((self.table["state"] == state).sum())
 
 
+@writes("flag")
 def write_flags(
     work: WorkLike,
     recipe: RecipeLike = None,
@@ -135,9 +143,7 @@ def write_flags(
     check_policy(policy, options)
     scored = open_scored(work, recipe)
     findings = find_flags(scored, policy, options, labels, engine)
-    keep_flags(scored, findings, policy, options, labels, engine)
-    if keep_chances:
-        findings.chances.write(scored.workspace.chances_path, len(scored.scores.clip_ids))
+    keep_flags(scored, findings, policy, options, labels, engine, keep_chances=keep_chances)
     return Flagged(scored.workspace.flags_path, findings, scored)
 
 
@@ -195,24 +201,29 @@ def keep_flags(
     options: Mapping[str, Any],
     labels: str = "given",
     engine: Engine | None = None,
+    *,
+    keep_chances: bool = False,
 ) -> None:
-    """Write what was found into the workspace's folder of flags."""
+    """Write what was found into the workspace's folder of flags, sealed as one."""
+    workspace, of_whole = scored.workspace, Thresholds.from_table(findings.thresholds)
+    of_train = _train_thresholds(scored, labels, of_whole, engine)
     chosen = {
         "policy": policy,
         "discard_percent": options.get("discard_percent", DEFAULT_PERCENT),
         "options": dict(options),
         "scores": scored.scores.folder.name,
     }
-    scored.workspace.chances_path.unlink(missing_ok=True)  # of older labels, scores or answers
-    of_whole = Thresholds.from_table(findings.thresholds)
+    break_seal(workspace.flags_folder)
+    workspace.chances_path.unlink(missing_ok=True)  # of older labels, scores or answers
+    if keep_chances:
+        findings.chances.write(workspace.chances_path, len(scored.scores.clip_ids))
     write_flag_folder(
-        scored.workspace.flags_folder,
-        *_train_thresholds(scored, labels, of_whole, engine),
+        workspace.flags_folder,
+        *of_train,
         findings.flags,
         made_from(_known(scored, labels).labels, scored.whole.digest),
-        {"labels": labels, **chosen},
+        {"labels": labels, **chosen, **stamped(workspace)},
     )
-    write_stamp(scored.workspace, seal_path(scored.workspace.flags_folder))
 
 
 def with_splits(workspace: Workspace, flags: pl.DataFrame) -> pl.DataFrame:
@@ -321,7 +332,7 @@ def _last_flags(workspace: Workspace) -> pl.DataFrame | None:
         return None
     seal = seal_path(workspace.flags_folder)
     refuse_stale(stale_of(workspace, workspace.flags_path, seal, "flag"), ("clips", "classes"))
-    return read_table(workspace.flags_path)
+    return read_sealed(seal, workspace.flags_path.name, FLAG_SCHEMA)
 
 
 def labels_flagged(workspace: Workspace) -> str:
@@ -359,7 +370,7 @@ def _written_flags(
             f"{path}: these are flags of labels {written['labels']!r}, and {what}; run "
             f"`{command}` again, or give a discard percent"
         )
-    return read_table(path)
+    return read_sealed(seal_path(scored.workspace.flags_folder), path.name, FLAG_SCHEMA)
 
 
 def _exported_table(labels: LabelSet, ignored: pl.DataFrame) -> pl.DataFrame:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.audio import FrameStore, UnreadableAudio, read_clip, seen_frames
+from earmark.audio import FrameStore, UnreadableAudio, is_replaced, read_clip, seen_frames
 from earmark.datasets import Workspace, any_frames, scored_frames
 from earmark.errors import EarmarkError, quoted
 from earmark.flags import Findings
@@ -131,13 +131,21 @@ class _Ears:
             waveform = self._read(clip, skipped)
         except UnreadableAudio as error:
             return _Excerpt(note=f"cannot be played: {error.reason}")
+        is_other = self._is_replaced(clip_id, clip["audio"])
         # Frames of the store begin where the clip does, and so serve only where the excerpt does.
-        store = None if first else self._store
+        store = None if first or is_other else self._store
         frames = seen_frames(store, clip_id, waveform, self.front_end)
         shown = None if best is None else (best[0] - first, best[1] - first)
         is_part = len(waveform) >= self.most_seconds * self.front_end.sample_rate_hz
-        note = f"{self.most_seconds:g} s from {_clock(skipped)}" if is_part else ""
-        return _Excerpt(waveform, frames, shown, note)
+        notes = [f"{self.most_seconds:g} s from {_clock(skipped)}"] if is_part else []
+        notes += ["its file changed since it was scored"] if is_other else []
+        return _Excerpt(waveform, frames, None if is_other else shown, ", ".join(notes))
+
+    def _is_replaced(self, clip_id: str, audio: str) -> bool:
+        """Tell whether a clip's sound is not that which frames were made of."""
+        row = -1 if self._store is None else int(self._store.rows_of([clip_id])[0])
+        place = self.workspace.audio_place(audio)
+        return self._store is not None and row >= 0 and is_replaced(place, self._store, row)
 
     def _read(self, clip: Mapping[str, Any], skipped_seconds: float) -> NDArray[np.float32]:
         start = (clip["start_seconds"] or 0.0) + skipped_seconds

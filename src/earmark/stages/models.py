@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from earmark.errors import short_repr
+
 if TYPE_CHECKING:
     from earmark.networks import Tags
 
@@ -27,6 +29,8 @@ class TaggedFile:
     picture: Path | None = None
     reason: str | None = None
 
+    __repr__ = short_repr
+
 
 @dataclass(frozen=True)
 class ExportedModel:
@@ -35,6 +39,8 @@ class ExportedModel:
     path: Path
     n_classes: int
     largest_difference: float
+
+    __repr__ = short_repr
 
 
 def tag_files(

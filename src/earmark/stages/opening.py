@@ -15,7 +15,17 @@ from earmark.datasets import (
     whole_scores,
 )
 from earmark.errors import EarmarkError, quoted
-from earmark.runs import Recipe, find_recipe, is_finished, keep_recipe, kept_recipe, seal_path
+from earmark.runs import (
+    Recipe,
+    find_recipe,
+    has_kept_recipe,
+    is_finished,
+    keep_recipe,
+    kept_recipe,
+    seal_path,
+    writes,
+    writing,
+)
 from earmark.scores import ScoreFolder
 
 WorkLike = str | Path | Workspace
@@ -51,16 +61,27 @@ def open_workspace(work: WorkLike) -> Workspace:
 def choose_recipe(work: WorkLike, recipe: RecipeLike = None) -> Recipe:
     """Return the recipe asked for, and remember it for the stages that come after.
 
-    Without one it is the recipe that the workspace was last run with, or the defaults.
+    Without one it is the recipe that the workspace was last run with, or the defaults. Another than
+    that changes the workspace, which is refused while a stage writes there.
     """
     root = work.root if isinstance(work, Workspace) else Path(work)
     if recipe is None:
         return kept_recipe(root)
     chosen = recipe if isinstance(recipe, Recipe) else find_recipe(str(recipe))
-    keep_recipe(root, chosen)
+    if chosen != _recipe_there(root):
+        with writing(root, "--recipe"):
+            keep_recipe(root, chosen)
     return chosen
 
 
+def _recipe_there(root: Path) -> Recipe | None:
+    try:
+        return kept_recipe(root) if has_kept_recipe(root) else None
+    except EarmarkError:  # damaged, or another version's: it makes way
+        return None
+
+
+@writes("train")
 def choose_tracker(work: WorkLike, tracker: str) -> None:
     """Remember where the numbers of trainings are shown; refuse a tool that is not installed."""
     from earmark.training import check_tracker  # its room imports torch, an extra

@@ -24,9 +24,9 @@ from earmark.datasets import (
     write_dataset,
     write_scenes,
 )
-from earmark.errors import EarmarkError, check_libraries
+from earmark.errors import EarmarkError, check_libraries, short_repr
 from earmark.labels import SPLIT_SHARES, Deviation, deal_splits
-from earmark.runs import HERE, Engine, HidingParams, MixtureParams, Progress, shown
+from earmark.runs import HERE, Engine, HidingParams, MixtureParams, Progress, shown, writes
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
 
 
@@ -37,6 +37,8 @@ class Hidden:
     workspace: Workspace
     n_hidden: int
 
+    __repr__ = short_repr
+
 
 @dataclass(frozen=True)
 class Subset:
@@ -46,6 +48,8 @@ class Subset:
     n_train: int
     deviation: Deviation
 
+    __repr__ = short_repr
+
 
 @dataclass(frozen=True)
 class Dealt:
@@ -53,6 +57,8 @@ class Dealt:
 
     workspace: Workspace
     stale: tuple[Stale, ...]
+
+    __repr__ = short_repr
 
 
 @dataclass(frozen=True)
@@ -62,12 +68,15 @@ class Features:
     store: FrameStore
     n_clips: int
 
+    __repr__ = short_repr
+
     @property
     def n_quarantined(self) -> int:
         """Clips that have no frames."""
         return self.n_clips - len(self.store.clip_ids)
 
 
+@writes("import scenes", makes=True)
 def make_dataset(
     work: str | Path,
     recipe: RecipeLike = "scenes",
@@ -85,6 +94,7 @@ def make_dataset(
         )
 
 
+@writes("import mixtures", makes=True)
 def make_mixtures(
     sounds: str | Path,
     labels: str | Path | None,
@@ -114,6 +124,7 @@ def make_mixtures(
         )
 
 
+@writes("hide", "out", makes=True)
 def hide_labels(
     work: WorkLike,
     out: str | Path,
@@ -131,12 +142,14 @@ def hide_labels(
     return Hidden(hidden, int(n_missing(hidden.truth, hidden.labels).sum()))
 
 
+@writes("subset", "out", makes=True)
 def take_subset(work: WorkLike, out: str | Path, share: float = 0.2, seed: int = 0) -> Subset:
     """Make tr_small from tr_large: nested, whole recordings, class distribution kept."""
     smaller, deviation = subset_workspace(open_workspace(work), out, share, seed)
     return Subset(smaller, len(smaller.rows("train")), deviation)
 
 
+@writes("split")
 def split_dataset(
     work: WorkLike,
     shares: Mapping[str, float] = SPLIT_SHARES,
@@ -172,6 +185,7 @@ def split_dataset(
     return Dealt(written, tuple(find_stale(written)))
 
 
+@writes("features")
 def make_features(
     work: WorkLike,
     recipe: RecipeLike = None,

@@ -31,7 +31,7 @@ from earmark.report import (
     verdicts,
     write_report,
 )
-from earmark.runs import read_table, seal_path
+from earmark.runs import read_sealed, seal_path, writes
 from earmark.scores import scored_labels
 from earmark.stages.flag import found_flags, judged_flags
 from earmark.stages.hearing import after_flags, heard_flags
@@ -47,6 +47,7 @@ N_HEARD_CLASSES = 4
 """How many classes' worth of flags can be heard where the recipe names no classes."""
 
 
+@writes("report")
 def make_report(work: WorkLike, recipe: RecipeLike = None) -> Path:
     """Write figures, tables and the page from what the other stages left; return the page's path.
 
@@ -96,9 +97,13 @@ def _students(workspace: Workspace) -> set[str]:
     for verb, (table, stamp) in tables.items():
         stale = stale_of(workspace, table, stamp, verb)
         warn_stale(stale, "left out of the page")
-        if table.exists() and stale is None:
+        if table.exists() and stamp.exists() and stale is None:
             found.add(verb)
     return found
+
+
+def _table(path: Path) -> pl.DataFrame:
+    return read_sealed(stamp_path(path), path.name)
 
 
 def _write_flags_page(scored: Scored) -> Path:
@@ -131,7 +136,7 @@ def _contents(scored: Scored, students: set[str]) -> ReportContents:
     workspace, recipe, scores = scored.workspace, scored.recipe, scored.scores
     sweep = read_sweep(workspace) if "sweep" in students else None
     choices, rounds = (
-        read_table(workspace.compare_table_path(name)) if verb in students else None
+        _table(workspace.compare_table_path(name)) if verb in students else None
         for name, verb in (("choices", "compare"), ("rounds", "iterate"))
     )
     labels = scored_labels(scores, workspace.labels)
@@ -143,6 +148,7 @@ def _contents(scored: Scored, students: set[str]) -> ReportContents:
         title=f"earmark: {recipe.name}",
         results=None if sweep is None else sweep.summary,
         per_class=None if sweep is None else sweep.per_class,
+        claims=None if sweep is None else sweep.claims,
         thresholds=points.table(labels.class_ids),
         classes=class_summary(labels, workspace.ontology),
         judged=judged_flags(workspace, scores),

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from earmark.errors import EarmarkError
-from earmark.runs import HERE, CompareParams, Engine, Progress, shown
+from earmark.errors import EarmarkError, short_repr
+from earmark.runs import HERE, CompareParams, Engine, Progress, shown, writes
 from earmark.stages.opening import (
     RecipeLike,
     Scored,
@@ -22,7 +22,7 @@ from earmark.stages.opening import (
     open_scored,
     open_workspace,
 )
-from earmark.stages.teach import check_frames
+from earmark.stages.teaching import check_frames
 
 if TYPE_CHECKING:
     from earmark.experiments import Comparison, SweepResults
@@ -35,6 +35,8 @@ class Swept:
     path: Path
     found: SweepResults
 
+    __repr__ = short_repr
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -44,6 +46,8 @@ class Compared:
     params: CompareParams
     found: Comparison
 
+    __repr__ = short_repr
+
 
 @dataclass(frozen=True)
 class Iterated:
@@ -52,7 +56,10 @@ class Iterated:
     path: Path
     curve: pl.DataFrame
 
+    __repr__ = short_repr
 
+
+@writes("sweep")
 def sweep(
     work: WorkLike,
     recipe: RecipeLike = None,
@@ -83,6 +90,7 @@ def sweep(
     return Swept(scored.workspace.sweep_table_path("results"), found)
 
 
+@writes("compare")
 def compare(
     work: WorkLike,
     recipe: RecipeLike = None,
@@ -121,6 +129,7 @@ def compare(
     return Compared(scored.workspace.compare_folder, params, found)
 
 
+@writes("iterate")
 def iterate(
     work: WorkLike,
     recipe: RecipeLike = None,

@@ -12,14 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from earmark.datasets import (
-    Workspace,
-    any_frames,
-    extract_frames,
-    open_frames,
-    readable_clips,
-)
-from earmark.errors import EarmarkError
+from earmark.datasets import Workspace, any_frames, extract_frames, open_frames, readable_clips
+from earmark.errors import EarmarkError, short_repr
 from earmark.flags import Strength, find_strength
 from earmark.runs import (
     HERE,
@@ -32,6 +26,7 @@ from earmark.runs import (
     has_kept_recipe,
     keep_recipe,
     shown,
+    writes,
 )
 from earmark.scores import Origin, ScoreFolder
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
@@ -80,6 +75,8 @@ class Taught:
     """Which classes a pretrained network knows by itself."""
     why: str = ""
     """Why these ways were tried and no others."""
+
+    __repr__ = short_repr
 
     @property
     def best(self) -> Tried:
@@ -162,6 +159,7 @@ def default_teacher(work: WorkLike) -> Recipe | None:
     return find_recipe(FIND_RECIPE) if has_weights else None
 
 
+@writes("score")
 def teach(
     work: WorkLike,
     recipe: RecipeLike = None,

@@ -84,8 +84,8 @@ def write_checkpoint(run: Run, folder: Path, run_digest: str) -> None:
         "scaler": run.scaler.state_dict(),
         **{name: getattr(run, name) for name in _SAVED_AS_THEY_ARE},
     }
-    with write_aside(folder / "checkpoint.pt") as aside:
-        torch.save(state, aside)
+    with write_aside(folder / "checkpoint.pt") as aside, aside.open("wb") as file:
+        torch.save(state, file)
 
 
 def resume(run: Run, folder: Path, run_digest: str) -> bool:
@@ -106,6 +106,14 @@ def resume(run: Run, folder: Path, run_digest: str) -> bool:
             setattr(run, name, state[name])
     replicas.wait()
     return state is not None
+
+
+def forget(folder: Path, run_digest: str) -> None:
+    """Remove the checkpoint of a run that was killed when all but this was done."""
+    path = folder / "checkpoint.pt"
+    state = _read_checkpoint(path) if path.exists() and replicas.is_first() else None
+    if state is not None and state["digest"] == run_digest:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager

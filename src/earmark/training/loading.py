@@ -45,13 +45,13 @@ class Loaded:
 
     def to(self, device: torch.device, dtype: torch.dtype = torch.float32) -> Loaded:
         """Return the same on a device, its numbers in a type; counts and masks stay as they are."""
-        inputs = tuple(
-            values.to(device, dtype if values.is_floating_point() else None)
-            for values in self.inputs
-        )
-        moved = self.targets.to(device)
-        targets = replace(moved, target=moved.target.to(dtype), weight=moved.weight.to(dtype))
-        return Loaded(self.batch, inputs, targets)
+
+        def moved(values: Tensor) -> Tensor:
+            return values.to(device, dtype if values.is_floating_point() else None)
+
+        targets = self.targets.to(device)
+        targets = replace(targets, target=moved(targets.target), weight=moved(targets.weight))
+        return Loaded(self.batch, tuple(map(moved, self.inputs)), targets)
 
     def first(self, n_examples: int) -> Loaded:
         """Return some of the examples."""
@@ -75,9 +75,13 @@ class Mix:
 
     @classmethod
     def draw(cls, n_examples: int, beta: float, generator: np.random.Generator) -> Mix:
-        """Draw a partner for each example, and its own share from Beta(beta, beta)."""
-        shares = generator.beta(beta, beta, n_examples).astype(np.float32)
-        return cls(generator.permutation(n_examples), shares)
+        """Draw a partner for each example, and its own share from Beta(beta, beta).
+
+        Shares are whole 65,536ths: numpy draws them by logarithms and powers, whose last bit
+        depends on the machine.
+        """
+        shares = np.rint(generator.beta(beta, beta, n_examples) * 2**16) / 2**16
+        return cls(generator.permutation(n_examples), shares.astype(np.float32))
 
     def part(self, part: slice) -> Mix:
         """Return the draws of a part of the batch."""

@@ -47,7 +47,7 @@ from earmark.pretrained import begin, keep_statistics
 from earmark.runs import FOUND, RESUMED, Meter, NetworkParams, TrainParams, is_current
 from earmark.training import replicas
 from earmark.training.batches import Plan
-from earmark.training.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
+from earmark.training.checkpoints import Run, forget, heeding_sigterm, resume, write_checkpoint
 from earmark.training.course.history import open_course, show_history, write_history
 from earmark.training.course.trackers import Course
 from earmark.training.lessons import Remembering, TrainingSet, class_balance
@@ -71,6 +71,7 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
     store = FrameStore.open(data.frames_folder)
     per_clip = examples_of(network.model, store, data.store_rows).per_clip
     if replicas.first_says(is_current(folder, run_digest)):
+        forget(folder, run_digest)
         meter.advance(n_examples_in_all(per_clip, network.train), FOUND)
         return load_network(folder, store, data.lessons.class_ids)
     if network.train.solver == "lbfgs":

@@ -93,6 +93,11 @@ class Told:
         return self.flags is not None and self.treatment in ("flip", "soft", "hedge")
 
     @property
+    def is_mask(self) -> bool:
+        """Whether every label keeps its part in cross-entropy or has none."""
+        return self.loss == "bce" and (self.flags is None or self.treatment == "mask")
+
+    @property
     def digest(self) -> str:
         """Identifies the treatment; the same for all that change nothing."""
         treated = None if self.flags is None else [self.flags.digest, self.treatment]
@@ -156,15 +161,19 @@ class Treated:
         target = (given > 0).float().unsqueeze(0)
         if any(one.changes_targets for one in self.told):
             target = target.repeat(self.n_students, 1, 1)
-        weight = torch.ones(self.n_students, *states.shape)
-        ruled = np.zeros_like(states) if self.rulings is None else self.rulings.states(rows)
-        suspects = self._suspects((states == IMPLICIT) & (ruled != NOT_PRESENT), rows)
+        kind = torch.bool if all(one.is_mask for one in self.told) else torch.float32
+        weight = torch.ones(self.n_students, *states.shape, dtype=kind)
+        ruled = None if self.rulings is None else self.rulings.states(rows)
+        is_open = states == IMPLICIT
+        suspects = self._suspects(
+            is_open if ruled is None else is_open & (ruled != NOT_PRESENT), rows
+        )
         for student, one in enumerate(self.told):
             if one.flags is not None:
                 own = target[min(student, len(target) - 1)].numpy(), weight[student].numpy()
                 _treat(one, suspects[one.flags.scores.digest], one.flags.listed_states(rows), *own)
-        if self.rulings is not None:
-            weight[:, torch.from_numpy((ruled == PRESENT) & (states == IMPLICIT))] = 0.0
+        if ruled is not None:
+            weight[:, torch.from_numpy((ruled == PRESENT) & is_open)] = 0
         recordings = None if self.recordings is None else torch.from_numpy(self.recordings[rows])
         return Targets(target, weight, given == 0, torch.from_numpy(rows), recordings)
 
@@ -248,15 +257,13 @@ def _treat(
     suspects: _Suspects,
     listed: NDArray[np.int8] | None,
     target: NDArray[np.float32],
-    weight: NDArray[np.float32],
+    weight: NDArray[np.float32] | NDArray[np.bool_],
 ) -> None:
     """Write what becomes of a batch's flagged labels into targets and weights [clip, class]."""
     assert told.flags is not None
     edges = told.flags.thresholds
     if listed is None and told.treatment == "mask":
-        # A step of the paper's sweep does this 18 times, and torch takes a third of numpy's time.
-        logits, limits, weights = map(torch.from_numpy, (suspects.logits, edges, weight))
-        kept(logits, limits, out=weights)
+        weight[...] = kept(suspects.logits, edges)
         return
     is_flagged = ~kept(suspects.logits, edges)
     if listed is not None:

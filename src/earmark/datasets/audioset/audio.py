@@ -32,7 +32,7 @@ from earmark.datasets.audioset.lists import (
 )
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.workspace import write_dataset
-from earmark.errors import EarmarkError, nearest
+from earmark.errors import EarmarkError, nearest, reader
 from earmark.labels import (
     NUMBER,
     TUNE_SHARE,
@@ -42,7 +42,7 @@ from earmark.labels import (
     read_classes,
     read_ontology,
 )
-from earmark.runs import LINE, SILENT, Progress, SourceTable, read_source
+from earmark.runs import LINE, SILENT, Progress, SourceTable, read_source, writes
 
 _RATING_COLUMNS = {
     "clip_id": ("clip_id", "video_id", "segment_id", "ytid", "youtube_id", "id"),
@@ -58,6 +58,8 @@ _CUT_SLACK_SECONDS = 1.0
 _NAME = rf"^(?:({VIDEO_ID})|Y({VIDEO_ID}))(?:_({NUMBER}))?(?:_{NUMBER})?$"
 
 
+@writes("import", makes=True)
+@reader("AudioSet")
 def import_audioset(
     root: Path,
     work: Path,

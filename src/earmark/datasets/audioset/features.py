@@ -33,9 +33,9 @@ from earmark.datasets.audioset.tfrecord import Damage, Record, is_intact, read_r
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.quarantine import QUARANTINE_SCHEMA, write_quarantine
 from earmark.datasets.workspace import Split, Workspace, write_dataset
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, reader
 from earmark.labels import TUNE_SHARE, LabelSet, read_classes, read_ontology
-from earmark.runs import SILENT, Meter, Progress
+from earmark.runs import SILENT, Meter, Progress, writes
 
 _RECORDS_AT_ONCE = 2_048
 """Records whose checksums are computed together: many at once is what makes numpy fast."""
@@ -77,6 +77,8 @@ class _Seen:
         return notes
 
 
+@writes("import", makes=True)
+@reader("AudioSet's features")
 def import_audioset_features(
     root: Path,
     work: Path,

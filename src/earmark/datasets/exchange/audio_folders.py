@@ -10,8 +10,8 @@ import polars as pl
 
 from earmark.datasets.audio_files import walk_files
 from earmark.datasets.exchange.packed_rows import PackedTable, Part, split_named
-from earmark.errors import EarmarkError, counted, first_few
-from earmark.runs import AUDIO_SUFFIXES, LINE, TABLE_ERRORS, read_source
+from earmark.errors import EarmarkError, counted, first_few, reading
+from earmark.runs import AUDIO_SUFFIXES, LINE, read_source
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _SPLIT = "__split__"
@@ -84,10 +84,8 @@ def _metadata_notes(rows: pl.DataFrame, there: set[str]) -> tuple[str, ...]:
 def _read_metadata(path: Path) -> pl.DataFrame:
     """Read a metadata table, the file's name as ``__file__``."""
     if path.suffix == ".jsonl":
-        try:
+        with reading(path, "lines of JSON"):
             rows = pl.read_ndjson(path, infer_schema_length=None)
-        except TABLE_ERRORS as error:
-            raise EarmarkError(f"{path}: cannot be read as lines of JSON: {error}") from None
     else:
         rows = read_source(path).rows.drop(LINE)
     column = next((name for name in _FILE_COLUMNS if name in rows.columns), None)

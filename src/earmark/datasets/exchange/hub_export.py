@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,15 @@ from earmark.datasets.exchange.hugging_face import CLASSES_FILE
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, check_libraries
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import SILENT, Progress, write_json, write_table, write_text
+from earmark.runs import (
+    SILENT,
+    Progress,
+    put_in_place,
+    scratch_beside,
+    write_json,
+    write_table,
+    write_text,
+)
 
 _SHARD_BYTES = 128 * 2**20
 _SHARD_ROWS = 50_000
@@ -74,15 +81,11 @@ def write_hub_folder(
     A folder that holds something else is refused; one that this wrote is written anew.
     """
     _refuse_strange(folder)
-    aside = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(aside, ignore_errors=True)
-    (aside / "data").mkdir(parents=True)
-    try:
-        written = _write_into(aside, workspace, labels, progress)
-        shutil.rmtree(folder, ignore_errors=True)
-        aside.rename(folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    with scratch_beside(folder) as scratch:
+        made = scratch / "made"
+        (made / "data").mkdir(parents=True)
+        written = _write_into(made, workspace, labels, progress)
+        put_in_place(made, folder)
     n_flags = 0 if labels.flags is None else len(labels.flags)
     return HubExport(folder, written.n_clips, written.n_sounds, n_flags, tuple(written.unread))
 

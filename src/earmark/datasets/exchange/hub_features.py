@@ -46,7 +46,7 @@ def features_in_metadata(text: str | bytes | None) -> HubFeatures:
     """Read the features from the metadata of a Parquet or Arrow file."""
     try:
         return features_of(json.loads(text or "null")["info"]["features"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return HubFeatures()
 
 

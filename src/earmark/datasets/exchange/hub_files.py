@@ -22,8 +22,8 @@ from earmark.datasets.exchange.hub_features import (
     features_in_metadata,
     features_of,
 )
-from earmark.errors import EarmarkError, check_file, check_libraries, first_few
-from earmark.runs import TABLE_ERRORS, read_json
+from earmark.errors import EarmarkError, check_file, check_libraries, first_few, reading
+from earmark.runs import check_parquet, read_json, read_noted
 
 _BYTES_AT_ONCE = 64 * 2**20
 """Sound of a Parquet file that is in memory at the same time, about."""
@@ -45,17 +45,17 @@ class ParquetRows:
 
     def features(self) -> HubFeatures:
         """Return what ``datasets`` noted of the columns."""
-        with _readable(self.path, "Parquet"):
+        with reading(self.path, "Parquet"):
             return features_in_metadata(pl.read_parquet_metadata(self.path).get(METADATA_KEY))
 
     def schema(self) -> pl.Schema:
         """Return the columns and their types."""
-        with _readable(self.path, "Parquet"):
+        with reading(self.path, "Parquet"):
             return self._scan().collect_schema()
 
     def rows(self, columns: Sequence[str]) -> pl.DataFrame:
         """Read some columns, which hold no sound; without any, rows are counted all the same."""
-        with _readable(self.path, "Parquet"):
+        with reading(self.path, "Parquet"):
             if columns:
                 return self._scan().select(columns).collect()
             n_rows = self._scan().select(pl.len()).collect().item()
@@ -65,7 +65,7 @@ class ParquetRows:
         """Yield the sound of each row, a few rows at a time: as many as are not too large."""
         first, n_rows, n_bytes = 0, _ROWS_AT_FIRST, 0
         while True:
-            with _readable(self.path, "Parquet"):
+            with reading(self.path, "Parquet"):
                 rows = self._scan().slice(first, n_rows).select(column).collect().to_series()
             if rows.is_empty():
                 return
@@ -77,6 +77,7 @@ class ParquetRows:
             n_rows = max(1, min(_MOST_ROWS, _BYTES_AT_ONCE * first // max(n_bytes, 1)))
 
     def _scan(self) -> pl.LazyFrame:
+        check_parquet(self.path)
         return pl.scan_parquet(self.path, glob=False, low_memory=True)
 
 
@@ -104,7 +105,7 @@ class ArrowRows:
     def rows(self, columns: Sequence[str]) -> pl.DataFrame:
         """Read some columns, which hold no sound; without any, rows are counted all the same."""
         with self._stream() as stream:
-            parts = [self._part(batch, columns) for batch in stream]
+            parts = [self._part(batch, columns) for batch in _checked_batches(stream)]
         return pl.concat(parts) if parts else pl.DataFrame(schema=dict.fromkeys(columns, pl.Null))
 
     def _part(self, batch: Any, columns: Sequence[str]) -> pl.DataFrame:
@@ -115,7 +116,7 @@ class ArrowRows:
     def sounds(self, column: str) -> Iterator[Sound]:
         """Yield the sound of each row; the file is mapped, so that one is in memory at a time."""
         with self._stream() as stream:
-            for batch in stream:
+            for batch in _checked_batches(stream):
                 for cell in batch.column(column):
                     yield _sound(cell.as_py())
 
@@ -124,7 +125,7 @@ class ArrowRows:
         check_libraries("reading what save_to_disk wrote", "pyarrow")
         import pyarrow as pa  # optional: Parquet is read without it
 
-        with _readable(self.path, "Arrow", pa.ArrowException):
+        with reading(self.path, "Arrow"):
             file = pa.memory_map(str(self.path))
             with file, pa.ipc.open_stream(file) as stream:
                 yield stream
@@ -166,6 +167,13 @@ def same_columns(files: Sequence[HubFile]) -> pl.Schema:
     return first
 
 
+def _checked_batches(stream: Any) -> Iterator[Any]:
+    """Yield the rows of a stream; refuse lengths that lead out of it, where Arrow would crash."""
+    for batch in stream:
+        batch.validate(full=True)
+        yield batch
+
+
 def _sound(cell: Any) -> Sound:
     if cell is None:
         return None, None
@@ -197,7 +205,7 @@ def _saved_files(folder: Path, split: str) -> list[HubFile]:
     if not isinstance(listed, list):
         raise EarmarkError(f"{folder / _STATE_FILE}: expected a list _data_files of Arrow files")
     info = folder / _INFO_FILE
-    described = features_of(read_json(info).get("features")) if info.is_file() else None
+    described = features_of(read_noted(info).get("features")) if info.is_file() else None
     names = [str(one["filename"]) for one in listed if isinstance(one, dict) and "filename" in one]
     for name in names:
         if not (folder / name).resolve().is_relative_to(folder.resolve()):
@@ -207,14 +215,3 @@ def _saved_files(folder: Path, split: str) -> list[HubFile]:
     split = split or str(state.get("_split") or "")
     parent = Path(split) if split and folder.name == split else Path()
     return [ArrowRows(folder / name, str(parent / name), split, described) for name in names]
-
-
-@contextlib.contextmanager
-def _readable(path: Path, what: str, *others: type[Exception]) -> Iterator[None]:
-    """Turn the errors of a damaged file into a message that names it."""
-    errors: tuple[type[BaseException], ...] = (*TABLE_ERRORS, *others)
-    try:
-        yield
-    except errors as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise EarmarkError(f"{path}: cannot be read as {what}: {reason}") from None

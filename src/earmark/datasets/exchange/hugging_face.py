@@ -29,14 +29,16 @@ from earmark.datasets.exchange.packed_rows import PackedTable, Part, split_named
 from earmark.datasets.exchange.vectors import with_vectors_as_lists
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.workspace import AUDIO_FOLDER
-from earmark.errors import EarmarkError, counted, nearest
+from earmark.errors import EarmarkError, counted, nearest, reader
 from earmark.labels import NO_COLUMN, Reading, Zeros, guess_columns
-from earmark.runs import AUDIO_SUFFIXES, LINE, SILENT, Progress, is_url, place_of
+from earmark.runs import AUDIO_SUFFIXES, LINE, SILENT, Progress, is_url, place_of, writes
 
 CLASSES_FILE = "classes.csv"
 """A list of classes that lies beside the data, as ``hub_export`` writes it."""
 
 
+@writes("import", makes=True)
+@reader("a dataset of Hugging Face's")
 def import_hugging_face(
     root: Path,
     work: Path,

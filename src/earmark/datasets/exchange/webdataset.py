@@ -23,6 +23,7 @@ from earmark.datasets.audio_files import (
     DamagedArchive,
     Unpacked,
     read_tar,
+    stays_inside,
     unpack,
     walk_files,
 )
@@ -30,9 +31,9 @@ from earmark.datasets.exchange.gathered import ClassChoice, check_labels_early, 
 from earmark.datasets.exchange.packed_rows import PackedTable, Part, split_named
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.workspace import AUDIO_FOLDER
-from earmark.errors import EarmarkError, first_few
+from earmark.errors import EarmarkError, first_few, reader, reading
 from earmark.labels import Reading, Zeros, guess_columns
-from earmark.runs import AUDIO_SUFFIXES, LINE, SILENT, Progress
+from earmark.runs import AUDIO_SUFFIXES, LINE, SILENT, Progress, writes
 
 _MOST_TEXT = 2**20
 """Bytes of a record or text: what is longer is no label."""
@@ -46,6 +47,8 @@ _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _KEY = "key"
 
 
+@writes("import", makes=True)
+@reader("WebDataset")
 def import_webdataset(
     shards: Sequence[str],
     work: Path,
@@ -183,8 +186,7 @@ class _Shard:
         """Yield plain members that stay inside; a damaged archive yields what it has."""
         try:
             for name, content in read_tar(self.path, self._is_wanted):
-                member = PurePosixPath(name)
-                if content is None or member.is_absolute() or ".." in member.parts:
+                if content is None or not stays_inside(name):
                     self.tally.refused.append(name)
                 else:
                     yield name, content
@@ -214,14 +216,12 @@ class _Shard:
         where = f"{self.path}, sample {sample.key!r}, {ending}"
         if len(content) > _MOST_TEXT:
             raise EarmarkError(f"{where}: {len(content):,} bytes, too long for labels")
-        try:
+        with reading(where, f"{ending[1:]} in UTF-8"):
             text = content.decode("utf-8")
             if ending != ".json":
                 lines = [line.strip() for line in text.splitlines() if line.strip()]
                 return {ending[1:]: ";".join(lines)} if lines else {}
             record = json.loads(text)
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-            raise EarmarkError(f"{where}: not {ending[1:]} in UTF-8 ({error})") from None
         if not isinstance(record, dict):
             raise EarmarkError(f'{where}: expected a record such as {{"labels": ["dog"]}}')
         return {str(name): value for name, value in record.items() if _is_plain(value)}

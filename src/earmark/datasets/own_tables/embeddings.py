@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from earmark.audio import FrameStore, write_store
 from earmark.datasets.quarantine import write_quarantine
 from earmark.datasets.workspace import Workspace
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, told_briefly
 from earmark.runs import AUDIO_SUFFIXES, SILENT, Meter, Progress
 
 
@@ -97,8 +97,8 @@ def _read_array(path: Path) -> NDArray[Any] | str:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         return f"no embedding file {path.name}"
-    except (ValueError, OSError, EOFError) as error:
-        return f"not an .npy file of numbers ({error})"
+    except Exception as error:  # numpy's reader of headers raises all kinds
+        return f"not an .npy file of numbers ({told_briefly(error)})"
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or array.ndim == 0:
         return "not an .npy file of numbers"
     return array

@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import polars as pl
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, reader
 from earmark.runs import AUDIO_SUFFIXES, LINE, PRESENCE, read_json
 
 _UPLOAD_PREFIX = re.compile(r"^[0-9a-f]{8}-")
@@ -44,6 +44,7 @@ class LabelStudioExport:
     notes: tuple[str, ...]
 
 
+@reader("an export of Label Studio")
 def read_label_studio(path: Path) -> LabelStudioExport:
     """Read a JSON export (not JSON-MIN, which does not say who answered what)."""
     tasks = read_tasks(path)
@@ -82,6 +83,7 @@ def is_label_studio(path: Path) -> bool:
     return path.suffix.lower() == ".json" if not path.is_dir() else bool(_task_files(path))
 
 
+@reader("tasks of Label Studio")
 def read_tasks(path: Path) -> list[dict[str, Any]]:
     """Read the tasks of a JSON export, as they are, or those of a folder."""
     if not path.exists():

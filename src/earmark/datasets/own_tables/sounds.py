@@ -36,7 +36,7 @@ from earmark.datasets.own_tables.recordings import (
     names_in_style,
 )
 from earmark.datasets.workspace import CLIP_SCHEMA, write_dataset
-from earmark.errors import EarmarkError, check_file, counted, first_few
+from earmark.errors import EarmarkError, check_file, counted, first_few, reader
 from earmark.labels import (
     CLIP_ROLES,
     LabelSet,
@@ -49,7 +49,7 @@ from earmark.labels import (
     guess_columns,
     is_label_table,
 )
-from earmark.runs import AUDIO_SUFFIXES, LINE, SILENT, Progress, SourceTable, read_source
+from earmark.runs import AUDIO_SUFFIXES, LINE, SILENT, Progress, SourceTable, read_source, writes
 
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".json", ".parquet", ".pq")
 _SHORTEST_CLIP_SECONDS = 0.5
@@ -68,6 +68,8 @@ class _Gathered:
     notes: tuple[str, ...] = ()
 
 
+@writes("import", makes=True)
+@reader("sounds with labels")
 def import_sounds(
     sounds: Path,
     labels: Path | None,

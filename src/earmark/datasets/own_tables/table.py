@@ -19,7 +19,7 @@ from earmark.datasets.importer import ImportSummary
 from earmark.datasets.own_tables.embeddings import write_embeddings
 from earmark.datasets.own_tables.own_labels import label_set_of, read_clips, read_own_labels
 from earmark.datasets.workspace import CLIP_SCHEMA, write_dataset
-from earmark.errors import EarmarkError, counted, first_few
+from earmark.errors import EarmarkError, counted, first_few, reader
 from earmark.labels import (
     CLIP_ROLES,
     NO_COLUMN,
@@ -38,9 +38,12 @@ from earmark.runs import (
     is_url,
     place_of,
     read_source,
+    writes,
 )
 
 
+@writes("import", makes=True)
+@reader("a table of labels", at=1)
 def import_table(
     clips: Path | None,
     labels: Path,

@@ -25,9 +25,18 @@ import polars as pl
 
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.workspace import write_dataset
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, reader
 from earmark.labels import ONTOLOGY_FILE, ROW_SCHEMA, LabelSet, Ontology, read_ontology
-from earmark.runs import LINE, SILENT, Progress, SourceTable, check_unique, read_json, read_source
+from earmark.runs import (
+    LINE,
+    SILENT,
+    Progress,
+    SourceTable,
+    check_unique,
+    read_json,
+    read_source,
+    writes,
+)
 
 SPLITS = {"train": "train", "val": "tune"}
 """FSD50K's splits of its dev set, and ours; its eval set is our eval split."""
@@ -42,6 +51,8 @@ _TRUTH, _METADATA = "FSD50K.ground_truth", "FSD50K.metadata"
 _KEYS = ["clip_id", "class_id"]
 
 
+@writes("import", makes=True)
+@reader("FSD50K")
 def import_fsd50k(
     root: Path, work: Path, *, replace: bool = False, progress: Progress = SILENT
 ) -> ImportSummary:
@@ -70,6 +81,7 @@ def _read_vocabulary(root: Path) -> Ontology:
     table = read_source(path, header=("index", "display_name", "mid")).rows
     if table["index"].cast(pl.Int64, strict=False).null_count():
         raise EarmarkError(f"{path}: expected lines such as '69,Electric_guitar,/m/02sgy'")
+    check_unique(table["mid"], f"{path}: class")
     ontology = root / ONTOLOGY_FILE
     return read_ontology(table, ontology if ontology.exists() else None)
 
@@ -84,6 +96,9 @@ def _read_ground_truth(root: Path, name: str, ontology: Ontology) -> pl.DataFram
             f"{table.path}, line 1: expected the columns {','.join(expected)}, got "
             f"{','.join(table.columns)}; is it FSD50K's own file?"
         )
+    is_empty = table.rows["fname"].is_null()
+    if is_empty.any():
+        raise EarmarkError(f"{table.at_first(is_empty)}: fname is empty")
     _check_classes(table, ontology)
     is_dev = name == "dev"
     return table.rows.select(

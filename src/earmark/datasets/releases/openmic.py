@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import pickletools
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +21,9 @@ from numpy.typing import NDArray
 from earmark.audio import write_store
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.workspace import write_dataset
-from earmark.errors import EarmarkError, quoted
+from earmark.errors import EarmarkError, quoted, reader, reading
 from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, Ontology, complete_splits
-from earmark.runs import SILENT, Progress, read_json, read_source
+from earmark.runs import SILENT, Progress, open_archive, read_json, read_source, writes
 
 _PARTITIONS = {"split01_train.csv": "train", "split01_test.csv": "eval"}
 """The official partition and our splits; a tenth of train becomes tune."""
@@ -53,6 +52,8 @@ class OpenMic:
         return np.where(self.was_asked, answers, IMPLICIT).astype(np.int8)
 
 
+@writes("import", makes=True)
+@reader("OpenMIC")
 def import_openmic(
     root: Path, work: Path, *, replace: bool = False, progress: Progress = SILENT
 ) -> ImportSummary:
@@ -91,17 +92,24 @@ def import_openmic(
 
 def read_npz(path: Path) -> OpenMic:
     """Read the arrays and check that they belong together; nothing in the file is executed."""
-    try:
-        # An open file: np.load would leave a damaged one open.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            features, probabilities, mask = (arrays[name] for name in ("X", "Y_true", "Y_mask"))
-        keys = _read_keys(path)
-    except FileNotFoundError:
-        raise EarmarkError(f"{path}: no such file; unpack openmic-2018-v1.0.0.tgz") from None
-    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
-        raise EarmarkError(
-            f"{path}: not OpenMIC's file with X, Y_true, Y_mask and sample_key ({error})"
-        ) from None
+    if not path.exists():
+        raise EarmarkError(f"{path}: no such file; unpack openmic-2018-v1.0.0.tgz")
+    with reading(path, "OpenMIC's file with X, Y_true, Y_mask and sample_key"):
+        with open_archive(path) as members:
+            features, said, mask = (members[name].read() for name in ("X", "Y_true", "Y_mask"))
+            with members["sample_key"].open() as file:
+                keys = _read_keys(io.BytesIO(file.read()))
+        return _checked(path, features, said, mask, keys)
+
+
+def _checked(
+    path: Path,
+    features: NDArray[Any],
+    probabilities: NDArray[Any],
+    mask: NDArray[Any],
+    keys: list[str],
+) -> OpenMic:
+    """Refuse arrays that do not belong together, or hold what they cannot."""
     n_clips, shapes = len(keys), (features.shape, probabilities.shape, mask.shape)
     if (
         features.ndim != 3
@@ -119,13 +127,11 @@ def read_npz(path: Path) -> OpenMic:
     return OpenMic(features.astype(np.uint8), probabilities, mask.astype(bool), keys)
 
 
-def _read_keys(path: Path) -> list[str]:
+def _read_keys(content: io.BytesIO) -> list[str]:
     """Read ``sample_key``, which the official file stores as a pickle of texts.
 
     A pickle is a program. It is not run: its texts are listed from its instructions, in order.
     """
-    with zipfile.ZipFile(path) as archive:
-        content = io.BytesIO(archive.read("sample_key.npy"))
     version = np.lib.format.read_magic(content)
     read_header = {
         (1, 0): np.lib.format.read_array_header_1_0,

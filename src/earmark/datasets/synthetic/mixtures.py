@@ -49,10 +49,11 @@ from earmark.runs import (
     Progress,
     Task,
     digest,
-    read_json,
+    read_noted,
     write_aside,
     write_json,
     write_table,
+    writes,
 )
 
 SAMPLE_RATE_HZ = 16_000
@@ -86,6 +87,7 @@ class Event:
     at: float
 
 
+@writes("import", makes=True)
 def import_mixtures(
     recordings: Workspace,
     work: Path,
@@ -253,7 +255,7 @@ def _claim(root: Path, params: MixtureParams, sources: Sources) -> None:
     listed = [[one.clip_id, one.class_id, one.group] for one in sources.recordings]
     told["recordings"] = digest(listed)
     if note.exists():
-        before = read_json(note)
+        before = read_noted(note)
         changed = [name for name in told if before.get(name) != told[name]]
         if changed:
             raise EarmarkError(

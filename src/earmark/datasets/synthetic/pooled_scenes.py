@@ -21,7 +21,7 @@ from earmark.runs import (
     Progress,
     SceneParams,
     Task,
-    write_aside,
+    write_array,
 )
 
 _SCENES_IN_A_PART = 100
@@ -56,8 +56,7 @@ def _write_part(root: Path, params: SceneParams, part: range, meter: Meter) -> N
         write_sound(root, index, waveform)
         features.append(pooled(log_mel(waveform)))
         meter.advance(1)
-    with write_aside(_part_path(root, part)) as aside, aside.open("wb") as file:
-        np.save(file, np.array(features))
+    write_array(_part_path(root, part), np.array(features))
 
 
 def _part_path(root: Path, part: range) -> Path:

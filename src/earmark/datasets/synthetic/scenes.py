@@ -34,9 +34,10 @@ from earmark.runs import (
     Progress,
     SceneParams,
     Task,
-    read_json,
+    read_noted,
     write_aside,
     write_json,
+    writes,
 )
 
 SAMPLE_RATE_HZ = 16_000
@@ -201,6 +202,7 @@ def scene_truth(params: SceneParams, index: int) -> tuple[NDArray[np.bool_], NDA
     return _truth(_begin(params, index)[1])
 
 
+@writes("import scenes", "root", makes=True)
 def write_scenes(
     root: Path,
     params: SceneParams,
@@ -308,7 +310,7 @@ def claim_scenes(root: Path, params: SceneParams) -> None:
             )
         write_json(note, shape)
         return
-    before = read_json(note)
+    before = read_noted(note)
     changed = [name for name in _SHAPING_FIELDS if before.get(name) != shape[name]]
     if changed:
         details = ", ".join(f"{name} {before.get(name)} -> {shape[name]}" for name in changed)

@@ -33,12 +33,15 @@ def noise(
     Power falls as ``frequency ** -power_slope``: 0 is white, 1 pink, 2 brown.
     """
     n_fft = scipy.fft.next_fast_len(max(n_samples, 16), real=True)
-    frequency_hz = np.arange(n_fft // 2 + 1, dtype=np.float32) * (sample_rate_hz / n_fft)
+    frequency_hz = np.arange(n_fft // 2 + 1) * (sample_rate_hz / n_fft)
     frequency_hz[0] = 1.0
-    gain = 1 / ((1 + (frequency_hz / high_hz) ** 4) * (1 + (low_hz / frequency_hz) ** 4))
+    above, below = (frequency_hz / high_hz) ** 2, (low_hz / frequency_hz) ** 2
+    gain = 1 / ((1 + above * above) * (1 + below * below))
     if power_slope:
         gain *= (frequency_hz / 1_000) ** (-power_slope / 2)
-    spectrum = rng.standard_normal(2 * len(gain), np.float32).view(np.complex64) * gain
+    # Powers differ between processors in their last bit, which is rounded away with the others.
+    heights = gain.astype(np.float32)
+    spectrum = rng.standard_normal(2 * len(gain), np.float32).view(np.complex64) * heights
     waveform = scipy.fft.irfft(spectrum * np.float32(np.sqrt(n_fft)), n_fft)[:n_samples]
     return np.asarray(waveform, np.float64)
 
@@ -101,7 +104,7 @@ def scatter(rng: Rng, n_samples: int, sample_rate_hz: int, rate_hz: float) -> Wa
 
 def fading(impulses: Waveform, decay_seconds: float, sample_rate_hz: int) -> Waveform:
     """Return the envelope of impulses that die away exponentially."""
-    pole = np.exp(-1 / (decay_seconds * sample_rate_hz))
+    pole = _radius(decay_seconds, sample_rate_hz)
     return np.asarray(scipy.signal.lfilter([1.0], [1.0, -pole], impulses))
 
 
@@ -114,11 +117,20 @@ def ringing(
     """Return the sum of resonators, each with its frequency and decay, set off by impulses."""
     waveform = np.zeros(len(impulses))
     for mode_hz, decay_seconds in zip(modes_hz, decays_seconds, strict=True):
-        radius = np.exp(-1 / (decay_seconds * sample_rate_hz))
+        radius = _radius(decay_seconds, sample_rate_hz)
         angle = 2 * np.pi * min(mode_hz / sample_rate_hz, 0.49)
-        poles = [1.0, -2 * radius * np.cos(angle), radius**2]
-        waveform += scipy.signal.lfilter([np.sin(angle)], poles, impulses)
+        cosine, sine = round(float(np.cos(angle)), 9), round(float(np.sin(angle)), 9)
+        poles = [1.0, -2 * radius * cosine, radius * radius]
+        waveform += scipy.signal.lfilter([sine], poles, impulses)
     return waveform
+
+
+def _radius(decay_seconds: float, sample_rate_hz: int) -> float:
+    """Return what is left of an impulse after one sample.
+
+    It is rounded, as angles are: a resonator would magnify the last bit, which is the processor's.
+    """
+    return round(float(np.exp(-1 / (decay_seconds * sample_rate_hz))), 9)
 
 
 def spans(

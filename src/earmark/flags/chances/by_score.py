@@ -26,11 +26,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter1d
 from scipy.special import logit
 
 from earmark.flags.chances.labelled_odds import LabelledOdds, labelled_odds, pooled_odds
-from earmark.flags.histograms import N_BINS, Histograms, Matrix, smoothed
+from earmark.flags.histograms import N_BINS, Histograms, Matrix, blurred, smoothed
 from earmark.flags.mixture import MIN_POSITIVES, mixture, most_probable
 
 PER_LABELLED, PER_LABELLED_SD = 1.0, 1.0
@@ -143,7 +142,7 @@ def _present_when_asked(histograms: Histograms) -> Matrix:
     """
     reach = NEARBY_BINS * np.sqrt(2 * np.pi)  # bins that count fully, together
     positives, negatives = (
-        gaussian_filter1d(counts, NEARBY_BINS, axis=1, mode="constant") * reach
+        blurred(counts, np.full(len(counts), NEARBY_BINS), "constant") * reach
         for counts in (histograms.positives, histograms.negatives)
     )
     return np.asarray((positives + 1) / (positives + negatives + 1))

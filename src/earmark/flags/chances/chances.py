@@ -27,11 +27,10 @@ from earmark.flags.chances.by_score import (
 )
 from earmark.flags.chances.clues import N_CLUES, Clues
 from earmark.flags.chances.learnt import LEAST_ANSWERS, Answers, Model, Taught, learn
+from earmark.flags.chances.sums import LOWEST, N_STEPS, STEP, Adding, Listed, Sums
 from earmark.flags.histograms import Matrix
-from earmark.scores import Chunk, ScoreMatrix, add_chances
-
-LOWEST, STEP, N_STEPS = -16.0, 1 / 16, 512
-"""Log-odds are counted in bins from -16 to 16; what is beyond counts in the outer ones."""
+from earmark.runs import new_array, write_aside
+from earmark.scores import Chunk, ScoreMatrix
 
 TAUGHT_CLIPS, N_TAUGHT, FIRST_SHARE = 2_048, 1_000, 1e-4
 """Clips from which labels are taken that stand for what the labels teach; how many labels, evenly
@@ -43,35 +42,6 @@ FEW = 8
 """Where more labels are asked for than an eighth of the clips, all scores are passed over."""
 
 Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Sums:
-    """What a pass finds, for every class.
-
-    ``counts`` [class, step] of implicit labels by their log-odds, ``n_expected`` [class] the sum of
-    their chances, ``doubt`` [class] that of chance * (1 - chance), and ``slopes`` [class, clue] the
-    sum of the clues by the same weight.
-    """
-
-    counts: NDArray[np.int64]
-    n_expected: Matrix
-    doubt: Matrix
-    slopes: Matrix
-
-    def __add__(self, other: Sums) -> Sums:
-        parts = ("counts", "n_expected", "doubt", "slopes")
-        return Sums(*(getattr(self, name) + getattr(other, name) for name in parts))
-
-
-@dataclass(frozen=True)
-class Listed:
-    """Some implicit labels, in no certain order: clip, class, score and log-odds of each."""
-
-    rows: NDArray[np.int64]
-    columns: NDArray[np.int32]
-    logits: Floats
-    log_odds: Floats
 
 
 @dataclass(frozen=True)
@@ -132,12 +102,10 @@ class Chances:
     def write(self, path: Path, n_clips: int) -> None:
         """Write the log-odds [clip, class] of the first clips as an ``.npy`` file."""
         shape = (n_clips, self.scores.n_classes)
-        aside = path.with_suffix(".part")
-        written = np.lib.format.open_memmap(aside, mode="w+", dtype=np.float32, shape=shape)
-        self.fill(written)
-        written.flush()
-        del written
-        aside.replace(path)
+        with write_aside(path) as aside:
+            written = new_array(aside, shape)
+            self.fill(written)
+            del written  # which unmaps it
 
     def fill(self, matrix: Floats) -> None:
         """Put the log-odds of the first clips into a matrix [clip, class]."""
@@ -148,22 +116,21 @@ class Chances:
     @functools.cached_property
     def sums(self) -> Sums:
         """What one pass over all labels finds."""
+        explicit = np.ascontiguousarray(self.clues.labels.columns, np.int32)
 
         def add(chunks: Iterator[Chunk]) -> Sums:
-            n_classes = self.scores.n_classes
-            counts = np.zeros((n_classes, N_STEPS), np.int64)
-            n_expected, doubt = np.zeros((2, n_classes))
-            slopes = np.zeros((n_classes, N_CLUES))
+            found = Adding(self.scores.n_classes)
             for rows, block in _blocks(chunks):
                 clues = self.clues.of(rows, block, self._n_clues)
                 log_odds = self._log_odds(clues)
-                is_implicit = self._is_implicit(rows)
-                add_chances(log_odds, is_implicit, counts, n_expected, doubt, LOWEST, STEP)
+                starts = self.clues.labels.starts[rows.start : rows.stop + 1]
+                found.add(rows, block, log_odds, starts, explicit)
                 if self.model is not None:
+                    is_implicit = self._is_implicit(rows)
                     chances = np.where(is_implicit & np.isfinite(log_odds), expit(log_odds), 0)
                     spread = (chances * (1 - chances))[:, :, None]
-                    slopes += (spread * np.nan_to_num(clues)).sum(axis=0, dtype=np.float64)
-            return Sums(counts, n_expected, doubt, slopes)
+                    found.slopes += (spread * np.nan_to_num(clues)).sum(axis=0, dtype=np.float64)
+            return found.sums
 
         parts = self.scores.map(add)
         return sum(parts[1:], parts[0])
@@ -185,6 +152,9 @@ class Chances:
 
     def above(self, limits: Matrix) -> Listed:
         """List the implicit labels whose log-odds are at least ``limits`` [class]."""
+        if limits.min(initial=np.inf) >= self.sums.likely:
+            listed = self.sums.likeliest
+            return listed.where(listed.log_odds >= limits[listed.columns])
         return self.where(lambda _, log_odds: np.asarray(log_odds >= limits))
 
     def where(self, is_wanted: Callable[[slice, Floats], NDArray[np.bool_]]) -> Listed:
@@ -199,9 +169,7 @@ class Chances:
                 kept.append(Listed(*chosen, block[clips, columns], log_odds[clips, columns]))
             return kept
 
-        parts = [one for part in self.scores.map(keep) for one in part]
-        names = ("rows", "columns", "logits", "log_odds")
-        return Listed(*(np.concatenate([getattr(one, name) for one in parts]) for name in names))
+        return Listed.joined([one for part in self.scores.map(keep) for one in part])
 
     def limits_of_best(self, n_labels: int, weights: Matrix, least: float) -> Matrix:
         """Return limits [class] that at least ``n_labels`` reach, alike by chance times weight.

@@ -64,6 +64,8 @@ of the class's share of positives.
 N_CLUES = len(CLUES)
 
 Block = NDArray[np.float32]
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Clues:
             self._raised,
             self.facts,
             self.together,
-            *_positives(self.labels, rows),
+            *self._positives_of(rows),
             *tree.ancestors.parts,
             *tree.descendants.parts,
             *tree.siblings.parts,
@@ -99,6 +101,19 @@ class Clues:
             out,
         )
         return out
+
+    def _positives_of(self, rows: NDArray[np.int64] | slice) -> tuple[Longs, Ints]:
+        """Return where each clip's positives start, and their classes, of some clips."""
+        if not isinstance(rows, slice):
+            return _positives(self.labels.select(rows))
+        starts, columns = self._positives
+        first, last, _ = rows.indices(self.labels.n_clips)
+        own = starts[first : last + 1]
+        return own - own[0], columns[own[0] : own[-1]]
+
+    @functools.cached_property
+    def _positives(self) -> tuple[Longs, Ints]:
+        return _positives(self.labels)
 
     @functools.cached_property
     def _table(self) -> Block:
@@ -153,7 +168,7 @@ def _lift(labels: LabelSet) -> Block:
         return np.zeros((0, 0), np.float32)
     from scipy.sparse import csr_array
 
-    starts, positives = _positives(labels, slice(None))
+    starts, positives = _positives(labels)
     shape = (labels.n_clips, labels.n_classes)
     there = csr_array((np.ones(len(positives)), positives, starts), shape=shape)
     both = (there.T @ there).toarray()
@@ -163,10 +178,7 @@ def _lift(labels: LabelSet) -> Block:
     return np.ascontiguousarray(lift, np.float32)
 
 
-def _positives(
-    labels: LabelSet, rows: NDArray[np.int64] | slice
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def _positives(labels: LabelSet) -> tuple[Longs, Ints]:
     """Return where each clip's positives start, and their classes, one clip after another."""
-    chosen = labels.select(rows)
-    n_before = np.concatenate([[0], np.cumsum(chosen.present)])
-    return n_before[chosen.starts].astype(np.int64), chosen.columns[chosen.present].astype(np.int32)
+    n_before = np.concatenate([[0], np.cumsum(labels.present)])
+    return n_before[labels.starts].astype(np.int64), labels.columns[labels.present].astype(np.int32)

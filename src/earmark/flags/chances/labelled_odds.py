@@ -70,9 +70,8 @@ class _Prior:
 def labelled_odds(histograms: Histograms) -> LabelledOdds:
     """Fit the odds of all classes; every class has positives and implicit labels."""
     counts = _standardised(histograms)
-    parameters = _fit_together(counts)
-    found, _ = _shares(counts, parameters)
-    return LabelledOdds(found / (1 - found), np.exp(-parameters[:, 2]))
+    found = _fit_together(counts)
+    return LabelledOdds(found.odds, np.exp(-found.parameters[:, 2]))
 
 
 def pooled_odds(histograms: Histograms) -> LabelledOdds:
@@ -82,10 +81,9 @@ def pooled_odds(histograms: Histograms) -> LabelledOdds:
     every = _Counts(
         *(one.reshape(1, -1) for one in (counts.labelled, counts.implicit, counts.scores))
     )
-    parameters = _fit_together(every)
-    found, _ = _shares(every, parameters)
-    odds = (found / (1 - found)).reshape(shape)
-    return LabelledOdds(odds, np.repeat(np.exp(-parameters[:, 2]), shape[0]))
+    found = _fit_together(every)
+    ceiling = np.repeat(np.exp(-found.parameters[:, 2]), shape[0])
+    return LabelledOdds(found.odds.reshape(shape), ceiling)
 
 
 def _standardised(histograms: Histograms) -> _Counts:
@@ -97,19 +95,50 @@ def _standardised(histograms: Histograms) -> _Counts:
     return _Counts(histograms.positives, histograms.implicit, scores)
 
 
-def _fit_together(counts: _Counts) -> Matrix:
-    """Return (a, b, log r) [class, 3], each class drawn towards all of them."""
+@dataclass(frozen=True)
+class _Place:
+    """Parameters (a, b, log r) [class, 3], and what follows from them: each step begins with it.
+
+    The chance [class, bin] of being labelled, that of being present, and the log likelihood.
+    """
+
+    parameters: Matrix
+    labelled: Matrix
+    present: Matrix
+    likelihood: Matrix
+
+    @property
+    def odds(self) -> Matrix:
+        """The odds of being labelled."""
+        return self.labelled / (1 - self.labelled)
+
+    def log_posterior(self, prior: _Prior) -> Matrix:
+        apart = self.parameters - prior.mean
+        doubt = ((apart @ prior.precision) * apart).sum(axis=1) / 2
+        return np.asarray(self.likelihood - doubt)
+
+
+def _place(counts: _Counts, parameters: Matrix) -> _Place:
+    present = expit(parameters[:, :1] + parameters[:, 1:2] * counts.scores)
+    labelled = (present * expit(-parameters[:, 2:])).clip(1e-12, 1 - 1e-9)
+    likelihood = counts.labelled * np.log(labelled) + counts.implicit * np.log1p(-labelled)
+    return _Place(parameters, labelled, present, likelihood.sum(axis=1))
+
+
+def _fit_together(counts: _Counts) -> _Place:
+    """Return where all classes fit, each drawn towards all of them."""
     n, n_implicit = counts.labelled.sum(axis=1), counts.implicit.sum(axis=1)
     parameters = np.stack([np.log((n + 0.5) / n_implicit), 0 * n + 0.5, 0 * n], axis=1)
     start = np.array([np.median(parameters[:, 0]), 1.0, 0.0])
     prior = _Prior(start, np.diag([4.0, 1.0, CEILING_SD**2]))
+    here = _place(counts, parameters)
     for _ in range(N_ROUNDS):
-        before = parameters
-        parameters, information = _fit_each(counts, parameters, prior)
-        prior = _pooled(parameters, np.asarray(np.linalg.inv(information), np.float64))
-        if np.abs(parameters - before).max() < CONVERGED:
+        before = here.parameters
+        here, information = _fit_each(counts, here, prior)
+        prior = _pooled(here.parameters, np.asarray(np.linalg.inv(information), np.float64))
+        if np.abs(here.parameters - before).max() < CONVERGED:
             break
-    return parameters
+    return here
 
 
 def _pooled(parameters: Matrix, covariances: Matrix) -> _Prior:
@@ -123,51 +152,36 @@ def _pooled(parameters: Matrix, covariances: Matrix) -> _Prior:
     return _Prior(mean, covariance * held * held[:, None])
 
 
-def _fit_each(counts: _Counts, parameters: Matrix, prior: _Prior) -> tuple[Matrix, Matrix]:
+def _fit_each(counts: _Counts, here: _Place, prior: _Prior) -> tuple[_Place, Matrix]:
     """Return the most probable parameters by Fisher's scoring, and their information."""
     information = np.empty(0)
     for _ in range(N_STEPS):
-        gradient, information = _slope(counts, parameters, prior)
+        gradient, information = _slope(counts, here, prior)
         solved = np.linalg.solve(information, gradient[:, :, None])[:, :, 0]
         step = np.asarray(solved.clip(-LARGEST_STEP, LARGEST_STEP), np.float64)
-        step *= _lengths(counts, parameters, step, prior)[:, None]
-        parameters = parameters + step
-        if np.abs(step).max() < CONVERGED:
+        before, here = here, _stepped(counts, here, step, prior)
+        if np.abs(here.parameters - before.parameters).max() < CONVERGED:
             break
-    return parameters, information
+    return here, information
 
 
-def _lengths(counts: _Counts, parameters: Matrix, step: Matrix, prior: _Prior) -> Matrix:
-    """Return how much of each class's step [class] does not lead downhill."""
-    before = _log_posterior(counts, parameters, prior)
-    lengths = np.ones(len(parameters))
+def _stepped(counts: _Counts, here: _Place, step: Matrix, prior: _Prior) -> _Place:
+    """Return where as much of each class's step leads as does not lead downhill."""
+    lengths, lowest = np.ones(len(step)), here.log_posterior(prior) - 1e-9
     for _ in range(N_HALVINGS):
-        after = _log_posterior(counts, parameters + lengths[:, None] * step, prior)
-        is_worse = after < before - 1e-9
+        there = _place(counts, here.parameters + lengths[:, None] * step)
+        is_worse = there.log_posterior(prior) < lowest
         if not is_worse.any():
-            break
+            return there
         lengths[is_worse] *= 0.3
-    return np.where(is_worse, 0.0, lengths)
+    lengths[is_worse] = 0
+    return _place(counts, here.parameters + lengths[:, None] * step)
 
 
-def _shares(counts: _Counts, parameters: Matrix) -> tuple[Matrix, Matrix]:
-    """Return the chance [class, bin] of being labelled, and that of being present."""
-    present = expit(parameters[:, :1] + parameters[:, 1:2] * counts.scores)
-    labelled = present * expit(-parameters[:, 2:])
-    return labelled.clip(1e-12, 1 - 1e-9), present
-
-
-def _log_posterior(counts: _Counts, parameters: Matrix, prior: _Prior) -> Matrix:
-    labelled, _ = _shares(counts, parameters)
-    likelihood = counts.labelled * np.log(labelled) + counts.implicit * np.log1p(-labelled)
-    apart = parameters - prior.mean
-    return np.asarray(likelihood.sum(axis=1) - ((apart @ prior.precision) * apart).sum(axis=1) / 2)
-
-
-def _slope(counts: _Counts, parameters: Matrix, prior: _Prior) -> tuple[Matrix, Matrix]:
+def _slope(counts: _Counts, here: _Place, prior: _Prior) -> tuple[Matrix, Matrix]:
     """Return gradient [class, 3] and Fisher information [class, 3, 3] of the log posterior."""
-    labelled, present = _shares(counts, parameters)
-    by_a = labelled * (1 - present)
+    parameters, labelled = here.parameters, here.labelled
+    by_a = labelled * (1 - here.present)
     by_r = -labelled * expit(parameters[:, 2:])
     changes = np.stack([by_a, by_a * counts.scores, by_r], axis=2)
     rest = counts.labelled / labelled - counts.implicit / (1 - labelled)

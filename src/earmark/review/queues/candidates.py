@@ -22,7 +22,7 @@ from earmark.errors import EarmarkError
 from earmark.flags import LOWEST, STEP, Answers, Chances, Model, Taught, clues_of, find_taught
 from earmark.labels import LabelSet
 from earmark.review.queues.strata import Keys, Orders
-from earmark.runs import write_aside
+from earmark.runs import open_archive, write_aside
 
 MOST_CANDIDATES = 500_000
 """Labels whose chances are kept up to date."""
@@ -109,9 +109,9 @@ class Candidates:
     @classmethod
     def read(cls, path: Path) -> Candidates:
         """Read what :meth:`write` wrote."""
-        with np.load(path) as kept:
-            own = {name: kept[name] for name in _ARRAYS}
-            taught = Taught(kept["taught_clues"], kept["taught_log_odds"])
+        with open_archive(path) as kept:
+            own = {name: kept[name].read() for name in _ARRAYS}
+            taught = Taught(kept["taught_clues"].read(), kept["taught_log_odds"].read())
             return cls(**own, taught=taught)
 
 

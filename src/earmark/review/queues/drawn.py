@@ -16,9 +16,9 @@ from typing import Any, Literal, Self
 
 import polars as pl
 
-from earmark.review.judgements import store_refusal
+from earmark.errors import reading
 from earmark.review.queues.queue import QUEUE_SCHEMA
-from earmark.runs import open_sqlite
+from earmark.runs import open_sqlite, store_refusal
 
 Mode = Literal["class", "clip"]
 """Whether labels are heard class by class, or all likely ones of a clip at once."""
@@ -66,6 +66,9 @@ class DrawnBlock:
     items: pl.DataFrame
 
 
+_MOVE_AWAY = "damaged? move it away: answers are kept elsewhere"
+
+
 class DrawnBlocks:
     """The blocks drawn of one queue, in one file that several processes may add to."""
 
@@ -79,8 +82,7 @@ class DrawnBlocks:
             self._connection.executescript(_CREATE)
         except sqlite3.DatabaseError as error:
             self._connection.close()
-            damaged = "damaged? move it away: answers are kept elsewhere"
-            raise store_refusal(path, "blocks", error, damaged) from None
+            raise store_refusal(path, "blocks", error, _MOVE_AWAY) from None
 
     def since(self, n_known: int) -> list[DrawnBlock]:
         """Return the blocks from a number on, in their order."""
@@ -88,9 +90,9 @@ class DrawnBlocks:
             "SELECT block, rater, is_shared, mode, n_answers, n_turns, items FROM drawn "
             "WHERE queue = ? AND block >= ? ORDER BY block"
         )
-        with self._lock:
+        with self._lock, reading(self.path, "a store of blocks", _MOVE_AWAY):
             rows = self._connection.execute(query, (self._queue, n_known)).fetchall()
-        return [_read(*row) for row in rows]
+            return [_read(*row) for row in rows]
 
     def add(self, block: DrawnBlock) -> bool:
         """Store a block for good; False if its number was taken meanwhile."""

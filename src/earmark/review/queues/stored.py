@@ -11,21 +11,26 @@ from typing import Any
 
 import polars as pl
 
-from earmark.datasets import Workspace, refuse_stale, stale_of, warn_stale, write_stamp
-from earmark.errors import EarmarkError, quoted
+from earmark.datasets import Workspace, refuse_stale, stale_of, stamped, warn_stale, write_stamp
+from earmark.errors import EarmarkError, quoted, reading
+from earmark.flags import FLAG_SCHEMA
 from earmark.review.queues.candidates import Candidates
 from earmark.review.queues.drawn import DrawnBlocks
 from earmark.review.queues.population import Population
-from earmark.review.queues.queue import GROWING, Queue
+from earmark.review.queues.queue import GROWING, QUEUE_SCHEMA, Queue
 from earmark.runs import (
     ReviewParams,
     is_finished,
-    read_json,
+    read_noted,
     read_seal,
+    read_sealed,
     read_table,
+    seal_path,
     write_json,
     write_table,
 )
+
+_DRAW_AGAIN = "make it again with `earmark queue`: answers are kept elsewhere"
 
 
 def write_queue(workspace: Workspace, queue: Queue, made_from: str = "") -> None:
@@ -38,14 +43,14 @@ def write_queue(workspace: Workspace, queue: Queue, made_from: str = "") -> None
     write_table(workspace.queue_path, queue.items)
     write_table(workspace.queue_sizes_path, queue.sizes)
     told = {name: getattr(queue, name) for name in ("aim", "population")}
-    write_json(workspace.queue_seal_path, {"digest": queue.digest, "made_from": made_from, **told})
-    write_stamp(workspace, workspace.queue_seal_path)
+    told |= {"digest": queue.digest, "made_from": made_from, **stamped(workspace)}
+    write_json(workspace.queue_seal_path, told)
 
 
 def is_drawn_from(workspace: Workspace, made_from: str) -> bool:
     """Tell whether the workspace's queue was drawn from what a digest stands for, and stamp it."""
     seal = workspace.queue_seal_path
-    is_current = seal.exists() and read_json(seal).get("made_from") == made_from
+    is_current = seal.exists() and read_noted(seal).get("made_from") == made_from
     if is_current:
         write_stamp(workspace, seal)
     return is_current
@@ -58,16 +63,20 @@ def read_queue(workspace: Workspace) -> Queue:
     is refused. Answers are kept by clip and class, whatever becomes of the queue.
     """
     told = _read_seal(workspace)
-    if told.get("aim") in GROWING:
-        population = read_population(workspace)
-        with open_drawn(workspace, population) as drawn:
-            blocks = [block.items for block in drawn.since(0)]
-            queue = population.queue(blocks, drawn)
-    else:
-        tables = read_table(workspace.queue_path), read_table(workspace.queue_sizes_path)
-        queue = Queue(*tables, told.get("aim", "measure"), told.get("population", ""))
-        _check_digest(workspace, queue, told.get("digest"))
-    _check_age(workspace, queue)
+    with reading(workspace.review_folder, "a queue", _DRAW_AGAIN):
+        if told.get("aim") in GROWING:
+            population = read_population(workspace)
+            with open_drawn(workspace, population) as drawn:
+                blocks = [block.items for block in drawn.since(0)]
+                queue = population.queue(blocks, drawn)
+        else:
+            tables = (
+                read_table(workspace.queue_path, QUEUE_SCHEMA),
+                read_table(workspace.queue_sizes_path),
+            )
+            queue = Queue(*tables, told.get("aim", "measure"), told.get("population", ""))
+            _check_digest(workspace, queue, told.get("digest"))
+        _check_age(workspace, queue)
     return queue
 
 
@@ -114,8 +123,7 @@ def write_population(workspace: Workspace, population: Population, params: Revie
         "aim": population.aim,
     }
     told |= {"population": population.population, "params": params.model_dump(mode="json")}
-    write_json(workspace.queue_seal_path, told)
-    write_stamp(workspace, workspace.queue_seal_path)
+    write_json(workspace.queue_seal_path, {**told, **stamped(workspace)})
 
 
 def open_drawn(workspace: Workspace, population: Population) -> DrawnBlocks:
@@ -139,14 +147,15 @@ def _written_flags(workspace: Workspace, population: str) -> pl.DataFrame | None
         return None
     if read_seal(workspace.flags_folder).get("flags_digest") != population:
         return None
-    return read_table(workspace.flags_path)
+    seal = seal_path(workspace.flags_folder)
+    return read_sealed(seal, workspace.flags_path.name, FLAG_SCHEMA)
 
 
 def _read_seal(workspace: Workspace) -> dict[str, Any]:
     if not workspace.queue_seal_path.exists():
         remedy = f"make it with `earmark queue {quoted(workspace.root)}`"
         raise EarmarkError(f"{workspace.review_folder}: no queue there yet; {remedy}")
-    told: dict[str, Any] = read_json(workspace.queue_seal_path)
+    told: dict[str, Any] = read_noted(workspace.queue_seal_path)
     return told
 
 

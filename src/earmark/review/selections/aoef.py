@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from earmark.errors import EarmarkError, check_libraries
+from earmark.errors import EarmarkError, check_libraries, reading
 from earmark.review.judgement_files import content_id
 from earmark.review.selections.heard import Selection
 from earmark.review.selections.sound_files import SoundFiles
@@ -101,10 +101,8 @@ def read_aoef(path: Path) -> Iterator[Selection]:
     from soundevent import data
     from soundevent.io import load
 
-    try:
+    with reading(path, "AOEF"):
         loaded: Any = load(path)
-    except (ValueError, KeyError) as error:
-        raise EarmarkError(f"{path}: cannot be read as AOEF: {error}") from None
     if not isinstance(loaded, data.AnnotationSet):
         raise EarmarkError(
             f"{path}: an AOEF file of the kind {type(loaded).__name__}; expected annotations: "

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, get_args
 
 import polars as pl
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, reader
 from earmark.labels import Ontology
 from earmark.review.selections.aoef import read_aoef, write_aoef
 from earmark.review.selections.heard import Selection
@@ -24,6 +23,7 @@ from earmark.review.selections.tables import (
     write_dcase,
     write_raven,
 )
+from earmark.runs import read_json
 
 SelectionFormat = Literal["raven", "audacity", "dcase", "aoef"]
 
@@ -70,6 +70,7 @@ def write_selections(
     return len(selections)
 
 
+@reader("selections")
 def read_selections(path: str | Path, written_as: SelectionFormat) -> list[Selection]:
     """Read the selections of a file, or of a folder of Audacity's labels."""
     path = Path(path)
@@ -93,8 +94,8 @@ def selection_format(path: str | Path) -> SelectionFormat | None:
 
 def _is_aoef(path: Path) -> bool:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        found = read_json(path)
+    except EarmarkError:
         return False
     content = found.get("data") if isinstance(found, dict) else None
     return isinstance(content, dict) and "collection_type" in content

@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, reading
 from earmark.review.selections.heard import Selection
 from earmark.review.selections.sound_files import SoundFiles
 from earmark.runs import LINE, SourceTable, read_header, read_source, write_text
@@ -159,10 +159,8 @@ def _audacity_label(line: str, file: str, where: str) -> Selection:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
+    with reading(path, "text in UTF-8"):
         return path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise EarmarkError(f"{path}: cannot be read as text in UTF-8 ({error})") from None
 
 
 def _write_tsv(path: Path, table: pl.DataFrame) -> None:

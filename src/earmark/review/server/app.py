@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import secrets
 import socket
@@ -16,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -81,11 +82,13 @@ def make_app(desk: Desk, tokens: dict[str, str], place: Place) -> Starlette:
         Route("/clips/{item}.wav", _media(desk, "sound", "audio/wav")),
         Route("/pictures/{item}.png", _media(desk, "picture", "image/png")),
     ]
+    refused = functools.partial(_refusal, f"{desk.workspace.root}/")
     refusals: dict[Any, Any] = {
-        Unknown: _refusal(404),
-        UnreadableAudio: _refusal(404),
-        Conflict: _refusal(409),
-        EarmarkError: _refusal(409),
+        Unknown: refused(404),
+        UnreadableAudio: refused(404),
+        Conflict: refused(409),
+        EarmarkError: refused(409),
+        ClientDisconnect: refused(400),  # nobody reads it, and nobody has to read of it in a log
         HTTPException: _http_error,
     }
     guard = Middleware(Guard, raters=tokens, place=place)
@@ -250,12 +253,13 @@ def _media(
     return handle
 
 
-def _refusal(status: int) -> Callable[[Request, Exception], Response]:
+def _refusal(root: str, status: int) -> Callable[[Request, Exception], Response]:
+    """Make a handler that says why, and not where on the disk: that is nobody's business."""
+
     def handle(request: Request, error: Exception) -> Response:
         del request
-        # Where the audio lies is nobody's business on the page; why it cannot be read is.
         told = error.reason if isinstance(error, UnreadableAudio) else str(error)
-        return JSONResponse({"error": told}, status)
+        return JSONResponse({"error": told.replace(root, "")}, status)
 
     return handle
 

@@ -2,8 +2,8 @@
 
 Any page in the browser can send requests to this machine, so each must carry a token (from the
 printed address once, from a cookie afterwards), name this server as its host (against DNS
-rebinding) and, where it names an origin, the same one (against other pages). All else is refused
-before a handler sees it.
+rebinding) and, where it says which page sent it, one of this server (against other pages, of the
+same machine too, whose requests carry the cookie). All else is refused before a handler sees it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Guard:
         request = Request(scope)
         token = request.query_params.get("token") or request.cookies.get(self._place.cookie, "")
         rater = self._rater(token)
-        refusal = self._refusal(request.headers, rater)
+        refusal = self._refusal(request.headers, scope["path"], rater)
         if refusal is not None:
             await refusal(scope, receive, _with_headers(send, _HEADERS))
             return
@@ -113,16 +113,25 @@ class Guard:
         ]
         return matches[0] if matches else None
 
-    def _refusal(self, headers: Headers, rater: str | None) -> Response | None:
-        host, origin = headers.get("host", ""), headers.get("origin")
+    def _refusal(self, headers: Headers, path: str, rater: str | None) -> Response | None:
+        host = headers.get("host", "")
         if not self._place.is_named(host):
             return JSONResponse({"error": "this server does not go by that name"}, 421)
-        if origin is not None and origin != f"http://{host}":
+        if _is_from_elsewhere(headers, f"http://{host}", is_link=path == "/"):
             return JSONResponse({"error": "requests from other pages are refused"}, 403)
         return PlainTextResponse(_NO_TOKEN, 403) if rater is None else None
 
     def _cookie(self, token: str) -> str:
         return f"{self._place.cookie}={token}; Path=/; HttpOnly; SameSite=Strict"
+
+
+def _is_from_elsewhere(headers: Headers, home: str, *, is_link: bool) -> bool:
+    """Tell whether a request says that another page sent it; any page may link to the first."""
+    if headers.get("origin", home) != home:
+        return True
+    is_own = headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+    is_own &= headers.get("referer", f"{home}/").startswith(f"{home}/")
+    return not (is_own or is_link)
 
 
 def _with_headers(send: Send, headers: Mapping[str, str]) -> Send:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -14,12 +15,14 @@ from earmark.audio import (
     PLAYED_HZ,
     FrameStore,
     UnreadableAudio,
+    is_replaced,
     picture_png,
     read_clip,
     seen_frames,
     wav_bytes,
 )
 from earmark.datasets import Workspace
+from earmark.errors import EarmarkWarning
 from earmark.runs import FrontEndParams
 
 _N_KEPT = 48
@@ -64,7 +67,20 @@ class Media:
 
     def _draw(self, clip_id: str) -> bytes:
         waveform = self._waveform(clip_id, self.front_end.sample_rate_hz)
-        return picture_png(seen_frames(self.store, clip_id, waveform, self.front_end))
+        store = None if self._is_replaced(clip_id) else self.store
+        return picture_png(seen_frames(store, clip_id, waveform, self.front_end))
+
+    def _is_replaced(self, clip_id: str) -> bool:
+        """Tell whether a clip's sound is not that which its frames were made of; say so, too."""
+        row = -1 if self.store is None else int(self.store.rows_of([clip_id])[0])
+        if self.store is None or row < 0:
+            return False
+        place = self.workspace.audio_place(self.workspace.clips["audio"][self._rows[clip_id]])
+        is_other = is_replaced(place, self.store, row)
+        if is_other:
+            told = f"{place}: changed since it was scored; raters hear what is there now"
+            warnings.warn(told, EarmarkWarning, stacklevel=2)
+        return is_other
 
     def _waveform(self, clip_id: str, rate_hz: int) -> NDArray[np.float32]:
         clip = self.workspace.clips.row(self._rows[clip_id], named=True)

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from earmark.errors import EarmarkError, load_library
-from earmark.runs.engine import ONE_THREAD, ResourceParams, Task, TaskMeter, TaskResources
+from earmark.runs.cluster.resources import ResourceParams, TaskResources
+from earmark.runs.engine import ONE_THREAD, Task, TaskMeter
 from earmark.runs.progress import FOUND, RESUMED, SILENT, Progress
 
 N_ATTEMPTS = 4

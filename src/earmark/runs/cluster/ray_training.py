@@ -26,7 +26,8 @@ from earmark.runs.cluster.ray import (
     go_to,
     log,
 )
-from earmark.runs.engine import Task, TaskMeter, TaskResources
+from earmark.runs.cluster.resources import TaskResources
+from earmark.runs.engine import Task, TaskMeter
 from earmark.runs.progress import SILENT, Progress
 
 

@@ -8,8 +8,18 @@ from earmark.scores.loops.compiled import (
     add_chances,
     count_scores,
     fill_clues,
+    fit_mixture,
     pick_scores,
     place_keys,
+    squeeze_codes,
 )
 
-__all__ = ["add_chances", "count_scores", "fill_clues", "pick_scores", "place_keys"]
+__all__ = [
+    "add_chances",
+    "count_scores",
+    "fill_clues",
+    "fit_mixture",
+    "pick_scores",
+    "place_keys",
+    "squeeze_codes",
+]

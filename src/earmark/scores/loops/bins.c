@@ -5,7 +5,7 @@
 static Py_ssize_t bins_of(const Py_buffer *view, Py_ssize_t n_classes, const char *name)
 {
     Py_ssize_t n = view->shape[0], n_bins = n_classes ? n / n_classes : 2;
-    if (n == n_bins * n_classes && n_bins >= 2 && n <= INT32_MAX)
+    if (n == n_bins * n_classes && n_bins >= 2 && n < INT32_MAX)
         return n_bins;
     PyErr_Format(PyExc_ValueError, "%s: expected 2 or more for each of %zd classes, got %zd", name,
                  n_classes, n);
@@ -20,30 +20,113 @@ static inline int32_t bin_above(float score, float low, float scale, float last)
     return (int32_t)(step > 0 ? step : 0) + 1;
 }
 
+#define LANES 16
+
+/* Write the codes that are not 0, one after another, and return how many. `out` has LANES places
+   more than there are codes. */
+static int32_t squeeze_plainly(const int32_t *restrict codes, int32_t n, int32_t *restrict out)
+{
+    int32_t n_out = 0;
+    for (int32_t i = 0; i < n; i++) {
+        out[n_out] = codes[i];
+        n_out += codes[i] != 0;
+    }
+    return n_out;
+}
+
+#ifdef HAS_KINDS
+#include <immintrin.h>
+
+/* No compiler makes this of the loop above: a compressed vector is written whole, and what follows
+   its last code is written over by the next. */
+__attribute__((target("avx512f,popcnt"))) static int32_t
+squeeze_vectors(const int32_t *restrict codes, int32_t n, int32_t *restrict out)
+{
+    int32_t n_out = 0, i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        __m512i some = _mm512_loadu_si512(codes + i);
+        __mmask16 is_hit = _mm512_test_epi32_mask(some, some);
+        _mm512_storeu_si512(out + n_out, _mm512_maskz_compress_epi32(is_hit, some));
+        n_out += __builtin_popcount(is_hit);
+    }
+    return n_out + squeeze_plainly(codes + i, n - i, out + n_out);
+}
+#endif
+
+static inline int32_t squeeze(const int32_t *codes, int32_t n, int32_t *out)
+{
+#ifdef HAS_KINDS
+    if (__builtin_cpu_supports("avx512f"))
+        return squeeze_vectors(codes, n, out);
+#endif
+    return squeeze_plainly(codes, n, out);
+}
+
+PyObject *squeeze_codes(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssize_t n_given)
+{
+    static const Expected expected[] = {{"codes", "int32", 1, 0}, {"out", "int32", 1, 1}};
+    Py_buffer v[2];
+    if (!has_arguments(n_given, 3) || open_arrays(given, expected, 2, v))
+        return NULL;
+    PyObject *found = NULL;
+    Py_ssize_t n = v[0].shape[0];
+    int is_plain = PyObject_IsTrue(given[2]);
+    if (is_plain >= 0 && has_length(&v[1], 0, n + LANES, "out"))
+        found = PyLong_FromSsize_t((is_plain ? squeeze_plainly : squeeze)(v[0].buf, (int32_t)n, v[1].buf));
+    release(v, 2);
+    return found;
+}
+
+/* Take a block's explicit labels out of two arrays if they point into its classes. */
+int take_explicit(const Py_buffer *starts, const Py_buffer *columns, Py_ssize_t n_rows,
+                  Py_ssize_t n_classes, Explicit *explicit)
+{
+    *explicit = (Explicit){starts->buf, columns->buf};
+    if (!has_length(starts, 0, n_rows + 1, "starts"))
+        return 0;
+    const int64_t *s = explicit->starts;
+    int is_right = s[0] >= 0 && s[n_rows] <= columns->shape[0];
+    for (Py_ssize_t row = 0; is_right && row < n_rows; row++)
+        is_right = s[row] <= s[row + 1];
+    for (int64_t i = s[0]; is_right && i < s[n_rows]; i++)
+        is_right = explicit->columns[i] >= 0 && explicit->columns[i] < n_classes;
+    if (!is_right)
+        PyErr_SetString(PyExc_ValueError, "starts, columns: they point beyond the classes");
+    return is_right;
+}
+
+/* Write class * n_bins + bin of a clip's scores above the lows, 0 for others; tell odd scores. */
 ON_VECTORS
-static Py_ssize_t count_block(const float *restrict block, Py_ssize_t n_rows, int32_t n_classes,
-                              int32_t n_bins, const float *restrict lows,
-                              const float *restrict scales, const uint32_t *restrict fewest,
-                              const uint32_t *restrict spans, int32_t *restrict counts,
-                              int32_t *restrict codes, int32_t *restrict hits)
+static uint32_t find_codes(const float *restrict scores, int32_t n_classes, int32_t n_bins,
+                           const float *restrict lows, const float *restrict scales,
+                           const uint32_t *restrict fewest, const uint32_t *restrict spans,
+                           int32_t *restrict codes)
 {
     const float last = (float)(n_bins - 2);
+    uint32_t is_odd = 0;
+    for (int32_t c = 0; c < n_classes; c++) {
+        uint32_t bits;
+        memcpy(&bits, scores + c, sizeof bits);
+        is_odd |= (bits & 0x7FFFFFFF) - fewest[c] > spans[c];
+        int32_t code = bin_above(scores[c], lows[c], scales[c], last) + c * n_bins;
+        codes[c] = scores[c] > lows[c] ? code : 0;
+    }
+    return is_odd;
+}
+
+static Py_ssize_t count_block(const float *block, Py_ssize_t n_rows, int32_t n_classes,
+                              int32_t n_bins, const float *lows, const float *scales,
+                              const uint32_t *fewest, const uint32_t *spans, Explicit explicit,
+                              float *explicit_scores, int32_t *counts, int32_t *codes, int32_t *hits)
+{
     for (Py_ssize_t row = 0; row < n_rows; row++, block += n_classes) {
-        uint32_t is_odd = 0;
-        for (int32_t c = 0; c < n_classes; c++) {
-            uint32_t bits;
-            memcpy(&bits, block + c, sizeof bits);
-            is_odd |= (bits & 0x7FFFFFFF) - fewest[c] > spans[c];
-            int32_t code = bin_above(block[c], lows[c], scales[c], last) + c * n_bins;
-            codes[c] = block[c] > lows[c] ? code : 0;
-        }
-        if (is_odd)
+        if (find_codes(block, n_classes, n_bins, lows, scales, fewest, spans, codes))
             return row;
-        int32_t n_hits = 0;
-        for (int32_t c = 0; c < n_classes; c++) {
-            hits[n_hits] = codes[c];
-            n_hits += codes[c] != 0;
+        for (int64_t i = explicit.starts[row]; i < explicit.starts[row + 1]; i++) {
+            explicit_scores[i] = block[explicit.columns[i]];
+            codes[explicit.columns[i]] = 0;
         }
+        int32_t n_hits = squeeze(codes, n_classes, hits);
         for (int32_t hit = 0; hit < n_hits; hit++)
             counts[hits[hit]]++;
     }
@@ -53,31 +136,35 @@ static Py_ssize_t count_block(const float *restrict block, Py_ssize_t n_rows, in
 PyObject *count_scores(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssize_t n_given)
 {
     static const Expected expected[] = {
-        {"block", "float32", 2, 0}, {"lows", "float32", 1, 0}, {"scales", "float32", 1, 0},
-        {"fewest", "uint32", 1, 0}, {"spans", "uint32", 1, 0}, {"counts", "int32", 1, 1}};
-    Py_buffer v[6];
-    if (!has_arguments(n_given, 6) || open_arrays(given, expected, 6, v))
+        {"block", "float32", 2, 0},   {"lows", "float32", 1, 0},    {"scales", "float32", 1, 0},
+        {"fewest", "uint32", 1, 0},   {"spans", "uint32", 1, 0},    {"starts", "int64", 1, 0},
+        {"columns", "int32", 1, 0},   {"explicit", "float32", 1, 1}, {"counts", "int32", 1, 1}};
+    Py_buffer v[9];
+    if (!has_arguments(n_given, 9) || open_arrays(given, expected, 9, v))
         return NULL;
     PyObject *found = NULL;
     int32_t *scratch = NULL;
+    Explicit explicit;
     Py_ssize_t n_rows = v[0].shape[0], n_classes = v[0].shape[1], odd, n_bins;
     for (int i = 1; i < 5; i++)
         if (!has_length(&v[i], 0, n_classes, expected[i].name))
             goto done;
-    if ((n_bins = bins_of(&v[5], n_classes, "counts")) < 0)
+    if ((n_bins = bins_of(&v[8], n_classes, "counts")) < 0 ||
+        !take_explicit(&v[5], &v[6], n_rows, n_classes, &explicit) ||
+        !has_length(&v[7], 0, v[6].shape[0], "explicit"))
         goto done;
-    if (!(scratch = PyMem_Malloc((2 * n_classes + 1) * sizeof *scratch))) {
+    if (!(scratch = PyMem_Malloc((2 * n_classes + LANES) * sizeof *scratch))) {
         PyErr_NoMemory();
         goto done;
     }
     Py_BEGIN_ALLOW_THREADS
     odd = count_block(v[0].buf, n_rows, (int32_t)n_classes, (int32_t)n_bins, v[1].buf, v[2].buf,
-                      v[3].buf, v[4].buf, v[5].buf, scratch, scratch + n_classes);
+                      v[3].buf, v[4].buf, explicit, v[7].buf, v[8].buf, scratch, scratch + n_classes);
     Py_END_ALLOW_THREADS
     found = PyLong_FromSsize_t(odd);
 done:
     PyMem_Free(scratch);
-    release(v, 6);
+    release(v, 9);
     return found;
 }
 
@@ -90,30 +177,45 @@ static inline int64_t key_of(float score, int64_t row)
     return (int64_t)((uint64_t)falling << 32 | (uint64_t)row);
 }
 
+/* Write 1 + class * n_bins + bin of a clip's scores, 0 for those in a bin 0 that is not wanted. */
 ON_VECTORS
-static Py_ssize_t pick_block(const float *restrict block, Py_ssize_t n_rows, int32_t n_classes,
-                             int64_t first_row, int32_t n_bins, const float *restrict lows,
-                             const float *restrict scales, const uint8_t *restrict is_hot,
-                             int32_t *restrict columns, int64_t *restrict keys,
-                             int32_t *restrict codes, int32_t *restrict hits)
+static void find_wanted(const float *restrict scores, int32_t n_classes, int32_t n_bins,
+                        const float *restrict lows, const float *restrict scales,
+                        const int32_t *restrict is_low_hot, int32_t *restrict codes)
 {
     const float last = (float)(n_bins - 2);
+    for (int32_t c = 0; c < n_classes; c++) {
+        int32_t bin = bin_above(scores[c], lows[c], scales[c], last);
+        int32_t above = scores[c] > lows[c];
+        int32_t code = (above ? bin : 0) + c * n_bins + 1;
+        codes[c] = above | is_low_hot[c] ? code : 0;
+    }
+}
+
+static Py_ssize_t pick_block(const float *block, Py_ssize_t n_rows, int32_t n_classes,
+                             int64_t first_row, int32_t n_bins, const float *lows,
+                             const float *scales, const uint8_t *is_hot, Explicit explicit,
+                             int32_t *columns, int64_t *keys, int32_t *scratch)
+{
+    int32_t *codes = scratch, *is_low_hot = scratch + n_classes, *hits = scratch + 2 * n_classes;
     Py_ssize_t n_picked = 0;
+    for (int32_t c = 0; c < n_classes; c++)
+        is_low_hot[c] = is_hot[(Py_ssize_t)c * n_bins] != 0;
     for (Py_ssize_t row = 0; row < n_rows; row++, block += n_classes) {
-        for (int32_t c = 0; c < n_classes; c++) {
-            int32_t bin = bin_above(block[c], lows[c], scales[c], last);
-            codes[c] = (block[c] > lows[c] ? bin : 0) + c * n_bins;
-        }
-        int32_t n_hits = 0;
-        for (int32_t c = 0; c < n_classes; c++) {
-            hits[n_hits] = c;
-            n_hits += is_hot[codes[c]] != 0;
-        }
+        find_wanted(block, n_classes, n_bins, lows, scales, is_low_hot, codes);
+        for (int64_t i = explicit.starts[row]; i < explicit.starts[row + 1]; i++)
+            codes[explicit.columns[i]] = 0;
+        int32_t n_hits = squeeze(codes, n_classes, hits), n_hot = 0;
         for (int32_t hit = 0; hit < n_hits; hit++) {
-            float score = block[hits[hit]];
-            columns[n_picked] = hits[hit];
-            keys[n_picked] = key_of(score, first_row + row);
-            n_picked += score == score;
+            int32_t code = hits[hit] - 1;
+            hits[n_hot] = code;
+            n_hot += is_hot[code] != 0;
+        }
+        for (int32_t hit = 0; hit < n_hot; hit++) {
+            int32_t column = hits[hit] / n_bins;
+            columns[n_picked] = column;
+            keys[n_picked] = key_of(block[column], first_row + row);
+            n_picked += block[column] == block[column];
         }
     }
     return n_picked;
@@ -122,41 +224,44 @@ static Py_ssize_t pick_block(const float *restrict block, Py_ssize_t n_rows, int
 PyObject *pick_scores(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssize_t n_given)
 {
     static const Expected expected[] = {
-        {"block", "float32", 2, 0}, {"lows", "float32", 1, 0},  {"scales", "float32", 1, 0},
-        {"is_hot", "uint8", 1, 0},  {"columns", "int32", 1, 1}, {"keys", "int64", 1, 1}};
-    Py_buffer v[6];
-    if (!has_arguments(n_given, 7))
+        {"block", "float32", 2, 0},  {"lows", "float32", 1, 0},  {"scales", "float32", 1, 0},
+        {"is_hot", "uint8", 1, 0},   {"starts", "int64", 1, 0},  {"explicit", "int32", 1, 0},
+        {"columns", "int32", 1, 1},  {"keys", "int64", 1, 1}};
+    Py_buffer v[8];
+    if (!has_arguments(n_given, 9))
         return NULL;
-    long long first_row = PyLong_AsLongLong(given[6]);
-    if ((first_row == -1 && PyErr_Occurred()) || open_arrays(given, expected, 6, v))
+    long long first_row = PyLong_AsLongLong(given[8]);
+    if ((first_row == -1 && PyErr_Occurred()) || open_arrays(given, expected, 8, v))
         return NULL;
     PyObject *found = NULL;
     int32_t *scratch = NULL;
+    Explicit explicit;
     Py_ssize_t n_rows = v[0].shape[0], n_classes = v[0].shape[1], n_picked, n_bins;
     if (!has_length(&v[1], 0, n_classes, "lows") || !has_length(&v[2], 0, n_classes, "scales") ||
-        (n_bins = bins_of(&v[3], n_classes, "is_hot")) < 0)
+        (n_bins = bins_of(&v[3], n_classes, "is_hot")) < 0 ||
+        !take_explicit(&v[4], &v[5], n_rows, n_classes, &explicit))
         goto done;
-    if (v[4].shape[0] < n_rows * n_classes || v[5].shape[0] < n_rows * n_classes) {
+    if (v[6].shape[0] < n_rows * n_classes || v[7].shape[0] < n_rows * n_classes) {
         PyErr_Format(PyExc_ValueError, "columns, keys: expected places for %zd scores, got %zd, %zd",
-                     n_rows * n_classes, v[4].shape[0], v[5].shape[0]);
+                     n_rows * n_classes, v[6].shape[0], v[7].shape[0]);
         goto done;
     }
     if (first_row < 0 || first_row > UINT32_MAX - (long long)n_rows) {
         PyErr_Format(PyExc_ValueError, "first_row: expected clips below 2 ** 32, got %lld", first_row);
         goto done;
     }
-    if (!(scratch = PyMem_Malloc((2 * n_classes + 1) * sizeof *scratch))) {
+    if (!(scratch = PyMem_Malloc((3 * n_classes + LANES) * sizeof *scratch))) {
         PyErr_NoMemory();
         goto done;
     }
     Py_BEGIN_ALLOW_THREADS
     n_picked = pick_block(v[0].buf, n_rows, (int32_t)n_classes, first_row, (int32_t)n_bins, v[1].buf,
-                          v[2].buf, v[3].buf, v[4].buf, v[5].buf, scratch, scratch + n_classes);
+                          v[2].buf, v[3].buf, explicit, v[6].buf, v[7].buf, scratch);
     Py_END_ALLOW_THREADS
     found = PyLong_FromSsize_t(n_picked);
 done:
     PyMem_Free(scratch);
-    release(v, 6);
+    release(v, 8);
     return found;
 }
 

@@ -22,28 +22,68 @@ typedef struct {
 
 typedef struct {
     uint8_t *below, *above, *beside; /* whether a class below, above or beside is labelled */
-    float *lift, *rank, *log_rank, *first;
+    float *lift, *rank, *log_rank, *first, *places, *pairs;
+    int32_t *cells;
     uint64_t *order, *spare;
 } Scratch;
 
-/* Write the first clue of every class, as if no class below were labelled. */
+/* Return where in the middles of a class's bins a score lies. */
+static inline float place_of(float score, float low, float per_width, float last)
+{
+    float place = (score - low) * per_width - 0.5f;
+    place = place > 0 ? place : 0;
+    return place < last ? place : last;
+}
+
+/* Find the places of a clip's scores, and the cells of the table that are left of them. */
 ON_VECTORS
-static void first_clues(const float *restrict scores, int32_t n_classes, int32_t n_bins,
-                        const float *restrict table, const float *restrict lows,
-                        const float *restrict per_width, float *restrict out)
+static void find_cells(const float *restrict scores, int32_t n_classes, int32_t n_bins,
+                       const float *restrict lows, const float *restrict per_width,
+                       float *restrict places, int32_t *restrict cells)
 {
     const float last = (float)(n_bins - 1);
     for (int32_t c = 0; c < n_classes; c++) {
-        float place = (scores[c] - lows[c]) * per_width[c] - 0.5f;
-        place = place > 0 ? place : 0;
-        place = place < last ? place : last;
-        int32_t left = (int32_t)place;
-        left = left < n_bins - 2 ? left : n_bins - 2;
-        float here = table[c * n_bins + left], next = table[c * n_bins + left + 1];
-        double part = (double)place - left;
+        places[c] = place_of(scores[c], lows[c], per_width[c], last);
+        int32_t left = (int32_t)places[c];
+        cells[c] = c * n_bins + (left < n_bins - 2 ? left : n_bins - 2);
+    }
+}
+
+/* Take two neighbours out of the table for each class: one by one, as gathering vectors are slow. */
+static void take_pairs(const float *table, const int32_t *cells, int32_t n_classes, float *pairs)
+{
+    for (int32_t c = 0; c < n_classes; c++)
+        memcpy(pairs + 2 * c, table + cells[c], 2 * sizeof *pairs);
+}
+
+/* Write the value between two neighbours; NaN for a score that is NaN. */
+ON_VECTORS
+static void go_between(const float *restrict scores, int32_t n_classes, int32_t n_bins,
+                       const float *restrict places, const int32_t *restrict cells,
+                       const float *restrict pairs, float *restrict out)
+{
+    for (int32_t c = 0; c < n_classes; c++) {
+        float here = pairs[2 * c], next = pairs[2 * c + 1];
+        double part = (double)places[c] - (cells[c] - c * n_bins);
         float value = (float)((double)here + part * (double)(next - here));
         out[c] = scores[c] == scores[c] ? value : NAN;
     }
+}
+
+/* Write the first clue of some classes, as if no class below were labelled. */
+static void first_clues(const float *scores, int32_t n_classes, int32_t n_bins, const float *table,
+                        const float *lows, const float *per_width, Scratch *s, float *out)
+{
+    find_cells(scores, n_classes, n_bins, lows, per_width, s->places, s->cells);
+    take_pairs(table, s->cells, n_classes, s->pairs);
+    go_between(scores, n_classes, n_bins, s->places, s->cells, s->pairs, out);
+}
+
+/* Write the first clue of one class, a class below which is labelled. */
+static void raise_clue(const Given *given, const float *scores, Py_ssize_t c, Scratch *s, float *out)
+{
+    first_clues(scores + c, 1, (int32_t)given->n_bins, given->raised + c * given->n_bins,
+                given->low + c, given->per_width + c, s, out + c);
 }
 
 /* Write the logarithm of each class's rank among the scores of a clip; equal scores in the order
@@ -142,24 +182,33 @@ static void fill_clip(const Given *given, Py_ssize_t clip, Scratch *s, float *ou
     }
 }
 
+/* Raise the first clues of all classes above a clip's labels. */
+static void raise_clues(const Given *given, Py_ssize_t clip, const float *scores, Scratch *s,
+                        float *first)
+{
+    const Lists *labels = &given->positives, *above = &given->ancestors;
+    for (int64_t i = labels->starts[clip]; i < labels->starts[clip + 1]; i++) {
+        int32_t label = labels->columns[i];
+        for (int64_t j = above->starts[label]; j < above->starts[label + 1]; j++)
+            raise_clue(given, scores, above->columns[j], s, first);
+    }
+}
+
 static void fill_block(const Given *given, Py_ssize_t n_clues, Scratch *s, float *out)
 {
     Py_ssize_t n_classes = given->n_classes;
-    int32_t n_bins = (int32_t)given->n_bins;
-    for (Py_ssize_t place = 0; place < n_classes; place++)
+    for (Py_ssize_t place = 0; n_clues > 1 && place < n_classes; place++)
         s->log_rank[place] = (float)log((double)place + 1.0);
     for (Py_ssize_t clip = 0; clip < given->n_clips; clip++, out += n_classes * n_clues) {
         const float *scores = given->scores + clip * n_classes;
         float *first = n_clues == 1 ? out : s->first;
-        note_labels(given, clip, s);
-        first_clues(scores, (int32_t)n_classes, n_bins, given->table, given->low, given->per_width,
-                    first);
-        for (Py_ssize_t c = 0; c < n_classes; c++)
-            if (s->below[c])
-                first_clues(scores + c, 1, n_bins, given->raised + c * n_bins, given->low + c,
-                            given->per_width + c, first + c);
-        if (n_clues > 1)
+        first_clues(scores, (int32_t)n_classes, (int32_t)given->n_bins, given->table, given->low,
+                    given->per_width, s, first);
+        raise_clues(given, clip, scores, s, first);
+        if (n_clues > 1) {
+            note_labels(given, clip, s);
             fill_clip(given, clip, s, out);
+        }
     }
 }
 
@@ -219,7 +268,7 @@ static int take_clues(const Py_buffer *v, const Expected *expected, Given *given
 static int open_scratch(Py_ssize_t n_classes, Scratch *s)
 {
     size_t n = (size_t)n_classes + 1;
-    if (!(s->order = PyMem_Malloc(n * (2 * sizeof(uint64_t) + 4 * sizeof(float) + 3)))) {
+    if (!(s->order = PyMem_Malloc(n * (2 * sizeof(uint64_t) + 8 * sizeof(float) + 3)))) {
         PyErr_NoMemory();
         return 0;
     }
@@ -228,7 +277,10 @@ static int open_scratch(Py_ssize_t n_classes, Scratch *s)
     s->rank = s->lift + n;
     s->log_rank = s->rank + n;
     s->first = s->log_rank + n;
-    s->below = (uint8_t *)(s->first + n);
+    s->places = s->first + n;
+    s->pairs = s->places + n;
+    s->cells = (int32_t *)(s->pairs + 2 * n);
+    s->below = (uint8_t *)(s->cells + n);
     s->above = s->below + n_classes;
     s->beside = s->above + n_classes;
     return 1;
@@ -260,94 +312,5 @@ PyObject *fill_clues(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssize
         PyMem_Free(memory);
     }
     release(v, 18);
-    return is_done ? Py_NewRef(Py_None) : NULL;
-}
-
-/* Find in which of a class's steps each label counts; -1 for one that does not. */
-ON_VECTORS
-static void find_steps(const float *restrict log_odds, const uint8_t *restrict is_implicit,
-                       int32_t n_classes, int32_t n_steps, double lowest, double step,
-                       int32_t *restrict steps)
-{
-    for (int32_t c = 0; c < n_classes; c++) {
-        double odds = log_odds[c];
-        odds = odds > lowest ? odds : lowest;
-        odds = odds < -lowest ? odds : -lowest;
-        int32_t place = (int32_t)((odds - lowest) / step);
-        place = place < n_steps - 1 ? place : n_steps - 1;
-        int32_t is_counted = is_implicit[c] && fabsf(log_odds[c]) < INFINITY;
-        steps[c] = is_counted ? place : -1;
-    }
-}
-
-/* Add the chances of a clip's labels to the sums; exps are those of the negative log-odds. */
-ON_VECTORS
-static void add_clip(int32_t n_classes, const float *restrict exps, double *restrict n_expected,
-                     double *restrict doubt)
-{
-    for (int32_t c = 0; c < n_classes; c++) {
-        double chance = 1.0 / (1.0 + (double)exps[c]); /* 0 where infinity stands for no label */
-        n_expected[c] += chance;
-        doubt[c] += chance * (1.0 - chance);
-    }
-}
-
-static void add_block(Py_ssize_t n_clips, int32_t n_classes, int32_t n_steps, double lowest,
-                      double step, const float *log_odds, const uint8_t *is_implicit,
-                      int64_t *counts, double *n_expected, double *doubt, int32_t *steps,
-                      float *exps)
-{
-    for (Py_ssize_t clip = 0; clip < n_clips; clip++) {
-        find_steps(log_odds, is_implicit, n_classes, n_steps, lowest, step, steps);
-        for (int32_t c = 0; c < n_classes; c++) {
-            exps[c] = INFINITY;
-            if (steps[c] >= 0) {
-                counts[(Py_ssize_t)c * n_steps + steps[c]]++;
-                exps[c] = expf(-log_odds[c]);
-            }
-        }
-        add_clip(n_classes, exps, n_expected, doubt);
-        log_odds += n_classes;
-        is_implicit += n_classes;
-    }
-}
-
-PyObject *add_chances(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssize_t n_given)
-{
-    static const Expected expected[] = {{"log_odds", "float32", 2, 0},
-                                        {"is_implicit", "bool", 2, 0},
-                                        {"counts", "int64", 2, 1},
-                                        {"n_expected", "float64", 1, 1},
-                                        {"doubt", "float64", 1, 1}};
-    Py_buffer v[5];
-    if (!has_arguments(n_given, 7))
-        return NULL;
-    double lowest = PyFloat_AsDouble(given[5]), step = PyFloat_AsDouble(given[6]);
-    if (PyErr_Occurred() || open_arrays(given, expected, 5, v))
-        return NULL;
-    Py_ssize_t n_clips = v[0].shape[0], n_classes = v[0].shape[1], n_steps = v[2].shape[1];
-    int32_t *scratch = NULL;
-    int is_done = has_length(&v[1], 0, n_clips, "is_implicit") &&
-                  has_length(&v[1], 1, n_classes, "is_implicit") &&
-                  has_length(&v[2], 0, n_classes, "counts") &&
-                  has_length(&v[3], 0, n_classes, "n_expected") &&
-                  has_length(&v[4], 0, n_classes, "doubt");
-    if (is_done && !(lowest < 0 && -2 * lowest / step < INT32_MAX && step > 0 && n_steps > 0 &&
-                     n_steps < INT32_MAX && n_classes < INT32_MAX)) {
-        PyErr_SetString(PyExc_ValueError, "lowest, step: expected steps up from below 0");
-        is_done = 0;
-    }
-    if (is_done && !(scratch = PyMem_Malloc((2 * n_classes + 1) * sizeof *scratch))) {
-        PyErr_NoMemory();
-        is_done = 0;
-    }
-    if (is_done) {
-        Py_BEGIN_ALLOW_THREADS
-        add_block(n_clips, (int32_t)n_classes, (int32_t)n_steps, lowest, step, v[0].buf, v[1].buf,
-                  v[2].buf, v[3].buf, v[4].buf, scratch, (float *)(scratch + n_classes));
-        Py_END_ALLOW_THREADS
-    }
-    PyMem_Free(scratch);
-    release(v, 5);
     return is_done ? Py_NewRef(Py_None) : NULL;
 }

@@ -13,12 +13,22 @@ Bits = NDArray[np.uint32]
 Doubles = NDArray[np.float64]
 
 def count_scores(
-    block: Floats, lows: Floats, scales: Floats, fewest: Bits, spans: Bits, counts: Ints, /
+    block: Floats,
+    lows: Floats,
+    scales: Floats,
+    fewest: Bits,
+    spans: Bits,
+    starts: Longs,
+    columns: Ints,
+    explicit: Floats,
+    counts: Ints,
+    /,
 ) -> int:
-    """Add to ``counts`` [class * N_BINS + bin], bin 0 excepted (:mod:`earmark.scores.keys`).
+    """Add implicit scores to ``counts`` [class * N_BINS + bin], bin 0 excepted.
 
-    Returns the first row with a score that is not valid (``fewest`` and ``spans`` are those of
-    :func:`earmark.scores.keys.valid_bits`), or -1.
+    The scores of explicit labels, which are ``columns[starts[row]:starts[row + 1]]``, go into
+    ``explicit``, parallel to ``columns``. Returns the first row with a score that is not valid
+    (``fewest`` and ``spans`` are those of :func:`earmark.scores.keys.valid_bits`), or -1.
     """
 
 def pick_scores(
@@ -26,14 +36,24 @@ def pick_scores(
     lows: Floats,
     scales: Floats,
     is_hot: NDArray[np.uint8],
+    starts: Longs,
+    explicit: Ints,
     columns: Ints,
     keys: Longs,
     first_row: int,
     /,
 ) -> int:
-    """Write class and key of the scores in hot bins, NaN excepted, and return how many.
+    """Write class and key of the implicit scores in hot bins, NaN excepted; return how many.
 
-    ``is_hot`` is like the counts; ``columns`` and ``keys`` have a place for every score.
+    ``is_hot`` is like the counts; explicit labels are ``explicit[starts[row]:starts[row + 1]]``;
+    ``columns`` and ``keys`` have a place for every score.
+    """
+
+def squeeze_codes(codes: Ints, out: Ints, is_plain: bool, /) -> int:
+    """Write the codes that are not 0, one after another, and return how many.
+
+    ``out`` has 16 places more than there are codes. It is a step of the loops above, which is
+    made of vectors where the processor has them, and plain otherwise or if it is asked to be.
     """
 
 def place_keys(columns: Ints, keys: Longs, cursors: Longs, ends: Longs, out: Longs, /) -> None:
@@ -72,17 +92,50 @@ def fill_clues(
     """
 
 def add_chances(
+    scores: Floats,
     log_odds: Floats,
-    is_implicit: NDArray[np.bool_],
-    counts: Longs,
+    starts: Longs,
+    explicit: Ints,
+    counts: Ints,
     n_expected: Doubles,
     doubt: Doubles,
+    state: Longs,
+    rows: Longs,
+    columns: Ints,
+    logits: Floats,
+    kept_odds: Floats,
+    first_row: int,
     lowest: float,
-    step: float,
+    per_step: float,
     /,
 ) -> None:
     """Add implicit labels with finite log-odds to what is known of their classes.
 
     To ``counts`` [class, step], which begins at ``lowest`` and whose outer steps take what lies
     beyond; their chances to ``n_expected`` [class], and chance * (1 - chance) to ``doubt`` [class].
+    Explicit labels are ``explicit[starts[row]:starts[row + 1]]``. The labels of the step
+    ``state[0]`` and higher ones are kept in the last four arrays, of which ``state[1]`` places are
+    taken; where these do not suffice, that step rises.
+    """
+
+def fit_mixture(
+    counts: Doubles,
+    weights: Doubles,
+    alike: Doubles,
+    basis: Doubles,
+    shape: Doubles,
+    depth: Doubles,
+    centre: Doubles,
+    precision: Doubles,
+    parameters: Doubles,
+    objective: Doubles,
+    information: Doubles,
+    n_steps: int,
+    converged: float,
+    /,
+) -> None:
+    """Bring ``parameters`` [class, parameter] to their most probable by steps of Newton's.
+
+    What is given is a :class:`earmark.flags.mixture.Mixture`. Writes ``objective`` [class] and
+    ``information`` [class, parameter, parameter] there.
     """

@@ -9,22 +9,27 @@
 #define EARMARK_LOOPS_H
 
 #include "arrays.h"
-
-/* Compiled once for each kind of processor, which chooses when the module is loaded. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__GLIBC__)
-#define ON_VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define ON_VECTORS
-#endif
+#include "vectors.h"
 
 #ifdef _MSC_VER
 #define restrict __restrict
 #endif
 
+/* The explicit labels of a block's clips: those of row r are columns[starts[r]:starts[r + 1]]. */
+typedef struct {
+    const int64_t *starts;
+    const int32_t *columns;
+} Explicit;
+
+int take_explicit(const Py_buffer *starts, const Py_buffer *columns, Py_ssize_t n_rows,
+                  Py_ssize_t n_classes, Explicit *explicit);
+
 PyObject *count_scores(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *pick_scores(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *place_keys(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *squeeze_codes(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *fill_clues(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *add_chances(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *fit_mixture(PyObject *, PyObject *const *, Py_ssize_t);
 
 #endif

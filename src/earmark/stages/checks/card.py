@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from earmark.datasets import GIVEN, TRUTH, RelabelledFolder, Workspace, corrected_names
-from earmark.errors import check_libraries
+from earmark.errors import check_libraries, short_repr
 from earmark.report import (
     CardContents,
     Correction,
@@ -29,6 +29,8 @@ class WrittenCard:
     path: Path
     contents: CardContents
     croissant: Path | None = None
+
+    __repr__ = short_repr
 
 
 def write_card(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from earmark.errors import short_repr
 from earmark.report import HeldLimit, Limits, MissingEvidence, hold_limits
 from earmark.stages.checks.evidence import evidence_of_files, gather_evidence
 from earmark.stages.opening import RecipeLike, WorkLike
@@ -23,6 +24,8 @@ class CheckedDataset:
     evidence: MissingEvidence
     limits: tuple[HeldLimit, ...]
     notes: tuple[str, ...] = ()
+
+    __repr__ = short_repr
 
     @property
     def is_passed(self) -> bool:

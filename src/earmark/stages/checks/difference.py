@@ -9,7 +9,8 @@ from typing import Any
 import polars as pl
 
 from earmark.datasets import RESERVED_NAMES, Workspace, label_names, read_labels, read_relabelled
-from earmark.errors import EarmarkError, nearest
+from earmark.errors import EarmarkError, nearest, short_repr
+from earmark.flags import FLAG_SCHEMA
 from earmark.labels import (
     GUESSED,
     KINDS,
@@ -20,7 +21,7 @@ from earmark.labels import (
     find_changes,
     read_label_file,
 )
-from earmark.runs import is_finished, read_table, write_table
+from earmark.runs import is_finished, read_sealed, seal_path, write_table
 from earmark.scores import named_alike
 from earmark.stages.opening import WorkLike, open_workspace
 
@@ -42,6 +43,8 @@ class ComparedLabels:
     table: pl.DataFrame
     notes: tuple[str, ...]
     path: Path | None = None
+
+    __repr__ = short_repr
 
     def facts(self) -> dict[str, Any]:
         """Return what changed as plain values, for programs; every label is in the table."""
@@ -172,7 +175,8 @@ def _with_origin(
     who = pl.concat([pl.DataFrame(schema=schema), *answers]).unique(_PAIR, keep="first")
     flags = pl.DataFrame(schema={**dict.fromkeys(_PAIR, pl.String), "chance": pl.Float64})
     if workspace is not None and is_finished(workspace.flags_folder):
-        flags = read_table(workspace.flags_path).select(*_PAIR, "chance")
+        seal = seal_path(workspace.flags_folder)
+        flags = read_sealed(seal, workspace.flags_path.name, FLAG_SCHEMA).select(*_PAIR, "chance")
     ontology = Ontology(()) if workspace is None else workspace.ontology
     named = pl.col("class_id").replace(ontology.names).alias("name")
     joined = table.join(who, on=_PAIR, how="left", maintain_order="left")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from earmark.datasets import Workspace
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, short_repr
 from earmark.labels import (
     GUESSED,
     Finding,
@@ -36,6 +36,8 @@ class CheckedLabels:
     findings: tuple[Finding, ...]
     implied: Implied | None
     notes: tuple[str, ...] = ()
+
+    __repr__ = short_repr
 
     @property
     def has_errors(self) -> bool:

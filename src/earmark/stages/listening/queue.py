@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
 
-from earmark.datasets import Workspace
-from earmark.errors import EarmarkError, EarmarkWarning, quoted
+from earmark.datasets import Workspace, any_frames, tell_replaced
+from earmark.errors import EarmarkError, EarmarkWarning, quoted, short_repr
 from earmark.flags import made_from
 from earmark.review import (
     GROWING,
@@ -32,7 +33,7 @@ from earmark.review import (
     write_population,
     write_queue,
 )
-from earmark.runs import HERE, SILENT, Engine, Progress, ReviewParams, digest, shown
+from earmark.runs import HERE, SILENT, Engine, Progress, ReviewParams, digest, shown, writing_in
 from earmark.scores import scored_labels
 from earmark.stages.opening import RecipeLike, WorkLike, open_scored, open_workspace
 
@@ -54,6 +55,8 @@ class DrawnQueue:
     n_candidates: int | None = None
     """Labels that a queue that learns may ask about."""
 
+    __repr__ = short_repr
+
 
 def draw_queue(
     work: WorkLike,
@@ -74,6 +77,8 @@ def draw_queue(
     ``params.n_items`` labels, or N_AHEAD.
     """
     workspace = open_workspace(work)
+    with suppress(EarmarkError):  # of frames that are damaged others speak, who need them
+        tell_replaced(workspace, any_frames(workspace))
     with shown(progress) as display:
         queue = _there_or_drawn(workspace, recipe, params, engine, display)
     n_tasks = None
@@ -155,7 +160,8 @@ def _there_or_drawn(
     """Return the queue that is there, or draw one if there is none or another is asked for."""
     if params is None and workspace.queue_seal_path.exists():
         return read_queue(workspace)
-    return _drawn(workspace, recipe, params or ReviewParams(), engine, progress)
+    with writing_in(workspace, "queue"):
+        return _drawn(workspace, recipe, params or ReviewParams(), engine, progress)
 
 
 def _drawn(

@@ -9,10 +9,10 @@ from pathlib import Path
 import polars as pl
 
 from earmark.datasets import PAIR, Workspace, stamp_path, write_stamp
-from earmark.errors import EarmarkError, EarmarkWarning, quoted
+from earmark.errors import EarmarkError, EarmarkWarning, quoted, short_repr
 from earmark.flags import count_missing
 from earmark.review import WeighedRaters, adjudication_queue, weigh_answers, write_queue
-from earmark.runs import write_table
+from earmark.runs import write_table, writes
 from earmark.scores import scored_labels
 from earmark.stages.listening.queue import DrawnQueue, open_judgements
 from earmark.stages.listening.review import still_there
@@ -27,7 +27,10 @@ class HeardRaters:
     labels_path: Path
     weighed: WeighedRaters
 
+    __repr__ = short_repr
 
+
+@writes("raters")
 def weigh_raters(
     work: WorkLike, recipe: RecipeLike = None, *, with_teacher: bool = False
 ) -> HeardRaters:
@@ -45,6 +48,7 @@ def weigh_raters(
     return HeardRaters(workspace.raters_path, workspace.weighed_path, weighed)
 
 
+@writes("queue")
 def draw_adjudication(
     work: WorkLike,
     recipe: RecipeLike = None,

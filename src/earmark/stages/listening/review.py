@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from earmark.datasets import Relabelled, Workspace, is_label_studio, stamp_path, write_stamp
-from earmark.errors import EarmarkError, EarmarkWarning, counted, quoted
+from earmark.errors import EarmarkError, EarmarkWarning, counted, quoted, short_repr
 from earmark.review import (
     Agreement,
     Gains,
@@ -48,7 +48,7 @@ from earmark.review import (
     write_relabelled,
 )
 from earmark.review.server import check_server
-from earmark.runs import Progress, shown, write_table
+from earmark.runs import Progress, shown, write_table, writes, writing_in
 from earmark.stages.listening.queue import draw_queue, open_judgements, open_live
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
 
@@ -71,6 +71,8 @@ class HeardPrecision:
     gains: Gains | None = None
     """Of a queue that learns: what was found, and what is left to find."""
 
+    __repr__ = short_repr
+
     @property
     def overall(self) -> dict[str, object]:
         """The row of all flags together."""
@@ -83,6 +85,8 @@ class CorrectedLabels:
 
     folder: Path
     relabelled: Relabelled
+
+    __repr__ = short_repr
 
 
 def serve_review(
@@ -160,8 +164,9 @@ def measure_precision(
         )
     path = workspace.precision_path
     if is_written:
-        write_table(path, table)
-        write_stamp(workspace, stamp_path(path))
+        with writing_in(workspace, "precision"):
+            write_table(path, table)
+            write_stamp(workspace, stamp_path(path))
     return HeardPrecision(
         path,
         table,
@@ -173,6 +178,7 @@ def measure_precision(
     )
 
 
+@writes("relabel")
 def correct_labels(
     work: WorkLike, name: str = "corrected", *, drop_failed_blocks: bool = False
 ) -> CorrectedLabels:

@@ -6,7 +6,6 @@ Scores that name clips or classes are matched by name, the others by number.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError, check_file, first_few
+from earmark.errors import EarmarkError, about, check_file, first_few, reading
 from earmark.labels import (
     GUESSED,
     LabelFile,
@@ -28,7 +27,7 @@ from earmark.labels import (
     read_ontology,
     refuse_no_labels,
 )
-from earmark.runs import SILENT, Progress
+from earmark.runs import SILENT, Progress, read_json, write_array
 from earmark.scores import (
     Scale,
     ScoreMatrix,
@@ -139,7 +138,7 @@ def given_inputs(
         npy = name = Path(scores)
     else:
         npy, name = scratch / "scores.npy", Path("scores")
-        np.save(npy, matrix.array)
+        write_array(npy, matrix.array)
     classes = Ontology(labels.class_ids)
     tree = classes if ontology is None else add_parents(classes, ontology)
     npy, labels, gaps = leave_out_gaps(npy, labels, scratch / "scored.npy", name)
@@ -170,6 +169,11 @@ def add_parents(classes: Ontology, path: Path) -> Ontology:
 
     The file is AudioSet's ``ontology.json``, or a table with class_id, parents and maybe name.
     """
+    with about(path), reading(path, "a class tree"):
+        return _with_tree(classes, path)
+
+
+def _with_tree(classes: Ontology, path: Path) -> Ontology:
     check_file(path)
     if path.suffix.lower() != ".json":
         tree = read_class_list(path)
@@ -182,7 +186,7 @@ def add_parents(classes: Ontology, path: Path) -> Ontology:
         "display_name": [classes.name(class_id) for class_id in classes.class_ids],
     }
     tree = read_ontology(pl.DataFrame(columns), path)
-    nodes = json.loads(path.read_bytes())  # read_ontology has found it to be a list of nodes
+    nodes = read_json(path)  # read_ontology has found it to be a list of nodes
     return _with_names(tree, {node["id"]: node.get("name", node["id"]) for node in nodes})
 
 

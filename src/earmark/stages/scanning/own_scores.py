@@ -7,7 +7,6 @@ not name has to be listed.
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +16,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.datasets import Workspace, write_scores
-from earmark.errors import EarmarkError, first_few
+from earmark.errors import EarmarkError, first_few, short_repr
 from earmark.labels import LabelSet, read_class_list
-from earmark.runs import Progress, digest, shown
+from earmark.runs import Progress, digest, new_array, scratch_beside, shown, writes
 from earmark.scores import (
     Origin,
     Scale,
@@ -55,10 +54,13 @@ class ScoredByFile:
     notes: tuple[str, ...] = ()
     """How clips were matched, where their names are not the same."""
 
+    __repr__ = short_repr
+
 
 _NO_ROWS = pl.DataFrame(schema={"clip_id": pl.String, "class_id": pl.String, "present": pl.Boolean})
 
 
+@writes("score")
 def score_by_file(
     work: WorkLike,
     path: str | Path,
@@ -86,12 +88,13 @@ def score_by_file(
     names = _columns(file, classes)
     scored, notes = named_alike(_clip_names(file, clips), workspace.clips["clip_id"])
     rows, columns = _places(workspace, file, scored, names, skip_unknown)
-    with shown(progress) as display, tempfile.TemporaryDirectory() as folder:
-        npy, found, kept, warnings = _logits(file, scored, names, scale, Path(folder), display)
+    beside = workspace.scores_folder(chosen.scores_name)
+    with shown(progress) as display, scratch_beside(beside) as folder:
+        npy, found, kept, warnings = _logits(file, scored, names, scale, folder, display)
         rows = rows[scored.is_in(kept.implode()).to_numpy()]
         if not (rows >= 0).any():
             raise EarmarkError(f"{file.path}: no clip of {workspace.root} has a score: all are NaN")
-        logits = _arranged(workspace, npy, rows, columns, Path(folder) / "arranged.npy")
+        logits = _arranged(workspace, npy, rows, columns, folder / "arranged.npy")
         clip_ids = workspace.clips["clip_id"].gather(np.unique(rows[rows >= 0]))
         origin = Origin.at("file", path)
         scores = give_scores(
@@ -223,7 +226,7 @@ def _arranged(
     place_of = np.full(len(rows), -1)
     place_of[rows >= 0] = places
     shape = (len(own), len(workspace.ontology.class_ids))
-    logits: NDArray[np.float32] = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+    logits = new_array(path, shape)
     logits[:] = np.nan
     is_known = columns >= 0
     for start, block in row_blocks(npy):

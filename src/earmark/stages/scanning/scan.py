@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,32 +22,31 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.datasets import SCANNED_FOLDER, Workspace, sounds_of, write_dataset
-from earmark.errors import EarmarkError, check_libraries, first_few, quoted
+from earmark.datasets import SCANNED_FOLDER, Workspace
+from earmark.errors import EarmarkError, check_libraries, quoted, short_repr
 from earmark.flags import Findings, check_policy, find, policy_with, spread_rows
 from earmark.labels import GUESSED, LabelSet, Reading, Zeros
-from earmark.report import HeardFlag, findings_told, flags_to_hear, scan_html
+from earmark.report import HeardFlag, findings_told, scan_html
 from earmark.runs import (
     Engine,
     Progress,
-    Recipe,
     break_seal,
+    put_in_place,
     read_seal,
+    scratch_beside,
     seal,
     seal_path,
     shown,
     write_table,
     write_text,
+    writing_in,
 )
 from earmark.scores import Origin
-from earmark.stages.flag import keep_flags
-from earmark.stages.hearing import after_flags, heard_flags, shown_flags
-from earmark.stages.opening import Scored, open_scored
 from earmark.stages.scanning.inputs import InputFiles, Inputs, given_inputs, read_inputs
-from earmark.stages.scanning.own_scores import give_scores
 
 if TYPE_CHECKING:
     from earmark.review import Gains
+    from earmark.stages.opening import Scored
 
 FORMAT = "earmark scan 1"
 """What ``meta.json`` of an output folder calls itself; only such a folder is replaced."""
@@ -63,6 +61,8 @@ class ScanResult:
     seconds: float
     notes: tuple[str, ...] = ()
     """How the files were read, and what was paired by position."""
+
+    __repr__ = short_repr
 
     @property
     def flags(self) -> pl.DataFrame:
@@ -85,6 +85,8 @@ class ScanResult:
         return [data, *self.notes, *found, *(f"warning: {each}" for each in self.warnings)]
 
     def _repr_html_(self) -> str:
+        from earmark.stages.hearing import shown_flags  # a notebook's, not the command line's
+
         return shown_flags(self.findings, _with_sounds(self.out))
 
 
@@ -166,57 +168,20 @@ def scan(
             if sounds is None:
                 write_findings(found, findings, told)
             else:
+                # Workspaces, queues and sounds take longer to load than a small scan.
+                from earmark.stages.scanning.sounding import make_workspace
+
                 scored_by = Origin.at("file", scores if isinstance(scores, str | Path) else None)
-                sounding = _make_workspace(found, inputs, scored_by, Path(sounds), display)
+                sounding = make_workspace(found, inputs, scored_by, Path(sounds), display)
                 findings = replace(findings, warnings=(*findings.warnings, *sounding.notes))
-                keep_flags(sounding.scored, findings, policy, options)
-                sounding.write_page(found, findings, told | {"sounds": str(sounds)}, out)
-            _put_in_place(found, out)
+                told["sounds"] = str(sounds)
+                write_findings(
+                    found, findings, told, *sounding.heard(findings, policy, options, out)
+                )
+            with writing_in(out / SCANNED_FOLDER, "scan"):
+                _refuse_answers(out)  # of raters who listened meanwhile
+                put_in_place(found, out)
     return ScanResult(out, findings, time.monotonic() - start, inputs.notes)
-
-
-@dataclass(frozen=True)
-class _Sounding:
-    """The workspace of a scan that was given sounds, and what was found of them."""
-
-    scored: Scored
-    notes: tuple[str, ...]
-
-    def write_page(
-        self, folder: Path, findings: Findings, told: Mapping[str, Any], out: Path
-    ) -> None:
-        """Write tables and page, the likeliest flags to be heard; it will lie in ``out``."""
-        workspace, front_end = self.scored.workspace, self.scored.recipe.front_end
-        listed = flags_to_hear(findings.flags)
-        heard = heard_flags(workspace, self.scored.recipe, self.scored.scores, listed)
-        following = after_flags(out, True, findings)
-        write_findings(folder, findings, told, heard, following, front_end.sample_rate_hz)
-
-
-def _make_workspace(
-    folder: Path, inputs: Inputs, scored_by: Origin, sounds: Path, progress: Progress
-) -> _Sounding:
-    """Write clips with their sounds, classes, labels and scores as the workspace of a scan."""
-    root, clip_ids = folder / SCANNED_FOLDER, inputs.labels.clip_ids
-    meter = progress.job("find sounds", len(clip_ids), "files")
-    audio, notes = sounds_of(clip_ids, sounds, root, meter)
-    clips = pl.DataFrame({"clip_id": clip_ids, "audio": audio, "source": clip_ids}).with_columns(
-        split=pl.lit("train"),
-        start_seconds=pl.lit(None, pl.Float64),
-        end_seconds=pl.lit(None, pl.Float64),
-    )
-    workspace = write_dataset(root, clips, inputs.ontology, inputs.labels)
-    silent = clip_ids.filter(audio.is_null())
-    if len(silent):
-        notes += (
-            f"{len(silent):,} of {len(clip_ids):,} clips have no sound in {sounds} (such as "
-            f"{first_few(silent)})",
-        )
-    recipe = Recipe()
-    logits = np.asarray(inputs.scores.array, np.float32)
-    given = (recipe.teacher.name, clip_ids, logits, scored_by)
-    scores = give_scores(workspace, *given, out_of_fold=False)
-    return _Sounding(Scored(workspace, recipe, scores), notes)
 
 
 def _check_sounds(out: Path | None, sounds: str | Path | None) -> None:
@@ -230,8 +195,14 @@ def _check_sounds(out: Path | None, sounds: str | Path | None) -> None:
                 "clips"
             )
         check_libraries("playing flags on a page", "soundfile", "PIL")
-    answers = None if out is None else Workspace(out / SCANNED_FOLDER).judgements_path
-    if answers is not None and answers.exists():
+    if out is not None:
+        _refuse_answers(out)
+
+
+def _refuse_answers(out: Path) -> None:
+    """Refuse to replace a folder that holds raters' answers."""
+    answers = Workspace(out / SCANNED_FOLDER).judgements_path
+    if answers.exists():
         raise EarmarkError(
             f"{answers}: what raters answered there would be lost; give the scan another folder, "
             f"or new scores to this one: earmark score {quoted(out)} --from FILE"
@@ -329,6 +300,8 @@ def _provenance(
 def _with_sounds(out: Path | None) -> Scored | None:
     """Return the workspace of a scan that was given sounds, as long as it is there."""
     if out is not None and (out / SCANNED_FOLDER).is_dir():
+        from earmark.stages.opening import open_scored
+
         with suppress(EarmarkError):
             return open_scored(out)
     return None
@@ -365,15 +338,5 @@ def _scratch_beside(out: Path | None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory() as folder:
             yield Path(folder)
         return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
-        yield Path(folder)
-
-
-def _put_in_place(folder: Path, out: Path) -> None:
-    """Rename a finished folder; an earlier result makes way and then goes."""
-    earlier = folder.with_name("earlier")
-    if out.exists():
-        out.rename(earlier)
-    folder.rename(out)
-    shutil.rmtree(earlier, ignore_errors=True)
+    with scratch_beside(out) as beside:
+        yield beside

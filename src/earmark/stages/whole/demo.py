@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from earmark.audio import YAMNET, log_mel, pooled
 from earmark.datasets import Workspace, pooled_scenes, scene, write_scenes, write_stamp
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, short_repr
 from earmark.experiments import (
     WAYS,
     DrawMarks,
@@ -53,6 +53,7 @@ from earmark.runs import (
     shown,
     write_json,
     write_text,
+    writes,
 )
 from earmark.scores import ScoreFolder, write_score_folder
 from earmark.stages.flag import write_flags
@@ -89,7 +90,10 @@ class Demo:
     found: DemoFound
     page: Path
 
+    __repr__ = short_repr
 
+
+@writes("demo", makes=True)
 def run_demo(
     work: str | Path = "demo-work",
     *,

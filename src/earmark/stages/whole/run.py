@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from earmark.datasets import Workspace
-from earmark.errors import check_libraries
-from earmark.runs import HERE, Engine, Progress, Recipe, shown
+from earmark.errors import check_libraries, short_repr
+from earmark.runs import HERE, Engine, Progress, Recipe, shown, writes
 from earmark.stages.flag import judged_flags, write_flags
 from earmark.stages.opening import check_held_out, choose_recipe
 from earmark.stages.prepare import make_dataset, make_features
 from earmark.stages.report import make_report
 from earmark.stages.study import sweep
-from earmark.stages.teach import score
+from earmark.stages.teaching import score
 
 if TYPE_CHECKING:
     from earmark.experiments import SweepResults
@@ -37,6 +37,8 @@ class Outcome:
     sweep: SweepResults
     report: Path
 
+    __repr__ = short_repr
+
 
 def _looks_at_frames(recipe: Recipe) -> bool:
     """Tell whether any network of a recipe looks at log-mel frames, or embeddings of one's own."""
@@ -44,6 +46,7 @@ def _looks_at_frames(recipe: Recipe) -> bool:
     return recipe.pretrained is None or recipe.way == "fine-tuned" or bool(others)
 
 
+@writes("run", makes=True)
 def run(
     recipe: str | Path | Recipe,
     work: str | Path = "work",

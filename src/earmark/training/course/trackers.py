@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from earmark.errors import EarmarkError, nearest
-from earmark.runs import read_json, write_json
+from earmark.runs import read_noted, write_json
 
 _NOTE = "tracker.json"
 
@@ -201,7 +201,7 @@ def _known_id(run: TrackedRun, tracker: str, make: Callable[[], str]) -> str:
     """Return the id of a run that goes on; note a new one."""
     path = run.folder / _NOTE
     if run.first_step and path.is_file():
-        noted = read_json(path)
+        noted = read_noted(path)
         if noted.get("tracker") == tracker:
             return str(noted["id"])
     run.folder.mkdir(parents=True, exist_ok=True)

@@ -181,8 +181,10 @@ export function showGate(title, text, button) {
 export function showWelcome(session, question, ledger) {
   const nAnswered = ledger.history.length;
   const left = nAnswered ? `${ledger.nItems - nAnswered} of ${ledger.nItems} clips are left` : `${ledger.nItems} clips`;
-  const before = nAnswered ? `${nAnswered} answers so far, rater ${session.rater}.` : `Welcome, rater ${session.rater}.`;
-  const text = session.grows ? before : `${left} to judge, rater ${session.rater}.`;
+  const before = session.grows ? `${nAnswered} answers so far.` : `${left} to judge.`;
+  const whose = `Answers are kept under the name ${session.rater}`;
+  const other = nAnswered ? "." : "; `earmark review` takes another with --raters NAME.";
+  const text = `${session.grows && !nAnswered ? "Welcome." : before} ${whose}${other}`;
   showGate(question, text, nAnswered ? "Go on" : "Start");
 }
 

@@ -14,6 +14,9 @@ import { write } from "./page.js";
 
 const [WIDE, TALL, LEFT, TOP, BELOW] = [300, 110, 44, 12, 34];
 
+/** Why fewer are found than were answered with "present". */
+const NOTE = "Found are labels that were missing; known ones, mixed in as a check, do not count";
+
 const round = (/** @type {number} */ count) => Math.round(count).toLocaleString("en-GB");
 
 /** Draw what was found against what was answered, and the forecast, dashed. @param {Yield} told @returns {Element} */
@@ -44,11 +47,12 @@ function yieldCurve({ curve, forecast }) {
 /** Ask what was found, and show it wherever it belongs. */
 export async function showYield() {
   const told = /** @type {Yield} */ (await get("/api/yield"));
-  write("yield-line", told.told);
+  write("yield-line", `${told.told}. ${NOTE}, and later answers not yet.`);
   for (const place of document.querySelectorAll(".yield")) {
     /** @type {HTMLElement} */ (place).hidden = false;
     const curve = told.curve.length + told.forecast.length > 1 ? [yieldCurve(told)] : [];
     place.querySelector(".yield-told")?.replaceChildren(`${told.told}.`);
+    place.querySelector(".yield-note")?.replaceChildren(`${NOTE}.`);
     place.querySelector(".yield-curve")?.replaceChildren(...curve);
     place.querySelector(".yield-advice")?.replaceChildren(told.advice);
   }

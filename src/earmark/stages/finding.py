@@ -14,14 +14,13 @@ from typing import Any
 import polars as pl
 
 from earmark.datasets import ImportSummary, Workspace, import_sounds, quarantine_told
-from earmark.errors import EarmarkError, check_libraries, counted, quoted
+from earmark.errors import EarmarkError, check_libraries, counted, quoted, short_repr
 from earmark.labels import Zeros
 from earmark.report import sureness_told
-from earmark.runs import HERE, Engine, Progress, Recipe, ReviewParams, Way, shown
+from earmark.runs import HERE, Engine, Progress, Recipe, ReviewParams, Way, shown, writing_in
 from earmark.stages.flag import Flagged, labels_flagged, write_flags
 from earmark.stages.listening.queue import DrawnQueue, draw_queue
 from earmark.stages.prepare import make_features
-from earmark.stages.teach import score
 from earmark.stages.teachers import (
     FIND_RECIPE,
     Taught,
@@ -29,6 +28,7 @@ from earmark.stages.teachers import (
     examined,
     teach,
 )
+from earmark.stages.teaching import score
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class FoundMissing:
     flagged: Flagged
     queue: DrawnQueue | None
     """None where there is nothing to hear: no flag, or scores that do not know the labels."""
+
+    __repr__ = short_repr
 
     @property
     def is_worth_hearing(self) -> bool:
@@ -118,14 +120,15 @@ def find(
     recordings into clips. ``options`` are those of a flag policy. The rest is as in
     :func:`~earmark.datasets.import_sounds` and :func:`~earmark.stages.teach`.
     """
-    check_libraries("finding missing labels in sound", "soundfile", "torch", "onnxruntime")
+    needed = ("soundfile", "torch", "onnxruntime")
+    check_libraries("finding missing labels in sound", *needed, extra="find")
     chosen = asked_recipe(recipe, teacher, way, **(network or {}))
     if chosen.pretrained is not None:
         from earmark.pretrained import check_here
 
         check_here(chosen.pretrained.network)  # before anything is imported
     root = default_work(sounds) if work is None else Path(work)
-    with shown(progress) as display:
+    with writing_in(root, "find", makes=True), shown(progress) as display:
         imported = import_sounds(
             Path(sounds),
             None if labels is None else Path(labels),

@@ -1,10 +1,8 @@
-"""The tables of the paper and ours: numbers as CSV, and LaTeX for people."""
+"""The tables of the paper and ours."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -26,30 +24,9 @@ from earmark.report.results import (
     spread,
     teaching_told,
 )
+from earmark.report.tables.claims import show_claims
+from earmark.report.tables.table import Table
 from earmark.report.verdict import Verdict, verdicts
-from earmark.runs import write_table, write_text
-
-_N_ROWS_TO_FILTER = 13
-
-
-@dataclass(frozen=True)
-class Table:
-    """One table: ``values`` for programs (CSV), ``shown`` as text for people (LaTeX, the page)."""
-
-    name: str
-    caption: str
-    values: pl.DataFrame
-    shown: pl.DataFrame
-    n_text_columns: int = 2
-
-    @property
-    def is_long(self) -> bool:
-        """Whether it needs a field to filter it by."""
-        return self.shown.height >= _N_ROWS_TO_FILTER
-
-    def kind_of(self, column: int) -> str:
-        """Return ``text`` or ``number``, which the page shows from the left or from the right."""
-        return "text" if column < self.n_text_columns else "number"
 
 
 def report_tables(contents: ReportContents) -> list[Table]:
@@ -59,6 +36,8 @@ def report_tables(contents: ReportContents) -> list[Table]:
         results = contents.results
         tables += [show_performance(results, labels) for labels in bases_of(results)]
         tables.append(show_controls(controls_table(verdicts(results))))
+    if contents.claims is not None:
+        tables += show_claims(contents.claims, contents.judged)
     if contents.choices is not None:
         tables += [show_comparison(contents.choices, by) for by in bases_of(contents.choices)]
     if contents.rounds is not None:
@@ -74,40 +53,9 @@ def report_tables(contents: ReportContents) -> list[Table]:
     return [*tables, counted]
 
 
-def write_tables(folder: str | Path, tables: Iterable[Table]) -> None:
-    """Write every table as ``NAME.csv`` (all numbers) and ``NAME.tex`` (as shown)."""
-    for table in tables:
-        write_table(Path(folder) / f"{table.name}.csv", table.values)
-        write_text(Path(folder) / f"{table.name}.tex", to_latex(table))
-
-
 def named_by(labels: str, name: str) -> str:
     """Return the name of a table or figure, with the labels in it unless they are as given."""
     return name if labels == "given" else f"{name}_{labels}"
-
-
-def to_latex(table: Table) -> str:
-    """Return a table as LaTeX for the booktabs package, every name escaped."""
-    rows = [table.shown.columns, *table.shown.rows()]
-    lines = [" & ".join(_latex(str(cell)) for cell in row) + r" \\" for row in rows]
-    n_numbers = table.shown.width - table.n_text_columns
-    return "\n".join(
-        [
-            r"\begin{table}[t]",
-            r"\centering",
-            rf"\caption{{{_latex(table.caption)}}}",
-            rf"\label{{tab:{table.name}}}",
-            rf"\begin{{tabular}}{{{'l' * table.n_text_columns}{'r' * n_numbers}}}",
-            r"\toprule",
-            lines[0],
-            r"\midrule",
-            *lines[1:],
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
 
 
 def controls_table(found: Iterable[Verdict]) -> pl.DataFrame:
@@ -375,14 +323,3 @@ def _changes(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 def _percentage(share: float | None) -> str:
     return "–" if share is None else f"{number_text(100 * share, 0)} %"
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "<": r"\textless{}", ">": r"\textgreater{}", "−": "$-$", "–": "--", "′": "$'$",
-}  # fmt: skip
-
-
-def _latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from earmark.datasets import Workspace, held_out_clips, open_frames
-from earmark.errors import EarmarkError, quoted
+from earmark.datasets import Workspace, held_out_clips, open_frames, tell_replaced
+from earmark.errors import EarmarkError, quoted, short_repr
 from earmark.runs import (
     HERE,
     SILENT,
@@ -22,6 +22,7 @@ from earmark.runs import (
     is_finished,
     read_seal,
     shown,
+    writes,
 )
 from earmark.scores import Origin, ScoreFolder
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
@@ -42,7 +43,10 @@ class Trained:
     folder: Path
     is_first: bool = True
 
+    __repr__ = short_repr
 
+
+@writes("train")
 def train_teacher(
     work: WorkLike,
     recipe: RecipeLike = None,
@@ -73,6 +77,7 @@ def train_teacher(
     return Trained(folder)
 
 
+@writes("score")
 def score(
     work: WorkLike,
     recipe: RecipeLike = None,
@@ -131,10 +136,15 @@ def _has_held_out(workspace: Workspace, recipe: Recipe) -> bool:
 
 
 def check_frames(workspace: Workspace, recipe: Recipe) -> None:
-    """Refuse a workspace whose frames were made with another front end than the recipe's."""
+    """Refuse a workspace whose frames were made with another front end than the recipe's.
+
+    Where they were made of other sounds than are there now, say so.
+    """
     from earmark.networks import check_front_end
 
-    check_front_end(open_frames(workspace, recipe.teacher.model), recipe.front_end)
+    store = open_frames(workspace, recipe.teacher.model)
+    check_front_end(store, recipe.front_end)
+    tell_replaced(workspace, store)
 
 
 def _teaching(workspace: Workspace, recipe: Recipe) -> tuple[TrainingSet, FrameStore]:

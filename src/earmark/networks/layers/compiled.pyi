@@ -1,0 +1,74 @@
+"""Layers over channels-last images. Arrays are float32, without gaps and in C order.
+
+Images are [image, row, column, channel]. The values of a normalisation's channels are packed
+[6, channel]: gain, shift, mean, variance, scale, offset. Mean and variance are filled, or taken as
+they are where ``is_fixed``; scale and offset are filled, by which an image becomes
+clip(x * scale + offset, 0, limit). A limit below zero rectifies nothing. Gradients are of gain and
+shift, [2, channel]. An array of another type, shape or order is refused.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+def norm_forward(
+    x: Floats, channels: Floats, y: Floats, epsilon: float, limit: float, is_fixed: bool, /
+) -> None:
+    """Normalise and rectify ``x`` into ``y``."""
+
+def norm_backward(
+    x: Floats,
+    channels: Floats,
+    grad: Floats,
+    to_x: Floats,
+    to_channels: Floats,
+    epsilon: float,
+    limit: float,
+    is_fixed: bool,
+    /,
+) -> None:
+    """Fill ``to_x`` and ``to_channels`` with the gradients of :func:`norm_forward`."""
+
+def depthwise_forward(
+    z: Floats,
+    first: Floats,
+    weights: Floats,
+    x: Floats,
+    second: Floats,
+    y: Floats,
+    epsilon: float,
+    limit: float,
+    is_fixed: bool,
+    next_epsilon: float,
+    next_limit: float,
+    next_is_fixed: bool,
+    stride: int,
+    /,
+) -> None:
+    """Normalise ``z`` and convolve it with ``weights`` [channel, 9] into ``x``, that into ``y``.
+
+    With a stride of 1 there is a zero all around the image, with 2 one after each row and column.
+    """
+
+def depthwise_backward(
+    z: Floats,
+    first: Floats,
+    weights: Floats,
+    x: Floats,
+    second: Floats,
+    grad: Floats,
+    to_z: Floats,
+    to_first: Floats,
+    to_weights: Floats,
+    to_second: Floats,
+    epsilon: float,
+    limit: float,
+    is_fixed: bool,
+    next_epsilon: float,
+    next_limit: float,
+    next_is_fixed: bool,
+    stride: int,
+    /,
+) -> None:
+    """Fill what begins with ``to`` with the gradients of :func:`depthwise_forward`."""

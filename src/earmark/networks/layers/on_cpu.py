@@ -1,0 +1,198 @@
+"""Layers that train faster on a CPU than torch's: the same sums, with fewer trips to memory.
+
+torch normalises and rectifies in four passes over an image forwards and six backwards, here it is
+two and two; a 1x1 convolution of a channels-last image is one matrix product; and a depthwise one
+takes the normalisations around it with it. Each function takes what torch's layers take and gives
+the same to float32's rounding. None is for a GPU, for other types of numbers or for many threads:
+:func:`is_for` tells.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from earmark.networks.layers.compiled import (
+    depthwise_backward,
+    depthwise_forward,
+    norm_backward,
+    norm_forward,
+)
+
+Norm = tuple[nn.BatchNorm2d] | tuple[nn.BatchNorm2d, nn.Module]
+"""A normalisation, with its rectifier if it has one."""
+
+_NO_RECTIFIER = -1.0
+
+_MOST_THREADS = 2
+"""These layers work on one; beside more than two, torch's own, which share out, are done sooner."""
+
+
+def is_for(image: Tensor) -> bool:
+    """Tell whether an image [patch, channel, row, column] can be taken by this module's layers.
+
+    One that only stands for an image, in an export or a compilation, cannot.
+    """
+    return (
+        type(image) is Tensor
+        and torch.is_grad_enabled()
+        and torch.get_num_threads() <= _MOST_THREADS
+        and not torch.compiler.is_compiling()
+        and image.device.type == "cpu"
+        and image.dtype == torch.float32
+        and image.numel() > 0
+    )
+
+
+def normalised(image: Tensor, norm: nn.BatchNorm2d, rectifier: nn.Module | None = None) -> Tensor:
+    """Return what ``rectifier(norm(image))`` would be; running statistics move as there."""
+    given = (image, norm.weight, norm.bias, norm, _limit(rectifier))
+    moved: Tensor = _Normalise.apply(*given)  # type: ignore[no-untyped-call]
+    return moved
+
+
+def pointwise(image: Tensor, weight: Tensor) -> Tensor:
+    """Convolve with 1x1 kernels [channel out, channel in, 1, 1]."""
+    return functional.linear(image.permute(0, 2, 3, 1), weight[:, :, 0, 0]).permute(0, 3, 1, 2)
+
+
+def depthwise(
+    image: Tensor,
+    before: Norm,
+    weight: Tensor,
+    stride: int,
+    after: Norm,
+) -> Tensor:
+    """Normalise and rectify, convolve every channel with its 3x3 kernel, and do the first again.
+
+    Kernels are [channel, 1, 3, 3], padded as :class:`SameConv` pads.
+    """
+    first, second = before[0], after[0]
+    values = (first.weight, first.bias, weight, second.weight, second.bias)
+    norms = (first, _limit(*before[1:]), second, _limit(*after[1:]))
+    convolved: Tensor = _Depthwise.apply(image, *values, *norms, stride)  # type: ignore[no-untyped-call]
+    return convolved
+
+
+def _limit(rectifier: nn.Module | None = None) -> float:
+    """Return where a rectifier ends."""
+    if rectifier is None:
+        return _NO_RECTIFIER
+    return rectifier.max_val if isinstance(rectifier, nn.Hardtanh) else math.inf
+
+
+class _Normalise(torch.autograd.Function):
+    """Batch normalisation and a rectifier as one; statistics of the batch, or those kept."""
+
+    @staticmethod
+    def forward(
+        context: Any, image: Tensor, gain: Tensor, shift: Tensor, norm: nn.BatchNorm2d, limit: float
+    ) -> Tensor:
+        x = _pixels(image)
+        y, channels = torch.empty_like(x), _channels(gain, shift, norm)
+        context.settings = (norm.eps, limit, not norm.training)
+        norm_forward(*_arrays(x, channels, y), *context.settings)
+        _remember(norm, channels, x)
+        context.save_for_backward(x, channels)
+        return y.permute(0, 3, 1, 2)
+
+    @staticmethod
+    def backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, channels = context.saved_tensors
+        to_x, to_channels = torch.empty_like(x), torch.empty_like(channels[:2])
+        norm_backward(*_arrays(x, channels, _pixels(grad), to_x, to_channels), *context.settings)
+        return to_x.permute(0, 3, 1, 2), *to_channels, None, None
+
+
+class _Depthwise(torch.autograd.Function):
+    """A depthwise convolution and the normalisations before and after it as one."""
+
+    @staticmethod
+    def forward(
+        context: Any,
+        image: Tensor,
+        gain: Tensor,
+        shift: Tensor,
+        weight: Tensor,
+        next_gain: Tensor,
+        next_shift: Tensor,
+        first: nn.BatchNorm2d,
+        limit: float,
+        second: nn.BatchNorm2d,
+        next_limit: float,
+        stride: int,
+    ) -> Tensor:
+        z, kernels = _pixels(image), weight.detach().contiguous().flatten(1)
+        n_images, *sizes, n_channels = z.shape
+        x = z.new_empty(n_images, *(size // stride for size in sizes), n_channels)
+        y = torch.empty_like(x)
+        before, after = _channels(gain, shift, first), _channels(next_gain, next_shift, second)
+        context.settings = (first.eps, limit, not first.training)
+        context.settings += (second.eps, next_limit, not second.training, stride)
+        depthwise_forward(*_arrays(z, before, kernels, x, after, y), *context.settings)
+        _remember(first, before, z)
+        _remember(second, after, x)
+        context.save_for_backward(z, before, kernels, x, after)
+        return y.permute(0, 3, 1, 2)
+
+    @staticmethod
+    def backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        given = context.saved_tensors
+        z, before, kernels, _, after = given
+        to_z, to_kernels = torch.empty_like(z), torch.empty_like(kernels)
+        to_before, to_after = torch.empty_like(before[:2]), torch.empty_like(after[:2])
+        made = (to_z, to_before, to_kernels, to_after)
+        depthwise_backward(*_arrays(*given, _pixels(grad), *made), *context.settings)
+        to_weight = to_kernels.view(-1, 1, 3, 3)
+        return (
+            to_z.permute(0, 3, 1, 2),
+            *to_before,
+            to_weight,
+            *to_after,
+            None,
+            None,
+            None,
+            None,
+            None,
+        )
+
+
+def _pixels(image: Tensor) -> Tensor:
+    """Return an image as [patch, row, column, channel] without gaps, the same memory if it can."""
+    return image.permute(0, 2, 3, 1).contiguous()
+
+
+def _arrays(*values: Tensor) -> Any:
+    """Return tensors as arrays on the same memory."""
+    return [one.detach().numpy() if one.requires_grad else one.numpy() for one in values]
+
+
+def _channels(gain: Tensor, shift: Tensor, norm: nn.BatchNorm2d) -> Tensor:
+    """Return a norm's values as the loops take them: the first four of six rows [channel]."""
+    mean, variance = _kept(norm)
+    return torch.stack([gain, shift, mean, variance, mean, mean])  # the last two are filled
+
+
+def _remember(norm: nn.BatchNorm2d, channels: Tensor, image: Tensor) -> None:
+    """Move the running statistics towards those of a batch."""
+    if not norm.training:
+        return
+    _, _, mean, variance, _, _ = channels
+    n_pixels, momentum = image.numel() // len(mean), norm.momentum
+    kept_mean, kept_variance = _kept(norm)
+    assert momentum is not None
+    assert norm.num_batches_tracked is not None
+    norm.num_batches_tracked.add_(1)
+    kept_mean.lerp_(mean, momentum)
+    kept_variance.lerp_(variance * (n_pixels / max(n_pixels - 1, 1)), momentum)
+
+
+def _kept(norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+    """Return the running mean and variance."""
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    return norm.running_mean, norm.running_var

@@ -1,0 +1,13 @@
+/* Functions that are compiled once for each kind of processor, which chooses when the module is
+   loaded. */
+#ifndef EARMARK_VECTORS_H
+#define EARMARK_VECTORS_H
+
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__GLIBC__)
+#define HAS_KINDS 1
+#define ON_VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define ON_VECTORS
+#endif
+
+#endif
