@@ -37,13 +37,20 @@ TONE_AT_SECONDS = 2.88
 """Where the tones begin: patch 6."""
 
 
-def tone_workspace(root: Path, n_clips: int = 90, seconds: float = 5.0, seed: int = 0) -> Workspace:
+def tone_workspace(
+    root: Path,
+    n_clips: int = 90,
+    seconds: float = 5.0,
+    seed: int = 0,
+    clip_name: str = "clip",
+    ontology: Ontology = ONTOLOGY,
+) -> Workspace:
     """Write clips with a tone for each class that is present; a third of the labels are hidden."""
     rng = np.random.default_rng(seed)
     present = rng.random((n_clips, len(CLASS_IDS))) < 0.4
     present = np.column_stack([present, present[:, 1:].any(axis=1)])
     was_asked = rng.random(present.shape) < 0.4
-    clip_ids = [f"clip{i:03}" for i in range(n_clips)]
+    clip_ids = [f"{clip_name}{i:03}" for i in range(n_clips)]
     for clip_id, row in zip(clip_ids, present, strict=True):
         soundfile.write(_path(root, clip_id), _scene(rng, row, seconds), RATE_HZ)
     clips = pl.DataFrame(
@@ -57,9 +64,9 @@ def tone_workspace(root: Path, n_clips: int = 90, seconds: float = 5.0, seed: in
         }
     )
     states = np.where(present, 1, -1).astype(np.int8)
-    labels = LabelSet.from_dense(np.where(was_asked, states, 0), clip_ids, ONTOLOGY.class_ids)
-    truth = LabelSet.from_dense(states, clip_ids, ONTOLOGY.class_ids)
-    workspace = write_dataset(root, clips, ONTOLOGY, labels, truth)
+    labels = LabelSet.from_dense(np.where(was_asked, states, 0), clip_ids, ontology.class_ids)
+    truth = LabelSet.from_dense(states, clip_ids, ontology.class_ids)
+    workspace = write_dataset(root, clips, ontology, labels, truth)
     _write_scores(workspace, present, rng)
     return workspace
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import html.parser
+import re
 
 import numpy as np
 import polars as pl
 
 from earmark.report.contents import HeardFlag, ReportContents
+from earmark.report.rendering import content_hash
 
 RESULT_COLUMNS = [
     "student", "train_set", "seed", "kind", "discard_percent", "split", "labels", "metric",
@@ -146,6 +148,18 @@ def make_flags(clip_id: str = "clip-1", name: str = "Bird") -> list[HeardFlag]:
         HeardFlag(2, "clip-2", -1.5, float("nan"), False, tone[:0], frames, None, name),
         HeardFlag(3, "clip-3", 0.0),
     ]
+
+
+def check_policy(html: str) -> None:
+    """Assert that a page's policy admits its own styles and script, and nothing else."""
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', html)
+    assert policy.startswith("default-src 'none'; img-src data:; media-src data:;")
+    assert "unsafe" not in policy
+    styles = re.findall(r"<style>(.*?)</style>", html, re.DOTALL)
+    (script,) = re.findall(r'<script type="module">(.*?)</script>', html, re.DOTALL)
+    assert f"style-src {' '.join(map(content_hash, styles))};" in policy
+    assert f"script-src {content_hash(script)}" in policy
+    assert not re.search(r'<[^>]* (style|on\w+)="', html.split("</style>")[-1])
 
 
 class Page(html.parser.HTMLParser):

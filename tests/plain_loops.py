@@ -10,13 +10,34 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from earmark.flags.chances.clues import CLUES
-from earmark.scores.keys import N_BINS, bins_above, pack
+from earmark.scores.bins import Grid
+from earmark.scores.keys import N_BINS, pack
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Bits = NDArray[np.uint32]
 Bytes = NDArray[np.uint8]
+
+
+def bins_above(scores: Floats, lows: Floats, scales: Floats) -> Ints:
+    """Return the bins of scores that lie above their lows, all parallel."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps = scores - lows
+        steps *= scales
+    np.fmin(steps, np.float32(N_BINS - 2), out=steps)  # infinity times 0 is NaN, and the last bin
+    bins = steps.astype(np.int32)
+    bins += 1
+    return bins
+
+
+def codes_of(grid: Grid, columns: NDArray[np.integer], scores: Floats) -> Longs:
+    """Return class * N_BINS + bin of scores of given classes."""
+    codes = columns.astype(np.int64) * N_BINS
+    places = np.flatnonzero(scores > grid.lows[columns])
+    columns = columns[places]
+    codes[places] += bins_above(scores[places], grid.lows[columns], grid.scales[columns])
+    return codes
 
 
 def _codes_above(block: Floats, lows: Floats, scales: Floats) -> tuple[Longs, Ints]:
@@ -29,8 +50,23 @@ def _codes_above(block: Floats, lows: Floats, scales: Floats) -> tuple[Longs, In
     return places, bins
 
 
+def explicit_cells(starts: Longs, columns: Ints, n_classes: int) -> tuple[slice, Longs]:
+    """Return the places of a block's explicit labels, and where in it their scores are."""
+    places = slice(int(starts[0]), int(starts[-1]))
+    rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    return places, rows * n_classes + columns[places]
+
+
 def count_scores(
-    block: Floats, lows: Floats, scales: Floats, fewest: Bits, spans: Bits, counts: Ints
+    block: Floats,
+    lows: Floats,
+    scales: Floats,
+    fewest: Bits,
+    spans: Bits,
+    starts: Longs,
+    columns: Ints,
+    explicit: Floats,
+    counts: Ints,
 ) -> int:
     with np.errstate(over="ignore", invalid="ignore"):
         is_doubtful = not np.isfinite(block.sum(dtype=np.float32))
@@ -38,8 +74,10 @@ def count_scores(
         is_odd = (block.view(np.uint32) & np.uint32(0x7FFFFFFF)) - fewest > spans
         if is_odd.any():
             return int(is_odd.any(axis=1).argmax())
-    codes = _codes_above(block, lows, scales)[1]
-    np.add.at(counts, codes, np.int32(1))
+    places, cells = explicit_cells(starts, columns, block.shape[1])
+    explicit[places] = block.reshape(-1)[cells]
+    found, codes = _codes_above(block, lows, scales)
+    np.add.at(counts, codes[~np.isin(found, cells)], np.int32(1))
     return -1
 
 
@@ -48,6 +86,8 @@ def pick_scores(
     lows: Floats,
     scales: Floats,
     is_hot: Bytes,
+    starts: Longs,
+    explicit: Ints,
     columns: Ints,
     keys: Longs,
     first_row: int,
@@ -58,6 +98,7 @@ def pick_scores(
     if len(low):
         rows, classes = np.nonzero(block[:, low] <= lows[low])
         chosen = np.concatenate([chosen, rows * block.shape[1] + low[classes]])
+    chosen = chosen[~np.isin(chosen, explicit_cells(starts, explicit, block.shape[1])[1])]
     n = len(chosen)
     rows, columns[:n] = np.divmod(chosen, block.shape[1])
     keys[:n] = pack(block.reshape(-1)[chosen], rows + first_row)
@@ -141,18 +182,33 @@ def between(row: Floats, place: np.float32) -> float:
 
 
 def add_chances(
+    scores: Floats,
     log_odds: Floats,
-    is_implicit: NDArray[np.bool_],
-    counts: Longs,
+    starts: Longs,
+    explicit: Ints,
+    counts: Ints,
     n_expected: NDArray[np.float64],
     doubt: NDArray[np.float64],
+    state: Longs,
+    rows: Longs,
+    columns: Ints,
+    logits: Floats,
+    kept_odds: Floats,
+    first_row: int,
     lowest: float,
-    step: float,
+    per_step: float,
 ) -> None:
-    columns = np.nonzero(is_implicit & np.isfinite(log_odds))[1]
-    odds = log_odds[is_implicit & np.isfinite(log_odds)].astype(np.float64)
-    steps = ((odds - lowest) / step).clip(0, counts.shape[1] - 1).astype(int)
-    np.add.at(counts, (columns, steps), 1)
+    """The same, but for the labels that are kept: all, in as many places as it takes."""
+    is_implicit = np.ones(log_odds.size, bool)
+    is_implicit[explicit_cells(starts, explicit, log_odds.shape[1])[1]] = False
+    clips, classes = np.nonzero(is_implicit.reshape(log_odds.shape) & np.isfinite(log_odds))
+    odds = log_odds[clips, classes].astype(np.float64)
+    steps = ((odds - lowest) * per_step).clip(0, counts.shape[1] - 1).astype(int)
+    np.add.at(counts, (classes, steps), 1)
     chances = expit(odds)
-    np.add.at(n_expected, columns, chances)
-    np.add.at(doubt, columns, chances * (1 - chances))
+    np.add.at(n_expected, classes, chances)
+    np.add.at(doubt, classes, chances * (1 - chances))
+    first, end = state[1], state[1] + len(clips)
+    rows[first:end], columns[first:end] = clips + first_row, classes
+    logits[first:end], kept_odds[first:end] = scores[clips, classes], odds
+    state[1] = end

@@ -24,7 +24,10 @@ PROBE = NetworkParams(
     model=ModelParams(architecture="mlp_probe", n_hidden=8),
     train=TrainParams(epochs=2, batch_patches=16, learning_rate=1e-2),
 )
-TEACHER = PROBE.model_copy(update={"name": "teacher"})
+TEACHER = PROBE.model_copy(
+    update={"name": "teacher", "train": PROBE.train.model_copy(update={"epochs": 6})}
+)
+"""Trained for longer: what it scores is flagged."""
 FOLDS = CrossFitParams(n_folds=2)
 ONE = LocalEngine(1)
 

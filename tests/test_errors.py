@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from earmark.errors import EarmarkError, check_file, first_few, load_library, short_repr
+from earmark.errors import (
+    EarmarkError,
+    EarmarkWarning,
+    about,
+    check_file,
+    first_few,
+    load_library,
+    reader,
+    reading,
+    short_repr,
+)
 
 
 def test_first_few_counts_the_rest():
@@ -47,3 +58,53 @@ def test_a_result_is_one_short_line_whatever_it_holds() -> None:
     assert shown.startswith("Held(path='work/flags', table=<5,000 x 1 table>, names=(")
     assert len(shown) < 300
     assert "\n" not in shown
+
+
+class PanicException(BaseException):
+    """What libraries written in Rust raise: no Exception, and of a class nobody can import."""
+
+
+@pytest.mark.parametrize(
+    "raised", [ValueError("odd\nbytes"), RecursionError(), MemoryError(), PanicException("oh")]
+)
+def test_whatever_bytes_make_a_library_raise_names_the_file(raised):
+    refused = pytest.raises(EarmarkError, match=r"^a\.npy: cannot be read as an array \(")
+    with refused as told, reading("a.npy", "an array"):
+        raise raised
+    assert told.value.__cause__ is raised
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        EarmarkError("said better"),
+        EarmarkWarning("doubtful"),
+        KeyboardInterrupt(),
+        SystemExit(3),
+        OSError(errno.ENOSPC, "No space left on device"),
+        ModuleNotFoundError("no torch", name="torch"),
+    ],
+)
+def test_what_is_not_the_fault_of_bytes_passes(raised):
+    with pytest.raises(type(raised)) as told, reading("a.npy", "an array"):
+        raise raised
+    assert told.value is raised
+
+
+def test_a_reader_names_the_file_that_it_was_given():
+    @reader("numbers", "count again", at=1)
+    def read(n, path):
+        return n / 0
+
+    message = r"^%s: cannot be read as numbers \(ZeroDivisionError: .*\); count again$"
+    with pytest.raises(EarmarkError, match=message % "a.txt"):
+        read(1, "a.txt")
+    with pytest.raises(EarmarkError, match=message % "b.txt"):
+        read(n=1, path="b.txt")
+
+
+def test_an_error_of_ours_gets_the_name_of_the_file_once():
+    refused = pytest.raises(EarmarkError, match=r"^a\.csv: classes are listed twice$")
+    with refused, about("a.csv"), about("a.csv"):
+        raise EarmarkError("classes are listed twice")

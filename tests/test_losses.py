@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.losses import ignored, kept, masked_bce, suspect_scores, weighted_bce
+from earmark.losses import ignored, masked_bce, weighted_bce
 
 
 def slow_masked_bce(logits: np.ndarray, states: np.ndarray, ignored: np.ndarray) -> float:
@@ -107,13 +107,6 @@ def test_arrays_and_tensors_have_one_mask(seed: int, dtype: type[np.floating]) -
     assert flags.dtype == bool
     tensors = map(torch.from_numpy, (states, logits, row))
     assert ignored(*tensors).tolist() == slow
-
-
-def test_the_mask_can_be_written_into_weights() -> None:
-    weight = torch.full((1, 3), 5.0)
-    suspects = suspect_scores(torch.tensor([[True, True, False]]), torch.tensor([[1.0, 2.0, 9.0]]))
-    kept(suspects, torch.tensor([1.0, 1.0, 1.0]), out=weight)
-    assert weight.tolist() == [[1.0, 0.0, 1.0]]
 
 
 def test_the_mask_needs_no_torch() -> None:

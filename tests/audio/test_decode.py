@@ -272,6 +272,37 @@ def test_any_file_name_will_do(tmp_path, name):
     assert loudest_hz(read_clip(tmp_path / name, RATE)) == pytest.approx(440, abs=3)
 
 
+def test_hours_of_silence_in_a_small_file_do_not_fill_the_memory(tmp_path, monkeypatch):
+    path = tmp_path / "silence.flac"
+    with soundfile.SoundFile(path, "w", 8_000, 1, "PCM_16") as file:
+        for _ in range(10):
+            file.write(np.zeros(8_000 * 60, np.int16))
+    assert path.stat().st_size < 200_000
+    monkeypatch.setattr(decode, "LONGEST_SECONDS", 200.0)
+    message = rf"silence\.flac: longer than 200 s.*earmark import sounds.*{decode.LONGEST}="
+    with pytest.raises(UnreadableAudio, match=message):
+        read_clip(path, RATE)
+    assert len(read_clip(path, RATE, 500, 502)) == 2 * RATE
+    assert sum(map(len, stream_clip(path, RATE))) == 600 * RATE
+    monkeypatch.setenv(decode.LONGEST, "600")
+    assert len(read_clip(path, RATE)) == 600 * RATE
+    monkeypatch.setenv(decode.LONGEST, "long")
+    with pytest.raises(EarmarkError, match="not a number of seconds"):
+        read_clip(path, RATE)
+
+
+def test_a_rate_of_1_hz_does_not_fill_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(decode, "LONGEST_SECONDS", 200.0)
+    path = tmp_path / "slow.wav"
+    soundfile.write(path, np.zeros(20_000), 1, subtype="PCM_U8")
+    tracemalloc.start()
+    with pytest.raises(UnreadableAudio, match="longer than"):
+        read_clip(path, RATE)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000_000, "all at once it would be a gigabyte"
+
+
 def test_a_stream_is_the_clip_in_blocks(tmp_path, monkeypatch):
     soundfile.write(tmp_path / "a.wav", tone(rate=44_100), 44_100)
     whole = read_clip(tmp_path / "a.wav", RATE)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import pickle
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -123,3 +125,25 @@ def test_who_heard_frames_is_part_of_what_they_are(tmp_path):
     one, other = (store_of(tmp_path / name, heard_by={"digest": name}) for name in ("a", "b"))
     assert one.digest != other.digest
     assert one.meta.heard_by == {"digest": "a"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"n_bands": "x"}, {"n_bands": 0}, {"patch_frames": 2**64}, {"dtype": "x"}, {"n_clips": {}}],
+)
+def test_an_odd_description_is_refused(tmp_path, change):
+    store_of(tmp_path)
+    meta = tmp_path / "meta.json"
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | change))
+    with pytest.raises(EarmarkError, match=r"meta\.json: cannot be read as the description"):
+        FrameStore.open(tmp_path)
+
+
+@pytest.mark.parametrize("first_frame", [-1, 10_000, None])
+def test_a_clip_beyond_its_shard_is_refused(tmp_path, first_frame):
+    store_of(tmp_path)
+    path = tmp_path / "index.parquet"
+    index = pl.read_parquet(path)
+    index.with_columns(first_frame=pl.lit(first_frame)).write_parquet(path)
+    with pytest.raises(EarmarkError, match=r"not lie within its shard|has gaps"):
+        FrameStore.open(tmp_path)

@@ -14,7 +14,7 @@ from earmark.audio.shards import (
     write_shard,
 )
 from earmark.errors import EarmarkError
-from earmark.runs.artefacts import read_table
+from earmark.runs.artefacts import read_json, read_table, write_json
 
 
 def test_a_missing_shard_is_named(tmp_path):
@@ -22,6 +22,16 @@ def test_a_missing_shard_is_named(tmp_path):
     (folder / "shard-00000.npy").unlink()
     with pytest.raises(EarmarkError, match=r"shard-00000\.npy: the shard is missing"):
         FrameStore.open(folder)
+
+
+@pytest.mark.parametrize(
+    "noted", [{"front_end": {"n_bands": 8}}, {"heard_by": {"hop_seconds": "soon"}}]
+)
+def test_a_store_whose_frames_have_no_time_is_refused(tmp_path, noted):
+    store = write_store(tmp_path, [("a", np.zeros((4, 8), np.float32))])
+    write_json(tmp_path / "meta.json", read_json(tmp_path / "meta.json") | noted)
+    with pytest.raises(EarmarkError, match=r"meta\.json: cannot be read as"):
+        FrameStore.open(store.folder)
 
 
 def test_digest_follows_the_content(tmp_path):

@@ -22,8 +22,9 @@ import typer
 from audioset_files import BALANCED, EVAL, sequence_example, tfrecord, write_official
 from called_verbs import assert_fits
 from earmark.cli.app import app
+from earmark.datasets.stamps import stamp_path, stamped
 from earmark.datasets.workspace import Workspace
-from earmark.runs.artefacts import write_table
+from earmark.runs.artefacts import write_sealed
 from earmark.scores.folder import write_score_folder
 from extras import LIBRARIES, OPTIONAL, TESTS, is_installed, run_without
 from made_up import make_choices
@@ -76,6 +77,7 @@ COMMANDS = {
     "compare": "W --workers 1",
     "iterate": "W --workers 1",
     "check": "W check.json --most-missing-low 1",
+    "doctor": "W",
     "diff": "given corrected --work W --out changes.csv",
     "card": "W --out CARD.md",
     "report": "W",
@@ -89,7 +91,7 @@ COMMANDS = {
 NEEDS = {
     "import mixtures": {"audio"},
     "models": {"train"},
-    "find": {"audio", "train", "onnx"},
+    "find": {"find"},
     "features": {"audio"},
     "train": {"train"},
     "score": {"train"},
@@ -148,7 +150,8 @@ def fill_workspace(folder: Path) -> None:
         digest="made up",
     )
     choices = make_choices({"baseline": 0.0, "mask": 0.02}, {"mask": 0.01})
-    write_table(workspace.compare_folder / "choices.parquet", choices)
+    path = workspace.compare_table_path("choices")
+    write_sealed(stamp_path(path), {path.name: choices}, stamped(workspace))
     answers = [f"{clip_id},{class_id},yes" for clip_id in clip_ids for class_id in CLASS_IDS]
     (folder / "answers.csv").write_text("\n".join(["clip_id,class_id,answer", *answers]))
 
@@ -268,6 +271,13 @@ def test_the_users_cache_needs_a_library(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.delenv("EARMARK_TEACHERS")
     for outcome in run_each(tmp_path, ["teachers", "teachers get yamnet"], OPTIONAL):
         assert_names_extra(outcome, {"pretrained"})
+
+
+@pytest.mark.parametrize("name", ["Supervision", "ClipDataset"])
+def test_a_public_name_tells_its_extra(name: str) -> None:
+    done = run_without(OPTIONAL, ["-c", f"from earmark import {name}"])
+    told = done.stderr.strip().splitlines()[-1]
+    assert told.endswith(f"earmark.{name} needs torch: pip install 'earmark[train]'"), done.stderr
 
 
 @pytest.mark.parametrize("verb", NEEDS)

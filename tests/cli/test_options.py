@@ -7,7 +7,8 @@ import pytest
 from earmark.cli.options import after_import, chosen_engine
 from earmark.errors import EarmarkError
 from earmark.runs.cluster.ray import RayEngine
-from earmark.runs.engine import LocalEngine, ResourceParams, TaskResources
+from earmark.runs.cluster.resources import ResourceParams, TaskResources
+from earmark.runs.engine import LocalEngine
 from own_tables import imported
 from scenes import band_workspace
 

@@ -21,8 +21,7 @@ from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.runs.artefacts import break_seal
 from earmark.runs.parameters import ModelParams
-from earmark.runs.pretrained_parameters import PretrainedParams
-from earmark.runs.recipe import Recipe
+from earmark.runs.recipe import PretrainedParams, Recipe
 from earmark.scores.folder import Origin, ScoreFolder
 from scenes import band_workspace
 

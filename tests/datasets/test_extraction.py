@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,12 +17,14 @@ import soundfile
 from earmark.audio.frame_store import CLIPS_PER_SHARD, FrameStore, write_store
 from earmark.audio.front_end import log_mel, patches
 from earmark.audio.shards import FrameFormat
-from earmark.datasets import extraction
+from earmark.datasets import extraction, stamps
 from earmark.datasets.extraction import extract_frames, write_frames
 from earmark.datasets.quarantine import read_quarantine
+from earmark.datasets.stamps import replaced_sounds, tell_replaced
 from earmark.datasets.workspace import Workspace
-from earmark.errors import EarmarkError
-from earmark.runs.engine import LocalEngine
+from earmark.errors import EarmarkError, EarmarkWarning
+from earmark.runs.artefacts import file_sha256, read_json, write_json
+from earmark.runs.engine import HERE, LocalEngine
 from earmark.runs.parameters import FrontEndParams
 from noises import PARAMS, RATE, content, make_workspace, noisy_workspace, write_noise
 
@@ -130,7 +133,7 @@ def test_bytes_and_progress_do_not_depend_on_the_number_of_workers(tmp_path):
 STALLING_EXTRACTION = """
 import sys, time
 from pathlib import Path
-from earmark.runs.engine import LocalEngine
+from earmark.runs.engine import HERE, LocalEngine
 from earmark.datasets.extraction import extract_frames, write_frames
 from earmark.runs.parameters import FrontEndParams
 from earmark.datasets.workspace import Workspace
@@ -213,6 +216,31 @@ def test_a_truncated_shard_is_named_with_its_sizes_and_made_again(tmp_path):
         FrameStore.open(workspace.frames_folder)
     extract_frames(workspace, PARAMS, clips_per_shard=2, engine=LocalEngine(1))
     assert content(workspace.frames_folder) == before
+
+
+def test_shards_are_known_by_their_digests(tmp_path):
+    workspace = noisy_workspace(tmp_path)
+    store = extract_frames(workspace, PARAMS, clips_per_shard=2, engine=HERE)
+    shards = sorted(store.folder.glob("shard-*.npy"))
+    assert store.meta.files == {path.name: file_sha256(path) for path in shards}
+    before = content(store.folder)
+    shards[1].unlink()
+    extract_frames(workspace, PARAMS, clips_per_shard=2, engine=HERE)
+    assert content(store.folder) == before
+
+
+def test_a_store_from_before_digests_were_kept_goes_on(tmp_path):
+    workspace = noisy_workspace(tmp_path)
+    folder = extract_frames(workspace, PARAMS, clips_per_shard=2, engine=HERE).folder
+    for path in folder.glob("shard-*.parquet"):
+        pl.read_parquet(path).drop("sha256").write_parquet(path)
+    meta = read_json(folder / "meta.json")
+    del meta["files"]
+    write_json(folder / "meta.json", meta)
+    assert FrameStore.open(folder).meta.files == {}
+    (folder / "shard-00001.npy").unlink()
+    store = extract_frames(workspace, PARAMS, clips_per_shard=2, engine=HERE)
+    assert list(store.meta.files) == ["shard-00001.npy"]
 
 
 @pytest.mark.parametrize(
@@ -368,3 +396,54 @@ def test_another_ear_makes_other_stores_in_their_place(tmp_path):
     assert progress.n_done == 6
     again = [store.digest for store in two_stores(workspace)]
     assert again == first, "the content is the same"
+
+
+def replace_sound(path: Path, seed: int) -> None:
+    """Put another sound in a file's place, an hour from now."""
+    write_noise(path, 1.0, seed=seed)
+    os.utime(path, (time.time() + 3_600,) * 2)
+
+
+def test_a_sound_that_was_replaced_is_noticed_and_its_frames_made_anew(tmp_path):
+    workspace = noisy_workspace(tmp_path)
+    before = extract_frames(workspace, PARAMS, clips_per_shard=2, engine=HERE).digest
+    assert replaced_sounds(workspace, workspace.frames_folder) == {}
+    replace_sound(tmp_path / "audio" / "3.wav", seed=99)
+    (tmp_path / "audio" / "5.wav").unlink()
+    found = replaced_sounds(workspace, workspace.frames_folder)
+    assert found == {"audio/3.wav": True, "audio/5.wav": False}
+    with pytest.warns(EarmarkWarning, match=r"1 sound file changed since .*3\.wav"):
+        store = extract_frames(workspace, PARAMS, clips_per_shard=2, engine=HERE)
+    assert store.digest != before, "what was made of the older frames has to be refused"
+    sound, _ = soundfile.read(tmp_path / "audio" / "3.wav", dtype="float32")
+    np.testing.assert_allclose(store.frames(3), log_mel(sound), atol=2e-3, rtol=0)
+    assert "5" in store.clip_ids[5], "frames of a file that is gone are kept"
+
+
+def test_a_replaced_sound_is_said_to_verbs_that_read_frames_alone(tmp_path, monkeypatch):
+    workspace = noisy_workspace(tmp_path)
+    store = extract_frames(workspace, PARAMS, clips_per_shard=2, engine=HERE)
+    path = tmp_path / "audio" / "4.wav"
+    before = path.stat()
+    path.write_bytes(path.read_bytes())
+    tell_replaced(workspace, store)  # the same sound, in place again
+    write_noise(path, 1.0, seed=99)
+    os.utime(path, (before.st_atime, before.st_mtime))  # as rsync leaves it
+    with pytest.warns(EarmarkWarning, match=r"1 sound file changed .*4\.wav.*earmark features"):
+        tell_replaced(workspace, store)
+    looked: list[Path] = []
+    monkeypatch.setattr(stamps, "is_replaced", lambda place, *_: bool(looked.append(place)))
+    monkeypatch.setattr(stamps, "MOST_LOOKED_AT", 3)
+    tell_replaced(workspace, store)
+    assert [place.name for place in looked] == ["0.wav", "2.wav", "4.wav"], "few of many"
+
+
+def test_a_copied_workspace_is_not_extracted_again(tmp_path):
+    workspace = noisy_workspace(tmp_path / "first")
+    before = extract_frames(workspace, PARAMS, clips_per_shard=2, engine=HERE).digest
+    shutil.copytree(tmp_path / "first", tmp_path / "second", copy_function=shutil.copyfile)
+    for path in (tmp_path / "second" / "audio").iterdir():
+        os.utime(path, (time.time() + 3_600,) * 2)
+    moved, done = Workspace(tmp_path / "second"), CountingProgress()
+    store = extract_frames(moved, PARAMS, clips_per_shard=2, engine=HERE, progress=done)
+    assert (store.digest, done.jobs) == (before, [])

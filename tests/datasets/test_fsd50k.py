@@ -152,6 +152,7 @@ def test_byte_order_marks_and_crlf_change_nothing(tmp_path: Path) -> None:
         ("dev", ",val", ",validation", r"dev.csv, line 3: split must be train or val, got 'valid"),
         ("dev", "/m/07plct2", "/m/0", r"dev.csv, line 3: class '/m/0' is not in vocabulary.csv"),
         ("dev", "fname,labels,mids,split\n", "", r"line 1: expected the columns fname,labels"),
+        ("eval", "99,", ",", r"eval.csv, line 3: fname is empty"),
         ("eval", "99,", "137,", r"clip '137' is listed twice"),
         ("eval", '04rlf"', "04rlf", r"eval.csv, line 2: wrong quoting"),
         ("vocabulary", "0,Bark", "x,Bark", r"vocabulary.csv: expected lines such as"),
@@ -175,7 +176,7 @@ def test_damaged_files_are_refused_with_their_line(
         ),
         ('{"137": [1]}', "clip '137' has no classes"),
         ("[1]", "expected clips"),
-        ('{"137": ', "not valid JSON"),
+        ('{"137": ', "cannot be read as JSON"),
     ],
 )
 def test_damaged_votes_are_refused(tmp_path: Path, ratings: str, message: str) -> None:

@@ -9,7 +9,9 @@ import polars as pl
 import pytest
 
 from called_verbs import earmark, refusal
+from documents import ROOT
 from earmark.datasets.exchange import hub_files
+from earmark.datasets.exchange.hub_files import ArrowRows
 from earmark.datasets.exchange.hugging_face import import_hugging_face
 from earmark.datasets.importer import ImportSummary
 from earmark.errors import EarmarkError
@@ -231,6 +233,16 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "d.parquet").write_bytes(b"no such thing")
     with pytest.raises(EarmarkError, match=r"d.parquet: cannot be read as Parquet"):
         imported(tmp_path / "d.parquet")
+
+
+def test_arrow_that_would_end_the_process_is_named() -> None:
+    """Its offsets lead out of the file, where Arrow reads whatever is in memory, or nothing."""
+    pytest.importorskip("pyarrow")
+    rows = ArrowRows(ROOT / "tests" / "damaged" / "offsets-beyond.arrow", "", "train")
+    with pytest.raises(EarmarkError, match=r"offsets-beyond\.arrow: cannot be read as Arrow"):
+        rows.rows(list(rows.schema()))
+    with pytest.raises(EarmarkError, match=r"offsets-beyond\.arrow: cannot be read as Arrow"):
+        list(rows.sounds("audio"))
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from earmark import __version__
 from earmark.audio.frame_store import write_store
 from earmark.datasets.stamps import (
     find_stale,
+    find_versions,
     parts_changed,
     refuse_stale,
     stale_of,
@@ -43,11 +46,13 @@ def changed(workspace: Workspace, what: str) -> Workspace:
     if what == "classes":
         ontology = Ontology((*CLASSES, "new"))
         labels = LabelSet.from_rows(labels.rows(), labels.clip_ids, ontology.class_ids, "more")
+    if what == "class names":
+        ontology = replace(ontology, names={CLASSES[0]: "Renamed"})
     write_dataset(workspace.root, clips, ontology, labels, workspace.truth, replace=True)
     return Workspace(workspace.root)
 
 
-@pytest.mark.parametrize("what", ["clips", "splits", "labels"])
+@pytest.mark.parametrize("what", ["clips", "splits", "labels", "class names"])
 def test_what_changed_is_named(workspace: Workspace, what: str) -> None:
     file = workspace.root / "made.json"
     write_stamp(workspace, file)
@@ -77,6 +82,13 @@ def test_a_stamp_leaves_the_rest_of_a_seal_alone(workspace: Workspace) -> None:
     seal(workspace.flags_folder, {"digest": "one"})
     write_stamp(workspace, seal_path(workspace.flags_folder))
     assert read_json(seal_path(workspace.flags_folder))["digest"] == "one"
+
+
+def test_a_stamp_that_is_none_is_told_with_its_file(workspace: Workspace) -> None:
+    file = seal_path(workspace.flags_folder)
+    write_json(file, {"dataset": True})
+    with pytest.raises(EarmarkError, match=r"meta\.json: 'dataset' in it is no stamp"):
+        find_stale(workspace)
 
 
 def test_something_without_a_stamp_is_not_doubted(workspace: Workspace) -> None:
@@ -139,3 +151,23 @@ def test_a_stamp_of_frames_from_before_they_were_named_is_of_log_mel_ones(
     meta = read_json(seal_path(workspace.frames_folder))
     seal(workspace.frames_folder, {**meta, "digest": "others"})
     assert parts_changed(workspace, file) == ("frames",)
+
+
+def test_names_of_classes_count_where_they_are_shown_and_imply_labels(workspace: Workspace) -> None:
+    places = {"score": seal_path(workspace.scores_folder("teacher")),
+              "flag": seal_path(workspace.flags_folder)}  # fmt: skip
+    for file in places.values():
+        write_stamp(workspace, file)
+    renamed = changed(workspace, "class names")
+    found = {verb: stale_of(renamed, file, file, verb) for verb, file in places.items()}
+    assert found["score"] is None
+    assert found["flag"] is not None
+    assert "class names changed since" in str(found["flag"])
+
+
+def test_what_is_made_notes_the_version_that_made_it(workspace: Workspace) -> None:
+    file = seal_path(workspace.flags_folder)
+    write_stamp(workspace, file)
+    ((path, version, command),) = find_versions(workspace)
+    assert (path, version) == (workspace.flags_path, __version__)
+    assert command.startswith("earmark flag ")

@@ -185,9 +185,9 @@ def test_a_compressed_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ({**DOG, "007.json": b"{"}, r"x.tar, sample '007', .json: not json"),
+        ({**DOG, "007.json": b"{"}, r"x.tar, sample '007', .json: cannot be read as json"),
         ({**DOG, "007.json": b"[1]"}, r"sample '007', .json: expected a record"),
-        ({**DOG, "007.cls": b"\xff"}, r"sample '007', .cls: not cls in UTF-8"),
+        ({**DOG, "007.cls": b"\xff"}, r"sample '007', .cls: cannot be read as cls in UTF-8"),
         ({**DOG, "007.txt": bytes(2**20 + 1)}, "too long for labels"),
         ({**DOG, **CAT, "007.cls": b"dog"}, "do not lie together"),
         (DOG, "no column of classes"),

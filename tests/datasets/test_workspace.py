@@ -113,3 +113,36 @@ def test_other_clips_take_the_seals_of_all_frames_away(tmp_path: Path) -> None:
             seal(folder, {"digest": "one"})
         write_dataset(tmp_path, changed, ontology, labels, replace=True)
         assert [(folder / "meta.json").exists() for folder in folders] == [is_kept] * 3
+
+
+def test_a_clip_that_is_listed_twice_is_told_with_its_file(tmp_path):
+    workspace = small_dataset(tmp_path)
+    clips = pl.read_parquet(workspace.clips_path)
+    pl.concat([clips, clips]).write_parquet(workspace.clips_path)
+    with pytest.raises(EarmarkError, match=r"clips\.parquet: a clip is listed twice"):
+        _ = Workspace.open(workspace.root).labels
+
+
+@pytest.mark.parametrize(
+    ("file", "column"),
+    [
+        ("clips", {"end_seconds": [1.0]}),
+        ("clips", {"start_seconds": {"a": 1.0}}),
+        ("classes", {"name": b"\xff"}),
+    ],
+)
+def test_columns_of_other_types_are_told_with_their_file(tmp_path, file, column):
+    small_dataset(tmp_path)
+    path = tmp_path / f"{file}.parquet"
+    odd = {name: pl.lit(pl.Series([value])).first() for name, value in column.items()}
+    pl.read_parquet(path).with_columns(**odd).write_parquet(path)
+    workspace = Workspace.open(tmp_path)
+    with pytest.raises(EarmarkError, match=rf"{file}\.parquet: cannot be read as"):
+        _ = workspace.audio_digest, workspace.ontology.to_table()
+
+
+@pytest.mark.parametrize("name", ["../outside", "", ".", 1.5, "a" * 256])
+def test_names_stay_in_the_workspace(tmp_path, name):
+    for place in (Workspace(tmp_path).scores_folder, Workspace(tmp_path).relabelled_folder):
+        with pytest.raises(EarmarkError, match="it leads elsewhere"):
+            place(name)

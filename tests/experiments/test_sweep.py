@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +8,12 @@ import polars as pl
 import pytest
 
 from earmark.datasets.workspace import Workspace
+from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.experiments.students import student_scores, students_of_sweep
 from earmark.experiments.sweep import read_sweep, run_sweep
+from earmark.runs import read_seal
 from earmark.runs.parameters import SweepParams
+from earmark.scores import ScoreFolder
 from kept_processes import KeptProcesses
 from scenes import CLASS_IDS, FOLDS, ONE, PROBE, scored_workspace
 
@@ -88,3 +92,43 @@ def test_the_same_sweep_gives_the_same_numbers(
     again = run_sweep(workspace, [PROBE], SWEEP, scores, FOLDS, engine=two_processes)
     for name, table in vars(read_sweep(swept)).items():
         assert getattr(again, name).equals(table, null_equal=True)
+
+
+def test_tables_of_a_killed_sweep_are_not_taken_for_one(
+    swept: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = ScoreFolder.open(swept.scores_folder("teacher"))
+
+    def killed(path: Path, table: pl.DataFrame) -> None:
+        if path.name == "summary.parquet":
+            raise KeyboardInterrupt
+        table.write_parquet(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("earmark.runs.artefacts.write_table", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(swept, [PROBE], SWEEP, scores, FOLDS, engine=ONE)
+    with pytest.raises(EarmarkError, match="not finished"):
+        read_sweep(swept)
+    run_sweep(swept, [PROBE], SWEEP, scores, FOLDS, engine=ONE)
+    assert len(read_sweep(swept).summary)
+
+
+def test_cards_and_leftovers_of_killed_students_are_mended(swept: Workspace) -> None:
+    scores = ScoreFolder.open(swept.scores_folder("teacher"))
+    made = [read_seal(folder) for folder in swept.student_scores_folder("x").parent.iterdir()]
+    networks = {swept.model_folder(one["made_by"]["network"]) for one in made}
+    cards = {folder: (folder / "card.json").read_text() for folder in networks}
+    lost, left = sorted(networks)[0], swept.model_folder("student-left-0123abcd")
+    (lost / "card.json").unlink()
+    left.mkdir()
+    (left / "checkpoint.pt").write_text("")
+    told = {
+        folder.name: read_seal(folder)["digest"]
+        for folder in swept.student_scores_folder("x").parent.iterdir()
+    }
+    (left / "stack.json").write_text(json.dumps(told))
+    with pytest.warns(EarmarkWarning, match="1 unfinished training of a killed run removed"):
+        run_sweep(swept, [PROBE], SWEEP, scores, FOLDS, engine=ONE)
+    assert {folder: (folder / "card.json").read_text() for folder in networks} == cards
+    assert not left.exists()

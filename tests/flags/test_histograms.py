@@ -1,9 +1,18 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
+from scipy.ndimage import gaussian_filter1d
 
-from earmark.flags.histograms import moments, quantile_bins, score_histograms, smoothed
+from earmark.flags.histograms import (
+    blurred,
+    moments,
+    quantile_bins,
+    score_histograms,
+    smoothed,
+)
 from earmark.labels.label_set import LabelSet
 
 
@@ -83,3 +92,13 @@ def test_smoothed_is_a_density_about_the_same_place() -> None:
     assert density.sum() == pytest.approx(1)
     assert moments(density)[0][0] == pytest.approx(48)
     assert density[0, 50] > 0
+
+
+@pytest.mark.parametrize(("beyond", "mode"), [("edge", "nearest"), ("constant", "constant")])
+def test_blurred_equals_a_library(beyond: Literal["edge", "constant"], mode: str) -> None:
+    rng = np.random.default_rng(0)
+    counts, sigmas = rng.poisson(3.0, (20, 40)).astype(float), rng.uniform(0.5, 14, 20)
+    expected = [
+        gaussian_filter1d(row, sd, mode=mode) for row, sd in zip(counts, sigmas, strict=True)
+    ]
+    assert np.allclose(blurred(counts, sigmas, beyond), expected, rtol=1e-12, atol=0)

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 from scipy.stats import norm
 
 from earmark.flags.histograms import N_BINS, Histograms
-from earmark.flags.mixture import fit, mixture, quantiles_of_missing
+from earmark.flags.mixture import N_FIRST_STEPS, fit, mixture, quantiles_of_missing
+from plain_mixture import information_of, plain_fit, slopes_of
 
 EDGES = np.linspace(-3, 9, N_BINS + 1)
 SHARES = np.array([0.05, 0.5, 0.95])
@@ -91,3 +92,21 @@ def test_no_class() -> None:
         Histograms(none[:, 0], none[:, 0], none, none, none, none), none, none[:, 0], 1.0
     )
     assert quantiles_of_missing(model, SHARES, none[:, 0]).shape == (3, 0)
+
+
+@pytest.mark.parametrize("n_steps", [0, 1, N_FIRST_STEPS])
+def test_the_fit_equals_its_slow_twin(n_steps: int) -> None:
+    """In several classes at once, of which one has a long tail and one hardly a label missing."""
+    parts = [expected_histograms(*one) for one in ((1_000, 0.8), (3,), (500, 0.0, 500, 1_000))]
+    joined = (
+        np.concatenate([getattr(one, field.name) for one in parts]) for field in fields(Histograms)
+    )
+    histograms = Histograms(*joined)
+    histograms.positives[1] = 3_000 * bins_of(2)
+    shape = histograms.positives / histograms.positives.sum(axis=1, keepdims=True)
+    model = mixture(histograms, shape, np.array([600.0, 1.0, 30.0]), 1.4)
+    found, expected = fit(model, None, n_steps), plain_fit(model, None, n_steps)
+    assert np.allclose(found.parameters, expected.parameters, rtol=1e-9, atol=1e-9)
+    assert np.allclose(found.objective, expected.objective, rtol=1e-12, atol=0)
+    information = information_of(model, expected, slopes_of(model, expected))
+    assert np.allclose(found.information, information, rtol=1e-9, atol=1e-9)

@@ -88,7 +88,7 @@ def test_files_without_segments(tmp_path: Path, text: str) -> None:
 
 
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:
-    with pytest.raises(EarmarkError, match="not a text file in UTF-8"):
+    with pytest.raises(EarmarkError, match="cannot be read as a text file in UTF-8"):
         read(tmp_path, b"\x1f\x8b\xff")
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.labels.class_names import NamedClass, NameMatch, match_classes
+from earmark.labels.class_names import NamedClass, NameMatch, _path, match_classes
 from earmark.labels.name_forms import NameForms, read_synonyms
 
 NAMES = """\
@@ -277,3 +277,8 @@ def test_the_table_is_in_order() -> None:
         assert len({row.is_sure for row in each}) == 1, form
         assert not each[0].is_sure or each[0].means, form
         assert not each[0].is_sure or len({row.means for row in each}) == 1, form
+
+
+def test_a_name_of_thousands_of_blanks_is_a_name() -> None:
+    """A regular expression took minutes over them."""
+    assert _path("rain" + "\t" * 30_000 + "> heavy") == ["rain", "heavy"]

@@ -12,9 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
+from earmark.labels import label_files
 from earmark.labels.label_files import read_class_list, read_clip_list, read_label_file
 from earmark.labels.label_tables import Reading
 from earmark.labels.ontology import Ontology
+from earmark.runs import arrays
 from earmark.scores.alignment import arrange
 from earmark.scores.blocks import ScoreFile
 
@@ -246,3 +248,20 @@ def test_a_damaged_header_is_refused(tmp_path):
     (tmp_path / "labels.npy").write_bytes(content.replace(b"(3, 3)", b"(3, 3G"))
     with pytest.raises(EarmarkError, match="cannot be read as numpy's"):
         read_label_file(tmp_path / "labels.npy")
+
+
+def test_labels_that_are_nearly_all_implicit_are_read_in_blocks(tmp_path, monkeypatch):
+    """Whole, an archive of a few kilobytes may take gigabytes."""
+    states = np.zeros((50, 1_000), np.int8)
+    states[7, 3], states[49, 999] = 1, -1
+    np.savez_compressed(tmp_path / "l.npz", labels=states)
+    monkeypatch.setattr(arrays, "_LEAST_LIMIT", 10_000)  # to read it whole would be refused
+    monkeypatch.setattr(label_files, "_LABELS_AT_ONCE", 4_000)
+    labels = read_label_file(tmp_path / "l.npz").labels
+    assert np.array_equal(labels.states(), states)
+
+
+def test_a_matrix_of_too_many_classes_is_refused(tmp_path):
+    np.save(tmp_path / "l.npy", np.zeros((1, 1_000_001), np.int8))
+    with pytest.raises(EarmarkError, match=r"expected a matrix \[clip, class\], got shape"):
+        read_label_file(tmp_path / "l.npy")

@@ -98,7 +98,7 @@ def test_unequal_parts_meet_their_shares(seed: int) -> None:
     labels, sources = random_labels(600, seed), random_sources(600, seed)
     parts = assign(labels, sources, [0.8, 0.1, 0.1], seed)
     assert set(n_parts_of_each(sources, parts)) == {1}
-    assert np.bincount(parts) / 600 == pytest.approx([0.8, 0.1, 0.1], abs=0.04)
+    assert np.bincount(parts) / 600 == pytest.approx([0.8, 0.1, 0.1], abs=0.05)
     for part, share in enumerate([0.8, 0.1, 0.1]):
         n_positives = labels.select(parts == part).n_positives
         assert n_positives == pytest.approx(share * labels.n_positives, abs=6)

@@ -15,6 +15,7 @@ from sklearn import metrics as sklearn_metrics
 from earmark import metrics
 from earmark.errors import EarmarkError
 from earmark.metrics.lwlrap import _PAIRS_PER_BLOCK
+from earmark.metrics.matrices import RESAMPLES_PER_BLOCK
 
 NAN = float("nan")
 
@@ -340,10 +341,9 @@ def test_impossible_proportions_are_refused(k, n, level):
 
 @pytest.mark.parametrize("n_levels", [None, 5])
 @pytest.mark.parametrize("negatives", ["explicit", "all"])
-def test_resampling_equals_repeating_clips(negatives, n_levels, monkeypatch):
-    monkeypatch.setattr("earmark.metrics.matrices._RESAMPLES_PER_BLOCK", 4)
+def test_resampling_equals_repeating_clips(negatives, n_levels):
     states, scores = random_case(7, n_clips=25, n_levels=n_levels)
-    weights = np.random.default_rng(8).poisson(0.6, (10, 25))
+    weights = np.random.default_rng(8).poisson(0.6, (RESAMPLES_PER_BLOCK + 6, 25))
     weights[0] = 1
     weights[1] = 0
     with warnings.catch_warnings():

@@ -85,3 +85,17 @@ def test_a_network_of_patches_says_its_outputs(tmp_path: Path) -> None:
     with torch.inference_mode():
         expected = torch.sigmoid(network(patches)).numpy()
     np.testing.assert_allclose(patch_outputs(network, store, 1), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_clips_asked_about_together_are_as_if_alone(
+    tmp_path: Path, architecture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("earmark.networks.places.PATCHES_AT_ONCE", 25)
+    workspace, _ = event_workspace(tmp_path, n_clips=9)
+    store, probe = open_store(workspace), make_probe(architecture, 24, 2)
+    rows = np.array([3, 8, 0, 5, 1])
+    alone = np.stack([evidence(probe, store, row) for row in rows], axis=1)  # [s, clip, patch, c]
+    found = best_patches(probe, ClipExamples(store, rows))
+    chosen = np.take_along_axis(alone, found[:, :, None].astype(int), axis=2)[:, :, 0]
+    np.testing.assert_allclose(chosen, alone.max(axis=2), atol=1e-4)

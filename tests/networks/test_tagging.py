@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from earmark.audio.decode import UnreadableAudio
 from earmark.audio.front_end import log_mel, patches
+from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
 from earmark.networks import tagging
 from earmark.networks.clip_scores import score_and_locate
@@ -65,7 +66,7 @@ def test_a_strip_stays_small_and_keeps_its_means(lengths: list[int], n_most: int
 def test_a_file_gets_the_scores_of_its_clip_in_a_workspace(model: Path) -> None:
     workspace = model.parent.parent
     tags = Tagger.open(model).tag(workspace / "audio" / "clip1.wav")
-    store = open_store(sound_workspace(workspace, n_clips=2))
+    store = open_store(Workspace.open(workspace))
     (logits,), (best,) = score_and_locate(load_network(model), Examples(store, np.array([1])))
     assert np.log(tags.scores / (1 - tags.scores)) == pytest.approx(logits[0], abs=1e-3)
     assert tags.best_seconds == pytest.approx(best[0] * 0.48 + 0.4875)

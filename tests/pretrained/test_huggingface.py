@@ -303,6 +303,19 @@ def test_folders_that_are_damaged_or_of_something_else_are_refused(
             opened(folder)
 
 
+@pytest.mark.parametrize(
+    ("kind", "claim"), [("ast", {"max_length": 2**31}), ("heard", {"sampling_rate": 2**40})]
+)
+def test_a_length_or_rate_that_would_fill_the_memory_is_refused(
+    folders: dict[str, Path], tmp_path: Path, kind: str, claim: dict[str, int]
+) -> None:
+    long = changed(folders[kind], tmp_path / "long")
+    path = long / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | claim))
+    with pytest.raises(EarmarkError, match=r"long: it claims to hear .* samples at once"):
+        opened(long)
+
+
 def test_weights_that_are_missing_are_never_random(
     folders: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -211,6 +212,15 @@ def test_trainings_share_a_panel_for_each_measure() -> None:
     figure = figures.training_figure(make_courses())
     assert [axes.get_ylabel() for axes in figure.axes] == ["loss", "lwlrap on tune"]
     assert [len(axes.get_lines()) for axes in figure.axes] == [2, 1]
+
+
+@pytest.mark.filterwarnings("error")
+def test_dozens_of_trainings_leave_room_for_their_curves(tmp_path: Path) -> None:
+    course = next(iter(make_courses().values()))
+    figure = figures.training_figure({f"network-with-a-name-{i}": course for i in range(60)})
+    figures.write_png(figure, tmp_path / "training.png")
+    assert not figure.legends
+    assert min(axes.get_position().height for axes in figure.axes) > 0.5
 
 
 def test_nothing_to_draw_is_a_readable_error() -> None:

@@ -14,7 +14,7 @@ from earmark.report.sentences import (
     strategies_told,
     summary_lines,
 )
-from earmark.report.tables import show_comparison
+from earmark.report.tables.shown import show_comparison
 from earmark.report.verdict import headline
 from made_up import CURVE, RESULTS, make_choices, make_results, make_rounds
 

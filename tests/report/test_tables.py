@@ -5,16 +5,14 @@ import pytest
 
 from earmark.errors import EarmarkError
 from earmark.report.results import class_table
-from earmark.report.tables import (
-    Table,
+from earmark.report.tables import Table, report_tables, write_tables
+from earmark.report.tables.shown import (
     controls_table,
-    report_tables,
     show_classes,
     show_comparison,
     show_rounds,
-    to_latex,
-    write_tables,
 )
+from earmark.report.tables.table import to_latex
 from earmark.report.verdict import verdicts
 from made_up import CURVE, make_choices, make_contents, make_results, make_rounds
 

@@ -20,8 +20,8 @@ from earmark.review.judgements import (
     Judgement,
     JudgementStore,
     combine_votes,
-    store_refusal,
 )
+from earmark.runs import store_refusal
 from reviews import START, judgement, table, uuid
 
 N_JUDGEMENTS = 10_000
@@ -294,6 +294,20 @@ def test_a_full_disk_is_not_called_damage(tmp_path: Path) -> None:
     assert "damaged?" in str(store_refusal(tmp_path, "judgements", error, "damaged?"))
 
 
+@pytest.mark.parametrize("fill", [b"\xff", b"\0", b"a"])
+def test_a_damaged_page_is_named_whenever_it_is_met(tmp_path: Path, fill: bytes) -> None:
+    """The first page is sound: the store opens, and fails where it is read or written."""
+    path = tmp_path / "j.sqlite"
+    with JudgementStore(path) as store:
+        store.add_all([judgement(number) for number in range(200)])
+    content = path.read_bytes()
+    path.write_bytes(content[:4096] + fill * (len(content) - 4096))
+    with JudgementStore(path) as store:
+        for use in (store.rows, store.current, lambda: store.add(judgement(201))):
+            with pytest.raises(EarmarkError, match=r"j\.sqlite: cannot be read as a store of"):
+                use()
+
+
 @pytest.mark.parametrize("has_log", [False, True])
 def test_answers_in_a_folder_that_may_not_be_written_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_log: bool
@@ -307,7 +321,7 @@ def test_answers_in_a_folder_that_may_not_be_written_are_read(
     monkeypatch.setattr(os, "access", lambda *_: False)
     with JudgementStore(path, must_exist=True) as store:
         assert store.current().rows() == [judgement(1).row()]
-        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        with pytest.raises(EarmarkError, match=r"readonly database.*may its folder be written to"):
             store.add(judgement(2))
         assert {one.name for one in tmp_path.iterdir()} == before
     writer.close()

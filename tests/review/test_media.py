@@ -15,6 +15,7 @@ from earmark.audio.front_end import log_mel
 from earmark.audio.pictures import MOST_COLUMNS, picture_png, seen_frames
 from earmark.datasets.extraction import extract_frames
 from earmark.datasets.workspace import Workspace
+from earmark.errors import EarmarkWarning
 from earmark.review.server.media import Media
 from earmark.runs.parameters import FrontEndParams
 from listening import tone_workspace
@@ -63,6 +64,17 @@ def test_the_picture_shows_the_stored_frames_if_they_are_log_mel(workspace: Work
     np.testing.assert_array_equal(seen, store.frames(0)[:200])
     made = seen_frames(store, "not stored", waveform, FRONT_END)
     np.testing.assert_array_equal(made, log_mel(waveform)[:200])
+
+
+def test_a_replaced_sound_is_not_shown_by_the_frames_of_the_older_one(
+    workspace: Workspace,
+) -> None:
+    media = Media(workspace, FRONT_END, extract_frames(workspace))
+    before = media.picture("clip000")
+    soundfile.write(workspace.root / "audio" / "clip000.wav", np.zeros(32_000), 16_000)
+    again = Media(workspace, FRONT_END, media.store)
+    with pytest.warns(EarmarkWarning, match=r"clip000\.wav: changed since it was scored"):
+        assert again.picture("clip000") != before
 
 
 def test_embeddings_are_not_looked_at(tmp_path: Path) -> None:

@@ -2,22 +2,28 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
+from earmark.runs.arrays import new_array
 from earmark.runs.artefacts import (
     break_seal,
     is_current,
     is_finished,
     read_json,
     read_seal,
+    read_sealed,
     read_table,
     seal,
     write_aside,
     write_json,
+    write_sealed,
     write_table,
     write_text,
 )
@@ -55,7 +61,7 @@ def test_a_table_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None
 
 def test_damaged_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text('{"digest": ')
-    with pytest.raises(EarmarkError, match=r"meta\.json: not valid JSON"):
+    with pytest.raises(EarmarkError, match=r"meta\.json: cannot be read as JSON"):
         read_json(tmp_path / "meta.json")
 
 
@@ -110,7 +116,7 @@ def test_a_device_or_a_folder_is_not_replaced_by_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[" * 200_000, "9" * 5_000, "\xff", "{"])
 def test_odd_json_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(EarmarkError, match=r"a\.json: not valid JSON"):
+    with pytest.raises(EarmarkError, match=r"a\.json: cannot be read as JSON"):
         read_json(tmp_path / "a.json")
 
 
@@ -125,3 +131,77 @@ def test_a_full_disk_is_an_error_of_the_system(
         write_table(tmp_path / name, pl.DataFrame({"a": range(100_000)}))
     assert caught.value.errno == errno.ENOSPC
     assert str(tmp_path / name) in str(caught.value)
+
+
+def test_tables_that_belong_together_are_sealed_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "meta.json"
+    old, new = (pl.DataFrame({"a": [number]}) for number in (1, 2))
+    write_sealed(file, {"x.parquet": old, "y.parquet": old}, {"run": "old"})
+    assert read_sealed(file, "y.parquet").equals(old)
+    assert read_json(file)["run"] == "old"
+    begun = file.read_text()
+
+    def full(path: Path, table: pl.DataFrame) -> None:
+        if path.name == "y.parquet":
+            raise OSError(errno.ENOSPC, "full", str(path))
+        table.write_parquet(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("earmark.runs.artefacts.write_table", full)
+        with pytest.raises(OSError, match="full"):
+            write_sealed(file, {"x.parquet": new, "y.parquet": new}, {"run": "new"})
+    with pytest.raises(EarmarkError, match=r"y\.parquet: not finished"):
+        read_sealed(file, "y.parquet")
+    file.write_text(begun)  # a reader that looked at the seal before it was broken
+    with pytest.raises(EarmarkError, match=r"x\.parquet: not what meta\.json says"):
+        read_sealed(file, "x.parquet")
+
+
+def test_a_library_that_swallows_the_disk_s_refusal_is_seen_through(tmp_path: Path) -> None:
+    def save() -> None:
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        finally:
+            raise RuntimeError("unexpected pos 704 vs 598")
+
+    with pytest.raises(OSError, match="No space left") as caught, write_aside(tmp_path / "a.pt"):
+        save()
+    assert caught.value.filename == str(tmp_path / "a.pt")
+    with pytest.raises(ZeroDivisionError), write_aside(tmp_path / "a.pt"):
+        raise ZeroDivisionError
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_limit_of_file_sizes_is_seen_through(tmp_path: Path) -> None:
+    """As libsndfile, which says no more than that the system failed."""
+    code = (
+        "import resource, sys\n"
+        "from earmark.runs import write_aside\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
+        "with write_aside(sys.argv[1]) as aside:\n"
+        "    aside.write_bytes(bytes(9_000))\n"
+        "    raise RuntimeError('System error.')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "a.flac")], capture_output=True, text=True
+    )
+    assert f"OSError: [Errno {errno.EFBIG}]" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_new_array_on_a_full_disk_is_refused_before_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = new_array(tmp_path / "a.npy", (3, 2))
+    array[:] = 1
+    del array
+    assert np.load(tmp_path / "a.npy").sum() == 6
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        new_array(tmp_path / "b.npy", (3, 2))

@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -54,7 +56,9 @@ def test_a_worker_that_was_killed_is_told_of_in_a_sentence() -> None:
         LocalEngine(2).map(tasks)
 
 
-def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+@pytest.fixture
+def parent(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with two workers, which note their numbers and wait."""
     script = tmp_path / "parent.py"
     script.write_text(
         "from pathlib import Path\n"
@@ -65,12 +69,35 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
         "    tasks = [Task(str(i), note_and_wait, {**own, 'number': i}) for i in range(2)]\n"
         "    LocalEngine(2).map(tasks)\n"
     )
-    parent = subprocess.Popen([sys.executable, str(script)])
+    process = subprocess.Popen([sys.executable, str(script)])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_workers_end_with_a_parent_that_is_killed(
+    tmp_path: Path, parent: subprocess.Popen[bytes]
+) -> None:
     workers: list[int] = []
     while len(workers) < 2:
         assert parent.poll() is None
         workers = [int(path.name) for path in tmp_path.iterdir() if path.name.isdigit()]
         time.sleep(0.1)
+    _check_all_end(parent, workers)
+
+
+def test_workers_that_have_not_begun_end_with_a_parent_that_is_killed(
+    parent: subprocess.Popen[bytes],
+) -> None:
+    workers: list[int] = []
+    while len(workers) < 2:
+        assert parent.poll() is None
+        workers = _children(parent.pid)
+        time.sleep(0.01)
+    _check_all_end(parent, workers)
+
+
+def _check_all_end(parent: subprocess.Popen[bytes], workers: list[int]) -> None:
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     for _ in range(600):
@@ -78,6 +105,17 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
             return
         time.sleep(0.1)
     pytest.fail("workers live on")
+
+
+def _children(parent: int) -> list[int]:
+    """Return the workers of a process, by what started them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            of = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            if of == parent and b"spawn_main" in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+    return found
 
 
 def _is_alive(process: int) -> bool:

@@ -5,7 +5,9 @@ from pydantic import ValidationError
 
 from earmark.runs.parameters import (
     PAPER_DISCARD_PERCENTS,
+    CompareParams,
     FrontEndParams,
+    NetworkParams,
     SweepParams,
     TrainParams,
     digest,
@@ -48,3 +50,12 @@ def test_a_run_is_as_long_as_its_epochs_or_its_steps() -> None:
     for wrong in ({"epochs": 3, "steps": 5}, {"epochs": None}):
         with pytest.raises(ValueError, match="exactly one of epochs and steps"):
             TrainParams(**wrong)
+
+
+@pytest.mark.parametrize("name", ["../../out", "..", ".hidden", "a/b", "a\\b", "", "a\0b", "a\n"])
+def test_a_name_of_a_folder_leads_nowhere_else(name: str) -> None:
+    for params in (SweepParams, CompareParams):
+        with pytest.raises(ValidationError):
+            params(train_sets={name: 1.0})
+    with pytest.raises(ValidationError):
+        NetworkParams(name=name)

@@ -146,3 +146,16 @@ def test_a_notebook_without_jobs_shows_nothing(monkeypatch: pytest.MonkeyPatch) 
     with Display():
         pass
     assert notebook.outputs == []
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_brackets_in_a_name_are_no_markup(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    """Rich takes ``[/i]`` for the end of italics that never began, and raises."""
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=is_terminal, width=100)
+    monkeypatch.setattr(own, "Console", lambda **_: console)
+    with Display() as progress:
+        progress.job("score [/i] [red]", 3, "clips").advance(3, "[/b]")
+    assert "score [/i] [red]" in shown.getvalue()

@@ -17,7 +17,8 @@ from earmark.datasets.extraction import extract_frames
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.runs.cluster.ray import N_ATTEMPTS, RayEngine
-from earmark.runs.engine import LocalEngine, ResourceParams, Task, TaskResources
+from earmark.runs.cluster.resources import ResourceParams, TaskResources
+from earmark.runs.engine import LocalEngine, Task
 from earmark.runs.progress import Meter
 from noises import PARAMS, content, noisy_workspace
 from tasks import Counter, fail, square

@@ -68,6 +68,7 @@ def task_of(workspace: Workspace, folder: Path, function=train, **given: object)
     return training_task("net", function, NETWORK, data, store, folder=folder, **given)
 
 
+@pytest.mark.slow
 def test_a_killed_process_leads_to_the_weights_of_an_uninterrupted_run(
     cluster: Cluster, workspace: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

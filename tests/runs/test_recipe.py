@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.runs.engine import TaskResources
+from earmark.runs.cluster.resources import TaskResources
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, CrossFitParams
-from earmark.runs.pretrained_parameters import PretrainedParams
 from earmark.runs.recipe import (
+    PretrainedParams,
     Recipe,
     find_recipe,
     has_kept_recipe,
@@ -42,7 +42,10 @@ def test_a_recipe_is_read_with_defaults_for_what_it_leaves_out(tmp_path: Path) -
         ("[sweep]\ndiscard_percents=[1, 2]\n", ["needs 0", "baseline"]),
         ("[sweep]\ndiscard_percents=[0, 2, 1]\n", ["must rise"]),
         ("[[students]]\nname='teacher'\n", ["names of their own"]),
-        ("this is not TOML", ["not a TOML file"]),
+        ("[sweep.train_sets]\n'../out'=1.0\n", ["sweep.train_sets", "should match pattern"]),
+        ("[compare.train_sets]\n'a/b'=1.0\n", ["compare.train_sets", "should match pattern"]),
+        ("[teacher]\nname='..'\n", ["teacher.name", "should match pattern"]),
+        ("this is not TOML", ["cannot be read as TOML"]),
     ],
 )
 def test_a_bad_recipe_is_refused_by_name(tmp_path: Path, text: str, told: list[str]) -> None:

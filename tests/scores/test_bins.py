@@ -11,6 +11,7 @@ from earmark.labels.label_set import LabelSet
 from earmark.scores.bins import Grid, count_bins, keep
 from earmark.scores.keys import N_BINS, unpack_rows, unpack_scores
 from made_up import NASTY
+from plain_loops import codes_of
 
 N_CLIPS, N_CLASSES = 600, 3
 
@@ -51,7 +52,7 @@ def test_ranks_lie_in_the_bins_that_are_said(case: tuple[np.ndarray, np.ndarray]
     bins = found.bins_of(ranks)
     for column in range(N_CLASSES):
         ranked = np.sort(scores[states[:, column] == 0, column])[::-1]
-        codes = grid.codes(np.full(2, column), ranked[[0, 40]])
+        codes = codes_of(grid, np.full(2, column), ranked[[0, 40]])
         assert bins[:, column].tolist() == [*(codes - column * N_BINS).tolist(), -1]
 
 
@@ -64,7 +65,7 @@ def test_hot_bins_are_kept_whole_and_sorted(case: tuple[np.ndarray, np.ndarray])
     kept = keep(labels, scores, grid, is_hot, np.where(is_hot, found.counts, 0).sum(axis=1))
     for column in range(N_CLASSES):
         rows = np.flatnonzero(states[:, column] == 0)
-        codes = grid.codes(np.full(len(rows), column), scores[rows, column])
+        codes = codes_of(grid, np.full(len(rows), column), scores[rows, column])
         rows = rows[is_hot.ravel()[codes]]
         rows = rows[np.lexsort((rows, -scores[rows, column]))]
         assert unpack_rows(kept.of(column)).tolist() == rows.tolist()
@@ -120,7 +121,7 @@ def test_outliers_do_not_take_the_bins_from_the_others() -> None:
     sample = np.sort(np.append(rng.normal(size=999), 1e6).astype(np.float32))[None]
     grid = Grid.spread(np.array([0.8], np.float32), sample)
     above = sample[sample > 0.8]
-    bins = grid.codes(np.zeros(len(above), int), above)
+    bins = codes_of(grid, np.zeros(len(above), int), above)
     assert bins[-1] == N_BINS - 1
     assert np.bincount(bins).max() < 0.1 * len(above)
 
@@ -128,7 +129,7 @@ def test_outliers_do_not_take_the_bins_from_the_others() -> None:
 def test_grids_without_width() -> None:
     sample = np.array([[2.0, 2.0], [-np.inf, -np.inf]], np.float32)
     grid = Grid.spread(np.array([2.0, np.inf], np.float32), sample)
-    codes = grid.codes(np.array([0, 0, 1]), np.array([2.0, 2.5, 9.0], np.float32))
+    codes = codes_of(grid, np.array([0, 0, 1]), np.array([2.0, 2.5, 9.0], np.float32))
     assert codes.tolist() == [0, N_BINS - 1, N_BINS]  # all that is above, then nothing
 
 

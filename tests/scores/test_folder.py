@@ -53,7 +53,8 @@ def test_of_a_single_label_nobody_may_know_where_it_is_heard(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("", "not valid JSON"), ('{"digest": "x"}', "no class_ids"), ("[]", "no ")]
+    ("text", "told"),
+    [("", "cannot be read as JSON"), ('{"digest": "x"}', "no class_ids"), ("[]", "got list")],
 )
 def test_scores_without_a_description_are_named(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "meta.json").write_text(text)

@@ -20,9 +20,10 @@ from earmark.scores.keys import (
     valid_bits,
 )
 
+LARGE = float(np.float32(3e38))  # which is the same in both widths
 ODD = (np.nan, np.inf, -np.inf)
 scores = st.one_of(
-    st.sampled_from([-1.5, -0.0, 0.0, 0.25, 2.0, 3e38, -3e38]), st.floats(-30, 30, width=32)
+    st.sampled_from([-1.5, -0.0, 0.0, 0.25, 2.0, LARGE, -LARGE]), st.floats(-30, 30, width=32)
 )
 
 
@@ -30,19 +31,35 @@ both = pytest.mark.parametrize("loops", [plain_loops, compiled_loops], ids=["num
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """A block, lows and scales of its classes, and hot bins."""
+def cases(draw: st.DrawFn) -> tuple[np.ndarray, ...]:
+    """A block, lows and scales of its classes, hot bins, and which labels are explicit."""
     shape = draw(hnp.array_shapes(min_dims=2, max_dims=2, max_side=12))
     block = draw(hnp.arrays(np.float32, shape, elements=scores))
     n_classes = shape[1]
     edge = st.one_of(scores, st.sampled_from([np.inf, -np.inf]))
     lows = draw(hnp.arrays(np.float32, n_classes, elements=edge))
-    scale = st.sampled_from([0.0, 0.5, 40.0, 1e30, np.inf])
+    scale = st.sampled_from([0.0, 0.5, 40.0, 2.0**100, np.inf])
     scales = draw(hnp.arrays(np.float32, n_classes, elements=scale))
     is_hot = draw(hnp.arrays(np.uint8, n_classes * N_BINS, elements=st.just(0), fill=st.just(0)))
     hot = draw(st.lists(st.integers(0, N_BINS - 1) | st.sampled_from([0, 1, N_BINS - 1])))
     is_hot.reshape(n_classes, N_BINS)[:, hot] = 1
-    return block, lows, scales, is_hot
+    is_explicit = draw(hnp.arrays(bool, shape))
+    return block, lows, scales, is_hot, is_explicit
+
+
+def no_labels(n_clips: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """No explicit label, and no score of one."""
+    return np.zeros(n_clips + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)
+
+
+def listed(is_explicit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Explicit labels as the loops take them, after five that are not theirs."""
+    starts = 5 + np.concatenate([[0], is_explicit.sum(axis=1).cumsum()])
+    columns = np.concatenate([np.zeros(5, int), np.nonzero(is_explicit)[1]])
+    return starts.astype(np.int64), columns.astype(np.int32)
+
+
+NONE = np.zeros((4096, 0), bool)
 
 
 def plain_bin(score: np.float32, low: np.float32, scale: np.float32) -> int:
@@ -55,19 +72,34 @@ def plain_bin(score: np.float32, low: np.float32, scale: np.float32) -> int:
 
 
 def counted(
-    loops: ModuleType, block: np.ndarray, lows: np.ndarray, scales: np.ndarray
+    loops: ModuleType,
+    block: np.ndarray,
+    lows: np.ndarray,
+    scales: np.ndarray,
+    is_explicit: np.ndarray = NONE,
 ) -> np.ndarray:
     counts = np.zeros(block.shape[1] * N_BINS, np.int32)
     valid = valid_bits(np.zeros(block.shape[1], bool))
-    assert loops.count_scores(block, lows, scales, *valid, counts) == -1
+    starts, columns = listed(is_explicit[: len(block)])
+    explicit = np.zeros(len(columns), np.float32)
+    known = (starts, columns, explicit)
+    assert loops.count_scores(block, lows, scales, *valid, *known, counts) == -1
+    if is_explicit is not NONE:
+        assert np.array_equal(explicit[5:], block[is_explicit])
     return counts
 
 
 def picked(
-    loops: ModuleType, block: np.ndarray, lows: np.ndarray, scales: np.ndarray, is_hot: np.ndarray
+    loops: ModuleType,
+    block: np.ndarray,
+    lows: np.ndarray,
+    scales: np.ndarray,
+    is_hot: np.ndarray,
+    is_explicit: np.ndarray = NONE,
 ) -> list[tuple[int, int]]:
     columns, keys = np.zeros(block.size, np.int32), np.zeros(block.size, np.int64)
-    n = loops.pick_scores(block, lows, scales, is_hot, columns, keys, 100)
+    known = listed(is_explicit[: len(block)])
+    n = loops.pick_scores(block, lows, scales, is_hot, *known, columns, keys, 100)
     return sorted(zip(columns[:n].tolist(), keys[:n].tolist(), strict=True))
 
 
@@ -75,15 +107,17 @@ def picked(
 @given(case=cases())
 @settings(max_examples=60, deadline=None)
 def test_loops_equal_the_definition(loops: ModuleType, case: tuple[np.ndarray, ...]) -> None:
-    block, lows, scales, is_hot = case
+    block, lows, scales, is_hot, is_explicit = case
     counts, expected = np.zeros((block.shape[1], N_BINS), np.int32), []
     for (row, column), score in np.ndenumerate(block):
+        if is_explicit[row, column]:
+            continue
         place = plain_bin(score, lows[column], scales[column])
         counts[column, place] += place > 0
         if is_hot[column * N_BINS + place]:
             key = pack(np.array([score]), np.array([100 + row]))
             expected.append((column, int(key[0])))
-    assert np.array_equal(counted(loops, block, lows, scales), counts.ravel())
+    assert np.array_equal(counted(loops, block, lows, scales, is_explicit), counts.ravel())
     assert picked(loops, *case) == sorted(expected)
 
 
@@ -108,7 +142,7 @@ def test_the_first_row_with_an_odd_score_is_returned(loops: ModuleType, odd: flo
     block[[3, 5], 1] = odd
     valid = valid_bits(np.zeros(3, bool))
     floats, counts = np.zeros(3, np.float32), np.zeros(3 * N_BINS, np.int32)
-    assert loops.count_scores(block, floats, floats, *valid, counts) == 3
+    assert loops.count_scores(block, floats, floats, *valid, *no_labels(6), counts) == 3
 
 
 @both
@@ -118,7 +152,7 @@ def test_an_unscored_class_is_nan_throughout(loops: ModuleType) -> None:
 
     def first_odd(last: float) -> int:
         block = np.array([[1.0, np.nan], [-3e38, np.nan], [2.0, last]], np.float32)
-        return loops.count_scores(block, floats, floats, *valid, counts)
+        return loops.count_scores(block, floats, floats, *valid, *no_labels(3), counts)
 
     assert first_odd(np.nan) == -1
     assert first_odd(-np.nan) == -1
@@ -197,35 +231,88 @@ def test_clues_equal_their_slow_twin_to_the_bit(seed: int, n_clues: int, is_coun
     assert np.array_equal(found, expected, equal_nan=True)
 
 
-def chance_case(seed: int) -> list[np.ndarray]:
+def chance_case(seed: int, n_places: int = 1_000) -> list[np.ndarray]:
+    """Scores, log-odds, explicit labels, sums, and places for the likeliest."""
     rng = np.random.default_rng(seed)
     log_odds = rng.normal(-3, 8, size=(40, 19)).astype(np.float32)
     log_odds[0, :4] = np.nan, np.inf, -np.inf, -300
-    is_implicit = rng.random(log_odds.shape) < 0.8
-    is_implicit[0] = True
+    is_explicit = rng.random(log_odds.shape) < 0.2
+    is_explicit[0] = False
+    counts = rng.integers(9, size=(19, 64)).astype(np.int32)
+    places = [np.zeros(n_places, one) for one in (np.int64, np.int32, np.float32, np.float32)]
+    scores = rng.normal(size=log_odds.shape).astype(np.float32)
     sums = rng.random((2, 19))
-    return [log_odds, is_implicit, rng.integers(9, size=(19, 64)), *sums]
+    return [scores, log_odds, *listed(is_explicit), counts, *sums, np.zeros(2, np.int64), *places]
+
+
+def kept_in(case: list[np.ndarray], first: int = -(10**9)) -> list[tuple[float, ...]]:
+    """The labels that were kept, from a step on."""
+    (_, n), parts = case[7], case[8:12]
+    steps = ((case[11][:n].astype(float) + 8) * 4).clip(0, 63).astype(int)
+    rows = zip(*(part[:n].tolist() for part in parts), strict=True)
+    return sorted(row for row, step in zip(rows, steps, strict=True) if step >= first)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_sums_of_chances_equal_their_slow_twin(seed: int) -> None:
     found, expected = chance_case(seed), chance_case(seed)
-    compiled_loops.add_chances(*found, -8.0, 0.25)
-    plain_loops.add_chances(*expected, -8.0, 0.25)
-    assert np.array_equal(found[2], expected[2])
-    for one, other in zip(found[3:], expected[3:], strict=True):
+    compiled_loops.add_chances(*found, 100, -8.0, 4.0)
+    plain_loops.add_chances(*expected, 100, -8.0, 4.0)
+    assert np.array_equal(found[4], expected[4])
+    for one, other in zip(found[5:7], expected[5:7], strict=True):
         assert np.allclose(one, other, rtol=1e-6, atol=0)  # an exponential in float32
+    assert found[7].tolist() == expected[7].tolist()
+    assert kept_in(found) == kept_in(expected)
+
+
+@pytest.mark.parametrize("n_places", [38, 60, 200])
+def test_where_places_are_few_the_likeliest_are_kept_and_none_of_them_is_missed(
+    n_places: int,
+) -> None:
+    found, expected = chance_case(0, n_places), chance_case(0)
+    for first_row in (0, 40, 80):
+        compiled_loops.add_chances(*found, first_row, -8.0, 4.0)
+        every = [*chance_case(0)[:7], *expected[7:]]
+        plain_loops.add_chances(*every, first_row, -8.0, 4.0)
+        expected[8:] = [np.append(one, np.zeros(1_000, one.dtype)) for one in expected[8:]]
+    first, n = found[7].tolist()
+    assert first > 0
+    assert n <= n_places
+    assert kept_in(found) == kept_in(expected, first)
 
 
 def test_a_sum_goes_clip_by_clip_from_what_was_there() -> None:
     log_odds = np.array([[30.0], [-30.0], [0.0]], np.float32)
-    counts, n_expected, doubt = np.zeros((1, 4), np.int64), np.array([0.5]), np.zeros(1)
-    compiled_loops.add_chances(
-        log_odds, np.ones((3, 1), bool), counts, n_expected, doubt, -2.0, 1.0
-    )
+    counts, n_expected, doubt = np.zeros((1, 4), np.int32), np.array([0.5]), np.zeros(1)
+    places = [np.zeros(4, one) for one in (np.int64, np.int32, np.float32, np.float32)]
+    kept = (np.zeros(2, np.int64), *places)
+    labels, sums = no_labels(3)[:2], (counts, n_expected, doubt)
+    compiled_loops.add_chances(log_odds, log_odds, *labels, *sums, *kept, 0, -2.0, 1.0)
     assert counts.tolist() == [[1, 0, 1, 1]]
     assert n_expected[0] == pytest.approx(2.0)
     assert doubt[0] == pytest.approx(0.25)
+
+
+@given(hnp.arrays(np.int32, st.integers(0, 70), elements=st.integers(-3, 3)))
+def test_codes_are_squeezed_alike_with_and_without_vectors(codes: np.ndarray) -> None:
+    for is_plain in (True, False):
+        out = np.zeros(len(codes) + 16, np.int32)
+        n = compiled_loops.squeeze_codes(codes, out, is_plain)
+        assert out[:n].tolist() == codes[codes != 0].tolist()
+
+
+def mixture_case(n_classes: int = 3, n_bins: int = 40, n_used: int = 30) -> list[np.ndarray]:
+    """A mixture of a parabola, and where its parameters begin."""
+    rng = np.random.default_rng(0)
+    x = np.linspace(0, 3, n_used)
+    basis = np.tile(np.stack([np.ones_like(x), x, x * x / 2]), (n_classes, 1, 1))
+    counts = np.exp(6 - 2 * x) * rng.uniform(0.9, 1.1, (n_classes, n_used))
+    shape = np.full((n_classes, n_bins), 1 / n_bins)
+    depth = np.tile(np.linspace(-2, 2, n_bins), (n_classes, 1))
+    centre = np.tile([5.0, -1.0, 0.0, 0.0, 2.0], (n_classes, 1))
+    seen = [counts, np.ones_like(counts), np.zeros_like(counts), basis, shape, depth]
+    out = [np.zeros(n_classes), np.zeros((n_classes, 5, 5))]
+    return [*seen, centre, np.ones_like(centre), centre.copy(), *out]
 
 
 def gapped(array: np.ndarray) -> np.ndarray:
@@ -249,26 +336,34 @@ def arguments_of(name: str) -> list[Any]:
     floats, bits = np.zeros(3, np.float32), np.zeros(3, np.uint32)
     block, keys = np.zeros((4, 3), np.float32), np.zeros(12, np.int64)
     cursors, ends = np.zeros(3, np.int64), np.full(3, 12)
+    labels = listed(np.ones((4, 3), bool))
     return {
-        "count_scores": [block, floats, floats, bits, bits, np.zeros(3 * N_BINS, np.int32)],
+        "count_scores": [
+            *(block, floats, floats, bits, bits, *labels),
+            *(np.zeros(len(labels[1]), np.float32), np.zeros(3 * N_BINS, np.int32)),
+        ],
         "pick_scores": [
-            *(block, floats, floats, np.zeros(3 * N_BINS, np.uint8)),
+            *(block, floats, floats, np.zeros(3 * N_BINS, np.uint8), *labels),
             *(np.zeros(12, np.int32), keys, 0),
         ],
         "place_keys": [np.zeros(12, np.int32), keys, cursors, ends, keys.copy()],
         "fill_clues": [*clue_case(0), np.zeros((6, 21, 14), np.float32)],
-        "add_chances": [*chance_case(0), -8.0, 0.25],
+        "add_chances": [*chance_case(0), 0, -8.0, 4.0],
+        "squeeze_codes": [np.zeros(4, np.int32), np.zeros(20, np.int32), False],
+        "fit_mixture": [*mixture_case(), 2, 1e-3],
     }[name]
 
 
 WRITTEN = {
-    "count_scores": {5},
-    "pick_scores": {4, 5},
+    "count_scores": {7, 8},
+    "pick_scores": {6, 7},
     "place_keys": {2, 4},
     "fill_clues": {17},
-    "add_chances": {2, 3, 4},
+    "add_chances": {4, 5, 6, 7, 8, 9, 10, 11},
+    "squeeze_codes": {1},
+    "fit_mixture": {8, 9, 10},
 }
-FREE = {("count_scores", 0, 0), ("pick_scores", 0, 0), ("add_chances", 2, 1)}
+FREE = {("add_chances", 4, 1)}
 """Axes of any length: clips where no other array has them, and steps."""
 every_loop = pytest.mark.parametrize("name", WRITTEN)
 
@@ -354,21 +449,33 @@ def test_a_clip_that_does_not_fit_a_key_is_refused(wrong: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lowest", "step"), [(0.0, 1.0), (-8.0, 0.0), (-8.0, -1.0), (-1e300, 1e-300)]
+    ("lowest", "per_step"), [(0.0, 1.0), (-8.0, 0.0), (-8.0, -1.0), (-1e300, 1e300)]
 )
-def test_steps_that_lead_nowhere_are_refused(lowest: float, step: float) -> None:
+def test_steps_that_lead_nowhere_are_refused(lowest: float, per_step: float) -> None:
     with pytest.raises(ValueError, match="steps"):
-        compiled_loops.add_chances(*chance_case(0), lowest, step)
+        compiled_loops.add_chances(*chance_case(0), 0, lowest, per_step)
 
 
 def test_no_clips_and_no_classes_are_fine() -> None:
     for n_clips, n_classes in ((0, 3), (2, 0), (0, 0)):
         block = np.zeros((n_clips, n_classes), np.float32)
         floats, bits = np.zeros(n_classes, np.float32), np.zeros(n_classes, np.uint32)
-        counts = np.zeros(n_classes * N_BINS, np.int32)
-        assert compiled_loops.count_scores(block, floats, floats, bits, bits, counts) == -1
+        counts, labels = np.zeros(n_classes * N_BINS, np.int32), no_labels(n_clips)
+        given = (block, floats, floats, bits, bits, *labels, counts)
+        assert compiled_loops.count_scores(*given) == -1
         columns, keys = np.zeros(0, np.int32), np.zeros(0, np.int64)
         is_hot = np.ones(n_classes * N_BINS, np.uint8)
-        assert compiled_loops.pick_scores(block, floats, floats, is_hot, columns, keys, 0) == 0
-        steps, sums = np.zeros((n_classes, 4), np.int64), np.zeros((2, n_classes))
-        compiled_loops.add_chances(block, block > 0, steps, *sums, -1.0, 0.5)
+        bins = (floats, floats, is_hot)
+        assert compiled_loops.pick_scores(block, *bins, *labels[:2], columns, keys, 0) == 0
+        steps, sums = np.zeros((n_classes, 4), np.int32), np.zeros((2, n_classes))
+        places = [np.zeros(6, one) for one in (np.int64, np.int32, np.float32, np.float32)]
+        kept = (np.zeros(2, np.int64), *places)
+        compiled_loops.add_chances(block, block, *labels[:2], steps, *sums, *kept, 0, -1.0, 2.0)
+
+
+@pytest.mark.parametrize(("place", "wrong"), [(2, -1), (2, 10**6), (3, 21), (3, -1)])
+def test_explicit_labels_that_are_not_there_are_refused(place: int, wrong: int) -> None:
+    given = [*chance_case(0), 0, -8.0, 4.0]
+    given[place][-1] = wrong
+    with pytest.raises(ValueError, match="beyond"):
+        compiled_loops.add_chances(*given)

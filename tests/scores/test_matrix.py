@@ -39,7 +39,6 @@ def gather(chunks: Iterator[Chunk]) -> list[tuple[int, np.ndarray]]:
     for rows, values in chunks:
         assert values.flags.c_contiguous
         found.append((rows.start, values.copy()))
-        values[:] = np.nan  # a chunk is the caller's to change
     return found
 
 
@@ -53,6 +52,17 @@ def test_threads_share_the_chunks(
     assert len(parts) > 6
     assert np.array_equal(np.concatenate([part for _, part in parts]), array.astype(np.float32))
     assert np.array_equal(scores.read(slice(None)), array.astype(np.float32))
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_scores_that_are_used_where_they_lie_cannot_be_changed(
+    is_file: bool, tmp_path: Path
+) -> None:
+    own = np.ones((101, 5), np.float32)
+    found = opened(own, "C", tmp_path if is_file else None).read(slice(None))
+    assert found.dtype == np.float32
+    assert not found.flags.writeable
+    assert own.flags.writeable
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -144,6 +144,25 @@ def test_a_zarr_array_is_read_chunk_by_chunk(tmp_path):
         open_score_file(tmp_path / "empty.zarr")
 
 
+def test_a_zarr_array_that_claims_more_than_it_has_is_refused(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    huge = {"shape": (10**9, 10**3), "chunks": (1_000, 1_000), "dtype": "f4"}
+    zarr.create_array(tmp_path / "s.zarr", **huge)
+    with pytest.raises(EarmarkError, match=r"claims 4,000,000,000,000 bytes of scores"):
+        open_score_file(tmp_path / "s.zarr")
+
+
+@pytest.mark.parametrize("name", ["s.csv", "s.parquet"])
+def test_a_table_that_cannot_be_used_leaves_nothing_behind(tmp_path, name):
+    rows = {"clip_id": ["a", "a", "b"], "class_id": ["x", "y", "x"], "score": [1.0, 2.0, 3.0]}
+    table = pl.DataFrame(rows)
+    table.write_csv(tmp_path / name) if name == "s.csv" else table.write_parquet(tmp_path / name)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(EarmarkError, match="has no score"):
+        open_score_file(tmp_path / name).write_npy(tmp_path / "out" / "s.npy")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def test_without_zarr_its_installation_is_advised(tmp_path, monkeypatch):
     def no_zarr(name):
         raise ImportError(name)

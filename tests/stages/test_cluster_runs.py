@@ -47,7 +47,7 @@ def test_a_run_on_two_nodes_equals_one_on_this_machine(
     assert_same(tmp_path, locally)
 
 
-@pytest.mark.parametrize("victim", ["worker", "node"])
+@pytest.mark.parametrize("victim", ["worker", pytest.param("node", marks=pytest.mark.slow)])
 def test_a_run_survives_a_death_in_every_stage(
     cluster: Cluster,
     tmp_path: Path,

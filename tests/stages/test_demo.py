@@ -18,6 +18,7 @@ from earmark.metrics import Interval
 from earmark.report import demo_told, scenes_told
 from earmark.runs import SILENT, read_table
 from earmark.stages import Demo, draw_queue, run_demo
+from made_up import check_policy
 
 SMALL = {"n_scenes": 400, "n_draws": 2, "progress": SILENT}
 
@@ -66,6 +67,7 @@ def test_the_page_plays_flags_and_needs_no_other_file(done: Demo) -> None:
     assert page.count("<canvas") == 12
     assert not re.search(r"(?:src|href)=\"(?!data:)", page)
     assert "earmark review" in page
+    check_policy(page)
 
 
 def test_numbers_are_there_for_programs(done: Demo) -> None:

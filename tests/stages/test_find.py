@@ -18,7 +18,7 @@ from earmark.review import JudgementStore
 from earmark.review.queues.queue import CONTROLS
 from earmark.runs import SILENT, find_recipe, kept_recipe, read_json
 from earmark.runs.recipe import Recipe
-from earmark.stages.find import FoundMissing, default_work
+from earmark.stages.finding import FoundMissing, default_work
 from earmark.stages.listening.queue import open_live
 from made_up_yamnet import install
 from sound_folders import wav

@@ -10,7 +10,9 @@ import pytest
 import soundfile
 
 from earmark import stages
+from earmark.datasets.extraction import extract_frames
 from earmark.datasets.workspace import Workspace
+from earmark.errors import EarmarkWarning
 from earmark.report.contents import flags_to_hear
 from earmark.review.queues.gains import Gains
 from earmark.runs.parameters import FrontEndParams
@@ -18,6 +20,7 @@ from earmark.runs.recipe import Recipe
 from earmark.scores.folder import ScoreFolder
 from earmark.stages import report
 from earmark.stages.hearing import MOST_SECONDS, heard_flags
+from earmark.stages.teaching import check_frames
 from listening import tone_workspace
 from made_up import Page
 
@@ -49,6 +52,34 @@ def test_a_clip_is_heard_whole(workspace: Workspace) -> None:
     assert len(heard.frames) == 500
     assert heard.is_missing is not None
     assert heard.best_patch is None  # without frames nobody knows how long a patch is
+
+
+def test_a_clip_whose_file_changed_says_so(tmp_path: Path) -> None:
+    workspace = tone_workspace(tmp_path / "w", n_clips=6)
+    extract_frames(workspace)
+    path = workspace.root / "audio" / "clip000.wav"
+    soundfile.write(path, np.zeros(5 * 16_000), 16_000)
+    (heard,) = heard_flags(workspace, RECIPE, teacher_of(workspace), a_flag("clip000"))
+    assert heard.note == "its file changed since it was scored"
+    assert heard.frames is not None
+    assert np.ptp(heard.frames) == 0, "the silence that is there now"
+
+
+def test_a_queue_of_sounds_that_changed_says_so(tmp_path: Path) -> None:
+    workspace = tone_workspace(tmp_path / "w")
+    extract_frames(workspace)
+    soundfile.write(workspace.root / "audio" / "clip001.wav", np.zeros(16_000), 16_000)
+    with pytest.warns(EarmarkWarning, match=r"1 sound file changed since .*clip001\.wav"):
+        stages.draw_queue(workspace)
+
+
+def test_a_teacher_of_sounds_that_changed_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    workspace = tone_workspace(tmp_path / "w", n_clips=6)
+    extract_frames(workspace)
+    soundfile.write(workspace.root / "audio" / "clip001.wav", np.zeros(16_000), 16_000)
+    with pytest.warns(EarmarkWarning, match=r"1 sound file changed since .*clip001\.wav"):
+        check_frames(workspace, RECIPE)
 
 
 def test_a_long_clip_is_heard_in_part_and_says_so(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import earmark
 from earmark import stages
 from earmark.cli.flags import flags_app
+from earmark.datasets import SCANNED_FOLDER, Workspace
 from earmark.errors import EarmarkError
 from earmark.flags.counts import total_missing
 from earmark.flags.flag import flag, suspicious_positives
@@ -28,7 +29,7 @@ from earmark.report.contents import flags_to_hear
 from earmark.report.missing.scan_page import missing_told, scan_html
 from earmark.report.numerals import rounded
 from earmark.stages.scanning.scan import scan
-from made_up import NASTY, Page
+from made_up import NASTY, Page, check_policy
 
 N_CLIPS, N_MISSING = 3_000, 60
 IDS = ("dog", "animal", "siren", "rare")
@@ -334,6 +335,23 @@ def test_an_earlier_scan_is_replaced_but_nothing_else(files, tmp_path):
     assert (tmp_path / "precious" / "thesis.tex").read_text() == "mine"
 
 
+def test_answers_given_while_a_scan_ran_keep_it_from_replacing_them(files, monkeypatch):
+    scan(**files)
+    answers = Workspace(files["out"] / SCANNED_FOLDER).judgements_path
+    found = sys.modules["earmark.stages.scanning.scan"]
+
+    def listened_meanwhile(*given):
+        answers.parent.mkdir(parents=True, exist_ok=True)
+        answers.write_bytes(b"")
+        return write_findings(*given)
+
+    write_findings = found.write_findings
+    monkeypatch.setattr(found, "write_findings", listened_meanwhile)
+    with pytest.raises(EarmarkError, match="would be lost"):
+        scan(**files, discard_percent=2)
+    assert answers.exists()
+
+
 def test_meta_says_what_the_result_was_made_from(files, case):
     scan(**files, discard_percent=2.0)
     meta = json.loads((files["out"] / "meta.json").read_text())
@@ -348,6 +366,7 @@ def test_the_page_is_whole_and_escapes_names(files):
     result = scan(**files)
     text = (files["out"] / "index.html").read_text()
     parsed = Page(text)
+    check_policy(text)
     assert NASTY in parsed.text
     assert missing_told(result.findings) in parsed.text
     assert "not estimable: fewer than 30 explicit positives" in parsed.text
@@ -534,9 +553,9 @@ def test_a_count_that_the_scores_do_not_tell_is_shown_as_an_interval_alone(case)
     rows = {name: html.split(f'data-value="{name}"')[1].split("</tr>")[0] for name in IDS}
     assert "13 to 1,300" in rows[vague]
     assert "347" not in rows[vague]
-    assert "--share" not in rows[vague]
+    assert "<svg" not in rows[vague]
     assert 'data-value="13.0"' in rows[vague]  # what it is sorted by: the least that it may be
-    assert "--share" in rows[known]
+    assert "<svg" in rows[known]
     assert html.index(f'data-value="{known}"') < html.index(f'data-value="{vague}"')
     assert "the scores do not tell how many there are" in html
     assert "the scores do not tell how many" not in scan_html(findings, {})

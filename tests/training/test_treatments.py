@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from earmark.errors import EarmarkError
 from earmark.flags.flag import flag
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
-from earmark.losses import Moment
+from earmark.losses import Moment, by_student, norms
 from earmark.scores.matrix import MappedScores
 from earmark.training.treatments import (
     KNOBS,
@@ -237,3 +238,25 @@ def test_what_changes_nothing_has_one_digest(tmp_path: Path) -> None:
     told = [Told(), Told(flags), Told(flags, "soft"), Told(loss="em", point=0.1)]
     told += [Told(loss="em", point=0.2), Told(Flags(file, np.ones(2, np.float32)))]
     assert len({one.digest for one in told}) == len(told)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean_kept"])
+def test_a_mask_is_a_byte_a_label_and_loss_and_gradient_are_the_same(
+    tmp_path: Path, reduction: str
+) -> None:
+    random = np.random.default_rng(3)
+    labels = LabelSet.from_dense(random.integers(-1, 2, (30, 5)))
+    file = scores_file(tmp_path, random.normal(0, 2, (30, 5)))
+    told = [Told(Flags(file, np.full(5, edge, np.float32))) for edge in (-1, 0, 1)]
+    treated = Treated(labels, np.arange(30), (Told(), *told))
+    found = treated.targets(np.arange(30))
+    assert found.weight.dtype == torch.bool
+    values, results = torch.from_numpy(random.normal(0, 3, (4, 30, 5))).float(), []
+    for weight in (found.weight, found.weight.float()):
+        logits = values.clone().requires_grad_()
+        own = replace(found, weight=weight)
+        entries = treated.entries(logits, own, Moment(0, 0, 1))
+        by_student(entries, norms(weight, reduction).expand(4)).sum().backward()
+        results.append((entries.detach(), logits.grad))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])

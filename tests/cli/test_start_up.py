@@ -1,0 +1,77 @@
+"""What a verb loads before it has anything to do: the help of every verb is instant."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from earmark.cli.app import app
+from earmark.cli.verbs import only
+from extras import OPTIONAL, run_without
+
+OURS = {"earmark", "earmark.cli", "earmark.errors"}
+"""The rooms that options and printing are made of."""
+
+HELP = """
+import contextlib, io, json, sys
+from earmark.cli.app import app
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()):
+        app([*words, "--help"], standalone_mode=False)
+print(*sorted(sys.modules))
+"""
+
+
+def test_the_help_of_every_verb_loads_no_library_and_no_room() -> None:
+    """Options alone are read; typer itself brings pydantic and rich."""
+    verbs = [[name] for name in get_command(app).commands]  # type: ignore[attr-defined]
+    assert ["scan"] in verbs
+    result = run_without([], ["-c", HELP, json.dumps([[], *verbs])])
+    assert result.returncode == 0, result.stderr
+    loaded = set(result.stdout.split())
+    assert loaded & {"numpy", "scipy", "polars", "sklearn", "jinja2", *OPTIONAL} == set()
+    rooms = {".".join(name.split(".")[:2]) for name in loaded if name.split(".")[0] == "earmark"}
+    assert rooms <= OURS
+
+
+def options(command: Any) -> list[tuple[str, str]]:
+    """Return the options of a verb, or those of all its verbs."""
+    if hasattr(command, "commands"):
+        return [pair for name in command.commands for pair in options(command.commands[name])]
+    return [(command.name, option.name) for option in command.params]
+
+
+def test_a_verb_alone_is_the_same_verb() -> None:
+    """So that none has to be set up but the one that is asked for."""
+    verbs: Any = get_command(app)
+    for name in verbs.commands:
+        alone: Any = get_command(only(app, [name]))
+        assert list(alone.commands) == [name]
+        assert options(alone.commands[name]) == options(verbs.commands[name])
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["scn"]])
+def test_all_verbs_are_there_to_be_listed(words: list[str]) -> None:
+    assert only(app, words) is app
+
+
+def test_the_help_of_a_verb_goes_without_pydantic() -> None:
+    """Typer converts what is given by it, and it takes a tenth of a second to load."""
+    result = run_without([], ["-c", HELP, json.dumps([[], ["scan"], ["import", "table"]])])
+    assert result.returncode == 0, result.stderr
+    assert "pydantic" not in result.stdout.split()
+
+
+def test_a_scan_loads_no_stage_but_its_own() -> None:
+    """Nor what makes reports, figures, cards and queues."""
+    loads = "import earmark.stages, sys; earmark.stages.scan; print(*sorted(sys.modules))"
+    result = run_without([], ["-c", loads])
+    assert result.returncode == 0, result.stderr
+    loaded = set(result.stdout.split())
+    others = ("finding", "teachers", "teaching", "study", "report", "models", "whole", "listening")
+    assert loaded & {f"earmark.stages.{name}" for name in others} == set()
+    pages = ("page", "figures", "charts", "verdict", "missing.card", "missing.demo_page")
+    assert loaded & {f"earmark.report.{name}" for name in pages} == set()

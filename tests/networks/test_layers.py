@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from earmark.networks.architectures import build_model
+from earmark.networks.layers import Layers, SameConv, on_cpu
+from earmark.networks.layers.compiled import (
+    depthwise_backward,
+    depthwise_forward,
+    norm_backward,
+    norm_forward,
+)
+from earmark.runs import ModelParams
+
+Floats = NDArray[np.float32]
+RECTIFIERS: dict[str, Callable[[], nn.Module | None]] = {
+    "none": lambda: None,
+    "ReLU": nn.ReLU,
+    "ReLU6": lambda: nn.Hardtanh(0.0, 6.0),
+}
+
+
+def images(*shape: int, seed: int = 0) -> Tensor:
+    """Draw images far from zero, where a careless variance would lose its digits."""
+    drawn = torch.from_numpy(np.random.default_rng(seed).normal(50, 3, shape)).float()
+    return drawn.contiguous(memory_format=torch.channels_last)
+
+
+def layers_of(n_channels: int, rectifier: nn.Module | None) -> Layers:
+    norm = nn.BatchNorm2d(n_channels)
+    with torch.no_grad():
+        norm.weight.copy_(torch.linspace(0.5, 2, n_channels))
+        norm.bias.copy_(torch.linspace(-1, 1, n_channels))
+    return Layers(*([norm] if rectifier is None else [norm, rectifier]))
+
+
+def grads_of(layers: nn.Module, image: Tensor) -> list[Tensor]:
+    """Return output and gradients of a sum whose parts weigh differently."""
+    image = image.detach().requires_grad_()
+    output = layers(image)
+    weights = torch.linspace(-1, 1, output.numel(), dtype=image.dtype).view(output.shape)
+    wanted = [image, *(p for p in layers.parameters() if p.requires_grad)]
+    return [output.detach(), *torch.autograd.grad((output * weights).sum(), wanted)]
+
+
+@pytest.mark.parametrize("rectifier", RECTIFIERS)
+@pytest.mark.parametrize("is_fixed", [False, True], ids=["batch", "kept"])
+@pytest.mark.parametrize("shape", [(3, 8, 5, 7), (2, 24, 3, 2), (1, 600, 2, 2), (9, 3, 30, 1)])
+def test_normalisation_and_rectifier_as_one_are_as_good_as_torch(
+    shape: tuple[int, ...], is_fixed: bool, rectifier: str
+) -> None:
+    ours = layers_of(shape[1], RECTIFIERS[rectifier]()).train(not is_fixed)
+    plain = nn.Sequential(*copy.deepcopy(list(ours))).train(not is_fixed)
+    image = images(*shape) if not is_fixed else images(*shape) / 25 - 2
+    found, expected = grads_of(ours, image), grads_of(plain.double(), image.double())
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-4)
+    for one, other in zip(ours.buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(one.double(), other.double(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_network_learns_the_same_as_by_torch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    patches = torch.from_numpy(np.random.default_rng(1).normal(-4, 1, (6, 96, 64))).float()
+    for params in (
+        ModelParams(width=0.25, relu_limit=6.0),
+        ModelParams(architecture="resnet50", width=0.125),
+    ):
+        network = build_model(params, 5).train()
+        plain = copy.deepcopy(network).double()  # torch's layers: this module's are for float32
+        found, expected = grads_of(network, patches), grads_of(plain, patches.double())
+        gaps = [
+            float((one.double() - other).norm() / other.norm().clamp(min=1e-3))
+            for one, other in zip(found, expected, strict=True)
+        ]
+        monkeypatch.setattr(on_cpu, "is_for", lambda image: False)
+        by_torch = grads_of(build_model(params, 5).train(), patches)
+        monkeypatch.undo()
+        their_gaps = [
+            float((one.double() - other).norm() / other.norm().clamp(min=1e-3))
+            for one, other in zip(by_torch, expected, strict=True)
+        ]
+        # Units at zero fall on either side by rounding, in torch's float32 as in ours.
+        assert np.median(gaps) < 2 * np.median(their_gaps) + 1e-4
+
+
+def test_strided_pointwise_convolutions_are_torchs_own() -> None:
+    convolution = SameConv(8, 16, 1, 2)
+    image = images(2, 8, 6, 4)
+    expected = nn.functional.conv2d(image, convolution.weight, stride=2)
+    torch.testing.assert_close(convolution(image), expected)
+
+
+def test_what_is_not_for_one_core_goes_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert on_cpu.is_for(images(1, 3, 2, 2))
+    assert not on_cpu.is_for(images(1, 3, 2, 2).double())
+    assert not on_cpu.is_for(torch.empty(0, 3, 2, 2))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    assert not on_cpu.is_for(images(1, 3, 2, 2))
+    monkeypatch.undo()
+    with torch.inference_mode():
+        assert not on_cpu.is_for(images(1, 3, 2, 2))
+
+
+def test_sums_are_the_same_whatever_the_batch_is_made_of() -> None:
+    """Every channel's sum has one order: an image twice has the statistics of the image."""
+    image = images(4, 16, 8, 8)
+    once, twice = (layers_of(16, nn.ReLU()) for _ in range(2))
+    once(image), twice(torch.cat([image, image]).contiguous(memory_format=torch.channels_last))
+    torch.testing.assert_close(once[0].running_mean, twice[0].running_mean, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("rectifier", RECTIFIERS)
+@pytest.mark.parametrize("is_fixed", [False, True], ids=["batch", "kept"])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("shape", [(3, 8, 6, 8), (2, 24, 5, 7), (3, 600, 6, 4), (2, 16, 6, 5)])
+def test_a_depthwise_convolution_and_its_norms_are_as_good_as_torch(
+    shape: tuple[int, ...], stride: int, is_fixed: bool, rectifier: str
+) -> None:
+    n_channels = shape[1]
+    convolution = SameConv(n_channels, n_channels, 3, stride, groups=n_channels)
+    norms = [layers_of(n_channels, RECTIFIERS[rectifier]()) for _ in range(2)]
+    ours = Layers(*norms[0], convolution, *norms[1]).train(not is_fixed)
+    plain = nn.Sequential(*copy.deepcopy(list(ours))).train(not is_fixed).double()
+    image = images(*shape) if not is_fixed else images(*shape) / 25 - 2
+    found, expected = grads_of(ours, image), grads_of(plain, image.double())
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-3, atol=2e-4)
+    for one, other in zip(ours.buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(one.double(), other.double(), rtol=1e-4, atol=1e-5)
+
+
+def test_an_image_smaller_than_its_stride_goes_to_torch() -> None:
+    convolution = SameConv(8, 8, 3, 2, groups=8)
+    layers = Layers(nn.BatchNorm2d(8), nn.ReLU(), convolution, nn.BatchNorm2d(8)).eval()
+    with pytest.raises(RuntimeError, match="Kernel size"):
+        layers(images(1, 8, 1, 1))
+
+
+def test_depthwise_arrays_that_do_not_fit_are_refused() -> None:
+    z, half, weights, values, grads = (
+        np.zeros(shape, np.float32)
+        for shape in [(2, 6, 4, 8), (2, 3, 2, 8), (8, 9), (6, 8), (2, 8)]
+    )
+    norms = (1e-5, 1.0, False, 1e-5, 1.0, False)
+
+    def given(*, x: Floats = half, kernels: Floats = weights) -> tuple[Floats, ...]:
+        return z, values, kernels, x, values.copy()
+
+    depthwise_forward(*given(), half.copy(), *norms, 2)
+    with pytest.raises(ValueError, match="x: expected 3 along axis 1, got 6"):
+        depthwise_forward(*given(x=z.copy()), z.copy(), *norms, 2)
+    with pytest.raises(ValueError, match="y: expected 3 along axis 1, got 6"):
+        depthwise_forward(*given(), z.copy(), *norms, 2)
+    with pytest.raises(ValueError, match="expected 1 or 2"):
+        depthwise_forward(*given(), half.copy(), *norms, 3)
+    with pytest.raises(ValueError, match="weights: expected 8 along axis 0, got 7"):
+        depthwise_forward(*given(kernels=weights[:7].copy()), half.copy(), *norms, 2)
+    given_back = (*given(), half.copy())
+    with pytest.raises(ValueError, match="to_z: expected 6 along axis 1, got 3"):
+        depthwise_backward(*given_back, half.copy(), grads, weights.copy(), grads, *norms, 2)
+    narrow = weights[:, :8].copy()
+    with pytest.raises(ValueError, match="to_weights: expected 9 along axis 1, got 8"):
+        depthwise_backward(*given_back, z.copy(), grads, narrow, grads.copy(), *norms, 2)
+
+
+def test_arrays_that_do_not_fit_are_refused() -> None:
+    x, channels = np.zeros((4, 1, 1, 8), np.float32), np.zeros((6, 8), np.float32)
+    with pytest.raises(TypeError, match="y: expected an array of float32"):
+        norm_forward(x, channels, np.zeros(x.shape), 1e-5, 1.0, False)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="channels: expected 6 along axis 0, got 5"):
+        norm_forward(x, channels[:5].copy(), x.copy(), 1e-5, 1.0, False)
+    with pytest.raises(ValueError, match="at least one pixel"):
+        norm_forward(x[:0], channels, x[:0].copy(), 1e-5, 1.0, False)
+    with pytest.raises(ValueError, match="to_x: expected 4 along axis 0, got 3"):
+        norm_backward(x, channels, x.copy(), x[:3].copy(), channels[:2].copy(), 1e-5, 1.0, False)
+    with pytest.raises(TypeError, match="expected 6 arguments"):
+        norm_forward(x)  # type: ignore[call-arg]

@@ -1,0 +1,170 @@
+"""One writer at a time: every verb that writes is refused while another does, readers are not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from called_verbs import earmark, refusal
+from earmark import stages
+from earmark.datasets import IMPORTERS, SCANNED_FOLDER
+from earmark.errors import EarmarkError
+from earmark.runs import Recipe, holder_of, read_seal, read_table
+from earmark.runs.writers.verbs import INSIDE
+from told_workspace import told_workspace
+
+WRITERS = (
+    "import scenes W",
+    "import table labels.csv --work W",
+    "import sounds . labels.csv --work W",
+    "import mixtures . labels.csv --work W",
+    "import hf . --work W",
+    "import webdataset . --work W",
+    "import audioset . --work W",
+    "import audioset-features . --work W",
+    "import fsd50k . --work W",
+    "import openmic . --work W",
+    "hide OTHER --out W",
+    "subset OTHER --out W",
+    "split W",
+    "features W",
+    "features W --recipe find",
+    "train W",
+    "score W",
+    "score W --from scores.npy",
+    "score W --teacher net.onnx",
+    "flag W",
+    "flag W --chances",
+    "sweep W",
+    "compare W",
+    "iterate W",
+    "queue W",
+    "queue W --adjudicate",
+    "raters W",
+    "relabel W",
+    "report W",
+    "run scenes --work W",
+    "demo --work W",
+)
+"""Every verb that writes in a workspace, W; what it needs beside it comes later."""
+
+READERS = {
+    "asked_recipe", "check_dataset", "check_files", "check_labels", "compare_labels",
+    "default_teacher", "default_work", "evaluate_scores", "examine", "examined", "export_atlas",
+    "export_hub", "export_judgements", "export_labels", "export_model", "keep_own_scores",
+    "open_scored", "open_workspace", "tag_files", "write_card",
+}  # fmt: skip
+"""Stages that change nothing in a workspace."""
+
+IN_PART = {
+    "choose_recipe": "where it is another",
+    "draw_ahead": "where there is no queue; blocks are kept by SQLite",
+    "draw_queue": "where it is drawn",
+    "find": "all of it: its folder may be a default",
+    "import_judgements": "never: answers are kept by SQLite",
+    "measure_precision": "while the table is written",
+    "scan": "where it replaces a workspace",
+    "serve_review": "where it draws a queue",
+}
+"""Stages that hold the lock for a part of what they do, and for which."""
+
+HOLDS = """
+import sys
+from earmark.runs import writing
+with writing(sys.argv[1], "sweep"):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A workspace W in which another process writes, and another workspace."""
+    folder = tmp_path_factory.mktemp("held")
+    for name in ("W", "OTHER"):
+        told_workspace(folder / name)
+    command = [sys.executable, "-c", HOLDS, str(folder / "W")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield folder
+        process.kill()
+
+
+def files_of(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("command", WRITERS)
+def test_a_second_writer_is_refused(
+    held: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(held)
+    before = files_of(held)
+    told = refusal(*command.split())
+    assert "`sweep` (process " in told
+    assert "is writing here; wait for it, or stop it first" in told
+    assert files_of(held) == before
+
+
+def test_a_search_is_refused(held: Path) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(EarmarkError, match="`sweep`"):
+        stages.find(held, work=held / "W", recipe=Recipe())
+
+
+@pytest.mark.parametrize("command", ["export W labels.csv", "check W", "card W", "lint W"])
+def test_readers_never_wait(held: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(held)
+    earmark(*command.split())
+
+
+def test_every_stage_is_known_to_write_or_not() -> None:
+    functions = {name for name in stages.__all__ if name.islower()}
+    writers = {name for name in functions if hasattr(getattr(stages, name), "writes")}
+    assert functions - writers == READERS | IN_PART.keys()
+    assert all(hasattr(importer.load(), "writes") for importer in IMPORTERS)
+
+
+def test_two_that_flag_at_once_do_not_mix(tmp_path: Path) -> None:
+    """One is refused, or they come one after the other: what is sealed is of one of them."""
+    workspace, _ = told_workspace(tmp_path / "W")
+    commands = [
+        [sys.executable, "-m", "earmark", "flag", str(workspace.root), "--discard-percent", percent]
+        for percent in ("5", "50")
+    ]
+    running = [
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for command in commands
+    ]
+    ended = [(process.communicate()[1], process.returncode) for process in running]
+    assert 0 in [code for _, code in ended], ended
+    assert all(code == 0 or "writing here; wait" in " ".join(told.split()) for told, code in ended)
+    options = read_seal(workspace.flags_folder)["options"]
+    n_flags = len(read_table(workspace.flags_path))
+    assert n_flags == len(stages.write_flags(workspace, **options).flags)
+    assert holder_of(workspace.root) is None
+
+
+def test_a_part_is_not_mistaken_for_the_whole(tmp_path: Path) -> None:
+    """A workspace within a scan's folder has one lock, whichever of the two is named."""
+    assert INSIDE == SCANNED_FOLDER
+    workspace, _ = told_workspace(tmp_path / "scan" / INSIDE)
+    seen = []
+
+    def watch(*_: object) -> np.ndarray:
+        seen.append(holder_of(workspace.root))
+        raise ZeroDivisionError
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("earmark.stages.flag.find_flags", watch)
+        with pytest.raises(ZeroDivisionError):
+            stages.write_flags(tmp_path / "scan")
+    assert seen[0] is not None
+    assert seen[0].verb == "flag"
