@@ -1,15 +1,17 @@
-"""Hours and disk for a train set of any size: the capacity model of docs/scaling.md.
+"""Hours, cents and disk for a dataset of any size: the cost model of docs/scaling.md.
 
     python benchmarks/capacity.py --mobilenet 20000 --resnet 5000   # your GPU's patches/s
 
-Extraction speed and bytes per clip come from benchmarks/results/front_end.json, the time of
-thresholds from thresholds_2467357.json. The speed of a GPU is not measured here: it is an
-assumption to be replaced by your own (`earmark train` prints clips/s).
+The cost of a clip is measured: of decoding in results/front_end.json, of YAMNet's embeddings in
+embedding.json, of probes, scores, flags and counts in growth.json, of thresholds in
+thresholds_2467357.json. Machines, their prices and the speed of a GPU are assumptions, all of them
+in MACHINES and the options: put your own there (`earmark train` prints clips/s).
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -26,6 +28,61 @@ N_CLASSES = 527
 SCORE_BYTES = N_CLASSES * (4 + 2)
 """A clip's logits in float32 and its best patches in uint16."""
 N_FOLDS = 3
+SIZES = (1_000, 500_000, 2_500_000, 100_000_000)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What something runs on, and what an hour of it is assumed to cost."""
+
+    name: str
+    n_cores: int
+    n_gpus: int
+    cents_an_hour: float
+
+
+MACHINES = (
+    Machine("laptop", 8, 0, 1.5),  # electricity: 45 W at 33 cents a kWh
+    Machine("one GPU machine", 8, 1, 100.0),
+    Machine("Ray cluster of 8 nodes", 128, 16, 2_000.0),
+)
+
+
+def finding_seconds(machine: Machine) -> dict[str, float]:
+    """Return what a clip of 10 s takes of the clock, stage by stage, from sound to flags.
+
+    Where there is a GPU it computes YAMNet, and decoding decides, on all cores. A fold of the probe
+    has one core; flags and counts go through their scores on one core, or as shards on a cluster,
+    and take as much longer as there are more classes than were measured.
+    """
+    front_end, growth = read_json(RESULTS / "front_end.json"), read_json(RESULTS / "growth.json")
+    heard = read_json(RESULTS / "embedding.json")["speed"]
+    decoded = front_end["extraction"]["clips_per_second_1_core"]
+    spoken = heard["clips of 10 s a second and core, file to embedding"]
+    ms = {row["stage"]: row["cpu_ms_of_one_clip_more"] for row in growth["stages"]}
+    more_classes = N_CLASSES / growth["n_classes"]
+    flags = ms["flag, labels and scores"] + ms["count, labels and scores"]
+    n_shards = machine.n_cores if machine.n_gpus > 1 else 1
+    return {
+        "listening": 1 / (decoded if machine.n_gpus else spoken) / machine.n_cores,
+        "probe": ms["score: fit and say"] / 1e3 / min(N_FOLDS, machine.n_cores),
+        "flags and counts": flags / 1e3 * more_classes / n_shards,
+    }
+
+
+def print_finding(console: Console) -> None:
+    """Print hours and cents from sound to flags, for every size and machine."""
+    table = Table("clips", *(f"{one.name}: hours, cents" for one in MACHINES))
+    for n_clips in SIZES:
+        hours = [sum(finding_seconds(one).values()) * n_clips / 3600 for one in MACHINES]
+        pairs = zip(MACHINES, hours, strict=True)
+        cells = (f"{each:,.3g} h, {each * one.cents_an_hour:,.2f}" for one, each in pairs)
+        table.add_row(f"{n_clips:,}", *cells)
+    console.print(table)
+    for one in MACHINES:
+        shares = finding_seconds(one)
+        told = ", ".join(f"{name} {1e3 * each:.2f} ms" for name, each in shares.items())
+        console.print(f"a clip on {one.name}: {told}")
 
 
 def training_hours(n_clips: int, epochs: int, patches_per_second: float) -> float:
@@ -78,7 +135,9 @@ def main() -> None:
     for n_gpus in N_GPUS:
         hours = (f"{wall_hours(each, n_gpus):,.1f}" for each in needs.values())
         table.add_row(f"all of it on {n_gpus} GPUs, hours", *hours)
-    Console(width=110).print(table)
+    console = Console(width=110)
+    console.print(table)
+    print_finding(console)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ Agreement: our float network, read from the int8 TFLite file, against the interp
 the same patches; beside it, how far the interpreter's two ways of computing (XNNPACK and plain)
 agree with each other. Speed: clips of 10 s on one core, from the file to embeddings, and the
 network alone against the interpreter on the same patches, in turn, in CPU seconds, so that a busy
-machine does not tilt the ratio. Memory: the peak of a process that listens to 5,000 and to 50,000
-clips of 1 s.
+machine does not tilt the ratio. The arithmetic limit, in the same turns: the network's GFLOP/s
+against those of a plain matrix product of the shape that most of its work has. Memory: the peak of
+a process that listens to 5,000 and to 50,000 clips of 1 s.
 
     python benchmarks/embedding.py --yamnet FILE.tflite [--esc50 ESC50] [--memory]
 """
@@ -28,6 +29,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import polars as pl
 import soundfile
+import torch
 from numpy.typing import NDArray
 
 from earmark.audio import YAMNET, log_mel, patches, read_clip
@@ -40,6 +42,11 @@ RESULTS = Path(__file__).parent / "results" / "embedding.json"
 CLIP_SECONDS = 10
 GOAL_CLIPS_PER_SECOND = 25
 N_TURNS = 7
+MULTIPLY_ADDS = 69.165e6
+"""Of one patch."""
+PRODUCT = (240, 512, 512)
+"""Ten patches of 6 x 4 places through one of the five layers from 512 channels to 512."""
+N_PRODUCTS = 20
 
 
 def interpreter(path: Path, *, plain: bool = False) -> Callable[[NDArray[np.float32]], Any]:
@@ -103,11 +110,14 @@ def speed(network: Any, weights: Path, folder: Path) -> dict[str, float]:
     path = folder / "noise.flac"
     soundfile.write(path, sound, YAMNET.sample_rate_hz)
     parts, theirs = patch_waveforms(sound), interpreter(weights)
+    rows, inner, columns = PRODUCT
+    factors, product = (torch.ones(rows, inner), torch.ones(inner, columns)), torch.empty(0)
     image = patches(log_mel(sound))
     ways: dict[str, Callable[[], object]] = {
         "whole": lambda: network.hear([read_clip(path, YAMNET.sample_rate_hz)]),
         "network": lambda: network._hear(image),
         "interpreter": lambda: [theirs(part) for part in parts],
+        "product": lambda: [torch.mm(*factors, out=product) for _ in range(N_PRODUCTS)],
     }
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(N_TURNS):
@@ -118,13 +128,19 @@ def speed(network: Any, weights: Path, folder: Path) -> dict[str, float]:
             times[name].append((time.process_time() - start) / 3)
     best = {name: min(own) for name, own in times.items()}
     median = {name: float(np.median(own)) for name, own in times.items()}
+    gflops = 2e-9 * MULTIPLY_ADDS * len(parts) / best["network"]
+    limit = 2e-9 * rows * inner * columns * N_PRODUCTS / best["product"]
     return {
+        "network, GFLOP/s": gflops,
+        "plain product of 240 x 512 and 512 x 512, GFLOP/s": limit,
+        "network's share of the plain product's": gflops / limit,
         "clips of 10 s a second and core, file to embedding": 1 / best["whole"],
         "the same, median turn": 1 / median["whole"],
         "patches a second, network": len(parts) / best["network"],
         "patches a second, interpreter from waveforms": len(parts) / best["interpreter"],
         "times the interpreter, file to embedding against waveforms": best["interpreter"]
         / best["whole"],
+        "share of the time that is the network's": best["network"] / best["whole"],
         "goal, clips a second": GOAL_CLIPS_PER_SECOND,
     }
 

@@ -1,9 +1,11 @@
 """Training: a stack of students, the mask and a network, each against its rival.
 
     python benchmarks/training.py
+    python benchmarks/training.py --only parts mask    # what a step is made of, and the mask
 
 1. 18 probes in one stack against 18 runs of their own, for some steps on a store of balanced
-   AudioSet's size (22,160 clips of 10 frames of 128, 527 classes), and where a step's time goes.
+   AudioSet's size (22,160 clips of 10 frames of 128, 527 classes), and where a step's time goes,
+   beside the matrix products that it cannot do without, taken in the same turns.
 2. A step with the paper's masks against the same step without, taken in turn.
 3. A step of MobileNetV1, loader included, against the network written plainly in torch: default
    layout, explicit padding, Adam as it comes, patches gathered one by one.
@@ -57,6 +59,7 @@ from earmark.runs import (
     ModelParams,
     NetworkParams,
     TrainParams,
+    read_json,
     write_json,
 )
 from earmark.scores import MappedScores
@@ -74,6 +77,8 @@ from earmark.training import (
 
 N_CLIPS, N_FRAMES, N_FEATURES, N_CLASSES = 22_160, 10, 128, 527
 GOAL_STACK, GOAL_MASK_PERCENT, GOAL_NETWORK = 0.6, 2.0, 1.0
+GOAL_PRODUCTS, GOAL_LOADER_PERCENT = 1.3, 5.0
+FIGURES = ("stack", "parts", "mask", "network")
 PROBE = ModelParams(architecture="mlp_probe", n_hidden=512, dropout=0.3)
 BATCH_CLIPS, BATCH_PATCHES = 256, 64
 METER = SILENT.job("", 0, "")
@@ -170,7 +175,6 @@ def compare_stack(
         "ratio_one_core": ratio_of(turns, "stack_one_core", "separate_one_core"),
         "ratio_two_cores": ratio_of(turns, "stack_two_cores", "separate_two_cores"),
         "ratio_two_threads": ratio_of(turns, "stack_two_threads", "separate_two_cores"),
-        "parts_of_a_step_ms": measure_parts(store, masks),
     }
 
 
@@ -178,10 +182,14 @@ def ratio_of(turns: list[dict[str, float]], stacked: str, separate: str) -> floa
     return float(np.median([turn[stacked] / turn[separate] for turn in turns]))
 
 
-def measure_parts(store: FrameStore, masks: Treated) -> dict[str, float]:
-    """Return the median CPU time of each part of a step of the stack, on one thread."""
+def measure_parts(store: FrameStore, masks: Treated, n_steps: int) -> dict[str, Any]:
+    """Return the median CPU time of each part of a step of the stack, on one thread.
+
+    The limit is the step's matrix products: two layers forwards, and backwards the gradients of
+    both layers' weights and of what is between them.
+    """
     torch.set_num_threads(1)
-    params = TrainParams(steps=12, batch_patches=BATCH_CLIPS)
+    params = TrainParams(steps=n_steps + 2, batch_patches=BATCH_CLIPS)
     network = build(PROBE, N_FEATURES, N_CLASSES, masks.n_students).train()
     optimiser = torch.optim.AdamW(trainable(network), fused=True)
     loader, plan = loader_of(PROBE, store, masks, params)
@@ -193,7 +201,20 @@ def measure_parts(store: FrameStore, masks: Treated) -> dict[str, float]:
         parts.setdefault(name, []).append(1e3 * (time.process_time() - start))
         return result
 
-    for batch in list(plan.batches(0))[:12]:
+    seen = torch.randn(masks.n_students, BATCH_CLIPS, network.weights[0].shape[1])
+    hidden = torch.randn(masks.n_students, BATCH_CLIPS, network.weights[1].shape[1])
+    said = torch.randn(masks.n_students, BATCH_CLIPS, N_CLASSES)
+
+    def products() -> None:
+        first, second = (weights.detach() for weights in network.weights)
+        seen @ first
+        hidden @ second
+        hidden.mT @ said
+        said @ second.mT
+        seen.mT @ hidden
+
+    for batch in list(plan.batches(0))[: n_steps + 2]:
+        part("matrix products alone", products)
         part("reading frames", lambda batch=batch: loader.examples.gather(batch.clips, batch.which))
         part("targets and masks", lambda batch=batch: masks.targets(batch.clips))
         loaded = loader.load(batch)
@@ -204,7 +225,17 @@ def measure_parts(store: FrameStore, masks: Treated) -> dict[str, float]:
         part("backward", loss.backward)
         part("optimiser", optimiser.step)
         optimiser.zero_grad(set_to_none=True)
-    return {name: float(np.median(times[2:])) for name, times in parts.items()}
+    limits = np.array(parts.pop("matrix products alone")[2:])
+    steps = np.sum([times[2:] for times in parts.values()], axis=0)
+    low, median, high = np.quantile(steps / limits, [0.25, 0.5, 0.75])
+    loads = np.add(parts["reading frames"], parts["targets and masks"])[2:]
+    return {
+        "ms": {name: float(np.median(times[2:])) for name, times in parts.items()},
+        "matrix_products_ms": float(np.median(limits)),
+        "step_against_products": median,
+        "step_against_products_quartiles": [low, high],
+        "loader_percent": 100 * float(np.median(loads / steps)),
+    }
 
 
 def loss_of(logits: Tensor, targets: Any, lessons: Lessons) -> Tensor:
@@ -342,23 +373,29 @@ def make_patches(folder: Path, n_clips: int) -> FrameStore:
 
 def show(results: dict[str, Any]) -> None:
     table = Table("figure", "measured", "goal", title="Training")
-    stack = results["stack"]
-    for name, told, goal in (
-        ("ratio_one_core", "18 in a stack / 18 runs, one core", ""),
-        ("ratio_two_cores", "two stacks of 9 / 18 runs, two processes", f"{GOAL_STACK}"),
-        ("ratio_two_threads", "18 in a stack, two threads / 18 runs, two processes", ""),
-    ):
-        table.add_row(told, f"{stack[name]:.2f}", goal)
-    for name, each in stack["parts_of_a_step_ms"].items():
-        table.add_row(f"  a step of the stack: {name}", f"{each:.1f} ms", "")
-    for name, each in results["mask"].items():
+    if stack := results.get("stack"):
+        for name, told, goal in (
+            ("ratio_one_core", "18 in a stack / 18 runs, one core", ""),
+            ("ratio_two_cores", "two stacks of 9 / 18 runs, two processes", f"{GOAL_STACK}"),
+            ("ratio_two_threads", "18 in a stack, two threads / 18 runs, two processes", ""),
+        ):
+            table.add_row(told, f"{stack[name]:.2f}", goal)
+    if parts := results.get("parts"):
+        for name, each in parts["ms"].items():
+            table.add_row(f"  a step of the stack: {name}", f"{each:.1f} ms", "")
+        low, high = parts["step_against_products_quartiles"]
+        ratio = f"{parts['step_against_products']:.2f} ({low:.2f} to {high:.2f})"
+        table.add_row("a step / its matrix products", ratio, f"{GOAL_PRODUCTS}")
+        loader = f"{parts['loader_percent']:.1f} %"
+        table.add_row("reading, targets and masks, of a step", loader, f"{GOAL_LOADER_PERCENT} %")
+    for name, each in results.get("mask", {}).items():
         low, high = (100 * (ratio - 1) for ratio in each["ratio_quartiles"])
         cost = f"{each['cost_percent']:+.1f} % ({low:+.1f} to {high:+.1f})"
         table.add_row(f"the mask's cost, {name}", cost, f"{GOAL_MASK_PERCENT} %")
-    network = results["network"]
-    low, high = network["ratio_quartiles"]
-    speed = f"{network['times_as_fast']:.2f} x ({low:.2f} to {high:.2f})"
-    table.add_row("MobileNetV1 step against plain torch", speed, f"{GOAL_NETWORK} x")
+    if network := results.get("network"):
+        low, high = network["ratio_quartiles"]
+        speed = f"{network['times_as_fast']:.2f} x ({low:.2f} to {high:.2f})"
+        table.add_row("MobileNetV1 step against plain torch", speed, f"{GOAL_NETWORK} x")
     Console().print(table)
 
 
@@ -367,6 +404,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=87, help="steps of each run of 1: an epoch")
     parser.add_argument("--turns", type=int, default=3, help="repeats of 1")
     parser.add_argument("--pairs", type=int, default=30, help="pairs of steps of 2 and 3")
+    parser.add_argument("--only", nargs="+", choices=FIGURES, default=FIGURES)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -376,15 +414,20 @@ def main() -> None:
         )
         labels = make_labels(N_CLIPS)
         masks = make_masks(folder, labels)
-        results = {
-            "machine": {"processor": platform.processor(), "torch": torch.__version__},
-            "stack": compare_stack(folder, store, masks, options.steps, options.turns),
-            "mask": compare_masks(store, patches, masks, options.pairs),
-            "network": compare_networks(patches, labels.select(np.arange(800)), options.pairs),
+        figures: dict[str, Callable[[], dict[str, Any]]] = {
+            "stack": lambda: compare_stack(folder, store, masks, options.steps, options.turns),
+            "parts": lambda: measure_parts(store, masks, options.pairs),
+            "mask": lambda: compare_masks(store, patches, masks, options.pairs),
+            "network": lambda: compare_networks(
+                patches, labels.select(np.arange(800)), options.pairs
+            ),
         }
+        results = {name: figures[name]() for name in options.only}
     show(results)
     path = Path(__file__).parent / "results" / "training.json"
-    write_json(path, results)
+    known = read_json(path) if path.exists() else {}
+    machine = {"processor": platform.processor(), "torch": torch.__version__}
+    write_json(path, known | {"machine": machine} | results)
     print(f"wrote {path}")
 
 

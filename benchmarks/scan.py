@@ -1,0 +1,238 @@
+"""A scan from two files to a page: CPU seconds by part, peak memory, and growth with the clips.
+
+Makes scores [clip, class] as float32 ``.npy`` with labels, clips and classes as CSV: those of the
+smallest size at random, larger ones by repeating them. At each size, in turn and each in a process
+of its own, it reads the file from the page cache into one buffer and runs ``earmark scan`` as its
+users do; then once more with a watch on its parts. CPU seconds are those of all threads. Prints a
+table and writes ``results/scan.json``.
+
+    python benchmarks/scan.py [--sizes 200000 506721 2467357] [--classes 527] [--repeats 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from thresholds import BUFFER_BYTES, make_scores, run_aside
+
+PARTS = {
+    "labels read and matched": ["earmark.stages.scanning.scan:read_inputs"],
+    "passes over the scores": ["earmark.scores.matrix:ScoreMatrix.map"],
+    "fits": ["earmark.flags.chances.by_score:_by_belief", "earmark.flags.counts:_count"],
+    "tables and page": ["earmark.stages.scanning.scan:write_findings"],
+}
+"""Which functions' time is counted as what; time inside another part is that part's."""
+
+
+def make_files(folder: Path, n_clips: int, n_classes: int, first: Path | None = None) -> None:
+    """Write scores, labels, clips and classes; by repeating those of a smaller folder if given."""
+    if first is None:
+        make_scores(folder, n_clips, n_classes)
+        places = np.load(folder / "positives.npy")
+    else:
+        places = repeat_scores(first, folder, n_clips)
+    clips = pl.int_range(n_clips, eager=True).cast(pl.String).str.zfill(7).alias("clip_id")
+    classes = pl.Series("class_id", [f"/m/{column:05d}" for column in range(n_classes)])
+    rows, columns = np.divmod(places, n_classes)
+    named = pl.DataFrame({"clip_id": clips.gather(rows), "class_id": classes.gather(columns)})
+    named.write_csv(folder / "labels.csv")
+    clips.to_frame().write_csv(folder / "clips.csv")
+    classes.to_frame().write_csv(folder / "classes.csv")
+
+
+def repeat_scores(first: Path, folder: Path, n_clips: int) -> np.ndarray:
+    """Write the scores of a folder again and again; return the places of positives."""
+    scores = np.load(first / "logits.npy", mmap_mode="r")
+    n_first, n_classes = scores.shape
+    header = {"descr": "<f4", "fortran_order": False, "shape": (n_clips, n_classes)}
+    with (folder / "logits.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for start in range(0, n_clips, n_first):
+            file.write(scores[: n_clips - start].data)
+    places = np.load(first / "positives.npy")
+    every = [places + start * n_classes for start in range(0, n_clips, n_first)]
+    joined = np.concatenate(every)
+    return joined[joined < n_clips * n_classes]
+
+
+def read_through(folder: Path) -> None:
+    buffer = bytearray(BUFFER_BYTES)
+    with (folder / "logits.npy").open("rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+
+
+def scan_arguments(folder: Path) -> list[str]:
+    names = {"labels": "labels.csv", "scores": "logits.npy", "clips": "clips.csv"}
+    given = names | {"classes": "classes.csv", "out": "out"}
+    return [
+        "scan",
+        *(part for name, file in given.items() for part in (f"--{name}", folder / file)),
+    ]
+
+
+def measured(command: list[Any]) -> dict[str, float]:
+    """Run a command; return its CPU seconds and its peak memory."""
+    process = subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{command}: exit status {status}")
+    return {"cpu_seconds": used.ru_utime + used.ru_stime, "peak_gb": used.ru_maxrss * 1024 / 1e9}
+
+
+def watch_parts() -> dict[str, float]:
+    """Have the functions of PARTS add their own CPU seconds to a table, which is returned."""
+    seconds = dict.fromkeys(PARTS, 0.0)
+    inside: list[str] = []
+    since = [time.process_time()]
+
+    def turn(to: Callable[[], None]) -> None:
+        now = time.process_time()
+        if inside:
+            seconds[inside[-1]] += now - since[0]
+        since[0] = now
+        to()
+
+    def watched(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*given: Any, **options: Any) -> Any:
+            turn(lambda: inside.append(part))
+            try:
+                return function(*given, **options)
+            finally:
+                turn(lambda: inside.pop() and None)
+
+        return call
+
+    for part, places in PARTS.items():
+        for place in places:
+            module, _, path = place.partition(":")
+            *owners, name = path.split(".")
+            importlib.import_module(module)
+            owner = functools.reduce(getattr, owners, sys.modules[module])
+            setattr(owner, name, watched(part, getattr(owner, name)))
+    return seconds
+
+
+def scan_watched(folder: Path) -> dict[str, float]:
+    """Scan in this process; return the CPU seconds of its parts."""
+    from earmark.cli.app import app
+
+    seconds = watch_parts()
+    started = time.process_time()
+    app([str(one) for one in scan_arguments(folder)], standalone_mode=False)
+    ended = time.process_time()
+    rest = ended - started - sum(seconds.values())
+    return {"start-up": started, **seconds, "the rest": rest}
+
+
+def measure(folder: Path, n_repeats: int) -> dict[str, Any]:
+    """Read and scan in turn; return the least of each, the ratio of medians, and the parts."""
+    reads, scans = [], []
+    for _ in range(n_repeats):
+        reads.append(measured_here("read", folder)["cpu_seconds"])
+        scans.append(measured([sys.executable, "-m", "earmark", *scan_arguments(folder)]))
+    cpu = [one["cpu_seconds"] for one in scans]
+    page = folder / "out" / "index.html"
+    return {
+        "read_cpu_seconds": min(reads),
+        "scan_cpu_seconds": min(cpu),
+        "times_the_read": float(np.median(cpu) / np.median(reads)),
+        "peak_gb": max(one["peak_gb"] for one in scans),
+        "page_bytes": page.stat().st_size,
+        "parts": measured_here("parts", folder),
+    }
+
+
+def measured_here(task: str, folder: Path) -> dict[str, float]:
+    """Run a task of this file in a process of its own."""
+    command = [sys.executable, __file__, "--task", task, "--folder", str(folder)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return dict(json.loads(output.splitlines()[-1]))
+
+
+def run_task(task: str, folder: Path) -> dict[str, float]:
+    if task == "parts":
+        return scan_watched(folder)
+    read_through(folder)
+    start = time.process_time()
+    read_through(folder)
+    return {"cpu_seconds": time.process_time() - start}
+
+
+@contextmanager
+def folders(given: Path | None) -> Iterator[Path]:
+    """Yield a folder for the files, and remove what was made there."""
+    with tempfile.TemporaryDirectory(dir=given) as name:
+        yield Path(name)
+
+
+def growth(sizes: list[int], seconds: list[float]) -> list[float]:
+    """Return the exponents of growth from each size to the next."""
+    pairs = zip(sizes, sizes[1:], seconds, seconds[1:], strict=False)
+    return [math.log(b / a) / math.log(m / n) for n, m, a, b in pairs]
+
+
+def report(results: dict[int, dict[str, Any]]) -> None:
+    print(f"{'clips':>10}{'read s':>9}{'scan s':>9}{'x read':>9}{'peak GB':>9}  parts")
+    for n_clips, one in results.items():
+        parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in one["parts"].items())
+        print(
+            f"{n_clips:10,}{one['read_cpu_seconds']:9.3f}{one['scan_cpu_seconds']:9.2f}"
+            f"{one['times_the_read']:9.1f}{one['peak_gb']:9.2f}  {parts}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[200_000, 506_721, 2_467_357])
+    parser.add_argument("--classes", type=int, default=527)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--room", type=Path, help="where files are made: up to 7 GB")
+    parser.add_argument("--task", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.task:
+        print(json.dumps(run_task(options.task, options.folder)))
+        return
+    results: dict[int, dict[str, Any]] = {}
+    with folders(options.room) as room:
+        first = None
+        for n_clips in options.sizes:
+            folder = room / str(n_clips)
+            folder.mkdir()
+            run_aside(make_files, folder, n_clips, options.classes, first)
+            first = first or folder
+            results[n_clips] = measure(folder, options.repeats)
+            report({n_clips: results[n_clips]})
+    seconds = [one["scan_cpu_seconds"] for one in results.values()]
+    exponents = growth(options.sizes, seconds)
+    report(results)
+    print(f"growth exponents: {', '.join(f'{one:.2f}' for one in exponents)}")
+    path = Path(__file__).parent / "results" / "scan.json"
+    facts = {"n_classes": options.classes, "load_average": os.getloadavg()[0]}
+    sizes = {str(n_clips): one for n_clips, one in results.items()}
+    path.write_text(json.dumps({**facts, "growth": exponents, "sizes": sizes}, indent=1) + "\n")
+    print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
