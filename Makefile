@@ -6,19 +6,25 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_FOR_DEMO := $(VENV)/.installed-demo
 CORE := .venv-core
 AUDIO := .venv-audio
-LOOPS := $(wildcard src/earmark/scores/loops/*.[ch])
+LOOPS := $(wildcard src/earmark/*/loops/*.[ch] src/earmark/audio/spectra/*.[ch] src/earmark/networks/layers/*.[ch])
 export OMP_WAIT_POLICY := passive
+# The lowest versions that pyproject.toml declares are installed here.
+FLOORS := .venv-floors
 # Two processes, a file at a time, in the order that tests/conftest.py gives them.
 TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-core lint docs wheel bench clean
+.PHONY: demo test test-slow test-core test-floors audit lint docs wheel bench clean
 
 # The demo needs a fifth of what the tests need; both may use the same environment.
 demo: $(INSTALLED_FOR_DEMO)
 	$(BIN)/earmark demo --work demo-work
 
 test: lint test-core
-	OMP_NUM_THREADS=1 $(BIN)/pytest $(TWO)
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(TWO) -m "not slow"
+
+# Proofs of minutes: deaths of nodes and of training processes on a cluster.
+test-slow: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
 
 # The same tests where only the core is installed, and where the extra `audio` is too. Whatever needs
 # another library is skipped and named; tests/extras.py says which rooms may skip nothing.
@@ -41,6 +47,22 @@ ONCE_IS_ENOUGH := \
     stages/test_adversarial.py
 # None of their tests may be skipped where only the core is: sound adds nothing to them.
 SILENT_ROOMS := runs labels scores metrics flags
+
+# The tests of the core with the lowest versions that pyproject.toml declares.
+test-floors: $(FLOORS)/.installed
+	OMP_NUM_THREADS=1 $(FLOORS)/bin/pytest $(FLOOR_ROOMS:%=tests/%)
+
+FLOOR_ROOMS := labels scores metrics flags
+$(FLOORS)/.installed: pyproject.toml $(LOOPS)
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet uv
+	$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --resolution lowest-direct \
+	    $(PIP_FIND_LINKS:%=--find-links %) --editable '.[test]'
+	touch $@
+
+# Whether anything is known against the versions of constraints.txt; says so where PyPI does not tell.
+audit:
+	$(PYTHON) .ci/audit.py
 
 $(CORE)/.installed: EXTRAS := test
 $(AUDIO)/.installed: EXTRAS := audio,test
@@ -86,4 +108,4 @@ $(VENV)/.docs $(VENV)/.release: $(INSTALLED)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(CORE) $(AUDIO) demo-work build dist src/earmark/scores/loops/compiled.*so
+	rm -rf $(VENV) $(CORE) $(AUDIO) $(FLOORS) demo-work build dist src/earmark/*/*/compiled.*so

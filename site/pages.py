@@ -26,6 +26,7 @@ DOCUMENTS = {
     "README.md": "index.md",
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
 }
 """Documents at the top of the repository, and where they stand on the site."""
