@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import socket
@@ -7,6 +8,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -330,11 +332,13 @@ def test_what_is_anothers_can_be_neither_heard_nor_judged(tmp_path: Path) -> Non
     desk.judgements.close()
 
 
-@pytest.fixture
-def listening(desk: Desk) -> Iterator[tuple[str, int, str]]:
-    """The page on a real address: its host, its port, and ann's cookie."""
+@contextmanager
+def served(desk: Desk, send_bytes: int | None = None) -> Iterator[tuple[str, int, str]]:
+    """Serve the page on a real address: its host, its port, and ann's cookie."""
     tokens = make_tokens(["ann"])
     with open_socket("127.0.0.1", 0) as listener:
+        if send_bytes is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
         place = Place("127.0.0.1", listener.getsockname()[1])
         server = make_server(make_app(desk, tokens, place))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -342,6 +346,12 @@ def listening(desk: Desk) -> Iterator[tuple[str, int, str]]:
         yield place.host, place.port, f"{place.cookie}={next(iter(tokens))}"
         server.should_exit = True
         thread.join()
+
+
+@pytest.fixture
+def listening(desk: Desk) -> Iterator[tuple[str, int, str]]:
+    with served(desk) as address:
+        yield address
 
 
 def ask(host: str, port: int, cookie: str) -> int:
@@ -364,6 +374,18 @@ def test_slow_connections_are_closed_and_a_rater_is_served_meanwhile(
     for one in idle:
         one.close()
     assert ask(*listening) == 200
+
+
+def test_no_connection_outlives_the_server(desk: Desk) -> None:
+    with socket.socket() as deaf, served(desk, send_bytes=4096) as (host, port, cookie):
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.settimeout(20)
+        deaf.connect((host, port))
+        head = f"GET /static/page.js HTTP/1.1\r\nHost: {host}:{port}\r\nCookie: {cookie}\r\n\r\n"
+        deaf.sendall(head.encode() * 30)
+        assert deaf.recv(12) == b"HTTP/1.1 200"
+        assert ask(host, port, cookie) == 200
+    gc.collect()  # what is left open warns now, and warnings are errors
 
 
 def test_small_answers_are_sent_at_once() -> None:

@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from earmark.audio import BadRange, UnreadableAudio, byte_range
 from earmark.errors import EarmarkError
-from earmark.review.server.connections import BODY_SECONDS, ImpatientProtocol
+from earmark.review.server.connections import BODY_SECONDS, ClosingServer, ImpatientProtocol
 from earmark.review.server.dealt import Conflict
 from earmark.review.server.desk import Desk
 from earmark.review.server.figures import Figures
@@ -126,7 +126,7 @@ def make_server(app: Starlette) -> uvicorn.Server:
         timeout_graceful_shutdown=1,
     )
     logging.getLogger("uvicorn.error").addFilter(_is_no_farewell)
-    return uvicorn.Server(config)
+    return ClosingServer(config)
 
 
 def _is_no_farewell(record: logging.LogRecord) -> bool:

@@ -1,9 +1,11 @@
-"""Connections that ask for nothing: they are closed after a while, so that they cannot pile up."""
+"""Connections: those that ask for nothing are closed after a while, all of them at the end."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_SECONDS = 10.0
@@ -58,3 +60,19 @@ class ImpatientProtocol(H11Protocol):
         self._until_head = None
         if self._is_idle:
             self.transport.close()
+
+
+class ClosingServer(uvicorn.Server):
+    """uvicorn's server, but no connection outlives it.
+
+    uvicorn leaves those open whose answer is not read to its end, as a browser leaves a sound that
+    it has enough of.
+    """
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say goodbye as uvicorn does, then close what is left."""
+        await super().shutdown(sockets)
+        while self.server_state.connections:
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()
+            await asyncio.sleep(0)  # the loop closes what was aborted in its next turn
