@@ -19,8 +19,9 @@ TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 demo: $(INSTALLED_FOR_DEMO)
 	$(BIN)/earmark demo --work demo-work
 
+# Rooms that need no more than the core, or the extra `audio`, have been tested with just that.
 test: lint test-core
-	OMP_NUM_THREADS=1 $(BIN)/pytest $(TWO) -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(TWO) -m "not slow" --rest
 
 # Proofs of minutes: deaths of nodes and of training processes on a cluster.
 test-slow: $(INSTALLED)
@@ -38,10 +39,6 @@ REDUCED = $(TWO) -r fEs --ignore tests/browser --ignore tests/benchmarks \
 # Slow, because they start processes or simulate at length; they use the core and nothing else, so
 # that they are the same in .venv.
 ONCE_IS_ENOUGH := \
-    flags/test_flag.py::test_tasks_on_shards_find_what_one_process_finds \
-    metrics/test_dawid_skene.py \
-    metrics/test_intervals.py::test_intervals_over_clips_cover_what_they_promise \
-    metrics/test_intervals.py::test_intervals_over_clips_and_seeds_cover_what_they_promise \
     review/test_judgements.py::test_two_processes_lose_nothing_and_double_nothing \
     review/test_live.py::test_intervals_hold_whatever_the_model_chooses \
     stages/test_adversarial.py

@@ -43,6 +43,16 @@ PATHS = [str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH")]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, PATHS))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    told = "leave out the rooms whose tests have all run with fewer libraries (make test-core)"
+    parser.addoption("--rest", action="store_true", help=told)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    is_left_out = config.getoption("--rest") and collection_path.is_file()
+    return True if is_left_out and must_run(collection_path) else None
+
+
 class _Module(pytest.Module):
     """A file of tests, which is skipped where it needs an optional library that is not here."""
 

@@ -164,6 +164,9 @@ def import_mixtures(
     ] = None,
     n_clips: Annotated[int, typer.Option("--clips", min=1, help="Clips to make.")] = 6_000,
     clip_seconds: Annotated[float, typer.Option(help="Length of a clip.")] = 5.0,
+    shortest: Annotated[
+        float, typer.Option("--shortest-sound", help="Seconds that a sound lasts at least.")
+    ] = 1.0,
     most: Annotated[int, typer.Option("--max-sounds", min=1, help="Sounds in a clip.")] = 4,
     recall: Annotated[
         str, typer.Option(help="Lowest and highest chance, over classes, that a label is given.")
@@ -187,6 +190,7 @@ def import_mixtures(
     params = MixtureParams.checked(
         n_clips=n_clips,
         clip_seconds=clip_seconds,
+        shortest_sound_seconds=shortest,
         max_sounds=most,
         faint_slope_per_db=faint_slope,
         n_groups=groups,
