@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,21 @@ from earmark.runs.parameters import FrontEndParams
 
 RATE = 16_000
 PARAMS = FrontEndParams()
+
+
+class CountingProgress:
+    """Remembers what was announced and done."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[str, int, str]] = []
+        self.n_done = 0
+
+    def job(self, label: str, n_total: int, unit: str) -> CountingProgress:
+        self.jobs.append((label, n_total, unit))
+        return self
+
+    def advance(self, n_done: int, note: str = "") -> None:
+        self.n_done += n_done
 
 
 def make_workspace(root: Path, audio: list[str | None]) -> Workspace:
@@ -40,7 +56,9 @@ def write_noise(path: Path, seconds: float, seed: int) -> np.ndarray:
 
 def noisy_workspace(root: Path, n_clips: int = 6) -> Workspace:
     for i in range(n_clips):
-        write_noise(root / "audio" / f"{i}.wav", 0.5 + 0.4 * i % 2.0, seed=i)
+        path = root / "audio" / f"{i}.wav"
+        write_noise(path, 0.5 + 0.4 * i % 2.0, seed=i)
+        os.utime(path, (1_500_000_000, 1_500_000_000))  # which seals note
     return make_workspace(root, [f"audio/{i}.wav" for i in range(n_clips)])
 
 
