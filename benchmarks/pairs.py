@@ -62,12 +62,15 @@ def write_others(place: Path) -> None:
     np.save(place / "other.npy", scores[::-1] * np.float32(0.5) + scores)
 
 
-def in_order(torture: Torture, before: Path, names: tuple[str, str], kept: Path) -> list[int]:
-    """Run two verbs one after the other; keep the state, and return how they ended."""
-    copy_tree(before, torture.place)
-    codes = [run_verb(torture.place, VERBS[name].split()).code for name in names]
-    copy_tree(torture.place, kept)
-    return codes
+def in_order(torture: Torture, before: Path, names: tuple[str, str]) -> Path:
+    """Return the state that two verbs leave, one after the other; it is made once."""
+    kept = torture.folder / "-".join(names)
+    if not kept.exists():
+        copy_tree(before, torture.place)
+        for name in names:
+            run_verb(torture.place, VERBS[name].split())
+        copy_tree(torture.place, kept)
+    return kept
 
 
 def at_once(place: Path, names: tuple[str, str], apart_seconds: float) -> list[tuple[int, str]]:
@@ -98,8 +101,9 @@ def tried(torture: Torture, before: Path, names: tuple[str, str], apart: float) 
         last = refused.index(True)
         orders = [(names[1 - last], names[last])]
         run_verb(torture.place, VERBS[names[last]].split())
-    expected = [torture.folder / "-".join(order) for order in orders]
-    found = [differences(one, torture.place) for one in expected]
+    left = torture.folder / "left"
+    copy_tree(torture.place, left)
+    found = [differences(in_order(torture, before, order), left) for order in set(orders)]
     if all(refused) or not any(one == [] for one in found):
         wrong += min(found, key=len)[:5] or ["both were refused"]
     told = {"pair": " + ".join(names), "codes": [code for code, _ in ended]}
@@ -144,8 +148,6 @@ def main() -> None:
         before = folder / "before"
         copy_tree(torture.place, before)
         pairs = list(itertools.combinations_with_replacement(VERBS, 2))
-        for names in {order for pair in pairs for order in (pair, pair[::-1])}:
-            in_order(torture, before, names, folder / "-".join(names))
         for _, names in itertools.product(range(options.rounds), pairs):
             if time.monotonic() - began > 60 * options.minutes:
                 break
