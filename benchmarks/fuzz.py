@@ -70,7 +70,7 @@ class Tally:
     most_seconds: float = 0.0
     most_bytes: int = 0
     inputs_per_second: float = 0.0
-    """Of the last run, the damaging included."""
+    """The best that was measured, the damaging included: other work slows a machine."""
     commits: Counter[str] = field(default_factory=Counter)
     """The inputs by the commit of the code that read them."""
 
@@ -92,7 +92,7 @@ class Tally:
         return sum(self.outcomes[name] for name in FAULTS)
 
     def seconds_to(self, n_inputs: int) -> float:
-        """How long it will take up to a number of inputs, as far as one knows."""
+        """Return how long so many inputs will take, as far as one knows."""
         return (n_inputs - self.n_inputs) / (self.inputs_per_second or 1e-9)
 
 
@@ -286,7 +286,8 @@ def fuzz(tallies: dict[str, Tally], n_inputs: int, seconds: float, seed: int = 0
         for told in _child(plan):
             name = told.pop("reader")
             if "is_done" in told:
-                tallies[name].inputs_per_second = round(told["rate"], 1)
+                rates = tallies[name].inputs_per_second, round(told["rate"], 1)
+                tallies[name].inputs_per_second = max(rates)
                 waiting.remove(name)
                 yield name
             else:
@@ -317,9 +318,7 @@ def _child(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def known(out: Path, seed: int) -> dict[str, Tally]:
     """Return what an earlier run counted, to go on from there."""
-    if not out.exists():
-        return {}
-    found = json.loads(out.read_text())
+    found = json.loads(out.read_text()) if out.exists() else {"seed": None}
     if found["seed"] != seed:
         return {}
     tallies = {}
