@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -68,10 +69,15 @@ class Tally:
     places: Counter[str] = field(default_factory=Counter)
     most_seconds: float = 0.0
     most_bytes: int = 0
+    inputs_per_second: float = 0.0
+    """The best that was measured, the damaging included: other work slows a machine."""
+    commits: Counter[str] = field(default_factory=Counter)
+    """The inputs by the commit of the code that read them."""
 
     def add(self, told: dict[str, Any]) -> None:
         """Count one input."""
         self.n_inputs += 1
+        self.commits[commit()] += 1
         self.outcomes[told["outcome"]] += 1
         self.most_seconds = max(self.most_seconds, told.get("seconds", 0.0))
         self.most_bytes = max(self.most_bytes, told.get("bytes", 0))
@@ -84,6 +90,17 @@ class Tally:
     def n_faults(self) -> int:
         """The inputs that something was wrong with."""
         return sum(self.outcomes[name] for name in FAULTS)
+
+    def seconds_to(self, n_inputs: int) -> float:
+        """Return how long so many inputs will take, as far as one knows."""
+        return (n_inputs - self.n_inputs) / (self.inputs_per_second or 1e-9)
+
+
+@functools.cache
+def commit() -> str:
+    """Return the commit of the code; where nobody knows, nothing."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 # In the child
@@ -102,10 +119,12 @@ def work_through(plan: dict[str, Any]) -> None:
     for place, (name, first) in enumerate(plan["readers"]):
         # What a quick reader leaves of its share of the time goes to those after it.
         share = (ends_at - time.monotonic()) / (len(plan["readers"]) - place)
-        numbers = range(first, plan["last"])
-        for outcome in _outcomes(READERS[name], plan["seed"], numbers, time.monotonic() + share):
+        numbers, began, n_read = range(first, plan["last"]), time.monotonic(), 0
+        for outcome in _outcomes(READERS[name], plan["seed"], numbers, began + share):
             print(json.dumps({"reader": name} | outcome), file=told, flush=True)
-        print(json.dumps({"reader": name, "is_done": True}), file=told, flush=True)
+            n_read += "outcome" in outcome
+        rate = n_read / (time.monotonic() - began)
+        print(json.dumps({"reader": name, "is_done": True, "rate": rate}), file=told, flush=True)
 
 
 def _outcomes(reader: Any, seed: int, numbers: range, ends_at: float) -> Iterator[dict[str, Any]]:
@@ -251,10 +270,12 @@ def _peak() -> int:
 def fuzz(tallies: dict[str, Tally], n_inputs: int, seconds: float, seed: int = 0) -> Iterator[str]:
     """Hand readers inputs until there were enough or the time is up; yield those that are done.
 
-    One process works through all of them; where it ends, another goes on after the fatal input.
+    One process works through all of them, those first that are known to need least; where it ends,
+    another goes on after the fatal input.
     """
     ends_at = time.monotonic() + seconds
     waiting = [name for name, tally in tallies.items() if tally.n_inputs < n_inputs]
+    waiting.sort(key=lambda name: tallies[name].seconds_to(n_inputs))
     while waiting:
         plan = {
             "readers": [(name, tallies[name].n_inputs) for name in waiting],
@@ -265,6 +286,8 @@ def fuzz(tallies: dict[str, Tally], n_inputs: int, seconds: float, seed: int = 0
         for told in _child(plan):
             name = told.pop("reader")
             if "is_done" in told:
+                rates = tallies[name].inputs_per_second, round(told["rate"], 1)
+                tallies[name].inputs_per_second = max(rates)
                 waiting.remove(name)
                 yield name
             else:
@@ -295,14 +318,12 @@ def _child(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def known(out: Path, seed: int) -> dict[str, Tally]:
     """Return what an earlier run counted, to go on from there."""
-    if not out.exists():
-        return {}
-    found = json.loads(out.read_text())
+    found = json.loads(out.read_text()) if out.exists() else {"seed": None}
     if found["seed"] != seed:
         return {}
     tallies = {}
     for name, values in found["readers"].items():
-        counts = {key: Counter(values.pop(key)) for key in ("outcomes", "places")}
+        counts = {key: Counter(values.pop(key)) for key in ("outcomes", "places", "commits")}
         values.pop("n_faults")
         tallies[name] = Tally(**values, **counts)
     return tallies

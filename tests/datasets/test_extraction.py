@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,31 +16,23 @@ import soundfile
 from earmark.audio.frame_store import CLIPS_PER_SHARD, FrameStore, write_store
 from earmark.audio.front_end import log_mel, patches
 from earmark.audio.shards import FrameFormat
-from earmark.datasets import extraction, stamps
+from earmark.datasets import extraction
 from earmark.datasets.extraction import extract_frames, write_frames
 from earmark.datasets.quarantine import read_quarantine
-from earmark.datasets.stamps import replaced_sounds, tell_replaced
 from earmark.datasets.workspace import Workspace
-from earmark.errors import EarmarkError, EarmarkWarning
+from earmark.errors import EarmarkError
 from earmark.runs.artefacts import file_sha256, read_json, write_json
 from earmark.runs.engine import HERE, LocalEngine
 from earmark.runs.parameters import FrontEndParams
-from noises import PARAMS, RATE, content, make_workspace, noisy_workspace, write_noise
-
-
-class CountingProgress:
-    """Remembers what was announced and done."""
-
-    def __init__(self) -> None:
-        self.jobs: list[tuple[str, int, str]] = []
-        self.n_done = 0
-
-    def job(self, label: str, n_total: int, unit: str) -> CountingProgress:
-        self.jobs.append((label, n_total, unit))
-        return self
-
-    def advance(self, n_done: int, note: str = "") -> None:
-        self.n_done += n_done
+from noises import (
+    PARAMS,
+    RATE,
+    CountingProgress,
+    content,
+    make_workspace,
+    noisy_workspace,
+    write_noise,
+)
 
 
 def test_stores_the_log_mel_frames_of_every_clip_in_half_precision(tmp_path):
@@ -396,54 +387,3 @@ def test_another_ear_makes_other_stores_in_their_place(tmp_path):
     assert progress.n_done == 6
     again = [store.digest for store in two_stores(workspace)]
     assert again == first, "the content is the same"
-
-
-def replace_sound(path: Path, seed: int) -> None:
-    """Put another sound in a file's place, an hour from now."""
-    write_noise(path, 1.0, seed=seed)
-    os.utime(path, (time.time() + 3_600,) * 2)
-
-
-def test_a_sound_that_was_replaced_is_noticed_and_its_frames_made_anew(tmp_path):
-    workspace = noisy_workspace(tmp_path)
-    before = extract_frames(workspace, PARAMS, clips_per_shard=2, engine=HERE).digest
-    assert replaced_sounds(workspace, workspace.frames_folder) == {}
-    replace_sound(tmp_path / "audio" / "3.wav", seed=99)
-    (tmp_path / "audio" / "5.wav").unlink()
-    found = replaced_sounds(workspace, workspace.frames_folder)
-    assert found == {"audio/3.wav": True, "audio/5.wav": False}
-    with pytest.warns(EarmarkWarning, match=r"1 sound file changed since .*3\.wav"):
-        store = extract_frames(workspace, PARAMS, clips_per_shard=2, engine=HERE)
-    assert store.digest != before, "what was made of the older frames has to be refused"
-    sound, _ = soundfile.read(tmp_path / "audio" / "3.wav", dtype="float32")
-    np.testing.assert_allclose(store.frames(3), log_mel(sound), atol=2e-3, rtol=0)
-    assert "5" in store.clip_ids[5], "frames of a file that is gone are kept"
-
-
-def test_a_replaced_sound_is_said_to_verbs_that_read_frames_alone(tmp_path, monkeypatch):
-    workspace = noisy_workspace(tmp_path)
-    store = extract_frames(workspace, PARAMS, clips_per_shard=2, engine=HERE)
-    path = tmp_path / "audio" / "4.wav"
-    before = path.stat()
-    path.write_bytes(path.read_bytes())
-    tell_replaced(workspace, store)  # the same sound, in place again
-    write_noise(path, 1.0, seed=99)
-    os.utime(path, (before.st_atime, before.st_mtime))  # as rsync leaves it
-    with pytest.warns(EarmarkWarning, match=r"1 sound file changed .*4\.wav.*earmark features"):
-        tell_replaced(workspace, store)
-    looked: list[Path] = []
-    monkeypatch.setattr(stamps, "is_replaced", lambda place, *_: bool(looked.append(place)))
-    monkeypatch.setattr(stamps, "MOST_LOOKED_AT", 3)
-    tell_replaced(workspace, store)
-    assert [place.name for place in looked] == ["0.wav", "2.wav", "4.wav"], "few of many"
-
-
-def test_a_copied_workspace_is_not_extracted_again(tmp_path):
-    workspace = noisy_workspace(tmp_path / "first")
-    before = extract_frames(workspace, PARAMS, clips_per_shard=2, engine=HERE).digest
-    shutil.copytree(tmp_path / "first", tmp_path / "second", copy_function=shutil.copyfile)
-    for path in (tmp_path / "second" / "audio").iterdir():
-        os.utime(path, (time.time() + 3_600,) * 2)
-    moved, done = Workspace(tmp_path / "second"), CountingProgress()
-    store = extract_frames(moved, PARAMS, clips_per_shard=2, engine=HERE, progress=done)
-    assert (store.digest, done.jobs) == (before, [])

@@ -18,6 +18,7 @@ from earmark.runs.arrays import map_array, open_archive
 from earmark.runs.artefacts import inside, read_json, read_noted, read_table
 from earmark.runs.parquet import check_parquet
 from earmark.runs.tables import read_source
+from earmark.scores import open_score_file
 
 DAMAGED = sorted((ROOT / "tests" / "damaged").glob("*.parquet"))
 
@@ -27,6 +28,15 @@ def test_parquet_that_would_end_the_process(path: Path) -> None:
     """Polars asks for 2^61 bytes over these, and aborts."""
     with pytest.raises(EarmarkError, match=f"{path.name}: .*a page claims more values"):
         check_parquet(path)
+
+
+def test_a_header_longer_than_its_file_is_not_read() -> None:
+    """Numpy asks for 4 GB of memory over these sixteen bytes."""
+    path = ROOT / "tests" / "damaged" / "header-of-4-gigabytes.npy"
+    with pytest.raises(EarmarkError, match=r"header claims 4,294,901,816 bytes of 16\)"):
+        map_array(path)
+    with pytest.raises(EarmarkError, match="header claims"):
+        open_score_file(path)
 
 
 def test_a_large_file_is_looked_at_as_well(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from documents import ROOT
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.networks.architectures import build_probe
 from earmark.runs.parameters import ModelParams
@@ -86,6 +88,16 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, damaged: Callable[[bytes]
     path = tmp_path / "checkpoint.pt"
     path.write_bytes(damaged(path.read_bytes()))
     with pytest.raises(EarmarkError, match=r"checkpoint.pt: not a checkpoint.*delete it"):
+        resume(fresh_run(), tmp_path, "mine")
+
+
+def test_a_file_that_asks_for_gigabytes_is_not_given_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight bytes, which torch's older format takes for a text of 3.4 GB."""
+    shutil.copy(ROOT / "tests" / "damaged" / "asks-for-gigabytes.pt", tmp_path / "checkpoint.pt")
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("torch looks at it"))
+    with pytest.raises(EarmarkError, match=r"not a checkpoint .* 8 bytes .*no archive of torch's"):
         resume(fresh_run(), tmp_path, "mine")
 
 

@@ -247,15 +247,17 @@ def _ffmpeg_blocks(
 def _ffmpeg_frames(container: Any, stream: Any) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """Yield decoded mono blocks, each with the number of its first sample."""
     av = _library("av")
-    to_planes = av.AudioResampler(format="fltp", rate=stream.rate)
+    # Not in planes: where there are eight or more, PyAV looks for others beyond the last.
+    to_floats = av.AudioResampler(format="flt", rate=stream.rate)
     # Some containers begin to count time at an arbitrary moment; codecs' priming is before 0.
     origin_seconds = max(float((stream.start_time or 0) * stream.time_base), 0.0)
     position: int | None = None
     for coded in container.decode(stream):
         if position is None:
             position = round(((coded.time or 0.0) - origin_seconds) * stream.rate)
-        for frame in to_planes.resample(coded):
-            block = _mix_down(frame.to_ndarray().T)  # [sample, channel] -> [sample]
+        for frame in to_floats.resample(coded):
+            samples = frame.to_ndarray().reshape(-1, frame.layout.nb_channels)
+            block = _mix_down(np.asfortranarray(samples))  # [sample, channel] -> [sample]
             yield position, block
             position += len(block)
 

@@ -33,6 +33,8 @@ _PART_SCHEMA = {
     "n_frames": pl.Int64,
     "source": pl.String,
     "reason": pl.String,
+    "n_bytes": pl.Int64,
+    "mtime_ns": pl.Int64,
     "digest": pl.String,
     "sha256": pl.String,
 }
@@ -94,6 +96,8 @@ class Row:
     frames: NDArray[Any] | None
     source: str | None
     reason: str | None = None
+    file: tuple[int | None, int | None] = (None, None)
+    """Bytes and time of change, in nanoseconds, of the file when it was read, if it is here."""
 
 
 class ShardWriter:
@@ -124,7 +128,7 @@ class ShardWriter:
     def add(self, row: Row) -> None:
         """Append a clip."""
         n_frames = _write_frames(self._file, row, self._format)
-        record = (row.clip_id, self._n_written, n_frames, row.source, row.reason)
+        record = (row.clip_id, self._n_written, n_frames, row.source, row.reason, *row.file)
         self._records.append(record)
         self._n_written += n_frames
 
@@ -175,9 +179,15 @@ def read_parts(folder: Path, n_shards: int) -> pl.DataFrame:
     """Return the seals of all shards as one table, with the shard's number."""
     parts = [pl.DataFrame(schema=_PART_SCHEMA)]
     for number in range(n_shards):
-        part = read_table(part_path(folder, number))
+        part = read_part(folder, number)
         parts.append(part.with_columns(pl.lit(number, pl.Int64).alias("shard")))
-    return pl.concat(parts, how="diagonal")  # of shards made before it was kept no SHA-256 is known
+    return pl.concat(parts, how="diagonal")
+
+
+def read_part(folder: Path, number: int) -> pl.DataFrame:
+    """Return the seal of a shard; what was not kept when it was made is null in it."""
+    part = read_table(part_path(folder, number))
+    return pl.concat([pl.DataFrame(schema=_PART_SCHEMA), part], how="diagonal")
 
 
 def content_digest(parts: pl.DataFrame, frame_format: FrameFormat, clips_digest: str = "") -> str:

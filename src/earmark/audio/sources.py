@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+
+import polars as pl
 
 from earmark.audio.decode import UnreadableAudio, local_file
 from earmark.audio.frame_store import FrameStore
-from earmark.audio.shards import fingerprint, part_path
+from earmark.audio.shards import fingerprint, part_path, read_part
+from earmark.runs import is_url, place_of
 
 _EDGE_BYTES = 1 << 16
 """A file is known by its size and this many of its first and last bytes."""
@@ -40,28 +45,85 @@ def file_fingerprint(path: Path) -> str | None:
         return None
 
 
-def is_newer(place: str | Path, time: float) -> bool:
-    """Tell whether a file here was put in its place after some time; what is gone was not."""
+def size_and_time(place: str | Path) -> tuple[int | None, int | None]:
+    """Return a file's bytes and the nanosecond of its last change; of one elsewhere nothing."""
     try:
-        return isinstance(place, Path) and place.stat().st_mtime > time
+        found = place.stat() if isinstance(place, Path) else None
     except OSError:
+        return None, None
+    return (None, None) if found is None else (found.st_size, found.st_mtime_ns)
+
+
+@dataclass(frozen=True)
+class SuspectFile:
+    """A sound file that may not be the one which frames were made of."""
+
+    audio: str
+    place: Path
+    source: str
+
+    def is_other(self) -> bool:
+        """Tell whether it is another, by reading it; what is gone was not replaced."""
+        return file_fingerprint(self.place) not in (None, self.source)
+
+
+def suspect_files(
+    root: Path, folder: Path, numbers: Iterable[int], clips: pl.DataFrame
+) -> list[SuspectFile]:
+    """Return the files of some shards that may have been replaced since; none of them is read.
+
+    Another size or another time of change, an earlier one as well (copies keep the times of what
+    they copy), or one that the disk itself changed after the frames were sealed. ``clips`` has the
+    ``audio`` of clips by ``clip_id``. Files on other machines are not looked at, and of a shard
+    whose seal is gone, or of clips without frames, nothing is known.
+    """
+    parts = [_sealed_part(folder, n) for n in numbers if part_path(folder, n).exists()]
+    if not parts:
+        return []
+    made = pl.concat(parts).filter(pl.col("reason").is_null()).drop_nulls("source")
+    known = made.join(clips.select("clip_id", "audio").drop_nulls(), on="clip_id")
+    known = known.unique("audio", maintain_order=True)
+    rows = known.select("audio", "source", "n_bytes", "mtime_ns", "sealed_ns").iter_rows()
+    return [
+        SuspectFile(audio, Path(place), source)
+        for audio, source, *noted in rows
+        if (place := _path_of(root, audio)) and _is_suspect(place, *noted)
+    ]
+
+
+def _path_of(root: Path, audio: str) -> str:
+    """Return where a file is, as text: a Path takes longer than the look; elsewhere, nothing."""
+    if not is_url(audio):
+        return os.path.join(root, audio)
+    place = place_of(root, audio)
+    return str(place) if isinstance(place, Path) else ""
+
+
+def _is_suspect(place: str, n_bytes: int | None, mtime_ns: int | None, sealed_ns: int) -> bool:
+    try:
+        found = os.stat(place)
+    except (OSError, ValueError):
         return False
+    is_late = max(found.st_mtime_ns, found.st_ctime_ns) > sealed_ns
+    is_noted = mtime_ns is not None  # not by seals made before it was kept
+    return is_late or (is_noted and (found.st_size, found.st_mtime_ns) != (n_bytes, mtime_ns))
+
+
+def _sealed_part(folder: Path, number: int) -> pl.DataFrame:
+    """Return the seal of a shard with its own time."""
+    sealed_ns = part_path(folder, number).stat().st_mtime_ns
+    return read_part(folder, number).with_columns(pl.lit(sealed_ns, pl.Int64).alias("sealed_ns"))
 
 
 def is_replaced(place: str | Path, store: FrameStore, row: int) -> bool:
     """Tell whether another file is where a clip's sound was, at a row of a store.
 
-    Only a file that came after its frames is read: by the time that it bears, or, where that was
-    kept from an older one, by the time that the disk keeps of its own. What is gone, or lies on
-    another machine, was not replaced; and of frames from elsewhere nobody knows the files.
+    For somebody who is about to read the sound: its ends are read, whatever its time. What is
+    gone, or lies on another machine, was not replaced; and of frames from elsewhere nobody knows
+    the files.
     """
     is_made_of_sound = store.meta.front_end is not None or store.meta.heard_by is not None
     source = store.index["source"][row]
     if not is_made_of_sound or source is None or not isinstance(place, Path):
         return False
-    try:
-        sealed, file = part_path(store.folder, store.index["shard"][row]).stat(), place.stat()
-    except OSError:
-        return False
-    is_late = file.st_mtime > sealed.st_mtime or file.st_ctime > sealed.st_ctime
-    return is_late and file_fingerprint(place) not in (None, source)
+    return file_fingerprint(place) not in (None, source)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -34,15 +34,17 @@ from earmark.audio import (
     content_digest,
     damage,
     file_fingerprint,
-    is_newer,
     local_file,
     log_mel,
     part_path,
     read_clip,
+    read_part,
     read_parts,
     seal_store,
     shard_path,
+    size_and_time,
     source_of,
+    suspect_files,
 )
 from earmark.datasets.quarantine import write_quarantine
 from earmark.datasets.workspace import Workspace
@@ -65,6 +67,7 @@ from earmark.runs import (
     place_of,
     read_seal,
     read_table,
+    write_table,
 )
 
 _MIN_SHARDS, _MIN_CLIPS_PER_SHARD = 32, 16
@@ -168,7 +171,9 @@ def write_frames(
     where not one clip can be read.
     """
     shards = _plan(workspace, ear, folders, clips_per_shard)
-    pending = [shard for shard in shards if not _is_done(shard)]
+    is_done = {shard.number: _is_done(shard) for shard in shards}
+    pending = [shard for shard in shards if not is_done[shard.number]]
+    _note_files([shard for shard in shards if is_done[shard.number]])
     if pending:
         _tell_replaced([at for shard in pending for at in _replaced(shard, folders[0])])
         meter = progress.job(label, len(workspace.clips), "clips")
@@ -286,13 +291,31 @@ def _files(shard: _Shard, part: pl.DataFrame, wanted: pl.Expr) -> list[tuple[str
 
 
 def _replaced(shard: _Shard, folder: Path) -> list[str | Path]:
-    """Return the files that were put in their places after a shard was made, and are others."""
+    """Return the files of a shard that are not those which it was made of."""
     sealed = part_path(folder, shard.number)
-    part = read_table(sealed) if sealed.exists() else None
-    if part is None or not (part["digest"] == shard.digest).all():
+    if not sealed.exists() or not (read_table(sealed)["digest"] == shard.digest).all():
         return []
-    time, files = sealed.stat().st_mtime, _files(shard, part, pl.col("reason").is_null())
-    return [at for at, source in files if is_newer(at, time) and source_of(at) != source]
+    suspects = suspect_files(shard.root, folder, [shard.number], shard.clips)
+    return [one.place for one in suspects if one.is_other()]
+
+
+def _note_files(shards: Sequence[_Shard]) -> None:
+    """Note sizes and times of files that were moved or copied, so that they are not read again."""
+    for shard in shards:
+        for folder in shard.folders:
+            _note_files_of(shard, folder)
+
+
+def _note_files_of(shard: _Shard, folder: Path) -> None:
+    suspects = suspect_files(shard.root, folder, [shard.number], shard.clips)
+    looked_at = [(one, size_and_time(one.place)) for one in suspects]
+    same = [(one.audio, *now) for one, now in looked_at if not one.is_other()]
+    if same:
+        columns = {"audio": pl.String, "n_bytes": pl.Int64, "mtime_ns": pl.Int64}
+        part = read_part(folder, shard.number).with_columns(shard.clips["audio"])
+        part = part.update(pl.DataFrame(same, columns, orient="row"), on="audio").drop("audio")
+        with suppress(OSError):  # where nothing can be written, they are read again
+            write_table(part_path(folder, shard.number), part)
 
 
 def _extract_shard(shard: _Shard, meter: Meter) -> None:
@@ -332,11 +355,14 @@ def _extract_file(
         yield from ([Row(clip_id, None, None, reason)] * n_stores for clip_id, *_ in clips)
         return
     try:
-        with local_file(place_of(shard.root, audio)) as path:
+        place = place_of(shard.root, audio)
+        file = size_and_time(place)
+        with local_file(place) as path:
             source = file_fingerprint(path)
             for clip_id, *span in clips:
                 meter.advance(0, f"clip {clip_id}")  # the last word, should it end the process
-                yield _extract(path, source, shard.ear, clip_id, *span)
+                rows = _extract(path, source, shard.ear, clip_id, *span)
+                yield [replace(row, file=file) for row in rows]
     except UnreadableAudio as error:  # not even the file could be fetched
         yield from ([Row(clip_id, None, None, error.reason)] * n_stores for clip_id, *_ in clips)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from earmark.audio import FrameStore, is_replaced, source_of
+from earmark.audio import FrameStore, source_of, suspect_files
 from earmark.datasets.label_versions import corrected_names
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning, counted, first_few, quoted
@@ -47,8 +47,8 @@ VERSION_HERE = str(importlib.import_module("earmark").__version__)
 
 CLASS_NAMES = "class names"
 
-MOST_LOOKED_AT = 500
-"""Sounds that a verb looks at which reads none: a million would take minutes."""
+MOST_READ = 500
+"""Suspect sounds that are read by a verb which needs none: a million would take minutes."""
 
 PARTS = ("clips", "splits", "classes", CLASS_NAMES, "labels", "frames")
 """What a stamp has a digest of; of frames where they were used."""
@@ -194,15 +194,15 @@ def replaced_sounds(workspace: Workspace, folder: Path) -> dict[str, bool]:
 def tell_replaced(workspace: Workspace, store: FrameStore | None) -> None:
     """Say that sounds are not those which frames were made of, for a verb that uses the frames.
 
-    Of many sounds some hundreds are looked at, and of those only the time, unless it is later.
+    Every file's size and times are looked at; of those that are suspect, as all are in a workspace
+    that was just moved, some hundreds are read.
     """
-    if store is None:
+    if store is None or (store.meta.front_end is None and store.meta.heard_by is None):
         return
-    step = max(len(store.index) // MOST_LOOKED_AT, 1)
-    looked = store.index.select("clip_id").with_row_index("row").gather_every(step)
-    looked = looked.join(workspace.clips.select("clip_id", "audio").drop_nulls(), on="clip_id")
-    rows = looked.unique("audio", maintain_order=True).select("audio", "row").iter_rows()
-    others = [one for one, row in rows if is_replaced(workspace.audio_place(one), store, row)]
+    numbers = store.index["shard"].unique(maintain_order=True)
+    suspects = suspect_files(workspace.root, store.folder, numbers, workspace.clips)
+    step = max(len(suspects) // MOST_READ, 1)
+    others = [one.audio for one in suspects[::step] if one.is_other()]
     if others:
         verb = "features" if store.folder == workspace.frames_folder else "score"
         told = (

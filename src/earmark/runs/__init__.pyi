@@ -4,6 +4,7 @@ from .arrays import map_array as map_array
 from .arrays import names_in as names_in
 from .arrays import new_array as new_array
 from .arrays import open_archive as open_archive
+from .arrays import refuse_long_header as refuse_long_header
 from .arrays import write_array as write_array
 from .artefacts import break_seal as break_seal
 from .artefacts import digest as digest

@@ -50,9 +50,22 @@ def as_array(values: Any) -> NDArray[Any]:
 def map_array(path: Path) -> NDArray[Any]:
     """Map an ``.npy`` file without reading it; no pickles."""
     check_file(path)
+    refuse_long_header(path)
     array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     _refuse_emptiness(array.shape, array.dtype, path.stat().st_size)
     return array
+
+
+def refuse_long_header(path: Path) -> None:
+    """Raise ValueError where a header claims to be longer than its file.
+
+    numpy asks for as much memory as the header claims, up to 4 GB, before it looks at the file.
+    """
+    with path.open("rb") as file:
+        head, n_bytes = file.read(12), os.fstat(file.fileno()).st_size
+    length = int.from_bytes(head[8:12], "little")
+    if head.startswith(b"\x93NUMPY") and head[6:7] > b"\x01" and length > n_bytes:
+        raise ValueError(f"its header claims {length:,} bytes of {n_bytes:,}")
 
 
 def write_array(path: str | Path, array: NDArray[Any]) -> None:

@@ -38,8 +38,24 @@ class Params(BaseModel):
             raise EarmarkError(f"{where}{said}") from None
 
     def digest(self) -> str:
-        """Return 16 hexadecimal digits that change with any parameter."""
+        """Return 16 hexadecimal digits that change with any parameter that changes a result."""
         return digest(self)
+
+    def for_digest(self) -> dict[str, Any]:
+        """Return what a digest goes by, in the types of JSON."""
+        plain = self.model_dump(mode="json")
+        return {name: _for_digest(getattr(self, name), value) for name, value in plain.items()}
+
+
+def _for_digest(value: Any, plain: Any) -> Any:
+    """Return a value as a digest takes it, records inside others included."""
+    if isinstance(value, Params):
+        return value.for_digest()
+    if isinstance(value, list | tuple):
+        return [_for_digest(*pair) for pair in zip(value, plain, strict=True)]
+    if isinstance(value, dict):
+        return {name: _for_digest(one, plain[str(name)]) for name, one in value.items()}
+    return plain
 
 
 class FrontEndParams(Params):
@@ -196,6 +212,12 @@ class TrainParams(Params):
     GPU; ``float64`` holds the weights too, and is there for checks."""
     seed: int = 0
     checkpoint_seconds: float = Field(60.0, ge=0)
+    """How much work a kill may cost. It changes no result, and so no digest."""
+
+    def for_digest(self) -> dict[str, Any]:
+        """Return what a digest goes by; as if all runs were saved as often as is usual."""
+        usual = type(self).model_fields["checkpoint_seconds"].default
+        return super().for_digest() | {"checkpoint_seconds": usual}
 
     @property
     def length(self) -> str:

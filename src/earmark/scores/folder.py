@@ -26,6 +26,7 @@ from earmark.runs import (
     is_finished,
     read_seal,
     read_table,
+    refuse_long_header,
     seal,
     seal_path,
     write_array,
@@ -199,6 +200,7 @@ def write_score_folder(
 def _open_matrix(path: Path, shape: tuple[int, int]) -> NDArray[Any]:
     """Map an array [clip, class]; refuse one that is damaged or of another shape."""
     with reading(path, f"an array of shape {shape}", _make_again(path.parent)):
+        refuse_long_header(path)
         matrix: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     if matrix.shape != shape:
         raise EarmarkError(

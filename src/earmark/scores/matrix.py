@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, check_file, reading, short_repr
 from earmark.labels import LabelSet
-from earmark.runs import as_array, default_workers
+from earmark.runs import as_array, default_workers, refuse_long_header
 
 ScoresLike = NDArray[np.floating] | str | Path
 """An array, a memory map or the path of an ``.npy`` file."""
@@ -344,6 +344,7 @@ def _shape_hint(shape: tuple[int, ...], expected: tuple[int, int]) -> str:
 def _map_file(path: Path) -> NDArray[np.floating]:
     check_file(path)
     with reading(path, "an .npy matrix", "cut short, or another format?"):
+        refuse_long_header(path)
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray):
         raise EarmarkError(f"{path}: expected one .npy matrix, got an archive of arrays")

@@ -41,6 +41,10 @@ _SAVED_AS_THEY_ARE = (
     "remembered",
 )
 
+_ZIP = b"PK\x03\x04"
+"""How a checkpoint begins. Of other files torch tries an older format, whose first bytes may ask
+for gigabytes."""
+
 
 @dataclass
 class Run:
@@ -154,6 +158,9 @@ def _read_checkpoint(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
+        with path.open("rb") as file:
+            if file.read(4) != _ZIP:
+                raise ValueError("no archive of torch's")
         state: Any = torch.load(path, map_location=own_device(), weights_only=True)
     except (torch.OutOfMemoryError, MemoryError):
         raise

@@ -18,7 +18,7 @@ from earmark.audio import FrameStore, write_store
 from earmark.datasets.quarantine import write_quarantine
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, told_briefly
-from earmark.runs import AUDIO_SUFFIXES, SILENT, Meter, Progress
+from earmark.runs import AUDIO_SUFFIXES, SILENT, Meter, Progress, refuse_long_header
 
 
 def write_embeddings(
@@ -94,6 +94,7 @@ def _array_path(folder: Path, clip_id: str) -> Path:
 def _read_array(path: Path) -> NDArray[Any] | str:
     """Read an array without ever unpickling; a string says why it cannot be read."""
     try:
+        refuse_long_header(path)
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         return f"no embedding file {path.name}"

@@ -11,6 +11,7 @@ never ask.
 
 from __future__ import annotations
 
+import errno
 import getpass
 import json
 import os
@@ -147,6 +148,8 @@ def _tried(place: Path, holder: Holder) -> Holder | None:
         other = _read(lock)
         if other is None:
             continue  # given back between the two
+        if other == holder:  # over a network: it worked, the answer was lost and asked for again
+            return None
         if not other.is_dead:
             return other
         if _bury(lock, other):
@@ -194,7 +197,9 @@ def _read(lock: Path) -> Holder | None:
         return Holder(**{name: str(told[name]) for name in Holder.__dataclass_fields__})
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ESTALE:
+            return None  # another machine removed it while it was read
         raise EarmarkError(
             f"{lock}: says nothing of who holds it; if no other earmark runs here, delete it"
         ) from None
@@ -211,7 +216,7 @@ def _bury(lock: Path, dead: Holder) -> bool:
     except FileExistsError:
         time.sleep(0.1)  # another is about to, unless it was killed
         with suppress(FileNotFoundError):
-            if time.time() - claim.stat().st_mtime > _CLAIM_SECONDS:
+            if _disk_time(lock) - claim.stat().st_mtime > _CLAIM_SECONDS:
                 claim.unlink()
         return False
     try:
@@ -221,6 +226,16 @@ def _bury(lock: Path, dead: Holder) -> bool:
         return is_there
     finally:
         claim.unlink(missing_ok=True)
+
+
+def _disk_time(lock: Path) -> float:
+    """Return what time it is where the files are: a server's clock may not be this machine's."""
+    aside = aside_of(lock)
+    try:
+        aside.touch()
+        return aside.stat().st_mtime
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def _clean(place: Path, dead: Holder) -> None:
