@@ -38,6 +38,11 @@ PARTS = {
 }
 """Which functions' time is counted as what; time inside another part is that part's."""
 
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+}
+"""Those who installed a package have its bytecode."""
+
 
 def make_files(folder: Path, n_clips: int, n_classes: int) -> None:
     """Write scores, labels, clips and classes."""
@@ -70,7 +75,10 @@ def scan_arguments(folder: Path) -> list[str]:
 def measured(command: list[Any]) -> dict[str, float]:
     """Run a command; return its CPU seconds and its peak memory."""
     process = subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        list(map(str, command)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=ENVIRONMENT,
     )
     _, status, used = os.wait4(process.pid, 0)
     if status:
@@ -126,6 +134,7 @@ def scan_watched(folder: Path) -> dict[str, float]:
 
 def measure(folder: Path, n_repeats: int) -> dict[str, Any]:
     """Read and scan in turn; return the least of each, the ratio of medians, and the parts."""
+    parts = measured_here("parts", folder)  # which also leaves the bytecode behind
     reads, scans = [], []
     for _ in range(n_repeats):
         reads.append(measured_here("read", folder)["cpu_seconds"])
@@ -138,14 +147,16 @@ def measure(folder: Path, n_repeats: int) -> dict[str, Any]:
         "times_the_read": float(np.median(cpu) / np.median(reads)),
         "peak_gb": max(one["peak_gb"] for one in scans),
         "page_bytes": page.stat().st_size,
-        "parts": measured_here("parts", folder),
+        "parts": parts,
     }
 
 
 def measured_here(task: str, folder: Path) -> dict[str, float]:
     """Run a task of this file in a process of its own."""
     command = [sys.executable, __file__, "--task", task, "--folder", str(folder)]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    output = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=ENVIRONMENT
+    ).stdout
     return dict(json.loads(output.splitlines()[-1]))
 
 
