@@ -1,10 +1,9 @@
 """A scan from two files to a page: CPU seconds by part, peak memory, and growth with the clips.
 
-Makes scores [clip, class] as float32 ``.npy`` with labels, clips and classes as CSV: those of the
-smallest size at random, larger ones by repeating them. At each size, in turn and each in a process
-of its own, it reads the file from the page cache into one buffer and runs ``earmark scan`` as its
-users do; then once more with a watch on its parts. CPU seconds are those of all threads. Prints a
-table and writes ``results/scan.json``.
+Makes scores [clip, class] at random as float32 ``.npy``, with labels, clips and classes as CSV. At
+each size, in turn and each in a process of its own, it reads the file from the page cache into one
+buffer and runs ``earmark scan`` as its users do; then once more with a watch on its parts. CPU
+seconds are those of all threads. Prints a table and writes ``results/scan.json``.
 
     python benchmarks/scan.py [--sizes 200000 506721 2467357] [--classes 527] [--repeats 3]
 """
@@ -39,36 +38,22 @@ PARTS = {
 }
 """Which functions' time is counted as what; time inside another part is that part's."""
 
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+}
+"""Those who installed a package have its bytecode."""
 
-def make_files(folder: Path, n_clips: int, n_classes: int, first: Path | None = None) -> None:
-    """Write scores, labels, clips and classes; by repeating those of a smaller folder if given."""
-    if first is None:
-        make_scores(folder, n_clips, n_classes)
-        places = np.load(folder / "positives.npy")
-    else:
-        places = repeat_scores(first, folder, n_clips)
+
+def make_files(folder: Path, n_clips: int, n_classes: int) -> None:
+    """Write scores, labels, clips and classes."""
+    make_scores(folder, n_clips, n_classes)
     clips = pl.int_range(n_clips, eager=True).cast(pl.String).str.zfill(7).alias("clip_id")
     classes = pl.Series("class_id", [f"/m/{column:05d}" for column in range(n_classes)])
-    rows, columns = np.divmod(places, n_classes)
+    rows, columns = np.divmod(np.load(folder / "positives.npy"), n_classes)
     named = pl.DataFrame({"clip_id": clips.gather(rows), "class_id": classes.gather(columns)})
     named.write_csv(folder / "labels.csv")
     clips.to_frame().write_csv(folder / "clips.csv")
     classes.to_frame().write_csv(folder / "classes.csv")
-
-
-def repeat_scores(first: Path, folder: Path, n_clips: int) -> np.ndarray:
-    """Write the scores of a folder again and again; return the places of positives."""
-    scores = np.load(first / "logits.npy", mmap_mode="r")
-    n_first, n_classes = scores.shape
-    header = {"descr": "<f4", "fortran_order": False, "shape": (n_clips, n_classes)}
-    with (folder / "logits.npy").open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for start in range(0, n_clips, n_first):
-            file.write(scores[: n_clips - start].data)
-    places = np.load(first / "positives.npy")
-    every = [places + start * n_classes for start in range(0, n_clips, n_first)]
-    joined = np.concatenate(every)
-    return joined[joined < n_clips * n_classes]
 
 
 def read_through(folder: Path) -> None:
@@ -90,7 +75,10 @@ def scan_arguments(folder: Path) -> list[str]:
 def measured(command: list[Any]) -> dict[str, float]:
     """Run a command; return its CPU seconds and its peak memory."""
     process = subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        list(map(str, command)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=ENVIRONMENT,
     )
     _, status, used = os.wait4(process.pid, 0)
     if status:
@@ -146,6 +134,7 @@ def scan_watched(folder: Path) -> dict[str, float]:
 
 def measure(folder: Path, n_repeats: int) -> dict[str, Any]:
     """Read and scan in turn; return the least of each, the ratio of medians, and the parts."""
+    parts = measured_here("parts", folder)  # which also leaves the bytecode behind
     reads, scans = [], []
     for _ in range(n_repeats):
         reads.append(measured_here("read", folder)["cpu_seconds"])
@@ -158,14 +147,16 @@ def measure(folder: Path, n_repeats: int) -> dict[str, Any]:
         "times_the_read": float(np.median(cpu) / np.median(reads)),
         "peak_gb": max(one["peak_gb"] for one in scans),
         "page_bytes": page.stat().st_size,
-        "parts": measured_here("parts", folder),
+        "parts": parts,
     }
 
 
 def measured_here(task: str, folder: Path) -> dict[str, float]:
     """Run a task of this file in a process of its own."""
     command = [sys.executable, __file__, "--task", task, "--folder", str(folder)]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    output = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=ENVIRONMENT
+    ).stdout
     return dict(json.loads(output.splitlines()[-1]))
 
 
@@ -215,12 +206,10 @@ def main() -> None:
         return
     results: dict[int, dict[str, Any]] = {}
     with folders(options.room) as room:
-        first = None
         for n_clips in options.sizes:
             folder = room / str(n_clips)
             folder.mkdir()
-            run_aside(make_files, folder, n_clips, options.classes, first)
-            first = first or folder
+            run_aside(make_files, folder, n_clips, options.classes)
             results[n_clips] = measure(folder, options.repeats)
             report({n_clips: results[n_clips]})
     seconds = [one["scan_cpu_seconds"] for one in results.values()]

@@ -14,9 +14,10 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import itertools
 import reprlib
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -97,9 +98,9 @@ def first_few(names: Iterable[object]) -> str:
     >>> first_few(["a", "b", "c", "d", "e"])
     "'a', 'b', 'c' and 2 more"
     """
-    names = list(names)
+    names = names if isinstance(names, Sized) else list(names)  # a column may have millions
     more = f" and {len(names) - _N_NAMED:,} more" if len(names) > _N_NAMED else ""
-    return ", ".join(repr(name) for name in names[:_N_NAMED]) + more
+    return ", ".join(repr(name) for name in itertools.islice(names, _N_NAMED)) + more
 
 
 def counted(n: int, noun: str, plural: str = "") -> str:

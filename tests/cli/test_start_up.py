@@ -55,6 +55,16 @@ def test_a_verb_alone_is_the_same_verb() -> None:
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["scn"]])
 def test_all_verbs_are_there_to_be_listed(words: list[str]) -> None:
+    verbs: Any = get_command(app)
+    listed: Any = get_command(only(app, words))
+    assert list(listed.commands) == list(verbs.commands)
+    for name, verb in verbs.commands.items():
+        assert listed.commands[name].get_short_help_str() == verb.get_short_help_str()
+        assert set(options(listed.commands[name])) <= set(options(verb))
+
+
+@pytest.mark.parametrize("words", [["--"], ["--version"]])
+def test_a_verb_after_an_option_has_its_own_options(words: list[str]) -> None:
     assert only(app, words) is app
 
 

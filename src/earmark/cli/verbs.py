@@ -24,9 +24,10 @@ class Verbs(TyperGroup):
 
 
 def only(app: Typer, words: Sequence[str]) -> Typer:
-    """Return an app with the one verb that is named, or else all of it: to list, or to refuse.
+    """Return an app with the one verb that is named first, or else all verbs without their options.
 
-    To set up the options of every verb takes longer than to set up ``scan``.
+    To list verbs, or to refuse what is none, takes their names and what they are for; to set up the
+    options of all of them takes longer than to set up ``scan``.
     """
     alone = copy.copy(app)
     apps = list(_apps(app))
@@ -36,7 +37,31 @@ def only(app: Typer, words: Sequence[str]) -> Typer:
     alone.registered_groups = [
         one for each in apps for one in each.registered_groups if one.name in words
     ]
-    return alone if alone.registered_commands or alone.registered_groups else app
+    if alone.registered_commands or alone.registered_groups:
+        return alone
+    is_option = words[:1] != ["--help"] and any(word.startswith("-") for word in words[:1])
+    return app if is_option else _listed(app)  # a verb may follow the option
+
+
+def _listed(app: Typer) -> Typer:
+    """Return an app whose verbs can be listed, but not called."""
+    listed = copy.copy(app)
+    listed.registered_commands = [_without_options(one) for one in app.registered_commands]
+    listed.registered_groups = [copy.copy(one) for one in app.registered_groups]
+    for group in listed.registered_groups:
+        if group.typer_instance is not None:
+            group.typer_instance = _listed(group.typer_instance)
+    return listed
+
+
+def _without_options(command: CommandInfo) -> CommandInfo:
+    def verb() -> None:
+        raise AssertionError("a verb that is named is never without its options")
+
+    verb.__doc__ = getattr(command.callback, "__doc__", None)
+    bare = copy.copy(command)
+    bare.name, bare.callback = _name(command), verb
+    return bare
 
 
 def _apps(app: Typer) -> Iterator[Typer]:

@@ -184,6 +184,8 @@ def _explicit_of(
     labels: LabelSet, filled: LabelSet, explicit: NDArray[np.float32]
 ) -> NDArray[np.float32]:
     """Return the scores of the labels that were explicit before others were filled in."""
+    if filled is labels:
+        return explicit
     mine, all_ = (one.clip_rows * one.n_classes + one.columns for one in (labels, filled))
     return explicit[np.searchsorted(all_, mine)]
 

@@ -59,7 +59,8 @@ class LabelFile:
 
     Without names, clips and classes are numbered. A file that does not list all clips (or classes)
     mentions only some of them: those of its rows. ``has_row_per_clip``: each row is a clip, in an
-    order that the rows of scores may share. ``notes`` say how it was read.
+    order that the rows of scores may share. ``notes`` say how it was read. ``score_rows`` [clip]
+    are the clips' rows among scores, once those were looked for.
     """
 
     path: Path
@@ -70,6 +71,7 @@ class LabelFile:
     lists_classes: bool
     has_row_per_clip: bool = True
     notes: tuple[str, ...] = ()
+    score_rows: NDArray[np.int64] | None = None
 
     def named(self, classes: Ontology) -> LabelFile:
         """Name numbered classes by a list; return a file that names its classes as it is."""
@@ -186,7 +188,7 @@ def sparse_labels(
 ) -> LabelSet:
     """Build a label set from the numbers of clips and classes, in any order."""
     order = np.argsort(rows * np.int64(max(len(class_ids), 1)) + columns, kind="stable")
-    starts = np.searchsorted(rows[order], np.arange(len(clip_ids) + 1))
+    starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(clip_ids)))])
     return LabelSet(
         clip_ids.alias("clip_id"),
         tuple(class_ids),

@@ -233,6 +233,11 @@ class LabelSet:
         return self.n_clips - self.n_positives - self.n_negatives
 
     @property
+    def clips_without_labels(self) -> pl.Series:
+        """The clips of which no label is explicit."""
+        return self.clip_ids.filter(np.diff(self.starts) == 0)
+
+    @property
     def priors(self) -> NDArray[np.float64]:
         """Share of clips in which each class is an explicit positive."""
         return self.n_positives / max(self.n_clips, 1)

@@ -23,6 +23,9 @@ from earmark.runs import AUDIO_SUFFIXES, digest
 from earmark.scores.blocks import ScoreFile
 from earmark.scores.folder import ScoreFolder
 
+_N_FIRST = 1_000
+"""Names that are looked for before all are."""
+
 _TRANSPOSED = "; are they transposed? A row is a clip, a column a class: save scores.T"
 
 
@@ -125,7 +128,7 @@ def named_alike(names: pl.Series, others: pl.Series) -> tuple[pl.Series, tuple[s
     Names change only if not one is the same on both sides, and without sound-file endings (or also
     without folders) all of one side are found on the other. Two clips for one name are an error.
     """
-    if not len(names) or not len(others) or names.is_in(others.implode()).any():
+    if not len(names) or not len(others) or _have_one_in_common(names, others):
         return names, ()
     for bare, what in ((_without_ending, "endings"), (_without_folder, "folders and endings")):
         pairs = _paired(names, others, bare)
@@ -135,6 +138,12 @@ def named_alike(names: pl.Series, others: pl.Series) -> tuple[pl.Series, tuple[s
             note = f"Clips are matched without their {what}: {own[0]!r} is {their[0]!r}."
             return names.replace(own, their), (note,)
     return names, ()
+
+
+def _have_one_in_common(names: pl.Series, others: pl.Series) -> bool:
+    """Tell whether a name is on both sides; mostly it is among the first, which are soon found."""
+    parts = (names.head(_N_FIRST), names)
+    return any(others.is_in(part.implode()).any() for part in parts)
 
 
 def leave_out_unscored(
@@ -147,9 +156,10 @@ def leave_out_unscored(
     own = file.labels.clip_ids
     if clip_ids is None or not file.names_clips:
         return file, ()
-    is_scored = own.is_in(clip_ids.implode())
+    rows = rows_of(own, clip_ids)
+    is_scored = rows.is_not_null()
     if is_scored.all():
-        return file, ()
+        return replace(file, score_rows=rows.cast(pl.Int64).to_numpy()), ()
     without = first_few(own.filter(~is_scored))
     if not is_scored.any():
         is_swapped = clip_ids.is_in(list(file.labels.class_ids)).any()
@@ -164,7 +174,8 @@ def leave_out_unscored(
         f"{len(own) - labels.n_clips:,} of {len(own):,} clips in {file.path.name} have no scores "
         f"(such as {without}): their {n_labels:,} labels are left out"
     )
-    return replace(file, labels=labels), (warning,)
+    score_rows = rows.drop_nulls().cast(pl.Int64).to_numpy()
+    return replace(file, labels=labels, score_rows=score_rows), (warning,)
 
 
 def arrange(
@@ -278,9 +289,10 @@ def _match_clips(
     if clip_ids is None or not file.names_clips:
         _check_positions(file, scores)
         return np.arange(n_clips), own if clip_ids is None else clip_ids
-    rows = pl.DataFrame({"clip_id": clip_ids}).with_row_index("row")
-    found = own.to_frame("clip_id").join(rows, on="clip_id", how="left", maintain_order="left")
-    unknown = found.filter(pl.col("row").is_null())["clip_id"]
+    rows = file.score_rows
+    if rows is None:
+        rows = rows_of(own, clip_ids).cast(pl.Int64).fill_null(-1).to_numpy()
+    unknown = own.filter(rows < 0)
     if len(unknown):
         raise EarmarkError(
             f"{file.path}: the scores have no row for the clips {first_few(unknown)}; the scores' "
@@ -289,7 +301,7 @@ def _match_clips(
     if file.lists_clips and len(own) < n_clips:
         without = clip_ids.filter(~clip_ids.is_in(own.implode()))
         raise EarmarkError(f"{file.path}: there are no labels for the clips {first_few(without)}")
-    return found["row"].cast(pl.Int64).to_numpy(), clip_ids
+    return rows, clip_ids
 
 
 def _check_positions(file: LabelFile, scores: ScoreFile) -> None:

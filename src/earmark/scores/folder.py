@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, quoted, reader, reading, short_repr
 from earmark.runs import (
-    Runtime,
     break_seal,
     file_sha256,
     is_current,
@@ -32,6 +31,9 @@ from earmark.runs import (
     write_array,
 )
 from earmark.runs import write_table as write_parquet
+
+if TYPE_CHECKING:
+    from earmark.runs import Runtime
 
 UNLOCATED = 65_535
 """The best patch of a label of which nobody knows where it is heard."""

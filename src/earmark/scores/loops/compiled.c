@@ -17,5 +17,6 @@ static struct PyModuleDef module = {.m_base = PyModuleDef_HEAD_INIT,
 
 PyMODINIT_FUNC PyInit_compiled(void)
 {
+    prepare_squeezing();
     return PyModuleDef_Init(&module);
 }

@@ -24,6 +24,9 @@ typedef struct {
 int take_explicit(const Py_buffer *starts, const Py_buffer *columns, Py_ssize_t n_rows,
                   Py_ssize_t n_classes, Explicit *explicit);
 
+/* To be called once, before any loop. */
+void prepare_squeezing(void);
+
 PyObject *count_scores(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *pick_scores(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *place_keys(PyObject *, PyObject *const *, Py_ssize_t);

@@ -18,6 +18,13 @@ typedef struct {
     const double *counts, *weights, *alike, *basis, *shape, *depth, *centre, *precision;
 } Model;
 
+/* The bins of a class's tail, with zeros after them up to the end of a vector. */
+typedef struct {
+    int n, n_vectors;
+    double counts[MOST_BINS], weights[MOST_BINS], alike[MOST_BINS], depth[MOST_BINS];
+    double basis[MOST_PARAMETERS][MOST_BINS];
+} Tail;
+
 /* What a class's parameters make expect in the bins of its tail, and the log posterior. */
 typedef struct {
     double missing[MOST_BINS], negatives[MOST_BINS], expected[MOST_BINS];
@@ -85,124 +92,150 @@ static inline double within(double x, double low, double high)
     return x < high ? x : high;
 }
 
-typedef double Lanes __attribute__((vector_size(8 * LANES)));
+typedef double Half __attribute__((vector_size(4 * LANES)));
 
-/* Return how many places n numbers take in whole vectors. */
-static inline int padded(int n)
+/* Write the sums of products of one row with n others, each always added up in the same order: in
+   LANES parts. There are as many rows as make fours, of so many vectors. */
+WITHIN void dots(const double *a, double (*rows)[MOST_BINS], int n, int n_vectors, double *out)
 {
-    return (n + LANES - 1) / LANES * LANES;
-}
-
-/* Return the sum of products, always added up in the same order, of n numbers in whole vectors. */
-static inline double dot(const double *a, const double *b, int n)
-{
-    Lanes sum = {0}, x, y;
-    for (int i = 0; i < n; i += LANES) {
-        memcpy(&x, a + i, sizeof x);
-        memcpy(&y, b + i, sizeof y);
-        sum += x * y;
+    for (int j = 0; j < n; j += 4) {
+        Half low[4] = {{0}, {0}, {0}, {0}}, high[4] = {{0}, {0}, {0}, {0}}, x, y, z;
+        for (int i = 0; i < n_vectors * LANES; i += LANES) {
+            memcpy(&x, a + i, sizeof x);
+            memcpy(&y, a + i + LANES / 2, sizeof y);
+            for (int k = 0; k < 4; k++) {
+                memcpy(&z, rows[j + k] + i, sizeof z);
+                low[k] += x * z;
+                memcpy(&z, rows[j + k] + i + LANES / 2, sizeof z);
+                high[k] += y * z;
+            }
+        }
+        for (int k = 0; k < 4 && j + k < n; k++) {
+            x = low[k] + high[k];
+            out[j + k] = (x[0] + x[2]) + (x[1] + x[3]);
+        }
     }
-    return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
 }
 
-/* Put zeros after n numbers, up to the end of a vector. */
-static inline void pad(double *numbers, int n)
+/* Copy n numbers, and put zeros after them. */
+static inline void copy_padded(const double *from, int n, double *to)
 {
-    for (int i = n; i < padded(n); i++)
-        numbers[i] = 0.0;
+    memcpy(to, from, n * sizeof *to);
+    memset(to + n, 0, (MOST_BINS - n) * sizeof *to);
 }
 
-/* Evaluate the parameters of class c, whose tail begins at the bin `first` of those used. */
-ON_VECTORS
-static void evaluate(const Model *model, Py_ssize_t c, int first, const double *parameters,
-                     Expectation *out)
+/* Take the tail of class c out of the model: it begins at the bin `first` of those used. */
+static void open_tail(const Model *model, Py_ssize_t c, int first, Tail *tail)
 {
-    const int n_bins = model->n_bins, n_curve = model->n_curve, n = model->n_used - first;
+    const int n = model->n_used - first;
     const Py_ssize_t at = c * model->n_used + first;
+    tail->n = n;
+    tail->n_vectors = (n + LANES - 1) / LANES;
+    copy_padded(model->counts + at, n, tail->counts);
+    copy_padded(model->weights + at, n, tail->weights);
+    copy_padded(model->alike + at, n, tail->alike);
+    copy_padded(model->depth + (c + 1) * model->n_bins - n, n, tail->depth);
+    for (int k = 0; k < model->n_curve; k++)
+        copy_padded(model->basis + (c * model->n_curve + k) * model->n_used + first, n,
+                    tail->basis[k]);
+}
+
+/* Write the shape of class c's missing labels in all bins and then zeros; return their mean depth. */
+WITHIN double tilt_shape(const Model *model, Py_ssize_t c, double tilt, double *tilted)
+{
+    const int n_bins = model->n_bins;
     const double *depth = model->depth + c * n_bins, *shape = model->shape + c * n_bins;
-    const double *counts = model->counts + at, *alike = model->alike + at;
-    const double *weights = model->weights + at, tilt = parameters[n_curve];
-    double tilted[MOST_BINS], curve[MOST_BINS], terms[MOST_BINS], by_bin[MOST_BINS];
+    double rows[4][MOST_BINS], sums[2];
     for (int b = 0; b < n_bins; b++)
         tilted[b] = shape[b] * exponential(within(-tilt * depth[b], -30.0, 30.0));
-    pad(tilted, n_bins);
+    memset(tilted + n_bins, 0, (MOST_BINS + LANES - n_bins) * sizeof *tilted);
     for (int b = 0; b < MOST_BINS; b++)
-        by_bin[b] = 1.0;
-    const double per_total = 1.0 / dot(tilted, by_bin, padded(n_bins));
-    const double n_missing = exponential(within(parameters[n_curve + 1], -30.0, 30.0));
-    memcpy(by_bin, depth, n_bins * sizeof *by_bin);
-    out->depth = dot(tilted, by_bin, padded(n_bins)) * per_total;
-    for (int b = 0; b < n; b++)
-        curve[b] = 0.0;
-    for (int k = 0; k < n_curve; k++) {
-        const double *basis = model->basis + (c * n_curve + k) * model->n_used + first;
-        for (int b = 0; b < n; b++)
-            curve[b] += parameters[k] * basis[b];
-    }
+        rows[0][b] = 1.0;
+    copy_padded(depth, n_bins, rows[1]);
+    memset(rows[2], 0, 2 * sizeof rows[2]);
+    dots(tilted, rows, 2, MOST_BINS / LANES, sums);
+    const double per_total = 1.0 / sums[0];
+    for (int b = 0; b < MOST_BINS; b++)
+        tilted[b] *= per_total;
+    return sums[1] * per_total;
+}
+
+/* Write what is expected in n bins of a tail, and by how much a bin makes it likelier. */
+WITHIN void expect(int n, double n_missing, const double *restrict tilted,
+                   const double *restrict curve, const double *restrict alike,
+                   const double *restrict counts, double *restrict missing,
+                   double *restrict negatives, double *restrict expected, double *restrict terms)
+{
     for (int b = 0; b < n; b++) {
-        out->missing[b] = n_missing * (tilted[n_bins - n + b] * per_total);
-        out->negatives[b] = exponential(within(curve[b], -40.0, 30.0));
-        out->expected[b] =
-            out->missing[b] + out->negatives[b] + n_missing * alike[b] + LEAST_EXPECTED;
-        terms[b] = counts[b] * logarithm(out->expected[b]) - out->expected[b];
-        by_bin[b] = weights[b];
+        missing[b] = n_missing * tilted[b];
+        negatives[b] = exponential(within(curve[b], -40.0, 30.0));
+        expected[b] = missing[b] + negatives[b] + n_missing * alike[b] + LEAST_EXPECTED;
     }
-    pad(terms, n);
-    pad(by_bin, n);
-    double doubt = 0;
+    for (int b = 0; b < n; b++)
+        terms[b] = counts[b] * logarithm(expected[b]) - expected[b];
+}
+
+/* Evaluate the parameters of class c. */
+ON_VECTORS
+static void evaluate(const Model *model, Py_ssize_t c, const Tail *tail, const double *parameters,
+                     Expectation *restrict out)
+{
+    const int n_curve = model->n_curve, n = tail->n_vectors * LANES;
+    const double n_missing = exponential(within(parameters[n_curve + 1], -30.0, 30.0));
+    double tilted[MOST_BINS + LANES], curve[MOST_BINS] = {0}, terms[4][MOST_BINS], doubt = 0;
+    out->depth = tilt_shape(model, c, parameters[n_curve], tilted);
+    for (int k = 0; k < n_curve; k++)
+        for (int b = 0; b < n; b++)
+            curve[b] += parameters[k] * tail->basis[k][b];
+    memset(terms[1], 0, 3 * sizeof terms[1]);
+    expect(n, n_missing, tilted + model->n_bins - tail->n, curve, tail->alike, tail->counts,
+           out->missing, out->negatives, out->expected, terms[0]);
     for (int p = 0; p < model->n_parameters; p++) {
         double apart = parameters[p] - model->centre[c * model->n_parameters + p];
         doubt += model->precision[c * model->n_parameters + p] * apart * apart;
     }
-    out->objective = dot(by_bin, terms, padded(n)) - doubt / 2;
+    dots(tail->weights, terms, 1, tail->n_vectors, &out->objective);
+    out->objective -= doubt / 2;
 }
 
 /* Write how the expected counts change [parameter, bin], and Fisher's information. */
 ON_VECTORS
-static void inform(const Model *model, Py_ssize_t c, int first, const Expectation *now,
-                   double (*slopes)[MOST_BINS], double *information)
+static void inform(const Model *model, Py_ssize_t c, const Tail *tail, const Expectation *now,
+                   double (*restrict slopes)[MOST_BINS], double *restrict information)
 {
-    const int n_curve = model->n_curve, n = model->n_parameters, n_tail = model->n_used - first;
-    const double *depth = model->depth + (c + 1) * model->n_bins - n_tail;
-    const double *weights = model->weights + c * model->n_used + first;
+    const int n_curve = model->n_curve, n = model->n_parameters, n_bins = tail->n_vectors * LANES;
     double weighted[MOST_BINS], sureness[MOST_BINS];
-    for (int k = 0; k < n_curve; k++) {
-        const double *basis = model->basis + (c * n_curve + k) * model->n_used + first;
-        for (int b = 0; b < n_tail; b++)
-            slopes[k][b] = basis[b] * now->negatives[b];
-    }
-    for (int b = 0; b < n_tail; b++) {
-        slopes[n_curve][b] = now->missing[b] * (now->depth - depth[b]);
+    for (int k = 0; k < n_curve; k++)
+        for (int b = 0; b < n_bins; b++)
+            slopes[k][b] = tail->basis[k][b] * now->negatives[b];
+    for (int b = 0; b < n_bins; b++) {
+        slopes[n_curve][b] = now->missing[b] * (now->depth - tail->depth[b]);
         slopes[n_curve + 1][b] = now->expected[b] - now->negatives[b];
-        sureness[b] = weights[b] / now->expected[b];
+        sureness[b] = tail->weights[b] / now->expected[b];
     }
     for (int i = 0; i < n; i++) {
-        pad(slopes[i], n_tail);
-        for (int b = 0; b < n_tail; b++)
+        for (int b = 0; b < n_bins; b++)
             weighted[b] = slopes[i][b] * sureness[b];
-        pad(weighted, n_tail);
-        for (int j = 0; j <= i; j++)
-            information[i * n + j] = information[j * n + i] =
-                dot(weighted, slopes[j], padded(n_tail)) +
-                (i == j) * model->precision[c * n + i];
+        dots(weighted, slopes, i + 1, tail->n_vectors, information + i * n);
+        information[i * n + i] += model->precision[c * n + i];
+        for (int j = 0; j < i; j++)
+            information[j * n + i] = information[i * n + j];
     }
 }
 
 ON_VECTORS
-static void find_gradient(const Model *model, Py_ssize_t c, int first, const Expectation *now,
-                          double (*slopes)[MOST_BINS], const double *parameters, double *gradient)
+static void find_gradient(const Model *model, Py_ssize_t c, const Tail *tail,
+                          const Expectation *now, double (*slopes)[MOST_BINS],
+                          const double *parameters, double *gradient)
 {
-    const int n = model->n_parameters, n_tail = model->n_used - first;
-    const double *counts = model->counts + c * model->n_used + first;
-    const double *weights = model->weights + c * model->n_used + first;
+    const int n = model->n_parameters;
     double rest[MOST_BINS];
-    for (int b = 0; b < n_tail; b++)
-        rest[b] = weights[b] * (counts[b] / now->expected[b] - 1.0);
-    pad(rest, n_tail);
+    for (int b = 0; b < tail->n_vectors * LANES; b++)
+        rest[b] = tail->weights[b] * (tail->counts[b] / now->expected[b] - 1.0);
+    dots(rest, slopes, n, tail->n_vectors, gradient);
     for (int p = 0; p < n; p++) {
         double apart = parameters[p] - model->centre[c * n + p];
-        gradient[p] =
-            dot(rest, slopes[p], padded(n_tail)) - model->precision[c * n + p] * apart;
+        gradient[p] -= model->precision[c * n + p] * apart;
     }
 }
 
@@ -230,20 +263,20 @@ static void solve(const double *matrix, int n, double *vector)
 }
 
 /* Take a step of Newton's, as much of it as does not lead downhill. */
-static void step(const Model *model, Py_ssize_t c, int first, double converged, double *parameters,
-                 double *information, Expectation *now, Expectation *tried,
+static void step(const Model *model, Py_ssize_t c, const Tail *tail, double converged,
+                 double *parameters, double *information, Expectation *now, Expectation *tried,
                  double (*slopes)[MOST_BINS])
 {
     static const double LENGTHS[] = {1.0, 0.3, 0.1, 0.01};
     const int n = model->n_parameters;
     double by[MOST_PARAMETERS], there[MOST_PARAMETERS];
-    inform(model, c, first, now, slopes, information);
-    find_gradient(model, c, first, now, slopes, parameters, by);
+    inform(model, c, tail, now, slopes, information);
+    find_gradient(model, c, tail, now, slopes, parameters, by);
     solve(information, n, by);
     for (int i = 0; i < 4; i++) {
         for (int p = 0; p < n; p++)
             there[p] = parameters[p] + LENGTHS[i] * by[p];
-        evaluate(model, c, first, there, tried);
+        evaluate(model, c, tail, there, tried);
         if (tried->objective >= now->objective - converged) {
             memcpy(parameters, there, n * sizeof *there);
             memcpy(now, tried, sizeof *now);
@@ -259,25 +292,29 @@ static void fit_all(const Model *model, int n_steps, double converged, double *p
 {
     const int n = model->n_parameters;
     Expectation tried;
+    Tail tail;
     for (Py_ssize_t c = 0; c < model->n_classes; c++) {
         const double *basis = model->basis + c * model->n_curve * model->n_used;
         firsts[c] = 0;
         while (firsts[c] < model->n_used && !(basis[firsts[c]] > 0))
             firsts[c]++;
-        evaluate(model, c, firsts[c], parameters + c * n, &each[c]);
+        open_tail(model, c, firsts[c], &tail);
+        evaluate(model, c, &tail, parameters + c * n, &each[c]);
     }
     for (int i = 0, is_done = 0; i < n_steps && !is_done; i++) {
         is_done = 1;
         for (Py_ssize_t c = 0; c < model->n_classes; c++) {
             double before = each[c].objective;
-            step(model, c, firsts[c], converged, parameters + c * n, information + c * n * n,
-                 &each[c], &tried, slopes);
+            open_tail(model, c, firsts[c], &tail);
+            step(model, c, &tail, converged, parameters + c * n, information + c * n * n, &each[c],
+                 &tried, slopes);
             is_done = is_done && each[c].objective < before + converged;
         }
     }
     for (Py_ssize_t c = 0; c < model->n_classes; c++) {
         objectives[c] = each[c].objective;
-        inform(model, c, firsts[c], &each[c], slopes, information + c * n * n);
+        open_tail(model, c, firsts[c], &tail);
+        inform(model, c, &tail, &each[c], slopes, information + c * n * n);
     }
 }
 
@@ -331,6 +368,7 @@ PyObject *fit_mixture(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssiz
         is_done = 0;
     }
     if (is_done) {
+        memset(scratch + n_each, 0, n_slopes); /* rows that fill up fours are never written */
         Py_BEGIN_ALLOW_THREADS
         fit_all(&model, n_steps, converged, v[8].buf, v[9].buf, v[10].buf,
                 (int *)(scratch + n_each + n_slopes), (Expectation *)scratch,

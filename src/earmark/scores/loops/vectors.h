@@ -10,4 +10,11 @@
 #define ON_VECTORS
 #endif
 
+/* A loop of such functions, which is compiled as they are. */
+#ifdef __GNUC__
+#define WITHIN static inline __attribute__((always_inline))
+#else
+#define WITHIN static inline
+#endif
+
 #endif

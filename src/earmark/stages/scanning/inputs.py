@@ -204,7 +204,9 @@ def _with_names(ontology: Ontology, others: Mapping[str, str]) -> Ontology:
 
 
 def _unlisted_warnings(file: LabelFile, labels: LabelSet) -> list[str]:
-    without = labels.clip_ids.filter(~labels.clip_ids.is_in(file.labels.clip_ids.implode()))
+    # Whichever clip has a label has a row: the others alone are looked for.
+    bare, bare_rows = labels.clips_without_labels, file.labels.clips_without_labels
+    without = bare.filter(~bare.is_in(bare_rows.implode()))
     if not file.names_clips or without.is_empty():
         return []
     return [
