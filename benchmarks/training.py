@@ -252,9 +252,16 @@ def loader_of(
 
 
 def stepper(
-    model: ModelParams, store: FrameStore, lessons: Lessons, params: TrainParams
+    model: ModelParams,
+    store: FrameStore,
+    lessons: Lessons,
+    params: TrainParams,
+    loads: list[float] | None = None,
 ) -> Callable[[int], float]:
-    """Return a function that takes a step, loading included, and tells its CPU seconds."""
+    """Return a function that takes a step, loading included, and tells its CPU seconds.
+
+    What part of each was the loader's is added to ``loads``.
+    """
     network = build(model, store.n_bands, N_CLASSES, lessons.n_students).train()
     optimiser = torch.optim.AdamW(trainable(network), fused=True)
     loader, plan = loader_of(model, store, lessons, params)
@@ -263,11 +270,15 @@ def stepper(
     def step(number: int) -> float:
         start = time.process_time()
         loaded = loader.load(batches[number % len(batches)])
+        seconds = time.process_time() - start
         loss = loss_of(network(*loaded.inputs), loaded.targets, lessons)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
-        return time.process_time() - start
+        whole = time.process_time() - start
+        if loads is not None:
+            loads.append(seconds / whole)
+        return whole
 
     return step
 
@@ -298,11 +309,11 @@ def compare_masks(
     results = {}
     for name, (model, frames, treated, size, n) in cases.items():
         params = TrainParams(epochs=1, batch_patches=size)
-        plain = AsLabelled(treated.labels, treated.n_students)
-        results[name] = paired(
-            stepper(model, frames, treated, params), stepper(model, frames, plain, params), n
-        )
+        plain, loads = AsLabelled(treated.labels, treated.n_students), list[float]()
+        masked = stepper(model, frames, treated, params, loads)
+        results[name] = paired(masked, stepper(model, frames, plain, params), n)
         results[name]["cost_percent"] = 100 * (results[name]["ratio"] - 1)
+        results[name]["loader_percent"] = 100 * float(np.median(loads))
     return results
 
 
@@ -392,6 +403,8 @@ def show(results: dict[str, Any]) -> None:
         low, high = (100 * (ratio - 1) for ratio in each["ratio_quartiles"])
         cost = f"{each['cost_percent']:+.1f} % ({low:+.1f} to {high:+.1f})"
         table.add_row(f"the mask's cost, {name}", cost, f"{GOAL_MASK_PERCENT} %")
+        loader = f"{each['loader_percent']:.1f} %"
+        table.add_row(f"  the loader's part of a step, {name}", loader, f"{GOAL_LOADER_PERCENT} %")
     if network := results.get("network"):
         low, high = network["ratio_quartiles"]
         speed = f"{network['times_as_fast']:.2f} x ({low:.2f} to {high:.2f})"

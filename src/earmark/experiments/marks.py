@@ -131,7 +131,7 @@ class _OpenBasis:
     left_out: NDArray[np.bool_] | None
     tune: LabelSet
     priors: Floats
-    weights: NDArray[np.uint16]
+    weights: NDArray[np.uint8]
 
 
 @dataclass(frozen=True)

@@ -175,8 +175,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, logits: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-        logits = logits.contiguous()
-        entries, slopes = torch.empty_like(logits), torch.empty_like(logits)
+        entries, slopes = (logits.new_empty(logits.shape) for _ in range(2))
         given = (logits, target, entries, slopes, weight)
         cross_entropy(*_arrays(*(one.flatten(1).contiguous() for one in given)))
         context.save_for_backward(logits, target, weight, slopes)
