@@ -4,13 +4,13 @@ Equation (1) of the paper sums binary cross-entropy over classes; equation (2)'s
 its negative term. Every loss here works on a (target, weight) pair per label, so that what becomes
 of a flagged label is data: masking is target 0 with weight 0.
 
-The mask is :func:`kept`, and stands nowhere else. It and :func:`ignored` work on numpy arrays and
-on torch tensors; this module loads torch only where a loss is computed.
+The mask is the complement of :func:`ignored`, which works on numpy arrays and on torch tensors; a
+loop in C makes that of batches (:func:`earmark.scores.keep_labels`), and is held against it. This
+module loads torch only where a loss is computed.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -57,35 +57,7 @@ def ignored(states: Any, logits: Any, thresholds_row: Any) -> Any:
     logits, states, thresholds_row = (_alike(one, like) for one in given)
     if logits.shape != states.shape:
         raise EarmarkError(f"states have shape {tuple(states.shape)}, scores {tuple(logits.shape)}")
-    return ~kept(suspect_scores(states == 0, _as_float32(logits)), thresholds_row)
-
-
-@overload
-def suspect_scores(is_open: Booleans, logits: NDArray[np.float32]) -> NDArray[np.float32]: ...
-@overload
-def suspect_scores(is_open: Tensor, logits: Tensor) -> Tensor: ...
-def suspect_scores(is_open: Any, logits: Any) -> Any:
-    """Return the scores [clip, class] by which labels are ignored: -inf where none can be.
-
-    ``is_open`` is true where a label may be ignored; a NaN score is none. The suspects of one
-    teacher serve every operating point of a batch.
-    """
-    is_scored = is_open & (logits > -math.inf)  # false for NaN
-    if _is_tensor(logits):
-        return logits.where(is_scored, -math.inf)
-    return np.where(is_scored, logits, -np.inf)
-
-
-@overload
-def kept(suspects: Floats, thresholds_row: Floats) -> Booleans: ...
-@overload
-def kept(suspects: Tensor, thresholds_row: Tensor) -> Tensor: ...
-def kept(suspects: Any, thresholds_row: Any) -> Any:
-    """Return equation (2)'s mask M [clip, class]: true where a label keeps its part in the loss.
-
-    ``suspects`` come from :func:`suspect_scores`.
-    """
-    return suspects <= thresholds_row
+    return (states == 0) & (_as_float32(logits) > thresholds_row)
 
 
 def treat(

@@ -9,9 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from earmark.losses import Targets, bce_entries
 from earmark.networks.architectures import build_model
-from earmark.networks.layers import Layers, SameConv, on_cpu
+from earmark.networks.layers import Layers, SameConv, cross_entropies, on_cpu
 from earmark.networks.layers.compiled import (
+    cross_entropy,
     depthwise_backward,
     depthwise_forward,
     norm_backward,
@@ -182,3 +184,97 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         norm_backward(x, channels, x.copy(), x[:3].copy(), channels[:2].copy(), 1e-5, 1.0, False)
     with pytest.raises(TypeError, match="expected 6 arguments"):
         norm_forward(x)  # type: ignore[call-arg]
+
+
+def told(shape: tuple[int, int, int], kind: str, *, is_shared: bool, seed: int = 0) -> Targets:
+    """Draw targets of 0, 1 and between, and a mask or weights."""
+    random = np.random.default_rng(seed)
+    shape = (1 if is_shared else shape[0], *shape[1:])
+    target = random.choice([0, 0.3, 1], shape).astype(np.float32)
+    weight = (
+        random.random(shape).astype(np.float32) if kind == "weights" else random.random(shape) < 0.7
+    )
+    given = (torch.from_numpy(one) for one in (target, weight, target[0] == 0))
+    return Targets(*given)
+
+
+@pytest.mark.parametrize("kind", ["mask", "weights"])
+@pytest.mark.parametrize("is_shared", [True, False], ids=["shared", "own"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 7), (2, 16, 64), (4, 3, 527)])
+def test_cross_entropy_and_its_slopes_are_torchs(
+    shape: tuple[int, int, int], is_shared: bool, kind: str
+) -> None:
+    random = np.random.default_rng(1)
+    values = torch.from_numpy(random.normal(0, 8, shape)).float()
+    weights = torch.from_numpy(random.normal(size=shape)).float()
+    targets, results = told(shape, kind, is_shared=is_shared), []
+    for loss, logits in ((cross_entropies, values), (bce_entries, values.double())):
+        own = logits.clone().requires_grad_()
+        entries = loss(own, targets if logits is values else doubled(targets))
+        (entries * weights).sum().backward()
+        results.append((entries.detach().double(), own.grad.double()))
+    for ours, exact in zip(*results, strict=True):
+        torch.testing.assert_close(ours, exact, rtol=1e-6, atol=1e-6)
+
+
+def doubled(targets: Targets) -> Targets:
+    weight = targets.weight if targets.weight.dtype == torch.bool else targets.weight.double()
+    return Targets(targets.target.double(), weight, targets.implicit)
+
+
+def test_cross_entropy_is_exact_far_out_and_tells_what_is_no_number() -> None:
+    logits = torch.tensor(
+        [[[-1e30, -200, -87.5, -20, -1e-8, 0, 1e-8, 20, 87.5, 200, 1e30, np.nan]]]
+    )
+    for target in (torch.zeros_like(logits), torch.ones_like(logits)):
+        own = logits.clone().requires_grad_()
+        entries = cross_entropies(own, Targets(target, target == target, target[0] == 0))
+        entries.sum().backward()
+        exact = bce_entries(
+            logits.double(), Targets(target.double(), target == target, target[0] == 0)
+        )
+        torch.testing.assert_close(
+            entries[..., :-1].double(), exact[..., :-1], rtol=3e-7, atol=1e-14
+        )
+        slopes = logits.double().sigmoid() - target
+        torch.testing.assert_close(own.grad.double(), slopes, rtol=1e-6, atol=1e-7, equal_nan=True)
+        assert entries[..., -1].isnan()
+
+
+def test_the_gradient_of_a_gradient_of_cross_entropy_is_torchs() -> None:
+    values, found = torch.linspace(-3, 3, 24).view(2, 3, 4), []
+    targets = told((2, 3, 4), "mask", is_shared=True)
+    for loss in (cross_entropies, bce_entries):
+        logits = values.mT.contiguous().mT.requires_grad_()  # with gaps
+        (slopes,) = torch.autograd.grad(loss(logits, targets).sum(), logits, create_graph=True)
+        found.append(torch.autograd.grad(slopes.square().sum(), logits)[0])
+    torch.testing.assert_close(*found)
+
+
+def test_cross_entropy_takes_a_part_of_a_batch() -> None:
+    targets = told((3, 8, 5), "mask", is_shared=False)
+    part = Targets(targets.target[:, :4], targets.weight[:, :4], targets.implicit[:4])
+    logits = torch.randn(3, 8, 5, requires_grad=True)
+    assert torch.equal(
+        cross_entropies(logits[:, :4], part), cross_entropies(logits, targets)[:, :4]
+    )
+
+
+def test_labels_that_do_not_fit_are_refused() -> None:
+    logits, labels = np.zeros((3, 8), np.float32), np.zeros((1, 8), np.float32)
+    entries, slopes = logits.copy(), logits.copy()
+    cross_entropy(logits, labels, entries, slopes, labels == 0)
+    with pytest.raises(ValueError, match="targets: expected 3 along axis 0, got 2"):
+        cross_entropy(logits, logits[:2].copy(), entries, slopes, labels)
+    with pytest.raises(ValueError, match="weights: expected 8 along axis 1, got 7"):
+        cross_entropy(logits, labels, entries, slopes, labels[:, :7].copy())
+    with pytest.raises(ValueError, match="slopes: expected 3 along axis 0, got 1"):
+        cross_entropy(logits, labels, entries, labels.copy(), labels)
+    with pytest.raises(TypeError, match="weights: expected an array of float32"):
+        cross_entropy(logits, labels, entries, slopes, labels.astype(np.float64))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="weights: expected an array of bool"):
+        cross_entropy(logits, labels, entries, slopes, labels.astype(np.int8))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="logits: expected an array of float32"):
+        cross_entropy(logits.astype(np.float64), labels, entries, slopes, labels)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected 5 arguments"):
+        cross_entropy(logits)  # type: ignore[call-arg]

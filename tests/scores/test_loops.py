@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import plain_loops
+from earmark.losses import ignored
 from earmark.scores import loops as compiled_loops
 from earmark.scores.keys import (
     N_BINS,
@@ -231,6 +232,19 @@ def test_clues_equal_their_slow_twin_to_the_bit(seed: int, n_clues: int, is_coun
     assert np.array_equal(found, expected, equal_nan=True)
 
 
+@pytest.mark.parametrize("n_classes", [0, 1, 37, 527])
+def test_the_mask_of_a_batch_is_the_complement_of_what_is_ignored(n_classes: int) -> None:
+    rng = np.random.default_rng(n_classes)
+    states = rng.integers(-1, 2, (7, n_classes)).astype(np.int8)
+    scores = rng.normal(size=states.shape).round(1).astype(np.float32)  # some equal their edge
+    scores.flat[::5] = rng.choice([np.nan, np.inf, -np.inf, -0.0], scores.size)[::5]
+    edges = rng.normal(size=n_classes).round(1).astype(np.float32)
+    edges[::4] = rng.choice([np.inf, -np.inf, 0.0], n_classes)[::4]
+    is_kept = np.empty(states.shape, np.bool_)
+    compiled_loops.keep_labels(scores, states == 0, edges, is_kept)
+    np.testing.assert_array_equal(~is_kept, ignored(states, scores, edges))
+
+
 def chance_case(seed: int, n_places: int = 1_000) -> list[np.ndarray]:
     """Scores, log-odds, explicit labels, sums, and places for the likeliest."""
     rng = np.random.default_rng(seed)
@@ -351,6 +365,7 @@ def arguments_of(name: str) -> list[Any]:
         "add_chances": [*chance_case(0), 0, -8.0, 4.0],
         "squeeze_codes": [np.zeros(4, np.int32), np.zeros(20, np.int32), False],
         "fit_mixture": [*mixture_case(), 2, 1e-3],
+        "keep_labels": [block, block == 0, floats, block == 0],
     }[name]
 
 
@@ -362,6 +377,7 @@ WRITTEN = {
     "add_chances": {4, 5, 6, 7, 8, 9, 10, 11},
     "squeeze_codes": {1},
     "fit_mixture": {8, 9, 10},
+    "keep_labels": {3},
 }
 FREE = {("add_chances", 4, 1)}
 """Axes of any length: clips where no other array has them, and steps."""

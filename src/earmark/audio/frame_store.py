@@ -8,7 +8,7 @@ are float16, at most 0.002 off; embeddings made elsewhere fit as well, at any wi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -159,28 +159,35 @@ class FrameStore:
         self._check_rows(clips)
         self._check_patches(clips, patch_indices)
         first = self._first_frame[clips] + patch_indices * self.patch_hop_frames
-        shard = self._shard[clips]
-        order = np.lexsort((first, shard))
-        places = zip(order.tolist(), shard[order].tolist(), first[order].tolist(), strict=True)
         batch = np.empty((len(clips), self.patch_frames, self.n_bands), self.meta.dtype)
-        for place, number, start in places:
-            batch[place] = self._shards[number][start : start + self.patch_frames]
+        for place, shard, start in self._on_disk(clips, first):
+            batch[place] = shard[start : start + self.patch_frames]
         return batch
 
     def clips(self, clips: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Gather whole clips [batch, frame, band] in the stored type, and their lengths [batch].
 
         Shorter clips are padded with zeros at the end up to the longest of the batch, no clips to
-        one frame.
+        one frame. They are read in the order of their places on the disk.
         """
         clips = np.asarray(clips, np.int64)
         self._check_rows(clips)
         lengths = self.n_frames[clips]
         shape = (len(clips), int(lengths.max(initial=1)), self.n_bands)
-        batch = np.zeros(shape, self.meta.dtype)
-        for place, clip in enumerate(clips.tolist()):
-            batch[place, : lengths[place]] = self.frames(clip)
+        batch, n_frames = np.zeros(shape, self.meta.dtype), lengths.tolist()
+        for place, shard, start in self._on_disk(clips, self._first_frame[clips]):
+            batch[place, : n_frames[place]] = shard[start : start + n_frames[place]]
         return batch, lengths
+
+    def _on_disk(
+        self, clips: NDArray[np.int64], first: NDArray[np.int64]
+    ) -> Iterator[tuple[int, NDArray[Any], int]]:
+        """Yield the place in the batch, the shard and the first frame of each, as they are kept."""
+        shard = self._shard[clips]
+        order = np.lexsort((first, shard))
+        places = zip(order.tolist(), shard[order].tolist(), first[order].tolist(), strict=True)
+        for place, number, start in places:
+            yield place, self._shards[number], start
 
     @cached_property
     def _first_frame(self) -> NDArray[np.int64]:

@@ -131,7 +131,7 @@ class _OpenBasis:
     left_out: NDArray[np.bool_] | None
     tune: LabelSet
     priors: Floats
-    weights: NDArray[np.uint16]
+    weights: NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -297,21 +297,31 @@ def _mark_group(
 
 
 def _mark(workspace: Workspace, basis: _OpenBasis, student: Student) -> Marks:
-    scores = student_scores(workspace, student)
-    tune = logits_of(scores, basis.tune.clip_ids)
-    logits = logits_of(scores, basis.labels.clip_ids)
+    tune, logits, class_ids = _read_scores(workspace, basis, student)
     states = basis.labels.states()
     by_prior = _prior_offset(basis, tune)
     if student.strategy.adjusts:
         tune, logits = by_prior(tune), by_prior(logits)
         by_prior = _prior_offset(basis, tune)
-    evaluation = evaluate(states, logits, scores.class_ids, basis.left_out)
+    evaluation = evaluate(states, logits, class_ids, basis.left_out)
     resamples = bootstrap(states, logits, basis.weights, basis.left_out)
     draws = {name: Draws(evaluation.overall[name], resamples[name]) for name in BOOTSTRAP_METRICS}
     fitted = fit_class_offsets(basis.tune.states(), tune, basis.priors).astype(np.float32)
-    draws["lwlrap_calibrated"] = _lwlrap(basis, by_prior(logits))
-    draws["lwlrap_fitted"] = _lwlrap(basis, logits + fitted)
+    draws["lwlrap_calibrated"] = _lwlrap(basis, states, by_prior(logits))
+    draws["lwlrap_fitted"] = _lwlrap(basis, states, logits + fitted)
     return Marks(draws, evaluation.per_class)
+
+
+def _read_scores(
+    workspace: Workspace, basis: _OpenBasis, student: Student
+) -> tuple[NDArray[np.float32], NDArray[np.float32], Sequence[str]]:
+    """Return a student's scores of ``tune`` and of the basis, and the classes; close their file.
+
+    Left open, all of it would count as this process's memory.
+    """
+    scores = student_scores(workspace, student)
+    tune, logits = (logits_of(scores, one.clip_ids) for one in (basis.tune, basis.labels))
+    return tune, logits, scores.class_ids
 
 
 def _prior_offset(
@@ -322,8 +332,7 @@ def _prior_offset(
     return lambda logits: apply_offset(logits, basis.priors, tau)
 
 
-def _lwlrap(basis: _OpenBasis, logits: NDArray[np.float32]) -> Draws:
-    states = basis.labels.states()
+def _lwlrap(basis: _OpenBasis, states: NDArray[np.int8], logits: NDArray[np.float32]) -> Draws:
     if basis.left_out is not None:
         logits = np.where(basis.left_out, -np.inf, logits)
     resamples = mean_over_classes(resampled_lwlrap_per_class(states, logits, basis.weights))

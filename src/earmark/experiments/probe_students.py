@@ -298,7 +298,7 @@ class _Judge:
     true_tune: NDArray[np.bool_]
     true_eval: NDArray[np.bool_]
     priors: NDArray[np.float64]
-    weights: NDArray[np.uint16]
+    weights: NDArray[np.uint8]
 
     @classmethod
     def of(cls, data: ProbeData, labels: LabelSet, rows: Mapping[str, NDArray[np.int64]]) -> _Judge:

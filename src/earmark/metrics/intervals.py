@@ -60,16 +60,17 @@ class Draws(NamedTuple):
         return float(np.nanstd(self.resamples)) if np.isfinite(self.resamples).any() else np.nan
 
 
-def resample_weights(n_clips: int, n_resamples: int, seed: int) -> NDArray[np.uint16]:
-    """Draw how often each resample contains each clip: uint16 [resample, clip].
+def resample_weights(n_clips: int, n_resamples: int, seed: int) -> NDArray[np.uint8]:
+    """Draw how often each resample contains each clip: uint8 [resample, clip].
 
     A resample draws ``n_clips`` clips with replacement, so each row adds up to ``n_clips``. More
-    resamples with the same seed begin with the same rows.
+    resamples with the same seed begin with the same rows. That a clip is drawn 256 times has a
+    chance of 1 in 10 ** 500.
     """
     if n_clips < 1:
         raise EarmarkError("there are no clips to draw from")
     random = np.random.default_rng(seed)
-    weights = np.empty((n_resamples, n_clips), np.uint16)
+    weights = np.empty((n_resamples, n_clips), np.uint8)
     for row in weights:
         row[:] = np.bincount(random.integers(n_clips, size=n_clips), minlength=n_clips)
     return weights

@@ -111,7 +111,7 @@ def resampled_auc_and_ap(
     """
     labels, values = checked(states, scores)
     counts = checked_weights(weights, len(labels))
-    ladders = _Ladders.of(_columns(labels, values, negatives))
+    ladders = _Ladders.of(_columns(labels, values, negatives), labels.size)
     totals = np.zeros(-(-len(counts) // RESAMPLES_PER_BLOCK) * RESAMPLES_PER_BLOCK, np.uint32)
     totals[: len(counts)] = counts.sum(axis=1)
     result = Resampled(*np.empty((len(Resampled._fields), len(ladders), len(counts))))
@@ -190,17 +190,22 @@ class _Ladders:
 
     @classmethod
     def of(
-        cls, columns: Iterable[tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[Any]]]
+        cls,
+        columns: Iterable[tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[Any]]],
+        n_labels: int,
     ) -> _Ladders:
         """Sort what is positive, what is negative and the scores of each class."""
-        found = [_ladder(*column) for column in columns]
-        clips, sizes, is_outside = zip(*found, strict=True) if found else ((), (), ())
-        return cls(
-            np.concatenate([np.empty(0, np.int32), *clips]),
-            np.concatenate([np.empty(0, np.int64), *sizes]).cumsum(),
-            np.array([len(own) for own in sizes], np.int64).cumsum(),
-            np.array(is_outside, np.bool_),
-        )
+        clips, n_clips = np.empty(n_labels, np.int32), 0
+        sizes, is_outside = [np.empty(0, np.int64)], []
+        for column in columns:
+            own, of_rungs, is_rest_outside = _ladder(*column)
+            clips[n_clips : n_clips + len(own)] = own
+            n_clips += len(own)
+            sizes.append(of_rungs)
+            is_outside.append(is_rest_outside)
+        rungs = np.array([len(of_rungs) for of_rungs in sizes[1:]], np.int64).cumsum()
+        ends = np.concatenate(sizes).cumsum()
+        return cls(clips[:n_clips], ends, rungs, np.array(is_outside, np.bool_))
 
     def measure(self, block: NDArray[Any], totals: NDArray[np.uint32]) -> Resampled:
         """Return all metrics [class, resample] of the resamples of a block."""

@@ -18,6 +18,7 @@ from .examples import Examples as Examples
 from .examples import check_front_end as check_front_end
 from .examples import examples_of as examples_of
 from .layers import SameConv as SameConv
+from .layers import cross_entropies as cross_entropies
 from .measured_card import named_metrics as named_metrics
 from .measured_card import write_measured_card as write_measured_card
 from .model_card import StudentCard as StudentCard

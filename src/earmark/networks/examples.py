@@ -66,7 +66,8 @@ def floats(frames: NDArray[Any]) -> Tensor:
     """Return stored frames as numbers that a probe takes, float32 on the CPU."""
     values = frames.astype(np.float32)
     if frames.dtype == np.uint8:
-        values = values / np.float32(_UINT8_SCALE) - np.float32(2)
+        values /= np.float32(_UINT8_SCALE)
+        values -= np.float32(2)
     return torch.from_numpy(values)
 
 

@@ -23,7 +23,7 @@ from earmark.scores.alignment import (
 from earmark.scores.blocks import ScoreFile, row_blocks
 from earmark.scores.folder import UNLOCATED, MadeBy, Origin, ScoreFolder, write_score_folder
 from earmark.scores.gaps import leave_out_gaps
-from earmark.scores.loops import add_chances, fill_clues, fit_mixture
+from earmark.scores.loops import add_chances, fill_clues, fit_mixture, keep_labels
 from earmark.scores.matrix import (
     CHUNK_SCORES,
     Chunk,
@@ -73,6 +73,7 @@ __all__ = [
     "fill_clues",
     "find_unscored",
     "fit_mixture",
+    "keep_labels",
     "leave_out_gaps",
     "leave_out_unscored",
     "logits_of",

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earmark.labels import LabelSet
-from earmark.losses import Moment, Targets, bce_entries
-from earmark.networks import AnyNetwork
+from earmark.losses import Moment, Targets
+from earmark.networks import AnyNetwork, cross_entropies
 from earmark.runs import NetworkParams, digest, read_seal
 
 EVERYBODY = slice(0, None)
@@ -92,16 +92,16 @@ class AsLabelled:
 
     def targets(self, rows: NDArray[np.int64]) -> Targets:
         """Return 1 for explicit positives and 0 for all others, with weight 1."""
-        states = torch.from_numpy(self.labels.states(rows))
-        target = (states > 0).float().unsqueeze(0)
-        return Targets(target, torch.ones_like(target), states == 0)
+        states = self.labels.states(rows)
+        target = torch.from_numpy((states > 0).astype(np.float32)).unsqueeze(0)
+        return Targets(target, torch.ones_like(target), torch.from_numpy(states == 0))
 
     def entries(
         self, logits: Tensor, targets: Targets, moment: Moment, students: slice = EVERYBODY
     ) -> Tensor:
         """Return binary cross-entropy."""
         del students
-        return bce_entries(logits, targets, moment)
+        return cross_entropies(logits, targets, moment)
 
 
 @dataclass(frozen=True)

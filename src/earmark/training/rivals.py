@@ -24,7 +24,8 @@ from torch import Tensor, distributed
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid, softplus
 
 from earmark.errors import EarmarkError
-from earmark.losses import Moment, Targets, bce_entries
+from earmark.losses import Moment, Targets
+from earmark.networks import cross_entropies
 from earmark.training import replicas
 
 SPLC_GAMMA, SPLC_MARGIN = 2.0, 1.0
@@ -56,7 +57,7 @@ class CrossEntropy:
 
     def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
         """Return weighted binary cross-entropy."""
-        return bce_entries(logits, targets, moment)
+        return cross_entropies(logits, targets, moment)
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class LabelSmoothing:
     def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
         """Return weighted cross-entropy to the smoothed targets."""
         smooth = targets.target * (1 - 2 * self.epsilon) + self.epsilon
-        return bce_entries(logits, Targets(smooth, targets.weight, targets.implicit), moment)
+        return cross_entropies(logits, Targets(smooth, targets.weight, targets.implicit), moment)
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ class LargeLossRejection:
 
     def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
         """Return cross-entropy, 0 for the labels that are dropped."""
-        entries = bce_entries(logits, targets, moment)
+        entries = cross_entropies(logits, targets, moment)
         is_large = largest(entries, targets.implicit, self.delta_percent / 100 * moment.epoch)
         return entries.masked_fill(is_large, 0.0)
 
@@ -181,7 +182,7 @@ class LargeLossCorrection:
 
     def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
         """Return cross-entropy, to a target of 1 where a label is corrected."""
-        entries = bce_entries(logits, targets, moment)
+        entries = cross_entropies(logits, targets, moment)
         is_large = largest(entries, targets.implicit, self.delta_percent / 100 * moment.epoch)
         return torch.where(is_large, targets.weight * softplus(-logits), entries)
 
@@ -202,7 +203,7 @@ class PermanentCorrection:
         rows = _remembered("ll-cp", targets.rows)
         numbers = _numbers(logits, rows)
         is_turned = _is_among(numbers, self.memory.to(logits.device))
-        entries = bce_entries(logits, targets, moment)
+        entries = cross_entropies(logits, targets, moment)
         if moment.epoch >= 1:
             candidates = targets.implicit & ~is_turned
             is_large = largest(entries, candidates, self.delta_percent / 100)
@@ -228,7 +229,7 @@ class RecordingConsistency:
     def __call__(self, logits: Tensor, targets: Targets, moment: Moment) -> Tensor:
         """Return cross-entropy to the labels, and to what was said of the recording."""
         recordings = _remembered("consistency", targets.recordings).cpu()
-        entries = bce_entries(logits, targets, moment)
+        entries = cross_entropies(logits, targets, moment)
         is_shared = recordings >= 0
         if not is_shared.any():
             return entries

@@ -24,9 +24,9 @@ from torch import Tensor
 from earmark.errors import EarmarkError, short_repr
 from earmark.flags import Thresholds, flag, stored_thresholds, thresholds
 from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, Ontology, find_implied
-from earmark.losses import Moment, Targets, Treatment, kept, suspect_scores, treat
+from earmark.losses import Moment, Targets, Treatment, treat
 from earmark.runs import digest
-from earmark.scores import TeacherScores
+from earmark.scores import TeacherScores, keep_labels
 from earmark.training.lessons import EVERYBODY
 from earmark.training.rivals import Loss, RememberingLoss, make_loss
 
@@ -157,25 +157,26 @@ class Treated:
     def targets(self, rows: NDArray[np.int64]) -> Targets:
         """Return targets and weights [student or 1, clip, class] of some clips."""
         states = self.labels.states(rows)
-        given = torch.from_numpy(states)
-        target = (given > 0).float().unsqueeze(0)
+        is_implicit = states == IMPLICIT
+        target = (states > 0).astype(np.float32)[None]
         if any(one.changes_targets for one in self.told):
-            target = target.repeat(self.n_students, 1, 1)
-        kind = torch.bool if all(one.is_mask for one in self.told) else torch.float32
-        weight = torch.ones(self.n_students, *states.shape, dtype=kind)
+            target = target.repeat(self.n_students, axis=0)
+        kind = np.bool_ if all(one.is_mask for one in self.told) else np.float32
+        weight = np.empty((self.n_students, *states.shape), kind)
         ruled = None if self.rulings is None else self.rulings.states(rows)
-        is_open = states == IMPLICIT
-        suspects = self._suspects(
-            is_open if ruled is None else is_open & (ruled != NOT_PRESENT), rows
-        )
+        is_open = is_implicit if ruled is None else is_implicit & (ruled != NOT_PRESENT)
+        scored = self._scored(is_open, rows)
         for student, one in enumerate(self.told):
-            if one.flags is not None:
-                own = target[min(student, len(target) - 1)].numpy(), weight[student].numpy()
-                _treat(one, suspects[one.flags.scores.digest], one.flags.listed_states(rows), *own)
+            own = target[min(student, len(target) - 1)], weight[student]
+            if one.flags is None:
+                weight[student] = 1
+            else:
+                _treat(one, scored[one.flags.scores.digest], one.flags.listed_states(rows), *own)
         if ruled is not None:
-            weight[:, torch.from_numpy((ruled == PRESENT) & is_open)] = 0
+            weight[:, (ruled == PRESENT) & is_implicit] = 0
         recordings = None if self.recordings is None else torch.from_numpy(self.recordings[rows])
-        return Targets(target, weight, given == 0, torch.from_numpy(rows), recordings)
+        asked = [torch.from_numpy(one) for one in (target, weight, is_implicit)]
+        return Targets(asked[0], asked[1], asked[2], torch.from_numpy(rows), recordings)
 
     def entries(
         self, logits: Tensor, targets: Targets, moment: Moment, students: slice = EVERYBODY
@@ -228,23 +229,22 @@ class Treated:
     def _matrices(self) -> dict[str, NDArray[np.floating]]:
         return {one.flags.scores.digest: one.flags.scores.open() for one in self.told if one.flags}
 
-    def _suspects(
-        self, is_open: NDArray[np.bool_], rows: NDArray[np.int64]
-    ) -> dict[str, _Suspects]:
-        """Return the scores of a batch: -inf where no label can be flagged or nothing scored."""
+    def _scored(self, is_open: NDArray[np.bool_], rows: NDArray[np.int64]) -> dict[str, _Scored]:
+        """Return what every teacher says of some clips, by its digest."""
         found = {}
         with np.errstate(over="ignore"):  # too large for float32 is above every threshold
             for scores, logits in self._matrices.items():
                 own = logits[self.score_rows[rows]].astype(np.float32, copy=False)
-                found[scores] = _Suspects(suspect_scores(is_open, own))
+                found[scores] = _Scored(own, is_open)
         return found
 
 
 @dataclass(frozen=True)
-class _Suspects:
-    """A teacher's scores of a batch [clip, class], shared by its students."""
+class _Scored:
+    """A teacher's scores of a batch [clip, class], and which labels are open to doubt."""
 
     logits: NDArray[np.float32]
+    is_open: NDArray[np.bool_]
 
     @cached_property
     def outputs(self) -> NDArray[np.float32]:
@@ -254,21 +254,22 @@ class _Suspects:
 
 def _treat(
     told: Told,
-    suspects: _Suspects,
+    scored: _Scored,
     listed: NDArray[np.int8] | None,
     target: NDArray[np.float32],
     weight: NDArray[np.float32] | NDArray[np.bool_],
 ) -> None:
-    """Write what becomes of a batch's flagged labels into targets and weights [clip, class]."""
+    """Write the weights of a batch's labels [clip, class], and its flagged ones into targets."""
     assert told.flags is not None
-    edges = told.flags.thresholds
-    if listed is None and told.treatment == "mask":
-        weight[...] = kept(suspects.logits, edges)
+    edges = np.ascontiguousarray(told.flags.thresholds)
+    if listed is None and weight.dtype == np.bool_:  # all that becomes of them is a mask
+        keep_labels(scored.logits, scored.is_open, edges, weight.view(np.bool_))
         return
-    is_flagged = ~kept(suspects.logits, edges)
-    if listed is not None:
-        is_flagged &= listed == PRESENT
-    treat(told.treatment, is_flagged, suspects.outputs, target, weight)
+    is_kept = np.empty(weight.shape, np.bool_)
+    keep_labels(scored.logits, scored.is_open, edges, is_kept)
+    is_flagged = ~is_kept if listed is None else ~is_kept & (listed == PRESENT)
+    weight[...] = 1
+    treat(told.treatment, is_flagged, scored.outputs, target, weight)
 
 
 @dataclass(frozen=True)

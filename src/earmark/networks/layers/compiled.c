@@ -4,13 +4,13 @@
 #define LOOP(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
 static PyMethodDef loops[] = {LOOP(norm_forward), LOOP(norm_backward), LOOP(depthwise_forward),
-                              LOOP(depthwise_backward), {NULL, NULL, 0, NULL}};
+                              LOOP(depthwise_backward), LOOP(cross_entropy), {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef_Slot slots[] = {{0, NULL}};
 
 static struct PyModuleDef module = {.m_base = PyModuleDef_HEAD_INIT,
                                     .m_name = "compiled",
-                                    .m_doc = "Layers of convolutional networks on a CPU.",
+                                    .m_doc = "Layers of networks and their loss on a CPU.",
                                     .m_methods = loops,
                                     .m_slots = slots};
 

@@ -72,3 +72,16 @@ def depthwise_backward(
     /,
 ) -> None:
     """Fill what begins with ``to`` with the gradients of :func:`depthwise_forward`."""
+
+def cross_entropy(
+    logits: Floats,
+    targets: Floats,
+    entries: Floats,
+    slopes: Floats,
+    weights: Floats | NDArray[np.bool_],
+    /,
+) -> None:
+    """Fill ``entries`` and ``slopes`` with the weighted loss of every logit and its derivative.
+
+    All are [student, label]; targets and weights may be [1, label], shared by all students.
+    """

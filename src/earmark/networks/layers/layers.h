@@ -17,6 +17,7 @@ PyObject *norm_forward(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *norm_backward(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *depthwise_forward(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *depthwise_backward(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *cross_entropy(PyObject *, PyObject *const *, Py_ssize_t);
 
 /* Axes of an image: patch, row, column, channel. */
 enum { N_AXES = 4, CHANNEL = N_AXES - 1 };

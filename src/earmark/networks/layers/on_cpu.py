@@ -2,9 +2,9 @@
 
 torch normalises and rectifies in four passes over an image forwards and six backwards, here it is
 two and two; a 1x1 convolution of a channels-last image is one matrix product; and a depthwise one
-takes the normalisations around it with it. Each function takes what torch's layers take and gives
-the same to float32's rounding. None is for a GPU, for other types of numbers or for many threads:
-:func:`is_for` tells.
+takes the normalisations around it with it. The loss of a stack's labels is one pass, too, mask
+included. Each function takes what torch's layers take and gives the same to float32's rounding.
+None is for a GPU, for other types of numbers or for many threads: :func:`is_for` tells.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from earmark.networks.layers.compiled import (
+    cross_entropy,
     depthwise_backward,
     depthwise_forward,
     norm_backward,
@@ -33,7 +34,7 @@ _MOST_THREADS = 2
 
 
 def is_for(image: Tensor) -> bool:
-    """Tell whether an image [patch, channel, row, column] can be taken by this module's layers.
+    """Tell whether an image [patch, channel, row, column], or logits, can be taken by this module.
 
     One that only stands for an image, in an export or a compilation, cannot.
     """
@@ -76,6 +77,14 @@ def depthwise(
     norms = (first, _limit(*before[1:]), second, _limit(*after[1:]))
     convolved: Tensor = _Depthwise.apply(image, *values, *norms, stride)  # type: ignore[no-untyped-call]
     return convolved
+
+
+def weighted_entropies(logits: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    """Return binary cross-entropy, all [student, example, class]; students may share the last two.
+
+    Weights may be a mask of true and false.
+    """
+    return _CrossEntropy.apply(logits, target, weight)  # type: ignore[no-untyped-call,no-any-return]
 
 
 def _limit(rectifier: nn.Module | None = None) -> float:
@@ -159,6 +168,25 @@ class _Depthwise(torch.autograd.Function):
             None,
             None,
         )
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Binary cross-entropy that finds its slopes on the way; targets and weights have none."""
+
+    @staticmethod
+    def forward(context: Any, logits: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        entries, slopes = (logits.new_empty(logits.shape) for _ in range(2))
+        given = (logits, target, entries, slopes, weight)
+        cross_entropy(*_arrays(*(one.flatten(1).contiguous() for one in given)))
+        context.save_for_backward(logits, target, weight, slopes)
+        return entries
+
+    @staticmethod
+    def backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        logits, target, weight, slopes = context.saved_tensors
+        if torch.is_grad_enabled():  # of the gradient itself a gradient is wanted
+            slopes = weight * (logits.sigmoid() - target)
+        return grad * slopes, None, None
 
 
 def _pixels(image: Tensor) -> Tensor:

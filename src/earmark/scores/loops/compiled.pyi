@@ -139,3 +139,15 @@ def fit_mixture(
     What is given is a :class:`earmark.flags.mixture.Mixture`. Writes ``objective`` [class] and
     ``information`` [class, parameter, parameter] there.
     """
+
+def keep_labels(
+    scores: Floats,
+    is_open: NDArray[np.bool_],
+    edges: Floats,
+    is_kept: NDArray[np.bool_],
+    /,
+) -> None:
+    """Write the mask of labels [clip, class]: false where one is open and scored above its edge.
+
+    ``edges`` are [class]. It is the complement of :func:`earmark.losses.ignored`.
+    """

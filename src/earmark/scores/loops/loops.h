@@ -34,5 +34,6 @@ PyObject *squeeze_codes(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *fill_clues(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *add_chances(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *fit_mixture(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *keep_labels(PyObject *, PyObject *const *, Py_ssize_t);
 
 #endif
