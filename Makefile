@@ -34,7 +34,7 @@ test-core: $(CORE)/.installed $(AUDIO)/.installed
 	$(AUDIO)/bin/pytest $(REDUCED) $(SILENT_ROOMS:%=--ignore tests/%)
 
 test-core: export OMP_NUM_THREADS := 1
-REDUCED = $(TWO) -r fEs --ignore tests/browser --ignore tests/benchmarks \
+REDUCED = $(TWO) -r fEs --ignore tests/browser --ignore tests/benchmarks --ignore tests/docs \
     $(ONCE_IS_ENOUGH:%=--deselect tests/%)
 # Slow, because they start processes or simulate at length; they use the core and nothing else, so
 # that they are the same in .venv.
