@@ -52,6 +52,17 @@ def grads_of(layers: nn.Module, image: Tensor) -> list[Tensor]:
     return [output.detach(), *torch.autograd.grad((output * weights).sum(), wanted)]
 
 
+def test_a_gradient_of_the_gradient_is_refused_rather_than_wrong() -> None:
+    convolved = Layers(
+        *layers_of(8, nn.ReLU()), SameConv(8, 8, 3, 1, groups=8), *layers_of(8, None)
+    )
+    for layers in (layers_of(8, nn.ReLU()), convolved):
+        image = images(2, 8, 5, 7).requires_grad_()
+        (slope,) = torch.autograd.grad(layers(image).square().sum(), image, create_graph=True)
+        with pytest.raises(RuntimeError, match="differentiate twice"):
+            slope.sum().backward()
+
+
 @pytest.mark.parametrize("rectifier", RECTIFIERS)
 @pytest.mark.parametrize("is_fixed", [False, True], ids=["batch", "kept"])
 @pytest.mark.parametrize("shape", [(3, 8, 5, 7), (2, 24, 3, 2), (1, 600, 2, 2), (9, 3, 30, 1)])

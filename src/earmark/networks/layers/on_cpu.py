@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from earmark.networks.layers.compiled import (
@@ -110,6 +111,7 @@ class _Normalise(torch.autograd.Function):
         return y.permute(0, 3, 1, 2)
 
     @staticmethod
+    @once_differentiable
     def backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, channels = context.saved_tensors
         to_x, to_channels = torch.empty_like(x), torch.empty_like(channels[:2])
@@ -149,6 +151,7 @@ class _Depthwise(torch.autograd.Function):
         return y.permute(0, 3, 1, 2)
 
     @staticmethod
+    @once_differentiable
     def backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         given = context.saved_tensors
         z, before, kernels, _, after = given
