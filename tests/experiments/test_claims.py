@@ -27,6 +27,11 @@ def students(seeds: tuple[int, ...] = (0, 1, 2)) -> list[Student]:
     return combine([PROBE, SECOND], {"small": 0.2, "large": 1.0}, seeds, points)
 
 
+def test_the_smallest_train_set_comes_first_however_they_were_named() -> None:
+    made = combine([PROBE], {"large": 1.0, "small": 0.2}, [0], [(BASELINE, 0.0)])
+    assert [one.train_set for one in made] == ["small", "large"]
+
+
 def gain_of(student: Student, curve: Mapping[float, float]) -> float:
     if student.strategy.name != "mask" or student == student.baseline:
         return 0.0

@@ -173,6 +173,34 @@ def test_intervals_over_clips_and_seeds_cover_what_they_promise(
     assert 0.85 <= n_hits / 400 <= 0.95
 
 
+def test_seeds_that_agree_by_chance_prove_nothing_where_others_stray() -> None:
+    """Four lines of three seeds without any effect: as many are called sure as should be."""
+    n_clips, n_lines, p_alone, p_alike = 100, 4, [], []
+    for seed in range(300):
+        random = np.random.default_rng(seed)
+        weights = intervals.resample_weights(n_clips, 500, seed) / n_clips
+        lines = []
+        for _ in range(n_lines):
+            effects = random.normal(0, 0.02, 3)
+            clips = random.normal(0, 0.2, (3, n_clips)) + effects[:, None]
+            lines.append([Draws(float(own.mean()), weights @ own) for own in clips])
+        p_alone += [intervals.p_value(with_seeds(one, seed)) for one in lines]
+        p_alike += [intervals.p_value(with_seeds(one, seed, alike=lines)) for one in lines]
+    sure = [np.mean(np.array(p) < 0.01) for p in (p_alone, p_alike)]
+    assert sure[1] < 0.02, sure
+    assert 0.85 <= np.mean(np.array(p_alike) > 0.1) <= 0.95
+
+
+def test_runs_that_stray_alike_share_their_variance() -> None:
+    still = np.zeros(50_000)
+    agree, stray = ([Draws(value, still + value) for value in own] for own in ([1] * 3, [0, 1, 2]))
+    shared = with_seeds(agree, alike=[agree, stray]).resamples
+    # Variance 0 and 1, each with two degrees of freedom: 1/2 of the mean of three, t with four.
+    expected = np.sqrt(0.5 / 3 * 4 / (4 - 2))
+    assert shared.std() == pytest.approx(expected, rel=0.1)
+    assert with_seeds(agree).resamples.std() == 0
+
+
 def test_resamples_flatter_a_value_and_its_interval_still_holds_it() -> None:
     random = np.random.default_rng(7)
     states, scores, _ = simulated(100, random)

@@ -2,10 +2,11 @@
 
 A finding becomes a number that is above zero where it is true: a gain, or what a gain has beyond
 half of the best. Numbers are paired over clips and seeds (:func:`earmark.metrics.with_seeds`), best
-points are chosen on ``tune`` and measured on ``eval``, and p-values are corrected by Holm's rule
-over all rows by the same labels: with fewer resamples than twenty for each row nothing can be
-established. Findings of another kind (where the best point lies, whether two
-networks gain alike) are judged by their interval alone.
+points are chosen on ``tune`` and measured on ``eval``. How far seeds stray is estimated over all
+networks and train sets together, finding by finding: three seeds of one that happen to agree prove
+nothing. P-values are corrected by Holm's rule over all rows by the same labels: with fewer
+resamples than twenty for each row nothing can be established. Findings of another kind (where the
+best point lies, whether two networks gain alike) are judged by their interval alone.
 """
 
 from __future__ import annotations
@@ -89,6 +90,15 @@ class _Line:
         return {"student": self.network, "train_set": self.train_set}
 
 
+@dataclass(frozen=True)
+class _Found:
+    """A finding that is true where a number is above zero, seed by seed."""
+
+    finding: str
+    keys: Mapping[str, str]
+    runs: Sequence[Draws]
+
+
 def hold_claims(book: MarkBook, wanted: Sequence[Student]) -> pl.DataFrame:
     """Return a row for each finding that can be held against a sweep, with value and verdict.
 
@@ -101,8 +111,7 @@ def hold_claims(book: MarkBook, wanted: Sequence[Student]) -> pl.DataFrame:
         for basis in book.bases
         if basis.split == "eval"
         for metric in _metrics(lines, basis)
-        for make in (_single_rows, _size_rows, _network_rows)
-        for row in make([o for o in lines if o.is_measured(basis, metric)], basis, metric)
+        for row in _rows([o for o in lines if o.is_measured(basis, metric)], basis, metric)
     ]
     judged = _judged(pl.DataFrame(rows, schema=_SCHEMA))
     is_told = len({one.seed for one in wanted}) >= _FEWEST_SEEDS
@@ -133,26 +142,45 @@ def _metrics(lines: Sequence[_Line], basis: Basis) -> list[str]:
     return ["d_prime_explicit" if np.isfinite(value) else "d_prime_all", "lwlrap"]
 
 
-def _single_rows(lines: Sequence[_Line], basis: Basis, metric: str) -> Iterator[dict[str, object]]:
+def _rows(lines: Sequence[_Line], basis: Basis, metric: str) -> Iterator[dict[str, object]]:
+    """Yield all findings by a metric; seeds of one finding are taken to stray alike."""
+    made = [
+        row
+        for make in (_single_rows, _size_rows, _network_rows)
+        for row in make(lines, basis, metric)
+    ]
+    found = [row for row in made if isinstance(row, _Found)]
+    for row in made:
+        if isinstance(row, _Found):
+            alike = [one.runs for one in found if one.finding == row.finding]
+            yield _row(row.finding, row.keys, with_seeds(row.runs, alike=alike))
+        else:
+            yield row
+
+
+def _single_rows(
+    lines: Sequence[_Line], basis: Basis, metric: str
+) -> Iterator[dict[str, object] | _Found]:
     """Yield the findings about one network and train set at a time."""
     for line in lines:
         best = line.best(basis, metric)
         gains = line.gains(basis, metric, best)
-        yield _row("gain", line, with_seeds(gains))
+        yield _Found("gain", line.keys, gains)
         for percent in line.at_random:
             drawn = [line.book.gain(basis, one, metric) for one in line.at_random[percent]]
             same = line.gains(basis, metric, percent) if percent in line.masked else []
             if len(same) == len(drawn):
-                yield _row("random", line, with_seeds(_less(same, drawn)))
+                yield _Found("random", line.keys, _less(same, drawn))
         if metric == "lwlrap":
-            yield _row("calibrated", line, with_seeds(line.gains(basis, "lwlrap_calibrated", best)))
+            calibrated = line.gains(basis, "lwlrap_calibrated", best)
+            yield _Found("calibrated", line.keys, calibrated)
             metrics = _metrics(lines, basis)
             if line.is_measured(basis, metrics[0]):
                 yield _decay_row(line, basis, metrics)
         for finding, percent in (("first_percent", 1.0), ("first_fifth", 0.2)):
             if percent in line.masked:
                 early = line.gains(basis, metric, percent)
-                yield _row(finding, line, with_seeds(_less(early, gains, 0.5)))
+                yield _Found(finding, line.keys, _less(early, gains, 0.5))
         yield _best_point_row(line, basis, metric)
         if metric == "lwlrap":
             yield from _class_rows(line, basis, best)
@@ -172,8 +200,8 @@ def _class_rows(line: _Line, basis: Basis, percent: float) -> Iterator[dict[str,
         over_classes(changes[own], n_draws, seed)
         for seed, own in enumerate((order[:n_third], order[-n_third:]))
     )
-    yield _row("large_classes", line, _scaled(many, -1))
-    yield _row("small_classes", line, few - many)
+    yield _row("large_classes", line.keys, _scaled(many, -1))
+    yield _row("small_classes", line.keys, few - many)
 
 
 def _changes(book: MarkBook, basis: Basis, student: Student) -> Floats:
@@ -183,7 +211,7 @@ def _changes(book: MarkBook, basis: Basis, student: Student) -> Floats:
     return changed
 
 
-def _decay_row(line: _Line, basis: Basis, metrics: Sequence[str]) -> dict[str, object]:
+def _decay_row(line: _Line, basis: Basis, metrics: Sequence[str]) -> _Found:
     """Compare the falls from the best point to the last, each relative to the baseline's value."""
     last = max(line.masked)
     falls = []
@@ -192,7 +220,7 @@ def _decay_row(line: _Line, basis: Basis, metrics: Sequence[str]) -> dict[str, o
         base = [line.book.value(basis, one.baseline, metric).value for one in line.masked[last]]
         fallen = zip(_less(best, line.gains(basis, metric, last)), base, strict=True)
         falls.append([_scaled(gap, 1 / value) for gap, value in fallen])
-    return _row("decay", line, with_seeds(_less(falls[1], falls[0])))
+    return _Found("decay", line.keys, _less(falls[1], falls[0]))
 
 
 def _best_point_row(line: _Line, basis: Basis, metric: str) -> dict[str, object]:
@@ -212,7 +240,7 @@ def _best_point_row(line: _Line, basis: Basis, metric: str) -> dict[str, object]
     return {"finding": "best_point", **line.keys, **told, "verdict": verdict}
 
 
-def _size_rows(lines: Sequence[_Line], basis: Basis, metric: str) -> Iterator[dict[str, object]]:
+def _size_rows(lines: Sequence[_Line], basis: Basis, metric: str) -> Iterator[_Found]:
     """Compare the gains on the smallest and the largest train set of each network."""
     for network in dict.fromkeys(line.network for line in lines):
         own = [line for line in lines if line.network == network]
@@ -221,8 +249,9 @@ def _size_rows(lines: Sequence[_Line], basis: Basis, metric: str) -> Iterator[di
         small, large = own[0], own[-1]
         pair = [one.gains(basis, metric, one.best(basis, metric)) for one in (small, large)]
         if len(pair[0]) == len(pair[1]):
-            row = _row("smaller_set", small, with_seeds(_less(pair[0], pair[1])))
-            yield {**row, "train_set": f"{small.train_set} - {large.train_set}"}
+            both = f"{small.train_set} - {large.train_set}"
+            keys = {"student": network, "train_set": both}
+            yield _Found("smaller_set", keys, _less(pair[0], pair[1]))
 
 
 def _network_rows(lines: Sequence[_Line], basis: Basis, metric: str) -> Iterator[dict[str, object]]:
@@ -247,11 +276,11 @@ def _network_rows(lines: Sequence[_Line], basis: Basis, metric: str) -> Iterator
         yield {"finding": "alike", **names, **told, "verdict": verdict}
 
 
-def _row(finding: str, line: _Line, draws: Draws) -> dict[str, object]:
+def _row(finding: str, keys: Mapping[str, str], draws: Draws) -> dict[str, object]:
     """Return a finding that is true where a number is above zero; Holm's rule judges it later."""
     value, low, high = draws.interval()
     told = {"value": value, "low": low, "high": high, "p": p_value(draws)}
-    return {"finding": finding, **line.keys, **told, "verdict": None}
+    return {"finding": finding, **keys, **told, "verdict": None}
 
 
 def _less(some: Sequence[Draws], others: Sequence[Draws], share: float = 1.0) -> list[Draws]:

@@ -157,11 +157,14 @@ def combine(
     seeds: Sequence[int],
     points: Sequence[tuple[Strategy, float]],
 ) -> list[Student]:
-    """List a student for every network, train set, seed and point, in that order."""
+    """List a student for every network, train set, seed and point, in that order.
+
+    The smallest train set comes first, however they were named.
+    """
     return [
         Student(network, train_set, seed, strategy, float(point))
         for network in networks
-        for train_set in train_sets
+        for train_set in sorted(train_sets, key=train_sets.__getitem__)
         for seed in seeds
         for strategy, point in points
     ]

@@ -96,25 +96,36 @@ def interval(value: float, resamples: ArrayLike, level: float = 0.9) -> tuple[fl
     return float(value + low - centre), float(value + high - centre)
 
 
-def with_seeds(runs: Sequence[Draws], seed: int = 0) -> Draws:
+def with_seeds(
+    runs: Sequence[Draws], seed: int = 0, alike: Sequence[Sequence[Draws]] = ()
+) -> Draws:
     """Return the mean over training runs that differ by their seed, and how it varies.
 
     Every run was measured on the same resamples. Their mean moves with the clips, and also because
     other seeds would have given other runs: by t * sqrt(v / n), with t drawn from Student's
-    distribution with n - 1 degrees of freedom for each resample (from ``seed``), and v the variance
-    between runs beyond what the clips explain. With one run nothing is known of v, and it is left
-    out. With two, t is so wide that little can be said; three or more are better.
+    distribution for each resample (from ``seed``), and v the variance between runs beyond what the
+    clips explain. With one run nothing is known of v, and it is left out. With two or three, v is
+    so uncertain that little can be said, and three that agree by chance look sure: ``alike`` are
+    the runs of everything that strays as much, these among it, and v their mean, which is known as
+    well as all of them together tell it.
     """
-    values = np.array([run.value for run in runs])
-    resamples = np.stack([run.resamples for run in runs])  # [run, resample]
-    mean = resamples.mean(axis=0)
+    mean = np.mean([run.resamples for run in runs], axis=0)
     n = len(runs)
     if n > 1:
-        by_clips = (resamples - mean).var(axis=1).mean() * n / (n - 1)
-        between = max(values.var(ddof=1) - by_clips, 0.0)
-        t = np.random.default_rng([seed, n]).standard_t(n - 1, len(mean))
+        known = [own for own in alike if len(own) > 1] or [runs]
+        freedoms = [len(own) - 1 for own in known]
+        between = max(np.average([_between(own) for own in known], weights=freedoms), 0.0)
+        t = np.random.default_rng([seed, n]).standard_t(sum(freedoms), len(mean))
         mean = mean + np.sqrt(between / n) * t
-    return Draws(float(values.mean()), mean)
+    return Draws(float(np.mean([run.value for run in runs])), mean)
+
+
+def _between(runs: Sequence[Draws]) -> float:
+    """Return the variance between runs beyond what the clips explain; below zero by chance."""
+    resamples = np.stack([run.resamples for run in runs])  # [run, resample]
+    n = len(runs)
+    by_clips = (resamples - resamples.mean(axis=0)).var(axis=1).mean() * n / (n - 1)
+    return float(np.var([run.value for run in runs], ddof=1) - by_clips)
 
 
 def over_classes(per_class: ArrayLike, n_resamples: int, seed: int = 0) -> Draws:
