@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable
@@ -32,19 +31,12 @@ from rich.table import Table
 from earmark.audio import YAMNET, FrameStore, log_mel, mel_matrix, read_clip, write_store
 from earmark.datasets import Workspace, extract_frames
 from earmark.runs import LocalEngine, read_json, write_json
+from machine import processor_name
 
 GOAL_AGAINST_LIBROSA = 4.0
 GOAL_PATCHES_PER_SECOND = 50_000
 GOAL_TWO_CORES = 1.7
 CLIP_SECONDS = 10
-
-
-def processor_name() -> str:
-    """Return what the processor calls itself, where the system tells."""
-    told = Path("/proc/cpuinfo")
-    lines = told.read_text().splitlines() if told.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 def import_librosa() -> Any:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -36,6 +35,7 @@ from earmark.audio import duration_seconds
 from earmark.datasets import import_audioset, import_audioset_features
 from earmark.labels import CLASSES_FILE, ONTOLOGY_FILE
 from earmark.runs import write_json
+from machine import processor_name
 
 GOAL_SECONDS, GOAL_GB = 60, 2.0
 N_SEGMENTS, LABELS_PER_SEGMENT, N_CLASSES = 2_041_789, 1.97, 527
@@ -169,7 +169,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         results = {
-            "machine": {"processor": platform.processor(), "polars": pl.__version__},
+            "machine": {"processor": processor_name(), "polars": pl.__version__},
             "is_official_list": options.segments is not None,
             **measure(options, Path(folder)),
         }

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from earmark.audio import FrameStore
 from earmark.networks.layers import on_cpu
 from earmark.runs import ModelParams, TrainParams, write_json
 from earmark.training import AsLabelled
+from machine import processor_name
 from training import make_labels, make_patches, paired, stepper
 
 GOAL = 1.5
@@ -101,7 +101,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         store = make_patches(Path(name) / "patches", N_CLIPS)
         results = {
-            "machine": {"processor": platform.processor(), "torch": torch.__version__},
+            "machine": {"processor": processor_name(), "torch": torch.__version__},
             "layers": compare_layers(store, options.pairs),
             "two_cores": compare_cores(store.folder, options.steps),
         }

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import resource
 import time
 import tracemalloc
@@ -32,6 +31,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from earmark import metrics
 from earmark.metrics import evaluation, intervals
 from earmark.runs import write_json
+from machine import processor_name
 
 Metric = Callable[[], NDArray[np.float64]]
 TOLERANCE = 1e-9
@@ -278,7 +278,7 @@ def main() -> None:
     write_json(
         arguments.json,
         {
-            "machine": {"processor": platform.processor(), "numpy": np.__version__},
+            "machine": {"processor": processor_name(), "numpy": np.__version__},
             "n_clips": arguments.clips,
             "n_classes": arguments.classes,
             "n_positives": int((states > 0).sum()),

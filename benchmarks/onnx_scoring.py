@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +34,7 @@ from earmark.networks import (
     torch_forward,
 )
 from earmark.runs import ModelParams, write_json
+from machine import processor_name
 
 GOAL = 2.1
 N_CLASSES = 527
@@ -137,7 +137,7 @@ def main() -> None:
     show(results)
     path = Path(__file__).parent / "results" / "onnx_scoring.json"
     machine = {
-        "processor": platform.processor(),
+        "processor": processor_name(),
         "torch": torch.__version__,
         "onnxruntime": onnxruntime.__version__,
     }

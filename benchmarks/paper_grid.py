@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import shutil
 import tempfile
 from collections.abc import Collection, Sequence
@@ -53,6 +52,7 @@ from earmark.runs import (
     write_json,
 )
 from earmark.stages.opening import open_scored
+from machine import processor_name
 
 RESULTS = Path(__file__).with_name("results") / "paper_grid.json"
 PRACTICE, PAPER = "pretrained", "scratch"
@@ -221,18 +221,23 @@ def measure(folder: Path, name: str) -> dict[str, Any] | None:
     return {
         "seeds": seeds,
         "students": len(everyone),
-        "summary": swept.found.summary.filter(on_eval).to_dicts(),
-        "choices": choices.to_dicts(),
-        "claims": swept.found.claims.to_dicts(),
+        "summary": _rows(swept.found.summary.filter(on_eval).drop("split", "n_seeds")),
+        "choices": _rows(choices),
+        "claims": _rows(swept.found.claims),
         "found": summarise(swept.found.claims).to_dicts(),
     }
+
+
+def _rows(table: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return a table's rows with four digits after the point; seeds stray in the second."""
+    return table.with_columns(pl.selectors.float().round(4)).to_dicts()
 
 
 def report(folder: Path, out: Path, names: Sequence[str]) -> None:
     """Measure what is there, print it and write it."""
     found = {name: measure(folder, name) for name in names}
     results = {
-        "machine": {"processor": platform.processor(), "torch": torch.__version__},
+        "machine": {"processor": processor_name(), "torch": torch.__version__},
         "parts": {part: own for part, own in found.items() if own is not None},
     }
     for part, own in results["parts"].items():

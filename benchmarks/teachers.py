@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import tempfile
 import time
 from collections.abc import Sequence
@@ -34,6 +33,7 @@ from earmark.datasets import Workspace, import_table
 from earmark.pretrained import add_teacher, kept_teachers
 from earmark.runs import LocalEngine, Recipe, find_recipe
 from earmark.scores import ScoreFolder, logits_of, scored_labels
+from machine import processor_name
 from mixtures import make_mixtures
 
 SIZES = (100, 300, 1_000)
@@ -184,7 +184,7 @@ def main() -> None:
         name = f"folds{''.join(map(str, args.folds))}-{n_clips}-{args.seed}"
         found = run(args.esc50, args.folder / name, n_clips, args.ways, args.folds, args.seed)
         rows += found
-    facts = {"folds": args.folds, "seed": args.seed, "machine": platform.processor()}
+    facts = {"folds": args.folds, "seed": args.seed, "machine": processor_name()}
     facts["cores"] = os.cpu_count()
     before = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
     key = ("clips", "teacher", "recordings apart")

@@ -22,7 +22,6 @@ import argparse
 import itertools
 import multiprocessing
 import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable
@@ -75,6 +74,7 @@ from earmark.training import (
     Treated,
     train,
 )
+from machine import processor_name
 
 N_CLIPS, N_FRAMES, N_FEATURES, N_CLASSES = 22_160, 10, 128, 527
 GOAL_STACK, GOAL_MASK_PERCENT, GOAL_NETWORK = 0.6, 2.0, 1.0
@@ -452,7 +452,7 @@ def main() -> None:
     show(results)
     path = Path(__file__).parent / "results" / "training.json"
     known = read_json(path) if path.exists() else {}
-    machine = {"processor": platform.processor(), "torch": torch.__version__}
+    machine = {"processor": processor_name(), "torch": torch.__version__}
     write_json(path, known | {"machine": machine} | results)
     print(f"wrote {path}")
 
