@@ -27,14 +27,15 @@ test: lint test-core
 test-slow: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
 
-# The same tests where only the core is installed, and where the extra `audio` is too. Whatever needs
-# another library is skipped and named; tests/extras.py says which rooms may skip nothing.
+# The same tests where only the core is installed, and those of sound where the extra `audio` is too.
+# Whatever needs another library is skipped and named; tests/extras.py says which rooms may skip nothing.
 test-core: $(CORE)/.installed $(AUDIO)/.installed
 	$(CORE)/bin/pytest $(REDUCED)
-	$(AUDIO)/bin/pytest $(REDUCED) $(SILENT_ROOMS:%=--ignore tests/%)
+	$(AUDIO)/bin/pytest $(TWO) -r fEs $(SOUND_ROOMS:%=tests/%) tests/cli/test_core_alone.py
 
 test-core: export OMP_NUM_THREADS := 1
-REDUCED = $(TWO) -r fEs --ignore tests/browser --ignore tests/benchmarks --ignore tests/docs \
+SOUND_ROOMS := audio datasets
+REDUCED = $(TWO) -r fEs $(addprefix --ignore tests/,browser benchmarks docs $(SOUND_ROOMS)) \
     $(ONCE_IS_ENOUGH:%=--deselect tests/%)
 # Slow, because they start processes or simulate at length; they use the core and nothing else, so
 # that they are the same in .venv.
@@ -42,8 +43,6 @@ ONCE_IS_ENOUGH := \
     review/test_judgements.py::test_two_processes_lose_nothing_and_double_nothing \
     review/test_live.py::test_intervals_hold_whatever_the_model_chooses \
     stages/test_adversarial.py
-# None of their tests may be skipped where only the core is: sound adds nothing to them.
-SILENT_ROOMS := runs labels scores metrics flags
 
 # The tests of the core with the lowest versions that pyproject.toml declares.
 test-floors: $(FLOORS)/.installed
