@@ -75,6 +75,7 @@ def test_the_listening_page(tmp_path: Path, sit_down: Sit, folded: bool) -> None
             rater.told("saved", "saved 1")
         assert rater.page.title() != "ran"
         assert not rater.page.query_selector_all("img[onerror]")
+        rater.page.close()  # before its server ends, or it complains of that
     with JudgementStore(desk.workspace.judgements_path, must_exist=True) as store:
         assert set(store.rows()["rater"]) <= {who}
 
