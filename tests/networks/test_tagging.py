@@ -106,7 +106,7 @@ def test_a_probe_cannot_tag_audio(tmp_path: Path) -> None:
 
 def test_one_student_of_a_stack_tags(model: Path, tmp_path: Path) -> None:
     workspace = model.parent.parent
-    model_folder(tmp_path / "s", open_store(sound_workspace(workspace, n_clips=2)), n_students=2)
+    model_folder(tmp_path / "s", open_store(Workspace.open(workspace)), n_students=2)
     path = workspace / "audio" / "clip0.wav"
     alone = Tagger.open(model).tag(path)
     assert np.array_equal(Tagger.open(tmp_path / "s", student=1).tag(path).scores, alone.scores)
