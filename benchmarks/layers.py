@@ -30,7 +30,7 @@ from earmark.networks.layers import on_cpu
 from earmark.runs import ModelParams, TrainParams, write_json
 from earmark.training import AsLabelled
 from machine import processor_name
-from training import make_labels, make_patches, paired, stepper
+from training import Learner, make_labels, make_patches, paired, stepper
 
 GOAL = 1.5
 N_CLIPS = 200
@@ -43,8 +43,8 @@ CASES = {
 
 
 def step_of(store: FrameStore, model: ModelParams, size: int) -> Callable[[int], float]:
-    labels = make_labels(N_CLIPS)
-    return stepper(model, store, AsLabelled(labels), TrainParams(epochs=1, batch_patches=size))
+    params = TrainParams(epochs=1, batch_patches=size)
+    return stepper(Learner.new(model, store), AsLabelled(make_labels(N_CLIPS)), params)
 
 
 def by_torch(step: Callable[[int], float]) -> Callable[[int], float]:

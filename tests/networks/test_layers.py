@@ -16,8 +16,6 @@ from earmark.networks.layers.compiled import (
     cross_entropy,
     depthwise_backward,
     depthwise_forward,
-    norm_backward,
-    norm_forward,
 )
 from earmark.runs import ModelParams
 
@@ -56,27 +54,10 @@ def test_a_gradient_of_the_gradient_is_refused_rather_than_wrong() -> None:
     convolved = Layers(
         *layers_of(8, nn.ReLU()), SameConv(8, 8, 3, 1, groups=8), *layers_of(8, None)
     )
-    for layers in (layers_of(8, nn.ReLU()), convolved):
-        image = images(2, 8, 5, 7).requires_grad_()
-        (slope,) = torch.autograd.grad(layers(image).square().sum(), image, create_graph=True)
-        with pytest.raises(RuntimeError, match="differentiate twice"):
-            slope.sum().backward()
-
-
-@pytest.mark.parametrize("rectifier", RECTIFIERS)
-@pytest.mark.parametrize("is_fixed", [False, True], ids=["batch", "kept"])
-@pytest.mark.parametrize("shape", [(3, 8, 5, 7), (2, 24, 3, 2), (1, 600, 2, 2), (9, 3, 30, 1)])
-def test_normalisation_and_rectifier_as_one_are_as_good_as_torch(
-    shape: tuple[int, ...], is_fixed: bool, rectifier: str
-) -> None:
-    ours = layers_of(shape[1], RECTIFIERS[rectifier]()).train(not is_fixed)
-    plain = nn.Sequential(*copy.deepcopy(list(ours))).train(not is_fixed)
-    image = images(*shape) if not is_fixed else images(*shape) / 25 - 2
-    found, expected = grads_of(ours, image), grads_of(plain.double(), image.double())
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-4)
-    for one, other in zip(ours.buffers(), plain.buffers(), strict=True):
-        torch.testing.assert_close(one.double(), other.double(), rtol=1e-5, atol=1e-6)
+    image = images(2, 8, 5, 7).requires_grad_()
+    (slope,) = torch.autograd.grad(convolved(image).square().sum(), image, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        slope.sum().backward()
 
 
 def test_a_network_learns_the_same_as_by_torch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,11 +84,13 @@ def test_a_network_learns_the_same_as_by_torch_alone(monkeypatch: pytest.MonkeyP
         assert np.median(gaps) < 2 * np.median(their_gaps) + 1e-4
 
 
-def test_strided_pointwise_convolutions_are_torchs_own() -> None:
-    convolution = SameConv(8, 16, 1, 2)
-    image = images(2, 8, 6, 4)
-    expected = nn.functional.conv2d(image, convolution.weight, stride=2)
-    torch.testing.assert_close(convolution(image), expected)
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("n_channels", [8, 128])
+def test_pointwise_convolutions_are_torchs_own(n_channels: int, stride: int) -> None:
+    convolution = SameConv(n_channels, 2 * n_channels, 1, stride)
+    image = images(2, n_channels, 6, 4)
+    expected = nn.functional.conv2d(image, convolution.weight, stride=stride)
+    torch.testing.assert_close(convolution(image), expected, rtol=1e-4, atol=1e-3)
 
 
 def test_what_is_not_for_one_core_goes_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +107,10 @@ def test_what_is_not_for_one_core_goes_to_torch(monkeypatch: pytest.MonkeyPatch)
 def test_sums_are_the_same_whatever_the_batch_is_made_of() -> None:
     """Every channel's sum has one order: an image twice has the statistics of the image."""
     image = images(4, 16, 8, 8)
-    once, twice = (layers_of(16, nn.ReLU()) for _ in range(2))
+    once, twice = (
+        Layers(*layers_of(16, nn.ReLU()), SameConv(16, 16, 3, 1, groups=16), nn.BatchNorm2d(16))
+        for _ in range(2)
+    )
     once(image), twice(torch.cat([image, image]).contiguous(memory_format=torch.channels_last))
     torch.testing.assert_close(once[0].running_mean, twice[0].running_mean, rtol=1e-6, atol=0)
 
@@ -156,7 +142,7 @@ def test_an_image_smaller_than_its_stride_goes_to_torch() -> None:
         layers(images(1, 8, 1, 1))
 
 
-def test_depthwise_arrays_that_do_not_fit_are_refused() -> None:
+def test_arrays_that_do_not_fit_are_refused() -> None:
     z, half, weights, values, grads = (
         np.zeros(shape, np.float32)
         for shape in [(2, 6, 4, 8), (2, 3, 2, 8), (8, 9), (6, 8), (2, 8)]
@@ -173,6 +159,12 @@ def test_depthwise_arrays_that_do_not_fit_are_refused() -> None:
         depthwise_forward(*given(), z.copy(), *norms, 2)
     with pytest.raises(ValueError, match="expected 1 or 2"):
         depthwise_forward(*given(), half.copy(), *norms, 3)
+    with pytest.raises(TypeError, match="y: expected an array of float32"):
+        depthwise_forward(*given(), half.astype(float), *norms, 2)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="at least one pixel"):
+        depthwise_forward(z[:0], *given()[1:], half.copy(), *norms, 2)
+    with pytest.raises(TypeError, match="expected 13 arguments"):
+        depthwise_forward(z)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="weights: expected 8 along axis 0, got 7"):
         depthwise_forward(*given(kernels=weights[:7].copy()), half.copy(), *norms, 2)
     given_back = (*given(), half.copy())
@@ -181,20 +173,6 @@ def test_depthwise_arrays_that_do_not_fit_are_refused() -> None:
     narrow = weights[:, :8].copy()
     with pytest.raises(ValueError, match="to_weights: expected 9 along axis 1, got 8"):
         depthwise_backward(*given_back, z.copy(), grads, narrow, grads.copy(), *norms, 2)
-
-
-def test_arrays_that_do_not_fit_are_refused() -> None:
-    x, channels = np.zeros((4, 1, 1, 8), np.float32), np.zeros((6, 8), np.float32)
-    with pytest.raises(TypeError, match="y: expected an array of float32"):
-        norm_forward(x, channels, np.zeros(x.shape), 1e-5, 1.0, False)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="channels: expected 6 along axis 0, got 5"):
-        norm_forward(x, channels[:5].copy(), x.copy(), 1e-5, 1.0, False)
-    with pytest.raises(ValueError, match="at least one pixel"):
-        norm_forward(x[:0], channels, x[:0].copy(), 1e-5, 1.0, False)
-    with pytest.raises(ValueError, match="to_x: expected 4 along axis 0, got 3"):
-        norm_backward(x, channels, x.copy(), x[:3].copy(), channels[:2].copy(), 1e-5, 1.0, False)
-    with pytest.raises(TypeError, match="expected 6 arguments"):
-        norm_forward(x)  # type: ignore[call-arg]
 
 
 def told(shape: tuple[int, int, int], kind: str, *, is_shared: bool, seed: int = 0) -> Targets:

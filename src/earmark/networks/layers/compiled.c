@@ -3,8 +3,8 @@
 
 #define LOOP(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
-static PyMethodDef loops[] = {LOOP(norm_forward), LOOP(norm_backward), LOOP(depthwise_forward),
-                              LOOP(depthwise_backward), LOOP(cross_entropy), {NULL, NULL, 0, NULL}};
+static PyMethodDef loops[] = {LOOP(depthwise_forward), LOOP(depthwise_backward), LOOP(cross_entropy),
+                              {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef_Slot slots[] = {{0, NULL}};
 

@@ -12,24 +12,6 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 
-def norm_forward(
-    x: Floats, channels: Floats, y: Floats, epsilon: float, limit: float, is_fixed: bool, /
-) -> None:
-    """Normalise and rectify ``x`` into ``y``."""
-
-def norm_backward(
-    x: Floats,
-    channels: Floats,
-    grad: Floats,
-    to_x: Floats,
-    to_channels: Floats,
-    epsilon: float,
-    limit: float,
-    is_fixed: bool,
-    /,
-) -> None:
-    """Fill ``to_x`` and ``to_channels`` with the gradients of :func:`norm_forward`."""
-
 def depthwise_forward(
     z: Floats,
     first: Floats,

@@ -24,7 +24,7 @@ class SameConv(nn.Conv2d):
 
     def forward(self, image: Tensor) -> Tensor:
         """Convolve [patch, channel, frame, band]."""
-        if self.kernel_size == (1, 1) and on_cpu.is_for(image):
+        if on_cpu.is_wide(self.weight) and on_cpu.is_for(image):
             every = self.stride[0]
             return on_cpu.pointwise(image[:, :, ::every, ::every], self.weight)
         if self._pad:
@@ -34,40 +34,36 @@ class SameConv(nn.Conv2d):
 
 
 class Layers(nn.Sequential):
-    """Layers one after another; on a CPU some that follow each other are taken as one."""
+    """Layers one after another; on a CPU a depthwise convolution and its norms are taken as one."""
 
     def forward(self, image: Tensor) -> Tensor:
         """Pass [patch, channel, frame, band] through all layers."""
         layers = list(self)
         while layers:
-            norm = _norm_at(layers) if on_cpu.is_for(image) else None
-            if norm is None:
+            first = _norm_at(layers)
+            convolution = _depthwise_at(layers[len(first) :], image)
+            second = _norm_at(layers[len(first) + 1 :])
+            if first and convolution and second:
+                stride = convolution.stride[0]
+                image = on_cpu.depthwise(image, first, convolution.weight, stride, second)
+                del layers[: len(first) + 1 + len(second)]
+            else:
                 image = layers.pop(0)(image)
-                continue
-            del layers[: len(norm)]
-            convolution = layers[0] if layers else None
-            next_norm = _norm_at(layers[1:])
-            if next_norm is None or not _is_depthwise(convolution, image):
-                image = on_cpu.normalised(image, *norm)
-                continue
-            assert isinstance(convolution, SameConv)
-            stride = convolution.stride[0]
-            image = on_cpu.depthwise(image, norm, convolution.weight, stride, next_norm)
-            del layers[: 1 + len(next_norm)]
         return image
 
 
-def _norm_at(layers: list[nn.Module]) -> on_cpu.Norm | None:
+def _norm_at(layers: list[nn.Module]) -> on_cpu.Norm | tuple[()]:
     """Return the normalisation that begins some layers, with its rectifier if one follows."""
     if not layers or type(layers[0]) is not nn.BatchNorm2d:
-        return None
+        return ()
     if len(layers) > 1 and isinstance(layers[1], nn.ReLU | nn.Hardtanh):
         return layers[0], layers[1]
     return (layers[0],)
 
 
-def _is_depthwise(layer: nn.Module | None, image: Tensor) -> bool:
-    """Tell whether a layer convolves an image's channels each by itself, and can on this one."""
-    if not isinstance(layer, SameConv) or not layer.is_depthwise:
-        return False
-    return min(image.shape[2:]) >= layer.stride[0]
+def _depthwise_at(layers: list[nn.Module], image: Tensor) -> SameConv | None:
+    """Return the depthwise convolution that begins some layers, if one core can take the image."""
+    if not layers or not isinstance(layers[0], SameConv) or not layers[0].is_depthwise:
+        return None
+    is_for_one_core = on_cpu.is_for(image) and min(image.shape[2:]) >= layers[0].stride[0]
+    return layers[0] if is_for_one_core else None

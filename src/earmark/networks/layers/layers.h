@@ -13,8 +13,6 @@
 #define restrict __restrict
 #endif
 
-PyObject *norm_forward(PyObject *, PyObject *const *, Py_ssize_t);
-PyObject *norm_backward(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *depthwise_forward(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *depthwise_backward(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *cross_entropy(PyObject *, PyObject *const *, Py_ssize_t);

@@ -1,8 +1,8 @@
 """Layers that train faster on a CPU than torch's: the same sums, with fewer trips to memory.
 
-torch normalises and rectifies in four passes over an image forwards and six backwards, here it is
-two and two; a 1x1 convolution of a channels-last image is one matrix product; and a depthwise one
-takes the normalisations around it with it. The loss of a stack's labels is one pass, too, mask
+torch normalises and rectifies in four passes over an image forwards and six backwards; here a
+depthwise convolution takes the normalisations around it with it. A wide 1x1 convolution of a
+channels-last image is one matrix product. The loss of a stack's labels is one pass, too, mask
 included. Each function takes what torch's layers take and gives the same to float32's rounding.
 None is for a GPU, for other types of numbers or for many threads: :func:`is_for` tells.
 """
@@ -21,8 +21,6 @@ from earmark.networks.layers.compiled import (
     cross_entropy,
     depthwise_backward,
     depthwise_forward,
-    norm_backward,
-    norm_forward,
 )
 
 Norm = tuple[nn.BatchNorm2d] | tuple[nn.BatchNorm2d, nn.Module]
@@ -32,6 +30,9 @@ _NO_RECTIFIER = -1.0
 
 _MOST_THREADS = 2
 """These layers work on one; beside more than two, torch's own, which share out, are done sooner."""
+
+_FEWEST_CHANNELS = 128
+"""With fewer on a side, torch's convolution beats a matrix product."""
 
 
 def is_for(image: Tensor) -> bool:
@@ -50,11 +51,9 @@ def is_for(image: Tensor) -> bool:
     )
 
 
-def normalised(image: Tensor, norm: nn.BatchNorm2d, rectifier: nn.Module | None = None) -> Tensor:
-    """Return what ``rectifier(norm(image))`` would be; running statistics move as there."""
-    given = (image, norm.weight, norm.bias, norm, _limit(rectifier))
-    moved: Tensor = _Normalise.apply(*given)  # type: ignore[no-untyped-call]
-    return moved
+def is_wide(weight: Tensor) -> bool:
+    """Tell whether kernels [channel out, channel in, row, column] are for :func:`pointwise`."""
+    return weight.shape[2:] == (1, 1) and min(weight.shape[:2]) >= _FEWEST_CHANNELS
 
 
 def pointwise(image: Tensor, weight: Tensor) -> Tensor:
@@ -93,30 +92,6 @@ def _limit(rectifier: nn.Module | None = None) -> float:
     if rectifier is None:
         return _NO_RECTIFIER
     return rectifier.max_val if isinstance(rectifier, nn.Hardtanh) else math.inf
-
-
-class _Normalise(torch.autograd.Function):
-    """Batch normalisation and a rectifier as one; statistics of the batch, or those kept."""
-
-    @staticmethod
-    def forward(
-        context: Any, image: Tensor, gain: Tensor, shift: Tensor, norm: nn.BatchNorm2d, limit: float
-    ) -> Tensor:
-        x = _pixels(image)
-        y, channels = torch.empty_like(x), _channels(gain, shift, norm)
-        context.settings = (norm.eps, limit, not norm.training)
-        norm_forward(*_arrays(x, channels, y), *context.settings)
-        _remember(norm, channels, x)
-        context.save_for_backward(x, channels)
-        return y.permute(0, 3, 1, 2)
-
-    @staticmethod
-    @once_differentiable
-    def backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, channels = context.saved_tensors
-        to_x, to_channels = torch.empty_like(x), torch.empty_like(channels[:2])
-        norm_backward(*_arrays(x, channels, _pixels(grad), to_x, to_channels), *context.settings)
-        return to_x.permute(0, 3, 1, 2), *to_channels, None, None
 
 
 class _Depthwise(torch.autograd.Function):
