@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, about, reading
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import break_seal, digest, inside, is_finished, place_of, read_table, write_table
+from earmark.runs import (
+    break_seal,
+    digest,
+    inside,
+    is_finished,
+    place_of,
+    read_table,
+    refuse_written,
+    write_table,
+)
 
 CLIP_SCHEMA = pl.Schema(
     {
@@ -62,6 +71,7 @@ class Workspace:
                 "scan again with --sounds FOLDER"
             )
         if not workspace.has_dataset():
+            refuse_written(root)
             raise EarmarkError(
                 f"{root}: not a workspace (clips.parquet, classes.parquet and labels.parquet are "
                 "not all there); make one with `earmark import`"

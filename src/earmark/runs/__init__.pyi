@@ -89,6 +89,7 @@ from .writers.leftovers import sweep_leftovers as sweep_leftovers
 from .writers.leftovers import swept_told as swept_told
 from .writers.lock import Holder as Holder
 from .writers.lock import holder_of as holder_of
+from .writers.lock import refuse_written as refuse_written
 from .writers.lock import writing as writing
 from .writers.verbs import writes as writes
 from .writers.verbs import writing_in as writing_in

@@ -114,6 +114,14 @@ def holder_of(folder: str | Path) -> Holder | None:
     return _read(Path(folder) / LOCK)
 
 
+def refuse_written(folder: str | Path) -> None:
+    """Refuse a folder in which another process writes just now, for want of what it writes."""
+    place = Path(folder).resolve()
+    other = None if place in _held.folders else holder_of(place)
+    if other is not None and not other.is_dead:
+        raise EarmarkError(_refusal(place / LOCK, other))
+
+
 def _make(place: Path) -> bool:
     """Make a folder; tell whether it was not there."""
     if place.is_dir():
