@@ -26,7 +26,7 @@ DAMAGED = sorted((ROOT / "tests" / "damaged").glob("*.parquet"))
 @pytest.mark.parametrize("path", DAMAGED, ids=lambda path: path.stem)
 def test_parquet_that_would_end_the_process(path: Path) -> None:
     """Polars asks for 2^61 bytes over these, and aborts."""
-    with pytest.raises(EarmarkError, match=f"{path.name}: .*a page claims more values"):
+    with pytest.raises(EarmarkError, match=f"{path.name}: cannot be read as Parquet"):
         check_parquet(path)
 
 
@@ -65,7 +65,7 @@ def varint(value: int) -> bytes:
 
 
 def test_there_are_such_files() -> None:
-    assert len(DAMAGED) == 2
+    assert len(DAMAGED) == 3
 
 
 def wide_table(n_rows: int) -> pl.DataFrame:

@@ -31,7 +31,16 @@ def check_parquet(path: Path) -> None:
     if n_bytes < 2 * _TAIL:
         return
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        columns = list(_columns(content))
+        try:
+            columns = list(_columns(content))
+        except (
+            IndexError,
+            ValueError,
+        ):  # polars skips what it does not know, and believes the rest
+            raise EarmarkError(
+                f"{path}: cannot be read as Parquet (its footer is no list of columns); is it "
+                "damaged?"
+            ) from None
         grown = sum(max(_number(one, 6), _grown(one)) for one in columns)
         if grown > max(_LEAST_LIMIT, n_bytes * _MOST_GROWN):
             raise EarmarkError(
@@ -42,19 +51,19 @@ def check_parquet(path: Path) -> None:
             if not _is_sound(content, column):
                 raise EarmarkError(
                     f"{path}: cannot be read as Parquet (a page claims more values than its column "
-                    "has); is it damaged?"
+                    "has, or is none); is it damaged?"
                 )
 
 
 def _columns(content: mmap.mmap) -> Iterator[dict[int, Any]]:
-    """Yield what the footer says of each column in each group of rows; nothing where it is odd."""
+    """Yield what the footer says of each column in each group of rows; nothing without a footer.
+
+    Raises IndexError or ValueError where it is none.
+    """
     length = int.from_bytes(content[-_TAIL:-4], "little")
     if content[-4:] != _MAGIC or length + _TAIL > len(content):
         return
-    try:
-        footer = _Compact(content, len(content) - _TAIL - length).struct()
-    except (IndexError, ValueError):
-        return
+    footer = _Compact(content, len(content) - _TAIL - length).struct()
     for group in _list(footer, 4):
         for chunk in _list(group, 1):
             meta = chunk.get(3) if isinstance(chunk, dict) else None
@@ -67,23 +76,28 @@ def _grown(column: dict[int, Any]) -> int:
 
 
 def _is_sound(content: mmap.mmap, column: dict[int, Any]) -> bool:
-    """Tell whether the pages of a column claim no more values than the column, and none below 0."""
+    """Tell whether the pages of a column claim no more values than the column, and none below 0.
+
+    Pages are looked at until they have the column's values together: after that polars stops.
+    """
     place = min(filter(None, (_number(column, 9), _number(column, 11))), default=0)
     end, n_values = place + _number(column, 7), _number(column, 5)
+    n_seen = 0
     for _ in range(_MOST_PAGES):
-        if not 0 < place < min(end, len(content)):
-            return True
+        if n_seen >= n_values or not 0 < place < min(end, len(content)):
+            return n_seen <= n_values
         reader = _Compact(content, place)
         try:
             header = reader.struct()
         except (IndexError, ValueError):
-            return True
+            return False
         in_memory, on_disk = header.get(2, 0), header.get(3, 0)
         claims = [_claim(header, 5), _claim(header, 8)]
         if min(in_memory, on_disk, *claims, _claim(header, 7)) < 0 or max(claims) > n_values:
             return False
         if _claim(header, 7) > max(in_memory, n_values):
             return False
+        n_seen += max(claims)
         place = reader.place + on_disk
     return True
 
