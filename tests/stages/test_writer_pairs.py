@@ -32,7 +32,7 @@ PATH = (
     (STAGES["relabel"], "V"),
     ("subset V --out S", "S"),
     (STAGES["import"], "W"),
-    ("hide W --out H --assume-complete", "H"),
+    ("hide W --out H --assume-complete --lowest-recall 0.1 --highest-recall 0.5", "H"),
     (STAGES["features"], "W"),
     ("train W", "W"),
     (STAGES["score"], "W"),

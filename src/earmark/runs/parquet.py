@@ -33,10 +33,8 @@ def check_parquet(path: Path) -> None:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         try:
             columns = list(_columns(content))
-        except (
-            IndexError,
-            ValueError,
-        ):  # polars skips what it does not know, and believes the rest
+        except (IndexError, ValueError):
+            # Polars skips what it does not know there, and goes on.
             raise EarmarkError(
                 f"{path}: cannot be read as Parquet (its footer is no list of columns); is it "
                 "damaged?"
