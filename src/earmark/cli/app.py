@@ -8,6 +8,7 @@ of :mod:`earmark.stages`, imported inside the verb so that ``--help`` is instant
 
 from __future__ import annotations
 
+import atexit
 import errno
 import gc
 import signal
@@ -155,6 +156,7 @@ class _Interrupted(BaseException):
 def main() -> None:
     """Run a verb; turn mistakes, interrupts and full disks into a message and an exit code."""
     gc.set_threshold(_NEW_OBJECTS)
+    atexit.register(gc.freeze)  # at the end all memory goes; nobody need look for cycles
     warnings.formatwarning = _format_warning
     signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _terminate)
