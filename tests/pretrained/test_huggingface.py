@@ -316,6 +316,16 @@ def test_a_length_or_rate_that_would_fill_the_memory_is_refused(
         opened(long)
 
 
+@pytest.mark.parametrize("settings", [{"num_hidden_layers": 2**64}, {"depths": [2, 10**9]}])
+def test_more_layers_than_can_be_made_are_refused(
+    folders: dict[str, Path], tmp_path: Path, settings: dict[str, object]
+) -> None:
+    """They would be made one by one, which never ends."""
+    endless = changed(folders["ast"], tmp_path / "endless", **settings)
+    with pytest.raises(EarmarkError, match=r"endless: cannot be opened \(.*is above 1,000; damag"):
+        opened(endless)
+
+
 def test_weights_that_are_missing_are_never_random(
     folders: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,9 @@ _AST_HOP_SECONDS = 0.010
 
 _RATES_HZ, _LONGEST_WINDOW_SECONDS = (1_000, 1_000_000), 600
 """Between which rates networks hear, and how much of a clip at once, at most."""
+
+_DEEP, _MOST_LAYERS = re.compile("layers|depth|blocks|stages"), 1_000
+"""Settings that say how deep a network is, and the deepest that is believed."""
 
 _TEXTS_AT_ONCE = 64
 
@@ -219,6 +223,7 @@ def _read_parts(network: str) -> _Parts:
 def _read(transformers: Any, source: str, *, local_files_only: bool) -> _Parts:
     options = {"local_files_only": local_files_only, "trust_remote_code": False}
     config = transformers.AutoConfig.from_pretrained(source, **options)
+    _check_depth(config.to_dict())
     is_clap = config.model_type == "clap"
     kind = transformers.ClapModel if is_clap else transformers.AutoModelForAudioClassification
     extractor = transformers.AutoFeatureExtractor.from_pretrained(source, **options)
@@ -227,6 +232,16 @@ def _read(transformers: Any, source: str, *, local_files_only: bool) -> _Parts:
         del options["trust_remote_code"]  # which of a class by name would be no option
     model, told = kind.from_pretrained(source, output_loading_info=True, **options)
     return _Parts(extractor, model, frozenset(told["missing_keys"]), tokenizer)
+
+
+def _check_depth(config: Mapping[str, Any]) -> None:
+    """Refuse more layers than any network has: transformers would make them one by one."""
+    for name, value in config.items():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, Mapping):
+                _check_depth(one)
+            elif isinstance(one, int) and _DEEP.search(name) and one > _MOST_LAYERS:
+                raise ValueError(f"config.json: {name} is above {_MOST_LAYERS:,}; damaged?")
 
 
 @contextmanager
