@@ -313,7 +313,8 @@ def _child(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
             is_hang = how in ("SIGPROF", "SIGALRM")
             yield told | {"outcome": "hang" if is_hang else "killed", "place": how}
         elif ended:
-            raise RuntimeError(child.stderr.read().decode()[-2_000:])
+            said = child.stderr.read().decode()[-2_000:]
+            raise RuntimeError(f"after {told}: {said}")
 
 
 def known(out: Path, seed: int) -> dict[str, Tally]:

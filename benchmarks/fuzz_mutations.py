@@ -13,13 +13,16 @@ import json
 import re
 import struct
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from earmark.runs.parquet import check_parquet
 from fuzz_sounds import odd_ogg
 
 Rng = np.random.Generator
@@ -179,6 +182,10 @@ def _odd_inside(value: Any, rng: Rng) -> Any:
 def odd_parquet(content: bytes, rng: Rng) -> bytes:
     """Give one column of a table another type, other values or another name."""
     try:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            check_parquet(Path(file.name))  # over some that are damaged polars ends the process
         rows = pl.read_parquet(io.BytesIO(content))
     except BaseException:  # it is damaged already
         return flip_bits(content, rng)
