@@ -10,8 +10,8 @@ LOOPS := $(wildcard src/earmark/*/loops/*.[ch] src/earmark/audio/spectra/*.[ch] 
 export OMP_WAIT_POLICY := passive
 # The lowest versions that pyproject.toml declares are installed here.
 FLOORS := .venv-floors
-# Two processes, a file at a time, in the order that tests/conftest.py gives them.
-TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Two processes, a file at a time, in the order that tests/conftest.py gives them; no proofs of minutes.
+TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 .PHONY: demo test test-slow test-core test-floors audit lint docs wheel bench clean
 
@@ -21,7 +21,7 @@ demo: $(INSTALLED_FOR_DEMO)
 
 # Rooms that need no more than the core, or the extra `audio`, have been tested with just that.
 test: lint test-core
-	OMP_NUM_THREADS=1 $(BIN)/pytest $(TWO) -m "not slow" --rest
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(TWO) --rest
 
 # Proofs of minutes: deaths of nodes and of training processes on a cluster.
 test-slow: $(INSTALLED)
