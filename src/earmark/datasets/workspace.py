@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -62,21 +62,19 @@ class Workspace:
     @classmethod
     def open(cls, root: str | Path) -> Workspace:
         """Open a workspace that already holds a dataset; a scan's folder may have one inside."""
-        workspace, inside = cls(Path(root)), cls(Path(root) / SCANNED_FOLDER)
-        if not workspace.has_dataset() and inside.has_dataset():
-            return inside
-        if not workspace.has_dataset() and (Path(root) / "wrong_positives.csv").exists():
+        for workspace in (cls(Path(root)), cls(Path(root) / SCANNED_FOLDER)):
+            if workspace.has_dataset():
+                return workspace
+        refuse_written(root)
+        if (Path(root) / "wrong_positives.csv").exists():
             raise EarmarkError(
                 f"{root}: a scan without sounds, which there is nothing to hear or to correct in; "
                 "scan again with --sounds FOLDER"
             )
-        if not workspace.has_dataset():
-            refuse_written(root)
-            raise EarmarkError(
-                f"{root}: not a workspace (clips.parquet, classes.parquet and labels.parquet are "
-                "not all there); make one with `earmark import`"
-            )
-        return workspace
+        raise EarmarkError(
+            f"{root}: not a workspace (clips.parquet, classes.parquet and labels.parquet are not "
+            "all there); make one with `earmark import`"
+        )
 
     def __reduce__(self) -> tuple[type[Workspace], tuple[Path]]:
         """Send another process the folder's name, not the tables that were read from it."""
@@ -375,7 +373,7 @@ def _differences(
 ) -> list[str]:
     """Name what is not the same in the dataset that is there."""
     splits = pl.col("split")
-    pairs: dict[str, tuple[object, object]] = {
+    pairs: dict[str, tuple[Any, Any]] = {
         "clips": (workspace.clips.drop("split"), clips.drop("split")),
         "splits": (workspace.clips.select("clip_id", splits), clips.select("clip_id", splits)),
         "classes": (workspace.ontology.to_table(), ontology.to_table()),
@@ -387,23 +385,15 @@ def _differences(
     return [name for name in changed if name in ("clips", "classes")] or changed
 
 
-def _is_same(before: object, now: object) -> bool:
-    if isinstance(before, pl.DataFrame) and isinstance(now, pl.DataFrame):
-        return before.equals(now)
-    return before == now
+def _is_same(before: Any, now: Any) -> bool:
+    return bool(before.equals(now) if isinstance(before, pl.DataFrame) else before == now)
 
 
 def _make_way(workspace: Workspace, changed: Sequence[str]) -> None:
-    """Take away what would be wrong without a sign of it: other clips' frames, other truth.
-
-    Frames that still hold are found again by ``earmark features``.
-    """
+    """Take away what would be wrong without a sign of it: other clips' frames, other truth."""
     workspace.labels_path.unlink()  # the seal: an interrupt leaves no mixture of two datasets
     workspace.truth_path.unlink(missing_ok=True)
     if "clips" in changed:
-        for folder in (
-            workspace.frames_folder,
-            workspace.embeddings_folder,
-            workspace.outputs_folder,
-        ):
-            break_seal(folder)
+        stores = workspace.frames_folder, workspace.embeddings_folder, workspace.outputs_folder
+        for folder in stores:
+            break_seal(folder)  # frames that still hold are found again by `earmark features`
