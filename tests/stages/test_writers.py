@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from called_verbs import earmark, refusal
 from earmark import stages
-from earmark.datasets import IMPORTERS, SCANNED_FOLDER
+from earmark.datasets import IMPORTERS, SCANNED_FOLDER, Workspace
 from earmark.errors import EarmarkError
 from earmark.runs import Recipe, holder_of, read_seal, read_table
 from earmark.runs.writers.verbs import INSIDE
@@ -48,19 +49,26 @@ with writing(sys.argv[1], "sweep"):
 """
 
 
+@contextmanager
+def another_writer(folder: Path) -> Iterator[None]:
+    """Have another process write in a folder."""
+    command = [sys.executable, "-c", HOLDS, str(folder)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield
+        process.kill()
+
+
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A workspace W in which another process writes, and another workspace."""
     folder = tmp_path_factory.mktemp("held")
     for name in ("W", "OTHER"):
         told_workspace(folder / name)
-    command = [sys.executable, "-c", HOLDS, str(folder / "W")]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
+    with another_writer(folder / "W"):
         yield folder
-        process.kill()
 
 
 def files_of(folder: Path) -> dict[Path, int]:
@@ -83,6 +91,16 @@ def test_a_search_is_refused(held: Path) -> None:
     pytest.importorskip("torch")
     with pytest.raises(EarmarkError, match="`sweep`"):
         stages.find(held, work=held / "W", recipe=Recipe())
+
+
+def test_a_workspace_in_the_making_is_not_called_none(tmp_path: Path) -> None:
+    with (
+        another_writer(tmp_path / "W"),
+        pytest.raises(EarmarkError, match=r"`sweep`.*writing here"),
+    ):
+        Workspace.open(tmp_path / "W")
+    with pytest.raises(EarmarkError, match="not a workspace"):
+        Workspace.open(tmp_path / "W")
 
 
 @pytest.mark.parametrize("command", ["export W labels.csv", "check W", "card W", "lint W"])
