@@ -17,6 +17,7 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Bits = NDArray[np.uint32]
+Longer = NDArray[np.uint64]
 Bytes = NDArray[np.uint8]
 
 
@@ -112,6 +113,15 @@ def place_keys(columns: Ints, keys: Longs, cursors: Longs, ends: Longs, out: Lon
     has_room = places < ends[columns]
     out[places[has_room]] = keys[order][has_room]
     cursors += n_keys
+
+
+def find_fingerprints(block: Floats, columns: Ints, factors: Longer, out: Longer) -> bool:
+    bits = (block[:, columns] + np.float32(0)).view(np.uint32).astype(np.uint64)
+    mixed = (bits * factors).sum(axis=1, dtype=np.uint64)
+    mixed ^= mixed >> np.uint64(31)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    out[:] = mixed ^ (mixed >> np.uint64(27))
+    return not bool(np.isfinite(block).all())
 
 
 def fill_clues(

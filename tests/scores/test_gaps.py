@@ -30,13 +30,15 @@ ALL = slice(None)
 
 def test_scores_that_are_all_there_stay_where_they_lie(tmp_path: Path) -> None:
     npy = written(tmp_path, SCORES)
-    assert leave_out_gaps(npy, LABELS, tmp_path / "t.npy") == (npy, LABELS, ())
+    scores, *rest = leave_out_gaps(npy, LABELS, tmp_path / "t.npy")
+    assert (scores.path, rest) == (npy, [LABELS, ()])
     assert not (tmp_path / "t.npy").exists()
 
 
 def test_a_class_without_scores_is_kept(tmp_path: Path) -> None:
     npy = written(tmp_path, changed((ALL, 1, np.nan)))
-    assert leave_out_gaps(npy, LABELS, tmp_path / "t.npy") == (npy, LABELS, ())
+    scores, *rest = leave_out_gaps(npy, LABELS, tmp_path / "t.npy")
+    assert (scores.path, rest) == (npy, [LABELS, ()])
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -45,8 +47,8 @@ def test_clips_without_scores_are_left_out_and_counted(
     tmp_path: Path, order: str, more: tuple[tuple[object, object, float], ...]
 ) -> None:
     scores = np.asarray(changed((0, ALL, np.nan), (4, ALL, np.nan), *more), order=order)  # type: ignore[call-overload]
-    npy, labels, warnings = leave_out_gaps(written(tmp_path, scores), LABELS, tmp_path / "t.npy")
-    np.testing.assert_array_equal(np.load(npy), scores[[1, 2, 3, 5]])
+    left, labels, warnings = leave_out_gaps(written(tmp_path, scores), LABELS, tmp_path / "t.npy")
+    np.testing.assert_array_equal(left.array, scores[[1, 2, 3, 5]])
     assert labels.clip_ids.to_list() == list("vwxz")
     np.testing.assert_array_equal(labels.states(), LABELS.states([1, 2, 3, 5]))
     assert warnings == (

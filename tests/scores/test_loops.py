@@ -122,6 +122,51 @@ def test_loops_equal_the_definition(loops: ModuleType, case: tuple[np.ndarray, .
     assert picked(loops, *case) == sorted(expected)
 
 
+@pytest.mark.parametrize(("n_clips", "n_classes"), [(1, 16), (300, 15), (513, 33), (40, 527)])
+def test_many_clips_and_classes_are_counted_and_picked_as_by_the_slow_twin(
+    n_clips: int, n_classes: int
+) -> None:
+    rng = np.random.default_rng(n_clips)
+    block = rng.normal(size=(n_clips, n_classes)).astype(np.float32)
+    lows = rng.normal(size=n_classes).astype(np.float32)
+    scales = rng.choice([3.0, 400.0, np.inf], n_classes).astype(np.float32)
+    is_hot = (rng.random(n_classes * N_BINS) < 0.05).astype(np.uint8)
+    case = (block, lows, scales, is_hot, rng.random(block.shape) < 0.1)
+    counts = [counted(loops, *case[:3], case[4]) for loops in (plain_loops, compiled_loops)]
+    assert np.array_equal(*counts)
+    assert picked(compiled_loops, *case) == picked(plain_loops, *case)
+
+
+@both
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("place", [(0, 0), (299, 34), (256, 16)])
+def test_an_odd_score_is_found_wherever_it_is(
+    loops: ModuleType, odd: float, place: tuple[int, int]
+) -> None:
+    block = np.zeros((300, 35), np.float32)
+    block[place] = odd
+    valid = valid_bits(np.zeros(35, bool))
+    floats, counts = np.zeros(35, np.float32), np.zeros(35 * N_BINS, np.int32)
+    found = loops.count_scores(block, floats, floats, *valid, *no_labels(300), counts)
+    assert found == place[0]
+
+
+@pytest.mark.parametrize("odd", [None, *ODD])
+def test_fingerprints_equal_their_slow_twin(odd: float | None) -> None:
+    rng = np.random.default_rng(0)
+    block = rng.normal(size=(50, 37)).astype(np.float32)
+    block[3, 4] = -0.0
+    if odd is not None:
+        block[49, 36] = odd
+    columns = np.array([0, 4, 20, 35], np.int32)
+    factors = rng.integers(1 << 63, size=4, dtype=np.uint64) * 2 + 1
+    found, expected = np.zeros((2, 50), np.uint64)
+    is_odd = compiled_loops.find_fingerprints(block, columns, factors, found)
+    assert is_odd == plain_loops.find_fingerprints(block, columns, factors, expected)
+    assert is_odd == (odd is not None)
+    assert np.array_equal(found, expected)
+
+
 @given(
     hnp.arrays(np.float32, st.integers(2, 30), elements=st.floats(width=32, allow_nan=False)),
     scores,
@@ -249,6 +294,9 @@ def chance_case(seed: int, n_places: int = 1_000) -> list[np.ndarray]:
     """Scores, log-odds, explicit labels, sums, and places for the likeliest."""
     rng = np.random.default_rng(seed)
     log_odds = rng.normal(-3, 8, size=(40, 19)).astype(np.float32)
+    # Where steps meet: exactly there, and as little below as floats allow.
+    log_odds[1] = rng.integers(-33, 33, 19) / 4
+    log_odds[2] = np.nextafter(log_odds[1], np.float32(-np.inf))
     log_odds[0, :4] = np.nan, np.inf, -np.inf, -300
     is_explicit = rng.random(log_odds.shape) < 0.2
     is_explicit[0] = False
@@ -361,6 +409,9 @@ def arguments_of(name: str) -> list[Any]:
             *(np.zeros(12, np.int32), keys, 0),
         ],
         "place_keys": [np.zeros(12, np.int32), keys, cursors, ends, keys.copy()],
+        "find_fingerprints": [
+            *(block, np.zeros(2, np.int32), np.zeros(2, np.uint64), np.zeros(4, np.uint64))
+        ],
         "fill_clues": [*clue_case(0), np.zeros((6, 21, 14), np.float32)],
         "add_chances": [*chance_case(0), 0, -8.0, 4.0],
         "squeeze_codes": [np.zeros(4, np.int32), np.zeros(20, np.int32), False],
@@ -373,13 +424,14 @@ WRITTEN = {
     "count_scores": {7, 8},
     "pick_scores": {6, 7},
     "place_keys": {2, 4},
+    "find_fingerprints": {3},
     "fill_clues": {17},
-    "add_chances": {4, 5, 6, 7, 8, 9, 10, 11},
+    "add_chances": {1, 4, 5, 6, 7, 8, 9, 10, 11},
     "squeeze_codes": {1},
     "fit_mixture": {8, 9, 10},
     "keep_labels": {3},
 }
-FREE = {("add_chances", 4, 1)}
+FREE = {("add_chances", 4, 1), ("find_fingerprints", 0, 1)}
 """Axes of any length: clips where no other array has them, and steps."""
 every_loop = pytest.mark.parametrize("name", WRITTEN)
 
@@ -437,6 +489,10 @@ def test_a_class_that_is_not_there_is_refused(wrong: int) -> None:
     given[0][5] = wrong
     with pytest.raises(ValueError, match="beyond"):
         compiled_loops.place_keys(*given)
+    given = arguments_of("find_fingerprints")
+    given[1][1] = wrong
+    with pytest.raises(ValueError, match="beyond"):
+        compiled_loops.find_fingerprints(*given)
     for place in (6, 8, 10, 12, 14, 16):
         given = arguments_of("fill_clues")
         given[place][-1] = wrong if wrong != 3 else 21
@@ -465,7 +521,8 @@ def test_a_clip_that_does_not_fit_a_key_is_refused(wrong: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lowest", "per_step"), [(0.0, 1.0), (-8.0, 0.0), (-8.0, -1.0), (-1e300, 1e300)]
+    ("lowest", "per_step"),
+    [(0.0, 1.0), (-8.0, 0.0), (-8.0, -1.0), (-1e300, 1e300), (-8.0, 3.0), (-8.1, 4.0)],
 )
 def test_steps_that_lead_nowhere_are_refused(lowest: float, per_step: float) -> None:
     with pytest.raises(ValueError, match="steps"):

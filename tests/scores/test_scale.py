@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
-from earmark.scores import blocks
+from earmark.scores import ScoreMatrix, blocks
 from earmark.scores.scale import detect_scale, write_logits
 
 LABELS = LabelSet.from_dense(np.zeros((7, 3)), [f"clip{i}" for i in range(7)], ["a", "b", "c"])
@@ -34,7 +34,7 @@ def _small_blocks(monkeypatch):
 )
 def test_probabilities_are_told_from_logits(tmp_path, scores, scale):
     np.save(tmp_path / "s.npy", np.array(scores))
-    assert detect_scale(tmp_path / "s.npy") == scale
+    assert detect_scale(ScoreMatrix(np.load(tmp_path / "s.npy"))) == scale
 
 
 @SHARED_FOLDER

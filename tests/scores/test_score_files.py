@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.scores import blocks
+from earmark.scores import ScoreMatrix, blocks
+from earmark.scores.blocks import map_scores
 from earmark.scores.scale import detect_scale
 from earmark.scores.score_files import open_score_file
 
@@ -281,7 +282,8 @@ def test_text_in_a_wide_table_is_named(tmp_path):
 def try_to_read(path, scratch):
     with contextlib.suppress(EarmarkError):
         file = open_score_file(path)
-        detect_scale(file.write_npy(scratch / "scratch.npy"))
+        npy = file.write_npy(scratch / "scratch.npy")
+        detect_scale(ScoreMatrix(map_scores(npy), npy))
 
 
 @SHARED_FOLDER

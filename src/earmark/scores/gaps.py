@@ -7,7 +7,6 @@ Any other NaN, and any infinite score, is an error that names the first and says
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError, first_few
 from earmark.labels import LabelSet
 from earmark.scores.blocks import map_scores, row_blocks, write_blocks
-from earmark.scores.matrix import Chunk, ScoreMatrix
+from earmark.scores.matrix import ScoreMatrix
 
 
 @dataclass(frozen=True)
@@ -47,18 +46,19 @@ class _Gaps:
 
 def leave_out_gaps(
     npy: Path, labels: LabelSet, target: Path, name: Path | None = None
-) -> tuple[Path, LabelSet, tuple[str, ...]]:
+) -> tuple[ScoreMatrix, LabelSet, tuple[str, ...]]:
     """Leave out clips without scores; return scores, labels and what there is to say about it.
 
     Scores without such clips stay where they are; others go to ``target``. ``name`` is the file
     that messages name.
     """
-    gaps = _find_gaps(ScoreMatrix(map_scores(npy), npy))
+    scores = ScoreMatrix(map_scores(npy), npy)
+    gaps = _find_gaps(scores)
     if gaps.n_scattered or gaps.n_infinite:
         _refuse_odd(npy, labels, gaps, name or npy)
     is_unscored = gaps.is_unscored_clip
     if not is_unscored.any():
-        return npy, labels, ()
+        return scores, labels, ()
     if is_unscored.all():
         raise EarmarkError(f"{name or npy}: there is not one score in it, all are NaN")
     _write_rows(npy, ~is_unscored, target)
@@ -67,28 +67,21 @@ def leave_out_gaps(
         f"{int(is_unscored.sum()):,} of {labels.n_clips:,} clips have no scores (NaN in every "
         f"class, such as {without}): they are left out"
     )
-    return target, labels.select(~is_unscored), (warning,)
+    return ScoreMatrix(map_scores(target), target), labels.select(~is_unscored), (warning,)
 
 
 def _find_gaps(scores: ScoreMatrix) -> _Gaps:
-    """Count what is no number, in one pass: a sum is finite if all that it adds up is."""
+    """Count what is no number, where the first pass over the scores has met any."""
     by_clip = np.zeros(scores.n_clips, np.int64)
-
-    def count(chunks: Iterator[Chunk]) -> tuple[NDArray[np.int64], int]:
-        by_class, n_infinite = np.zeros(scores.n_classes, np.int64), 0
-        for rows, values in chunks:
-            with np.errstate(over="ignore", invalid="ignore"):
-                if np.isfinite(values.sum()):
-                    continue
-            is_nan = np.isnan(values)
-            by_clip[rows] = is_nan.sum(axis=1)
-            by_class += is_nan.sum(axis=0)
-            n_infinite += int(np.isinf(values).sum())
-        return by_class, n_infinite
-
-    counts = scores.map(count)
-    by_class = np.sum([by_class for by_class, _ in counts], axis=0)
-    return _Gaps(by_clip, by_class, sum(n for _, n in counts))
+    by_class = np.zeros(scores.n_classes, np.int64)
+    n_infinite = 0
+    for rows in scores.odd_rows:
+        values = scores.read(rows)
+        is_nan = np.isnan(values)
+        by_clip[rows] = is_nan.sum(axis=1)
+        by_class += is_nan.sum(axis=0)
+        n_infinite += int(np.isinf(values).sum())
+    return _Gaps(by_clip, by_class, n_infinite)
 
 
 def _refuse_odd(npy: Path, labels: LabelSet, gaps: _Gaps, name: Path) -> None:

@@ -11,8 +11,6 @@ error that names its class and clip.
 from __future__ import annotations
 
 import contextlib
-import mmap
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,11 +26,12 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError, check_file, reading, short_repr
 from earmark.labels import LabelSet
 from earmark.runs import as_array, default_workers, refuse_long_header
+from earmark.scores.loops import find_fingerprints
 
 ScoresLike = NDArray[np.floating] | str | Path
 """An array, a memory map or the path of an ``.npy`` file."""
 
-CHUNK_SCORES = 1 << 19
+CHUNK_SCORES = 1 << 17
 """Scores read at a time, few enough to stay in a core's cache."""
 
 COLUMN_SCORES = 1 << 22
@@ -108,27 +107,33 @@ class ScoreMatrix:
     def _order(self) -> NDArray[np.int64]:
         return np.argsort(self.fingerprints, kind="stable")
 
-    @cached_property
+    @property
     def fingerprints(self) -> NDArray[np.uint64]:
-        """Numbers [clip] that depend on a clip's scores alone and look drawn at random.
+        """Numbers [clip] that depend on a clip's scores alone and look drawn at random."""
+        return self._looked_over[0]
 
-        It takes a pass over the scores.
-        """
+    @property
+    def odd_rows(self) -> list[slice]:
+        """Clips in a row among whose scores some are infinite or NaN."""
+        return self._looked_over[1]
+
+    @cached_property
+    def _looked_over(self) -> tuple[NDArray[np.uint64], list[slice]]:
+        """Fingerprints and odd rows, which a pass over the scores finds."""
         last = max(self.n_classes - 1, 0)
-        columns = np.unique(np.linspace(0, last, FINGERPRINT_COLUMNS).astype(int))[: self.n_classes]
+        columns = np.unique(np.linspace(0, last, FINGERPRINT_COLUMNS).astype(np.int32))
+        columns = columns[: self.n_classes]
         factors = np.random.default_rng(0).integers(1 << 63, size=len(columns), dtype=np.uint64)
         found = np.empty(self.n_clips, np.uint64)
 
-        def mix(chunks: Iterator[Chunk]) -> None:
-            for rows, values in chunks:
-                bits = (values[:, columns] + np.float32(0)).view(np.uint32).astype(np.uint64)
-                mixed = (bits * (factors * 2 + 1)).sum(axis=1, dtype=np.uint64)
-                mixed ^= mixed >> np.uint64(31)
-                mixed *= np.uint64(0xBF58476D1CE4E5B9)
-                found[rows] = mixed ^ (mixed >> np.uint64(27))
+        def look_over(chunks: Iterator[Chunk]) -> list[slice]:
+            return [
+                rows
+                for rows, values in chunks
+                if find_fingerprints(values, columns, factors * 2 + 1, found[rows])
+            ]
 
-        self.map(mix)
-        return found
+        return found, [rows for part in self.map(look_over) for rows in part]
 
     def map(self, function: Callable[[Iterator[Chunk]], T]) -> list[T]:
         """Call ``function(chunks)`` in several threads that share the chunks among themselves.
@@ -153,15 +158,17 @@ class ScoreMatrix:
             return list(pool.map(work, range(n_workers)))
 
     def _chunks(self, waiting: deque[slice]) -> Iterator[Chunk]:
-        """Yield chunks as long as some are waiting: as they lie, or else all in one warm buffer."""
+        """Yield chunks as long as some are waiting, all in one buffer.
+
+        It stays in the core's cache, where loops go over it strip by strip: to map the file, or to
+        look at an array where it lies, takes as long as to copy it there and leaves every loop to
+        wait for memory.
+        """
         with contextlib.ExitStack() as stack:
             file = None if self.path is None else stack.enter_context(FileIO(self.path))
             buffer = np.empty(0, np.float32)
             raw = np.empty(0, self.array.dtype)
             while rows := _next(waiting):
-                if self._is_used_as_is:
-                    yield rows, self._view(rows) if file is None else self._mapped(file, rows)
-                    continue
                 n_scores = (rows.stop - rows.start) * self.n_classes
                 if len(buffer) < n_scores:
                     buffer = np.empty(n_scores, np.float32)
@@ -169,32 +176,6 @@ class ScoreMatrix:
                 values = buffer[:n_scores].reshape(rows.stop - rows.start, self.n_classes)
                 self._fill(values, file, rows, raw[:n_scores])
                 yield rows, values
-
-    @property
-    def _is_used_as_is(self) -> bool:
-        return self.array.dtype == np.float32 and bool(self.array.flags.c_contiguous)
-
-    def _view(self, rows: slice) -> NDArray[np.float32]:
-        view = np.asarray(self.array[rows], np.float32)
-        view.flags.writeable = False  # they are their owner's
-        return view
-
-    def _mapped(self, file: FileIO, rows: slice) -> NDArray[np.float32]:
-        """Return some clips' scores where the page cache has them: a copy costs as much again.
-
-        The map goes with the array, or mapped pages would add up in the process's memory.
-        """
-        n_rows = rows.stop - rows.start
-        first = self._offset + rows.start * self.n_classes * self.array.itemsize
-        start = first // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-        length = first - start + n_rows * self.n_classes * self.array.itemsize
-        if os.fstat(file.fileno()).st_size < start + length:
-            self._refuse_short()
-        if not n_rows * self.n_classes:
-            return np.empty((n_rows, self.n_classes), np.float32)
-        pages = _map_pages(file.fileno(), length, start)
-        flat = np.frombuffer(pages, np.float32, n_rows * self.n_classes, first - start)
-        return flat.reshape(n_rows, self.n_classes)
 
     @property
     def _offset(self) -> int:
@@ -215,10 +196,11 @@ class ScoreMatrix:
             for column, scores in enumerate(columns):
                 self._read_items(file, column * self.n_clips + rows.start, scores)
             _copy(columns.T, values)
+        elif raw.dtype == np.float32:
+            self._read_items(file, rows.start * self.n_classes, values.reshape(-1))
         else:
             self._read_items(file, rows.start * self.n_classes, raw)
-            if raw.dtype != np.float32:
-                _copy(raw.reshape(values.shape), values)
+            _copy(raw.reshape(values.shape), values)
 
     def _read_items(self, file: FileIO, first: int, out: NDArray[np.floating]) -> None:
         file.seek(self._offset + first * self.array.dtype.itemsize)
@@ -268,14 +250,6 @@ class HeldScores:
 
 TeacherScores = MappedScores | HeldScores
 """Scores that students are told by."""
-
-
-def _map_pages(file_number: int, length: int, start: int) -> mmap.mmap:
-    """Map a part of a file to be read, all of its pages at once where the system can."""
-    if not hasattr(mmap, "MAP_POPULATE"):
-        return mmap.mmap(file_number, length, access=mmap.ACCESS_READ, offset=start)
-    flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
-    return mmap.mmap(file_number, length, flags=flags, prot=mmap.PROT_READ, offset=start)
 
 
 def _next(waiting: deque[slice]) -> slice | None:

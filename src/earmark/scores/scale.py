@@ -41,9 +41,8 @@ def scale_of(scores: NDArray[np.floating]) -> Scale:
     return "probabilities" if 0 <= low <= high <= 1 else "logits"
 
 
-def detect_scale(npy: Path) -> Scale:
-    """Tell the scale of scores in a file by some clips, spread evenly over all."""
-    scores = ScoreMatrix(map_scores(npy), npy)
+def detect_scale(scores: ScoreMatrix) -> Scale:
+    """Tell the scale of scores by some clips, spread evenly over all."""
     n_rows = min(SAMPLE_CLIPS, scores.n_clips)
     sample = scores.sample(np.linspace(0, scores.n_clips, n_rows, endpoint=False, dtype=np.int64))
     return scale_of(sample)

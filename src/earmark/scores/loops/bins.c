@@ -20,9 +20,7 @@ static inline int32_t bin_above(float score, float low, float scale, float last)
     return (int32_t)(step > 0 ? step : 0) + 1;
 }
 
-#define LANES 16
-
-/* Write the codes that are not 0, one after another, and return how many. `out` has LANES places
+/* Write the codes that are not 0, one after another, and return how many. `out` has STRIP places
    more than there are codes. */
 static int32_t squeeze_plainly(const int32_t *restrict codes, int32_t n, int32_t *restrict out)
 {
@@ -43,7 +41,7 @@ __attribute__((target("avx512f,popcnt"))) static int32_t
 squeeze_sixteen(const int32_t *restrict codes, int32_t n, int32_t *restrict out)
 {
     int32_t n_out = 0, i = 0;
-    for (; i + LANES <= n; i += LANES) {
+    for (; i + STRIP <= n; i += STRIP) {
         __m512i some = _mm512_loadu_si512(codes + i);
         __mmask16 is_hit = _mm512_test_epi32_mask(some, some);
         _mm512_storeu_si512(out + n_out, _mm512_maskz_compress_epi32(is_hit, some));
@@ -101,7 +99,7 @@ PyObject *squeeze_codes(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ss
     PyObject *found = NULL;
     Py_ssize_t n = v[0].shape[0];
     int is_plain = PyObject_IsTrue(given[2]);
-    if (is_plain >= 0 && has_length(&v[1], 0, n + LANES, "out"))
+    if (is_plain >= 0 && has_length(&v[1], 0, n + STRIP, "out"))
         found = PyLong_FromSsize_t((is_plain ? squeeze_plainly : squeeze)(v[0].buf, (int32_t)n, v[1].buf));
     release(v, 2);
     return found;
@@ -125,41 +123,98 @@ int take_explicit(const Py_buffer *starts, const Py_buffer *columns, Py_ssize_t 
     return is_right;
 }
 
-/* Write class * n_bins + bin of a clip's scores above the lows, 0 for others; tell odd scores. */
-ON_VECTORS
-static uint32_t find_codes(const float *restrict scores, int32_t n_classes, int32_t n_bins,
-                           const float *restrict lows, const float *restrict scales,
-                           const uint32_t *restrict fewest, const uint32_t *restrict spans,
-                           int32_t *restrict codes)
+/* Write class * n_bins + bin of scores above the lows, 0 for others; mark classes with odd scores. */
+WITHIN void codes_of(const float *restrict scores, Py_ssize_t n_classes, int32_t n_clips, int32_t n,
+                     int32_t n_bins, const float *restrict lows, const float *restrict scales,
+                     const uint32_t *restrict fewest, const uint32_t *restrict spans,
+                     uint32_t *restrict is_odd, int32_t *restrict codes)
 {
     const float last = (float)(n_bins - 2);
-    uint32_t is_odd = 0;
-    for (int32_t c = 0; c < n_classes; c++) {
-        uint32_t bits;
-        memcpy(&bits, scores + c, sizeof bits);
-        is_odd |= (bits & 0x7FFFFFFF) - fewest[c] > spans[c];
-        int32_t code = bin_above(scores[c], lows[c], scales[c], last) + c * n_bins;
-        codes[c] = scores[c] > lows[c] ? code : 0;
-    }
-    return is_odd;
+    for (int32_t clip = 0; clip < n_clips; clip++, scores += n_classes, codes += n)
+        for (int32_t c = 0; c < n; c++) {
+            uint32_t bits;
+            memcpy(&bits, scores + c, sizeof bits);
+            is_odd[c] |= (bits & 0x7FFFFFFF) - fewest[c] > spans[c];
+            int32_t code = bin_above(scores[c], lows[c], scales[c], last) + c * n_bins;
+            codes[c] = scores[c] > lows[c] ? code : 0;
+        }
 }
 
-static Py_ssize_t count_block(const float *block, Py_ssize_t n_rows, int32_t n_classes,
-                              int32_t n_bins, const float *lows, const float *scales,
-                              const uint32_t *fewest, const uint32_t *spans, Explicit explicit,
-                              float *explicit_scores, int32_t *counts, int32_t *codes, int32_t *hits)
+ON_VECTORS
+static void find_codes(const float *restrict scores, Py_ssize_t n_classes, int32_t n_clips, int32_t n,
+                       int32_t n_bins, const float *restrict lows, const float *restrict scales,
+                       const uint32_t *restrict fewest, const uint32_t *restrict spans,
+                       uint32_t *restrict is_odd, int32_t *restrict codes)
 {
-    for (Py_ssize_t row = 0; row < n_rows; row++, block += n_classes) {
-        if (find_codes(block, n_classes, n_bins, lows, scales, fewest, spans, codes))
-            return row;
-        for (int64_t i = explicit.starts[row]; i < explicit.starts[row + 1]; i++) {
-            explicit_scores[i] = block[explicit.columns[i]];
-            codes[explicit.columns[i]] = 0;
-        }
-        int32_t n_hits = squeeze(codes, n_classes, hits);
+    if (n == STRIP) /* a number that the compiler knows */
+        codes_of(scores, n_classes, n_clips, STRIP, n_bins, lows, scales, fewest, spans, is_odd, codes);
+    else
+        codes_of(scores, n_classes, n_clips, n, n_bins, lows, scales, fewest, spans, is_odd, codes);
+}
+
+/* What scores are counted by. */
+typedef struct {
+    int32_t n_classes, n_bins;
+    const float *lows, *scales;
+    const uint32_t *fewest, *spans;
+} Counted;
+
+/* Count the scores of some clips, explicit ones too; tell whether any is odd. */
+static int count_clips(const Counted *by, const float *scores, int32_t n_clips, int32_t *counts,
+                       int32_t *codes, int32_t *hits)
+{
+    uint32_t any = 0;
+    for (int32_t first = 0; first < by->n_classes; first += STRIP) {
+        int32_t n = by->n_classes - first < STRIP ? by->n_classes - first : STRIP;
+        int32_t *own = counts + (Py_ssize_t)first * by->n_bins;
+        uint32_t is_odd[STRIP] = {0};
+        find_codes(scores + first, by->n_classes, n_clips, n, by->n_bins, by->lows + first,
+                   by->scales + first, by->fewest + first, by->spans + first, is_odd, codes);
+        int32_t n_hits = squeeze(codes, n_clips * n, hits);
         for (int32_t hit = 0; hit < n_hits; hit++)
-            counts[hits[hit]]++;
+            own[hits[hit]]++;
+        for (int32_t c = 0; c < n; c++)
+            any |= is_odd[c];
     }
+    return any != 0;
+}
+
+static Py_ssize_t first_odd(const Counted *by, const float *scores, Py_ssize_t n_rows)
+{
+    for (Py_ssize_t i = 0; i < n_rows * by->n_classes; i++) {
+        uint32_t bits;
+        memcpy(&bits, scores + i, sizeof bits);
+        if ((bits & 0x7FFFFFFF) - by->fewest[i % by->n_classes] > by->spans[i % by->n_classes])
+            return i / by->n_classes;
+    }
+    return -1;
+}
+
+/* Take the explicit labels out of the counts, and note their scores. */
+static void take_out(const Counted *by, const float *block, Py_ssize_t n_rows, Explicit explicit,
+                     float *explicit_scores, int32_t *counts)
+{
+    const float last = (float)(by->n_bins - 2);
+    for (Py_ssize_t row = 0; row < n_rows; row++)
+        for (int64_t i = explicit.starts[row]; i < explicit.starts[row + 1]; i++) {
+            int32_t c = explicit.columns[i];
+            float score = explicit_scores[i] = block[row * by->n_classes + c];
+            if (score > by->lows[c])
+                counts[(Py_ssize_t)c * by->n_bins + bin_above(score, by->lows[c], by->scales[c], last)]--;
+        }
+}
+
+static Py_ssize_t count_block(const Counted *by, const float *block, Py_ssize_t n_rows,
+                              Explicit explicit, float *explicit_scores, int32_t *counts,
+                              int32_t *scratch)
+{
+    for (Py_ssize_t row = 0; row < n_rows; row += CLIPS) {
+        const float *scores = block + row * by->n_classes;
+        int32_t n_clips = n_rows - row < CLIPS ? (int32_t)(n_rows - row) : CLIPS;
+        if (count_clips(by, scores, n_clips, counts, scratch, scratch + CLIPS * STRIP))
+            return row + first_odd(by, scores, n_clips);
+    }
+    take_out(by, block, n_rows, explicit, explicit_scores, counts);
     return -1;
 }
 
@@ -183,13 +238,13 @@ PyObject *count_scores(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssi
         !take_explicit(&v[5], &v[6], n_rows, n_classes, &explicit) ||
         !has_length(&v[7], 0, v[6].shape[0], "explicit"))
         goto done;
-    if (!(scratch = PyMem_Malloc((2 * n_classes + LANES) * sizeof *scratch))) {
+    if (!(scratch = PyMem_Malloc((2 * CLIPS + 1) * STRIP * sizeof *scratch))) {
         PyErr_NoMemory();
         goto done;
     }
+    Counted by = {(int32_t)n_classes, (int32_t)n_bins, v[1].buf, v[2].buf, v[3].buf, v[4].buf};
     Py_BEGIN_ALLOW_THREADS
-    odd = count_block(v[0].buf, n_rows, (int32_t)n_classes, (int32_t)n_bins, v[1].buf, v[2].buf,
-                      v[3].buf, v[4].buf, explicit, v[7].buf, v[8].buf, scratch, scratch + n_classes);
+    odd = count_block(&by, v[0].buf, n_rows, explicit, v[7].buf, v[8].buf, scratch);
     Py_END_ALLOW_THREADS
     found = PyLong_FromSsize_t(odd);
 done:
@@ -207,46 +262,93 @@ static inline int64_t key_of(float score, int64_t row)
     return (int64_t)((uint64_t)falling << 32 | (uint64_t)row);
 }
 
-/* Write 1 + class * n_bins + bin of a clip's scores, 0 for those in a bin 0 that is not wanted. */
-ON_VECTORS
-static void find_wanted(const float *restrict scores, int32_t n_classes, int32_t n_bins,
-                        const float *restrict lows, const float *restrict scales,
-                        const int32_t *restrict is_low_hot, int32_t *restrict codes)
+/* Write 1 + (clip * STRIP + class) * n_bins + bin of scores, 0 in a bin 0 that is not wanted. */
+WITHIN void wanted_of(const float *restrict scores, Py_ssize_t n_classes, int32_t n_clips, int32_t n,
+                      int32_t n_bins, const float *restrict lows, const float *restrict scales,
+                      const int32_t *restrict is_low_hot, int32_t *restrict codes)
 {
     const float last = (float)(n_bins - 2);
-    for (int32_t c = 0; c < n_classes; c++) {
-        int32_t bin = bin_above(scores[c], lows[c], scales[c], last);
-        int32_t above = scores[c] > lows[c];
-        int32_t code = (above ? bin : 0) + c * n_bins + 1;
-        codes[c] = above | is_low_hot[c] ? code : 0;
-    }
+    for (int32_t clip = 0; clip < n_clips; clip++, scores += n_classes, codes += n)
+        for (int32_t c = 0; c < n; c++) {
+            int32_t bin = bin_above(scores[c], lows[c], scales[c], last);
+            int32_t above = scores[c] > lows[c];
+            int32_t code = (above ? bin : 0) + (clip * STRIP + c) * n_bins + 1;
+            codes[c] = above | is_low_hot[c] ? code : 0;
+        }
 }
 
-static Py_ssize_t pick_block(const float *block, Py_ssize_t n_rows, int32_t n_classes,
-                             int64_t first_row, int32_t n_bins, const float *lows,
-                             const float *scales, const uint8_t *is_hot, Explicit explicit,
-                             int32_t *columns, int64_t *keys, int32_t *scratch)
+ON_VECTORS
+static void find_wanted(const float *restrict scores, Py_ssize_t n_classes, int32_t n_clips, int32_t n,
+                        int32_t n_bins, const float *restrict lows, const float *restrict scales,
+                        const int32_t *restrict is_low_hot, int32_t *restrict codes)
 {
-    int32_t *codes = scratch, *is_low_hot = scratch + n_classes, *hits = scratch + 2 * n_classes;
-    Py_ssize_t n_picked = 0;
-    for (int32_t c = 0; c < n_classes; c++)
+    if (n == STRIP)
+        wanted_of(scores, n_classes, n_clips, STRIP, n_bins, lows, scales, is_low_hot, codes);
+    else
+        wanted_of(scores, n_classes, n_clips, n, n_bins, lows, scales, is_low_hot, codes);
+}
+
+/* Leave those codes whose bins are hot, less 1; a code's last bits are its class and bin. */
+static int32_t leave_hot(int32_t *hits, int32_t n_hits, const uint8_t *is_hot, int32_t last_bits)
+{
+    int32_t n_hot = 0;
+    for (int32_t hit = 0; hit < n_hits; hit++) {
+        int32_t code = hits[hit] - 1;
+        hits[n_hot] = code;
+        n_hot += is_hot[code & last_bits] != 0;
+    }
+    return n_hot;
+}
+
+static int is_explicit(Explicit explicit, Py_ssize_t row, int32_t column)
+{
+    for (int64_t i = explicit.starts[row]; i < explicit.starts[row + 1]; i++)
+        if (explicit.columns[i] == column)
+            return 1;
+    return 0;
+}
+
+/* What is picked from a block, and where it goes. */
+typedef struct {
+    const float *block, *lows, *scales;
+    Py_ssize_t n_rows;
+    int32_t n_classes, n_bins;
+    const uint8_t *is_hot;
+    Explicit explicit;
+    int64_t first_row;
+    int32_t *columns;
+    int64_t *keys;
+} Picked;
+
+static Py_ssize_t pick_strip(const Picked *from, Py_ssize_t row, int32_t n_clips, int32_t first,
+                             int32_t *codes, int32_t *hits, Py_ssize_t n_picked)
+{
+    const int32_t n_bins = from->n_bins, n_left = from->n_classes - first;
+    const uint8_t *is_hot = from->is_hot + (Py_ssize_t)first * n_bins;
+    int32_t n = n_left < STRIP ? n_left : STRIP, is_low_hot[STRIP];
+    for (int32_t c = 0; c < n; c++)
         is_low_hot[c] = is_hot[(Py_ssize_t)c * n_bins] != 0;
-    for (Py_ssize_t row = 0; row < n_rows; row++, block += n_classes) {
-        find_wanted(block, n_classes, n_bins, lows, scales, is_low_hot, codes);
-        for (int64_t i = explicit.starts[row]; i < explicit.starts[row + 1]; i++)
-            codes[explicit.columns[i]] = 0;
-        int32_t n_hits = squeeze(codes, n_classes, hits), n_hot = 0;
-        for (int32_t hit = 0; hit < n_hits; hit++) {
-            int32_t code = hits[hit] - 1;
-            hits[n_hot] = code;
-            n_hot += is_hot[code] != 0;
-        }
-        for (int32_t hit = 0; hit < n_hot; hit++) {
-            int32_t column = hits[hit] / n_bins;
-            columns[n_picked] = column;
-            keys[n_picked] = key_of(block[column], first_row + row);
-            n_picked += block[column] == block[column];
-        }
+    find_wanted(from->block + row * from->n_classes + first, from->n_classes, n_clips, n, n_bins,
+                from->lows + first, from->scales + first, is_low_hot, codes);
+    int32_t n_hot = leave_hot(hits, squeeze(codes, n_clips * n, hits), is_hot, STRIP * n_bins - 1);
+    for (int32_t hit = 0; hit < n_hot; hit++) {
+        int32_t place = hits[hit] / n_bins, column = first + place % STRIP;
+        Py_ssize_t clip = row + place / STRIP;
+        float score = from->block[clip * from->n_classes + column];
+        from->columns[n_picked] = column;
+        from->keys[n_picked] = key_of(score, from->first_row + clip);
+        n_picked += score == score && !is_explicit(from->explicit, clip, column);
+    }
+    return n_picked;
+}
+
+static Py_ssize_t pick_block(const Picked *from, int32_t *scratch)
+{
+    Py_ssize_t n_picked = 0;
+    for (Py_ssize_t row = 0; row < from->n_rows; row += CLIPS) {
+        int32_t n_clips = from->n_rows - row < CLIPS ? (int32_t)(from->n_rows - row) : CLIPS;
+        for (int32_t first = 0; first < from->n_classes; first += STRIP)
+            n_picked = pick_strip(from, row, n_clips, first, scratch, scratch + CLIPS * STRIP, n_picked);
     }
     return n_picked;
 }
@@ -280,13 +382,18 @@ PyObject *pick_scores(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssiz
         PyErr_Format(PyExc_ValueError, "first_row: expected clips below 2 ** 32, got %lld", first_row);
         goto done;
     }
-    if (!(scratch = PyMem_Malloc((3 * n_classes + LANES) * sizeof *scratch))) {
+    if (n_bins & (n_bins - 1) || n_bins > INT32_MAX / (CLIPS * STRIP)) {
+        PyErr_Format(PyExc_ValueError, "is_hot: expected a power of 2 for each class, got %zd", n_bins);
+        goto done;
+    }
+    if (!(scratch = PyMem_Malloc((2 * CLIPS + 1) * STRIP * sizeof *scratch))) {
         PyErr_NoMemory();
         goto done;
     }
+    Picked from = {v[0].buf, v[1].buf, v[2].buf, n_rows,   (int32_t)n_classes, (int32_t)n_bins,
+                   v[3].buf, explicit, first_row, v[6].buf, v[7].buf};
     Py_BEGIN_ALLOW_THREADS
-    n_picked = pick_block(v[0].buf, n_rows, (int32_t)n_classes, first_row, (int32_t)n_bins, v[1].buf,
-                          v[2].buf, v[3].buf, explicit, v[6].buf, v[7].buf, scratch);
+    n_picked = pick_block(&from, scratch);
     Py_END_ALLOW_THREADS
     found = PyLong_FromSsize_t(n_picked);
 done:

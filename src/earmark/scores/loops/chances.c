@@ -3,16 +3,15 @@
 
 #include <math.h>
 
-#define CLASSES_AT_ONCE 16
+#define NONE 0x7FFFFFFF /* the step of a label that does not count */
 #define ROUND 12582912.0f /* 1.5 * 2 ** 23: to add it rounds a float to a whole number */
 
 typedef struct {
     Py_ssize_t n_clips;
     int32_t n_classes, n_steps;
     int64_t first_row;
-    double lowest, per_step;
+    float lowest, highest, per_step; /* whole numbers of steps; a power of 2 */
     const float *scores, *log_odds;
-    Explicit explicit;
 } Looked;
 
 typedef struct {
@@ -51,126 +50,133 @@ static inline float exponential(float x)
     return sum;
 }
 
-/* Find in which of its class's steps each label counts, or -1; return the highest. */
-ON_VECTORS
-static int32_t find_steps(const float *restrict log_odds, int32_t n_classes, int32_t n_steps,
-                          double lowest, double per_step, int16_t *restrict steps)
+/* Return the step of log-odds, exactly: to multiply by a power of 2 does not round. */
+static inline int32_t step_of(float log_odds, float per_step, float lowest, float highest)
 {
-    int32_t highest = -1;
-    for (int32_t c = 0; c < n_classes; c++) {
-        double odds = log_odds[c];
-        odds = odds > lowest ? odds : lowest;
-        odds = odds < -lowest ? odds : -lowest;
-        int32_t step = (int32_t)((odds - lowest) * per_step);
-        step = step < n_steps - 1 ? step : n_steps - 1;
-        step = fabsf(log_odds[c]) < INFINITY ? step : -1;
-        steps[c] = (int16_t)step;
-        highest = step > highest ? step : highest;
-    }
-    return highest;
+    float place = log_odds * per_step;
+    place = place > lowest ? place : lowest;
+    place = place < highest ? place : highest;
+    int32_t step = (int32_t)place;
+    step = (float)step > place ? step - 1 : step;
+    return fabsf(log_odds) < INFINITY ? step - (int32_t)lowest : NONE;
 }
 
-/* Add the chances of a clip's labels to the sums. */
 ON_VECTORS
-static void add_clip(const float *restrict log_odds, int32_t n_classes, double *restrict n_expected,
-                     double *restrict doubt)
+static void find_steps(const float *restrict log_odds, int32_t n_classes, float per_step, float lowest,
+                       float highest, int32_t *restrict steps)
+{
+    for (int32_t c = 0; c < n_classes; c++)
+        steps[c] = step_of(log_odds[c], per_step, lowest, highest);
+}
+
+/* Write the chances of a clip's labels, and chance * (1 - chance); 0 where there is none. */
+ON_VECTORS
+static void find_chances(const float *restrict log_odds, int32_t n_classes, float *restrict chances,
+                         float *restrict doubts)
 {
     for (int32_t c = 0; c < n_classes; c++) {
         float odds_against = exponential(-log_odds[c]);
         float chance = 1.0f / (1.0f + odds_against);
-        float both = chance * (chance * odds_against);
-        int is_counted = fabsf(log_odds[c]) < INFINITY;
-        n_expected[c] += is_counted ? (double)chance : 0.0;
-        doubt[c] += is_counted ? (double)both : 0.0;
+        chance = fabsf(log_odds[c]) < INFINITY ? chance : 0.0f;
+        chances[c] = chance;
+        doubts[c] = chance * (chance * odds_against);
     }
 }
 
+ON_VECTORS
+static void add(const float *restrict numbers, int32_t n, double *restrict sums)
+{
+    for (int32_t i = 0; i < n; i++)
+        sums[i] += (double)numbers[i];
+}
+
 /* Make room: keep the labels of the highest steps, half of the places at most. */
-static void raise_lowest(Likeliest *kept, int32_t n_steps, double lowest, double per_step,
-                         int32_t *n_in, int16_t *steps)
+static void raise_lowest(const Looked *looked, Likeliest *kept, int32_t *n_in)
 {
     int64_t n = kept->state[1], n_kept = 0, n_above = 0;
-    int32_t first = n_steps;
-    memset(n_in, 0, n_steps * sizeof *n_in);
-    for (int64_t i = 0; i < n; i++) {
-        find_steps(kept->log_odds + i, 1, n_steps, lowest, per_step, steps);
-        n_in[*steps]++;
-    }
+    int32_t first = looked->n_steps;
+    memset(n_in, 0, looked->n_steps * sizeof *n_in);
+    for (int64_t i = 0; i < n; i++)
+        n_in[step_of(kept->log_odds[i], looked->per_step, looked->lowest, looked->highest)]++;
     while (first > 0 && 2 * (n_above + n_in[first - 1]) <= kept->n_places)
         n_above += n_in[--first];
     for (int64_t i = 0; i < n; i++) {
-        find_steps(kept->log_odds + i, 1, n_steps, lowest, per_step, steps);
         kept->rows[n_kept] = kept->rows[i];
         kept->columns[n_kept] = kept->columns[i];
         kept->logits[n_kept] = kept->logits[i];
         kept->log_odds[n_kept] = kept->log_odds[i];
-        n_kept += *steps >= first;
+        n_kept += step_of(kept->log_odds[i], looked->per_step, looked->lowest, looked->highest) >= first;
     }
     kept->state[0] = first;
     kept->state[1] = n_kept;
 }
 
-static inline void count_clip(const int16_t *steps, int32_t n, int32_t n_steps, int32_t *counts)
+/* Keep a label if it is likely enough once there is room for it. */
+static void keep_label(const Looked *looked, Py_ssize_t clip, int32_t column, int32_t step,
+                       Likeliest *kept, int32_t *n_in)
 {
-    for (int32_t c = 0; c < n; c++)
-        if (steps[c] >= 0)
-            counts[c * n_steps + steps[c]]++;
+    const Py_ssize_t at = clip * looked->n_classes + column;
+    if (kept->state[1] == kept->n_places)
+        raise_lowest(looked, kept, n_in);
+    if (step < kept->state[0])
+        return;
+    int64_t place = kept->state[1]++;
+    kept->rows[place] = looked->first_row + clip;
+    kept->columns[place] = column;
+    kept->logits[place] = looked->scores[at];
+    kept->log_odds[place] = looked->log_odds[at];
 }
 
-/* Count the labels of a block's clips by class and step: a few classes at a time, so that their
-   counts stay in the fastest cache. */
-static void count_steps(const Looked *looked, const int16_t *steps, int32_t *counts)
+/* Count the labels of some clips by class and step, and keep the likeliest: a strip of classes at a
+   time, so that their counts stay in the fastest cache. */
+static void count_steps(const Looked *looked, Py_ssize_t first_clip, int32_t n_clips,
+                        const int32_t *steps, int32_t *counts, Likeliest *kept, int32_t *n_in)
 {
     const int32_t n_classes = looked->n_classes, n_steps = looked->n_steps;
-    for (int32_t first = 0; first < n_classes; first += CLASSES_AT_ONCE) {
-        const int32_t n_left = n_classes - first;
-        const int16_t *own = steps + first;
-        for (Py_ssize_t clip = 0; clip < looked->n_clips; clip++, own += n_classes)
-            if (n_left >= CLASSES_AT_ONCE) /* a number that the compiler knows */
-                count_clip(own, CLASSES_AT_ONCE, n_steps, counts + (Py_ssize_t)first * n_steps);
-            else
-                count_clip(own, n_left, n_steps, counts + (Py_ssize_t)first * n_steps);
+    for (int32_t first = 0; first < n_classes; first += STRIP) {
+        const int32_t last = n_classes - first < STRIP ? n_classes : first + STRIP;
+        for (int32_t clip = 0; clip < n_clips; clip++)
+            for (int32_t c = first; c < last; c++) {
+                int32_t step = steps[clip * n_classes + c];
+                if (step >= kept->state[0]) {
+                    if (step == NONE)
+                        continue;
+                    keep_label(looked, first_clip + clip, c, step, kept, n_in);
+                }
+                counts[(Py_ssize_t)c * n_steps + step]++;
+            }
     }
 }
 
-/* Keep a clip's labels from the lowest step on; there is room for all. */
-static void keep_clip(const Looked *looked, Py_ssize_t clip, const int16_t *steps, Likeliest *kept)
+static void add_block(const Looked *looked, Totals *totals, Likeliest *kept, int32_t *scratch)
 {
-    const float *scores = looked->scores + clip * looked->n_classes;
-    const float *log_odds = looked->log_odds + clip * looked->n_classes;
-    for (int32_t c = 0; c < looked->n_classes; c++)
-        if (steps[c] >= kept->state[0]) {
-            int64_t place = kept->state[1]++;
-            kept->rows[place] = looked->first_row + clip;
-            kept->columns[place] = c;
-            kept->logits[place] = scores[c];
-            kept->log_odds[place] = log_odds[c];
+    const int32_t n_classes = looked->n_classes;
+    int32_t *n_in = scratch, *steps = n_in + looked->n_steps;
+    float *chances = (float *)(steps + (Py_ssize_t)CLIPS * n_classes), *doubts = chances + n_classes;
+    for (Py_ssize_t clip = 0; clip < looked->n_clips; clip += CLIPS) {
+        int32_t n_clips = looked->n_clips - clip < CLIPS ? (int32_t)(looked->n_clips - clip) : CLIPS;
+        for (int32_t i = 0; i < n_clips; i++) {
+            const float *log_odds = looked->log_odds + (clip + i) * n_classes;
+            find_steps(log_odds, n_classes, looked->per_step, looked->lowest, looked->highest,
+                       steps + (Py_ssize_t)i * n_classes);
+            find_chances(log_odds, n_classes, chances, doubts);
+            add(chances, n_classes, totals->n_expected);
+            add(doubts, n_classes, totals->doubt);
         }
-}
-
-static void add_block(const Looked *looked, Totals *totals, Likeliest *kept, float *odds,
-                      int32_t *n_in, int16_t *block)
-{
-    int32_t n_classes = looked->n_classes, n_steps = looked->n_steps;
-    for (Py_ssize_t clip = 0; clip < looked->n_clips; clip++) {
-        int16_t *steps = block + clip * n_classes, one;
-        memcpy(odds, looked->log_odds + clip * n_classes, n_classes * sizeof *odds);
-        for (int64_t i = looked->explicit.starts[clip]; i < looked->explicit.starts[clip + 1]; i++)
-            odds[looked->explicit.columns[i]] = NAN;
-        int32_t highest =
-            find_steps(odds, n_classes, n_steps, looked->lowest, looked->per_step, steps);
-        add_clip(odds, n_classes, totals->n_expected, totals->doubt);
-        if (highest < 0 || highest < kept->state[0])
-            continue;
-        if (kept->state[1] + n_classes > kept->n_places)
-            raise_lowest(kept, n_steps, looked->lowest, looked->per_step, n_in, &one);
-        keep_clip(looked, clip, steps, kept);
+        count_steps(looked, clip, n_clips, steps, totals->counts, kept, n_in);
     }
-    count_steps(looked, block, totals->counts);
 }
 
-/* Tell whether all places that are kept are there, with room for half of them and a clip more. */
-static int take_likeliest(const Py_buffer *v, Py_ssize_t n_classes, Likeliest *kept)
+/* Labels that somebody was asked about have no chance to be missing. */
+static void leave_out(Explicit explicit, Py_ssize_t n_clips, Py_ssize_t n_classes, float *log_odds)
+{
+    for (Py_ssize_t clip = 0; clip < n_clips; clip++)
+        for (int64_t i = explicit.starts[clip]; i < explicit.starts[clip + 1]; i++)
+            log_odds[clip * n_classes + explicit.columns[i]] = NAN;
+}
+
+/* Tell whether all places that are kept are there. */
+static int take_likeliest(const Py_buffer *v, Likeliest *kept)
 {
     *kept = (Likeliest){v[0].buf, v[1].buf, v[2].buf, v[3].buf, v[4].buf, v[1].shape[0]};
     if (!has_length(&v[0], 0, 2, "state") || !has_length(&v[2], 0, kept->n_places, "columns") ||
@@ -178,17 +184,26 @@ static int take_likeliest(const Py_buffer *v, Py_ssize_t n_classes, Likeliest *k
         !has_length(&v[4], 0, kept->n_places, "kept_odds"))
         return 0;
     if (kept->state[0] >= 0 && kept->state[1] >= 0 && kept->state[1] <= kept->n_places &&
-        kept->n_places >= 2 * n_classes)
+        kept->n_places > 0)
         return 1;
-    PyErr_Format(PyExc_ValueError, "state: expected labels that fit in %zd places, twice as many as "
-                 "classes or more", kept->n_places);
+    PyErr_Format(PyExc_ValueError, "state: expected labels that fit in %zd places, one or more",
+                 kept->n_places);
     return 0;
+}
+
+/* Tell whether steps are found without rounding: see step_of. */
+static int are_steps(double lowest, double per_step, Py_ssize_t n_steps)
+{
+    int exponent;
+    return lowest < 0 && frexp(per_step, &exponent) == 0.5 && per_step < 1 << 20 &&
+           lowest * per_step > -(1 << 20) && lowest * per_step == floor(lowest * per_step) &&
+           n_steps > 0 && n_steps < NONE;
 }
 
 PyObject *add_chances(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssize_t n_given)
 {
     static const Expected expected[] = {
-        {"scores", "float32", 2, 0},   {"log_odds", "float32", 2, 0}, {"starts", "int64", 1, 0},
+        {"scores", "float32", 2, 0},   {"log_odds", "float32", 2, 1}, {"starts", "int64", 1, 0},
         {"explicit", "int32", 1, 0},   {"counts", "int32", 2, 1},     {"n_expected", "float64", 1, 1},
         {"doubt", "float64", 1, 1},    {"state", "int64", 1, 1},      {"rows", "int64", 1, 1},
         {"columns", "int32", 1, 1},    {"logits", "float32", 1, 1},   {"kept_odds", "float32", 1, 1}};
@@ -200,34 +215,35 @@ PyObject *add_chances(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssiz
     if (PyErr_Occurred() || open_arrays(given, expected, 12, v))
         return NULL;
     Py_ssize_t n_clips = v[0].shape[0], n_classes = v[0].shape[1], n_steps = v[4].shape[1];
-    char *scratch = NULL;
+    size_t n_scratch = n_steps + (size_t)(CLIPS + 2) * n_classes;
+    int32_t *scratch = NULL;
     Likeliest kept;
-    Looked looked;
+    Explicit explicit;
     Totals totals = {v[4].buf, v[5].buf, v[6].buf};
     int is_done = has_length(&v[1], 0, n_clips, "log_odds") &&
                   has_length(&v[1], 1, n_classes, "log_odds") &&
                   has_length(&v[4], 0, n_classes, "counts") &&
                   has_length(&v[5], 0, n_classes, "n_expected") &&
                   has_length(&v[6], 0, n_classes, "doubt") &&
-                  take_explicit(&v[2], &v[3], n_clips, n_classes, &looked.explicit) &&
-                  take_likeliest(&v[7], n_classes, &kept);
-    if (is_done && !(lowest < 0 && -2 * lowest * per_step < INT32_MAX && per_step > 0 &&
-                     n_steps > 0 && n_steps <= INT16_MAX && n_classes < INT32_MAX)) {
-        PyErr_SetString(PyExc_ValueError, "lowest, per_step: expected steps up from below 0");
+                  take_explicit(&v[2], &v[3], n_clips, n_classes, &explicit) &&
+                  take_likeliest(&v[7], &kept);
+    if (is_done && !(are_steps(lowest, per_step, n_steps) && n_classes < INT32_MAX)) {
+        PyErr_SetString(PyExc_ValueError, "lowest, per_step: expected steps up from below 0, a power "
+                                          "of 2 to each 1");
         is_done = 0;
     }
-    size_t n_odds = n_classes * sizeof(float), n_in = n_steps * sizeof(int32_t);
-    size_t n_block = n_clips * n_classes * sizeof(int16_t);
-    if (is_done && !(scratch = PyMem_Malloc(n_odds + n_in + n_block))) {
+    if (is_done && !(scratch = PyMem_Malloc(n_scratch * sizeof *scratch))) {
         PyErr_NoMemory();
         is_done = 0;
     }
     if (is_done) {
-        looked = (Looked){n_clips,   (int32_t)n_classes, (int32_t)n_steps, first_row, lowest,
-                          per_step,  v[0].buf,           v[1].buf,         looked.explicit};
+        float first = (float)(lowest * per_step);
+        Looked looked = {n_clips, (int32_t)n_classes,           (int32_t)n_steps, first_row,
+                         first,   first + (float)(n_steps - 1), (float)per_step,  v[0].buf,
+                         v[1].buf};
         Py_BEGIN_ALLOW_THREADS
-        add_block(&looked, &totals, &kept, (float *)scratch, (int32_t *)(scratch + n_odds),
-                  (int16_t *)(scratch + n_odds + n_in));
+        leave_out(explicit, n_clips, n_classes, v[1].buf);
+        add_block(&looked, &totals, &kept, scratch);
         Py_END_ALLOW_THREADS
     }
     PyMem_Free(scratch);

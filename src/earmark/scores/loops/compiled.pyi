@@ -10,6 +10,7 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Bits = NDArray[np.uint32]
+Longer = NDArray[np.uint64]
 Doubles = NDArray[np.float64]
 
 def count_scores(
@@ -60,6 +61,12 @@ def place_keys(columns: Ints, keys: Longs, cursors: Longs, ends: Longs, out: Lon
     """Move keys to the places of their class: from ``cursors[class]``, which advances.
 
     What comes at ``ends[class]`` or beyond is dropped.
+    """
+
+def find_fingerprints(block: Floats, columns: Ints, factors: Longer, out: Longer, /) -> bool:
+    """Write the fingerprint of every clip; tell whether any score of the block is not finite.
+
+    A fingerprint is mixed from the bits of the scores in ``columns``, times ``factors``.
     """
 
 def fill_clues(
@@ -113,9 +120,10 @@ def add_chances(
 
     To ``counts`` [class, step], which begins at ``lowest`` and whose outer steps take what lies
     beyond; their chances to ``n_expected`` [class], and chance * (1 - chance) to ``doubt`` [class].
-    Explicit labels are ``explicit[starts[row]:starts[row + 1]]``. The labels of the step
-    ``state[0]`` and higher ones are kept in the last four arrays, of which ``state[1]`` places are
-    taken; where these do not suffice, that step rises.
+    Explicit labels are ``explicit[starts[row]:starts[row + 1]]``: their log-odds become NaN. The
+    labels of the step ``state[0]`` and higher ones are kept in the last four arrays, of which
+    ``state[1]`` places are taken; where these do not suffice, that step rises. ``per_step`` is a
+    power of 2, and ``lowest`` a whole number of steps, so that no label is put into a wrong one.
     """
 
 def fit_mixture(

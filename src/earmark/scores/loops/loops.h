@@ -1,6 +1,7 @@
 /* The loops that compiled.c offers; compiled.pyi says what each one does.
 
-   They look at a clip at a time, so that its scores stay in the fastest cache. Loops without a
+   They look at a few clips and a strip of a few classes at a time, so that all that is known of those
+   classes stays in the fastest cache; the block itself fits into the next one. Loops without a
    branch run on vectors; others write first and then decide whether to advance, because a branch
    that is taken one time in five cannot be foretold. Results are the same to the bit on every
    processor: sums keep their order, and no product is fused with a sum (-ffp-contract=off). Other
@@ -14,6 +15,10 @@
 #ifdef _MSC_VER
 #define restrict __restrict
 #endif
+
+/* Classes of a strip, as many as the widest vectors hold, and clips that are looked at together. */
+#define STRIP 16
+#define CLIPS 256
 
 /* The explicit labels of a block's clips: those of row r are columns[starts[r]:starts[r + 1]]. */
 typedef struct {
@@ -31,6 +36,7 @@ PyObject *count_scores(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *pick_scores(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *place_keys(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *squeeze_codes(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *find_fingerprints(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *fill_clues(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *add_chances(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *fit_mixture(PyObject *, PyObject *const *, Py_ssize_t);

@@ -112,9 +112,9 @@ def read_inputs(
     ontology = classes if files.ontology is None else add_parents(classes, files.ontology)
     npy = score_file.write_npy(scratch / "scores.npy", progress)
     warnings = [*left_out, *_unlisted_warnings(labels_file, labels)]
-    npy, labels, gaps = leave_out_gaps(npy, labels, scratch / "scored.npy", files.scores)
+    matrix, labels, gaps = leave_out_gaps(npy, labels, scratch / "scored.npy", files.scores)
     warnings += gaps
-    inputs = _on_one_scale(labels, ontology, npy, scale, warnings, scratch, progress)
+    inputs = _on_one_scale(labels, ontology, matrix, scale, warnings, scratch, progress)
     paired = pairing_told(labels_file, score_file, clip_ids, listed is not None)
     return replace(inputs, notes=(*labels_file.notes, *paired))
 
@@ -141,26 +141,26 @@ def given_inputs(
         write_array(npy, matrix.array)
     classes = Ontology(labels.class_ids)
     tree = classes if ontology is None else add_parents(classes, ontology)
-    npy, labels, gaps = leave_out_gaps(npy, labels, scratch / "scored.npy", name)
-    return _on_one_scale(labels, tree, npy, scale, gaps, scratch, progress)
+    matrix, labels, gaps = leave_out_gaps(npy, labels, scratch / "scored.npy", name)
+    return _on_one_scale(labels, tree, matrix, scale, gaps, scratch, progress)
 
 
 def _on_one_scale(
     labels: LabelSet,
     ontology: Ontology,
-    npy: Path,
+    matrix: ScoreMatrix,
     scale: Scale | Literal["auto"],
     warnings: Sequence[str],
     scratch: Path,
     progress: Progress,
 ) -> Inputs:
-    chosen = detect_scale(npy) if scale == "auto" else scale
+    chosen = detect_scale(matrix) if scale == "auto" else scale
     ties: Sequence[str] = ()
     if chosen == "probabilities":
-        ties = write_logits(npy, labels, scratch / "logits.npy", progress)
+        assert matrix.path is not None
+        ties = write_logits(matrix.path, labels, scratch / "logits.npy", progress)
         (scratch / "scores.npy").unlink(missing_ok=True)
-        npy = scratch / "logits.npy"
-    matrix = open_scores(npy, labels)
+        matrix = open_scores(scratch / "logits.npy", labels)
     return Inputs(labels, ontology, matrix, chosen, scale == "auto", (*warnings, *ties))
 
 

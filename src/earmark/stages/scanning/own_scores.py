@@ -206,8 +206,8 @@ def _logits(
     """Return an ``.npy`` of logits, what the scores were, the clips it has, and warnings."""
     npy = file.write_npy(scratch / "scores.npy", progress)
     unlabelled = LabelSet.from_rows(_NO_ROWS, clip_ids, names)
-    npy, kept, gaps = leave_out_gaps(npy, unlabelled, scratch / "scored.npy", file.path)
-    found = scale or detect_scale(npy)
+    matrix, kept, gaps = leave_out_gaps(npy, unlabelled, scratch / "scored.npy", file.path)
+    found, npy = scale or detect_scale(matrix), matrix.path or npy
     if found == "logits":
         return npy, found, kept.clip_ids, gaps
     ties = write_logits(npy, kept, scratch / "logits.npy", progress)
