@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import errno
 import gc
+import os
 import signal
 import sys
 import warnings
@@ -156,6 +157,9 @@ class _Interrupted(BaseException):
 def main() -> None:
     """Run a verb; turn mistakes, interrupts and full disks into a message and an exit code."""
     gc.set_threshold(_NEW_OBJECTS)
+    # Before numpy is loaded: its threads for products, and scipy's, sleep when they are idle. They
+    # would spin at their start and after every product, a quarter of what a small command takes.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     atexit.register(gc.freeze)  # at the end all memory goes; nobody need look for cycles
     warnings.formatwarning = _format_warning
     signal.signal(signal.SIGINT, _interrupt)

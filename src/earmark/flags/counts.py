@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from earmark.errors import short_repr
 from earmark.flags.chances.by_score import find_by_score
@@ -51,6 +51,7 @@ from earmark.flags.mixture import (
     quantiles_of_missing,
 )
 from earmark.labels import LabelSet, Ontology
+from earmark.metrics import least_share, most_expected
 from earmark.scores import ScoreMatrix, ScoresLike, Summary, find_unscored, open_scores
 
 MIN_NEGATIVES = 30
@@ -233,12 +234,12 @@ def total_missing(table: pl.DataFrame) -> tuple[float, float, float]:
 
 def _total_factor(middle: Matrix, reach: Matrix) -> float:
     """Return how many times off a sum may be whose parts have given medians and reaches."""
-    sd = reach / special.ndtri(1 - LOWEST_SHARE)
+    sd = reach / NormalDist().inv_cdf(1 - LOWEST_SHARE)
     together = np.full((len(sd), len(sd)), TOTAL_CORRELATION)
     np.fill_diagonal(together, 1.0)
     mean = middle * np.exp(sd**2 / 2)
     variance = mean @ np.expm1(together * np.outer(sd, sd)) @ mean
-    return float(np.exp(special.ndtri(0.95) * np.sqrt(np.log1p(variance / mean.sum() ** 2))))
+    return float(np.exp(NormalDist().inv_cdf(0.95) * np.sqrt(np.log1p(variance / mean.sum() ** 2))))
 
 
 def _count(histograms: Histograms, upper: Matrix) -> Matrix:
@@ -256,25 +257,29 @@ def _hears_negatives(histograms: Histograms) -> NDArray[np.bool_]:
 
 def _upper_bound(histograms: Histograms, error: float = 0.05) -> Matrix:
     """Return the lowest of nine exact upper bounds [class]; infinite without positives."""
-    bounds = [np.full(len(histograms.low), np.inf)]
+    shares = np.arange(0.1, 0.95, 0.1)
+    is_high = np.stack(
+        [np.arange(N_BINS) >= quantile_bins(histograms.positives, q)[:, None] for q in shares]
+    )
+    n_implicit = (histograms.implicit * is_high).sum(axis=2)  # [share, class]
+    each = error / len(shares)
+    least = _least_share(histograms.positives, is_high, each)
     with np.errstate(invalid="ignore", divide="ignore"):
-        for q in np.arange(0.1, 0.95, 0.1):
-            is_high = np.arange(N_BINS) >= quantile_bins(histograms.positives, q)[:, None]
-            n_implicit = (histograms.implicit * is_high).sum(axis=1)
-            most = special.gammaincinv(n_implicit + 1, 1 - error / 9)
-            bounds.append(most / _least_share(histograms.positives, is_high, error / 9))
-    return np.asarray(np.fmin.reduce(bounds, axis=0))
+        bounds = most_expected(n_implicit, each) / least
+    return np.asarray(np.fmin.reduce(bounds, axis=0, initial=np.inf))
 
 
 def _least_share(positives: Matrix, is_high: NDArray[np.bool_], error: float) -> Matrix:
-    """Return the least share [class] of missing labels in high bins, given where positives are.
+    """Return the least share [share, class] of missing labels in high bins [share, class, bin].
 
-    An exact binomial bound; its odds are then turned by the greatest tilt.
+    That is given where positives are: an exact binomial bound, whose odds are then turned by the
+    greatest tilt. NaN without positives.
     """
-    n, n_high = positives.sum(axis=1), (positives * is_high).sum(axis=1)
-    share = special.betaincinv(n_high, n - n_high + 1, error)
-    mean, variance = moments(positives)
-    tilt = np.exp(-MOST_TILT * (np.arange(N_BINS) - mean[:, None]) / np.sqrt(variance)[:, None])
-    above = (positives * tilt * is_high).sum(axis=1) / n_high
-    below = (positives * tilt * ~is_high).sum(axis=1) / np.maximum(n - n_high, 1)
-    return np.asarray(share * above / (share * above + (1 - share) * below))
+    n, n_high = positives.sum(axis=1), (positives * is_high).sum(axis=2)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean, variance = moments(positives)
+        tilt = np.exp(-MOST_TILT * (np.arange(N_BINS) - mean[:, None]) / np.sqrt(variance)[:, None])
+        above = (positives * tilt * is_high).sum(axis=2) / n_high
+        below = (positives * tilt * ~is_high).sum(axis=2) / np.maximum(n - n_high, 1)
+        share = least_share(n_high, n, error)
+        return np.asarray(share * above / (share * above + (1 - share) * below))

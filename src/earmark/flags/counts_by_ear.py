@@ -13,15 +13,17 @@ than twenty others the total is the model's.
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, ndtri
 
 from earmark.flags.chances.chances import Chances, clues_of, find_taught
 from earmark.flags.chances.learnt import LEAST_ANSWERS, Model, learn
 from earmark.flags.chances.sums import LOWEST, N_STEPS, STEP
 from earmark.flags.histograms import Matrix
 from earmark.runs import PAPER_DISCARD_PERCENTS
+from earmark.scores import expit
 
 N_FOLDS = 5
 """Parts of the answers; the chances of each are learnt from the others."""
@@ -30,7 +32,7 @@ WIDENED_DOWN, WIDENED_UP = 1.75, 1.25
 """How many times farther down, and up, than the model has it a class's interval reaches: a class of
 which nothing is missing looks like many others."""
 
-REACH = float(ndtri(0.95))
+REACH = NormalDist().inv_cdf(0.95)
 
 
 def count_by_ear(chances: Chances) -> Matrix:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from earmark.errors import short_repr
 from earmark.flags.histograms import N_BINS, Histograms, Matrix
@@ -253,4 +253,4 @@ def _is_above_chance(auc: Matrix, n: Matrix, n_implicit: Matrix) -> NDArray[np.b
     """Tell where an AUC [class] is above what shuffled labels give 95 times in 100."""
     with np.errstate(divide="ignore", invalid="ignore"):
         sd = np.sqrt((n + n_implicit + 1) / (12 * n * n_implicit))  # of all permutations, no ties
-        return np.asarray(auc > 0.5 + ndtri(0.95) * sd)
+        return np.asarray(auc > 0.5 + NormalDist().inv_cdf(0.95) * sd)

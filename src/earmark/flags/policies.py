@@ -17,14 +17,13 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.special import expit, logit
 
 from earmark.errors import EarmarkError
 from earmark.flags.chances.learnt import Answers
 from earmark.flags.counts import Counts, count_missing
 from earmark.flags.thresholds import n_largest
 from earmark.labels import LabelSet, Ontology
-from earmark.scores import ScoreMatrix, Summary
+from earmark.scores import ScoreMatrix, Summary, expit, logit
 
 MOST_IN_A_BUDGET = 1_000
 """Flags of a budget that nobody stated, unless fewer labels are expected to be missing."""

@@ -11,11 +11,11 @@ interval; where several cells were sampled, see :func:`stratified`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from earmark.errors import EarmarkError
 from earmark.metrics.matrices import Floats, mean_over_classes
@@ -184,7 +184,7 @@ def wilson_interval(
     failures = trials - successes
     if not np.all((successes >= 0) & (failures >= 0)):
         raise EarmarkError(f"expected 0 <= n_successes <= n, got {n_successes!r} of {n!r}")
-    z = special.ndtri((1 + level) / 2)
+    z = NormalDist().inv_cdf((1 + level) / 2)
     centre = (successes + z**2 / 2) / (trials + z**2)
     variance = successes * failures / np.maximum(trials, 1) + z**2 / 4
     half_width = z * np.sqrt(variance) / (trials + z**2)

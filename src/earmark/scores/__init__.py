@@ -35,6 +35,7 @@ from earmark.scores.matrix import (
     find_unscored,
     open_scores,
 )
+from earmark.scores.odds import expit, logit
 from earmark.scores.scale import Scale, detect_scale, scale_of, write_logits
 from earmark.scores.score_files import open_score_file
 from earmark.scores.sharded import passes_by
@@ -70,12 +71,14 @@ __all__ = [
     "classes_of_columns",
     "clips_of_rows",
     "detect_scale",
+    "expit",
     "fill_clues",
     "find_unscored",
     "fit_mixture",
     "keep_labels",
     "leave_out_gaps",
     "leave_out_unscored",
+    "logit",
     "logits_of",
     "match_names",
     "named_alike",

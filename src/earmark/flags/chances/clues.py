@@ -166,16 +166,24 @@ def _lift(labels: LabelSet) -> Block:
     """
     if labels.n_classes > MOST_CLASSES_TOGETHER:
         return np.zeros((0, 0), np.float32)
-    from scipy.sparse import csr_array
-
     starts, positives = _positives(labels)
-    shape = (labels.n_clips, labels.n_classes)
-    there = csr_array((np.ones(len(positives)), positives, starts), shape=shape)
-    both = (there.T @ there).toarray()
+    both = _n_together(starts, positives.astype(np.int64), labels.n_classes)
     n = np.diag(both).copy()
     lift = np.log((both + 1) / (np.outer(n, n) / max(labels.n_clips, 1) + 1))
     np.fill_diagonal(lift, 0)
     return np.ascontiguousarray(lift, np.float32)
+
+
+def _n_together(starts: Longs, positives: Longs, n_classes: int) -> Matrix:
+    """Count the clips [class, class] in which two classes are labelled."""
+    n_pairs = np.diag(np.bincount(positives, minlength=n_classes)).astype(np.float64)
+    last = np.repeat(starts[1:], np.diff(starts))  # where each label's clip ends
+    for step in range(1, int(np.diff(starts).max(initial=1))):
+        first = np.flatnonzero(np.arange(step, step + len(last)) < last)
+        pairs = positives[first] * n_classes + positives[first + step]
+        found = np.bincount(pairs, minlength=n_classes**2).reshape(n_classes, n_classes)
+        n_pairs += found + found.T
+    return n_pairs
 
 
 def _positives(labels: LabelSet) -> tuple[Longs, Ints]:

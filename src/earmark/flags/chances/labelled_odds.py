@@ -17,9 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit
 
 from earmark.flags.histograms import N_BINS, Histograms, Matrix
+from earmark.scores import expit
 
 CEILING_SD = 1.0
 """How much log r differs between classes, before their scores are seen."""

@@ -29,6 +29,10 @@ typedef struct {
 int take_explicit(const Py_buffer *starts, const Py_buffer *columns, Py_ssize_t n_rows,
                   Py_ssize_t n_classes, Explicit *explicit);
 
+/* Write the codes that are not 0, one after another, and return how many. `out` has STRIP places
+   more than there are codes. */
+int32_t squeeze(const int32_t *codes, int32_t n, int32_t *out);
+
 /* To be called once, before any loop. */
 void prepare_squeezing(void);
 
