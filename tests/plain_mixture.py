@@ -29,7 +29,10 @@ def is_tail(model: Mixture) -> NDArray[np.bool_]:
 
 
 def plain_fit(
-    model: Mixture, start: Matrix | None = None, n_steps: int = N_FIRST_STEPS
+    model: Mixture,
+    start: Matrix | None = None,
+    n_steps: int = N_FIRST_STEPS,
+    converged: float = CONVERGED,
 ) -> PlainFit:
     """Find the most probable parameters by Newton's method with Fisher's information."""
     found = _evaluated(model, _first_guess(model) if start is None else start)
@@ -38,12 +41,12 @@ def plain_fit(
         step = _newton_step(model, found)
         for length in (1.0, 0.3, 0.1, 0.01):
             tried = _evaluated(model, found.parameters + length * step)
-            is_better = tried.objective >= found.objective - CONVERGED
+            is_better = tried.objective >= found.objective - converged
             found = _choose(is_better, tried, found)
             if is_better.all():
                 break
             step = np.where(is_better[:, None], 0, step)
-        if (found.objective < before + CONVERGED).all():
+        if (found.objective < before + converged).all():
             break
     return found
 

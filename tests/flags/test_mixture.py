@@ -7,8 +7,16 @@ import pytest
 from scipy.stats import norm
 
 from earmark.flags.histograms import N_BINS, Histograms
-from earmark.flags.mixture import N_FIRST_STEPS, fit, mixture, quantiles_of_missing
-from plain_mixture import information_of, plain_fit, slopes_of
+from earmark.flags.mixture import (
+    EACH_CONVERGED,
+    N_FIRST_STEPS,
+    Fit,
+    Mixture,
+    fit,
+    mixture,
+    quantiles_of_missing,
+)
+from plain_mixture import PlainFit, information_of, plain_fit, slopes_of
 
 EDGES = np.linspace(-3, 9, N_BINS + 1)
 SHARES = np.array([0.05, 0.5, 0.95])
@@ -94,9 +102,8 @@ def test_no_class() -> None:
     assert quantiles_of_missing(model, SHARES, none[:, 0]).shape == (3, 0)
 
 
-@pytest.mark.parametrize("n_steps", [0, 1, N_FIRST_STEPS])
-def test_the_fit_equals_its_slow_twin(n_steps: int) -> None:
-    """In several classes at once, of which one has a long tail and one hardly a label missing."""
+def three_classes() -> Mixture:
+    """One has a long tail, one hardly a label missing, and one look-alikes."""
     parts = [expected_histograms(*one) for one in ((1_000, 0.8), (3,), (500, 0.0, 500, 1_000))]
     joined = (
         np.concatenate([getattr(one, field.name) for one in parts]) for field in fields(Histograms)
@@ -104,9 +111,34 @@ def test_the_fit_equals_its_slow_twin(n_steps: int) -> None:
     histograms = Histograms(*joined)
     histograms.positives[1] = 3_000 * bins_of(2)
     shape = histograms.positives / histograms.positives.sum(axis=1, keepdims=True)
-    model = mixture(histograms, shape, np.array([600.0, 1.0, 30.0]), 1.4)
-    found, expected = fit(model, None, n_steps), plain_fit(model, None, n_steps)
+    return mixture(histograms, shape, np.array([600.0, 1.0, 30.0]), 1.4)
+
+
+def of_class(model: Mixture, column: int) -> Mixture:
+    values = (getattr(model, field.name)[column : column + 1] for field in fields(Mixture))
+    return Mixture(*(np.ascontiguousarray(one) for one in values))
+
+
+def assert_equal_fits(found: Fit, expected: PlainFit, model: Mixture) -> None:
     assert np.allclose(found.parameters, expected.parameters, rtol=1e-9, atol=1e-9)
     assert np.allclose(found.objective, expected.objective, rtol=1e-12, atol=0)
     information = information_of(model, expected, slopes_of(model, expected))
     assert np.allclose(found.information, information, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_steps", [0, 1, N_FIRST_STEPS])
+def test_a_fit_together_equals_its_slow_twin(n_steps: int) -> None:
+    model = three_classes()
+    found = fit(model, None, n_steps, is_together=True)
+    assert_equal_fits(found, plain_fit(model, None, n_steps), model)
+
+
+@pytest.mark.parametrize("n_steps", [0, 1, N_FIRST_STEPS])
+def test_a_fit_of_each_equals_that_of_its_class_alone(n_steps: int) -> None:
+    model = three_classes()
+    found = fit(model, None, n_steps)
+    for column in range(3):
+        alone, own = of_class(model, column), slice(column, column + 1)
+        expected = plain_fit(alone, None, n_steps, EACH_CONVERGED)
+        mine = (getattr(found, field.name)[own] for field in fields(Fit))
+        assert_equal_fits(Fit(*mine), expected, alone)

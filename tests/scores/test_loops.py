@@ -415,7 +415,7 @@ def arguments_of(name: str) -> list[Any]:
         "fill_clues": [*clue_case(0), np.zeros((6, 21, 14), np.float32)],
         "add_chances": [*chance_case(0), 0, -8.0, 4.0],
         "squeeze_codes": [np.zeros(4, np.int32), np.zeros(20, np.int32), False],
-        "fit_mixture": [*mixture_case(), 2, 1e-3],
+        "fit_mixture": [*mixture_case(), 2, 1e-3, False],
         "keep_labels": [block, block == 0, floats, block == 0],
     }[name]
 

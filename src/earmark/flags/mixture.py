@@ -55,7 +55,9 @@ SLOPE, CURVATURE = (-1.5, 3.0), (-0.5, 0.5)
 and exponential ones have them."""
 
 N_STEPS, N_FIRST_STEPS = 4, 30
-CONVERGED = 1e-3  # log posterior
+CONVERGED, EACH_CONVERGED = 1e-3, 1e-4
+"""Gains in the log posterior below which all classes, or each by itself, have converged."""
+
 N_COARSE, N_FINE = 12, 16
 
 
@@ -159,11 +161,16 @@ def _priors(height: Matrix, n_expected: Matrix, sd: float) -> tuple[Matrix, Matr
     return centre, np.tile(np.array(sds) ** -2, (n_classes, 1))
 
 
-def fit(model: Mixture, start: Matrix | None = None, n_steps: int = N_FIRST_STEPS) -> Fit:
+def fit(
+    model: Mixture,
+    start: Matrix | None = None,
+    n_steps: int = N_FIRST_STEPS,
+    is_together: bool = False,
+) -> Fit:
     """Find the most probable parameters by Newton's method with Fisher's information.
 
-    All classes take as many steps as the one that takes most, so that a class's result depends on
-    which others it is fitted with by no more than what counts as converged.
+    Each class stops where its log posterior rises no more. The parameters are nearer their aim if
+    all classes take as many steps ``together`` as the one that takes most.
     """
     parameters = np.array(_first_guess(model) if start is None else start, np.float64, order="C")
     n_classes, n = parameters.shape
@@ -181,7 +188,8 @@ def fit(model: Mixture, start: Matrix | None = None, n_steps: int = N_FIRST_STEP
         objective,
         information,
         n_steps,
-        CONVERGED,
+        CONVERGED if is_together else EACH_CONVERGED,
+        is_together,
     )
     return Fit(parameters, objective, information)
 
@@ -200,7 +208,7 @@ def _first_guess(model: Mixture) -> Matrix:
 
 def most_probable(model: Mixture) -> tuple[Matrix, Matrix]:
     """Return the most probable M [class], and the sd of its logarithm by Laplace's method."""
-    found = fit(model)
+    found = fit(model, is_together=True)
     return found.n_missing, np.sqrt(np.linalg.inv(found.information)[:, -1, -1])
 
 

@@ -140,10 +140,13 @@ def fit_mixture(
     information: Doubles,
     n_steps: int,
     converged: float,
+    is_together: bool,
     /,
 ) -> None:
     """Bring ``parameters`` [class, parameter] to their most probable by steps of Newton's.
 
+    A class takes steps until one gains less than ``converged`` in its log posterior; together, all
+    classes take as many as the one that takes most.
     What is given is a :class:`earmark.flags.mixture.Mixture`. Writes ``objective`` [class] and
     ``information`` [class, parameter, parameter] there.
     """

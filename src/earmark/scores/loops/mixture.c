@@ -285,36 +285,65 @@ static void step(const Model *model, Py_ssize_t c, const Tail *tail, double conv
     }
 }
 
+/* What a fit writes. */
+typedef struct {
+    double *parameters, *objectives, *information;
+} Fit;
+
+static int first_bin(const Model *model, Py_ssize_t c)
+{
+    const double *basis = model->basis + c * model->n_curve * model->n_used;
+    int first = 0;
+    while (first < model->n_used && !(basis[first] > 0))
+        first++;
+    return first;
+}
+
+/* Fit every class until it gets better by less than `converged`, or for so many steps. */
+static void fit_each(const Model *model, int n_steps, double converged, const Fit *fit,
+                     double (*slopes)[MOST_BINS])
+{
+    const int n = model->n_parameters;
+    Expectation now, tried;
+    Tail tail;
+    for (Py_ssize_t c = 0; c < model->n_classes; c++) {
+        double *information = fit->information + c * n * n, before = -INFINITY;
+        open_tail(model, c, first_bin(model, c), &tail);
+        evaluate(model, c, &tail, fit->parameters + c * n, &now);
+        for (int i = 0; i < n_steps && !(now.objective < before + converged); i++) {
+            before = now.objective;
+            step(model, c, &tail, converged, fit->parameters + c * n, information, &now, &tried, slopes);
+        }
+        fit->objectives[c] = now.objective;
+        inform(model, c, &tail, &now, slopes, information);
+    }
+}
+
 /* Fit all classes until none gets better by more than `converged`, or for so many steps. */
-static void fit_all(const Model *model, int n_steps, double converged, double *parameters,
-                    double *objectives, double *information, int *firsts, Expectation *each,
-                    double (*slopes)[MOST_BINS])
+static void fit_together(const Model *model, int n_steps, double converged, const Fit *fit,
+                         Expectation *each, double (*slopes)[MOST_BINS])
 {
     const int n = model->n_parameters;
     Expectation tried;
     Tail tail;
     for (Py_ssize_t c = 0; c < model->n_classes; c++) {
-        const double *basis = model->basis + c * model->n_curve * model->n_used;
-        firsts[c] = 0;
-        while (firsts[c] < model->n_used && !(basis[firsts[c]] > 0))
-            firsts[c]++;
-        open_tail(model, c, firsts[c], &tail);
-        evaluate(model, c, &tail, parameters + c * n, &each[c]);
+        open_tail(model, c, first_bin(model, c), &tail);
+        evaluate(model, c, &tail, fit->parameters + c * n, &each[c]);
     }
     for (int i = 0, is_done = 0; i < n_steps && !is_done; i++) {
         is_done = 1;
         for (Py_ssize_t c = 0; c < model->n_classes; c++) {
             double before = each[c].objective;
-            open_tail(model, c, firsts[c], &tail);
-            step(model, c, &tail, converged, parameters + c * n, information + c * n * n, &each[c],
-                 &tried, slopes);
+            open_tail(model, c, first_bin(model, c), &tail);
+            step(model, c, &tail, converged, fit->parameters + c * n, fit->information + c * n * n,
+                 &each[c], &tried, slopes);
             is_done = is_done && each[c].objective < before + converged;
         }
     }
     for (Py_ssize_t c = 0; c < model->n_classes; c++) {
-        objectives[c] = each[c].objective;
-        open_tail(model, c, firsts[c], &tail);
-        inform(model, c, &tail, &each[c], slopes, information + c * n * n);
+        fit->objectives[c] = each[c].objective;
+        open_tail(model, c, first_bin(model, c), &tail);
+        inform(model, c, &tail, &each[c], slopes, fit->information + c * n * n);
     }
 }
 
@@ -353,26 +382,30 @@ PyObject *fit_mixture(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssiz
         {"information", "float64", 3, 1}};
     Py_buffer v[11];
     Model model;
-    if (!has_arguments(n_given, 13))
+    if (!has_arguments(n_given, 14))
         return NULL;
     int n_steps = (int)PyLong_AsLong(given[11]);
     double converged = PyFloat_AsDouble(given[12]);
+    int is_together = PyObject_IsTrue(given[13]);
     if (PyErr_Occurred() || open_arrays(given, expected, 11, v))
         return NULL;
     char *scratch = NULL;
     int is_done = take_model(v, &model);
-    size_t n_each = is_done ? model.n_classes * sizeof(Expectation) : 0;
     size_t n_slopes = MOST_PARAMETERS * MOST_BINS * sizeof(double);
-    if (is_done && !(scratch = PyMem_Malloc(n_each + n_slopes + model.n_classes * sizeof(int)))) {
+    size_t n_each = is_done && is_together ? model.n_classes * sizeof(Expectation) : 0;
+    if (is_done && !(scratch = PyMem_Malloc(n_slopes + n_each))) {
         PyErr_NoMemory();
         is_done = 0;
     }
     if (is_done) {
-        memset(scratch + n_each, 0, n_slopes); /* rows that fill up fours are never written */
+        const Fit fit = {v[8].buf, v[9].buf, v[10].buf};
+        double(*slopes)[MOST_BINS] = (double(*)[MOST_BINS])scratch;
+        memset(scratch, 0, n_slopes); /* rows that fill up fours are never written */
         Py_BEGIN_ALLOW_THREADS
-        fit_all(&model, n_steps, converged, v[8].buf, v[9].buf, v[10].buf,
-                (int *)(scratch + n_each + n_slopes), (Expectation *)scratch,
-                (double(*)[MOST_BINS])(scratch + n_each));
+        if (is_together)
+            fit_together(&model, n_steps, converged, &fit, (Expectation *)(scratch + n_slopes), slopes);
+        else
+            fit_each(&model, n_steps, converged, &fit, slopes);
         Py_END_ALLOW_THREADS
     }
     PyMem_Free(scratch);
