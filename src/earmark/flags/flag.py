@@ -258,14 +258,15 @@ def suspicious_positives(
     if (n_per_class is None) == (percent is None):
         raise EarmarkError("give either n_per_class or percent")
     chosen = np.flatnonzero(labels.present & ~np.isnan(explicit))
-    order = chosen[np.lexsort((explicit[chosen], labels.columns[chosen]))]  # stable: by clip, too
-    columns = labels.columns[order]
+    by_class = chosen[np.argsort(labels.columns[chosen], kind="stable")]
+    n_positives = np.bincount(labels.columns[chosen], minlength=labels.n_classes)
     if percent is not None:
-        n_positives = np.bincount(columns, minlength=labels.n_classes)
         n_most = n_discarded(n_positives, [percent])[0]
     else:
         n_most = np.full(labels.n_classes, n_per_class)
-    order = order[_ranks(columns, labels.n_classes) <= n_most[columns]]
+    parts = np.split(by_class, np.cumsum(n_positives)[:-1]) if labels.n_classes else []
+    lowest_of = [_lowest(own, explicit[own], n) for own, n in zip(parts, n_most, strict=True)]
+    order = np.concatenate([by_class[:0], *lowest_of])
     lowest = pl.DataFrame(
         {
             "column": labels.columns[order],
@@ -275,3 +276,13 @@ def suspicious_positives(
         }
     )
     return _named(labels, lowest).drop("chance")
+
+
+def _lowest(
+    places: NDArray[np.int64], scores: NDArray[np.float32], n_most: int
+) -> NDArray[np.int64]:
+    """Return the places of the lowest scores, from the lowest on; of equal ones the first."""
+    if 0 < n_most < len(places):
+        is_low = scores <= np.partition(scores, n_most - 1)[n_most - 1]
+        places, scores = places[is_low], scores[is_low]
+    return places[np.argsort(scores, kind="stable")[:n_most]]

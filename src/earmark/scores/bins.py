@@ -202,8 +202,14 @@ def keep(
     if not np.array_equal(cursors, starts[1:]):
         raise EarmarkError("the scores changed while they were read; scan them when all is written")
     kept = Kept(scores.n_clips, is_hot, starts, keys)
-    with ThreadPoolExecutor(default_workers()) as pool:
-        list(pool.map(lambda column: kept.of(column).sort(), range(labels.n_classes)))
+    n_workers = default_workers()
+
+    def sort_some(first: int) -> None:
+        for column in range(first, labels.n_classes, n_workers):
+            kept.of(column).sort()
+
+    with ThreadPoolExecutor(n_workers) as pool:
+        list(pool.map(sort_some, range(n_workers)))
     return kept
 
 

@@ -99,13 +99,9 @@ class ScoreMatrix:
         it. They come in an order that is theirs, too.
         """
         if among is None:
-            return np.arange(self.n_clips) if self.n_clips <= n_rows else self._order[:n_rows]
-        order = np.argsort(self.fingerprints[among], kind="stable")
-        return np.asarray(among[order[:n_rows]])
-
-    @cached_property
-    def _order(self) -> NDArray[np.int64]:
-        return np.argsort(self.fingerprints, kind="stable")
+            every = self.n_clips <= n_rows
+            return np.arange(self.n_clips) if every else _lowest(self.fingerprints, n_rows)
+        return np.asarray(among[_lowest(self.fingerprints[among], n_rows)])
 
     @property
     def fingerprints(self) -> NDArray[np.uint64]:
@@ -250,6 +246,18 @@ class HeldScores:
 
 TeacherScores = MappedScores | HeldScores
 """Scores that students are told by."""
+
+
+def _lowest(numbers: NDArray[np.uint64], n: int) -> NDArray[np.int64]:
+    """Return where the n lowest numbers are, all if there are no more, from the lowest on.
+
+    Of equal ones the first come first.
+    """
+    if n >= len(numbers):
+        return np.argsort(numbers, kind="stable")
+    highest = np.partition(numbers, n)[n]
+    places = np.flatnonzero(numbers <= highest)
+    return places[np.argsort(numbers[places], kind="stable")[:n]]
 
 
 def _next(waiting: deque[slice]) -> slice | None:

@@ -182,10 +182,15 @@ def _slope(counts: _Counts, here: _Place, prior: _Prior) -> tuple[Matrix, Matrix
     """Return gradient [class, 3] and Fisher information [class, 3, 3] of the log posterior."""
     parameters, labelled = here.parameters, here.labelled
     by_a = labelled * (1 - here.present)
-    by_r = -labelled * expit(parameters[:, 2:])
-    changes = np.stack([by_a, by_a * counts.scores, by_r], axis=2)
+    changes = (by_a, by_a * counts.scores, -labelled * expit(parameters[:, 2:]))
     rest = counts.labelled / labelled - counts.implicit / (1 - labelled)
-    gradient = (rest[:, None, :] @ changes)[:, 0] - (parameters - prior.mean) @ prior.precision
+    gradient = np.stack([np.einsum("cb,cb->c", rest, change) for change in changes], axis=1)
     weights = (counts.labelled + counts.implicit) / (labelled * (1 - labelled))
-    information = (changes * weights[:, :, None]).transpose(0, 2, 1) @ changes
+    information = np.empty((len(labelled), 3, 3))
+    for i, change in enumerate(changes):
+        weighted = change * weights
+        for j in range(i + 1):
+            sums = np.einsum("cb,cb->c", weighted, changes[j])
+            information[:, i, j] = information[:, j, i] = sums
+    gradient -= (parameters - prior.mean) @ prior.precision
     return gradient, np.asarray(information + prior.precision)
