@@ -3,7 +3,6 @@
 
 #include <math.h>
 
-#define NONE 0x7FFFFFFF /* the step of a label that does not count */
 #define ROUND 12582912.0f /* 1.5 * 2 ** 23: to add it rounds a float to a whole number */
 
 typedef struct {
@@ -50,7 +49,8 @@ static inline float exponential(float x)
     return sum;
 }
 
-/* Return the step of log-odds, exactly: to multiply by a power of 2 does not round. */
+/* Return the step of log-odds, exactly: to multiply by a power of 2 does not round. -1 where they are
+   not finite. */
 static inline int32_t step_of(float log_odds, float per_step, float lowest, float highest)
 {
     float place = log_odds * per_step;
@@ -58,15 +58,24 @@ static inline int32_t step_of(float log_odds, float per_step, float lowest, floa
     place = place < highest ? place : highest;
     int32_t step = (int32_t)place;
     step = (float)step > place ? step - 1 : step;
-    return fabsf(log_odds) < INFINITY ? step - (int32_t)lowest : NONE;
+    return fabsf(log_odds) < INFINITY ? step - (int32_t)lowest : -1;
 }
 
+/* Write class * n_steps + step of a clip's labels, return the highest step. Labels that do not count
+   are put into step 0, and noted. */
 ON_VECTORS
-static void find_steps(const float *restrict log_odds, int32_t n_classes, float per_step, float lowest,
-                       float highest, int32_t *restrict steps)
+static int32_t find_codes(const float *restrict log_odds, int32_t n_classes, int32_t n_steps,
+                          float per_step, float lowest, float highest, int32_t *restrict codes,
+                          int32_t *restrict n_none)
 {
-    for (int32_t c = 0; c < n_classes; c++)
-        steps[c] = step_of(log_odds[c], per_step, lowest, highest);
+    int32_t top = -1;
+    for (int32_t c = 0; c < n_classes; c++) {
+        int32_t step = step_of(log_odds[c], per_step, lowest, highest);
+        top = step > top ? step : top;
+        codes[c] = c * n_steps + (step > 0 ? step : 0);
+        n_none[c] += step < 0;
+    }
+    return top;
 }
 
 /* Write the chances of a clip's labels, and chance * (1 - chance); 0 where there is none. */
@@ -111,60 +120,60 @@ static void raise_lowest(const Looked *looked, Likeliest *kept, int32_t *n_in)
     kept->state[1] = n_kept;
 }
 
-/* Keep a label if it is likely enough once there is room for it. */
-static void keep_label(const Looked *looked, Py_ssize_t clip, int32_t column, int32_t step,
-                       Likeliest *kept, int32_t *n_in)
+/* Keep the labels of a clip that are likely enough once there is room for them. */
+static void keep_clip(const Looked *looked, Py_ssize_t clip, Likeliest *kept, int32_t *n_in)
 {
-    const Py_ssize_t at = clip * looked->n_classes + column;
-    if (kept->state[1] == kept->n_places)
-        raise_lowest(looked, kept, n_in);
-    if (step < kept->state[0])
-        return;
-    int64_t place = kept->state[1]++;
-    kept->rows[place] = looked->first_row + clip;
-    kept->columns[place] = column;
-    kept->logits[place] = looked->scores[at];
-    kept->log_odds[place] = looked->log_odds[at];
+    for (int32_t c = 0; c < looked->n_classes; c++) {
+        const Py_ssize_t at = clip * looked->n_classes + c;
+        int32_t step = step_of(looked->log_odds[at], looked->per_step, looked->lowest, looked->highest);
+        if (step < kept->state[0]) /* which is 0 or more */
+            continue;
+        if (kept->state[1] == kept->n_places)
+            raise_lowest(looked, kept, n_in);
+        if (step < kept->state[0])
+            continue;
+        int64_t place = kept->state[1]++;
+        kept->rows[place] = looked->first_row + clip;
+        kept->columns[place] = c;
+        kept->logits[place] = looked->scores[at];
+        kept->log_odds[place] = looked->log_odds[at];
+    }
 }
 
-/* Count the labels of some clips by class and step, and keep the likeliest: a strip of classes at a
-   time, so that their counts stay in the fastest cache. */
-static void count_steps(const Looked *looked, Py_ssize_t first_clip, int32_t n_clips,
-                        const int32_t *steps, int32_t *counts, Likeliest *kept, int32_t *n_in)
+/* Count codes of clips: a strip of classes at a time, so that their counts stay in the fastest cache. */
+static void count_codes(const int32_t *codes, int32_t n_clips, int32_t n_classes, int32_t *counts)
 {
-    const int32_t n_classes = looked->n_classes, n_steps = looked->n_steps;
     for (int32_t first = 0; first < n_classes; first += STRIP) {
-        const int32_t last = n_classes - first < STRIP ? n_classes : first + STRIP;
-        for (int32_t clip = 0; clip < n_clips; clip++)
-            for (int32_t c = first; c < last; c++) {
-                int32_t step = steps[clip * n_classes + c];
-                if (step >= kept->state[0]) {
-                    if (step == NONE)
-                        continue;
-                    keep_label(looked, first_clip + clip, c, step, kept, n_in);
-                }
-                counts[(Py_ssize_t)c * n_steps + step]++;
-            }
+        const int32_t n = n_classes - first < STRIP ? n_classes - first : STRIP;
+        const int32_t *own = codes + first;
+        for (int32_t clip = 0; clip < n_clips; clip++, own += n_classes)
+            for (int32_t c = 0; c < n; c++)
+                counts[own[c]]++;
     }
 }
 
 static void add_block(const Looked *looked, Totals *totals, Likeliest *kept, int32_t *scratch)
 {
-    const int32_t n_classes = looked->n_classes;
-    int32_t *n_in = scratch, *steps = n_in + looked->n_steps;
-    float *chances = (float *)(steps + (Py_ssize_t)CLIPS * n_classes), *doubts = chances + n_classes;
-    for (Py_ssize_t clip = 0; clip < looked->n_clips; clip += CLIPS) {
-        int32_t n_clips = looked->n_clips - clip < CLIPS ? (int32_t)(looked->n_clips - clip) : CLIPS;
+    const int32_t n_classes = looked->n_classes, n_steps = looked->n_steps;
+    int32_t *n_in = scratch, *n_none = n_in + n_steps, *codes = n_none + n_classes;
+    float *chances = (float *)(codes + (Py_ssize_t)CLIPS * n_classes), *doubts = chances + n_classes;
+    memset(n_none, 0, n_classes * sizeof *n_none);
+    for (Py_ssize_t first = 0; first < looked->n_clips; first += CLIPS) {
+        int32_t n_clips = looked->n_clips - first < CLIPS ? (int32_t)(looked->n_clips - first) : CLIPS;
         for (int32_t i = 0; i < n_clips; i++) {
-            const float *log_odds = looked->log_odds + (clip + i) * n_classes;
-            find_steps(log_odds, n_classes, looked->per_step, looked->lowest, looked->highest,
-                       steps + (Py_ssize_t)i * n_classes);
+            const float *log_odds = looked->log_odds + (first + i) * n_classes;
+            int32_t top = find_codes(log_odds, n_classes, n_steps, looked->per_step, looked->lowest,
+                                     looked->highest, codes + (Py_ssize_t)i * n_classes, n_none);
             find_chances(log_odds, n_classes, chances, doubts);
             add(chances, n_classes, totals->n_expected);
             add(doubts, n_classes, totals->doubt);
+            if (top >= kept->state[0])
+                keep_clip(looked, first + i, kept, n_in);
         }
-        count_steps(looked, clip, n_clips, steps, totals->counts, kept, n_in);
+        count_codes(codes, n_clips, n_classes, totals->counts);
     }
+    for (int32_t c = 0; c < n_classes; c++)
+        totals->counts[(Py_ssize_t)c * n_steps] -= n_none[c];
 }
 
 /* Labels that somebody was asked about have no chance to be missing. */
@@ -192,12 +201,12 @@ static int take_likeliest(const Py_buffer *v, Likeliest *kept)
 }
 
 /* Tell whether steps are found without rounding: see step_of. */
-static int are_steps(double lowest, double per_step, Py_ssize_t n_steps)
+static int are_steps(double lowest, double per_step, Py_ssize_t n_steps, Py_ssize_t n_classes)
 {
     int exponent;
     return lowest < 0 && frexp(per_step, &exponent) == 0.5 && per_step < 1 << 20 &&
            lowest * per_step > -(1 << 20) && lowest * per_step == floor(lowest * per_step) &&
-           n_steps > 0 && n_steps < NONE;
+           n_steps > 0 && n_steps < 1 << 20 && n_classes < INT32_MAX / n_steps;
 }
 
 PyObject *add_chances(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssize_t n_given)
@@ -215,7 +224,7 @@ PyObject *add_chances(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssiz
     if (PyErr_Occurred() || open_arrays(given, expected, 12, v))
         return NULL;
     Py_ssize_t n_clips = v[0].shape[0], n_classes = v[0].shape[1], n_steps = v[4].shape[1];
-    size_t n_scratch = n_steps + (size_t)(CLIPS + 2) * n_classes;
+    size_t n_scratch = n_steps + (size_t)(CLIPS + 3) * n_classes;
     int32_t *scratch = NULL;
     Likeliest kept;
     Explicit explicit;
@@ -227,7 +236,7 @@ PyObject *add_chances(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssiz
                   has_length(&v[6], 0, n_classes, "doubt") &&
                   take_explicit(&v[2], &v[3], n_clips, n_classes, &explicit) &&
                   take_likeliest(&v[7], &kept);
-    if (is_done && !(are_steps(lowest, per_step, n_steps) && n_classes < INT32_MAX)) {
+    if (is_done && !are_steps(lowest, per_step, n_steps, n_classes)) {
         PyErr_SetString(PyExc_ValueError, "lowest, per_step: expected steps up from below 0, a power "
                                           "of 2 to each 1");
         is_done = 0;
