@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import polars as pl
@@ -145,7 +146,7 @@ TEXTS = st.builds(
 
 @given(TEXTS | st.text(alphabet='ab, "\n\r;\t', max_size=25).map("x,y\n".__add__))
 def test_what_is_read_in_bulk_is_what_the_slow_way_reads(text: str) -> None:
-    in_bulk = tables._read_in_bulk(PATH, text.encode(), ",", None)
+    in_bulk = tables._read_in_bulk(PATH, io.BytesIO(text.encode()), None)
     if in_bulk is not None:
         slowly = tables._read_line_by_line(PATH, text.encode(), ",", None)
         assert in_bulk.equals(slowly)
