@@ -10,7 +10,6 @@
 #define N_AHEAD 12
 #define N_LOOKED_AT 8
 #define N_FEWEST_BITS 10
-#define MOST INT32_MAX
 
 #ifdef __GNUC__
 #define ASK_FOR(place) __builtin_prefetch(place)
@@ -103,6 +102,13 @@ static Py_ssize_t number(Py_ssize_t n, const int64_t *keys, int32_t *numbers, in
     return is_made ? table.n : -1;
 }
 
+static int are_countable(Py_ssize_t n)
+{
+    if (n > INT32_MAX)
+        PyErr_Format(PyExc_ValueError, "expected %d keys at most, got %zd", INT32_MAX, n);
+    return n <= INT32_MAX;
+}
+
 static PyObject *number_keys(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssize_t n_given)
 {
     static const Expected expected[] = {{"keys", "int64", 1, 0},
@@ -113,12 +119,12 @@ static PyObject *number_keys(PyObject *Py_UNUSED(self), PyObject *const *given, 
     if (!has_arguments(n_given, 4) || open_arrays(given, expected, 4, v))
         return NULL;
     const Py_ssize_t n = v[0].shape[0];
-    const int is_fit = has_length(&v[1], 0, n, "numbers") && has_length(&v[2], 0, n, "firsts") &&
-                       has_length(&v[3], 0, n, "distinct");
+    const int is_fit = are_countable(n) && has_length(&v[1], 0, n, "numbers") &&
+                       has_length(&v[2], 0, n, "firsts") && has_length(&v[3], 0, n, "distinct");
     Py_ssize_t n_distinct = 0;
     if (is_fit) {
         Py_BEGIN_ALLOW_THREADS
-        n_distinct = n > MOST ? -1 : number(n, v[0].buf, v[1].buf, v[2].buf, v[3].buf);
+        n_distinct = number(n, v[0].buf, v[1].buf, v[2].buf, v[3].buf);
         Py_END_ALLOW_THREADS
     }
     release(v, 4);
@@ -169,11 +175,11 @@ static PyObject *find_keys(PyObject *Py_UNUSED(self), PyObject *const *given, Py
     if (!has_arguments(n_given, 3) || open_arrays(given, expected, 3, v))
         return NULL;
     const Py_ssize_t n = v[0].shape[0], n_among = v[1].shape[0];
-    const int is_fit = has_length(&v[2], 0, n, "rows");
+    const int is_fit = are_countable(n_among) && has_length(&v[2], 0, n, "rows");
     int is_found = 1;
     if (is_fit) {
         Py_BEGIN_ALLOW_THREADS
-        is_found = n_among <= MOST && find(n, v[0].buf, n_among, v[1].buf, v[2].buf);
+        is_found = find(n, v[0].buf, n_among, v[1].buf, v[2].buf);
         Py_END_ALLOW_THREADS
     }
     release(v, 3);
