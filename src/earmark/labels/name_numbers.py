@@ -33,7 +33,7 @@ def number_names(rows: pl.Series) -> NumberedNames:
     """
     rows = rows.rechunk()  # or picking among them would be slow
     keys = key_names(rows)
-    numbers, firsts = np.empty((2, len(rows)), np.uint32)
+    numbers, firsts = np.empty(len(rows), np.uint32), np.empty(len(rows), np.uint32)
     n_names = number_keys(keys, numbers.view(np.int32), firsts.view(np.int32), np.empty_like(keys))
     names = rows.gather(firsts[:n_names])
     is_sure = names.gather(numbers).equals(rows)
