@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,20 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
+from earmark.labels import label_set
+from earmark.labels.label_set import LabelSet, in_order
+from earmark.labels.label_tables import form_labels
+from earmark.runs.tables import LINE, SourceTable
 
+ANSWERS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "c", "d"]),
+        st.sampled_from(["x", "y", "z", "", None]),
+        st.sampled_from([True, True, True, True, False, None]),
+    ),
+    min_size=1,
+    max_size=9,
+)
 STATES = arrays.arrays(
     np.int8, st.tuples(st.integers(0, 8), st.integers(1, 6)), elements=st.sampled_from([-1, 0, 1])
 )
@@ -53,6 +66,63 @@ def test_rows_and_dense_states_are_the_same_labels(states: np.ndarray) -> None:
     again = LabelSet.from_rows(labels.rows(), labels.clip_ids, labels.class_ids)
     assert np.array_equal(again.states(), states)
     assert again.digest == labels.digest
+
+
+@given(STATES, st.randoms())
+def test_labels_are_sorted_by_clip_and_class(states: np.ndarray, random) -> None:
+    clips, classes = np.nonzero(states)
+    present = states[clips, classes] == 1
+    order = list(range(len(clips)))
+    random.shuffle(order)
+    found = in_order(states.shape[1], clips[order], classes[order].astype(np.int32), present[order])
+    for one, other in zip(found, (clips, classes, present), strict=True):
+        assert one.tolist() == other.tolist()
+    assert in_order(states.shape[1], clips, classes, present)[1] is classes
+
+
+def outcome(build, *given) -> list[object]:
+    """Return all that a label set is, or the message of an error."""
+    try:
+        labels = build(*given)
+    except EarmarkError as error:
+        return [str(error)]
+    arrays_ = (labels.starts, labels.columns, labels.present)
+    kinds = [str(array.dtype) for array in arrays_]
+    return [labels.rows().rows(), labels.clip_ids.to_list(), labels.class_ids, kinds, labels.digest]
+
+
+@given(ANSWERS, st.booleans(), st.sampled_from(["class_id", "labels"]))
+def test_numbered_rows_give_the_labels_of_rows_matched_by_name(
+    answers, has_present, column
+) -> None:
+    """Duplicates, contradictions, unsure answers and empty classes among them."""
+    table = rows(*answers).rename({"class_id": column})
+    table = table if has_present else table.drop("present")
+    try:
+        formed = form_labels(SourceTable.of(table, "t.csv"))
+    except EarmarkError:
+        return
+    assert formed.numbers is not None
+    by_name = outcome(LabelSet.from_table, formed.long, formed.clip_ids, formed.class_ids)
+    assert outcome(LabelSet.from_formed, formed) == by_name
+    said: dict[tuple[str, str], bool] = {}
+    for clip, of_class, is_present in formed.long.rows.drop(LINE).drop_nulls().rows():
+        if said.setdefault((clip, of_class), is_present) != is_present:
+            assert "contradicts" in str(by_name[0])
+            return
+    expected = [(*pair, is_present) for pair, is_present in said.items()]
+    assert sorted(by_name[0]) == sorted(expected)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("n_clips", [0, 1, 3, 7])
+def test_a_digest_is_that_of_all_names_and_arrays(n_clips: int, monkeypatch) -> None:
+    monkeypatch.setattr(label_set, "_CLIPS_AT_ONCE", 3)
+    states = np.resize(np.array([1, 0, -1], np.int8), (n_clips, 2))
+    labels = LabelSet.from_dense(states, [f"clip é {i}" for i in range(n_clips)], ["ö", "b"])
+    content = "\0".join(labels.clip_ids.to_list()) + "\1" + "\0".join(labels.class_ids) + "\1"
+    numbers = (labels.starts, labels.columns, labels.present)
+    whole = content.encode() + b"".join(array.tobytes() for array in numbers)
+    assert labels.digest == hashlib.sha256(whole).hexdigest()[:16]
 
 
 @pytest.mark.parametrize("name", ["labels.parquet", "labels.csv"])

@@ -29,7 +29,7 @@ from earmark.datasets import (
 )
 from earmark.experiments.students import EVALUATED_SPLITS, Student, student_scores
 from earmark.flags import keep_thresholds, stored_thresholds
-from earmark.labels import LabelSet
+from earmark.labels import LabelSet, rows_of
 from earmark.losses import ignored
 from earmark.metrics import (
     BOOTSTRAP_METRICS,
@@ -58,7 +58,7 @@ from earmark.runs import (
     SweepParams,
     Task,
 )
-from earmark.scores import ScoreFolder, logits_of, rows_of
+from earmark.scores import ScoreFolder, logits_of
 from earmark.training import has_networks, score_held_out
 
 METRICS = (*BOOTSTRAP_METRICS, "lwlrap_calibrated", "lwlrap_fitted")

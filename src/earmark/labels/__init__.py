@@ -48,6 +48,7 @@ from earmark.labels.label_tables import (
 )
 from earmark.labels.lint import ROW_SCHEMA, Finding, find_problems
 from earmark.labels.name_forms import name_words, other_names
+from earmark.labels.name_numbers import rows_of
 from earmark.labels.ontology import Implied, Ontology, find_implied
 from earmark.labels.splits import (
     SPLIT_SHARES,
@@ -116,6 +117,7 @@ __all__ = [
     "read_segments",
     "refuse_no_labels",
     "row_clips",
+    "rows_of",
     "sparse_labels",
     "subset",
 ]

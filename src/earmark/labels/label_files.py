@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, check_file, reader, reading
 from earmark.labels.audioset_format import is_segments, read_segments
-from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
+from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, in_order
 from earmark.labels.label_tables import (
     GUESSED,
     Reading,
@@ -187,20 +187,13 @@ def sparse_labels(
     present: NDArray[np.bool_],
 ) -> LabelSet:
     """Build a label set from the numbers of clips and classes, in any order."""
-    order = np.argsort(rows * np.int64(max(len(class_ids), 1)) + columns, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(clip_ids)))])
-    return LabelSet(
-        clip_ids.alias("clip_id"),
-        tuple(class_ids),
-        starts.astype(np.int64),
-        columns[order].astype(np.int32),
-        present[order],
-    )
+    labels = in_order(len(class_ids), rows, columns, present)
+    return LabelSet.from_sorted(clip_ids.alias("clip_id"), tuple(class_ids), *labels)
 
 
 def _read_table(path: Path, reading: Reading) -> LabelFile:
     read = read_label_table(path, reading)
-    labels = LabelSet.from_table(read.long, read.clip_ids, read.class_ids)
+    labels = LabelSet.from_formed(read)
     n_again = read.long.rows["present"].count() - len(labels.columns)
     again = (f"{n_again:,} labels are said twice, and count once",) if n_again else ()
     return LabelFile(

@@ -22,7 +22,7 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from earmark.errors import EarmarkError, reader
-from earmark.labels.label_tables import form_labels
+from earmark.labels.label_tables import LabelTable, form_labels
 from earmark.labels.lint import (
     ROW_SCHEMA,
     checked_table,
@@ -32,10 +32,12 @@ from earmark.labels.lint import (
     place_rows,
     wrong_rows,
 )
-from earmark.runs import SourceTable, as_array, read_source, write_table
+from earmark.runs import LINE, SourceTable, as_array, read_source, write_table
 
 PRESENT, NOT_PRESENT, IMPLICIT = 1, -1, 0
 """The three states of a label."""
+
+_CLIPS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +85,7 @@ class LabelSet:
             )
         n_clips, n_classes = dense.shape
         rows, columns = np.nonzero(dense)
-        return cls._from_sorted(
+        return cls.from_sorted(
             clip_series(range(n_clips) if clip_ids is None else clip_ids, n_clips),
             class_tuple(range(n_classes) if class_ids is None else class_ids, n_classes),
             rows,
@@ -123,23 +125,47 @@ class LabelSet:
         )
         clip_names, class_names = clip_series(clips), class_tuple(classes)
         placed = place_rows(table, clip_names, class_names)
-        findings = wrong_rows(placed, class_names, table.unit)
-        for finding in findings:
+        return cls._from_placed(table, placed, clip_names, class_names)
+
+    @classmethod
+    def from_formed(cls, formed: LabelTable) -> LabelSet:
+        """Build from a table in the long form, by the numbers that it has of clips and classes."""
+        table, numbers = formed.long, formed.numbers
+        if numbers is None:
+            return cls.from_table(table, formed.clip_ids, formed.class_ids)
+        placed = table.rows.rename({LINE: "line"}).hstack(numbers)
+        return cls._from_placed(table, placed, formed.clip_ids, formed.class_ids)
+
+    @classmethod
+    def _from_placed(
+        cls, table: SourceTable, placed: pl.DataFrame, clips: pl.Series, classes: tuple[str, ...]
+    ) -> LabelSet:
+        labels = cls._from_answers(placed, clips, classes)
+        if labels is not None:
+            return labels
+        for finding in wrong_rows(placed, classes, table.unit):
             if finding.is_error:
                 raise EarmarkError(
                     f"{table.path}, {finding.message}; `earmark lint` lists every such {table.unit}"
                 )
         placed = placed.drop_nulls("present")
-        if findings:
-            placed = placed.filter(is_first_said(placed))
-        placed = placed.sort("clip", "class")
-        return cls._from_sorted(
-            clip_names,
-            class_names,
-            placed["clip"].to_numpy(),
-            placed["class"].to_numpy(),
-            placed["present"].to_numpy(),
-        )
+        labels = cls._from_answers(placed.filter(is_first_said(placed)), clips, classes)
+        assert labels is not None
+        return labels
+
+    @classmethod
+    def _from_answers(
+        cls, placed: pl.DataFrame, clips: pl.Series, classes: tuple[str, ...]
+    ) -> LabelSet | None:
+        """Build from placed rows; None where one is unknown, or comes again."""
+        said = placed.select("clip", "class", "present")
+        if said["clip"].null_count() or said["class"].null_count():
+            return None
+        said = said.drop_nulls() if said["present"].null_count() else said
+        rows, columns, present = in_order(len(classes), *(each.to_numpy() for each in said))
+        if ((rows[1:] == rows[:-1]) & (columns[1:] == columns[:-1])).any():
+            return None
+        return cls.from_sorted(clips.alias("clip_id"), classes, rows, columns, present)
 
     @classmethod
     @reader("labels", at=1)
@@ -164,7 +190,7 @@ class LabelSet:
         )
 
     @classmethod
-    def _from_sorted(
+    def from_sorted(
         cls,
         clip_ids: pl.Series,
         class_ids: tuple[str, ...],
@@ -172,6 +198,7 @@ class LabelSet:
         columns: NDArray[np.integer],
         present: NDArray[np.bool_],
     ) -> LabelSet:
+        """Build from the numbers of clips and classes, sorted by both; :func:`in_order` sorts."""
         starts = np.zeros(len(clip_ids) + 1, np.int64)
         np.cumsum(np.bincount(rows, minlength=len(clip_ids)), out=starts[1:])
         return cls(clip_ids, class_ids, starts, columns.astype(np.int32), present.copy())
@@ -304,8 +331,36 @@ class LabelSet:
     def digest(self) -> str:
         """Sixteen hexadecimal digits identifying clips, classes and labels."""
         content = hashlib.sha256()
-        for text in ("\0".join(self.clip_ids.to_list()), "\0".join(self.class_ids)):
-            content.update(text.encode() + b"\1")
+        for start in range(0, self.n_clips, _CLIPS_AT_ONCE):
+            names = self.clip_ids.slice(start, _CLIPS_AT_ONCE).str.join("\0", ignore_nulls=False)
+            content.update(b"\0" * (start > 0) + names.item().encode())
+        content.update(b"\1" + "\0".join(self.class_ids).encode() + b"\1")
         for array in (self.starts, self.columns, self.present):
-            content.update(np.ascontiguousarray(array).tobytes())
+            content.update(np.ascontiguousarray(array).data)
         return content.hexdigest()[:16]
+
+
+def in_order(
+    n_classes: int,
+    rows: NDArray[np.integer],
+    columns: NDArray[np.integer],
+    present: NDArray[np.bool_],
+) -> tuple[NDArray[np.integer], NDArray[np.integer], NDArray[np.bool_]]:
+    """Sort labels by clip and class; what stands in order is returned as it is.
+
+    Sorting one number for each label takes far less time than sorting places and picking.
+    """
+    n_bits = n_classes.bit_length()
+    labels = rows.astype(np.int64)
+    labels <<= n_bits
+    labels |= columns
+    if (labels[1:] > labels[:-1]).all():
+        return rows, columns, present
+    labels <<= 1
+    labels |= present
+    labels.sort()
+    is_present = (labels & 1).astype(bool)
+    labels >>= 1
+    sorted_columns = (labels & ((1 << n_bits) - 1)).astype(np.int32)
+    labels >>= n_bits
+    return labels, sorted_columns, is_present

@@ -25,6 +25,7 @@ import polars as pl
 from earmark.errors import EarmarkError, nearest, quoted
 from earmark.labels.lint import presence, state_words
 from earmark.labels.multi_hot import multi_hot_rows
+from earmark.labels.name_numbers import NumberedNames, number_names
 from earmark.runs import AUDIO_SUFFIXES, LINE, PRESENCE, TABLE_ERRORS, SourceTable, read_source
 
 _COLUMN_NAMES: dict[str, tuple[str, ...]] = {
@@ -66,6 +67,9 @@ Zeros = Literal["implicit", "absent"]
 
 _STATES = ("0", "1", "-1", "+1", "0.0", "1.0", "-1.0", "false", "true")
 
+_N_FIRST = 1_000
+"""Cells that are looked at before all are."""
+
 _MANY_CLASSES, _CLASSES_PER_CLIP = 50, 5
 """From so many classes, and so many for each clip, on the two columns seem to be swapped."""
 
@@ -94,6 +98,7 @@ class LabelTable:
     ``long``: LINE, clip_id, class_id, present (null where unsure). ``clip_ids``: all clips of the
     table, as they come; ``class_ids``: all classes. ``has_row_per_clip``: whether no clip has two
     rows; ``lists_classes``: whether every class has a column, so that they have an order.
+    ``numbers`` (clip, class) are the places of each row's names in these lists, where known.
     """
 
     long: SourceTable
@@ -102,6 +107,7 @@ class LabelTable:
     has_row_per_clip: bool
     lists_classes: bool
     notes: tuple[str, ...]
+    numbers: pl.DataFrame | None = None
 
 
 def read_label_table(path: str | Path, reading: Reading = GUESSED) -> LabelTable:
@@ -177,8 +183,11 @@ def _is_binary(cells: pl.Series) -> bool:
     """Tell whether a column holds 0 and 1 (or -1), and nothing else but empty cells."""
     if cells.dtype.is_nested():
         return False
-    words = state_words(cells.unique()).drop_nulls()
-    return bool(len(words)) and bool(words.is_in(_STATES).all())
+    for part in (cells.head(_N_FIRST), cells):  # mostly the first tell
+        words = state_words(part.unique()).drop_nulls()
+        if not words.is_in(_STATES).all():
+            return False
+    return bool(len(words))
 
 
 def check_given(given: Mapping[str, str], *tables: SourceTable) -> None:
@@ -241,32 +250,41 @@ def _from_long_or_lists(
     table: SourceTable, clips: pl.Series, roles: Mapping[str, str], reading: Reading
 ) -> LabelTable:
     column = roles.get("class_id", roles.get("labels", ""))
-    cells, notes = _class_cells(table, roles, reading.separator)
-    rows = _long_rows(table, clips, cells, _presence(table, roles))
-    is_empty = rows["class_id"].is_null() | (rows["class_id"] == "")
-    if is_empty.any():
+    cells, classes, notes = _class_cells(table, roles, reading.separator)
+    all_clips = number_names(clips)
+    clip_rows = pl.DataFrame([table.rows[LINE], clips, pl.Series("clip", all_clips.numbers)])
+    rows = _long_rows(clip_rows, cells, _presence(table, roles))
+    if classes is None or _is_empty(classes.names).any():
+        is_empty = _is_empty(rows["class_id"])
         is_odd = is_empty & rows["present"].is_not_null()
         if "present" in roles and not isinstance(cells.dtype, pl.List) and is_odd.any():
             raise EarmarkError(f"{table.at_first(is_odd)}: {column} is empty")
-        rows = rows.filter(~is_empty)
+        rows, classes = rows.filter(~is_empty), None
     if "negatives" in roles:
-        rows = pl.concat([rows, _negatives(table, clips, roles, rows, reading.separator)])
+        negatives = _negatives(table, clip_rows, roles, rows, reading.separator)
+        rows, classes = pl.concat([rows, negatives]), None
     n_unsure = rows["present"].null_count()
     if n_unsure:
         notes.append(f"{n_unsure:,} answers are unsure or empty: these labels stay implicit")
-    names = tuple(rows["class_id"].unique(maintain_order=True).to_list())
-    all_clips = clips.unique(maintain_order=True)
-    has_row_per_clip = len(all_clips) == len(clips)
-    long = replace(table, rows=rows)
-    return LabelTable(long, all_clips, names, has_row_per_clip, False, tuple(notes))
+    classes = number_names(rows["class_id"]) if classes is None else classes
+    return LabelTable(
+        replace(table, rows=rows.drop("clip")),
+        all_clips.names,
+        tuple(classes.names.to_list()),
+        has_row_per_clip=len(all_clips.names) == len(clips),
+        lists_classes=False,
+        notes=tuple(notes),
+        numbers=pl.DataFrame([rows["clip"], pl.Series("class", classes.numbers)]),
+    )
 
 
-def _long_rows(
-    table: SourceTable, clips: pl.Series, cells: pl.Series, present: pl.Series
-) -> pl.DataFrame:
+def _is_empty(names: pl.Series) -> pl.Series:
+    return names.is_null() | (names == "")
+
+
+def _long_rows(clip_rows: pl.DataFrame, cells: pl.Series, present: pl.Series) -> pl.DataFrame:
     """Return a row for each clip and class of cells that hold one class, or lists of them."""
-    said = {LINE: table.rows[LINE], "clip_id": clips, "class_id": cells, "present": present}
-    rows = pl.DataFrame(said)
+    rows = clip_rows.with_columns(cells.alias("class_id"), present.alias("present"))
     if isinstance(cells.dtype, pl.List):
         rows = rows.explode("class_id")
         rows = rows.with_columns(pl.col("class_id").cast(pl.String).str.strip_chars())
@@ -275,15 +293,15 @@ def _long_rows(
 
 def _negatives(
     table: SourceTable,
-    clips: pl.Series,
+    clip_rows: pl.DataFrame,
     roles: Mapping[str, str],
     positives: pl.DataFrame,
     separator: str | None,
 ) -> pl.DataFrame:
     """Return the classes that a column says are not in a clip; refuse those that are in it, too."""
     column = roles["negatives"]
-    cells, _ = _class_cells(table, {"labels": column}, separator)
-    rows = _long_rows(table, clips, cells, pl.repeat(False, len(clips), eager=True))
+    cells, _, _ = _class_cells(table, {"labels": column}, separator)
+    rows = _long_rows(clip_rows, cells, pl.repeat(False, len(clip_rows), eager=True))
     rows = rows.filter(pl.col("class_id") != "")
     both = rows.join(positives.filter("present"), on=[LINE, "class_id"], how="semi")
     if len(both):
@@ -297,20 +315,22 @@ def _negatives(
 
 def _class_cells(
     table: SourceTable, roles: Mapping[str, str], separator: str | None
-) -> tuple[pl.Series, list[str]]:
-    """Return the class, or the list of classes, of each row, and what there is to say of it."""
+) -> tuple[pl.Series, NumberedNames | None, list[str]]:
+    """Return the class of each row, numbered, or its list of classes, and what to say of it."""
     column = roles.get("class_id", roles.get("labels", ""))
     if isinstance(table.rows[column].dtype, pl.List):
-        return table.rows[column], []
+        return table.rows[column], None, []
     cells = _texts(table, column)
-    texts = cells.unique()  # a few names, said millions of times
+    numbered = number_names(cells)  # a few names, said millions of times
+    texts = numbered.names
     if separator is None:
         separator = _separator_in(texts, roles)
     if separator is not None:
         note = f"{column!r} holds lists of classes, separated by {separator!r}"
-        return cells.str.split(separator), [note]
-    is_padded = (texts != texts.str.strip_chars()).any()
-    return (cells.str.strip_chars() if is_padded else cells), []
+        return cells.str.split(separator), None, [note]
+    if not (texts != texts.str.strip_chars()).any():
+        return cells, numbered, []
+    return cells.str.strip_chars(), None, []
 
 
 def _separator_in(texts: pl.Series, roles: Mapping[str, str]) -> str | None:
@@ -351,7 +371,8 @@ def _refuse_swapped(table: SourceTable, roles: Mapping[str, str], formed: LabelT
     if column is None:
         return
     n_classes, n_clips = len(formed.class_ids), len(formed.clip_ids)
-    files = [name for name in formed.class_ids if Path(name).suffix.lower() in AUDIO_SUFFIXES]
+    dotted = [name for name in formed.class_ids if "." in name]
+    files = [name for name in dotted if Path(name).suffix.lower() in AUDIO_SUFFIXES]
     if 2 * len(files) > n_classes:
         what = f"column {column!r} holds sound files, such as {files[0]!r}"
     elif n_classes >= _MANY_CLASSES and n_classes >= _CLASSES_PER_CLIP * n_clips:

@@ -13,7 +13,8 @@ from typing import Literal
 import polars as pl
 
 from earmark.errors import EarmarkError, nearest
-from earmark.runs import LINE, PRESENCE, SourceTable
+from earmark.labels.name_numbers import rows_of
+from earmark.runs import LINE, PRESENCE, SourceTable, are_distinct
 
 ROW_SCHEMA = {"clip_id": pl.String, "class_id": pl.String, "present": pl.Boolean}
 
@@ -116,12 +117,12 @@ def place_rows(table: SourceTable, clips: pl.Series, classes: Sequence[str]) -> 
 
     The numbers are the places in the lists of clips and classes, null where unknown.
     """
-    clip_table = pl.DataFrame({"clip_id": clips}).with_row_index("clip")
-    class_table = pl.DataFrame({"class_id": list(classes)}, schema={"class_id": pl.String})
-    class_table = class_table.with_row_index("class")
-    placed = table.rows.rename({LINE: "line"})
-    placed = placed.join(clip_table, on="clip_id", how="left", maintain_order="left")
-    return placed.join(class_table, on="class_id", how="left", maintain_order="left")
+    rows = table.rows
+    class_list = pl.Series(list(classes), dtype=pl.String)
+    return rows.rename({LINE: "line"}).with_columns(
+        rows_of(rows["clip_id"], clips).alias("clip"),
+        rows_of(rows["class_id"], class_list).alias("class"),
+    )
 
 
 def wrong_rows(placed: pl.DataFrame, classes: Sequence[str], unit: str) -> list[Finding]:
@@ -188,6 +189,6 @@ def class_tuple(class_ids: Iterable[object], n_expected: int | None = None) -> t
 def _check_identifiers(series: pl.Series, n_expected: int | None, what: str) -> None:
     if n_expected is not None and len(series) != n_expected:
         raise EarmarkError(f"{len(series)} {what} identifiers given for {n_expected} labels' rows")
-    if series.n_unique() < len(series):
+    if not are_distinct(series):
         twice = series.filter(series.is_duplicated())[0]
         raise EarmarkError(f"{what} {twice!r} is listed twice")

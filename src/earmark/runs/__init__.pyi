@@ -77,7 +77,10 @@ from .tables import LINE as LINE
 from .tables import PRESENCE as PRESENCE
 from .tables import TABLE_ERRORS as TABLE_ERRORS
 from .tables import SourceTable as SourceTable
+from .tables import are_distinct as are_distinct
 from .tables import check_unique as check_unique
+from .tables import has_twins as has_twins
+from .tables import key_names as key_names
 from .tables import read_header as read_header
 from .tables import read_source as read_source
 from .writers.folders import put_in_place as put_in_place

@@ -11,12 +11,15 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, check_file, reading
 from earmark.runs.parquet import check_parquet
@@ -48,6 +51,10 @@ TABLE_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError
 
 _DELIMITERS = (",", "\t", ";", "|")
 _ROWS_AT_ONCE = 50_000
+_BYTES_AT_ONCE = 1 << 18
+_BOM, _LINE_END = b"\xef\xbb\xbf", np.uint8(10)
+_PLAIN = np.uint8(0x23), np.uint8(0x7F)
+"""The first and last of the bytes that are neither quotes, blanks nor parts of other letters."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,15 @@ class SourceTable:
         return self.at(self.rows[LINE].filter(is_meant)[0])
 
 
+@dataclass(frozen=True)
+class _Looks:
+    """How many lines and delimiters a text has; ``is_plain``: beside them only bytes of _PLAIN."""
+
+    n_lines: int
+    n_delimiters: int
+    is_plain: bool
+
+
 def read_source(path: str | Path, header: Sequence[str] | None = None) -> SourceTable:
     """Read a table; the name's ending tells Parquet from text, the first line the delimiter.
 
@@ -107,7 +123,7 @@ def read_header(path: Path) -> tuple[list[str], str]:
     """
     check_file(path)
     with path.open("rb") as file:
-        line = file.readline().removeprefix(b"\xef\xbb\xbf").rstrip(b"\n")
+        line = file.readline().removeprefix(_BOM).rstrip(b"\n")
     delimiter = _delimiter(path, line)
     header = _cells(line, delimiter)
     _check_header(path, header)
@@ -116,8 +132,26 @@ def read_header(path: Path) -> tuple[list[str], str]:
 
 def check_unique(names: pl.Series, what: str) -> None:
     """Refuse names that are listed twice; ``what`` begins the message."""
-    if names.n_unique() < len(names):
+    if not are_distinct(names):
         raise EarmarkError(f"{what} {names.filter(names.is_duplicated())[0]!r} is listed twice")
+
+
+def are_distinct(names: pl.Series) -> bool:
+    """Tell whether no name comes twice; different keys, which soon are sorted, suffice for it."""
+    if names.dtype == pl.String and not has_twins(key_names(names)):
+        return True
+    return names.n_unique() == len(names)
+
+
+def key_names(names: pl.Series) -> NDArray[np.int64]:
+    """Return a key for each name, of 64 bits: the same for the same name, rarely for two."""
+    return names.hash().to_numpy().view(np.int64)
+
+
+def has_twins(keys: NDArray[np.int64]) -> bool:
+    """Tell whether a key comes twice."""
+    ascending = np.sort(keys)
+    return bool((ascending[1:] == ascending[:-1]).any())
 
 
 def _read_parquet(path: Path) -> SourceTable:
@@ -128,10 +162,13 @@ def _read_parquet(path: Path) -> SourceTable:
 
 
 def _read_delimited(path: Path, header: Sequence[str] | None) -> pl.DataFrame:
-    text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
-    delimiter = _delimiter(path, text.partition(b"\n")[0])
-    rows = _read_in_bulk(path, text, delimiter, header)
-    return _read_line_by_line(path, text, delimiter, header) if rows is None else rows
+    with path.open("rb") as file:
+        rows = _read_in_bulk(path, file, header)
+        if rows is not None:
+            return rows
+        file.seek(0)
+        text = file.read().removeprefix(_BOM)
+    return _read_line_by_line(path, text, _delimiter(path, text.partition(b"\n")[0]), header)
 
 
 def _delimiter(path: Path, first_line: bytes) -> str:
@@ -140,28 +177,40 @@ def _delimiter(path: Path, first_line: bytes) -> str:
     return max((usual, *_DELIMITERS), key=lambda delimiter: first_line.count(delimiter.encode()))
 
 
-def _read_in_bulk(
-    path: Path, text: bytes, delimiter: str, header: Sequence[str] | None
-) -> pl.DataFrame | None:
+def _read_in_bulk(path: Path, file: BinaryIO, header: Sequence[str] | None) -> pl.DataFrame | None:
     """Read a table that is in order, which most are; None where the slow way has to look."""
-    first_line, body = 1, text
+    begin = file.seek(len(_BOM) if file.read(len(_BOM)) == _BOM else 0)
+    first, first_line = file.readline().removesuffix(b"\n"), 2
+    delimiter = _delimiter(path, first)
     if header is None:
-        first, _, body = text.partition(b"\n")
         header = _cells(first, delimiter)
         if not header:
             return None
         _check_header(path, header)
-        first_line = 2
-    body = body.rstrip(b"\r\n")
-    if _has_odd_lines(body):
+    else:
+        first_line = 1
+        file.seek(begin)
+    body = _read_body(file)
+    looks = _look_at(body, delimiter)
+    if not looks.is_plain and _has_odd_lines(body):
         return None
     try:
-        rows = _parse(body, header, delimiter, '"' if b'"' in body else None)
-        if not _is_accounted_for(rows, body, delimiter):
+        rows = _parse(body, header, delimiter, '"' if not looks.is_plain and b'"' in body else None)
+        if not _is_accounted_for(rows, body, delimiter, looks):
             return None
     except TABLE_ERRORS:
         return None
-    return _stripped(rows).with_row_index(LINE, offset=first_line)
+    rows = rows if looks.is_plain else _stripped(rows)
+    return rows.rechunk().with_row_index(LINE, offset=first_line)
+
+
+def _read_body(file: BinaryIO) -> bytes:
+    """Read what is left of a file without the line ends at its end; a long text is not copied."""
+    begin, end = file.tell(), file.seek(0, os.SEEK_END)
+    tail_begin = file.seek(max(begin, end - 2))
+    file_end = tail_begin + len(file.read().rstrip(b"\r\n"))
+    file.seek(begin)
+    return file.read(file_end - begin).rstrip(b"\r\n")
 
 
 def _parse(
@@ -177,17 +226,20 @@ def _parse(
     )
 
 
-def _is_accounted_for(rows: pl.DataFrame, body: bytes, delimiter: str) -> bool:
+def _is_accounted_for(rows: pl.DataFrame, body: bytes, delimiter: str, looks: _Looks) -> bool:
     """Tell whether each line became one row, and each delimiter in it an edge or part of a cell.
 
     Polars fills up rows that are too short, and has its own opinion of strange quotes: only cells
     that are quoted as a whole, with no quote inside, are left to it.
     """
-    if len(rows) != (body.count(b"\n") + 1 if body else 0):
+    if len(rows) != looks.n_lines:
         return False
     n_edges = rows.width - 1
-    if b'"' not in body and rows.to_series(-1).null_count() == 0:  # no row is too short
-        return body.count(delimiter.encode()) == len(rows) * n_edges
+    has_quotes = not looks.is_plain and b'"' in body
+    if not has_quotes and rows.to_series(-1).null_count() == 0:  # no row is too short, or blank
+        return looks.n_delimiters == len(rows) * n_edges
+    if looks.is_plain and _has_odd_lines(body):
+        return False
     lines = _parse(body, ["line"], "\0", None)["line"]
     cell = rf'(?:"[^"]*"|[^"{delimiter}]*)'
     quoted = lines.filter(lines.str.contains('"', literal=True))
@@ -207,6 +259,19 @@ def _cells(line: bytes, delimiter: str) -> list[str]:
     except (csv.Error, UnicodeDecodeError):
         return []
     return [cell.strip() for cell in rows[0]] if rows else []
+
+
+def _look_at(body: bytes, delimiter: str) -> _Looks:
+    """Look at a text once, a piece at a time, which stays in the cache meanwhile."""
+    values, edge = np.frombuffer(body, np.uint8), delimiter.encode()[0]
+    n_ends, n_edges, n_odd = 0, 0, 0
+    for start in range(0, len(values), _BYTES_AT_ONCE):
+        piece = values[start : start + _BYTES_AT_ONCE]
+        n_ends += int(np.count_nonzero(piece == _LINE_END))
+        n_edges += int(np.count_nonzero(piece == edge))
+        n_odd += int(np.count_nonzero(piece - _PLAIN[0] > _PLAIN[1] - _PLAIN[0]))
+    n_expected = n_ends + (0 if _PLAIN[0] <= edge <= _PLAIN[1] else n_edges)
+    return _Looks(n_ends + 1 if body else 0, n_edges, is_plain=n_odd == n_expected)
 
 
 def _has_odd_lines(body: bytes) -> bool:

@@ -17,7 +17,6 @@ from earmark.scores.alignment import (
     named_alike,
     named_as_scored,
     pairing_told,
-    rows_of,
     scored_labels,
 )
 from earmark.scores.blocks import ScoreFile, row_blocks
@@ -88,7 +87,6 @@ __all__ = [
     "pairing_told",
     "passes_by",
     "row_blocks",
-    "rows_of",
     "sample_scores",
     "scale_of",
     "scored_labels",

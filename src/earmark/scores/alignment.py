@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, first_few, nearest
-from earmark.labels import LabelFile, LabelSet, Ontology, read_clip_list, sparse_labels
+from earmark.labels import LabelFile, LabelSet, Ontology, read_clip_list, rows_of, sparse_labels
 from earmark.runs import AUDIO_SUFFIXES, digest
 from earmark.scores.blocks import ScoreFile
 from earmark.scores.folder import ScoreFolder
@@ -142,8 +142,9 @@ def named_alike(names: pl.Series, others: pl.Series) -> tuple[pl.Series, tuple[s
 
 def _have_one_in_common(names: pl.Series, others: pl.Series) -> bool:
     """Tell whether a name is on both sides; mostly it is among the first, which are soon found."""
-    parts = (names.head(_N_FIRST), names)
-    return any(others.is_in(part.implode()).any() for part in parts)
+    first = names.head(_N_FIRST)
+    tries = ((first, others.head(_N_FIRST)), (first, others), (names, others))
+    return any(theirs.is_in(part.implode()).any() for part, theirs in tries)
 
 
 def leave_out_unscored(
@@ -193,7 +194,7 @@ def arrange(
     return sparse_labels(
         clip_ids,
         classes.class_ids,
-        rows[labels.clip_rows],
+        np.repeat(rows, np.diff(labels.starts)),
         columns[labels.columns],
         labels.present,
     )
@@ -223,13 +224,6 @@ def pairing_told(
             f"{own.class_ids[-1]!r}, as in {file.path.name}."
         )
     return tuple(told)
-
-
-def rows_of(clip_ids: pl.Series, among: pl.Series) -> pl.Series:
-    """Return the row of each clip among others; null where it is not one of them."""
-    places = pl.DataFrame({"clip_id": among}).with_row_index("row")
-    wanted = pl.DataFrame({"clip_id": clip_ids})
-    return wanted.join(places, on="clip_id", how="left", maintain_order="left")["row"]
 
 
 def _without_ending(name: pl.Expr) -> pl.Expr:

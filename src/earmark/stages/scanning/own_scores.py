@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from earmark.datasets import Workspace, write_scores
 from earmark.errors import EarmarkError, first_few, short_repr
-from earmark.labels import LabelSet, read_class_list
+from earmark.labels import LabelSet, read_class_list, rows_of
 from earmark.runs import Progress, digest, new_array, scratch_beside, shown, writes
 from earmark.scores import (
     Origin,
@@ -31,7 +31,6 @@ from earmark.scores import (
     named_alike,
     open_score_file,
     row_blocks,
-    rows_of,
     write_logits,
 )
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
