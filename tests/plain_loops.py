@@ -18,6 +18,7 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Bits = NDArray[np.uint32]
 Longer = NDArray[np.uint64]
+Doubles = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
 
 
@@ -197,8 +198,8 @@ def add_chances(
     starts: Longs,
     explicit: Ints,
     counts: Ints,
-    n_expected: NDArray[np.float64],
-    doubt: NDArray[np.float64],
+    n_expected: Doubles,
+    doubt: Doubles,
     state: Longs,
     rows: Longs,
     columns: Ints,
@@ -222,3 +223,23 @@ def add_chances(
     rows[first:end], columns[first:end] = clips + first_row, classes
     logits[first:end], kept_odds[first:end] = scores[clips, classes], odds
     state[1] = end
+
+
+def look_at_odds(
+    labelled: Doubles,
+    implicit: Doubles,
+    scores: Doubles,
+    parameters: Doubles,
+    likelihood: Doubles,
+    gradient: Doubles,
+    information: Doubles,
+) -> None:
+    present = expit(parameters[:, :1] + parameters[:, 1:2] * scores)
+    chance = (present * expit(-parameters[:, 2:])).clip(1e-12, 1 - 1e-9)
+    likelihood[:] = (labelled * np.log(chance) + implicit * np.log1p(-chance)).sum(axis=1)
+    by_a = chance * (1 - present)
+    changes = np.stack([by_a, by_a * scores, -chance * expit(parameters[:, 2:])], axis=2)
+    rest = labelled / chance - implicit / (1 - chance)
+    gradient[:] = (rest[:, None, :] @ changes)[:, 0]
+    weights = (labelled + implicit) / (chance * (1 - chance))
+    information[:] = (changes * weights[:, :, None]).transpose(0, 2, 1) @ changes

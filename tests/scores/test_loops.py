@@ -377,6 +377,28 @@ def mixture_case(n_classes: int = 3, n_bins: int = 40, n_used: int = 30) -> list
     return [*seen, centre, np.ones_like(centre), centre.copy(), *out]
 
 
+def odds_case(n_classes: int = 5, n_bins: int = 128) -> list[np.ndarray]:
+    """Counts of bins and their scores, parameters far and near, and places for what they tell."""
+    rng = np.random.default_rng(n_bins)
+    labelled = rng.poisson(2, (n_classes, n_bins)).astype(float)
+    implicit = rng.poisson(900, (n_classes, n_bins)) + rng.random((n_classes, n_bins))
+    scores = np.sort(rng.normal(0, 2, (n_classes, n_bins)), axis=1)
+    parameters = rng.normal(0, 2, (n_classes, 3))
+    if n_classes:
+        parameters[0] = -40, 20, 900  # chances as low, and as high, as they may be
+    told = [np.zeros(n_classes), np.zeros((n_classes, 3)), np.zeros((n_classes, 3, 3))]
+    return [labelled, implicit, scores, parameters, *told]
+
+
+@pytest.mark.parametrize(("n_classes", "n_bins"), [(5, 128), (4, 37), (2, 3_000), (3, 0), (0, 9)])
+def test_odds_equal_their_slow_twin(n_classes: int, n_bins: int) -> None:
+    found, expected = odds_case(n_classes, n_bins), odds_case(n_classes, n_bins)
+    compiled_loops.look_at_odds(*found)
+    plain_loops.look_at_odds(*expected)
+    for one, other in zip(found[4:], expected[4:], strict=True):
+        assert np.allclose(one, other, rtol=1e-11, atol=1e-9)
+
+
 def gapped(array: np.ndarray) -> np.ndarray:
     return np.repeat(array, 2, axis=-1)[..., ::2]
 
@@ -415,6 +437,7 @@ def arguments_of(name: str) -> list[Any]:
         "fill_clues": [*clue_case(0), np.zeros((6, 21, 14), np.float32)],
         "add_chances": [*chance_case(0), 0, -8.0, 4.0],
         "squeeze_codes": [np.zeros(4, np.int32), np.zeros(20, np.int32), False],
+        "look_at_odds": odds_case(),
         "fit_mixture": [*mixture_case(), 2, 1e-3, False],
         "keep_labels": [block, block == 0, floats, block == 0],
     }[name]
@@ -428,6 +451,7 @@ WRITTEN = {
     "fill_clues": {17},
     "add_chances": {1, 4, 5, 6, 7, 8, 9, 10, 11},
     "squeeze_codes": {1},
+    "look_at_odds": {4, 5, 6},
     "fit_mixture": {8, 9, 10},
     "keep_labels": {3},
 }

@@ -22,7 +22,13 @@ from earmark.scores.alignment import (
 from earmark.scores.blocks import ScoreFile, row_blocks
 from earmark.scores.folder import UNLOCATED, MadeBy, Origin, ScoreFolder, write_score_folder
 from earmark.scores.gaps import leave_out_gaps
-from earmark.scores.loops import add_chances, fill_clues, fit_mixture, keep_labels
+from earmark.scores.loops import (
+    add_chances,
+    fill_clues,
+    fit_mixture,
+    keep_labels,
+    look_at_odds,
+)
 from earmark.scores.matrix import (
     CHUNK_SCORES,
     Chunk,
@@ -79,6 +85,7 @@ __all__ = [
     "leave_out_unscored",
     "logit",
     "logits_of",
+    "look_at_odds",
     "match_names",
     "named_alike",
     "named_as_scored",

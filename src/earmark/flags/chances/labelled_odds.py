@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from earmark.flags.histograms import N_BINS, Histograms, Matrix
-from earmark.scores import expit
+from earmark.scores import expit, look_at_odds
 
 CEILING_SD = 1.0
 """How much log r differs between classes, before their scores are seen."""
@@ -71,7 +71,7 @@ def labelled_odds(histograms: Histograms) -> LabelledOdds:
     """Fit the odds of all classes; every class has positives and implicit labels."""
     counts = _standardised(histograms)
     found = _fit_together(counts)
-    return LabelledOdds(found.odds, np.exp(-found.parameters[:, 2]))
+    return LabelledOdds(_odds(counts, found.parameters), np.exp(-found.parameters[:, 2]))
 
 
 def pooled_odds(histograms: Histograms) -> LabelledOdds:
@@ -83,7 +83,7 @@ def pooled_odds(histograms: Histograms) -> LabelledOdds:
     )
     found = _fit_together(every)
     ceiling = np.repeat(np.exp(-found.parameters[:, 2]), shape[0])
-    return LabelledOdds(found.odds.reshape(shape), ceiling)
+    return LabelledOdds(_odds(every, found.parameters).reshape(shape), ceiling)
 
 
 def _standardised(histograms: Histograms) -> _Counts:
@@ -97,32 +97,39 @@ def _standardised(histograms: Histograms) -> _Counts:
 
 @dataclass(frozen=True)
 class _Place:
-    """Parameters (a, b, log r) [class, 3], and what follows from them: each step begins with it.
+    """Parameters (a, b, log r) [class, 3], and what the counts tell there.
 
-    The chance [class, bin] of being labelled, that of being present, and the log likelihood.
+    The log likelihood [class], its gradient [class, 3] and Fisher's information [class, 3, 3].
     """
 
     parameters: Matrix
-    labelled: Matrix
-    present: Matrix
     likelihood: Matrix
-
-    @property
-    def odds(self) -> Matrix:
-        """The odds of being labelled."""
-        return self.labelled / (1 - self.labelled)
+    gradient: Matrix
+    information: Matrix
 
     def log_posterior(self, prior: _Prior) -> Matrix:
         apart = self.parameters - prior.mean
         doubt = ((apart @ prior.precision) * apart).sum(axis=1) / 2
         return np.asarray(self.likelihood - doubt)
 
+    def slope(self, prior: _Prior) -> tuple[Matrix, Matrix]:
+        """Return gradient and information of the log posterior."""
+        gradient = self.gradient - (self.parameters - prior.mean) @ prior.precision
+        return gradient, self.information + prior.precision
+
 
 def _place(counts: _Counts, parameters: Matrix) -> _Place:
+    n = len(parameters)
+    told = (np.empty(n), np.empty((n, 3)), np.empty((n, 3, 3)))
+    look_at_odds(counts.labelled, counts.implicit, counts.scores, parameters, *told)
+    return _Place(parameters, *told)
+
+
+def _odds(counts: _Counts, parameters: Matrix) -> Matrix:
+    """Return the odds [class, bin] of being labelled."""
     present = expit(parameters[:, :1] + parameters[:, 1:2] * counts.scores)
     labelled = (present * expit(-parameters[:, 2:])).clip(1e-12, 1 - 1e-9)
-    likelihood = counts.labelled * np.log(labelled) + counts.implicit * np.log1p(-labelled)
-    return _Place(parameters, labelled, present, likelihood.sum(axis=1))
+    return np.asarray(labelled / (1 - labelled))
 
 
 def _fit_together(counts: _Counts) -> _Place:
@@ -156,7 +163,7 @@ def _fit_each(counts: _Counts, here: _Place, prior: _Prior) -> tuple[_Place, Mat
     """Return the most probable parameters by Fisher's scoring, and their information."""
     information = np.empty(0)
     for _ in range(N_STEPS):
-        gradient, information = _slope(counts, here, prior)
+        gradient, information = here.slope(prior)
         solved = np.linalg.solve(information, gradient[:, :, None])[:, :, 0]
         step = np.asarray(solved.clip(-LARGEST_STEP, LARGEST_STEP), np.float64)
         before, here = here, _stepped(counts, here, step, prior)
@@ -176,21 +183,3 @@ def _stepped(counts: _Counts, here: _Place, step: Matrix, prior: _Prior) -> _Pla
         lengths[is_worse] *= 0.3
     lengths[is_worse] = 0
     return _place(counts, here.parameters + lengths[:, None] * step)
-
-
-def _slope(counts: _Counts, here: _Place, prior: _Prior) -> tuple[Matrix, Matrix]:
-    """Return gradient [class, 3] and Fisher information [class, 3, 3] of the log posterior."""
-    parameters, labelled = here.parameters, here.labelled
-    by_a = labelled * (1 - here.present)
-    changes = (by_a, by_a * counts.scores, -labelled * expit(parameters[:, 2:]))
-    rest = counts.labelled / labelled - counts.implicit / (1 - labelled)
-    gradient = np.stack([np.einsum("cb,cb->c", rest, change) for change in changes], axis=1)
-    weights = (counts.labelled + counts.implicit) / (labelled * (1 - labelled))
-    information = np.empty((len(labelled), 3, 3))
-    for i, change in enumerate(changes):
-        weighted = change * weights
-        for j in range(i + 1):
-            sums = np.einsum("cb,cb->c", weighted, changes[j])
-            information[:, i, j] = information[:, j, i] = sums
-    gradient -= (parameters - prior.mean) @ prior.precision
-    return gradient, np.asarray(information + prior.precision)

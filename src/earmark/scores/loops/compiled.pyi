@@ -126,6 +126,22 @@ def add_chances(
     power of 2, and ``lowest`` a whole number of steps, so that no label is put into a wrong one.
     """
 
+def look_at_odds(
+    labelled: Doubles,
+    implicit: Doubles,
+    scores: Doubles,
+    parameters: Doubles,
+    likelihood: Doubles,
+    gradient: Doubles,
+    information: Doubles,
+    /,
+) -> None:
+    """Write what counts and scores [class, bin] tell at parameters (a, b, log r) [class, 3].
+
+    The log ``likelihood`` [class], its ``gradient`` [class, 3] and Fisher's ``information``
+    [class, 3, 3]; the model is that of :mod:`earmark.flags.chances.labelled_odds`.
+    """
+
 def fit_mixture(
     counts: Doubles,
     weights: Doubles,

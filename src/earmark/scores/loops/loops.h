@@ -43,6 +43,7 @@ PyObject *squeeze_codes(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *find_fingerprints(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *fill_clues(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *add_chances(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *look_at_odds(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *fit_mixture(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *keep_labels(PyObject *, PyObject *const *, Py_ssize_t);
 
