@@ -44,7 +44,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, PATHS))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    told = "leave out the rooms whose tests have all run with fewer libraries (make test-core)"
+    told = "leave out the tests that have all run with fewer libraries (make test-core)"
     parser.addoption("--rest", action="store_true", help=told)
 
 
