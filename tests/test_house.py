@@ -25,6 +25,7 @@ from extras import (
     OPTIONAL,
     run_without,
 )
+from tests.conftest import LONGEST
 
 HOUSE = ROOT / "src" / "earmark"
 ROOMS = sorted(path.parent for path in HOUSE.glob("*/__init__.py"))
@@ -118,8 +119,8 @@ def named_in_makefile(variable: str) -> list[str]:
 
 
 def test_what_reduced_environments_test_is_there() -> None:
-    """A misspelt test or room would run nowhere, or twice, and nobody would be told."""
-    for name in (*CORE_IS_ENOUGH, *NEEDS_MORE):
+    """A misspelt test or room would run nowhere, or twice, or last, and nobody would be told."""
+    for name in (*CORE_IS_ENOUGH, *NEEDS_MORE, *LONGEST):
         assert (ROOT / "tests" / name).is_file(), name
     rooms = {name.partition("/")[0] for name in CORE_IS_ENOUGH}
     assert rooms & set(EXTRAS_OF_ROOMS) == set(), "they are left out with their rooms"
