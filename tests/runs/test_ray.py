@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import ray
@@ -91,13 +93,37 @@ def test_a_users_mistake_is_told_as_it_is_and_stops_the_rest(
 
 
 def refuse(meter: Meter) -> None:
+    meter.advance(1)
     raise EarmarkError("no clips to train on")
+
+
+def fit_here(trainer: Any) -> None:
+    """Do in this process what Ray Train does in others, and tell of a failure as it does."""
+    from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
+    from ray.train.v2.api.exceptions import WorkerGroupError
+
+    try:
+        trainer.train_loop_per_worker(trainer.train_loop_config)
+    except Exception as error:
+        told = UserExceptionWithTraceback(error, "told by a worker")
+        raise WorkerGroupError("one failed", {0: told}) from None
 
 
 # Ray Train warns of options of Ray Data, which nobody here has set.
 @pytest.mark.filterwarnings("ignore:.* is deprecated")
-def test_a_users_mistake_in_training_is_told_as_it_is(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_users_mistake_in_training_is_told_as_it_is(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In processes of its own: test_ray_training.py."""
+    from ray.train.torch import TorchTrainer  # seconds of loading, for this test alone
+
+    context = SimpleNamespace(get_world_rank=lambda: 0)
+    monkeypatch.setattr(TorchTrainer, "fit", fit_here)
+    monkeypatch.setattr("ray.train.get_context", lambda: context)
     with pytest.raises(EarmarkError, match=r"^no clips to train on$"):
+        train_together(ENGINE, Task("net", refuse), 1, tmp_path / "scratch")
+    monkeypatch.setattr(TorchTrainer, "fit", lambda trainer: 1 / 0)
+    with pytest.raises(EarmarkError, match=r"task 'net' failed; Ray said: division by zero"):
         train_together(ENGINE, Task("net", refuse), 1, tmp_path / "scratch")
 
 

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 
 from earmark.datasets.clip_sets import readable_clips
 from earmark.datasets.workspace import Workspace
+from earmark.errors import EarmarkError
 from earmark.runs.cluster.ray import RayEngine
 from earmark.runs.cluster.ray_training import train_together
 from earmark.runs.engine import Task
@@ -55,6 +56,10 @@ class _Killer:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def refuse(meter: Meter) -> None:
+    raise EarmarkError("no clips to train on")
+
+
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     return band_workspace(tmp_path / "work")
@@ -81,3 +86,8 @@ def test_a_killed_process_leads_to_the_weights_of_an_uninterrupted_run(
     weights = [load_file(tmp_path / name / "weights.safetensors") for name in ("whole", "hurt")]
     assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
     assert not (tmp_path / "scratch").exists()
+
+
+def test_a_users_mistake_is_told_as_it_is(cluster: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(EarmarkError, match=r"^no clips to train on$"):
+        train_together(RayEngine(), Task("net", refuse), 1, tmp_path / "scratch")
