@@ -33,12 +33,14 @@ EXTRAS_OF_ROOMS: dict[str, set[str]] = {
 """Rooms whose tests all run as soon as these extras are installed, if any."""
 
 NEEDS_MORE = {
+    "runs/test_claims.py",  # a table by pyarrow
     "runs/test_ray.py",
     "runs/test_ray_training.py",
     "runs/test_remote_files.py",
     "audio/test_front_end.py",  # the same front end as a torch module
     "audio/test_pictures.py",
     "datasets/test_hub_library.py",
+    "datasets/test_hugging_face.py",  # a file that pyarrow would not survive
 }
 """Tests in these rooms of what only other extras can do."""
 
