@@ -8,10 +8,15 @@ CORE := .venv-core
 AUDIO := .venv-audio
 LOOPS := $(wildcard src/earmark/*/loops/*.[ch] src/earmark/audio/spectra/*.[ch] src/earmark/networks/layers/*.[ch])
 export OMP_WAIT_POLICY := passive
+# Tests start hundreds of Pythons, which would compile all of this anew.
+export PYTHONDONTWRITEBYTECODE :=
 # The lowest versions that pyproject.toml declares are installed here.
 FLOORS := .venv-floors
-# Two processes, a file at a time, in the order that tests/conftest.py gives them; no proofs of minutes.
-TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow"
+# Processes take a file at a time, in the order that tests/conftest.py gives them; no proofs of minutes.
+FILES := --dist loadfile --no-loadscope-reorder -m "not slow"
+TWO := --numprocesses 2 $(FILES)
+# A third for two cores: tests of pages and clusters mostly wait for sounds to play and nodes to start.
+THREE := --numprocesses 3 $(FILES)
 
 .PHONY: demo test test-slow test-core test-floors audit lint docs wheel bench clean
 
@@ -19,9 +24,9 @@ TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 demo: $(INSTALLED_FOR_DEMO)
 	$(BIN)/earmark demo --work demo-work
 
-# Rooms that need no more than the core, or the extra `audio`, have been tested with just that.
+# What needs no more than the core, or the extra `audio`, has been tested with just that: tests/extras.py.
 test: lint test-core
-	OMP_NUM_THREADS=1 $(BIN)/pytest $(TWO) --rest
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(THREE) --rest
 
 # Proofs of minutes: every pair of verbs that write; deaths of nodes and of training processes on a cluster.
 test-slow: $(INSTALLED)
@@ -31,18 +36,12 @@ test-slow: $(INSTALLED)
 # Whatever needs another library is skipped and named; tests/extras.py says which rooms may skip nothing.
 test-core: $(CORE)/.installed $(AUDIO)/.installed
 	$(CORE)/bin/pytest $(REDUCED)
-	$(AUDIO)/bin/pytest $(TWO) -r fEs $(SOUND_ROOMS:%=tests/%) tests/cli/test_core_alone.py
+	$(AUDIO)/bin/pytest $(TWO) -r fEs $(SOUND_ROOMS:%=tests/%) $(WITH_SOUND)
 
 test-core: export OMP_NUM_THREADS := 1
 SOUND_ROOMS := audio datasets
-REDUCED = $(TWO) -r fEs $(addprefix --ignore tests/,browser benchmarks docs $(SOUND_ROOMS)) \
-    $(ONCE_IS_ENOUGH:%=--deselect tests/%)
-# Slow, because they start processes or simulate at length; they use the core and nothing else, so
-# that they are the same in .venv.
-ONCE_IS_ENOUGH := \
-    review/test_judgements.py::test_two_processes_lose_nothing_and_double_nothing \
-    review/test_live.py::test_intervals_hold_whatever_the_model_chooses \
-    stages/test_adversarial.py
+WITH_SOUND := tests/cli/test_core_alone.py::test_with_audio_it_goes_as_far_as_it_can
+REDUCED = $(TWO) -r fEs $(addprefix --ignore tests/,browser benchmarks docs $(SOUND_ROOMS))
 
 # The tests of the core with the lowest versions that pyproject.toml declares.
 test-floors: $(FLOORS)/.installed

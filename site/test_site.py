@@ -19,7 +19,7 @@ from reference import definition, public_names
 
 ROOT = Path(__file__).parents[1]
 SITE = ROOT / "build" / "site"
-CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 PAGES = sorted(str(path.relative_to(SITE)) for path in SITE.glob("**/*.html"))
 
 

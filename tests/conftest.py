@@ -44,7 +44,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, PATHS))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    told = "leave out the rooms whose tests have all run with fewer libraries (make test-core)"
+    told = "leave out the tests that have all run with fewer libraries (make test-core)"
     parser.addoption("--rest", action="store_true", help=told)
 
 
@@ -70,9 +70,34 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     return _Module.from_parent(parent, path=module_path)
 
 
+LONGEST = (
+    "runs/test_ray.py",
+    "stages/test_cluster_runs.py",
+    "browser/test_page.py",
+    "training/test_replicas.py",
+    "training/test_loop.py",
+    "networks/test_onnx_export.py",
+    "cli/test_models.py",
+    "benchmarks/test_fuzz.py",
+    "browser/test_clip_mode.py",
+    "report/test_page.py",
+    "stages/test_run.py",
+    "training/test_teacher.py",
+    "stages/test_same_answer.py",
+    "cli/test_app.py",
+    "cli/test_review.py",
+    "stages/test_demo.py",
+    "cli/test_core_alone.py",
+    "metrics/test_intervals.py",
+    "datasets/test_extraction.py",
+)
+"""Files of tests that take longest, in that order."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, so that no process is left alone with one."""
-    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+    places = {TESTS / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -33,15 +33,38 @@ EXTRAS_OF_ROOMS: dict[str, set[str]] = {
 """Rooms whose tests all run as soon as these extras are installed, if any."""
 
 NEEDS_MORE = {
+    "runs/test_claims.py",  # a table by pyarrow
     "runs/test_ray.py",
     "runs/test_ray_training.py",
     "runs/test_remote_files.py",
-    "scores/test_sharded.py",
     "audio/test_front_end.py",  # the same front end as a torch module
     "audio/test_pictures.py",
     "datasets/test_hub_library.py",
+    "datasets/test_hugging_face.py",  # a file that pyarrow would not survive
 }
 """Tests in these rooms of what only other extras can do."""
+
+CORE_IS_ENOUGH = {
+    "cli/test_checks.py",
+    "cli/test_core_alone.py",  # and the extra `audio`, with which it runs once more
+    "cli/test_raters.py",
+    "cli/test_short_output.py",
+    "review/test_answers.py",
+    "review/test_estimates.py",
+    "review/test_flag_precision.py",
+    "review/test_judgements.py",
+    "review/test_live.py",
+    "review/test_queue.py",
+    "review/test_raters.py",
+    "review/test_relabel.py",
+    "review/test_strata.py",
+    "stages/test_adversarial.py",
+    "stages/test_demo.py",
+    "stages/test_doctor.py",
+    "stages/test_scan_inputs.py",
+    "test_supply_chain.py",
+}
+"""Tests in other rooms that take long, and find the same whatever else is installed."""
 
 
 def is_installed(library: str) -> bool:
@@ -51,8 +74,9 @@ def is_installed(library: str) -> bool:
 def must_run(path: Path) -> bool:
     """Say whether a file of tests has to run here: no missing library is a reason to skip it."""
     parts = path.relative_to(TESTS).parts
-    extras = EXTRAS_OF_ROOMS.get(parts[0])
-    if extras is None or "/".join(parts) in NEEDS_MORE:
+    name = "/".join(parts)
+    extras = set() if name in CORE_IS_ENOUGH else EXTRAS_OF_ROOMS.get(parts[0])
+    if extras is None or name in NEEDS_MORE:
         return False
     return all(map(is_installed, set().union(*(LIBRARIES[extra] for extra in extras))))
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 
 import numpy as np
 import polars as pl
@@ -46,6 +50,24 @@ def tone_workspace(
     ontology: Ontology = ONTOLOGY,
 ) -> Workspace:
     """Write clips with a tone for each class that is present; a third of the labels are hidden."""
+    if ontology is not ONTOLOGY:
+        return _write_tones(root, n_clips, seconds, seed, clip_name, ontology)
+    shutil.copytree(_kept_tones(n_clips, seconds, seed, clip_name), root, dirs_exist_ok=True)
+    return Workspace.open(root)
+
+
+@cache
+def _kept_tones(n_clips: int, seconds: float, seed: int, clip_name: str) -> Path:
+    """Write a workspace once in this process, for tests to copy."""
+    root = Path(mkdtemp(prefix="tones-"))
+    atexit.register(shutil.rmtree, root)
+    _write_tones(root, n_clips, seconds, seed, clip_name, ONTOLOGY)
+    return root
+
+
+def _write_tones(
+    root: Path, n_clips: int, seconds: float, seed: int, clip_name: str, ontology: Ontology
+) -> Workspace:
     rng = np.random.default_rng(seed)
     present = rng.random((n_clips, len(CLASS_IDS))) < 0.4
     present = np.column_stack([present, present[:, 1:].any(axis=1)])

@@ -17,7 +17,15 @@ from pathlib import Path
 import pytest
 
 from documents import ROOT
-from extras import EXTRAS_OF_ROOMS, LIBRARIES, OPTIONAL, run_without
+from extras import (
+    CORE_IS_ENOUGH,
+    EXTRAS_OF_ROOMS,
+    LIBRARIES,
+    NEEDS_MORE,
+    OPTIONAL,
+    run_without,
+)
+from tests.conftest import LONGEST
 
 HOUSE = ROOT / "src" / "earmark"
 ROOMS = sorted(path.parent for path in HOUSE.glob("*/__init__.py"))
@@ -110,16 +118,17 @@ def named_in_makefile(variable: str) -> list[str]:
     return re.findall(rf"^{variable} := (.*)$", text, re.MULTILINE)[0].split()
 
 
-def test_what_reduced_environments_leave_out_is_there() -> None:
-    """A misspelt test or room would be left out nowhere, and nobody would be told."""
-    left_out = [name.partition("::") for name in named_in_makefile("ONCE_IS_ENOUGH")]
-    assert left_out
-    for path, _, test in left_out:
-        assert f"def {test}" in (ROOT / "tests" / path).read_text(), path
-    elsewhere = {path.partition("/")[0] for path, _, _ in left_out}
-    assert elsewhere & set(EXTRAS_OF_ROOMS) == set(), "they would run nowhere"
+def test_what_reduced_environments_test_is_there() -> None:
+    """A misspelt test or room would run nowhere, or twice, or last, and nobody would be told."""
+    for name in (*CORE_IS_ENOUGH, *NEEDS_MORE, *LONGEST):
+        assert (ROOT / "tests" / name).is_file(), name
+    rooms = {name.partition("/")[0] for name in CORE_IS_ENOUGH}
+    assert rooms & set(EXTRAS_OF_ROOMS) == set(), "they are left out with their rooms"
     with_extra = {room for room, extras in EXTRAS_OF_ROOMS.items() if extras}
     assert set(named_in_makefile("SOUND_ROOMS")) == with_extra
+    for name in named_in_makefile("WITH_SOUND"):
+        path, _, test = name.partition("::")
+        assert f"def {test}(" in (ROOT / path).read_text(), name
 
 
 @pytest.mark.parametrize("room", LAZY_ROOMS)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import ray
@@ -17,12 +19,15 @@ from earmark.datasets.extraction import extract_frames
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.runs.cluster.ray import N_ATTEMPTS, RayEngine
+from earmark.runs.cluster.ray_training import train_together
 from earmark.runs.cluster.resources import ResourceParams, TaskResources
 from earmark.runs.engine import LocalEngine, Task
 from earmark.runs.progress import Meter
 from noises import PARAMS, content, noisy_workspace
 from tasks import Counter, fail, square
+from tests.scores.test_sharded import assert_same, made_up
 
+pytestmark = pytest.mark.cluster
 ENGINE = RayEngine()
 
 
@@ -85,6 +90,41 @@ def test_a_users_mistake_is_told_as_it_is_and_stops_the_rest(
     with pytest.raises(EarmarkError, match=r"^task 3 cannot go on$"):
         ENGINE.map([Task("bad", fail, {"number": 3}), *late])
     assert len(list(tmp_path.iterdir())) < 200
+
+
+def refuse(meter: Meter) -> None:
+    meter.advance(1)
+    raise EarmarkError("no clips to train on")
+
+
+def fit_here(trainer: Any) -> None:
+    """Do in this process what Ray Train does in others, and tell of a failure as it does."""
+    from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
+    from ray.train.v2.api.exceptions import WorkerGroupError
+
+    try:
+        trainer.train_loop_per_worker(trainer.train_loop_config)
+    except Exception as error:
+        told = UserExceptionWithTraceback(error, "told by a worker")
+        raise WorkerGroupError("one failed", {0: told}) from None
+
+
+# Ray Train warns of options of Ray Data, which nobody here has set.
+@pytest.mark.filterwarnings("ignore:.* is deprecated")
+def test_a_users_mistake_in_training_is_told_as_it_is(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In processes of its own: test_ray_training.py."""
+    from ray.train.torch import TorchTrainer  # seconds of loading, for this test alone
+
+    context = SimpleNamespace(get_world_rank=lambda: 0)
+    monkeypatch.setattr(TorchTrainer, "fit", fit_here)
+    monkeypatch.setattr("ray.train.get_context", lambda: context)
+    with pytest.raises(EarmarkError, match=r"^no clips to train on$"):
+        train_together(ENGINE, Task("net", refuse), 1, tmp_path / "scratch")
+    monkeypatch.setattr(TorchTrainer, "fit", lambda trainer: 1 / 0)
+    with pytest.raises(EarmarkError, match=r"task 'net' failed; Ray said: division by zero"):
+        train_together(ENGINE, Task("net", refuse), 1, tmp_path / "scratch")
 
 
 def test_another_error_keeps_its_type_and_names_the_task(cluster: Cluster) -> None:
@@ -150,6 +190,12 @@ def test_features_survive_a_death_in_mid_shard(
     extract_frames(hurt, PARAMS, clips_per_shard=3, engine=engine)
     assert content(hurt.frames_folder) == content(whole.frames_folder)
     assert any("'features, shard" in text for text in caplog.messages if "lost with node" in text)
+
+
+def test_shards_of_scores_merge_to_the_answer_of_one_machine(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    assert_same(*made_up(tmp_path), ENGINE, 700)
 
 
 def test_relative_paths_mean_what_they_mean_to_the_driver(

@@ -23,7 +23,11 @@ from scenes import band_workspace, open_store
 from tasks import Counter
 
 # Ray Train warns of options of Ray Data, which nobody here has set.
-pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore:.* is deprecated")]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.* is deprecated"),
+]
 
 NETWORK = NetworkParams(
     name="net",
@@ -68,7 +72,6 @@ def task_of(workspace: Workspace, folder: Path, function=train, **given: object)
     return training_task("net", function, NETWORK, data, store, folder=folder, **given)
 
 
-@pytest.mark.slow
 def test_a_killed_process_leads_to_the_weights_of_an_uninterrupted_run(
     cluster: Cluster, workspace: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,12 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ray.cluster_utils import Cluster
 
 from earmark.errors import EarmarkError
 from earmark.flags.counts import count_missing
 from earmark.labels.label_set import LabelSet
-from earmark.runs.cluster.ray import RayEngine
 from earmark.runs.engine import Engine, LocalEngine
 from earmark.scores.sharded import passes_by
 from earmark.scores.top_scores import Passes, Summary, top_scores
@@ -46,12 +44,6 @@ def test_shards_of_any_size_merge_to_the_answer_of_one_machine(
 ) -> None:
     n_clips = 40 if clips_per_shard == 1 else 3_000
     assert_same(*made_up(tmp_path, n_clips), LocalEngine(1), clips_per_shard)
-
-
-def test_tasks_on_two_nodes_merge_to_the_answer_of_one_machine(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    assert_same(*made_up(tmp_path), RayEngine(), 700)
 
 
 def test_scores_in_memory_are_refused(tmp_path: Path) -> None:

@@ -40,9 +40,11 @@ def assert_same(root: Path, expected: Path) -> None:
         assert pl.read_parquet(root / name).equals(pl.read_parquet(expected / name)), name
 
 
+@pytest.mark.slow
 def test_a_run_on_two_nodes_equals_one_on_this_machine(
     cluster: Cluster, tmp_path: Path, locally: Path
 ) -> None:
+    """The next one does as well, and with deaths."""
     run(SMALL, tmp_path, engine=RayEngine())
     assert_same(tmp_path, locally)
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -76,7 +78,7 @@ class Terminated:
 def learn(
     work: Path, models: Path, networks: list[NetworkParams] = NETWORKS, meter: Meter = METER
 ) -> None:
-    """Train networks on the same clips; what torchrun runs in every process."""
+    """Train networks on the same clips."""
     workspace = Workspace.open(work)
     store = open_store(workspace)
     clips = readable_clips(workspace, store, "train")
@@ -86,13 +88,32 @@ def learn(
         train(network, data, models / network.name, meter)
 
 
-def run(arguments: list[str], n_processes: int) -> str:
-    together = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n_processes}"]
-    command = [sys.executable, *together, *arguments]
-    environment = {**os.environ, **FEW_THREADS}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def learn_as(rank: int, n_processes: int, port: int, work: Path, models: Path) -> None:
+    """Train as one of several processes, told what torchrun would tell it."""
+    told = {
+        "RANK": rank,
+        "WORLD_SIZE": n_processes,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
+    os.environ.update({name: str(value) for name, value in told.items()})
+    with replicas.joined():
+        learn(work, models)
+
+
+def learn_together(n_processes: int, work: Path, models: Path) -> None:
+    """Train in processes that are copies of one, so that torch is loaded once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    given = [(rank, n_processes, port, work, models) for rank in range(n_processes)]
+    processes = [context.Process(target=learn_as, args=one) for one in given]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * n_processes
 
 
 def assert_alike(folder: Path, other: Path) -> None:
@@ -114,7 +135,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_several_processes_learn_what_one_does(alone: Path, tmp_path: Path) -> None:
-    run([__file__, str(alone / "work"), str(tmp_path)], 3)
+    learn_together(3, alone / "work", tmp_path)
     for network in NETWORKS:
         assert_alike(alone / network.name, tmp_path / network.name)
 
@@ -212,8 +233,3 @@ def test_shared_batch_normalisation_alone_is_torchs() -> None:
         assert torch.allclose(values, shared.state_dict()[name]), name
     plain.eval(), shared.eval()
     assert torch.allclose(plain(images[0]), shared(images[0]))
-
-
-if __name__ == "__main__":
-    with replicas.joined():
-        learn(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
 from earmark.losses import Moment, Targets
+from earmark.runs.engine import Task
+from earmark.runs.progress import Meter
 from earmark.training.rivals import LOSSES, PermanentCorrection, largest, make_loss
+from kept_processes import KeptProcesses
 
 FIRST, SECOND, THIRD = (Moment(epoch, 0, 1) for epoch in range(3))
 LOG2 = math.log(2)
@@ -173,7 +176,7 @@ def test_an_unknown_loss_lists_the_choices() -> None:
         make_loss("ll")
 
 
-def _share_of_largest(rank: int, folder: str) -> None:
+def _share_of_largest(rank: int, folder: Path, meter: Meter) -> None:
     """One of two processes: write which of its part of a batch are among the largest of all."""
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
@@ -185,13 +188,16 @@ def _share_of_largest(rank: int, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
-def test_processes_choose_the_largest_losses_of_their_common_batch(tmp_path: Path) -> None:
+def test_processes_choose_the_largest_losses_of_their_common_batch(
+    tmp_path: Path, two_processes: KeptProcesses
+) -> None:
     generator = torch.Generator().manual_seed(3)
     losses = torch.rand(2, 5, 4, generator=generator)
     implicit = torch.rand(5, 4, generator=generator) < 0.8
     torch.save(losses, tmp_path / "losses.pt")
     torch.save(implicit, tmp_path / "implicit.pt")
-    torch.multiprocessing.spawn(_share_of_largest, (str(tmp_path),), nprocs=2)
+    given = [{"rank": rank, "folder": tmp_path} for rank in (0, 1)]
+    two_processes.map([Task("share", _share_of_largest, one) for one in given])
     parts = [torch.load(tmp_path / f"found{rank}.pt") for rank in (0, 1)]
     expected = largest(losses, implicit, 0.2)
     assert expected.sum() == 2 * 4
