@@ -120,36 +120,51 @@ static void raise_lowest(const Looked *looked, Likeliest *kept, int32_t *n_in)
     kept->state[1] = n_kept;
 }
 
+/* Return the lowest log-odds of the lowest step that is kept. */
+static float limit_of(const Looked *looked, const Likeliest *kept)
+{
+    if (kept->state[0] == 0 || kept->state[0] >= looked->n_steps) /* the outer steps have no end */
+        return kept->state[0] ? INFINITY : -INFINITY;
+    return (looked->lowest + (float)kept->state[0]) / looked->per_step;
+}
+
 /* Keep the labels of a clip that are likely enough once there is room for them. */
 static void keep_clip(const Looked *looked, Py_ssize_t clip, Likeliest *kept, int32_t *n_in)
 {
+    const float *log_odds = looked->log_odds + clip * looked->n_classes;
+    float limit = limit_of(looked, kept);
     for (int32_t c = 0; c < looked->n_classes; c++) {
-        const Py_ssize_t at = clip * looked->n_classes + c;
-        int32_t step = step_of(looked->log_odds[at], looked->per_step, looked->lowest, looked->highest);
-        if (step < kept->state[0]) /* which is 0 or more */
+        if (!(log_odds[c] >= limit) || fabsf(log_odds[c]) == INFINITY)
             continue;
-        if (kept->state[1] == kept->n_places)
+        if (kept->state[1] == kept->n_places) {
             raise_lowest(looked, kept, n_in);
-        if (step < kept->state[0])
-            continue;
+            limit = limit_of(looked, kept);
+            if (log_odds[c] < limit)
+                continue;
+        }
         int64_t place = kept->state[1]++;
         kept->rows[place] = looked->first_row + clip;
         kept->columns[place] = c;
-        kept->logits[place] = looked->scores[at];
-        kept->log_odds[place] = looked->log_odds[at];
+        kept->logits[place] = looked->scores[clip * looked->n_classes + c];
+        kept->log_odds[place] = log_odds[c];
     }
+}
+
+WITHIN void count_strip(const int32_t *codes, int32_t n_clips, int32_t n_classes, int32_t n,
+                        int32_t *counts)
+{
+    for (int32_t clip = 0; clip < n_clips; clip++, codes += n_classes)
+        for (int32_t c = 0; c < n; c++)
+            counts[codes[c]]++;
 }
 
 /* Count codes of clips: a strip of classes at a time, so that their counts stay in the fastest cache. */
 static void count_codes(const int32_t *codes, int32_t n_clips, int32_t n_classes, int32_t *counts)
 {
-    for (int32_t first = 0; first < n_classes; first += STRIP) {
-        const int32_t n = n_classes - first < STRIP ? n_classes - first : STRIP;
-        const int32_t *own = codes + first;
-        for (int32_t clip = 0; clip < n_clips; clip++, own += n_classes)
-            for (int32_t c = 0; c < n; c++)
-                counts[own[c]]++;
-    }
+    int32_t first = 0;
+    for (; first + STRIP <= n_classes; first += STRIP)
+        count_strip(codes + first, n_clips, n_classes, STRIP, counts);
+    count_strip(codes + first, n_clips, n_classes, n_classes - first, counts);
 }
 
 static void add_block(const Looked *looked, Totals *totals, Likeliest *kept, int32_t *scratch)
