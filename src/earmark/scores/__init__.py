@@ -23,7 +23,13 @@ from earmark.scores.alignment import (
 from earmark.scores.blocks import ScoreFile, row_blocks
 from earmark.scores.folder import UNLOCATED, MadeBy, Origin, ScoreFolder, write_score_folder
 from earmark.scores.gaps import leave_out_gaps
-from earmark.scores.loops import add_chances, fill_clues, fit_mixture, keep_labels
+from earmark.scores.loops import (
+    add_chances,
+    fill_clues,
+    fit_mixture,
+    keep_labels,
+    spread_labels,
+)
 from earmark.scores.matrix import (
     CHUNK_SCORES,
     Chunk,
@@ -90,6 +96,7 @@ __all__ = [
     "scale_of",
     "scored_labels",
     "scores_above",
+    "spread_labels",
     "top_scores",
     "write_logits",
     "write_score_folder",

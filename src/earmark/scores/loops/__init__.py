@@ -12,6 +12,7 @@ from earmark.scores.loops.compiled import (
     keep_labels,
     pick_scores,
     place_keys,
+    spread_labels,
     squeeze_codes,
 )
 
@@ -23,5 +24,6 @@ __all__ = [
     "keep_labels",
     "pick_scores",
     "place_keys",
+    "spread_labels",
     "squeeze_codes",
 ]

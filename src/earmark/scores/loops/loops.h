@@ -35,5 +35,6 @@ PyObject *fill_clues(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *add_chances(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *fit_mixture(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *keep_labels(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *spread_labels(PyObject *, PyObject *const *, Py_ssize_t);
 
 #endif
