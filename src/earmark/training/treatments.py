@@ -177,6 +177,8 @@ class Treated:
 
         ``logits`` and ``targets`` may be of some of the ``students`` only.
         """
+        if len(self._losses) == 1:  # a slice of all would have its gradient copied
+            return self._losses[0][1](logits, targets, moment)
         parts = []
         for own, loss in self._losses:
             start, stop = own.start - students.start, own.stop - students.start
@@ -226,16 +228,13 @@ class Treated:
     @cached_property
     def _masks(self) -> Masks | None:
         """All masks at once, where every student's is by thresholds of one teacher's scores."""
-        flags = [one.flags for one in self.told if one.flags is not None]
-        is_simple = all(one.is_mask for one in self.told) and all(
-            one.listed is None for one in flags
-        )
-        if len(self._matrices) != 1 or not is_simple:
+        listed = any(one.flags is not None and one.flags.listed is not None for one in self.told)
+        if len(self._matrices) != 1 or listed or not all(one.is_mask for one in self.told):
             return None
         (logits,) = self._matrices.values()
-        if logits.dtype != np.float32 or not logits.flags.c_contiguous or not logits.flags.aligned:
+        if logits.dtype != np.float32 or not (logits.flags.c_contiguous and logits.flags.aligned):
             return None
-        edges = np.full((self.n_students, self.labels.n_classes), np.inf, np.float32)
+        edges = np.empty((self.n_students, self.labels.n_classes), np.float32)
         for own, one in zip(edges, self.told, strict=True):
             own[:] = np.inf if one.flags is None else one.flags.thresholds
         return Masks(logits.view(np.float32), edges)
