@@ -30,7 +30,7 @@ from earmark.networks.layers import on_cpu
 from earmark.runs import ModelParams, TrainParams, write_json
 from earmark.training import AsLabelled
 from machine import processor_name
-from training import Learner, make_labels, make_patches, paired, stepper
+from training_steps import Learner, make_labels, make_patches, paired, stepper
 
 GOAL = 1.5
 N_CLIPS = 200
@@ -44,7 +44,8 @@ CASES = {
 
 def step_of(store: FrameStore, model: ModelParams, size: int) -> Callable[[int], float]:
     params = TrainParams(epochs=1, batch_patches=size)
-    return stepper(Learner.new(model, store), AsLabelled(make_labels(N_CLIPS)), params)
+    step = stepper(Learner.new(model, store), AsLabelled(make_labels(N_CLIPS)), params)
+    return lambda number: step(number).whole
 
 
 def by_torch(step: Callable[[int], float]) -> Callable[[int], float]:

@@ -22,7 +22,7 @@ from rich.table import Table
 from earmark.audio import FrameStore
 from earmark.runs import TrainParams, write_json
 from earmark.training import AsLabelled
-from training import BATCH_CLIPS, PROBE, loader_of, make_labels, make_store
+from training_steps import BATCH_CLIPS, PROBE, loader_of, make_labels, make_store
 
 SIZES = (1_000, 10_000, 100_000)
 

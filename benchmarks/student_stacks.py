@@ -33,7 +33,8 @@ from earmark.networks import n_students
 from earmark.runs import ModelParams, NetworkParams, TrainParams, write_json
 from earmark.training import Loader, TrainingSet
 from earmark.training import loop as loop
-from training import METER, make_labels, make_masks, make_patches
+from training import METER
+from training_steps import make_labels, make_masks, make_patches
 
 N_CLIPS = 64
 WAYS = ("one by one", "in a stack", "all at once")

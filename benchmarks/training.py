@@ -6,12 +6,15 @@
 1. 18 probes in one stack against 18 runs of their own, for some steps on a store of balanced
    AudioSet's size (22,160 clips of 10 frames of 128, 527 classes), and where a step's time goes,
    beside the matrix products that it cannot do without, taken in the same turns.
-2. A step with the paper's masks against the same step without, taken in turn by one network; and
-   what part of the first is the loader's, which in a training runs in a thread of its own.
+2. A step with the paper's masks against the same step without, taken in turn by one network, and
+   this against itself, which tells what is chance: by whole steps, and by those parts alone in
+   which a mask has any (loading and loss). And what part of a step is the loader's, which in a
+   training runs in a thread of its own.
 3. A step of MobileNetV1, loader included, against the network written plainly in torch: default
    layout, explicit padding, Adam as it comes, patches gathered one by one.
 
-Steps are compared in pairs, and the median of the pairs' ratios is told with its quartiles. Times
+Steps are compared in pairs, and the median of the pairs' ratios is told with its quartiles, in 2
+with an interval of 95 % for the median. Times
 are CPU seconds, but for 1 on two cores: two processes, by the clock, which needs the machine for
 itself.
 """
@@ -33,7 +36,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import numpy as np
-import polars as pl
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
@@ -41,20 +43,16 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional
 
-from earmark.audio import FrameStore, write_store
-from earmark.flags import thresholds
+from earmark.audio import FrameStore
 from earmark.labels import LabelSet
-from earmark.losses import Moment, normalised, norms
 from earmark.networks import (
     MOBILENET_V1_ROWS,
     MOBILENET_V1_STEM,
     build,
     build_model,
-    examples_of,
     trainable,
 )
 from earmark.runs import (
-    PAPER_DISCARD_PERCENTS,
     SILENT,
     ModelParams,
     NetworkParams,
@@ -62,55 +60,38 @@ from earmark.runs import (
     read_json,
     write_json,
 )
-from earmark.scores import MappedScores
-from earmark.training import (
-    AsLabelled,
-    Flags,
-    Lessons,
-    Loader,
-    Plan,
-    Told,
-    TrainingSet,
-    Treated,
-    train,
-)
+from earmark.training import AsLabelled, TrainingSet, Treated, train
 from machine import processor_name
+from training_steps import (
+    BATCH_CLIPS,
+    BATCH_PATCHES,
+    N_CLASSES,
+    N_CLIPS,
+    N_FEATURES,
+    PROBE,
+    Learner,
+    in_turn,
+    loader_of,
+    loss_of,
+    make_labels,
+    make_masks,
+    make_patches,
+    make_store,
+    middle,
+    paired,
+    stepper,
+)
 
-N_CLIPS, N_FRAMES, N_FEATURES, N_CLASSES = 22_160, 10, 128, 527
 GOAL_STACK, GOAL_MASK_PERCENT, GOAL_NETWORK = 0.6, 2.0, 1.0
 GOAL_PRODUCTS, GOAL_LOADER_PERCENT = 1.3, 5.0
 FIGURES = ("stack", "parts", "mask", "network")
-PROBE = ModelParams(architecture="mlp_probe", n_hidden=512, dropout=0.3)
-BATCH_CLIPS, BATCH_PATCHES = 256, 64
+MASK_FIGURES = {
+    "own_work_percent": "the mask's own work",
+    "cost_percent": "the mask's cost, by whole steps",
+    "control_percent": "the same without any mask",
+    "loader_percent": "the loader's part",
+}
 METER = SILENT.job("", 0, "")
-
-
-def make_store(folder: Path, n_clips: int) -> FrameStore:
-    """Write made-up embeddings: 8 bits, as AudioSet's."""
-    random = np.random.default_rng(0)
-    shape = (N_FRAMES, N_FEATURES)
-    clips = ((f"clip{i}", random.integers(0, 256, shape, np.uint8)) for i in range(n_clips))
-    return write_store(folder, clips)
-
-
-def make_labels(n_clips: int) -> LabelSet:
-    """Return three positives for each clip, of classes whose numbers fall off."""
-    groups = (N_CLASSES // 3 * np.random.default_rng(1).random((n_clips, 1)) ** 2).astype(np.int32)
-    columns = (3 * groups + np.arange(3, dtype=np.int32)).ravel()
-    clip_ids = pl.Series("clip_id", [f"clip{i}" for i in range(n_clips)])
-    class_ids = tuple(f"class{column}" for column in range(N_CLASSES))
-    starts = np.arange(0, 3 * n_clips + 1, 3)
-    return LabelSet(clip_ids, class_ids, starts, columns, np.ones(3 * n_clips, bool))
-
-
-def make_masks(folder: Path, labels: LabelSet) -> Treated:
-    """Return the paper's 18 masks by scores drawn at random."""
-    logits = np.random.default_rng(2).standard_normal((len(labels), N_CLASSES), np.float32)
-    np.save(folder / "logits.npy", logits)
-    scores = MappedScores(folder / "logits.npy", "made up")
-    values = thresholds(labels, logits, PAPER_DISCARD_PERCENTS).values
-    told = tuple(Told(Flags(scores, own)) for own in values)
-    return Treated(labels, np.arange(len(labels)), told)
 
 
 @dataclass(frozen=True)
@@ -239,95 +220,49 @@ def measure_parts(store: FrameStore, masks: Treated, n_steps: int) -> dict[str, 
     }
 
 
-def loss_of(logits: Tensor, targets: Any, lessons: Lessons) -> Tensor:
-    logits = logits if logits.ndim == 3 else logits.unsqueeze(0)
-    entries = lessons.entries(logits, targets, Moment(0, 0, 1))
-    return normalised(entries, norms(targets.weight.expand_as(logits), "sum"))
-
-
-def loader_of(
-    model: ModelParams, store: FrameStore, lessons: Lessons, params: TrainParams
-) -> tuple[Loader, Plan]:
-    examples = examples_of(model, store, np.arange(len(store.clip_ids)))
-    return Loader(params, examples, lessons), Plan(params, examples.per_clip)
-
-
-@dataclass(frozen=True)
-class Learner:
-    """A network, of one student or a stack of them, that learns from the frames of a store."""
-
-    model: ModelParams
-    store: FrameStore
-    network: Any
-    optimiser: torch.optim.Optimizer
-
-    @classmethod
-    def new(cls, model: ModelParams, store: FrameStore, n_students: int = 1) -> Learner:
-        """Build one that knows nothing yet."""
-        network = build(model, store.n_bands, N_CLASSES, n_students).train()
-        return cls(model, store, network, torch.optim.AdamW(trainable(network), fused=True))
-
-
-def stepper(
-    learner: Learner, lessons: Lessons, params: TrainParams, loads: list[float] | None = None
-) -> Callable[[int], float]:
-    """Return a function that takes a step, loading included, and tells its CPU seconds.
-
-    What part of each was the loader's is added to ``loads``.
-    """
-    network, optimiser = learner.network, learner.optimiser
-    loader, plan = loader_of(learner.model, learner.store, lessons, params)
-    batches = list(plan.batches(0))
-
-    def step(number: int) -> float:
-        start = time.process_time()
-        loaded = loader.load(batches[number % len(batches)])
-        seconds = time.process_time() - start
-        loss = loss_of(network(*loaded.inputs), loaded.targets, lessons)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
-        whole = time.process_time() - start
-        if loads is not None:
-            loads.append(seconds / whole)
-        return whole
-
-    return step
-
-
-def paired(first: Callable[[int], float], second: Callable[[int], float], n: int) -> dict[str, Any]:
-    """Return the quartiles of first / second over pairs of steps, each leading in turn."""
-    ratios, both = [], (first, second)
-    for number in range(-2, n):
-        order = (0, 1) if number % 2 else (1, 0)
-        times = {which: both[which](number) for which in order}
-        if number >= 0:
-            ratios.append(times[0] / times[1])
-    low, median, high = np.quantile(ratios, [0.25, 0.5, 0.75])
-    return {"ratio": median, "ratio_quartiles": [low, high], "n_pairs": n}
-
-
 def compare_masks(
-    store: FrameStore, patches: FrameStore, masks: Treated, n_pairs: int
+    store: FrameStore, patches: FrameStore, masks: Treated, n_turns: int
 ) -> dict[str, Any]:
     """Compare steps with and without masks: 18 probes, one probe, one MobileNetV1."""
     torch.set_num_threads(1)
     some = masks.select(np.arange(len(patches.clip_ids)))
     cases = {
-        "18 probes in a stack": (PROBE, store, masks, BATCH_CLIPS, n_pairs),
-        "one probe": (PROBE, store, masks.of(masks.told[6:7]), BATCH_CLIPS, 10 * n_pairs),
-        "one MobileNetV1": (ModelParams(), patches, some.of(some.told[6:7]), 16, n_pairs),
+        "18 probes in a stack": (PROBE, store, masks, BATCH_CLIPS, n_turns),
+        "one probe": (PROBE, store, masks.of(masks.told[6:7]), BATCH_CLIPS, 10 * n_turns),
+        "one MobileNetV1": (ModelParams(), patches, some.of(some.told[6:7]), 16, 2 * n_turns),
     }
     results = {}
     for name, (model, frames, treated, size, n) in cases.items():
         params = TrainParams(epochs=1, batch_patches=size)
-        plain, loads = AsLabelled(treated.labels, treated.n_students), list[float]()
         learner = Learner.new(model, frames, treated.n_students)  # one: memory is not all alike
-        masked = stepper(learner, treated, params, loads)
-        results[name] = paired(masked, stepper(learner, plain, params), n)
-        results[name]["cost_percent"] = 100 * (results[name]["ratio"] - 1)
-        results[name]["loader_percent"] = 100 * float(np.median(loads))
+        plain = AsLabelled(treated.labels, treated.n_students)
+        steps = [stepper(learner, lessons, params) for lessons in (treated, plain, plain)]
+        results[name] = {"n_turns": n} | cost_of_masks(*map(np.array, in_turn(steps, n)))
     return results
+
+
+def cost_of_masks(
+    masked: NDArray[np.float64], plain: NDArray[np.float64], again: NDArray[np.float64]
+) -> dict[str, Any]:
+    """Return what masks add to a step in per cent, by whole steps and by the parts they are in.
+
+    All are [turn, part], the parts those of :class:`Took`. ``control_percent`` compares steps
+    without masks with one another: what it tells is chance.
+    """
+    load, loss, whole = 0, 1, 2
+    added = (masked - plain)[:, [load, loss]].sum(axis=1) / plain[:, whole]
+    return {
+        "cost_percent": middle(100 * (masked / plain - 1)[:, whole]),
+        "control_percent": middle(100 * (again / plain - 1)[:, whole]),
+        "own_work_percent": middle(100 * added),
+        "own_work_ms": {
+            "loading": 1e3 * float(np.median((masked - plain)[:, load])),
+            "loss": 1e3 * float(np.median((masked - plain)[:, loss])),
+        },
+        "step_ms": 1e3 * float(np.median(masked[:, whole])),
+        "loader_ms": 1e3 * float(np.median(masked[:, load])),
+        "loader_percent": middle(100 * masked[:, load] / masked[:, whole]),
+    }
 
 
 class PlainMobileNet(nn.Module):
@@ -384,15 +319,8 @@ def compare_networks(patches: FrameStore, labels: LabelSet, n_pairs: int) -> dic
         return time.process_time() - start
 
     ours = stepper(Learner.new(ModelParams(), patches), AsLabelled(labels), params)
-    result = paired(plain_step, ours, n_pairs)
+    result = paired(plain_step, lambda number: ours(number).whole, n_pairs)
     return {**result, "batch_patches": BATCH_PATCHES, "times_as_fast": result["ratio"]}
-
-
-def make_patches(folder: Path, n_clips: int) -> FrameStore:
-    random = np.random.default_rng(3)
-    frames: NDArray[np.float16] = random.normal(-4, 1, (n_clips, 240, 64)).astype(np.float16)
-    clips = ((f"clip{i}", own) for i, own in enumerate(frames))
-    return write_store(folder, clips, patch_frames=96, patch_hop_frames=48)
 
 
 def show(results: dict[str, Any]) -> None:
@@ -413,11 +341,16 @@ def show(results: dict[str, Any]) -> None:
         loader = f"{parts['loader_percent']:.1f} %"
         table.add_row("reading, targets and masks, of a step", loader, f"{GOAL_LOADER_PERCENT} %")
     for name, each in results.get("mask", {}).items():
-        low, high = (100 * (ratio - 1) for ratio in each["ratio_quartiles"])
-        cost = f"{each['cost_percent']:+.1f} % ({low:+.1f} to {high:+.1f})"
-        table.add_row(f"the mask's cost, {name}", cost, f"{GOAL_MASK_PERCENT} %")
-        loader = f"{each['loader_percent']:.1f} %"
-        table.add_row(f"  the loader's part of a step, {name}", loader, f"{GOAL_LOADER_PERCENT} %")
+        goals = (
+            f"{GOAL_MASK_PERCENT} %",
+            f"{GOAL_MASK_PERCENT} %",
+            "0",
+            f"{GOAL_LOADER_PERCENT} %",
+        )
+        for (figure, told), goal in zip(MASK_FIGURES.items(), goals, strict=True):
+            low, high = each[figure]["interval"]
+            measured = f"{each[figure]['median']:+.2f} % ({low:+.2f} to {high:+.2f})"
+            table.add_row(f"{name}: {told}", measured, goal)
     if network := results.get("network"):
         low, high = network["ratio_quartiles"]
         speed = f"{network['times_as_fast']:.2f} x ({low:.2f} to {high:.2f})"
@@ -429,7 +362,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=87, help="steps of each run of 1: an epoch")
     parser.add_argument("--turns", type=int, default=3, help="repeats of 1")
-    parser.add_argument("--pairs", type=int, default=30, help="pairs of steps of 2 and 3")
+    parser.add_argument("--pairs", type=int, default=30, help="pairs of steps of 3")
+    parser.add_argument("--mask-turns", type=int, default=200, help="turns of steps of 2")
     parser.add_argument("--only", nargs="+", choices=FIGURES, default=FIGURES)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -443,7 +377,7 @@ def main() -> None:
         figures: dict[str, Callable[[], dict[str, Any]]] = {
             "stack": lambda: compare_stack(folder, store, masks, options.steps, options.turns),
             "parts": lambda: measure_parts(store, masks, options.pairs),
-            "mask": lambda: compare_masks(store, patches, masks, options.pairs),
+            "mask": lambda: compare_masks(store, patches, masks, options.mask_turns),
             "network": lambda: compare_networks(
                 patches, labels.select(np.arange(800)), options.pairs
             ),

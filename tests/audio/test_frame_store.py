@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from earmark.audio.frame_store import FrameStore, write_store
+from earmark.audio.frame_store import FrameStore, Levels, write_store
 from earmark.audio.shards import (
     FrameFormat,
     Row,
@@ -18,6 +18,7 @@ from earmark.audio.shards import (
     seal_store,
     write_shard,
 )
+from earmark.audio.spectra import gather_frames
 from earmark.errors import EarmarkError
 
 
@@ -72,6 +73,87 @@ def test_a_batch_of_patches_equals_slicing(random_store, data):
     assert batch.shape == (len(clips), 5, 3)
     for patch, clip, i in zip(batch, clips, chosen, strict=True):
         assert np.array_equal(patch, store.frames(clip)[2 * i : 2 * i + 5])
+
+
+@settings(max_examples=50)
+@given(data=st.data())
+def test_a_batch_of_clips_equals_frames_and_zeros(random_store, data):
+    clips = data.draw(st.lists(st.integers(0, 29), max_size=20))
+    batch, lengths = random_store.clips(clips)
+    assert lengths.tolist() == random_store.n_frames[clips].tolist()
+    assert batch.shape == (len(clips), max(lengths, default=1), 3)
+    for own, clip, length in zip(batch, clips, lengths, strict=True):
+        assert np.array_equal(own[:length], random_store.frames(clip))
+        assert not own[length:].any()
+
+
+def test_levels_become_numbers_as_numpy_makes_them(tmp_path):
+    """To the last bit, of every level, and of the zeros that a shorter clip is padded with."""
+    every = np.arange(256, dtype=np.uint8).reshape(64, 4)
+    store = write_store(tmp_path, [("a", every), ("b", every[:7]), ("c", every[:0])])
+    for levels in (Levels(255 / 4, 2), Levels(3, 0.1)):
+        stored, lengths = store.clips([2, 0, 1, 0])
+        found, same = store.clips([2, 0, 1, 0], levels)
+        expected = stored.astype(np.float32) / np.float32(levels.per_one)
+        expected -= np.float32(levels.offset)
+        assert found.dtype == np.float32
+        assert found.tobytes() == expected.tobytes()
+        assert np.array_equal(same, lengths)
+    assert store.clips([], Levels(1, 0))[0].shape == (0, 1, 4)
+    words = write_store(tmp_path / "words", [("a", np.ones((2, 4), np.float16))])
+    with pytest.raises(TypeError, match="expected items 'B', got 'e'"):
+        words.clips([0], Levels(1, 0))
+
+
+def test_a_shard_of_another_type_or_width_is_refused(tmp_path):
+    for other in (np.zeros((3, 4), "i2"), np.zeros((3, 4), ">f2"), np.zeros((4, 3), np.float16)):
+        store = write_store(tmp_path, [("a", np.ones((3, 4), np.float16))])
+        np.save(tmp_path / "shard-00000.npy", other)
+        for read in (lambda: store.frames(0), lambda: store.clips([0])):  # noqa: B023
+            with pytest.raises(EarmarkError, match=r"frames of 4 float16, got .*make it again"):
+                read()
+
+
+def gathered(**other: object) -> np.ndarray:
+    """Two examples of two shards, with some of what the loop takes replaced."""
+    shards = [np.arange(12.0).reshape(6, 2), None, np.arange(12.0, 20).reshape(4, 2)]
+    given = {"shards": shards, "places": np.array([[2, 1, 3], [0, 5, 1]]), "rows": np.array([1, 0])}
+    given |= {"batch": np.full((2, 3, 2), np.nan), "per_one": 0, "offset": 0} | other
+    gather_frames(*given.values())  # type: ignore[arg-type]
+    return given["batch"]  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"rows": np.array([2, 0])},
+        {"rows": np.array([-1, 0])},
+        {"rows": np.array([0])},
+        {"rows": np.array([0, 1], np.int32)},
+        {"places": np.array([[1, 0, 1], [0, 0, 1]])},
+        {"places": np.array([[3, 0, 1], [0, 0, 1]])},
+        {"places": np.array([[-4, 0, 1], [0, 0, 1]])},
+        {"places": np.array([[0, 6, 1], [0, 0, 1]])},
+        {"places": np.array([[0, -1, 1], [0, 0, 1]])},
+        {"places": np.array([[0, 0, -1], [0, 0, 1]])},
+        {"places": np.array([[0, 0, 4], [0, 0, 1]])},
+        {"places": np.array([[0, 2**62, 1], [0, 0, 1]])},
+        {"places": np.array([[0, 0], [0, 0]])},
+        {"batch": np.zeros((2, 3, 3))},
+        {"batch": np.zeros((2, 3, 2), np.float32)},
+        {"batch": np.zeros((2, 3))},
+        {"batch": np.zeros((4, 3, 2))[::2]},
+        {"batch": np.broadcast_to(0.0, (2, 3, 2))},
+        {"per_one": 1},
+        {"per_one": "1"},
+        {"shards": ()},
+    ],
+)
+def test_what_would_reach_beyond_an_array_is_refused(other):
+    assert np.array_equal(gathered()[0], [[10, 11], [0, 0], [0, 0]])
+    assert np.array_equal(gathered()[1], [[14, 15], [16, 17], [18, 19]])
+    with pytest.raises((TypeError, ValueError, IndexError)):
+        gathered(**other)
 
 
 def test_patches_that_do_not_exist_are_refused(random_store):

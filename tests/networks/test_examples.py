@@ -10,7 +10,13 @@ import torch
 from earmark.audio.frame_store import write_store
 from earmark.errors import EarmarkError
 from earmark.networks.architectures import build_model, build_probe
-from earmark.networks.examples import ClipExamples, Examples, check_front_end, examples_of
+from earmark.networks.examples import (
+    ClipExamples,
+    Examples,
+    check_front_end,
+    examples_of,
+    floats,
+)
 from earmark.runs.parameters import FrontEndParams, ModelParams
 from scenes import band_workspace, open_store
 
@@ -38,6 +44,20 @@ def test_eight_bits_span_minus_two_to_two(tmp_path: Path) -> None:
     store = write_store(tmp_path, [("clip", frames)])
     values, _ = ClipExamples(store, np.array([0])).gather(np.array([0]), np.array([0]))
     assert values[0].flatten().tolist() == pytest.approx([-2, 2, -1.2, -0.4])
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.uint8])
+def test_a_batch_is_numbers_as_numpy_casts_them(tmp_path: Path, kind: type) -> None:
+    random = np.random.default_rng(0)
+    arrays = [(random.normal(100, 20, (n, 5))).astype(kind) for n in (4, 9, 2, 6)]
+    store = write_store(tmp_path, [(str(i), own) for i, own in enumerate(arrays)])
+    clips = np.array([2, 0, 3, 0])
+    frames, lengths = ClipExamples(store, np.arange(4)).gather(clips, clips)
+    for own, clip, n in zip(frames, clips, lengths, strict=True):
+        assert torch.equal(own[:n], floats(store.frames(clip)))
+    (patches,) = Examples(store, np.arange(4)).gather(clips, np.array([1, 2, 3, 0]))
+    expected = [arrays[2][1:2], arrays[0][2:3], arrays[3][3:4], arrays[0][0:1]]
+    assert torch.equal(patches, torch.from_numpy(np.stack(expected).astype(np.float32)))
 
 
 def test_no_examples_pass_through_the_networks(tmp_path: Path) -> None:

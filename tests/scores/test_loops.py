@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import plain_loops
+from earmark.labels.label_set import LabelSet
 from earmark.losses import ignored
 from earmark.scores import loops as compiled_loops
 from earmark.scores.keys import (
@@ -283,11 +284,40 @@ def test_the_mask_of_a_batch_is_the_complement_of_what_is_ignored(n_classes: int
     states = rng.integers(-1, 2, (7, n_classes)).astype(np.int8)
     scores = rng.normal(size=states.shape).round(1).astype(np.float32)  # some equal their edge
     scores.flat[::5] = rng.choice([np.nan, np.inf, -np.inf, -0.0], scores.size)[::5]
-    edges = rng.normal(size=n_classes).round(1).astype(np.float32)
-    edges[::4] = rng.choice([np.inf, -np.inf, 0.0], n_classes)[::4]
-    is_kept = np.empty(states.shape, np.bool_)
-    compiled_loops.keep_labels(scores, states == 0, edges, is_kept)
-    np.testing.assert_array_equal(~is_kept, ignored(states, scores, edges))
+    edges = rng.normal(size=(3, n_classes)).round(1).astype(np.float32)
+    edges[:, ::4] = rng.choice([np.inf, -np.inf, 0.0], edges.shape)[:, ::4]
+    rows = np.array([6, 0, 3, 3])
+    is_kept = np.empty((3, 4, n_classes), np.bool_)
+    compiled_loops.keep_labels(scores, rows, states[rows] == 0, edges, is_kept)
+    for own, row in zip(is_kept, edges, strict=True):
+        np.testing.assert_array_equal(~own, ignored(states[rows], scores[rows], row))
+
+
+@pytest.mark.parametrize("n_classes", [0, 1, 37, 527])
+def test_labels_ask_of_a_batch_what_their_states_say(n_classes: int) -> None:
+    rng = np.random.default_rng(n_classes)
+    dense = rng.integers(-1, 2, (7, n_classes)) * (rng.random((7, n_classes)) < 0.5)
+    labels, rows = LabelSet.from_dense(dense), np.array([6, 0, 3, 3])
+    target = np.full((4, n_classes), np.nan, np.float32)
+    is_implicit = np.empty(target.shape, np.bool_)
+    given = (labels.starts, labels.columns, labels.present, rows, target, is_implicit)
+    compiled_loops.spread_labels(*given)
+    np.testing.assert_array_equal(target, labels.states(rows) > 0)
+    np.testing.assert_array_equal(is_implicit, labels.states(rows) == 0)
+
+
+def test_rows_and_labels_that_are_not_there_are_refused() -> None:
+    for wrong in (-1, 4):
+        for name, place in (("keep_labels", 1), ("spread_labels", 3)):
+            given = arguments_of(name)
+            given[place][2] = wrong
+            with pytest.raises(ValueError, match=f"clip {wrong}.* beyond the 4"):
+                getattr(compiled_loops, name)(*given)
+    for place, at, wrong in ((0, 2, -1), (0, 2, 18), (1, 9, -1), (1, 9, 3)):
+        given = arguments_of("spread_labels")
+        given[place][at] = wrong
+        with pytest.raises(ValueError, match="beyond its labels"):
+            compiled_loops.spread_labels(*given)
 
 
 def chance_case(seed: int, n_places: int = 1_000) -> list[np.ndarray]:
@@ -439,7 +469,11 @@ def arguments_of(name: str) -> list[Any]:
         "squeeze_codes": [np.zeros(4, np.int32), np.zeros(20, np.int32), False],
         "look_at_odds": odds_case(),
         "fit_mixture": [*mixture_case(), 2, 1e-3, False],
-        "keep_labels": [block, block == 0, floats, block == 0],
+        "keep_labels": [
+            *(block, np.arange(4), block == 0, np.zeros((2, 3), np.float32)),
+            np.zeros((2, 4, 3), bool),
+        ],
+        "spread_labels": [*labels, np.ones(17, bool), np.arange(4), block, block == 0],
     }[name]
 
 
@@ -453,7 +487,8 @@ WRITTEN = {
     "squeeze_codes": {1},
     "look_at_odds": {4, 5, 6},
     "fit_mixture": {8, 9, 10},
-    "keep_labels": {3},
+    "keep_labels": {4},
+    "spread_labels": {4, 5},
 }
 FREE = {("add_chances", 4, 1), ("find_fingerprints", 0, 1)}
 """Axes of any length: clips where no other array has them, and steps."""

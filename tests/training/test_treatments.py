@@ -15,7 +15,7 @@ from earmark.flags.flag import flag
 from earmark.labels.label_set import LabelSet
 from earmark.labels.ontology import Ontology
 from earmark.losses import Moment, by_student, norms
-from earmark.scores.matrix import MappedScores
+from earmark.scores.matrix import HeldScores, MappedScores
 from earmark.training.treatments import (
     KNOBS,
     Flags,
@@ -91,6 +91,32 @@ def test_students_that_only_mask_share_their_targets(tmp_path: Path) -> None:
     assert found.target.shape == (1, 3, 2)
     assert found.weight[0].tolist() == [[1, 0], [0, 0], [1, 0]]
     assert found.weight[1].tolist() == [[1, 1], [1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("with_rulings", [False, True])
+def test_masks_made_in_one_pass_are_those_made_one_by_one(with_rulings: bool) -> None:
+    """Scores of 64 bits, or of two teachers, are beyond the one pass, and say the same."""
+    random = np.random.default_rng(0)
+    states = random.integers(-1, 2, (40, 9)) * (random.random((40, 9)) < 0.3)
+    logits = random.normal(0, 2, (50, 9)).round(1).astype(np.float32)
+    logits[::7, 2] = np.nan
+    rulings = LabelSet.from_dense(random.integers(-1, 2, (40, 9))) if with_rulings else None
+    edges = random.normal(0, 1, (3, 9)).round(1).astype(np.float32)
+    rows, places = random.permutation(40)[:17], random.permutation(50)[:40]
+
+    def told_by(*arrays: np.ndarray) -> Treated:
+        teachers = [HeldScores(array, str(number)) for number, array in enumerate(arrays)]
+        flags = [Flags(teachers[i % len(teachers)], own) for i, own in enumerate(edges)]
+        told = (Told(flags[0]), Told(), Told(flags[1]), Told(flags[2]))
+        return Treated(LabelSet.from_dense(states), places, told, rulings)
+
+    in_one_pass = told_by(logits).targets(rows)
+    for other in (told_by(logits.astype(np.float64)), told_by(logits, logits.copy())):
+        found = other.targets(rows)
+        for name in ("target", "weight", "implicit", "rows"):
+            assert torch.equal(getattr(found, name), getattr(in_one_pass, name)), name
+    assert in_one_pass.weight.dtype == torch.bool
+    assert 0 < in_one_pass.weight.float().mean() < 1
 
 
 def test_a_stack_mixes_losses_and_remembers_what_they_remember(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ needed, so that frames and embeddings from elsewhere can be used without them.
 """
 
 from earmark.audio.decode import UnreadableAudio, local_file, read_clip, stream_clip
-from earmark.audio.frame_store import CLIPS_PER_SHARD, FrameStore, write_store
+from earmark.audio.frame_store import CLIPS_PER_SHARD, FrameStore, Levels, write_store
 from earmark.audio.front_end import YAMNET, log_mel, log_mel_module, mel_matrix, patches
 from earmark.audio.headers import SoundHeader, duration_seconds, sound_header
 from earmark.audio.pictures import LOG_MEL_RANGE, log_mel_png, picture_png, seen_frames
@@ -55,6 +55,7 @@ __all__ = [
     "BadRange",
     "FrameFormat",
     "FrameStore",
+    "Levels",
     "Row",
     "ShardWriter",
     "SoundHeader",

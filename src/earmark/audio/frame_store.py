@@ -8,11 +8,11 @@ are float16, at most 0.002 off; embeddings made elsewhere fit as well, at any wi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -34,6 +34,7 @@ from earmark.audio.shards import (
     shard_path,
     write_shard,
 )
+from earmark.audio.spectra import gather_frames
 from earmark.errors import EarmarkError, reader, reading
 from earmark.runs import (
     break_seal,
@@ -47,6 +48,13 @@ from earmark.runs import (
 
 CLIPS_PER_SHARD = 2_000
 """Clips in a shard of a large store: about 260 MB for clips of 10 s."""
+
+
+class Levels(NamedTuple):
+    """Numbers that are stored as bytes: byte / per_one - offset."""
+
+    per_one: float
+    offset: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,47 +155,57 @@ class FrameStore:
         """Return the frames of one clip [frame, band]: a read-only view of the file."""
         self._check_rows(np.array([clip]))
         first = self._first_frame[clip]
-        return self._shards[self._shard[clip]][first : first + self.n_frames[clip]]
+        shard = self._shards.map(int(self._shard[clip]))
+        return shard[first : first + self.n_frames[clip]]
 
     def patches(self, clips: ArrayLike, patch_indices: ArrayLike) -> NDArray[Any]:
         """Gather a batch of patches [batch, frame, band] in the stored type.
 
         ``clips`` [batch] are rows of the index, ``patch_indices`` [batch] count from 0 within
-        each clip. They are read in the order of their places on the disk.
+        each clip. The disk is asked for them in the order of their places there.
         """
         clips, patch_indices = np.asarray(clips, np.int64), np.asarray(patch_indices, np.int64)
         self._check_rows(clips)
         self._check_patches(clips, patch_indices)
-        first = self._first_frame[clips] + patch_indices * self.patch_hop_frames
-        batch = np.empty((len(clips), self.patch_frames, self.n_bands), self.meta.dtype)
-        for place, shard, start in self._on_disk(clips, first):
-            batch[place] = shard[start : start + self.patch_frames]
-        return batch
+        places = self._places[clips]
+        places[:, 1] += patch_indices * self.patch_hop_frames
+        places[:, 2] = self.patch_frames
+        return self._gather(places, np.arange(len(clips)), self.patch_frames)
 
-    def clips(self, clips: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def clips(
+        self, clips: ArrayLike, levels: Levels | None = None
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Gather whole clips [batch, frame, band] in the stored type, and their lengths [batch].
 
         Shorter clips are padded with zeros at the end up to the longest of the batch, no clips to
-        one frame. They are read in the order of their places on the disk.
+        one frame. The disk is asked for them in the order of their places there. With ``levels``
+        stored bytes become the numbers that they stand for, zeros at the end included.
         """
         clips = np.asarray(clips, np.int64)
         self._check_rows(clips)
         lengths = self.n_frames[clips]
-        shape = (len(clips), int(lengths.max(initial=1)), self.n_bands)
-        batch, n_frames = np.zeros(shape, self.meta.dtype), lengths.tolist()
-        for place, shard, start in self._on_disk(clips, self._first_frame[clips]):
-            batch[place, : n_frames[place]] = shard[start : start + n_frames[place]]
-        return batch, lengths
+        longest = int(np.maximum.reduce(lengths, initial=1))
+        return self._gather(self._places, clips, longest, levels), lengths
 
-    def _on_disk(
-        self, clips: NDArray[np.int64], first: NDArray[np.int64]
-    ) -> Iterator[tuple[int, NDArray[Any], int]]:
-        """Yield the place in the batch, the shard and the first frame of each, as they are kept."""
-        shard = self._shard[clips]
-        order = np.lexsort((first, shard))
-        places = zip(order.tolist(), shard[order].tolist(), first[order].tolist(), strict=True)
-        for place, number, start in places:
-            yield place, self._shards[number], start
+    def _gather(
+        self,
+        places: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        longest: int,
+        levels: Levels | None = None,
+    ) -> NDArray[Any]:
+        """Copy the frames at some rows of places [row, 3] in one go."""
+        self._shards.need(places, rows)
+        dtype = self.meta.dtype if levels is None else np.float32
+        batch = np.empty((len(rows), longest, self.n_bands), dtype)
+        rows = np.ascontiguousarray(rows)
+        gather_frames(self._shards, places, rows, batch, *(levels or (0, 0)))
+        return batch
+
+    @cached_property
+    def _places(self) -> NDArray[np.int64]:
+        """The shard, the first frame and the number of frames of each clip [clip, 3]."""
+        return np.stack([self._shard, self._first_frame, self.n_frames], axis=1)
 
     @cached_property
     def _first_frame(self) -> NDArray[np.int64]:
@@ -199,15 +217,17 @@ class FrameStore:
 
     @cached_property
     def _shards(self) -> _MappedShards:
-        return _MappedShards(self.folder)
+        return _MappedShards(self.folder, self.meta, int(self._shard.max(initial=-1)) + 1)
 
     def _check_rows(self, clips: NDArray[np.int64]) -> None:
-        is_outside = (clips < 0) | (clips >= len(self.index))
-        if is_outside.any():
-            raise EarmarkError(
-                f"{self.folder}: clip row {clips[is_outside][0]} asked of a store of "
-                f"{len(self.index)} clips; a row of -1 means that the clip could not be read"
-            )
+        n_clips = len(self.n_frames)
+        if not clips.size or np.maximum.reduce(clips.view(np.uint64)) < n_clips:
+            return  # a number below 0 is a very large one among those without a sign
+        is_outside = (clips < 0) | (clips >= n_clips)
+        raise EarmarkError(
+            f"{self.folder}: clip row {clips[is_outside][0]} asked of a store of {n_clips} clips; "
+            "a row of -1 means that the clip could not be read"
+        )
 
     def _check_patches(self, clips: NDArray[np.int64], patch_indices: NDArray[np.int64]) -> None:
         is_outside = (patch_indices < 0) | (patch_indices >= self.n_patches[clips])
@@ -219,18 +239,34 @@ class FrameStore:
             )
 
 
-class _MappedShards(dict[int, NDArray[Any]]):
-    """Shards by number, each mapped into memory when it is first asked for."""
+class _MappedShards(list[NDArray[Any] | None]):
+    """Shards by number, each mapped into memory when it is first asked for; None before."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self._folder = folder
+    def __init__(self, folder: Path, meta: StoreMeta, n_shards: int) -> None:
+        super().__init__([None] * n_shards)
+        self._folder, self._meta, self._n_missing = folder, meta, n_shards
 
-    def __missing__(self, number: int) -> NDArray[Any]:
-        mapped = map_array(shard_path(self._folder, number))
-        # A plain array over the same memory: slicing a np.memmap costs ten times as much.
-        self[number] = np.asarray(mapped)
-        return self[number]
+    def need(self, places: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        """Map the shards of some rows of places that are not mapped yet."""
+        if self._n_missing:
+            for number in set(places[rows, 0].tolist()):
+                self.map(number)
+
+    def map(self, number: int) -> NDArray[Any]:
+        """Return a shard [frame, band]: a plain array, because slicing a np.memmap takes longer."""
+        known = self[number]
+        if known is not None:
+            return known
+        path, meta = shard_path(self._folder, number), self._meta
+        mapped = np.asarray(map_array(path))
+        if mapped.shape[1:] != (meta.n_bands,) or mapped.dtype != meta.dtype:
+            raise EarmarkError(
+                f"{path}: expected frames of {meta.n_bands} {meta.dtype}, got {mapped.dtype} "
+                f"{mapped.shape}; run `earmark features` to make it again"
+            )
+        self[number] = mapped
+        self._n_missing = sum(one is None for one in self)
+        return mapped
 
 
 def _check_places(index: pl.DataFrame, lengths: pl.DataFrame) -> None:

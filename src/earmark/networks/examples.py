@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earmark.audio import FrameStore
+from earmark.audio import FrameStore, Levels
 from earmark.errors import EarmarkError, quoted
 from earmark.networks.device import own_device
 from earmark.runs import FrontEndParams, ModelParams
 
-_UINT8_SCALE = 255 / 4
+_EMBEDDING_LEVELS = Levels(per_one=255 / 4, offset=2)
 """AudioSet's quantised embeddings spread -2..2 over 0..255."""
 
 
@@ -33,8 +33,7 @@ class Examples:
 
     def gather(self, clips: NDArray[np.int64], which: NDArray[np.int64]) -> tuple[Tensor, ...]:
         """Return patches [example, frame, band], float32 on the CPU."""
-        patches = self.store.patches(self.rows[clips], which)
-        return (torch.from_numpy(patches.astype(np.float32)),)
+        return (_as_float32(self.store.patches(self.rows[clips], which)),)
 
     def inputs(self, clips: NDArray[np.int64], which: NDArray[np.int64]) -> tuple[Tensor, ...]:
         """Return what a network takes, on the device where it computes (see :meth:`gather`)."""
@@ -58,17 +57,25 @@ class ClipExamples(Examples):
     def gather(self, clips: NDArray[np.int64], which: NDArray[np.int64]) -> tuple[Tensor, ...]:
         """Return frames [example, frame, feature], padded, and the number of frames of each."""
         del which
-        frames, n_frames = self.store.clips(self.rows[clips])
-        return floats(frames), torch.from_numpy(n_frames)
+        levels = _EMBEDDING_LEVELS if self.store.meta.dtype == "uint8" else None
+        frames, n_frames = self.store.clips(self.rows[clips], levels)
+        return _as_float32(frames), torch.from_numpy(n_frames)
 
 
 def floats(frames: NDArray[Any]) -> Tensor:
     """Return stored frames as numbers that a probe takes, float32 on the CPU."""
     values = frames.astype(np.float32)
     if frames.dtype == np.uint8:
-        values /= np.float32(_UINT8_SCALE)
-        values -= np.float32(2)
+        values /= np.float32(_EMBEDDING_LEVELS.per_one)
+        values -= np.float32(_EMBEDDING_LEVELS.offset)
     return torch.from_numpy(values)
+
+
+def _as_float32(values: NDArray[Any]) -> Tensor:
+    """Return a batch as float32; from 16 bits by torch, ten times as fast as by numpy."""
+    if values.dtype == np.float16:
+        return torch.from_numpy(values).float()
+    return torch.from_numpy(values if values.dtype == np.float32 else values.astype(np.float32))
 
 
 def check_front_end(store: FrameStore, front_end: FrontEndParams) -> None:

@@ -28,6 +28,7 @@ from earmark.scores.loops import (
     fit_mixture,
     keep_labels,
     look_at_odds,
+    spread_labels,
 )
 from earmark.scores.matrix import (
     CHUNK_SCORES,
@@ -98,6 +99,7 @@ __all__ = [
     "scale_of",
     "scored_labels",
     "scores_above",
+    "spread_labels",
     "top_scores",
     "write_logits",
     "write_score_folder",

@@ -16,6 +16,7 @@ from earmark.labels import LabelSet
 from earmark.losses import Moment, Targets
 from earmark.networks import AnyNetwork, cross_entropies
 from earmark.runs import NetworkParams, digest, read_seal
+from earmark.scores import keep_labels, spread_labels
 
 EVERYBODY = slice(0, None)
 """All students of a stack."""
@@ -92,9 +93,9 @@ class AsLabelled:
 
     def targets(self, rows: NDArray[np.int64]) -> Targets:
         """Return 1 for explicit positives and 0 for all others, with weight 1."""
-        states = self.labels.states(rows)
-        target = torch.from_numpy((states > 0).astype(np.float32)).unsqueeze(0)
-        return Targets(target, torch.ones_like(target), torch.from_numpy(states == 0))
+        asked, is_implicit = asked_of(self.labels, rows)
+        target = torch.from_numpy(asked).unsqueeze(0)
+        return Targets(target, torch.ones_like(target), torch.from_numpy(is_implicit))
 
     def entries(
         self, logits: Tensor, targets: Targets, moment: Moment, students: slice = EVERYBODY
@@ -102,6 +103,34 @@ class AsLabelled:
         """Return binary cross-entropy."""
         del students
         return cross_entropies(logits, targets, moment)
+
+
+def asked_of(
+    labels: LabelSet, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Return what labels ask of some clips [clip, class], 1 or 0, and which are implicit."""
+    asked = np.empty((len(rows), labels.n_classes), np.float32)
+    is_implicit = np.empty(asked.shape, np.bool_)
+    rows = np.ascontiguousarray(rows, np.int64)
+    spread_labels(labels.starts, labels.columns, labels.present, rows, asked, is_implicit)
+    return asked, is_implicit
+
+
+@dataclass(frozen=True)
+class Masks:
+    """A teacher's scores [clip, class], and every student's thresholds [student, class].
+
+    No score is above those of a student without flags.
+    """
+
+    logits: NDArray[np.float32]
+    edges: NDArray[np.float32]
+
+    def of(self, rows: NDArray[np.int64], is_open: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which labels are kept [student, clip, class] of some rows of the scores."""
+        is_kept = np.empty((len(self.edges), *is_open.shape), np.bool_)
+        keep_labels(self.logits, rows, is_open, self.edges, is_kept)
+        return is_kept
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ class Loader:
     def load(self, batch: Batch) -> Loaded:
         """Return this process's share of a batch, on the CPU."""
         mine = replicas.share(len(batch.clips))
-        inputs, targets = self._read(batch, np.arange(mine.start, mine.stop))
+        inputs, targets = self._read(batch, mine)
         if self.params.mixup:
             generator = self._generator(batch, MIXUP)
             mix = Mix.draw(len(batch.clips), self.params.mixup, generator).part(mine)
@@ -175,7 +175,9 @@ class Loader:
         """Load batches in order, in a thread that keeps ahead of the caller."""
         return made_ahead(self.load, batches)
 
-    def _read(self, batch: Batch, places: NDArray[np.int64]) -> tuple[tuple[Tensor, ...], Targets]:
+    def _read(
+        self, batch: Batch, places: slice | NDArray[np.int64]
+    ) -> tuple[tuple[Tensor, ...], Targets]:
         clips = batch.clips[places]
         return self.examples.gather(clips, batch.which[places]), self.lessons.targets(clips)
 

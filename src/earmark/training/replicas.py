@@ -52,6 +52,8 @@ def is_first() -> bool:
 
 def share(n_examples: int) -> slice:
     """Return this process's part of a batch; parts differ by one at most and may be empty."""
+    if n_processes() == 1:
+        return slice(0, n_examples)
     first, after = (n_examples * place // n_processes() for place in (rank(), rank() + 1))
     return slice(first, after)
 

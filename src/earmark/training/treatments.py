@@ -23,11 +23,11 @@ from torch import Tensor
 
 from earmark.errors import EarmarkError, short_repr
 from earmark.flags import Thresholds, flag, stored_thresholds, thresholds
-from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, Ontology, find_implied
+from earmark.labels import NOT_PRESENT, PRESENT, LabelSet, Ontology, find_implied
 from earmark.losses import Moment, Targets, Treatment, treat
 from earmark.runs import digest
-from earmark.scores import TeacherScores, keep_labels
-from earmark.training.lessons import EVERYBODY
+from earmark.scores import TeacherScores
+from earmark.training.lessons import EVERYBODY, Masks, asked_of
 from earmark.training.rivals import Loss, RememberingLoss, make_loss
 
 BY_PERCENT = ("percentile", "random", "budget")
@@ -119,7 +119,8 @@ class Treated:
 
     def __getstate__(self) -> dict[str, Any]:
         # Another process maps the scores itself: a map that is sent is sent as all it holds.
-        return {name: value for name, value in self.__dict__.items() if name != "_matrices"}
+        mapped = ("_matrices", "_masks")
+        return {name: value for name, value in self.__dict__.items() if name not in mapped}
 
     @property
     def class_ids(self) -> tuple[str, ...]:
@@ -156,27 +157,18 @@ class Treated:
 
     def targets(self, rows: NDArray[np.int64]) -> Targets:
         """Return targets and weights [student or 1, clip, class] of some clips."""
-        states = self.labels.states(rows)
-        is_implicit = states == IMPLICIT
-        target = (states > 0).astype(np.float32)[None]
-        if any(one.changes_targets for one in self.told):
-            target = target.repeat(self.n_students, axis=0)
-        kind = np.bool_ if all(one.is_mask for one in self.told) else np.float32
-        weight = np.empty((self.n_students, *states.shape), kind)
+        asked, is_implicit = asked_of(self.labels, rows)
         ruled = None if self.rulings is None else self.rulings.states(rows)
         is_open = is_implicit if ruled is None else is_implicit & (ruled != NOT_PRESENT)
-        scored = self._scored(is_open, rows)
-        for student, one in enumerate(self.told):
-            own = target[min(student, len(target) - 1)], weight[student]
-            if one.flags is None:
-                weight[student] = 1
-            else:
-                _treat(one, scored[one.flags.scores.digest], one.flags.listed_states(rows), *own)
+        if self._masks is None:
+            target, weight = self._treated(rows, asked, is_open)
+        else:
+            target, weight = asked[None], self._masks.of(self.score_rows[rows], is_open)
         if ruled is not None:
             weight[:, (ruled == PRESENT) & is_implicit] = 0
         recordings = None if self.recordings is None else torch.from_numpy(self.recordings[rows])
-        asked = [torch.from_numpy(one) for one in (target, weight, is_implicit)]
-        return Targets(asked[0], asked[1], asked[2], torch.from_numpy(rows), recordings)
+        told = [torch.from_numpy(one) for one in (target, weight, is_implicit, rows)]
+        return Targets(told[0], told[1], told[2], told[3], recordings)
 
     def entries(
         self, logits: Tensor, targets: Targets, moment: Moment, students: slice = EVERYBODY
@@ -185,6 +177,8 @@ class Treated:
 
         ``logits`` and ``targets`` may be of some of the ``students`` only.
         """
+        if len(self._losses) == 1:  # a slice of all would have its gradient copied
+            return self._losses[0][1](logits, targets, moment)
         parts = []
         for own, loss in self._losses:
             start, stop = own.start - students.start, own.stop - students.start
@@ -227,14 +221,46 @@ class Treated:
 
     @cached_property
     def _matrices(self) -> dict[str, NDArray[np.floating]]:
-        return {one.flags.scores.digest: one.flags.scores.open() for one in self.told if one.flags}
+        # Plain arrays over the same memory: indexing a np.memmap costs more.
+        opened = {one.flags.scores.digest: one.flags.scores for one in self.told if one.flags}
+        return {name: np.asarray(scores.open()) for name, scores in opened.items()}
+
+    @cached_property
+    def _masks(self) -> Masks | None:
+        """All masks at once, where every student's is by thresholds of one teacher's scores."""
+        listed = any(one.flags is not None and one.flags.listed is not None for one in self.told)
+        if len(self._matrices) != 1 or listed or not all(one.is_mask for one in self.told):
+            return None
+        (logits,) = self._matrices.values()
+        if logits.dtype != np.float32 or not (logits.flags.c_contiguous and logits.flags.aligned):
+            return None
+        edges = np.empty((self.n_students, self.labels.n_classes), np.float32)
+        for own, one in zip(edges, self.told, strict=True):
+            own[:] = np.inf if one.flags is None else one.flags.thresholds
+        return Masks(logits.view(np.float32), edges)
+
+    def _treated(
+        self, rows: NDArray[np.int64], asked: NDArray[np.float32], is_open: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32] | NDArray[np.bool_]]:
+        """Return targets and weights [student or 1, clip, class], told one by one."""
+        target = asked[None]
+        if any(one.changes_targets for one in self.told):
+            target = target.repeat(self.n_students, axis=0)
+        kind = np.bool_ if all(one.is_mask for one in self.told) else np.float32
+        weight = np.ones((self.n_students, *asked.shape), kind)
+        scored = self._scored(is_open, rows)
+        for student, one in enumerate(self.told):
+            if one.flags is not None:
+                own = target[min(student, len(target) - 1)], weight[student]
+                _treat(one, scored[one.flags.scores.digest], one.flags.listed_states(rows), *own)
+        return target, weight
 
     def _scored(self, is_open: NDArray[np.bool_], rows: NDArray[np.int64]) -> dict[str, _Scored]:
         """Return what every teacher says of some clips, by its digest."""
         found = {}
         with np.errstate(over="ignore"):  # too large for float32 is above every threshold
             for scores, logits in self._matrices.items():
-                own = logits[self.score_rows[rows]].astype(np.float32, copy=False)
+                own = logits[self.score_rows[rows]].astype(np.float32, order="C", copy=False)
                 found[scores] = _Scored(own, is_open)
         return found
 
@@ -261,15 +287,13 @@ def _treat(
 ) -> None:
     """Write the weights of a batch's labels [clip, class], and its flagged ones into targets."""
     assert told.flags is not None
-    edges = np.ascontiguousarray(told.flags.thresholds)
+    masks = Masks(scored.logits, np.ascontiguousarray(told.flags.thresholds)[None])
+    (is_kept,) = masks.of(np.arange(len(target)), scored.is_open)
     if listed is None and weight.dtype == np.bool_:  # all that becomes of them is a mask
-        keep_labels(scored.logits, scored.is_open, edges, weight.view(np.bool_))
-        return
-    is_kept = np.empty(weight.shape, np.bool_)
-    keep_labels(scored.logits, scored.is_open, edges, is_kept)
-    is_flagged = ~is_kept if listed is None else ~is_kept & (listed == PRESENT)
-    weight[...] = 1
-    treat(told.treatment, is_flagged, scored.outputs, target, weight)
+        weight[...] = is_kept
+    else:
+        is_flagged = ~is_kept if listed is None else ~is_kept & (listed == PRESENT)
+        treat(told.treatment, is_flagged, scored.outputs, target, weight)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-/* A waveform's log-mel frames; compiled.pyi says what comes in and out.
+/* A waveform's log-mel frames, and batches of frames; compiled.pyi says what comes in and out.
 
    LANES frames go side by side through every step, so that each step is one operation on a vector
    and all of them stay in the fastest cache. Results are the same to the bit on every processor
@@ -31,5 +31,6 @@ typedef struct {
 } Plan;
 
 PyObject *fill_log_mel(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *gather_frames(PyObject *, PyObject *const *, Py_ssize_t);
 
 #endif

@@ -14,6 +14,7 @@ from earmark.scores.loops.compiled import (
     look_at_odds,
     pick_scores,
     place_keys,
+    spread_labels,
     squeeze_codes,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "look_at_odds",
     "pick_scores",
     "place_keys",
+    "spread_labels",
     "squeeze_codes",
 ]

@@ -5,8 +5,8 @@
 
 static PyMethodDef loops[] = {LOOP(count_scores), LOOP(pick_scores), LOOP(place_keys),
                               LOOP(squeeze_codes), LOOP(find_fingerprints), LOOP(fill_clues),
-                              LOOP(add_chances), LOOP(look_at_odds), LOOP(fit_mixture), LOOP(keep_labels),
-                              {NULL, NULL, 0, NULL}};
+                              LOOP(add_chances), LOOP(look_at_odds), LOOP(fit_mixture),
+                              LOOP(keep_labels), LOOP(spread_labels), {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef_Slot slots[] = {{0, NULL}};
 

@@ -169,12 +169,29 @@ def fit_mixture(
 
 def keep_labels(
     scores: Floats,
+    rows: Longs,
     is_open: NDArray[np.bool_],
     edges: Floats,
     is_kept: NDArray[np.bool_],
     /,
 ) -> None:
-    """Write the mask of labels [clip, class]: false where one is open and scored above its edge.
+    """Write masks [student, clip, class]: false where a label is open and scored above its edge.
 
-    ``edges`` are [class]. It is the complement of :func:`earmark.losses.ignored`.
+    The clips are ``rows`` of the scores; ``is_open`` is theirs [clip, class], ``edges`` are
+    [student, class]. It is the complement of :func:`earmark.losses.ignored`.
+    """
+
+def spread_labels(
+    starts: Longs,
+    columns: Ints,
+    is_present: NDArray[np.bool_],
+    rows: Longs,
+    target: Floats,
+    is_implicit: NDArray[np.bool_],
+    /,
+) -> None:
+    """Write what labels ask of the clips ``rows`` [clip, class], and which of them nobody gave.
+
+    Clip i has the labels ``columns[starts[i]:starts[i + 1]]``, and of these ``is_present`` says
+    which ask for 1; all others ask for 0.
     """

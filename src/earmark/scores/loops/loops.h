@@ -46,5 +46,6 @@ PyObject *add_chances(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *look_at_odds(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *fit_mixture(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *keep_labels(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *spread_labels(PyObject *, PyObject *const *, Py_ssize_t);
 
 #endif
