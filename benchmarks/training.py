@@ -387,7 +387,8 @@ def main() -> None:
     path = Path(__file__).parent / "results" / "training.json"
     known = read_json(path) if path.exists() else {}
     machine = {"processor": processor_name(), "torch": torch.__version__}
-    write_json(path, known | {"machine": machine} | results)
+    machines = known.get("machines", {}) | dict.fromkeys(results, machine)
+    write_json(path, known | {"machines": machines} | results)
     print(f"wrote {path}")
 
 
