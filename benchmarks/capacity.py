@@ -3,9 +3,9 @@
     python benchmarks/capacity.py --mobilenet 20000 --resnet 5000   # your GPU's patches/s
 
 The cost of a clip is measured: of decoding in results/front_end.json, of YAMNet's embeddings in
-embedding.json, of probes, scores, flags and counts in growth.json, of thresholds in
-thresholds_2467357.json. Machines, their prices and the speed of a GPU are assumptions, all of them
-in MACHINES and the options: put your own there (`earmark train` prints clips/s).
+embedding.json, of probes and their scores in growth.json, of flags and counts in scan.json, of
+thresholds in thresholds_2467357.json. Machines, their prices and the speed of a GPU are assumed: all
+of them are in MACHINES and the options, so put your own there (`earmark train` prints clips/s).
 """
 
 from __future__ import annotations
@@ -52,22 +52,27 @@ def finding_seconds(machine: Machine) -> dict[str, float]:
     """Return what a clip of 10 s takes of the clock, stage by stage, from sound to flags.
 
     Where there is a GPU it computes YAMNet, and decoding decides, on all cores. A fold of the probe
-    has one core; flags and counts go through their scores on one core, or as shards on a cluster,
-    and take as much longer as there are more classes than were measured.
+    has one core; flags and counts go through their scores on one core, or as shards on a cluster.
     """
     front_end, growth = read_json(RESULTS / "front_end.json"), read_json(RESULTS / "growth.json")
     heard = read_json(RESULTS / "embedding.json")["speed"]
     decoded = front_end["extraction"]["clips_per_second_1_core"]
     spoken = heard["clips of 10 s a second and core, file to embedding"]
     ms = {row["stage"]: row["cpu_ms_of_one_clip_more"] for row in growth["stages"]}
-    more_classes = N_CLASSES / growth["n_classes"]
-    flags = ms["flag, labels and scores"] + ms["count, labels and scores"]
     n_shards = machine.n_cores if machine.n_gpus > 1 else 1
     return {
         "listening": 1 / (decoded if machine.n_gpus else spoken) / machine.n_cores,
         "probe": ms["score: fit and say"] / 1e3 / min(N_FOLDS, machine.n_cores),
-        "flags and counts": flags / 1e3 * more_classes / n_shards,
+        "flags and counts": scan_seconds() / n_shards,
     }
+
+
+def scan_seconds() -> float:
+    """Return what a clip more takes of a scan of AudioSet's classes, between its larger sizes."""
+    sizes = read_json(RESULTS / "scan.json")["sizes"].items()
+    (fewer, before), (more, after) = list(sizes)[-2:]
+    grown = after["scan_cpu_seconds"] - before["scan_cpu_seconds"]
+    return float(grown / (int(more) - int(fewer)))
 
 
 def print_finding(console: Console) -> None:
@@ -81,7 +86,7 @@ def print_finding(console: Console) -> None:
     console.print(table)
     for one in MACHINES:
         shares = finding_seconds(one)
-        told = ", ".join(f"{name} {1e3 * each:.2f} ms" for name, each in shares.items())
+        told = ", ".join(f"{name} {1e3 * each:.3g} ms" for name, each in shares.items())
         console.print(f"a clip on {one.name}: {told}")
 
 
