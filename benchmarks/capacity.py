@@ -4,7 +4,7 @@
 
 The cost of a clip is measured: of decoding in results/front_end.json, of YAMNet's embeddings in
 embedding.json, of probes and their scores in growth.json, of flags and counts in scan.json, of
-thresholds in thresholds_2467357.json. Machines, their prices and the speed of a GPU are assumed: all
+thresholds in thresholds_2467357.json. Machines, their prices and a GPU's speed are assumed: all
 of them are in MACHINES and the options, so put your own there (`earmark train` prints clips/s).
 """
 
