@@ -6,7 +6,7 @@ from scipy.special import expit, logit
 
 from earmark.errors import EarmarkError
 from earmark.flags.chances.by_score import HEARD
-from earmark.flags.chances.clues import CLUES, IMPLIED, Clues
+from earmark.flags.chances.clues import CLUES, IMPLIED, Clues, _n_together
 from earmark.flags.chances.relatives import Lists, Relatives
 from earmark.flags.counts import count_missing
 from earmark.labels import LabelSet, Ontology
@@ -124,3 +124,14 @@ def test_a_class_without_scores_has_no_clues(made: tuple[Clues, np.ndarray, np.n
     found = clues.of(slice(0, 7), holed[:7])
     assert np.isnan(found[:, 1]).all()
     assert np.isfinite(found[:, [0, 2, 3, 4]]).all()
+
+
+@pytest.mark.parametrize(("n_clips", "n_classes", "share"), [(60, 5, 0.5), (4, 40, 0.9), (0, 3, 0)])
+def test_classes_that_are_labelled_together_are_counted(
+    n_clips: int, n_classes: int, share: float
+) -> None:
+    is_present = np.random.default_rng(0).random((n_clips, n_classes)) < share
+    starts = np.concatenate([[0], is_present.sum(axis=1).cumsum()]).astype(np.int64)
+    found = _n_together(starts, np.nonzero(is_present)[1], n_classes)
+    there = is_present.astype(float)
+    assert np.array_equal(found, there.T @ there)

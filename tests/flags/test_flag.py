@@ -184,6 +184,23 @@ class TestSuspiciousPositives:
         ]
         assert suspicious_positives(labels, explicit, percent=50)["clip_id"].to_list() == ["b", "d"]
 
+    @pytest.mark.parametrize("n_per_class", [-1, 0])
+    def test_none_where_none_is_asked_for(self, n_per_class: int) -> None:
+        labels = LabelSet.from_dense([[1, 1], [1, 0]])
+        explicit = np.zeros(3, np.float32)
+        assert suspicious_positives(labels, explicit, n_per_class=n_per_class).is_empty()
+
+    def test_as_many_as_sorting_all_of_them_gives(self) -> None:
+        rng = np.random.default_rng(0)
+        labels = LabelSet.from_dense(rng.choice([-1, 0, 1], (300, 9), p=[0.1, 0.3, 0.6]))
+        explicit = rng.normal(size=len(labels.columns)).round(1).astype(np.float32)  # with ties
+        found = suspicious_positives(labels, explicit, n_per_class=7)
+        places = np.flatnonzero(labels.present)
+        order = places[np.lexsort((explicit[places], labels.columns[places]))]
+        first = np.concatenate([order[labels.columns[order] == c][:7] for c in range(9)])
+        assert found["clip_id"].to_list() == [str(row) for row in labels.clip_rows[first]]
+        assert found["logit"].to_list() == explicit[first].tolist()
+
     def test_one_of_two_limits(self) -> None:
         with pytest.raises(EarmarkError, match="either"):
             suspicious_positives(LabelSet.from_dense([[1]]), np.zeros(1, np.float32))

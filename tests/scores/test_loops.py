@@ -560,7 +560,7 @@ def test_a_class_that_is_not_there_is_refused(wrong: int) -> None:
 
 
 def test_places_that_are_not_there_are_refused() -> None:
-    for place, wrong in ((2, -1), (3, 13)):
+    for place, wrong in ((2, -1), (2, 2**63 - 1), (3, 13)):
         given = arguments_of("place_keys")
         given[place][1] = wrong
         with pytest.raises(ValueError, match="beyond"):
@@ -603,6 +603,24 @@ def test_no_clips_and_no_classes_are_fine() -> None:
         places = [np.zeros(6, one) for one in (np.int64, np.int32, np.float32, np.float32)]
         kept = (np.zeros(2, np.int64), *places)
         compiled_loops.add_chances(block, block, *labels[:2], steps, *sums, *kept, 0, -1.0, 2.0)
+
+
+def test_what_was_kept_has_finite_odds() -> None:
+    given = [*chance_case(0, 38), 0, -8.0, 4.0]
+    given[7][1] = 38
+    given[11][5] = np.nan
+    with pytest.raises(ValueError, match="finite"):
+        compiled_loops.add_chances(*given)
+
+
+def test_a_mixture_has_a_curve() -> None:
+    given = [*mixture_case(), 2, 1e-3, False]
+    given[3] = np.zeros((3, 0, 30))
+    for place, width in ((6, 2), (7, 2), (8, 2)):
+        given[place] = np.zeros((3, width))
+    given[10] = np.zeros((3, 2, 2))
+    with pytest.raises(ValueError, match="expected"):
+        compiled_loops.fit_mixture(*given)
 
 
 @pytest.mark.parametrize(("place", "wrong"), [(2, -1), (2, 10**6), (3, 21), (3, -1)])

@@ -263,7 +263,7 @@ def suspicious_positives(
     if percent is not None:
         n_most = n_discarded(n_positives, [percent])[0]
     else:
-        n_most = np.full(labels.n_classes, n_per_class)
+        n_most = np.full(labels.n_classes, max(int(n_per_class or 0), 0))
     parts = np.split(by_class, np.cumsum(n_positives)[:-1]) if labels.n_classes else []
     lowest_of = [_lowest(own, explicit[own], n) for own, n in zip(parts, n_most, strict=True)]
     order = np.concatenate([by_class[:0], *lowest_of])

@@ -52,7 +52,7 @@ def rows_of(clip_ids: pl.Series, among: pl.Series) -> pl.Series:
     >>> rows_of(pl.Series(["b", "x"]), pl.Series(["a", "b"])).to_list()
     [1, None]
     """
-    if clip_ids.null_count() or among.null_count():
+    if clip_ids.dtype != among.dtype or clip_ids.null_count() or among.null_count():
         return _join(clip_ids, among)
     among_keys = key_names(among)
     if has_twins(among_keys):

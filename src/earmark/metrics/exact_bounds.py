@@ -56,6 +56,8 @@ def most_expected(n: ArrayLike, error: float) -> Matrix:
 def least_share(k: ArrayLike, n: ArrayLike, error: float) -> Matrix:
     """Return the smallest share of which k or more in n may be seen with ``error``; NaN without k.
 
+    k is 0, or 1 and more.
+
     >>> least_share(10, 10, 0.05).round(4).item()
     0.7411
     """

@@ -200,7 +200,10 @@ class ScoreMatrix:
 
     def _read_items(self, file: FileIO, first: int, out: NDArray[np.floating]) -> None:
         file.seek(self._offset + first * self.array.dtype.itemsize)
-        if file.readinto(out.view(np.uint8).data) != out.nbytes:
+        left = out.view(np.uint8).data
+        while n_read := file.readinto(left):  # two gigabytes at the most
+            left = left[n_read:]
+        if len(left):
             self._refuse_short()
 
     def _read_rows(self, file: FileIO, rows: NDArray[np.int64], out: memoryview) -> None:

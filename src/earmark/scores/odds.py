@@ -27,14 +27,14 @@ def expit(log_odds: ArrayLike) -> NDArray[Any]:
 
 
 def logit(chances: ArrayLike) -> NDArray[Any]:
-    """Return the log-odds of chances, in their type; infinite for 0 and 1.
+    """Return the log-odds of chances, in their type; infinite for 0 and 1, NaN beyond.
 
     >>> logit(np.array([0.0, 0.5, 0.953, 1.0])).round(2).tolist()
     [-inf, 0.0, 3.01, inf]
     """
     values = np.asarray(chances)
     apart = 2 * (values - 0.5)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         far = np.log(values / (1 - values))
         near = np.log1p(apart) - np.log1p(-apart)  # in the middle a quotient rounds
     return np.asarray(np.where((values < 0.3) | (values > 0.65), far, near))

@@ -176,14 +176,19 @@ def _lift(labels: LabelSet) -> Block:
 
 def _n_together(starts: Longs, positives: Longs, n_classes: int) -> Matrix:
     """Count the clips [class, class] in which two classes are labelled."""
-    n_pairs = np.diag(np.bincount(positives, minlength=n_classes)).astype(np.float64)
     last = np.repeat(starts[1:], np.diff(starts))  # where each label's clip ends
+    pairs, n_pairs = [], 0
+    found = np.zeros(n_classes**2, np.int64)
     for step in range(1, int(np.diff(starts).max(initial=1))):
         first = np.flatnonzero(np.arange(step, step + len(last)) < last)
-        pairs = positives[first] * n_classes + positives[first + step]
-        found = np.bincount(pairs, minlength=n_classes**2).reshape(n_classes, n_classes)
-        n_pairs += found + found.T
-    return n_pairs
+        pairs.append(positives[first] * n_classes + positives[first + step])
+        n_pairs += len(first)
+        if n_pairs > len(found):
+            found += np.bincount(np.concatenate(pairs), minlength=len(found))
+            pairs, n_pairs = [], 0
+    found += np.bincount(np.concatenate([positives[:0], *pairs]), minlength=len(found))
+    above = found.reshape(n_classes, n_classes).astype(np.float64)
+    return above + above.T + np.diag(np.bincount(positives, minlength=n_classes))
 
 
 def _positives(labels: LabelSet) -> tuple[Longs, Ints]:

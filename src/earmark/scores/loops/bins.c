@@ -5,7 +5,7 @@
 static Py_ssize_t bins_of(const Py_buffer *view, Py_ssize_t n_classes, const char *name)
 {
     Py_ssize_t n = view->shape[0], n_bins = n_classes ? n / n_classes : 2;
-    if (n == n_bins * n_classes && n_bins >= 2 && n < INT32_MAX)
+    if (n == n_bins * n_classes && n_bins >= 2 && n_bins <= 1 << 24 && n < INT32_MAX)
         return n_bins;
     PyErr_Format(PyExc_ValueError, "%s: expected 2 or more for each of %zd classes, got %zd", name,
                  n_classes, n);
@@ -321,7 +321,7 @@ static int place_all(Py_ssize_t n, const int32_t *columns, const int64_t *keys, 
                      int64_t *cursors, const int64_t *ends, Py_ssize_t n_places, int64_t *out)
 {
     for (Py_ssize_t c = 0; c < n_classes; c++)
-        if (cursors[c] < 0 || ends[c] > n_places)
+        if (cursors[c] < 0 || cursors[c] > n_places || ends[c] > n_places)
             return -1;
     for (Py_ssize_t i = 0; i < n; i++) {
         if (columns[i] < 0 || columns[i] >= n_classes)

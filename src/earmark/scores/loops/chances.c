@@ -207,11 +207,14 @@ static int take_likeliest(const Py_buffer *v, Likeliest *kept)
         !has_length(&v[3], 0, kept->n_places, "logits") ||
         !has_length(&v[4], 0, kept->n_places, "kept_odds"))
         return 0;
-    if (kept->state[0] >= 0 && kept->state[1] >= 0 && kept->state[1] <= kept->n_places &&
-        kept->n_places > 0)
+    int is_right = kept->state[0] >= 0 && kept->state[1] >= 0 && kept->state[1] <= kept->n_places &&
+                   kept->n_places > 0;
+    for (int64_t i = 0; is_right && i < kept->state[1]; i++)
+        is_right = fabsf(kept->log_odds[i]) < INFINITY;
+    if (is_right)
         return 1;
-    PyErr_Format(PyExc_ValueError, "state: expected labels that fit in %zd places, one or more",
-                 kept->n_places);
+    PyErr_Format(PyExc_ValueError, "state: expected labels of finite odds that fit in %zd places, one "
+                 "or more", kept->n_places);
     return 0;
 }
 

@@ -301,7 +301,7 @@ static int take_model(const Py_buffer *v, Model *model)
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
         if (!has_length(&v[lengths[i].place], lengths[i].axis, lengths[i].length, "mixture"))
             return 0;
-    if (n_bins > MOST_BINS || n_used > n_bins || n > MOST_PARAMETERS) {
+    if (n_bins > MOST_BINS || n_used > n_bins || n_curve < 1 || n > MOST_PARAMETERS) {
         PyErr_Format(PyExc_ValueError, "mixture: expected %d bins and %d parameters or fewer",
                      MOST_BINS, MOST_PARAMETERS);
         return 0;
