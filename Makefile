@@ -12,11 +12,8 @@ export OMP_WAIT_POLICY := passive
 export PYTHONDONTWRITEBYTECODE :=
 # The lowest versions that pyproject.toml declares are installed here.
 FLOORS := .venv-floors
-# Processes take a file at a time, in the order that tests/conftest.py gives them; no proofs of minutes.
-FILES := --dist loadfile --no-loadscope-reorder -m "not slow"
-TWO := --numprocesses 2 $(FILES)
-# A third for two cores: tests of pages and clusters mostly wait for sounds to play and nodes to start.
-THREE := --numprocesses 3 $(FILES)
+# Two processes, a file at a time, in the order that tests/conftest.py gives them; no proofs of minutes.
+TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 .PHONY: demo test test-slow test-core test-floors audit lint docs wheel bench clean
 
@@ -26,7 +23,7 @@ demo: $(INSTALLED_FOR_DEMO)
 
 # What needs no more than the core, or the extra `audio`, has been tested with just that: tests/extras.py.
 test: lint test-core
-	OMP_NUM_THREADS=1 $(BIN)/pytest $(THREE) --rest
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(TWO) --rest
 
 # Proofs of minutes: every pair of verbs that write; deaths of nodes and of training processes on a cluster.
 test-slow: $(INSTALLED)

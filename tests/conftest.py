@@ -72,10 +72,10 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 LONGEST = (
     "runs/test_ray.py",
-    "stages/test_cluster_runs.py",
     "browser/test_page.py",
     "training/test_replicas.py",
     "training/test_loop.py",
+    "stages/test_cluster_runs.py",
     "networks/test_onnx_export.py",
     "cli/test_models.py",
     "benchmarks/test_fuzz.py",
@@ -91,7 +91,7 @@ LONGEST = (
     "metrics/test_intervals.py",
     "datasets/test_extraction.py",
 )
-"""Files of tests that take longest, in that order."""
+"""Files of tests that take longest, in that order, but not two that start a cluster at once."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

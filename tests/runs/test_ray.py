@@ -83,6 +83,7 @@ def test_no_tasks_no_work(cluster: Cluster) -> None:
     assert ENGINE.map([]) == []
 
 
+@pytest.mark.slow  # on a busy machine Ray once ended this very process over 200 tasks taken back
 def test_a_users_mistake_is_told_as_it_is_and_stops_the_rest(
     cluster: Cluster, tmp_path: Path
 ) -> None:
