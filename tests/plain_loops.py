@@ -17,6 +17,7 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Bits = NDArray[np.uint32]
+Shorts = NDArray[np.uint16]
 Longer = NDArray[np.uint64]
 Doubles = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
@@ -68,8 +69,11 @@ def count_scores(
     starts: Longs,
     columns: Ints,
     explicit: Floats,
+    waiting: Shorts,
+    n_waiting: Ints,
     counts: Ints,
 ) -> int:
+    del waiting, n_waiting  # nothing waits here
     with np.errstate(over="ignore", invalid="ignore"):
         is_doubtful = not np.isfinite(block.sum(dtype=np.float32))
     if is_doubtful:
@@ -79,21 +83,26 @@ def count_scores(
     places, cells = explicit_cells(starts, columns, block.shape[1])
     explicit[places] = block.reshape(-1)[cells]
     found, codes = _codes_above(block, lows, scales)
-    np.add.at(counts, codes[~np.isin(found, cells)], np.int32(1))
+    np.add.at(counts.reshape(-1), codes[~np.isin(found, cells)], np.int32(1))
     return -1
+
+
+def count_last(waiting: Shorts, n_waiting: Ints, counts: Ints) -> None:
+    """Nothing waits here."""
 
 
 def pick_scores(
     block: Floats,
     lows: Floats,
     scales: Floats,
-    is_hot: Bytes,
+    hot: Bits,
     starts: Longs,
     explicit: Ints,
     columns: Ints,
     keys: Longs,
     first_row: int,
 ) -> int:
+    is_hot = np.unpackbits(hot.view(np.uint8), bitorder="little")
     places, codes = _codes_above(block, lows, scales)
     chosen = places[is_hot[codes] > 0]
     low = np.flatnonzero(is_hot[::N_BINS])

@@ -22,7 +22,7 @@ def case(
 ) -> tuple[np.ndarray, np.ndarray]:
     """States and tied scores, to be looked at in many chunks by either kind of loop."""
     if request.param == "numpy":
-        for name in ("count_scores", "pick_scores", "place_keys"):
+        for name in ("count_scores", "count_last", "pick_scores", "place_keys"):
             monkeypatch.setattr(f"earmark.scores.bins.{name}", getattr(plain_loops, name))
     monkeypatch.setattr("earmark.scores.matrix.CHUNK_SCORES", 100)
     rng = np.random.default_rng(0)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +17,9 @@ from earmark.losses import ignored
 from earmark.scores import loops as compiled_loops
 from earmark.scores.keys import (
     N_BINS,
+    STRIP,
+    WAITING,
+    as_bits,
     first_key,
     pack,
     unpack_rows,
@@ -64,6 +69,33 @@ def listed(is_explicit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 NONE = np.zeros((4096, 0), bool)
 
 
+def none_waiting(n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Room for scores that wait to be counted."""
+    n_strips = -(-n_classes // STRIP)
+    return np.zeros(n_strips * WAITING, np.uint16), np.zeros(n_strips, np.int32)
+
+
+@contextmanager
+def vectors_of(n_lanes: int) -> Iterator[None]:
+    before = compiled_loops.limit_vectors(n_lanes)
+    try:
+        yield
+    finally:
+        compiled_loops.limit_vectors(before)
+
+
+def with_any_vectors(loops: ModuleType, call: Callable[[], Any]) -> Any:
+    """What a call of the compiled loops returns with vectors of any width, and without."""
+    if loops is plain_loops:
+        return call()
+    found = []
+    for n_lanes in (1, 8, 16):
+        with vectors_of(n_lanes):
+            found.append(call())
+    assert all(np.array_equal(found[0], other) for other in found[1:])
+    return found[0]
+
+
 def plain_bin(score: np.float32, low: np.float32, scale: np.float32) -> int:
     """The bins as their definition has them, one score at a time."""
     if not score > low:
@@ -80,15 +112,22 @@ def counted(
     scales: np.ndarray,
     is_explicit: np.ndarray = NONE,
 ) -> np.ndarray:
-    counts = np.zeros(block.shape[1] * N_BINS, np.int32)
     valid = valid_bits(np.zeros(block.shape[1], bool))
     starts, columns = listed(is_explicit[: len(block)])
-    explicit = np.zeros(len(columns), np.float32)
-    known = (starts, columns, explicit)
-    assert loops.count_scores(block, lows, scales, *valid, *known, counts) == -1
-    if is_explicit is not NONE:
-        assert np.array_equal(explicit[5:], block[is_explicit])
-    return counts
+    waiting = none_waiting(block.shape[1])
+
+    def count() -> np.ndarray:
+        counts = np.zeros((block.shape[1], N_BINS), np.int32)
+        explicit = np.zeros(len(columns), np.float32)
+        known = (starts, columns, explicit)
+        assert loops.count_scores(block, lows, scales, *valid, *known, *waiting, counts) == -1
+        if is_explicit is not NONE:
+            assert np.array_equal(explicit[5:], block[is_explicit])
+        loops.count_last(*waiting, counts)
+        assert not waiting[1].any()
+        return counts
+
+    return np.asarray(with_any_vectors(loops, count))
 
 
 def picked(
@@ -99,10 +138,15 @@ def picked(
     is_hot: np.ndarray,
     is_explicit: np.ndarray = NONE,
 ) -> list[tuple[int, int]]:
-    columns, keys = np.zeros(block.size, np.int32), np.zeros(block.size, np.int64)
     known = listed(is_explicit[: len(block)])
-    n = loops.pick_scores(block, lows, scales, is_hot, *known, columns, keys, 100)
-    return sorted(zip(columns[:n].tolist(), keys[:n].tolist(), strict=True))
+    hot = as_bits(is_hot.reshape(block.shape[1], N_BINS) > 0)
+
+    def pick() -> list[tuple[int, int]]:
+        columns, keys = np.zeros(block.size, np.int32), np.zeros(block.size, np.int64)
+        n = loops.pick_scores(block, lows, scales, hot, *known, columns, keys, 100)
+        return sorted(zip(columns[:n].tolist(), keys[:n].tolist(), strict=True))
+
+    return list(map(tuple, with_any_vectors(loops, pick)))
 
 
 @both
@@ -119,7 +163,7 @@ def test_loops_equal_the_definition(loops: ModuleType, case: tuple[np.ndarray, .
         if is_hot[column * N_BINS + place]:
             key = pack(np.array([score]), np.array([100 + row]))
             expected.append((column, int(key[0])))
-    assert np.array_equal(counted(loops, block, lows, scales, is_explicit), counts.ravel())
+    assert np.array_equal(counted(loops, block, lows, scales, is_explicit), counts)
     assert picked(loops, *case) == sorted(expected)
 
 
@@ -147,9 +191,9 @@ def test_an_odd_score_is_found_wherever_it_is(
     block = np.zeros((300, 35), np.float32)
     block[place] = odd
     valid = valid_bits(np.zeros(35, bool))
-    floats, counts = np.zeros(35, np.float32), np.zeros(35 * N_BINS, np.int32)
-    found = loops.count_scores(block, floats, floats, *valid, *no_labels(300), counts)
-    assert found == place[0]
+    floats, counts = np.zeros(35, np.float32), np.zeros((35, N_BINS), np.int32)
+    given = (block, floats, floats, *valid, *no_labels(300), *none_waiting(35), counts)
+    assert with_any_vectors(loops, lambda: loops.count_scores(*given)) == place[0]
 
 
 @pytest.mark.parametrize("odd", [None, *ODD])
@@ -188,18 +232,20 @@ def test_the_first_row_with_an_odd_score_is_returned(loops: ModuleType, odd: flo
     block = np.zeros((6, 3), np.float32)
     block[[3, 5], 1] = odd
     valid = valid_bits(np.zeros(3, bool))
-    floats, counts = np.zeros(3, np.float32), np.zeros(3 * N_BINS, np.int32)
-    assert loops.count_scores(block, floats, floats, *valid, *no_labels(6), counts) == 3
+    floats, counts = np.zeros(3, np.float32), np.zeros((3, N_BINS), np.int32)
+    given = (block, floats, floats, *valid, *no_labels(6), *none_waiting(3), counts)
+    assert loops.count_scores(*given) == 3
 
 
 @both
 def test_an_unscored_class_is_nan_throughout(loops: ModuleType) -> None:
     valid = valid_bits(np.array([False, True]))
-    floats, counts = np.zeros(2, np.float32), np.zeros(2 * N_BINS, np.int32)
+    floats, counts = np.zeros(2, np.float32), np.zeros((2, N_BINS), np.int32)
 
     def first_odd(last: float) -> int:
         block = np.array([[1.0, np.nan], [-3e38, np.nan], [2.0, last]], np.float32)
-        return loops.count_scores(block, floats, floats, *valid, *no_labels(3), counts)
+        given = (block, floats, floats, *valid, *no_labels(3), *none_waiting(2), counts)
+        return int(with_any_vectors(loops, lambda: loops.count_scores(*given)))
 
     assert first_odd(np.nan) == -1
     assert first_odd(-np.nan) == -1
@@ -211,7 +257,7 @@ def test_an_unscored_class_is_nan_throughout(loops: ModuleType) -> None:
 def test_large_scores_whose_sum_is_infinite_are_valid(loops: ModuleType) -> None:
     block = np.full((4, 2), 3e38, np.float32)
     counts = counted(loops, block, np.zeros(2, np.float32), np.ones(2, np.float32))
-    assert counts.reshape(2, -1)[:, -1].tolist() == [4, 4]
+    assert counts[:, -1].tolist() == [4, 4]
 
 
 @both
@@ -387,10 +433,39 @@ def test_a_sum_goes_clip_by_clip_from_what_was_there() -> None:
 
 @given(hnp.arrays(np.int32, st.integers(0, 70), elements=st.integers(-3, 3)))
 def test_codes_are_squeezed_alike_with_and_without_vectors(codes: np.ndarray) -> None:
-    for is_plain in (True, False):
-        out = np.zeros(len(codes) + 16, np.int32)
-        n = compiled_loops.squeeze_codes(codes, out, is_plain)
+    out = np.zeros(len(codes) + 16, np.int32)
+    for n_lanes in (1, 8, 16):
+        with vectors_of(n_lanes):
+            n = compiled_loops.squeeze_codes(codes, out)
         assert out[:n].tolist() == codes[codes != 0].tolist()
+
+
+@pytest.mark.parametrize("n_lanes", [1, 8, 16])
+def test_scores_that_wait_are_counted_before_there_is_no_room(n_lanes: int) -> None:
+    n_clips = 3 * WAITING // 16 + 5
+    block = np.ones((n_clips, 20), np.float32)
+    floats, counts = np.zeros(20, np.float32), np.zeros((20, N_BINS), np.int32)
+    valid, waiting = valid_bits(np.zeros(20, bool)), none_waiting(20)
+    with vectors_of(n_lanes):
+        for rows in (slice(0, 999), slice(999, None)):
+            known = no_labels(len(block[rows]))
+            compiled_loops.count_scores(block[rows], floats, floats, *valid, *known, *waiting, counts)
+    assert 0 < counts.sum() < block.size
+    compiled_loops.count_last(*waiting, counts)
+    assert counts[:, 1].tolist() == [n_clips] * 20
+    assert counts.sum() == block.size
+
+
+def test_codes_that_nobody_wrote_do_not_lead_beyond_the_counts() -> None:
+    waiting, n_waiting = none_waiting(3)
+    waiting[:], n_waiting[:] = 65535, WAITING
+    counts = np.zeros((3, N_BINS), np.int32)
+    compiled_loops.count_last(waiting, n_waiting, counts)
+    assert not counts.any()
+    for wrong in (-1, WAITING + 1):
+        n_waiting[:] = wrong
+        with pytest.raises(ValueError, match="expected 0 to"):
+            compiled_loops.count_last(waiting, n_waiting, counts)
 
 
 def mixture_case(n_classes: int = 3, n_bins: int = 40, n_used: int = 30) -> list[np.ndarray]:
@@ -454,10 +529,12 @@ def arguments_of(name: str) -> list[Any]:
     return {
         "count_scores": [
             *(block, floats, floats, bits, bits, *labels),
-            *(np.zeros(len(labels[1]), np.float32), np.zeros(3 * N_BINS, np.int32)),
+            *(np.zeros(len(labels[1]), np.float32), *none_waiting(3)),
+            np.zeros((3, N_BINS), np.int32),
         ],
+        "count_last": [*none_waiting(3), np.zeros((3, N_BINS), np.int32)],
         "pick_scores": [
-            *(block, floats, floats, np.zeros(3 * N_BINS, np.uint8), *labels),
+            *(block, floats, floats, np.zeros((3, N_BINS // 32), np.uint32), *labels),
             *(np.zeros(12, np.int32), keys, 0),
         ],
         "place_keys": [np.zeros(12, np.int32), keys, cursors, ends, keys.copy()],
@@ -466,7 +543,7 @@ def arguments_of(name: str) -> list[Any]:
         ],
         "fill_clues": [*clue_case(0), np.zeros((6, 21, 14), np.float32)],
         "add_chances": [*chance_case(0), 0, -8.0, 4.0],
-        "squeeze_codes": [np.zeros(4, np.int32), np.zeros(20, np.int32), False],
+        "squeeze_codes": [np.zeros(4, np.int32), np.zeros(20, np.int32)],
         "look_at_odds": odds_case(),
         "fit_mixture": [*mixture_case(), 2, 1e-3, False],
         "keep_labels": [
@@ -478,7 +555,8 @@ def arguments_of(name: str) -> list[Any]:
 
 
 WRITTEN = {
-    "count_scores": {7, 8},
+    "count_scores": {7, 8, 9, 10},
+    "count_last": {0, 1, 2},
     "pick_scores": {6, 7},
     "place_keys": {2, 4},
     "find_fingerprints": {3},
@@ -490,8 +568,11 @@ WRITTEN = {
     "keep_labels": {4},
     "spread_labels": {4, 5},
 }
-FREE = {("add_chances", 4, 1), ("find_fingerprints", 0, 1)}
-"""Axes of any length: clips where no other array has them, and steps."""
+FREE = {
+    *(("add_chances", 4, 1), ("find_fingerprints", 0, 1)),
+    *(("count_scores", 10, 1), ("count_last", 2, 0), ("count_last", 2, 1)),
+}
+"""Axes of any length: clips where no other array has them, steps, bins, and classes of a strip."""
 every_loop = pytest.mark.parametrize("name", WRITTEN)
 
 
@@ -509,6 +590,8 @@ def test_an_array_of_another_kind_is_refused_by_name(name: str) -> None:
             (ValueError, "without gaps", gapped(right)),
             (TypeError, "buffer|bytes-like", right.tolist()),
         ]
+        if right.size == 1:  # which has no gaps
+            wrong = [one for one in wrong if one[1] != "without gaps"]
         if right.itemsize > 1:
             wrong.append((TypeError, "expected an array of", shifted(right)))
         else:
@@ -592,8 +675,9 @@ def test_no_clips_and_no_classes_are_fine() -> None:
     for n_clips, n_classes in ((0, 3), (2, 0), (0, 0)):
         block = np.zeros((n_clips, n_classes), np.float32)
         floats, bits = np.zeros(n_classes, np.float32), np.zeros(n_classes, np.uint32)
-        counts, labels = np.zeros(n_classes * N_BINS, np.int32), no_labels(n_clips)
-        given = (block, floats, floats, bits, bits, *labels, counts)
+        counts, labels = np.zeros((n_classes, N_BINS), np.int32), no_labels(n_clips)
+        waiting = none_waiting(n_classes)
+        given = (block, floats, floats, bits, bits, *labels, *waiting, counts)
         assert compiled_loops.count_scores(*given) == -1
         columns, keys = np.zeros(0, np.int32), np.zeros(0, np.int64)
         is_hot = np.ones(n_classes * N_BINS, np.uint8)

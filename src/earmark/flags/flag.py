@@ -136,7 +136,8 @@ def survey(
     is_known = policy == "percentile"
     n_listed = percentile_flags(labels, scores, **options) if is_known else 0
     passes = passes_by(engine)
-    found = top_scores(labels, scores, ranks, n_listed, passes)
+    only_ranks = is_known and not with_chance
+    found = top_scores(labels, scores, ranks, n_listed, passes, only_ranks=only_ranks)
     points = Thresholds(tuple(discard_percents), found.values, labels.n_implicit, found.n_greater)
     evidence = Evidence(labels, scores, found, None, ontology, answers)
     choice = choose(policy, evidence, options)
@@ -154,7 +155,7 @@ def _list_chosen(evidence: Evidence, choice: Choice, passes: Passes) -> Summary:
     labels, scores = evidence.labels, evidence.scores
     if choice.n_flags is not None:
         no_points = np.empty((0, labels.n_classes), np.int64)
-        return top_scores(labels, scores, no_points, choice.n_flags, passes)
+        return top_scores(labels, scores, no_points, choice.n_flags, passes, only_ranks=True)
     assert choice.limits is not None
     return scores_above(labels, scores, choice.limits, passes)
 

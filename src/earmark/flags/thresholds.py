@@ -117,7 +117,7 @@ def thresholds(
     scores = open_scores(logits, labels)
     percents = tuple(np.atleast_1d(np.asarray(discard_percents, float)).tolist())
     ranks = n_largest(labels, scores, percents)
-    found = top_scores(labels, scores, ranks, passes=passes_by(engine))
+    found = top_scores(labels, scores, ranks, passes=passes_by(engine), only_ranks=True)
     values, n_ignored = found.values, found.n_greater
     return Thresholds(percents, values, labels.n_implicit, n_ignored)
 
@@ -137,10 +137,9 @@ def n_discarded(
     >>> n_discarded(np.array([1_000, 505_064, 42_459]), [0.1]).tolist()
     [[1, 505, 42]]
     """
-    shares = [_share(percent) for percent in discard_percents]
-    counts = [
-        [share.numerator * n // share.denominator for n in n_implicit.tolist()] for share in shares
-    ]
+    shares = [_share(percent).as_integer_ratio() for percent in discard_percents]
+    n_each = n_implicit.tolist()  # whole numbers of Python's, which have no end
+    counts = [[share * n // of for n in n_each] for share, of in shares]
     return np.array(counts, np.int64).reshape(len(shares), len(n_implicit))
 
 

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.runs import default_workers
-from earmark.scores.keys import N_BINS, valid_bits
-from earmark.scores.loops import count_scores, pick_scores, place_keys
+from earmark.scores.keys import N_BINS, STRIP, WAITING, as_bits, valid_bits
+from earmark.scores.loops import count_last, count_scores, pick_scores, place_keys
 from earmark.scores.matrix import (
     Chunk,
     ScoreMatrix,
@@ -103,9 +103,11 @@ class BinCounts:
 
     def bins_of(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the bins [point, class] of the (rank + 1)-th largest scores; -1 without one."""
-        pairs = zip(self.n_from, ranks.T, strict=True)
-        n_bins = [np.searchsorted(-n_from, -k, side="left") for n_from, k in pairs]
-        return np.array(n_bins, np.int64).reshape(ranks.shape[::-1]).T - 1
+        # One search for all: the numbers fall within a class, and every class lies above the last.
+        begins = np.arange(len(self.counts)) * (int(self.n_from.max(initial=0)) + 1)
+        falling = (begins[:, None] - self.n_from).reshape(-1)
+        places = np.searchsorted(falling, begins - np.minimum(ranks, self.n_from[:, 0]), side="left")
+        return np.asarray(places - np.arange(len(begins)) * N_BINS - 1)
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,16 @@ class Kept:
         """Return the keys of one class."""
         return self.keys[self.starts[column] : self.starts[column + 1]]
 
+    def n_below(self, columns: NDArray[np.int64], keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many keys of given classes are below given ones, all parallel."""
+        first, last = self.starts[columns], self.starts[columns + 1]
+        while (is_open := first < last).any():
+            middle = (first + last) // 2
+            is_below = is_open & (self.keys[np.minimum(middle, len(self.keys) - 1)] < keys)
+            first = np.where(is_below, middle + 1, first)
+            last = np.where(is_open & ~is_below, middle, last)
+        return np.asarray(first - self.starts[columns])
+
     def merge(self, other: Kept) -> Kept:
         """Append the scores of further clips, kept from the same bins."""
         if not np.array_equal(self.is_hot, other.is_hot):
@@ -142,8 +154,10 @@ class Kept:
 
 def from_top(sample: NDArray[np.float32], ranks: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return the scores of given ranks [class], from 1, in a sorted sample; -inf for rank 0."""
-    padded = np.pad(sample[:, ::-1], ((0, 0), (1, 0)), constant_values=-np.inf)
-    return np.take_along_axis(padded, ranks[:, None], axis=1)[:, 0]
+    scores = np.full(len(ranks), -np.inf, np.float32)
+    ranked = np.flatnonzero(ranks)
+    scores[ranked] = sample[ranked, sample.shape[1] - ranks[ranked]]
+    return scores
 
 
 def count_bins(labels: LabelSet, logits: ScoresLike | ScoreMatrix, grid: Grid) -> BinCounts:
@@ -155,17 +169,21 @@ def count_bins(labels: LabelSet, logits: ScoresLike | ScoreMatrix, grid: Grid) -
     columns = np.ascontiguousarray(labels.columns, np.int32)
 
     def count(chunks: Iterator[Chunk]) -> NDArray[np.int32]:
-        counts = np.zeros(labels.n_classes * N_BINS, np.int32)
+        counts = np.zeros((labels.n_classes, N_BINS), np.int32)
+        n_strips = -(-labels.n_classes // STRIP)
+        waiting = (np.empty(n_strips * WAITING, np.uint16), np.zeros(n_strips, np.int32))
         for rows, values in chunks:
             known = (_starts(labels, rows), columns, explicit)
-            odd = count_scores(values, grid.lows, grid.scales, fewest, spans, *known, counts)
+            by = (grid.lows, grid.scales, fewest, spans)
+            odd = count_scores(values, *by, *known, *waiting, counts)
             if odd >= 0:
                 refuse_odd_score(labels, rows.start + odd, values[odd], is_unscored)
+        count_last(*waiting, counts)
         return counts
 
     counts = np.zeros((labels.n_classes, N_BINS), np.int64)
     for part in scores.map(count):
-        counts += part.reshape(counts.shape)
+        counts += part
     counts[:, 0] = labels.n_implicit - counts[:, 1:].sum(axis=1)
     return BinCounts(scores.n_clips, grid, counts, explicit)
 
@@ -184,7 +202,7 @@ def keep(
     scores = open_scores(logits, labels)
     starts = np.concatenate([[0], np.cumsum(n_kept)])
     keys, cursors, lock = np.empty(starts[-1], np.int64), starts[:-1].copy(), Lock()
-    hot = is_hot.reshape(-1).view(np.uint8)
+    hot = as_bits(is_hot)
     explicit = np.ascontiguousarray(labels.columns, np.int32)
 
     def pick(chunks: Iterator[Chunk]) -> None:

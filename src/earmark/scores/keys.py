@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 N_BINS = 1024
 """Bins of each class: one holds about a thousandth of the scores that are looked at closely."""
 
+STRIP, WAITING = 16, 32768
+"""Classes that are looked at together, and codes of theirs that wait to be counted at once."""
+
 Floats = NDArray[np.float32]
 Longs = NDArray[np.int64]
 Bits = NDArray[np.uint32]
@@ -35,6 +38,11 @@ def valid_bits(is_unscored: NDArray[np.bool_]) -> tuple[Bits, Bits]:
     infinity, largest = 0x7F800000, 0x7FFFFFFF
     fewest = np.where(is_unscored, infinity + 1, 0).astype(np.uint32)
     return fewest, np.where(is_unscored, largest, infinity - 1).astype(np.uint32) - fewest
+
+
+def as_bits(is_hot: NDArray[np.bool_]) -> Bits:
+    """Return whether bins are hot [class, bin] as bits [class, bin / 32], the lowest bin first."""
+    return np.packbits(is_hot, axis=1, bitorder="little").view("<u4").astype(np.uint32, copy=False)
 
 
 def pack(scores: Floats, rows: NDArray[np.integer]) -> Longs:

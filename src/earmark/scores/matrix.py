@@ -199,11 +199,11 @@ class ScoreMatrix:
             _copy(raw.reshape(values.shape), values)
 
     def _read_items(self, file: FileIO, first: int, out: NDArray[np.floating]) -> None:
-        file.seek(self._offset + first * self.array.dtype.itemsize)
+        file.seek(self._offset + first * out.itemsize)
         left = out.view(np.uint8).data
-        while n_read := file.readinto(left):  # two gigabytes at the most
+        while left and (n_read := file.readinto(left)):  # two gigabytes at the most
             left = left[n_read:]
-        if len(left):
+        if left:
             self._refuse_short()
 
     def _read_rows(self, file: FileIO, rows: NDArray[np.int64], out: memoryview) -> None:

@@ -1,4 +1,4 @@
-"""The highest implicit scores of each class, exactly, in two passes and without holding the others.
+"""The highest implicit scores of each class, exactly, in few passes and without holding the others.
 
 A sample of clips gives each class a grid of bins over the scores asked for. The first pass counts
 the scores in every bin; so the bins that hold the wanted order statistics are known, and the second
@@ -23,8 +23,9 @@ from earmark.scores.bins import BinCounts, Grid, Kept, count_bins, from_top, kee
 from earmark.scores.keys import N_BINS, first_key, unpack_rows, unpack_scores
 from earmark.scores.matrix import ScoreMatrix, ScoresLike, open_scores
 
-SAMPLE_CLIPS = 4096
-"""Clips from which grids are guessed: the top 20 % is then known to about one in a hundred."""
+SAMPLE_CLIPS, DRAWN_CLIPS = 4096, 2048
+"""Clips from which grids are guessed: the top 20 % is then known to about one in a hundred. Fewer do
+where nothing else is asked of them."""
 
 MARGIN_SDS = 4.0
 """How far below the sample's order statistic a grid starts, in its standard deviations."""
@@ -132,21 +133,24 @@ def top_scores(
     n_largest: NDArray[np.int64],
     n_listed: NDArray[np.int64] | int = 0,
     passes: Passes = IN_THIS_PROCESS,
+    *,
+    only_ranks: bool = False,
 ) -> Summary:
     """Find the (k + 1)-th largest implicit scores for k = ``n_largest`` [point, class].
 
     All scores greater than the (n_listed + 1)-th largest are listed with their clips. A value is
-    +inf where k is 0, and -inf where there are no more than k scores. Takes two passes over the
-    scores, or more if the memory for kept scores requires it.
+    +inf where k is 0, and -inf where there are no more than k scores. Takes three passes over the
+    scores, or more if the memory for kept scores requires it. With ``only_ranks`` it takes two, and
+    nothing else of the summary is of use: tails and sample are then those of clips drawn at random.
     """
     scores = open_scores(logits, labels)
     ranks = np.concatenate([n_largest, np.broadcast_to(n_listed, n_largest.shape[1:])[None]])
-    sample, n_sampled = sample_scores(labels, scores)
+    sample, n_sampled = sample_scores(labels, scores, by_order=only_ranks)
     shares = ranks.max(axis=0) / np.maximum(labels.n_implicit, 1)
     found = passes.count(labels, scores, Grid.spread(_lows(sample, n_sampled, shares), sample))
     order = _OrderStatistics(found, ranks)
-    kept = _keep_by_class(labels, scores, found, order.is_hot, passes)
-    classes = tuple(order.summarise(column, keys) for column, keys in kept)
+    groups = _keep_in_groups(labels, scores, found, order.is_hot, passes)
+    classes = tuple(one for group in groups for one in order.summarise(*group))
     return Summary(len(n_largest), classes, found.explicit, sample, n_sampled)
 
 
@@ -158,13 +162,14 @@ def scores_above(
 ) -> Summary:
     """List the implicit scores strictly above given ones [class], with their clips."""
     scores = open_scores(logits, labels)
-    sample, n_sampled = sample_scores(labels, scores)
+    sample, n_sampled = sample_scores(labels, scores, by_order=True)
     found = passes.count(labels, scores, Grid.spread(limits, sample))
     is_hot = np.broadcast_to(np.arange(N_BINS) > 0, found.counts.shape)
-    none = np.empty(0, np.int64)
+    no_values, none = np.empty(0, np.float32), np.empty(0, np.int64)
     classes = tuple(
-        _summary(found, column, keys, none.astype(np.float32), none, len(keys))
-        for column, keys in _keep_by_class(labels, scores, found, is_hot, passes)
+        _summary(found, column, kept.of(column), no_values, none, len(kept.of(column)))
+        for columns, kept in _keep_in_groups(labels, scores, found, is_hot, passes)
+        for column in columns
     )
     return Summary(0, classes, found.explicit, sample, n_sampled)
 
@@ -190,16 +195,21 @@ class _OrderStatistics:
         # Scores that are greater than a bin's own and were not kept [point, class].
         self._n_dropped = n_dropped[columns, bins]
 
-    def summarise(self, column: int, keys: NDArray[np.int64]) -> ClassSummary:
-        """Take the order statistics of one class from its kept scores."""
-        k, is_inner = self._ranks[:, column], self._is_inner[:, column]
-        values = np.where(k > 0, np.float32(-np.inf), np.float32(np.inf))
-        n_greater = np.minimum(k, self._n_scores[column])
-        n_dropped = self._n_dropped[is_inner, column]
-        exact = keys[k[is_inner] - n_dropped]
+    def summarise(self, columns: range, kept: Kept) -> Iterator[ClassSummary]:
+        """Take the order statistics of some classes in a row from their kept scores."""
+        own = slice(columns.start, columns.stop)
+        ranks, is_inner = self._ranks[:, own], self._is_inner[:, own]
+        values = np.where(ranks > 0, np.float32(-np.inf), np.float32(np.inf))
+        n_greater = np.minimum(ranks, self._n_scores[own])
+        n_dropped = self._n_dropped[:, own][is_inner]
+        inner = np.nonzero(is_inner)[1] + columns.start
+        exact = kept.keys[kept.starts[inner] + ranks[is_inner] - n_dropped]
         values[is_inner] = unpack_scores(exact)
-        n_greater[is_inner] = np.searchsorted(keys, first_key(exact)) + n_dropped
-        return _summary(self._found, column, keys, values[:-1], n_greater[:-1], int(n_greater[-1]))
+        n_greater[is_inner] = kept.n_below(inner, first_key(exact)) + n_dropped
+        for place, column in enumerate(columns):
+            *points, listed = n_greater[:, place].tolist()
+            told = (values[:-1, place], np.array(points, np.int64), listed)
+            yield _summary(self._found, column, kept.of(column), *told)
 
 
 def _summary(
@@ -216,14 +226,14 @@ def _summary(
     return ClassSummary(values, n_greater, listed, outer, counts, low, scale)
 
 
-def _keep_by_class(
+def _keep_in_groups(
     labels: LabelSet,
     scores: ScoreMatrix,
     found: BinCounts,
     is_hot: NDArray[np.bool_],
     passes: Passes,
-) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield each class with the keys of its scores in hot bins [class, bin], in order.
+) -> Iterator[tuple[range, Kept]]:
+    """Yield all classes, some in a row at a time, with their scores in hot bins [class, bin].
 
     A pass keeps as many classes as fit in the memory set aside, and at least one.
     """
@@ -234,19 +244,25 @@ def _keep_by_class(
         is_mine = (np.arange(labels.n_classes) >= start) & (np.arange(labels.n_classes) < stop)
         mine = is_hot & is_mine[:, None]
         kept = passes.keep(labels, scores, found.grid, mine, np.where(is_mine, n_kept, 0))
-        yield from ((column, kept.of(column)) for column in range(start, stop))
+        yield range(start, stop), kept
 
 
 def sample_scores(
-    labels: LabelSet, logits: ScoresLike | ScoreMatrix
+    labels: LabelSet, logits: ScoresLike | ScoreMatrix, *, by_order: bool = False
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return implicit scores [class, clip] of some clips, and their number.
 
-    The clips are chosen by their scores, not by their order. Each row ascends, after -inf in place
+    The clips are chosen by their scores, which takes a pass over all, or at random ``by_order``:
+    then others come out if the clips are in another order. Each row ascends, after -inf in place
     of explicit labels.
     """
     scores = open_scores(logits, labels)
-    rows = np.sort(scores.sample_rows(SAMPLE_CLIPS))  # a disk is read forwards
+    if by_order:
+        n = min(DRAWN_CLIPS, scores.n_clips)
+        rows = np.random.default_rng(0).choice(scores.n_clips, n, replace=False)
+    else:
+        rows = scores.sample_rows(SAMPLE_CLIPS)
+    rows.sort()  # a disk is read forwards
     sample, explicit = np.array(scores.sample(rows).T, order="C"), labels.select(rows)
     sample[explicit.columns, explicit.clip_rows] = -np.inf
     sample.sort(axis=1)

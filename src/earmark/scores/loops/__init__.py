@@ -6,11 +6,13 @@ do not expect. ``compiled.pyi`` says what each does; tests/plain_loops.py has a 
 
 from earmark.scores.loops.compiled import (
     add_chances,
+    count_last,
     count_scores,
     fill_clues,
     find_fingerprints,
     fit_mixture,
     keep_labels,
+    limit_vectors,
     look_at_odds,
     pick_scores,
     place_keys,
@@ -20,11 +22,13 @@ from earmark.scores.loops.compiled import (
 
 __all__ = [
     "add_chances",
+    "count_last",
     "count_scores",
     "fill_clues",
     "find_fingerprints",
     "fit_mixture",
     "keep_labels",
+    "limit_vectors",
     "look_at_odds",
     "pick_scores",
     "place_keys",

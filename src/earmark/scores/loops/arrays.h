@@ -17,7 +17,8 @@ static const struct {
     const char *type, *formats;
     int size;
 } TYPES[] = {{"float32", "f", 4}, {"float64", "d", 8}, {"int32", "il", 4}, {"int64", "lq", 8},
-             {"uint32", "IL", 4}, {"uint64", "LQ", 8}, {"uint8", "B", 1},  {"bool", "?", 1}};
+             {"uint32", "IL", 4}, {"uint64", "LQ", 8}, {"uint16", "H", 2}, {"uint8", "B", 1},
+             {"bool", "?", 1}};
 
 static inline int is_of_type(const Py_buffer *view, const char *type)
 {

@@ -128,13 +128,26 @@ static float limit_of(const Looked *looked, const Likeliest *kept)
     return (looked->lowest + (float)kept->state[0]) / looked->per_step;
 }
 
+/* Write 1 + class of a clip's labels that are likely enough, 0 for others. */
+ON_VECTORS
+static void find_likely(const float *restrict log_odds, int32_t n_classes, float limit,
+                        int32_t *restrict likely)
+{
+    for (int32_t c = 0; c < n_classes; c++)
+        likely[c] = (log_odds[c] >= limit) & (fabsf(log_odds[c]) < INFINITY) ? c + 1 : 0;
+}
+
 /* Keep the labels of a clip that are likely enough once there is room for them. */
-static void keep_clip(const Looked *looked, Py_ssize_t clip, Likeliest *kept, int32_t *n_in)
+static void keep_clip(const Looked *looked, Py_ssize_t clip, Likeliest *kept, int32_t *n_in,
+                      int32_t *likely, int32_t *hits)
 {
     const float *log_odds = looked->log_odds + clip * looked->n_classes;
     float limit = limit_of(looked, kept);
-    for (int32_t c = 0; c < looked->n_classes; c++) {
-        if (!(log_odds[c] >= limit) || fabsf(log_odds[c]) == INFINITY)
+    find_likely(log_odds, looked->n_classes, limit, likely);
+    int32_t n_hits = squeeze(likely, looked->n_classes, hits);
+    for (int32_t hit = 0; hit < n_hits; hit++) {
+        int32_t c = hits[hit] - 1;
+        if (log_odds[c] < limit)
             continue;
         if (kept->state[1] == kept->n_places) {
             raise_lowest(looked, kept, n_in);
@@ -171,7 +184,8 @@ static void add_block(const Looked *looked, Totals *totals, Likeliest *kept, int
 {
     const int32_t n_classes = looked->n_classes, n_steps = looked->n_steps;
     int32_t *n_in = scratch, *n_none = n_in + n_steps, *codes = n_none + n_classes;
-    float *chances = (float *)(codes + (Py_ssize_t)CLIPS * n_classes), *doubts = chances + n_classes;
+    int32_t *likely = codes + (Py_ssize_t)CLIPS * n_classes, *hits = likely + n_classes;
+    float *chances = (float *)(hits + n_classes + STRIP), *doubts = chances + n_classes;
     memset(n_none, 0, n_classes * sizeof *n_none);
     for (Py_ssize_t first = 0; first < looked->n_clips; first += CLIPS) {
         int32_t n_clips = looked->n_clips - first < CLIPS ? (int32_t)(looked->n_clips - first) : CLIPS;
@@ -183,7 +197,7 @@ static void add_block(const Looked *looked, Totals *totals, Likeliest *kept, int
             add(chances, n_classes, totals->n_expected);
             add(doubts, n_classes, totals->doubt);
             if (top >= kept->state[0])
-                keep_clip(looked, first + i, kept, n_in);
+                keep_clip(looked, first + i, kept, n_in, likely, hits);
         }
         count_codes(codes, n_clips, n_classes, totals->counts);
     }
@@ -242,7 +256,7 @@ PyObject *add_chances(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssiz
     if (PyErr_Occurred() || open_arrays(given, expected, 12, v))
         return NULL;
     Py_ssize_t n_clips = v[0].shape[0], n_classes = v[0].shape[1], n_steps = v[4].shape[1];
-    size_t n_scratch = n_steps + (size_t)(CLIPS + 3) * n_classes;
+    size_t n_scratch = n_steps + STRIP + (size_t)(CLIPS + 5) * n_classes;
     int32_t *scratch = NULL;
     Likeliest kept;
     Explicit explicit;

@@ -3,8 +3,9 @@
 
 #define LOOP(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
-static PyMethodDef loops[] = {LOOP(count_scores), LOOP(pick_scores), LOOP(place_keys),
-                              LOOP(squeeze_codes), LOOP(find_fingerprints), LOOP(fill_clues),
+static PyMethodDef loops[] = {LOOP(count_scores), LOOP(count_last), LOOP(pick_scores),
+                              LOOP(place_keys), LOOP(limit_vectors), LOOP(squeeze_codes),
+                              LOOP(find_fingerprints), LOOP(fill_clues),
                               LOOP(add_chances), LOOP(look_at_odds), LOOP(fit_mixture),
                               LOOP(keep_labels), LOOP(spread_labels), {NULL, NULL, 0, NULL}};
 

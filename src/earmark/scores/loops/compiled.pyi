@@ -10,6 +10,7 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Bits = NDArray[np.uint32]
+Shorts = NDArray[np.uint16]
 Longer = NDArray[np.uint64]
 Doubles = NDArray[np.float64]
 
@@ -22,21 +23,29 @@ def count_scores(
     starts: Longs,
     columns: Ints,
     explicit: Floats,
+    waiting: Shorts,
+    n_waiting: Ints,
     counts: Ints,
     /,
 ) -> int:
-    """Add implicit scores to ``counts`` [class * N_BINS + bin], bin 0 excepted.
+    """Add implicit scores to ``counts`` [class, bin], bin 0 excepted.
 
+    Codes of the last ones still wait, ``n_waiting`` [strip] of STRIP classes each, in ``waiting``
+    [strip * WAITING], until :func:`count_last` is called. Counts that have not been added to yet
+    may be negative.
     The scores of explicit labels, which are ``columns[starts[row]:starts[row + 1]]``, go into
     ``explicit``, parallel to ``columns``. Returns the first row with a score that is not valid
     (``fewest`` and ``spans`` are those of :func:`earmark.scores.keys.valid_bits`), or -1.
     """
 
+def count_last(waiting: Shorts, n_waiting: Ints, counts: Ints, /) -> None:
+    """Add to ``counts`` the scores that wait; none waits afterwards."""
+
 def pick_scores(
     block: Floats,
     lows: Floats,
     scales: Floats,
-    is_hot: NDArray[np.uint8],
+    hot: Bits,
     starts: Longs,
     explicit: Ints,
     columns: Ints,
@@ -46,15 +55,20 @@ def pick_scores(
 ) -> int:
     """Write class and key of the implicit scores in hot bins, NaN excepted; return how many.
 
-    ``is_hot`` is like the counts; explicit labels are ``explicit[starts[row]:starts[row + 1]]``;
+    ``hot`` [class, N_BINS / 32] holds a bit for each bin, the lowest first; explicit labels are ``explicit[starts[row]:starts[row + 1]]``;
     ``columns`` and ``keys`` have a place for every score.
     """
 
-def squeeze_codes(codes: Ints, out: Ints, is_plain: bool, /) -> int:
+def limit_vectors(n_lanes: int, /) -> int:
+    """Have loops written for vectors go without those of more lanes; return what held before.
+
+    There are some for 16 and for 8 lanes; 1 leaves none. For tests: the results are the same.
+    """
+
+def squeeze_codes(codes: Ints, out: Ints, /) -> int:
     """Write the codes that are not 0, one after another, and return how many.
 
-    ``out`` has 16 places more than there are codes. It is a step of the loops above, which is
-    made of vectors where the processor has them, and plain otherwise or if it is asked to be.
+    ``out`` has 16 places more than there are codes. It is a step of the loops above.
     """
 
 def place_keys(columns: Ints, keys: Longs, cursors: Longs, ends: Longs, out: Longs, /) -> None:

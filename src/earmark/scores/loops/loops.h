@@ -12,6 +12,13 @@
 #include "arrays.h"
 #include "vectors.h"
 
+#ifdef HAS_KINDS
+#include <immintrin.h>
+
+/* Tell whether the processor has vectors of 8 or 16 lanes, and nobody wants to go without. */
+int has_vectors_of(int n_lanes);
+#endif
+
 #ifdef _MSC_VER
 #define restrict __restrict
 #endif
@@ -37,8 +44,10 @@ int32_t squeeze(const int32_t *codes, int32_t n, int32_t *out);
 void prepare_squeezing(void);
 
 PyObject *count_scores(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *count_last(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *pick_scores(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *place_keys(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *limit_vectors(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *squeeze_codes(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *find_fingerprints(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *fill_clues(PyObject *, PyObject *const *, Py_ssize_t);

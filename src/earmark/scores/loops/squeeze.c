@@ -11,8 +11,15 @@ static int32_t squeeze_plainly(const int32_t *restrict codes, int32_t n, int32_t
     return n_out;
 }
 
+static long widest = 16;
+
 #ifdef HAS_KINDS
-#include <immintrin.h>
+int has_vectors_of(int n_lanes)
+{
+    if (n_lanes > widest)
+        return 0;
+    return n_lanes == 16 ? __builtin_cpu_supports("avx512f") : __builtin_cpu_supports("avx2");
+}
 
 /* No compiler makes these of the loop above: a compressed vector is written whole, and what follows
    its last code is written over by the next. */
@@ -61,25 +68,35 @@ void prepare_squeezing(void) {}
 int32_t squeeze(const int32_t *codes, int32_t n, int32_t *out)
 {
 #ifdef HAS_KINDS
-    if (__builtin_cpu_supports("avx512f"))
+    if (has_vectors_of(16))
         return squeeze_sixteen(codes, n, out);
-    if (__builtin_cpu_supports("avx2"))
+    if (has_vectors_of(8))
         return squeeze_eight(codes, n, out);
 #endif
     return squeeze_plainly(codes, n, out);
+}
+
+PyObject *limit_vectors(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssize_t n_given)
+{
+    if (!has_arguments(n_given, 1))
+        return NULL;
+    long n_lanes = PyLong_AsLong(given[0]), before = widest;
+    if (n_lanes == -1 && PyErr_Occurred())
+        return NULL;
+    widest = n_lanes;
+    return PyLong_FromLong(before);
 }
 
 PyObject *squeeze_codes(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssize_t n_given)
 {
     static const Expected expected[] = {{"codes", "int32", 1, 0}, {"out", "int32", 1, 1}};
     Py_buffer v[2];
-    if (!has_arguments(n_given, 3) || open_arrays(given, expected, 2, v))
+    if (!has_arguments(n_given, 2) || open_arrays(given, expected, 2, v))
         return NULL;
     PyObject *found = NULL;
     Py_ssize_t n = v[0].shape[0];
-    int is_plain = PyObject_IsTrue(given[2]);
-    if (is_plain >= 0 && has_length(&v[1], 0, n + STRIP, "out"))
-        found = PyLong_FromSsize_t((is_plain ? squeeze_plainly : squeeze)(v[0].buf, (int32_t)n, v[1].buf));
+    if (has_length(&v[1], 0, n + STRIP, "out"))
+        found = PyLong_FromSsize_t(squeeze(v[0].buf, (int32_t)n, v[1].buf));
     release(v, 2);
     return found;
 }
