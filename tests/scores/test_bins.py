@@ -8,7 +8,7 @@ import pytest
 import plain_loops
 from earmark.errors import EarmarkError
 from earmark.labels.label_set import LabelSet
-from earmark.scores.bins import Grid, count_bins, keep
+from earmark.scores.bins import Grid, Kept, count_bins, keep
 from earmark.scores.keys import N_BINS, unpack_rows, unpack_scores
 from made_up import NASTY
 from plain_loops import codes_of
@@ -139,3 +139,10 @@ def test_an_odd_score_is_named_by_any_thread(case: tuple[np.ndarray, np.ndarray]
     labels = LabelSet.from_dense(states, class_ids=["a", "b", NASTY])
     with pytest.raises(EarmarkError, match=r"clip '431' \(row 431\)"):
         count_bins(labels, scores, grid_of(np.zeros_like(scores)))
+
+
+def test_keys_below_others_are_counted_within_their_class() -> None:
+    keys = np.array([1, 3, 3, 9, 2, 2, 7], np.int64)
+    kept = Kept(4, np.zeros((3, N_BINS), bool), np.array([0, 4, 4, 7]), keys)
+    columns, asked = np.array([0, 0, 0, 1, 2, 2, 2]), np.array([0, 3, 10, 5, 2, 7, 8])
+    assert kept.n_below(columns, asked).tolist() == [0, 1, 4, 0, 0, 2, 3]

@@ -449,7 +449,9 @@ def test_scores_that_wait_are_counted_before_there_is_no_room(n_lanes: int) -> N
     with vectors_of(n_lanes):
         for rows in (slice(0, 999), slice(999, None)):
             known = no_labels(len(block[rows]))
-            compiled_loops.count_scores(block[rows], floats, floats, *valid, *known, *waiting, counts)
+            compiled_loops.count_scores(
+                block[rows], floats, floats, *valid, *known, *waiting, counts
+            )
     assert 0 < counts.sum() < block.size
     compiled_loops.count_last(*waiting, counts)
     assert counts[:, 1].tolist() == [n_clips] * 20

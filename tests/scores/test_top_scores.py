@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from earmark.labels.label_set import LabelSet
+from earmark.scores.matrix import ScoreMatrix
 from earmark.scores.top_scores import scores_above, top_scores
 
 
@@ -55,3 +56,38 @@ def test_listing_equals_a_plain_sort(n_listed: int, monkeypatch: pytest.MonkeyPa
     limit = scores[order[n_listed], 0] if n_listed < 5_000 else -np.inf
     expected = order[scores[order, 0] > limit] if n_listed else []
     assert found.listing()[1].tolist() == list(expected)
+
+
+@pytest.mark.parametrize("order", ["drawn", "rising", "falling"])
+@pytest.mark.parametrize("decimals", [1, 7])
+def test_ranks_alone_are_the_same_from_other_clips_in_any_order(
+    order: str, decimals: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["earmark.scores.top_scores"], "DRAWN_CLIPS", 60)
+    scores = np.concatenate([skewed(5_000), skewed(5_000, 1)], axis=1).round(decimals)
+    if order != "drawn":
+        scores = np.sort(scores, axis=0)[:: 1 if order == "rising" else -1]
+    labels = LabelSet.from_dense(np.zeros(scores.shape, int))
+    ranks = np.array([[0, 5], [50, 400], [1_000, 4_999], [5_000, 0]])
+    alone = top_scores(labels, scores, ranks, 77, only_ranks=True)
+    both = top_scores(labels, scores, ranks, 77)
+    assert np.array_equal(alone.values, both.values)
+    assert np.array_equal(alone.n_greater, both.n_greater)
+    assert [one.tolist() for one in alone.listing()] == [one.tolist() for one in both.listing()]
+    falling = np.sort(scores, axis=0)[::-1]
+    assert alone.values[1].tolist() == [falling[50, 0], falling[400, 1]]
+    assert alone.n_greater[1].tolist() == (scores > alone.values[1]).sum(axis=0).tolist()
+
+
+def test_ranks_alone_take_two_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_passes = []
+    passed_over = ScoreMatrix.map
+    monkeypatch.setattr(
+        ScoreMatrix, "map", lambda self, function: n_passes.append(1) or passed_over(self, function)
+    )
+    scores = skewed()
+    labels = LabelSet.from_dense(np.zeros(scores.shape, int))
+    top_scores(labels, scores, np.array([[2_000]]), only_ranks=True)
+    assert len(n_passes) == 2
+    top_scores(labels, scores, np.array([[2_000]]))
+    assert len(n_passes) == 5

@@ -78,25 +78,18 @@ static int32_t find_codes(const float *restrict log_odds, int32_t n_classes, int
     return top;
 }
 
-/* Write the chances of a clip's labels, and chance * (1 - chance); 0 where there is none. */
+/* Add the chances of a clip's labels to sums, and chance * (1 - chance); 0 where there is none. */
 ON_VECTORS
-static void find_chances(const float *restrict log_odds, int32_t n_classes, float *restrict chances,
-                         float *restrict doubts)
+static void add_clip(const float *restrict log_odds, int32_t n_classes, double *restrict n_expected,
+                     double *restrict doubt)
 {
     for (int32_t c = 0; c < n_classes; c++) {
         float odds_against = exponential(-log_odds[c]);
         float chance = 1.0f / (1.0f + odds_against);
         chance = fabsf(log_odds[c]) < INFINITY ? chance : 0.0f;
-        chances[c] = chance;
-        doubts[c] = chance * (chance * odds_against);
+        n_expected[c] += (double)chance;
+        doubt[c] += (double)(chance * (chance * odds_against));
     }
-}
-
-ON_VECTORS
-static void add(const float *restrict numbers, int32_t n, double *restrict sums)
-{
-    for (int32_t i = 0; i < n; i++)
-        sums[i] += (double)numbers[i];
 }
 
 /* Make room: keep the labels of the highest steps, half of the places at most. */
@@ -183,9 +176,8 @@ static void count_codes(const int32_t *codes, int32_t n_clips, int32_t n_classes
 static void add_block(const Looked *looked, Totals *totals, Likeliest *kept, int32_t *scratch)
 {
     const int32_t n_classes = looked->n_classes, n_steps = looked->n_steps;
-    int32_t *n_in = scratch, *n_none = n_in + n_steps, *codes = n_none + n_classes;
-    int32_t *likely = codes + (Py_ssize_t)CLIPS * n_classes, *hits = likely + n_classes;
-    float *chances = (float *)(hits + n_classes + STRIP), *doubts = chances + n_classes;
+    int32_t *n_in = scratch, *n_none = n_in + n_steps, *likely = n_none + n_classes;
+    int32_t *hits = likely + n_classes, *codes = hits + n_classes + STRIP;
     memset(n_none, 0, n_classes * sizeof *n_none);
     for (Py_ssize_t first = 0; first < looked->n_clips; first += CLIPS) {
         int32_t n_clips = looked->n_clips - first < CLIPS ? (int32_t)(looked->n_clips - first) : CLIPS;
@@ -193,9 +185,7 @@ static void add_block(const Looked *looked, Totals *totals, Likeliest *kept, int
             const float *log_odds = looked->log_odds + (first + i) * n_classes;
             int32_t top = find_codes(log_odds, n_classes, n_steps, looked->per_step, looked->lowest,
                                      looked->highest, codes + (Py_ssize_t)i * n_classes, n_none);
-            find_chances(log_odds, n_classes, chances, doubts);
-            add(chances, n_classes, totals->n_expected);
-            add(doubts, n_classes, totals->doubt);
+            add_clip(log_odds, n_classes, totals->n_expected, totals->doubt);
             if (top >= kept->state[0])
                 keep_clip(looked, first + i, kept, n_in, likely, hits);
         }
@@ -256,7 +246,7 @@ PyObject *add_chances(PyObject *Py_UNUSED(self), PyObject *const *given, Py_ssiz
     if (PyErr_Occurred() || open_arrays(given, expected, 12, v))
         return NULL;
     Py_ssize_t n_clips = v[0].shape[0], n_classes = v[0].shape[1], n_steps = v[4].shape[1];
-    size_t n_scratch = n_steps + STRIP + (size_t)(CLIPS + 5) * n_classes;
+    size_t n_scratch = n_steps + STRIP + (size_t)(CLIPS + 3) * n_classes;
     int32_t *scratch = NULL;
     Likeliest kept;
     Explicit explicit;

@@ -6,7 +6,6 @@
 #define N_CLUES 14
 #define N_FACTS 6
 #define N_BYTES 4 /* of a float32, by which scores are sorted */
-#define FEW_CLIPS 64 /* so few that all that is known of a strip's scores stays in the fastest cache */
 
 /* Columns of each class or clip, one after another: those of c are [starts[c]:starts[c + 1]]. */
 typedef struct {
@@ -36,91 +35,55 @@ static inline float place_of(float score, float low, float per_width, float last
     return place < last ? place : last;
 }
 
-/* Find the places of scores [clip, class], and the cells of the table that are left of them. */
-WITHIN void cells_of(const float *restrict scores, Py_ssize_t n_classes, int32_t n_clips, int32_t n,
-                     int32_t n_bins, const float *restrict lows, const float *restrict per_width,
-                     float *restrict places, int32_t *restrict cells)
-{
-    const float last = (float)(n_bins - 1);
-    for (int32_t clip = 0; clip < n_clips; clip++, scores += n_classes, places += n, cells += n)
-        for (int32_t c = 0; c < n; c++) {
-            places[c] = place_of(scores[c], lows[c], per_width[c], last);
-            int32_t left = (int32_t)places[c];
-            cells[c] = c * n_bins + (left < n_bins - 2 ? left : n_bins - 2);
-        }
-}
-
+/* Find the places of a clip's scores, and the cells of the table that are left of them. */
 ON_VECTORS
-static void find_cells(const float *restrict scores, Py_ssize_t n_classes, int32_t n_clips, int32_t n,
-                       int32_t n_bins, const float *restrict lows, const float *restrict per_width,
+static void find_cells(const float *restrict scores, int32_t n_classes, int32_t n_bins,
+                       const float *restrict lows, const float *restrict per_width,
                        float *restrict places, int32_t *restrict cells)
 {
-    if (n == STRIP) /* a number that the compiler knows */
-        cells_of(scores, n_classes, n_clips, STRIP, n_bins, lows, per_width, places, cells);
-    else
-        cells_of(scores, n_classes, n_clips, n, n_bins, lows, per_width, places, cells);
-}
-
-/* Take two neighbours out of the table for each score: one by one, as gathering vectors are slow. */
-static void take_pairs(const float *table, const int32_t *cells, int32_t n, float *pairs)
-{
-    for (int32_t i = 0; i < n; i++)
-        memcpy(pairs + 2 * i, table + cells[i], 2 * sizeof *pairs);
-}
-
-/* Write the values between two neighbours; NaN for a score that is NaN. */
-WITHIN void values_of(const float *restrict scores, Py_ssize_t n_classes, int32_t n_clips, int32_t n,
-                      int32_t n_bins, const float *restrict places, const int32_t *restrict cells,
-                      const float *restrict pairs, float *restrict out)
-{
-    for (int32_t clip = 0; clip < n_clips; clip++) {
-        for (int32_t c = 0; c < n; c++) {
-            float here = pairs[2 * c], next = pairs[2 * c + 1];
-            double part = (double)places[c] - (cells[c] - c * n_bins);
-            float value = (float)((double)here + part * (double)(next - here));
-            out[c] = scores[c] == scores[c] ? value : NAN;
-        }
-        scores += n_classes, out += n_classes, places += n, cells += n, pairs += 2 * n;
+    const float last = (float)(n_bins - 1);
+    for (int32_t c = 0; c < n_classes; c++) {
+        places[c] = place_of(scores[c], lows[c], per_width[c], last);
+        int32_t left = (int32_t)places[c];
+        cells[c] = c * n_bins + (left < n_bins - 2 ? left : n_bins - 2);
     }
 }
 
+/* Take two neighbours out of the table for each class: one by one, as gathering vectors are slow. */
+static void take_pairs(const float *table, const int32_t *cells, int32_t n_classes, float *pairs)
+{
+    for (int32_t c = 0; c < n_classes; c++)
+        memcpy(pairs + 2 * c, table + cells[c], 2 * sizeof *pairs);
+}
+
+/* Write the value between two neighbours; NaN for a score that is NaN. */
 ON_VECTORS
-static void go_between(const float *restrict scores, Py_ssize_t n_classes, int32_t n_clips, int32_t n,
-                       int32_t n_bins, const float *restrict places, const int32_t *restrict cells,
+static void go_between(const float *restrict scores, int32_t n_classes, int32_t n_bins,
+                       const float *restrict places, const int32_t *restrict cells,
                        const float *restrict pairs, float *restrict out)
 {
-    if (n == STRIP)
-        values_of(scores, n_classes, n_clips, STRIP, n_bins, places, cells, pairs, out);
-    else
-        values_of(scores, n_classes, n_clips, n, n_bins, places, cells, pairs, out);
-}
-
-/* Write the first clues of n classes from `first` on, of some clips, by a table of all classes. */
-static void first_clues(const Given *given, const float *table, const float *scores, int32_t n_clips,
-                        Py_ssize_t first, int32_t n, Scratch *s, float *out)
-{
-    const int32_t n_bins = (int32_t)given->n_bins;
-    find_cells(scores + first, given->n_classes, n_clips, n, n_bins, given->low + first,
-               given->per_width + first, s->places, s->cells);
-    take_pairs(table + first * n_bins, s->cells, n_clips * n, s->pairs);
-    go_between(scores + first, given->n_classes, n_clips, n, n_bins, s->places, s->cells, s->pairs,
-               out + first);
-}
-
-/* Write the first clues of a block as if no class below were labelled: a strip of classes at a time,
-   whose part of the table stays in the fastest cache. */
-static void first_clues_of_block(const Given *given, Scratch *s, float *out)
-{
-    const Py_ssize_t n_classes = given->n_classes;
-    for (Py_ssize_t clip = 0; clip < given->n_clips; clip += FEW_CLIPS) {
-        Py_ssize_t n_left = given->n_clips - clip;
-        int32_t n_clips = n_left < FEW_CLIPS ? (int32_t)n_left : FEW_CLIPS;
-        for (Py_ssize_t first = 0; first < n_classes; first += STRIP) {
-            int32_t n = n_classes - first < STRIP ? (int32_t)(n_classes - first) : STRIP;
-            first_clues(given, given->table, given->scores + clip * n_classes, n_clips, first, n, s,
-                        out + clip * n_classes);
-        }
+    for (int32_t c = 0; c < n_classes; c++) {
+        float here = pairs[2 * c], next = pairs[2 * c + 1];
+        double part = (double)places[c] - (cells[c] - c * n_bins);
+        float value = (float)((double)here + part * (double)(next - here));
+        out[c] = scores[c] == scores[c] ? value : NAN;
     }
+}
+
+/* Write the first clue of some classes, as if no class below were labelled. */
+static void first_clues(const float *scores, int32_t n_classes, int32_t n_bins, const float *table,
+                        const float *lows, const float *per_width, Scratch *s, float *out)
+{
+    find_cells(scores, n_classes, n_bins, lows, per_width, s->places, s->cells);
+    take_pairs(table, s->cells, n_classes, s->pairs);
+    go_between(scores, n_classes, n_bins, s->places, s->cells, s->pairs, out);
+}
+
+/* Write the first clue of one class, a class below which is labelled. */
+static void raise_clue(const Given *given, const float *scores, Py_ssize_t c, Scratch *s, float *out)
+{
+    first_clues(scores + c, 1, (int32_t)given->n_bins, given->raised + c * given->n_bins,
+                given->low + c, given->per_width + c, s, out + c);
 }
 
 /* Write the logarithm of each class's rank among the scores of a clip; equal scores in the order
@@ -227,7 +190,7 @@ static void raise_clues(const Given *given, Py_ssize_t clip, const float *scores
     for (int64_t i = labels->starts[clip]; i < labels->starts[clip + 1]; i++) {
         int32_t label = labels->columns[i];
         for (int64_t j = above->starts[label]; j < above->starts[label + 1]; j++)
-            first_clues(given, given->raised, scores, 1, above->columns[j], 1, s, first);
+            raise_clue(given, scores, above->columns[j], s, first);
     }
 }
 
@@ -236,13 +199,11 @@ static void fill_block(const Given *given, Py_ssize_t n_clues, Scratch *s, float
     Py_ssize_t n_classes = given->n_classes;
     for (Py_ssize_t place = 0; n_clues > 1 && place < n_classes; place++)
         s->log_rank[place] = (float)log((double)place + 1.0);
-    if (n_clues == 1)
-        first_clues_of_block(given, s, out);
     for (Py_ssize_t clip = 0; clip < given->n_clips; clip++, out += n_classes * n_clues) {
         const float *scores = given->scores + clip * n_classes;
         float *first = n_clues == 1 ? out : s->first;
-        if (n_clues > 1)
-            first_clues(given, given->table, scores, 1, 0, (int32_t)n_classes, s, first);
+        first_clues(scores, (int32_t)n_classes, (int32_t)given->n_bins, given->table, given->low,
+                    given->per_width, s, first);
         raise_clues(given, clip, scores, s, first);
         if (n_clues > 1) {
             note_labels(given, clip, s);
@@ -307,7 +268,6 @@ static int take_clues(const Py_buffer *v, const Expected *expected, Given *given
 static int open_scratch(Py_ssize_t n_classes, Scratch *s)
 {
     size_t n = (size_t)n_classes + 1;
-    n = n > FEW_CLIPS * STRIP ? n : FEW_CLIPS * STRIP;
     if (!(s->order = PyMem_Malloc(n * (2 * sizeof(uint64_t) + 8 * sizeof(float) + 3)))) {
         PyErr_NoMemory();
         return 0;
