@@ -682,8 +682,7 @@ def test_no_clips_and_no_classes_are_fine() -> None:
         given = (block, floats, floats, bits, bits, *labels, *waiting, counts)
         assert compiled_loops.count_scores(*given) == -1
         columns, keys = np.zeros(0, np.int32), np.zeros(0, np.int64)
-        is_hot = np.ones(n_classes * N_BINS, np.uint8)
-        bins = (floats, floats, is_hot)
+        bins = (floats, floats, np.ones((n_classes, N_BINS // 32), np.uint32))
         assert compiled_loops.pick_scores(block, *bins, *labels[:2], columns, keys, 0) == 0
         steps, sums = np.zeros((n_classes, 4), np.int32), np.zeros((2, n_classes))
         places = [np.zeros(6, one) for one in (np.int64, np.int32, np.float32, np.float32)]

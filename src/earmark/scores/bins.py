@@ -106,9 +106,8 @@ class BinCounts:
         # One search for all: the numbers fall within a class, and every class lies above the last.
         begins = np.arange(len(self.counts)) * (int(self.n_from.max(initial=0)) + 1)
         falling = (begins[:, None] - self.n_from).reshape(-1)
-        places = np.searchsorted(
-            falling, begins - np.minimum(ranks, self.n_from[:, 0]), side="left"
-        )
+        wanted = begins - np.minimum(ranks, self.n_from[:, 0])
+        places = np.searchsorted(falling, wanted, side="left")
         return np.asarray(places - np.arange(len(begins)) * N_BINS - 1)
 
 

@@ -24,8 +24,8 @@ from earmark.scores.keys import N_BINS, first_key, unpack_rows, unpack_scores
 from earmark.scores.matrix import ScoreMatrix, ScoresLike, open_scores
 
 SAMPLE_CLIPS, DRAWN_CLIPS = 4096, 2048
-"""Clips from which grids are guessed: the top 20 % is then known to about one in a hundred. Fewer do
-where nothing else is asked of them."""
+"""Clips from which grids are guessed: the top 20 % is then known to about one in a hundred. Fewer
+do where nothing else is asked of them."""
 
 MARGIN_SDS = 4.0
 """How far below the sample's order statistic a grid starts, in its standard deviations."""

@@ -55,7 +55,8 @@ def pick_scores(
 ) -> int:
     """Write class and key of the implicit scores in hot bins, NaN excepted; return how many.
 
-    ``hot`` [class, N_BINS / 32] holds a bit for each bin, the lowest first; explicit labels are ``explicit[starts[row]:starts[row + 1]]``;
+    ``hot`` [class, N_BINS / 32] holds a bit for each bin, the lowest first; explicit labels are
+    ``explicit[starts[row]:starts[row + 1]]``;
     ``columns`` and ``keys`` have a place for every score.
     """
 
