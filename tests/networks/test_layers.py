@@ -11,12 +11,22 @@ from torch import Tensor, nn
 
 from earmark.losses import Targets, bce_entries
 from earmark.networks.architectures import build_model
-from earmark.networks.layers import Layers, SameConv, cross_entropies, on_cpu
+from earmark.networks.layers import (
+    Layers,
+    SameConv,
+    cross_entropies,
+    frame_statistics,
+    hidden_layer,
+    on_cpu,
+)
 from earmark.networks.layers.compiled import (
     cross_entropy,
     depthwise_backward,
     depthwise_forward,
+    rectify_and_drop,
+    rectify_and_drop_backward,
 )
+from earmark.networks.layers.compiled import frame_statistics as describe_frames
 from earmark.runs import ModelParams
 
 Floats = NDArray[np.float32]
@@ -267,3 +277,92 @@ def test_labels_that_do_not_fit_are_refused() -> None:
         cross_entropy(logits.astype(np.float64), labels, entries, slopes, labels)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="expected 5 arguments"):
         cross_entropy(logits)  # type: ignore[call-arg]
+
+
+def test_cross_entropy_can_be_asked_for_its_slopes_twice() -> None:
+    logits = torch.linspace(-3, 3, 24).view(2, 3, 4).requires_grad_()
+    loss = cross_entropies(logits, told((2, 3, 4), "mask", is_shared=True)).sum()
+    first, again = (torch.autograd.grad(loss, logits, retain_graph=True)[0] for _ in range(2))
+    torch.testing.assert_close(first, again)
+
+
+@pytest.mark.parametrize("n_features", [128, 75, 1088])
+@pytest.mark.parametrize("n_frames", [1, 10, 16, 300])
+def test_statistics_of_frames_are_torchs_to_the_bit(
+    n_frames: int, n_features: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(n_frames)
+    frames = torch.from_numpy(random.normal(3, 5, (9, n_frames, n_features))).float()
+    n_valid = torch.from_numpy(random.integers(1, n_frames + 1, 9))
+    frames[-1, 0, :2] = torch.tensor([np.nan, np.inf])
+    found = frame_statistics(frames, n_valid)
+    monkeypatch.setattr(on_cpu, "is_for", lambda image: False)
+    expected = frame_statistics(frames, n_valid)
+    assert torch.equal(found.nan_to_num(-1.0), expected.nan_to_num(-1.0))
+    plain = frames[0, : n_valid[0]].double()
+    by_hand = torch.cat([plain.mean(dim=0), plain.std(dim=0, correction=0), plain.amax(dim=0)])
+    torch.testing.assert_close(found[0].double(), by_hand, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_learnt", [False, True], ids=["shared inputs", "inputs that learn"])
+@pytest.mark.parametrize("n_units", [64, 75, 1088])
+@pytest.mark.parametrize("n_clips", [1, 16, 40, 300])
+def test_a_hidden_layer_of_probes_is_torchs_to_the_bit(
+    n_clips: int, n_units: int, is_learnt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(n_clips)
+    drawn = (
+        torch.from_numpy(random.normal(size=shape)).float()
+        for shape in [(3 if is_learnt else 1, n_clips, 12), (3, 12, n_units), (3, 1, n_units)]
+    )
+    inputs, weight, bias = drawn
+    learnt = [weight.requires_grad_(), bias.requires_grad_()]
+    learnt += [inputs.requires_grad_()] if is_learnt else []
+    keep = torch.from_numpy(random.random((n_clips, n_units)) < 0.7).float() / 0.7
+    weights = torch.from_numpy(random.normal(size=(3, n_clips, n_units))).float()
+
+    def learn() -> list[Tensor]:
+        hidden = hidden_layer(inputs.expand(3, -1, -1), weight, bias, keep)
+        return [hidden.detach(), *torch.autograd.grad((hidden * weights).sum(), learnt)]
+
+    found = learn()
+    monkeypatch.setattr(on_cpu, "is_for", lambda image: False)
+    for one, other in zip(found, learn(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_hidden_layer_tells_what_is_no_number() -> None:
+    inputs = torch.tensor([[[np.nan], [1.0]]])
+    weight, bias = torch.ones(1, 1, 64, requires_grad=True), torch.zeros(1, 1, 64)
+    hidden = hidden_layer(inputs, weight, bias, torch.ones(2, 64))
+    assert hidden[0, 0].isnan().all()
+    assert (hidden[0, 1] == 1).all()
+    hidden.sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.isnan().all()
+
+
+def test_clips_and_units_that_do_not_fit_are_refused() -> None:
+    values, keep, bias = (np.ones(s, np.float32) for s in [(2, 3, 4), (3, 4), (2, 1, 4)])
+    with pytest.raises(ValueError, match="keep: expected 3 along axis 0, got 2"):
+        rectify_and_drop(values, keep[:2].copy())
+    with pytest.raises(ValueError, match="keep: expected 4 along axis 1, got 3"):
+        rectify_and_drop(values, keep[:, :3].copy())
+    with pytest.raises(ValueError, match="to_bias: expected 2 along axis 0, got 1"):
+        rectify_and_drop_backward(values, values, keep, values.copy(), bias[:1].copy())
+    with pytest.raises(ValueError, match="to_values: expected 3 along axis 1, got 2"):
+        rectify_and_drop_backward(values, values, keep, values[:, :2].copy(), bias)
+    with pytest.raises(ValueError, match="kept: expected 2 along axis 0, got 1"):
+        rectify_and_drop_backward(values, values[:1].copy(), keep, values.copy(), bias)
+    seen, n_frames = np.ones((2, 12), np.float32), np.full(2, 3)
+    describe_frames(values, n_frames, seen)
+    with pytest.raises(ValueError, match="n_frames: expected 0 to 3, got 4"):
+        describe_frames(values, n_frames + 1, seen)
+    with pytest.raises(ValueError, match="n_frames: expected 0 to 3, got -1"):
+        describe_frames(values, n_frames - 4, seen)
+    with pytest.raises(ValueError, match="n_frames: expected 2 along axis 0, got 1"):
+        describe_frames(values, n_frames[:1].copy(), seen)
+    with pytest.raises(ValueError, match="seen: expected 12 along axis 1, got 11"):
+        describe_frames(values, n_frames, seen[:, :11].copy())
+    with pytest.raises(TypeError, match="n_frames: expected an array of int64"):
+        describe_frames(values, n_frames.astype(np.int32), seen)  # type: ignore[arg-type]

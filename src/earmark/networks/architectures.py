@@ -21,7 +21,13 @@ from torch.nn import functional
 
 from earmark.errors import EarmarkError
 from earmark.networks.draws import draws, kept_units, truncated_normal
-from earmark.networks.layers import Layers, SameConv
+from earmark.networks.layers import (
+    Layers,
+    SameConv,
+    frame_statistics,
+    hidden_layer,
+    valid_frames,
+)
 from earmark.runs import FrontEndParams, ModelParams, digest
 
 MOBILENET_V1_STEM = (3, 2, 32)
@@ -166,11 +172,10 @@ class Probe(nn.Module):
     def see(self, frames: Tensor, n_frames: Tensor) -> Tensor:
         """Return what is seen of clips [student, clip, feature]; the first axis may be shared."""
         frames = self.compressed(frames)
-        is_valid = torch.arange(frames.shape[1], device=frames.device) < n_frames.unsqueeze(1)
-        seen = _statistics(frames, is_valid).unsqueeze(0)  # [1, clip, feature]
+        seen = frame_statistics(frames, n_frames).unsqueeze(0)  # [1, clip, feature]
         if self.queries is None:
             return seen
-        attended = _attended(frames, is_valid, self.queries)
+        attended = _attended(frames, valid_frames(frames, n_frames), self.queries)
         return torch.cat([seen.expand(self.n_students, -1, -1), attended], dim=2)
 
     def compressed(self, frames: Tensor) -> Tensor:
@@ -184,35 +189,27 @@ class Probe(nn.Module):
 
         Students that see the same may share the first axis.
         """
-        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            if layer:
-                hidden = functional.relu(hidden)
-            hidden = self._dropped(hidden)
-            hidden = torch.baddbmm(bias, hidden.expand(self.n_students, -1, -1), weight)
-        return hidden
+        keeps = [self._keep(hidden, weight.shape[1]) for weight in self.weights]
+        if keeps[0] is not None:
+            hidden = hidden * keeps[0]
+        hidden = hidden.expand(self.n_students, -1, -1)
+        *layers, (weight, bias) = zip(self.weights, self.biases, strict=True)
+        for (inner, inner_bias), keep in zip(layers, keeps[1:], strict=True):
+            hidden = hidden_layer(hidden, inner, inner_bias, keep)
+        return torch.baddbmm(bias, hidden, weight)
 
-    def _dropped(self, hidden: Tensor) -> Tensor:
+    def _keep(self, seen: Tensor, width: int) -> Tensor | None:
+        """Draw what the inputs of a layer are multiplied by [clip, unit] in training."""
         if not self.training or not self.dropout:
-            return hidden
-        n_here, width = hidden.shape[1:]
+            return None
+        n_here = seen.shape[1]
         n_clips, first = self._place or (n_here, 0)
         keep = kept_units((n_clips, width), 1 - self.dropout, self.generator)
-        keep = keep[first : first + n_here] / (1 - self.dropout)
-        return hidden * keep.to(hidden.device)
+        return (keep[first : first + n_here] / (1 - self.dropout)).to(seen.device)
 
 
 _N_STATISTICS = 3
 """Mean, standard deviation and maximum: what a probe sees of each feature."""
-
-
-def _statistics(frames: Tensor, is_valid: Tensor) -> Tensor:
-    """Return mean, standard deviation and maximum over the valid frames [clip, 3 x feature]."""
-    n_valid = is_valid.sum(dim=1, keepdim=True)
-    is_valid = is_valid.unsqueeze(2)  # [clip, frame, 1]
-    mean = (frames * is_valid).sum(dim=1) / n_valid
-    squares = ((frames - mean.unsqueeze(1)) ** 2 * is_valid).sum(dim=1) / n_valid
-    highest = frames.masked_fill(~is_valid, -torch.inf).amax(dim=1)
-    return torch.cat([mean, squares.sqrt(), highest], dim=1)
 
 
 def _attended(frames: Tensor, is_valid: Tensor, queries: Tensor) -> Tensor:

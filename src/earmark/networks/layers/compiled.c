@@ -4,6 +4,7 @@
 #define LOOP(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
 static PyMethodDef loops[] = {LOOP(depthwise_forward), LOOP(depthwise_backward), LOOP(cross_entropy),
+                              LOOP(frame_statistics), LOOP(rectify_and_drop), LOOP(rectify_and_drop_backward),
                               {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef_Slot slots[] = {{0, NULL}};

@@ -67,3 +67,22 @@ def cross_entropy(
 
     All are [student, label]; targets and weights may be [1, label], shared by all students.
     """
+
+def frame_statistics(frames: Floats, n_frames: NDArray[np.int64], seen: Floats, /) -> None:
+    """Fill ``seen`` [clip, 3 x feature] with mean, variance and maximum over frames.
+
+    Of ``frames`` [clip, frame, feature] the first ``n_frames`` [clip] of each clip count. Without
+    any, mean and variance are no numbers and the maximum is minus infinity.
+    """
+
+def rectify_and_drop(values: Floats, keep: Floats, /) -> None:
+    """Make negative ``values`` [student, clip, unit] zero and multiply by ``keep`` [clip, unit]."""
+
+def rectify_and_drop_backward(
+    grad: Floats, kept: Floats, keep: Floats, to_values: Floats, to_bias: Floats, /
+) -> None:
+    """Fill what begins with ``to`` with the gradients of :func:`rectify_and_drop`.
+
+    ``kept`` is what that made of the values; ``to_bias`` [student, 1, unit] is for a bias that was
+    added to all clips. What is kept is multiplied by one or more.
+    """

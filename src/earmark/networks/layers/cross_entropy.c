@@ -20,7 +20,7 @@ INLINE float exponential(float x)
     const float shifted = x * 1.44269504f + to_whole, n = shifted - to_whole;
     const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f; /* log(2) in two parts */
     const float series =
-        1 + r * (1 + r * (1.f / 2 + r * (1.f / 6 + r * (1.f / 24 + r * (1.f / 120 + r * (1.f / 720 + r / 5040))))));
+        1 + r * (1 + r * (1.f / 2 + r * (1.f / 6 + r * (1.f / 24 + r * (1.f / 120 + r * (1.f / 720 + r * (1.f / 5040)))))));
     uint32_t bits;
     memcpy(&bits, &shifted, sizeof bits);
     bits = (bits << 23) + 0x3F800000;
@@ -35,7 +35,7 @@ INLINE float logarithm_beyond_one(float e)
 {
     const float s = e / (2 + e), q = s * s;
     const float series =
-        1 + q * (1.f / 3 + q * (1.f / 5 + q * (1.f / 7 + q * (1.f / 9 + q * (1.f / 11 + q / 13)))));
+        1 + q * (1.f / 3 + q * (1.f / 5 + q * (1.f / 7 + q * (1.f / 9 + q * (1.f / 11 + q * (1.f / 13))))));
     return 2 * s * series;
 }
 
@@ -47,17 +47,24 @@ INLINE void measure(float z, float target, float weight, float *entry, float *sl
     *slope = weight * ((z < 0 ? e * share : share) - target);
 }
 
+/* Labels whose mask is made into numbers at once, so that the loop over labels has one width. */
+#define BLOCK 512
+
 /* Weights are true and false where is_kept is given, and else numbers. */
 ON_VECTORS static void measure_labels(Py_ssize_t n, const float *restrict z, const float *restrict targets,
                                       const uint8_t *restrict is_kept, const float *restrict weights,
                                       float *restrict entries, float *restrict slopes)
 {
-    if (is_kept)
-        for (Py_ssize_t i = 0; i < n; i++)
-            measure(z[i], targets[i], is_kept[i], &entries[i], &slopes[i]);
-    else
-        for (Py_ssize_t i = 0; i < n; i++)
-            measure(z[i], targets[i], weights[i], &entries[i], &slopes[i]);
+    float kept[BLOCK];
+    for (Py_ssize_t first = 0; first < n; first += BLOCK) {
+        const Py_ssize_t end = n - first < BLOCK ? n : first + BLOCK;
+        if (is_kept)
+            for (Py_ssize_t i = first; i < end; i++)
+                kept[i - first] = is_kept[i];
+        const float *own = is_kept ? kept : weights + first;
+        for (Py_ssize_t i = first; i < end; i++)
+            measure(z[i], targets[i], own[i - first], &entries[i], &slopes[i]);
+    }
 }
 
 enum { LOGITS, TARGETS, ENTRIES, SLOPES, WEIGHTS, N_ARRAYS };

@@ -16,6 +16,9 @@
 PyObject *depthwise_forward(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *depthwise_backward(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *cross_entropy(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *frame_statistics(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *rectify_and_drop(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *rectify_and_drop_backward(PyObject *, PyObject *const *, Py_ssize_t);
 
 /* Axes of an image: patch, row, column, channel. */
 enum { N_AXES = 4, CHANNEL = N_AXES - 1 };

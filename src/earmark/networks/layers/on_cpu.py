@@ -3,7 +3,8 @@
 torch normalises and rectifies in four passes over an image forwards and six backwards; here a
 depthwise convolution takes the normalisations around it with it. A wide 1x1 convolution of a
 channels-last image is one matrix product. The loss of a stack's labels is one pass, too, mask
-included. Each function takes what torch's layers take and gives the same to float32's rounding.
+included, and so is what stands between the matrix products of probes. Each function takes what
+torch's layers take and gives the same to float32's rounding; what probes are made of, to the bit.
 None is for a GPU, for other types of numbers or for many threads: :func:`is_for` tells.
 """
 
@@ -21,7 +22,10 @@ from earmark.networks.layers.compiled import (
     cross_entropy,
     depthwise_backward,
     depthwise_forward,
+    rectify_and_drop,
+    rectify_and_drop_backward,
 )
+from earmark.networks.layers.compiled import frame_statistics as _frame_statistics
 
 Norm = tuple[nn.BatchNorm2d] | tuple[nn.BatchNorm2d, nn.Module]
 """A normalisation, with its rectifier if it has one."""
@@ -30,6 +34,9 @@ _NO_RECTIFIER = -1.0
 
 _MOST_THREADS = 2
 """These layers work on one; beside more than two, torch's own, which share out, are done sooner."""
+
+_TORCH_COLUMNS = 64
+"""Columns that torch adds up at once: four vectors of AVX-512, or twice four of AVX2."""
 
 _FEWEST_CHANNELS = 128
 """With fewer on a side, torch's convolution beats a matrix product."""
@@ -49,6 +56,14 @@ def is_for(image: Tensor) -> bool:
         and image.dtype == torch.float32
         and image.numel() > 0
     )
+
+
+def is_even(width: int) -> bool:
+    """Tell whether sums of rows of some width are torch's to the bit.
+
+    Others torch takes apart, and adds up the rest in an order that depends on the processor.
+    """
+    return width % _TORCH_COLUMNS == 0
 
 
 def is_wide(weight: Tensor) -> bool:
@@ -85,6 +100,21 @@ def weighted_entropies(logits: Tensor, target: Tensor, weight: Tensor) -> Tensor
     Weights may be a mask of true and false.
     """
     return _CrossEntropy.apply(logits, target, weight)  # type: ignore[no-untyped-call,no-any-return]
+
+
+def frame_statistics(frames: Tensor, n_frames: Tensor) -> Tensor:
+    """Return mean, standard deviation and maximum over the first frames [clip, 3 x feature]."""
+    n_clips, n_at_most, n_features = frames.shape
+    seen = frames.new_empty(n_clips, 3 * n_features)
+    n_valid = n_frames.clamp(0, n_at_most).to(torch.int64).contiguous()
+    _frame_statistics(*_arrays(frames.contiguous(), n_valid, seen))
+    seen[:, n_features : 2 * n_features].sqrt_()
+    return seen
+
+
+def hidden_layer(inputs: Tensor, weight: Tensor, bias: Tensor, keep: Tensor) -> Tensor:
+    """Multiply [student, clip, unit], rectify, and multiply by what is kept [clip, unit]."""
+    return _HiddenLayer.apply(inputs, weight, bias, keep)  # type: ignore[no-untyped-call,no-any-return]
 
 
 def _limit(rectifier: nn.Module | None = None) -> float:
@@ -156,15 +186,39 @@ class _CrossEntropy(torch.autograd.Function):
         entries, slopes = (logits.new_empty(logits.shape) for _ in range(2))
         given = (logits, target, entries, slopes, weight)
         cross_entropy(*_arrays(*(one.flatten(1).contiguous() for one in given)))
-        context.save_for_backward(logits, target, weight, slopes)
+        context.save_for_backward(logits, target, weight)
+        context.slopes = slopes
         return entries
 
     @staticmethod
     def backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        logits, target, weight, slopes = context.saved_tensors
-        if torch.is_grad_enabled():  # of the gradient itself a gradient is wanted
-            slopes = weight * (logits.sigmoid() - target)
-        return grad * slopes, None, None
+        slopes, context.slopes = context.slopes, None
+        if slopes is not None and not torch.is_grad_enabled():
+            return slopes.mul_(grad), None, None
+        logits, target, weight = context.saved_tensors  # asked again, or for the gradient's own
+        return grad * (weight * (logits.sigmoid() - target)), None, None
+
+
+class _HiddenLayer(torch.autograd.Function):
+    """A layer of probes with its rectifier and dropout, which write over what was multiplied."""
+
+    @staticmethod
+    def forward(context: Any, inputs: Tensor, weight: Tensor, bias: Tensor, keep: Tensor) -> Tensor:
+        hidden = torch.baddbmm(bias, inputs, weight)
+        keep = keep.contiguous()
+        rectify_and_drop(*_arrays(hidden, keep))
+        context.save_for_backward(inputs, weight, hidden, keep)
+        return hidden
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, weight, hidden, keep = context.saved_tensors
+        to_products = torch.empty_like(hidden)
+        to_bias = hidden.new_empty(len(hidden), 1, hidden.shape[2])
+        rectify_and_drop_backward(*_arrays(grad.contiguous(), hidden, keep, to_products, to_bias))
+        to_inputs = to_products @ weight.mT if context.needs_input_grad[0] else None
+        return to_inputs, inputs.mT @ to_products, to_bias, None
 
 
 def _pixels(image: Tensor) -> Tensor:
