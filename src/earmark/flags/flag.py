@@ -25,7 +25,7 @@ from earmark.flags.policies import (
     choose,
     percentile_flags,
 )
-from earmark.flags.suspects import UNKNOWN, Suspects, sort_with_places
+from earmark.flags.suspects import UNKNOWN, Suspects, lowest_places, sort_with_places
 from earmark.flags.thresholds import Thresholds, n_discarded, n_largest
 from earmark.labels import LabelSet, Ontology
 from earmark.runs import PAPER_DISCARD_PERCENTS, Engine
@@ -265,19 +265,9 @@ def suspicious_positives(
     else:
         n_most = np.full(labels.n_classes, max(int(n_per_class or 0), 0))
     parts = np.split(by_class, np.cumsum(n_positives)[:-1]) if labels.n_classes else []
-    lowest_of = [_lowest(own, explicit[own], n) for own, n in zip(parts, n_most, strict=True)]
+    lowest_of = [lowest_places(own, explicit[own], n) for own, n in zip(parts, n_most, strict=True)]
     order = np.concatenate([by_class[:0], *lowest_of])
     starts = np.append(0, np.cumsum([len(own) for own in lowest_of], dtype=np.int64))
     rows = labels.clip_rows[order].astype(np.uint32)
     unknown = np.broadcast_to(UNKNOWN, len(order))
     return Suspects(labels, starts, rows, explicit[order], unknown).table().drop("chance")
-
-
-def _lowest(
-    places: NDArray[np.int64], scores: NDArray[np.float32], n_most: int
-) -> NDArray[np.int64]:
-    """Return the places of the lowest scores, from the lowest on; of equal ones the first."""
-    if 0 < n_most < len(places):
-        is_low = scores <= np.partition(scores, n_most - 1)[n_most - 1]
-        places, scores = places[is_low], scores[is_low]
-    return places[np.argsort(scores, kind="stable")[:n_most]]

@@ -79,12 +79,17 @@ class Suspects:
         rows, logits, chances = self.rows[is_kept], self.logits[is_kept], self.chances[is_kept]
         return Suspects(self.labels, starts, rows, logits, chances)
 
-    def table(self, places: NDArray[np.integer] | None = None) -> pl.DataFrame:
-        """Return clip_id, class_id, logit, rank and chance of some flags, or of all of them."""
+    def table(
+        self, places: NDArray[np.integer] | None = None, names: pl.Series | None = None
+    ) -> pl.DataFrame:
+        """Return clip_id, class_id, logit, rank and chance of some flags, or of all of them.
+
+        ``names`` [class], where they are given, stand after the classes' identifiers.
+        """
         places = np.arange(len(self)) if places is None else places
         columns = self.columns(places)
         class_ids = pl.Series(self.labels.class_ids, dtype=pl.String)
-        return pl.DataFrame(
+        table = pl.DataFrame(
             {
                 "clip_id": self.labels.clip_ids.gather(self.rows[places]),
                 "class_id": class_ids.gather(columns),
@@ -94,6 +99,15 @@ class Suspects:
             },
             schema=FLAG_SCHEMA,
         )
+        return table if names is None else table.insert_column(2, names.gather(columns))
+
+    def first_of_each(self, n_most: int) -> NDArray[np.int64]:
+        """Return the places of the likeliest of each class; of those as likely, the first."""
+        falling = np.nan_to_num(-self.chances, nan=np.inf)
+        edges = zip(self.starts[:-1], self.starts[1:], strict=True)
+        parts = (np.arange(start, stop) for start, stop in edges)
+        lowest = (lowest_places(own, falling[own], n_most) for own in parts)
+        return np.concatenate([np.empty(0, np.int64), *lowest])
 
     def likeliest_first(self) -> NDArray[np.uint32]:
         """Return their places by chance, those without one last; equal ones by class and rank."""
@@ -107,12 +121,14 @@ class FlagTable:
     """A table of flags, the likeliest first, whose rows are made when they are asked for.
 
     ``n_expected`` is the sum of the chances, None where not one is known; ``rows`` makes the rows
-    from one number to another.
+    from one number to another, and ``first_of_each`` so many rows of each class, by chance and
+    then by rank.
     """
 
     n_flags: int
     n_expected: float | None
     rows: Callable[[int, int], pl.DataFrame]
+    first_of_each: Callable[[int], pl.DataFrame]
 
     __repr__ = short_repr
 
@@ -123,6 +139,7 @@ class FlagTable:
             len(table),
             _sum_of(table["chance"]),
             lambda start, stop: table.slice(start, stop - start),
+            lambda n_most: _first_of_each(table, n_most),
         )
 
     @classmethod
@@ -135,13 +152,12 @@ class FlagTable:
         chances = pl.Series(suspects.chances).round(4)
         rounded = replace(suspects, chances=chances.to_numpy())
         names = pl.Series("name", map(ontology.name, suspects.labels.class_ids), pl.String)
-
-        def rows(start: int, stop: int) -> pl.DataFrame:
-            places = order[start:stop].astype(np.int64)
-            name = names.gather(rounded.columns(places))
-            return rounded.table(places).insert_column(2, name)
-
-        return cls(len(suspects), _sum_of(chances), rows)
+        return cls(
+            len(suspects),
+            _sum_of(chances),
+            lambda start, stop: rounded.table(order[start:stop].astype(np.int64), names),
+            lambda n_most: rounded.table(rounded.first_of_each(n_most), names),
+        )
 
     @cached_property
     def table(self) -> pl.DataFrame:
@@ -152,13 +168,6 @@ class FlagTable:
         """Yield the rows, some at a time; where there are none, a table without rows."""
         for start in range(0, max(self.n_flags, 1), FLAGS_AT_ONCE):
             yield self.rows(start, min(start + FLAGS_AT_ONCE, self.n_flags))
-
-    def first_of_each(self, n_most: int) -> pl.DataFrame:
-        """Return the first flags of each class, by chance and then by rank."""
-        found: list[pl.DataFrame] = []
-        for block in self.blocks():
-            found = [_first_of_each(pl.concat([*found, block]), n_most)]
-        return found[0]
 
 
 def sort_with_places(values: NDArray[np.uint32]) -> NDArray[np.uint64]:
@@ -175,6 +184,14 @@ def sort_with_places(values: NDArray[np.uint32]) -> NDArray[np.uint64]:
     keys |= np.arange(len(values), dtype=np.uint32)
     keys.sort()
     return keys
+
+
+def lowest_places(places: NDArray[np.int64], values: Floats, n_most: int) -> NDArray[np.int64]:
+    """Return the places of the lowest values, from the lowest on; of equal ones the first."""
+    if 0 < n_most < len(places):
+        is_low = values <= np.partition(values, n_most - 1)[n_most - 1]
+        places, values = places[is_low], values[is_low]
+    return places[np.argsort(values, kind="stable")[:n_most]]
 
 
 def _first_of_each(flags: pl.DataFrame, n_most: int) -> pl.DataFrame:
