@@ -23,10 +23,10 @@ from earmark.runs.artefacts import (
     read_table,
     seal,
     write_aside,
-    write_blocks,
     write_json,
     write_sealed,
     write_table,
+    write_table_blocks,
     write_text,
 )
 from earmark.runs.tables import read_source
@@ -217,8 +217,8 @@ def test_a_table_of_blocks_is_the_table(tmp_path: Path, n_rows: int, n_at_once: 
     table = table.with_columns(pl.when(pl.col("value") != values[3]).then("value"))
     blocks = [table.slice(start, n_at_once) for start in range(0, max(n_rows, 1), n_at_once)]
     write_table(tmp_path / "whole.csv", table)
-    write_blocks(tmp_path / "blocks.csv", blocks)
-    write_blocks(tmp_path / "blocks.parquet", blocks)
+    write_table_blocks(tmp_path / "blocks.csv", blocks)
+    write_table_blocks(tmp_path / "blocks.parquet", blocks)
     assert (tmp_path / "blocks.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
     found = read_table(tmp_path / "blocks.parquet")
     assert found.equals(table)
@@ -232,7 +232,7 @@ def test_blocks_that_cannot_be_made_leave_no_file(tmp_path: Path, name: str) -> 
         raise EarmarkError("no more of them")
 
     with pytest.raises(Exception, match="no more of them"):
-        write_blocks(tmp_path / name, blocks())
+        write_table_blocks(tmp_path / name, blocks())
     assert not list(tmp_path.iterdir())
 
 
@@ -241,11 +241,11 @@ def test_blocks_on_a_full_disk_are_the_disks_error(tmp_path: Path, name: str) ->
     code = (
         "import resource, signal, sys\n"
         "import numpy as np, polars as pl\n"
-        "from earmark.runs import write_blocks\n"
+        "from earmark.runs import write_table_blocks\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
         "blocks = (pl.DataFrame({'a': np.random.default_rng(i).random(9_000)}) for i in range(9))\n"
-        "write_blocks(sys.argv[1], blocks)\n"
+        "write_table_blocks(sys.argv[1], blocks)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / name)], capture_output=True, text=True

@@ -22,10 +22,10 @@ from .artefacts import seal as seal
 from .artefacts import seal_path as seal_path
 from .artefacts import store_refusal as store_refusal
 from .artefacts import write_aside as write_aside
-from .artefacts import write_blocks as write_blocks
 from .artefacts import write_json as write_json
 from .artefacts import write_sealed as write_sealed
 from .artefacts import write_table as write_table
+from .artefacts import write_table_blocks as write_table_blocks
 from .artefacts import write_text as write_text
 from .cluster.ray import RayEngine as RayEngine
 from .cluster.ray import connect as connect

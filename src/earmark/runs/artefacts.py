@@ -128,7 +128,7 @@ def write_table(path: str | Path, table: pl.DataFrame) -> None:
         table.write_csv(aside) if path.suffix == ".csv" else table.write_parquet(aside)
 
 
-def write_blocks(path: str | Path, blocks: Iterable[pl.DataFrame]) -> None:
+def write_table_blocks(path: str | Path, blocks: Iterable[pl.DataFrame]) -> None:
     """Write a table as :func:`write_table` does, from blocks of rows of which few are held at once.
 
     There is at least one block, and all have the columns of the first.

@@ -37,8 +37,8 @@ from earmark.runs import (
     seal,
     seal_path,
     shown,
-    write_blocks,
     write_table,
+    write_table_blocks,
     write_text,
     writing_in,
 )
@@ -267,7 +267,7 @@ def write_findings(
     break_seal(folder)
     write_table(folder / "thresholds.parquet", findings.thresholds)
     for kind in ("parquet", "csv"):
-        write_blocks(folder / f"flags.{kind}", findings.flag_table.blocks())
+        write_table_blocks(folder / f"flags.{kind}", findings.flag_table.blocks())
         write_table(folder / f"classes.{kind}", findings.classes)
     write_table(folder / "wrong_positives.csv", findings.wrong_positives)
     if findings.implied is not None:
