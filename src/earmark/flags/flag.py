@@ -190,37 +190,42 @@ def _chosen_by_chance(labels: LabelSet, choice: Choice) -> Suspects:
     assert choice.counts is not None
     listed = choice.counts.chances.above(choice.log_odds)
     n_listed = np.bincount(listed.columns, minlength=labels.n_classes)
+    n_each = n_listed if choice.n_each is None else np.minimum(n_listed, choice.n_each)
+    suspects = _by_chance(labels, listed, n_listed, n_each)
+    if choice.n_most is None or len(suspects) <= choice.n_most:
+        return suspects
+    return _best(suspects, choice.n_most, choice.weights)
+
+
+def _by_chance(
+    labels: LabelSet, listed: Listed, n_listed: NDArray[np.int64], n_each: NDArray[np.int64]
+) -> Suspects:
+    """Return the likeliest of each class: so many [class] of those that are listed [class].
+
+    By chance, then by score, then by clip; a class at a time, because the list may be long.
+    """
     by_class = sort_with_places(listed.columns.astype(np.uint32)).astype(np.uint32)
-    parts = np.split(by_class, np.cumsum(n_listed)[:-1])
-    n_each = n_listed if choice.n_each is None else choice.n_each
-    likeliest = (_likeliest(listed, own)[:n] for own, n in zip(parts, n_each, strict=True))
-    order = np.concatenate([by_class[:0], *likeliest])
-    if choice.n_most is not None and choice.n_most < len(order):
-        order = order[_best(listed, order, choice.n_most, choice.weights)]
-    n_chosen = np.bincount(listed.columns[order], minlength=labels.n_classes)
-    chances = np.asarray(expit(listed.log_odds[order]), np.float32)
-    rows = listed.rows[order].astype(np.uint32)
-    starts = np.append(0, np.cumsum(n_chosen))
-    return Suspects(labels, starts, rows, listed.logits[order], chances)
+    starts, ends = np.append(0, np.cumsum(n_each)), np.cumsum(n_listed)
+    rows = np.empty(starts[-1], np.uint32)
+    logits, chances = np.empty((2, starts[-1]), np.float32)
+    for column, own in enumerate(map(slice, starts[:-1], starts[1:])):
+        mine = by_class[ends[column] - n_listed[column] : ends[column]]
+        by = (listed.rows[mine], -listed.logits[mine], -listed.log_odds[mine])
+        mine = mine[np.lexsort(by)[: n_each[column]]]
+        rows[own], logits[own] = listed.rows[mine], listed.logits[mine]
+        chances[own] = expit(listed.log_odds[mine])
+    return Suspects(labels, starts, rows, logits, chances)
 
 
-def _likeliest(listed: Listed, places: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Order places by chance, then by score, then by clip."""
-    rows, logits, log_odds = (
-        values[places] for values in (listed.rows, listed.logits, listed.log_odds)
-    )
-    return places[np.lexsort((rows, -logits, -log_odds))]
-
-
-def _best(
-    listed: Listed, order: NDArray[np.uint32], n_most: int, weights: NDArray[np.float64] | None
-) -> NDArray[np.uint32]:
-    """Return where in the order the highest chances times weight are, ascending."""
-    chances = pl.Series(np.asarray(expit(listed.log_odds[order]), np.float32))
-    worth = chances if weights is None else chances * pl.Series(weights[listed.columns[order]])
-    places = pl.DataFrame({"worth": worth, "logit": listed.logits[order]}).with_row_index("place")
+def _best(suspects: Suspects, n_most: int, weights: NDArray[np.float64] | None) -> Suspects:
+    """Keep those of the highest chance times weight [class]."""
+    chances = pl.Series(suspects.chances)
+    worth = chances if weights is None else chances * np.repeat(weights, suspects.n_each)
+    places = pl.DataFrame({"worth": worth, "logit": suspects.logits}).with_row_index("place")
     best = places.sort("worth", "logit", descending=True, nulls_last=True).head(n_most)
-    return best["place"].sort().to_numpy()
+    is_kept = np.zeros(len(suspects), bool)
+    is_kept[best["place"].to_numpy()] = True
+    return suspects.where(is_kept)
 
 
 def _related(suspects: Suspects, ontology: Ontology) -> Suspects:
