@@ -3,9 +3,11 @@
 Makes scores [clip, class] at random as float32 ``.npy``, with labels, clips and classes as CSV. At
 each size, in turn and each in a process of its own, it reads the file from the page cache into one
 buffer and runs ``earmark scan`` as its users do; then once more with a watch on its parts. CPU
-seconds are those of all threads. Prints a table and writes ``results/scan.json``.
+seconds are those of all threads. Prints a table and writes ``results/scan.json``; with a share of
+all labels to flag, of which there are millions, ``results/scan_discarding.json``.
 
     python benchmarks/scan.py [--sizes 200000 506721 2467357] [--classes 527] [--repeats 3]
+                              [--discard-percent 1]
 """
 
 from __future__ import annotations
@@ -70,12 +72,13 @@ def read_through(folder: Path) -> None:
             pass
 
 
-def scan_arguments(folder: Path) -> list[str]:
+def scan_arguments(folder: Path, discard_percent: float | None) -> list[Any]:
     names = {"labels": "labels.csv", "scores": "logits.npy", "clips": "clips.csv"}
     given = names | {"classes": "classes.csv", "out": "out"}
     return [
         "scan",
         *(part for name, file in given.items() for part in (f"--{name}", folder / file)),
+        *([] if discard_percent is None else ["--discard-percent", discard_percent]),
     ]
 
 
@@ -127,51 +130,57 @@ def watch_parts() -> dict[str, float]:
     return seconds
 
 
-def scan_watched(folder: Path) -> dict[str, float]:
+def scan_watched(folder: Path, discard_percent: float | None) -> dict[str, float]:
     """Scan in this process; return the CPU seconds of its parts."""
     from earmark.cli.app import app
 
     seconds = watch_parts()
     started = time.process_time()
-    app([str(one) for one in scan_arguments(folder)], standalone_mode=False)
+    app([str(one) for one in scan_arguments(folder, discard_percent)], standalone_mode=False)
     ended = time.process_time()
     rest = ended - started - sum(seconds.values())
     return {**seconds, "the rest": rest}
 
 
-def measure(folder: Path, n_repeats: int) -> dict[str, Any]:
+def measure(folder: Path, n_repeats: int, discard_percent: float | None) -> dict[str, Any]:
     """Read and scan in turn; return the least of each, the ratio of medians, and the parts."""
-    parts = measured_here("parts", folder)  # which also leaves the bytecode behind
+    parts = measured_here("parts", folder, discard_percent)  # which also leaves the bytecode behind
     reads, scans, starts = [], [], []
+    scan = [sys.executable, "-m", "earmark", *scan_arguments(folder, discard_percent)]
     for _ in range(n_repeats):
         starts.append(measured([sys.executable, "-c", START_UP])["cpu_seconds"])
         reads.append(measured_here("read", folder)["cpu_seconds"])
-        scans.append(measured([sys.executable, "-m", "earmark", *scan_arguments(folder)]))
+        scans.append(measured(scan))
     cpu = [one["cpu_seconds"] for one in scans]
-    page = folder / "out" / "index.html"
+    out = folder / "out"
     return {
         "read_cpu_seconds": min(reads),
         "scan_cpu_seconds": min(cpu),
         "times_the_read": float(np.median(cpu) / np.median(reads)),
         "peak_gb": max(one["peak_gb"] for one in scans),
-        "page_bytes": page.stat().st_size,
+        "page_bytes": (out / "index.html").stat().st_size,
+        "n_flags": pl.scan_parquet(out / "flags.parquet").select(pl.len()).collect().item(),
         "start_up_cpu_seconds": min(starts),
         "parts": parts,
     }
 
 
-def measured_here(task: str, folder: Path) -> dict[str, float]:
+def measured_here(
+    task: str, folder: Path, discard_percent: float | None = None
+) -> dict[str, float]:
     """Run a task of this file in a process of its own."""
     command = [sys.executable, __file__, "--task", task, "--folder", str(folder)]
+    if discard_percent is not None:
+        command += ["--discard-percent", str(discard_percent)]
     output = subprocess.run(
         command, check=True, capture_output=True, text=True, env=ENVIRONMENT
     ).stdout
     return dict(json.loads(output.splitlines()[-1]))
 
 
-def run_task(task: str, folder: Path) -> dict[str, float]:
+def run_task(task: str, folder: Path, discard_percent: float | None) -> dict[str, float]:
     if task == "parts":
-        return scan_watched(folder)
+        return scan_watched(folder, discard_percent)
     read_through(folder)
     start = time.process_time()
     read_through(folder)
@@ -208,12 +217,13 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[200_000, 506_721, 2_467_357])
     parser.add_argument("--classes", type=int, default=527)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--discard-percent", type=float, help="flag this share of all labels")
     parser.add_argument("--room", type=Path, help="where files are made: up to 7 GB")
     parser.add_argument("--task", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.task:
-        print(json.dumps(run_task(options.task, options.folder)))
+        print(json.dumps(run_task(options.task, options.folder, options.discard_percent)))
         return
     results: dict[int, dict[str, Any]] = {}
     with folders(options.room) as room:
@@ -221,16 +231,18 @@ def main() -> None:
             folder = room / str(n_clips)
             folder.mkdir()
             run_aside(make_files, folder, n_clips, options.classes)
-            results[n_clips] = measure(folder, options.repeats)
+            results[n_clips] = measure(folder, options.repeats, options.discard_percent)
             report({n_clips: results[n_clips]})
     seconds = [one["scan_cpu_seconds"] for one in results.values()]
     exponents = growth(options.sizes, seconds)
     report(results)
     print(f"growth exponents: {', '.join(f'{one:.2f}' for one in exponents)}")
-    path = Path(__file__).parent / "results" / "scan.json"
+    name = "scan" if options.discard_percent is None else "scan_discarding"
+    path = Path(__file__).parent / "results" / f"{name}.json"
     facts = {
         "processor": processor_name(),
         "n_classes": options.classes,
+        "discard_percent": options.discard_percent,
         "load_average": os.getloadavg()[0],
     }
     sizes = {str(n_clips): one for n_clips, one in results.items()}

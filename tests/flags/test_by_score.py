@@ -45,3 +45,15 @@ class TestByScore:
             for factor, shift in ((1.0, 0.0), (3.0, 2.0))
         )
         assert np.allclose(one, other, atol=0.02)
+
+    def test_many_labels_have_the_chances_of_each(self) -> None:
+        """Few are looked up clip by clip, many in a pass over the scores."""
+        states, scores, _ = hidden(0.05, 2.0, 0.5, n_clips=3_000)
+        pairs = np.stack([scores, scores[::-1]], axis=1)
+        labels = LabelSet.from_dense(np.stack([states, states[::-1]], axis=1))
+        chances = count_missing(labels, pairs).chances
+        rng = np.random.default_rng(0)
+        rows, columns = rng.integers(0, 3_000, 2_000), rng.integers(0, 2, 2_000)
+        many = chances.at(rows.astype(np.uint32), columns.astype(np.uint32))
+        few = [chances.at(rows[[i]], columns[[i]])[0] for i in range(0, 2_000, 40)]
+        assert many[::40].tolist() == few

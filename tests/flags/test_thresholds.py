@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from earmark.errors import EarmarkError
 from earmark.flags.flag import flag
 from earmark.flags.policies import POLICIES
-from earmark.flags.thresholds import n_discarded, thresholds
+from earmark.flags.thresholds import judge_flags, n_discarded, thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.losses import ignored
 from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
@@ -183,3 +183,14 @@ def test_one_number_is_one_operating_point() -> None:
     one, listed = thresholds(states, logits, 10), thresholds(labels, logits, [10.0])
     assert one.discard_percents == listed.discard_percents == (10.0,)
     np.testing.assert_array_equal(one.values, listed.values)
+
+
+def test_flags_are_judged_by_the_truth() -> None:
+    labels = LabelSet.from_dense([[0, 1], [0, 0], [0, 0], [-1, 0]])
+    truth = LabelSet.from_dense([[1, 1], [-1, -1], [1, -1], [-1, 1]])
+    logits = np.array([[3.0, 9.0], [2.0, 1.0], [1.0, 0.0], [9.0, 2.0]], np.float32)
+    found = thresholds(labels, logits, [0, 34, 67])  # one, then two flags in each class
+    judged = judge_flags(labels, truth, logits, found)
+    assert judged["n_missing"].to_list() == [3, 3, 3]
+    assert judged["n_flags"].to_list() == [0, 2, 4]
+    assert judged["n_right"].to_list() == [0, 2, 2]

@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from earmark.runs.artefacts import (
     write_json,
     write_sealed,
     write_table,
+    write_table_blocks,
     write_text,
 )
 from earmark.runs.tables import read_source
@@ -205,3 +207,48 @@ def test_a_new_array_on_a_full_disk_is_refused_before_it_is_written(
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space left"):
         new_array(tmp_path / "b.npy", (3, 2))
+
+
+@pytest.mark.parametrize("n_at_once", [1, 3, 10, 11])
+@pytest.mark.parametrize("n_rows", [0, 10])
+def test_a_table_of_blocks_is_the_table(tmp_path: Path, n_rows: int, n_at_once: int) -> None:
+    values = np.linspace(0, 1, 10, dtype=np.float32)
+    table = pl.DataFrame({"name": list('ab",cde\nfg'), "value": values}).head(n_rows)
+    table = table.with_columns(pl.when(pl.col("value") != values[3]).then("value"))
+    blocks = [table.slice(start, n_at_once) for start in range(0, max(n_rows, 1), n_at_once)]
+    write_table(tmp_path / "whole.csv", table)
+    write_table_blocks(tmp_path / "blocks.csv", blocks)
+    write_table_blocks(tmp_path / "blocks.parquet", blocks)
+    assert (tmp_path / "blocks.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    found = read_table(tmp_path / "blocks.parquet")
+    assert found.equals(table)
+    assert found.schema == table.schema
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_blocks_that_cannot_be_made_leave_no_file(tmp_path: Path, name: str) -> None:
+    def blocks() -> Iterator[pl.DataFrame]:
+        yield pl.DataFrame({"value": [1]})
+        raise EarmarkError("no more of them")
+
+    with pytest.raises(Exception, match="no more of them"):
+        write_table_blocks(tmp_path / name, blocks())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_blocks_on_a_full_disk_are_the_disks_error(tmp_path: Path, name: str) -> None:
+    code = (
+        "import resource, signal, sys\n"
+        "import numpy as np, polars as pl\n"
+        "from earmark.runs import write_table_blocks\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "blocks = (pl.DataFrame({'a': np.random.default_rng(i).random(9_000)}) for i in range(9))\n"
+        "write_table_blocks(sys.argv[1], blocks)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / name)], capture_output=True, text=True
+    )
+    assert f"OSError: [Errno {errno.EFBIG}]" in done.stderr
+    assert not list(tmp_path.iterdir())

@@ -22,6 +22,7 @@ from earmark.errors import EarmarkError
 from earmark.flags.counts import total_missing
 from earmark.flags.flag import flag, suspicious_positives
 from earmark.flags.policies import policy_told
+from earmark.flags.suspects import Suspects
 from earmark.flags.thresholds import thresholds
 from earmark.labels.label_set import LabelSet
 from earmark.metrics import auc_per_class
@@ -422,6 +423,28 @@ def test_labels_and_scores_in_memory_give_what_their_files_do(files, case, tmp_p
     probabilities = scan(label_set(states), expit(logits.astype(np.float64)), out=tmp_path / "p")
     assert (tmp_path / "p" / "index.html").exists()
     assert probabilities.n_flags == by_files.n_flags
+
+
+@pytest.mark.parametrize("options", [{}, {"discard_percent": 5}, {"target": 0.02}])
+def test_flags_are_written_a_block_at_a_time(files, monkeypatch, options):
+    """The files are those of one table, of which no more is made than a block holds."""
+    plain = scan(**files, **options).flags
+    n_made, make = [], Suspects.table
+    monkeypatch.setattr("earmark.flags.suspects.FLAGS_AT_ONCE", 17)
+
+    def counted_rows(self, places=None, names=None):
+        n_made.append(len(self) if places is None else len(places))
+        return make(self, places, names)
+
+    monkeypatch.setattr(Suspects, "table", counted_rows)
+    result = scan(**files, **options, n_wrong_per_class=1)
+    n_shown = len(IDS) * 40  # the page chooses among the first of each class
+    assert plain.height > n_shown
+    assert max(n_made) <= n_shown
+    assert sum(n == 17 for n in n_made) >= 2 * (plain.height // 17)
+    assert result.n_flags == plain.height
+    assert (result.out / "flags.csv").read_text() == plain.write_csv()
+    assert pl.read_parquet(result.out / "flags.parquet").equals(plain)
 
 
 def test_what_is_in_memory_and_what_is_on_disk_are_not_mixed(files, case):

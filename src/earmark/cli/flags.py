@@ -164,12 +164,12 @@ def flag(
         **_given(discard_percent, target, n_flags, balance, quantile, gate, probability),
     )
     facts = _told(as_json, flagged.findings)
-    if flagged.flags.is_empty() and labels is None:  # corrected labels may leave none
+    if not flagged.findings.n_flags and labels is None:  # corrected labels may leave none
         raise _none_flagged(flagged.findings, f" ({flagged.path})")
     is_known = flagged.findings.knowledge.is_enough
     export = f"earmark export {quoted(work)} labels.csv"
     following, then = f"earmark report {quoted(work)}", export if is_known else None
-    if flagged.flags.is_empty():
+    if not flagged.findings.n_flags:
         following, then = export, None
     elif is_known and stages.open_workspace(work).has_sound():
         then = f"earmark review {quoted(work)}"
@@ -204,7 +204,7 @@ def _told(as_json: bool, findings: Findings, notes: Sequence[str] = ()) -> dict[
 
     warnings = findings.warnings
     if as_json:
-        told = {"flags": len(findings.flags), "warnings": list(warnings)}
+        told = {"flags": findings.n_flags, "warnings": list(warnings)}
         return told | ({"notes": list(notes)} if notes else {})
     doubts = [f"warning: {warning}" for warning in warnings]
     first, *rest = findings_told(findings)

@@ -160,7 +160,7 @@ def _tell_as_json(found: FoundMissing) -> None:
         next_command=_after(found),
         wrote=found.workspace.root,
         clips=len(found.workspace.clips),
-        flags=len(found.flagged.flags),
+        flags=found.flagged.findings.n_flags,
         notes=found.read_told(),
         warnings=list(found.flagged.findings.warnings),
         **told_of_teacher(found.taught, True),

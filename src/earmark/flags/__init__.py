@@ -10,10 +10,9 @@ from earmark.flags.chances.learnt import LEAST_ANSWERS, Answers, Model, Taught, 
 from earmark.flags.chances.sums import LOWEST, STEP
 from earmark.flags.counts import MOST_TILT, VAGUE, Counts, count_missing, total_missing
 from earmark.flags.findings import ANSWERS_MORE, Findings, find, spread_rows
-from earmark.flags.flag import FLAG_SCHEMA, flag, survey
+from earmark.flags.flag import flag, survey
 from earmark.flags.histograms import score_histograms
 from earmark.flags.in_sample import IN_SAMPLE_RATIO, in_sample_warning, tilts_of_missing
-from earmark.flags.judged import judge_flags
 from earmark.flags.knowledge import median_auc
 from earmark.flags.mixture import MIN_POSITIVES
 from earmark.flags.policies import POLICIES, check_policy, policy_told, policy_with
@@ -25,7 +24,8 @@ from earmark.flags.stored import (
     write_flag_folder,
 )
 from earmark.flags.strength import Strength, find_strength
-from earmark.flags.thresholds import Thresholds, n_discarded, thresholds
+from earmark.flags.suspects import FLAG_SCHEMA, FlagTable
+from earmark.flags.thresholds import Thresholds, judge_flags, n_discarded, thresholds
 
 __all__ = [
     "ANSWERS_MORE",
@@ -42,6 +42,7 @@ __all__ = [
     "Chances",
     "Counts",
     "Findings",
+    "FlagTable",
     "Model",
     "Strength",
     "Taught",

@@ -20,6 +20,7 @@ from earmark.flags.flag import Survey, survey, suspicious_positives
 from earmark.flags.in_sample import in_sample_warning
 from earmark.flags.knowledge import Knowledge
 from earmark.flags.policies import default_told, policy_told
+from earmark.flags.suspects import FLAGS_AT_ONCE, FlagTable, Suspects
 from earmark.labels import Implied, LabelSet, Ontology, find_implied
 from earmark.runs import SILENT, Engine, Progress
 from earmark.scores import Chunk, ScoreMatrix, find_unscored, logit
@@ -35,7 +36,7 @@ SAMPLE_CLIPS = 1024
 class Findings:
     """The tables of a scan and what is said about them.
 
-    ``thresholds``: discard_percent, class_id, n_implicit, n_ignored, threshold. ``flags`` (the
+    ``thresholds``: discard_percent, class_id, n_implicit, n_ignored, threshold. ``flag_table`` (the
     likeliest first) and ``wrong_positives``: clip_id, class_id, name, logit, rank (and the flags'
     chance). ``classes``: one row per class. ``implied``: clip_id, class_id, child_id, kind; None
     without an ontology. ``n_right``: between which numbers those of the right flags lie, and
@@ -45,7 +46,7 @@ class Findings:
     """
 
     thresholds: pl.DataFrame
-    flags: pl.DataFrame
+    flag_table: FlagTable
     classes: pl.DataFrame
     wrong_positives: pl.DataFrame
     implied: pl.DataFrame | None
@@ -62,6 +63,16 @@ class Findings:
     __repr__ = short_repr
 
     @property
+    def flags(self) -> pl.DataFrame:
+        """The flags, the likeliest first, as one table."""
+        return self.flag_table.table
+
+    @property
+    def n_flags(self) -> int:
+        """Number of labels suspected to be missing."""
+        return self.flag_table.n_flags
+
+    @property
     def is_heard(self) -> bool:
         """Whether chances and numbers were learnt by ear."""
         return self.chances.is_learnt
@@ -72,14 +83,14 @@ class Findings:
         named = flags.drop("name", strict=False).join(
             names, on="class_id", how="left", maintain_order="left"
         )
-        named = named.select(self.flags.columns)
+        named = _likeliest_first(named.select(self.flags.columns))
         columns = self.classes.columns
         counted = self.classes.drop("n_flags", "lowest_flag").join(
             _flag_counts(flags), on="class_id", how="left", maintain_order="left"
         )
         counted = counted.with_columns(pl.col("n_flags").fill_null(0).cast(pl.Int64))
         classes = counted.select(columns)
-        return replace(self, flags=_likeliest_first(named), classes=classes, n_right=None)
+        return replace(self, flag_table=FlagTable.of(named), classes=classes, n_right=None)
 
 
 def find(
@@ -134,12 +145,12 @@ def find(
     meter.advance(1, "listed positives and checked")
     return Findings(
         found.thresholds.table(labels.class_ids),
-        _with_names(_likeliest_first(found.flags), ontology),
+        FlagTable.named(found.suspects, ontology),
         table,
         _with_names(wrong, ontology),
         None if implied is None else implied.table(),
         _counts(found).knowledge,
-        _n_right(labels, found),
+        _n_right(found),
         _counts(found).total if is_known else None,
         reach_after(_counts(found).chances, ANSWERS_MORE) if is_known else None,
         _counts(found).chances,
@@ -150,16 +161,26 @@ def find(
     )
 
 
-def _n_right(labels: LabelSet, found: Survey) -> tuple[float, float] | None:
+def _n_right(found: Survey) -> tuple[float, float] | None:
+    """Return between which numbers those of the right flags lie; None where nobody knows."""
     counts = _counts(found)
     if not counts.knowledge.is_enough:
         return None
-    index = {class_id: column for column, class_id in enumerate(labels.class_ids)}
-    columns = found.flags["class_id"].replace_strict(index, return_dtype=pl.Int64).to_numpy()
-    chances = found.flags["chance"].cast(pl.Float64).to_numpy()
-    log_odds = logit(chances.clip(1e-9, 1 - 1e-9))
-    rows = np.zeros(len(columns), np.int64)  # nothing here goes by the clip
-    return counts.chances.n_right(Listed(rows, columns, found.flags["logit"].to_numpy(), log_odds))
+    low = high = 0.0
+    for part in _parts(found.suspects):
+        own_low, own_high = counts.chances.n_right(part)
+        low, high = low + own_low, high + own_high
+    return low, high
+
+
+def _parts(suspects: Suspects) -> Iterator[Listed]:
+    """Yield flags, some at a time, with their log-odds; nothing here goes by the clip."""
+    for start in range(0, len(suspects), FLAGS_AT_ONCE):
+        places = np.arange(start, min(start + FLAGS_AT_ONCE, len(suspects)))
+        chances = suspects.chances[places].astype(np.float64)
+        log_odds = logit(chances.clip(1e-9, 1 - 1e-9))
+        columns = suspects.columns(places).astype(np.int32)
+        yield Listed(np.zeros_like(places), columns, suspects.logits[places], log_odds)
 
 
 def _in_sample_doubt(labels: LabelSet, counts: Counts, out_of_fold: bool) -> str | None:
@@ -208,12 +229,13 @@ def _class_table(
         prior=labels.priors,
         threshold=points.values[points.discard_percents.index(1.0)],
         auc=pl.Series(counts.knowledge.auc).fill_nan(None).round(4),
-    ).join(_flag_counts(found.flags), on="class_id", how="left", maintain_order="left")
+        lowest_flag=found.suspects.lowest,
+        n_flags=found.suspects.n_each,
+    )
     is_known = pl.col("reason").is_null()
     numbers = ("n_missing", "low", "high", "upper_bound")
     return table.with_columns(
         *(pl.when(~pl.Series(is_constant)).then(pl.col(name).round(1)) for name in numbers),
-        n_flags=pl.col("n_flags").fill_null(0).cast(pl.Int64),
         note=pl.when(is_known).then(pl.lit("")).otherwise("not estimable: " + pl.col("reason")),
     ).select(
         "class_id", "name", "n_positives", "n_negatives", "n_implicit", "prior", "threshold",

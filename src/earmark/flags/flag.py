@@ -7,7 +7,7 @@ The rules are in :mod:`earmark.flags.policies`, the thresholds in :mod:`earmark.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from earmark.errors import EarmarkError, short_repr
 from earmark.flags.chances.learnt import Answers
+from earmark.flags.chances.sums import Listed
 from earmark.flags.counts import Counts
 from earmark.flags.policies import (
     Choice,
@@ -24,6 +25,7 @@ from earmark.flags.policies import (
     choose,
     percentile_flags,
 )
+from earmark.flags.suspects import UNKNOWN, Suspects, lowest_places, sort_with_places
 from earmark.flags.thresholds import Thresholds, n_discarded, n_largest
 from earmark.labels import LabelSet, Ontology
 from earmark.runs import PAPER_DISCARD_PERCENTS, Engine
@@ -39,29 +41,26 @@ from earmark.scores import (
     top_scores,
 )
 
-FLAG_SCHEMA = {
-    "clip_id": pl.String,
-    "class_id": pl.String,
-    "logit": pl.Float32,
-    "rank": pl.Int32,
-    "chance": pl.Float32,
-}
-
 
 @dataclass(frozen=True)
 class Survey:
     """What one look at labels and scores finds.
 
-    ``flags`` as :func:`flag` returns them; ``explicit`` float32: the scores of the explicit labels,
-    parallel to the labels' ``columns``; ``counts`` is None where no chance was asked for.
+    ``suspects`` are the flags; ``explicit`` float32: the scores of the explicit labels, parallel to
+    the labels' ``columns``; ``counts`` is None where no chance was asked for.
     """
 
     thresholds: Thresholds
-    flags: pl.DataFrame
+    suspects: Suspects
     explicit: NDArray[np.float32]
     counts: Counts | None
 
     __repr__ = short_repr
+
+    @property
+    def flags(self) -> pl.DataFrame:
+        """The flags as :func:`flag` returns them."""
+        return self.suspects.table()
 
 
 def flag(
@@ -138,16 +137,18 @@ def survey(
     passes = passes_by(engine)
     only_ranks = is_known and not with_chance
     found = top_scores(labels, scores, ranks, n_listed, passes, only_ranks=only_ranks)
+    listed, found = _listed(labels, found), found.without_lists()
     points = Thresholds(tuple(discard_percents), found.values, labels.n_implicit, found.n_greater)
     evidence = Evidence(labels, scores, found, None, ontology, answers)
     choice = choose(policy, evidence, options)
     if choice.log_odds is not None:
-        flags = _flags_by_chance(choice)
+        suspects = _chosen_by_chance(labels, choice)
     else:
-        chosen = found if is_known else _list_chosen(evidence, choice, passes)
-        flags = _flags_by_score(evidence, choice, chosen, with_chance)
+        chosen = listed if is_known else _listed(labels, _list_chosen(evidence, choice, passes))
+        gated = chosen if choice.gate is None else _related(chosen, choice.gate)
+        suspects = _with_chances(gated, evidence) if with_chance else gated
     counts = evidence.counts if with_chance else None
-    return Survey(points, _named(labels, flags), found.explicit, counts)
+    return Survey(points, suspects, found.explicit, counts)
 
 
 def _list_chosen(evidence: Evidence, choice: Choice, passes: Passes) -> Summary:
@@ -160,88 +161,86 @@ def _list_chosen(evidence: Evidence, choice: Choice, passes: Passes) -> Summary:
     return scores_above(labels, scores, choice.limits, passes)
 
 
-def _flags_by_score(
-    evidence: Evidence, choice: Choice, found: Summary, with_chance: bool
-) -> pl.DataFrame:
-    """Return the listed labels that the choice leaves: column, row, logit, chance."""
-    labels = evidence.labels
-    columns = np.repeat(np.arange(labels.n_classes, dtype=np.uint32), found.n_listed)
-    logits, rows = found.listing()
-    flags = pl.DataFrame({"column": columns, "row": rows, "logit": logits})
-    if choice.gate is not None:
-        flags = flags.filter(_is_related(labels, choice.gate, flags))
-    chance = pl.Series([None], dtype=pl.Float32).new_from_index(0, len(flags))
-    if with_chance and evidence.counts.knowledge.is_enough:
-        found_at = evidence.counts.chances.at(flags["row"].to_numpy(), flags["column"].to_numpy())
-        chance = pl.Series(found_at).fill_nan(None)
-    return flags.with_columns(chance=chance)
+def _listed(labels: LabelSet, found: Summary) -> Suspects:
+    """Return the labels that were listed by their scores, without chances."""
+    starts = np.append(0, np.cumsum(found.n_listed))
+    logits, rows = np.empty(starts[-1], np.float32), np.empty(starts[-1], np.uint32)
+    for one, own in zip(found.classes, map(slice, starts[:-1], starts[1:]), strict=True):
+        # A class at a time: to unpack a list takes five times its memory.
+        logits[own], rows[own] = one.listing()
+    return Suspects(labels, starts, rows, logits, np.broadcast_to(UNKNOWN, len(rows)))
 
 
-def _flags_by_chance(choice: Choice) -> pl.DataFrame:
+def _with_chances(suspects: Suspects, evidence: Evidence) -> Suspects:
+    """Look up how likely each is; nobody knows where the scores do not know the labels."""
+    if not evidence.counts.knowledge.is_enough:
+        return suspects
+    columns = np.repeat(np.arange(len(suspects.n_each), dtype=np.uint32), suspects.n_each)
+    return replace(suspects, chances=evidence.counts.chances.at(suspects.rows, columns))
+
+
+def _chosen_by_chance(labels: LabelSet, choice: Choice) -> Suspects:
     """Return the labels that a policy chose by their chances, the likeliest of a class first."""
     assert choice.log_odds is not None
     assert choice.counts is not None
     listed = choice.counts.chances.above(choice.log_odds)
-    flags = pl.DataFrame(
-        {
-            "column": listed.columns.astype(np.uint32),
-            "row": listed.rows,
-            "logit": listed.logits,
-            "log_odds": listed.log_odds,
-            "chance": expit(listed.log_odds),
-        }
-    ).sort("column", -pl.col("log_odds"), -pl.col("logit"), "row")
-    if choice.n_each is not None:
-        place = pl.int_range(pl.len()).over("column")
-        n_most = pl.Series(choice.n_each[flags["column"].to_numpy()])
-        flags = flags.with_columns(place=place).filter(pl.col("place") < n_most).drop("place")
-    if choice.n_most is not None:
-        flags = _best(flags, choice.n_most, choice.weights)
-    return flags.drop("log_odds")
+    n_listed = np.bincount(listed.columns, minlength=labels.n_classes)
+    n_each = n_listed if choice.n_each is None else np.minimum(n_listed, choice.n_each)
+    suspects = _by_chance(labels, listed, n_listed, n_each)
+    if choice.n_most is None or len(suspects) <= choice.n_most:
+        return suspects
+    return _best(suspects, choice.n_most, choice.weights)
 
 
-def _best(flags: pl.DataFrame, n_most: int, weights: NDArray[np.float64] | None) -> pl.DataFrame:
-    """Keep the flags of the highest chance times weight, in their order."""
-    weight = 1.0 if weights is None else pl.Series(weights[flags["column"].to_numpy()])
-    worth = flags.with_columns(worth=flags["chance"] * weight).with_row_index("place")
-    best = worth.sort("worth", "logit", descending=True, nulls_last=True).head(n_most)
-    return best.sort("place").drop("place", "worth")
+def _by_chance(
+    labels: LabelSet, listed: Listed, n_listed: NDArray[np.int64], n_each: NDArray[np.int64]
+) -> Suspects:
+    """Return the likeliest of each class: so many [class] of those that are listed [class].
+
+    By chance, then by score, then by clip; a class at a time, because the list may be long.
+    """
+    by_class = sort_with_places(listed.columns.astype(np.uint32)).astype(np.uint32)
+    starts, ends = np.append(0, np.cumsum(n_each)), np.cumsum(n_listed)
+    rows = np.empty(starts[-1], np.uint32)
+    logits, chances = np.empty((2, starts[-1]), np.float32)
+    for column, own in enumerate(map(slice, starts[:-1], starts[1:])):
+        mine = by_class[ends[column] - n_listed[column] : ends[column]]
+        by = (listed.rows[mine], -listed.logits[mine], -listed.log_odds[mine])
+        mine = mine[np.lexsort(by)[: n_each[column]]]
+        rows[own], logits[own] = listed.rows[mine], listed.logits[mine]
+        chances[own] = expit(listed.log_odds[mine])
+    return Suspects(labels, starts, rows, logits, chances)
 
 
-def _is_related(labels: LabelSet, ontology: Ontology, flags: pl.DataFrame) -> pl.Series:
-    """Tell whether a parent or a child of each flag's class is an explicit positive of its clip."""
-    places = labels.clip_rows * labels.n_classes + labels.columns  # ascending
-    positives = places[labels.present]
-    columns, rows = flags["column"].to_numpy(), flags["row"].to_numpy().astype(np.int64)
-    is_related = np.zeros(len(flags), bool)
+def _best(suspects: Suspects, n_most: int, weights: NDArray[np.float64] | None) -> Suspects:
+    """Keep those of the highest chance times weight [class]."""
+    chances = pl.Series(suspects.chances)
+    worth = chances if weights is None else chances * np.repeat(weights, suspects.n_each)
+    places = pl.DataFrame({"worth": worth, "logit": suspects.logits}).with_row_index("place")
+    best = places.sort("worth", "logit", descending=True, nulls_last=True).head(n_most)
+    is_kept = np.zeros(len(suspects), bool)
+    is_kept[best["place"].to_numpy()] = True
+    return suspects.where(is_kept)
+
+
+def _related(suspects: Suspects, ontology: Ontology) -> Suspects:
+    """Keep flags of clips of which a parent or a child of the class is an explicit positive."""
+    labels = suspects.labels
+    positives = (labels.clip_rows * labels.n_classes + labels.columns)[labels.present]  # ascending
+    is_related = np.zeros(len(suspects), bool)
     index = {class_id: column for column, class_id in enumerate(labels.class_ids)}
     for column, class_id in enumerate(labels.class_ids):
+        mine = slice(*suspects.starts[column : column + 2])
+        firsts = suspects.rows[mine].astype(np.int64) * labels.n_classes
         related = {*ontology.parents.get(class_id, ()), *ontology.children(class_id)}
-        mine = np.flatnonzero(columns == column)
         for other in related & index.keys():
-            is_related[mine] |= np.isin(rows[mine] * labels.n_classes + index[other], positives)
-    return pl.Series(is_related)
+            is_related[mine] |= _are_among(firsts + index[other], positives)
+    return suspects.where(is_related)
 
 
-def _named(labels: LabelSet, flags: pl.DataFrame) -> pl.DataFrame:
-    """Replace numbers by identifiers, and rank the flags of each class."""
-    columns = flags["column"].to_numpy()
-    return pl.DataFrame(
-        {
-            "clip_id": labels.clip_ids.gather(flags["row"]),
-            "class_id": pl.Series(labels.class_ids, dtype=pl.String).gather(flags["column"]),
-            "logit": flags["logit"],
-            "rank": _ranks(columns, labels.n_classes),
-            "chance": flags["chance"],
-        },
-        schema=FLAG_SCHEMA,
-    )
-
-
-def _ranks(columns: NDArray[np.integer], n_classes: int) -> NDArray[np.int32]:
-    """Number the labels of each class from 1; ``columns`` ascend."""
-    edges = np.searchsorted(columns, np.arange(n_classes + 1)).astype(np.int32)
-    return np.arange(1, len(columns) + 1, dtype=np.int32) - np.repeat(edges[:-1], np.diff(edges))
+def _are_among(values: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
+    places = np.searchsorted(ascending, values)
+    return np.asarray(np.append(ascending, -1)[places] == values)
 
 
 def suspicious_positives(
@@ -266,24 +265,9 @@ def suspicious_positives(
     else:
         n_most = np.full(labels.n_classes, max(int(n_per_class or 0), 0))
     parts = np.split(by_class, np.cumsum(n_positives)[:-1]) if labels.n_classes else []
-    lowest_of = [_lowest(own, explicit[own], n) for own, n in zip(parts, n_most, strict=True)]
+    lowest_of = [lowest_places(own, explicit[own], n) for own, n in zip(parts, n_most, strict=True)]
     order = np.concatenate([by_class[:0], *lowest_of])
-    lowest = pl.DataFrame(
-        {
-            "column": labels.columns[order],
-            "row": labels.clip_rows[order],
-            "logit": explicit[order],
-            "chance": pl.Series([None], dtype=pl.Float32).new_from_index(0, len(order)),
-        }
-    )
-    return _named(labels, lowest).drop("chance")
-
-
-def _lowest(
-    places: NDArray[np.int64], scores: NDArray[np.float32], n_most: int
-) -> NDArray[np.int64]:
-    """Return the places of the lowest scores, from the lowest on; of equal ones the first."""
-    if 0 < n_most < len(places):
-        is_low = scores <= np.partition(scores, n_most - 1)[n_most - 1]
-        places, scores = places[is_low], scores[is_low]
-    return places[np.argsort(scores, kind="stable")[:n_most]]
+    starts = np.append(0, np.cumsum([len(own) for own in lowest_of], dtype=np.int64))
+    rows = labels.clip_rows[order].astype(np.uint32)
+    unknown = np.broadcast_to(UNKNOWN, len(order))
+    return Suspects(labels, starts, rows, explicit[order], unknown).table().drop("chance")

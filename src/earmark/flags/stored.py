@@ -14,7 +14,8 @@ from pathlib import Path
 import polars as pl
 
 from earmark.errors import reader
-from earmark.flags.flag import FLAG_SCHEMA, flag
+from earmark.flags.flag import flag
+from earmark.flags.suspects import FLAG_SCHEMA
 from earmark.flags.thresholds import Thresholds, thresholds
 from earmark.labels import LabelSet
 from earmark.runs import (

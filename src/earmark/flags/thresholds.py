@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
+from earmark.losses import ignored
 from earmark.runs import PAPER_DISCARD_PERCENTS, Engine
 from earmark.scores import (
     ScoreMatrix,
@@ -147,3 +148,27 @@ def _share(discard_percent: float) -> Fraction:
     if not 0 <= discard_percent <= 100:
         raise EarmarkError(f"a discard percent lies between 0 and 100, got {discard_percent}")
     return Fraction(str(discard_percent)) / 100  # str: 0.1 means a tenth, not its binary neighbour
+
+
+def judge_flags(
+    labels: LabelSet, truth: LabelSet, logits: NDArray[np.float32], found: Thresholds
+) -> pl.DataFrame:
+    """Count the flags of each operating point that are missing labels, by the known truth.
+
+    ``logits`` [clip, class] are the teacher's. Returns discard_percent, n_flags, n_right (missing
+    labels) and n_missing (all of them); the other flags are decoys.
+    """
+    states = labels.states()
+    is_missing = (states == 0) & (truth.states() > 0)
+    rows = []
+    for percent, row in zip(found.discard_percents, found.values, strict=True):
+        is_flagged = ignored(states, logits, row)
+        rows.append(
+            {
+                "discard_percent": float(percent),
+                "n_flags": int(is_flagged.sum()),
+                "n_right": int((is_flagged & is_missing).sum()),
+                "n_missing": int(is_missing.sum()),
+            }
+        )
+    return pl.DataFrame(rows)

@@ -1,6 +1,7 @@
 from .contents import HeardFlag as HeardFlag
 from .contents import ReportContents as ReportContents
 from .contents import TeacherGrade as TeacherGrade
+from .contents import first_to_hear as first_to_hear
 from .contents import flags_to_hear as flags_to_hear
 from .figures import COLOURS as COLOURS
 from .figures import COLUMN_INCHES as COLUMN_INCHES

@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from earmark.flags import Findings
     from earmark.review import Gains
 
 _N_HEARD = 40
@@ -51,6 +52,12 @@ class TeacherGrade:
     auc: float
     found: float
     clips: str
+
+
+def first_to_hear(findings: Findings, n_most: int = _N_HEARD) -> pl.DataFrame:
+    """Choose of what was found the flags that are worth hearing first (:func:`flags_to_hear`)."""
+    # No class is heard more often than that.
+    return flags_to_hear(findings.flag_table.first_of_each(max(n_most, _FEW_OF_A_CLASS)), n_most)
 
 
 def flags_to_hear(flags: pl.DataFrame, n_most: int = _N_HEARD) -> pl.DataFrame:

@@ -25,6 +25,7 @@ from .artefacts import write_aside as write_aside
 from .artefacts import write_json as write_json
 from .artefacts import write_sealed as write_sealed
 from .artefacts import write_table as write_table
+from .artefacts import write_table_blocks as write_table_blocks
 from .artefacts import write_text as write_text
 from .cluster.ray import RayEngine as RayEngine
 from .cluster.ray import connect as connect

@@ -13,13 +13,14 @@ import json
 import os
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from earmark.errors import EarmarkError, check_file, reading
 from earmark.runs.parquet import check_parquet
@@ -125,6 +126,34 @@ def write_table(path: str | Path, table: pl.DataFrame) -> None:
     path = Path(path)
     with write_aside(path) as aside:
         table.write_csv(aside) if path.suffix == ".csv" else table.write_parquet(aside)
+
+
+def write_table_blocks(path: str | Path, blocks: Iterable[pl.DataFrame]) -> None:
+    """Write a table as :func:`write_table` does, from blocks of rows of which few are held at once.
+
+    There is at least one block, and all have the columns of the first.
+    """
+    path = Path(path)
+    with write_aside(path) as aside:
+        write = _write_csv_blocks if path.suffix == ".csv" else _write_parquet_blocks
+        write(aside, iter(blocks))
+
+
+def _write_csv_blocks(path: Path, blocks: Iterator[pl.DataFrame]) -> None:
+    with path.open("wb") as file:
+        next(blocks).write_csv(file)
+        for block in blocks:
+            block.write_csv(file, include_header=False)
+
+
+def _write_parquet_blocks(path: Path, blocks: Iterator[pl.DataFrame]) -> None:
+    first = next(blocks)
+
+    def source(*_: object) -> Iterator[pl.DataFrame]:
+        yield first
+        yield from blocks
+
+    register_io_source(source, schema=first.schema).sink_parquet(path)
 
 
 def read_table(path: str | Path, schema: Mapping[str, Any] | None = None) -> pl.DataFrame:

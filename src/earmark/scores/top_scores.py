@@ -11,7 +11,7 @@ scores below it. Memory grows with what is kept, not with the clips.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -76,6 +76,10 @@ class ClassSummary:
     low: np.float32
     scale: np.float32
 
+    def listing(self) -> tuple[NDArray[np.float32], NDArray[np.uint32]]:
+        """Return scores and clips of the listed labels, from high to low."""
+        return unpack_scores(self.listed), unpack_rows(self.listed)
+
     @cached_property
     def tail(self) -> Tail:
         """The histogram of the scores in the grid and beyond."""
@@ -121,10 +125,10 @@ class Summary:
         """Number of listed scores [class]."""
         return np.array([len(one.listed) for one in self.classes], np.int64)
 
-    def listing(self) -> tuple[NDArray[np.float32], NDArray[np.uint32]]:
-        """Return scores and clips of the listed labels: by class, each from high to low."""
-        keys = np.concatenate([np.empty(0, np.int64), *(one.listed for one in self.classes)])
-        return unpack_scores(keys), unpack_rows(keys)
+    def without_lists(self) -> Summary:
+        """Return the same without the listed labels, for those who have taken them."""
+        none = np.empty(0, np.int64)
+        return replace(self, classes=tuple(replace(one, listed=none) for one in self.classes))
 
 
 def top_scores(

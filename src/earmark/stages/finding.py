@@ -66,7 +66,7 @@ class FoundMissing:
             told.append(f"It knows {n_known:,} of the classes by itself: see {kept}.")
         if not findings.knowledge.is_enough:
             return [*told, findings.knowledge.told]
-        n_flags = counted(len(findings.flags), "label looks", "labels look")
+        n_flags = counted(findings.n_flags, "label looks", "labels look")
         return [*told, f"{n_flags} missing. {sureness_told(findings)}".strip()]
 
     @property
@@ -187,6 +187,6 @@ def _queue(
     workspace: Workspace, flagged: Flagged, engine: Engine, progress: Progress
 ) -> DrawnQueue | None:
     """Prepare a queue that finds missing labels, where there is anything to find."""
-    if flagged.flags.is_empty() or not flagged.findings.knowledge.is_enough:
+    if not flagged.findings.n_flags or not flagged.findings.knowledge.is_enough:
         return None
     return draw_queue(workspace, params=ReviewParams(), engine=engine, progress=progress)

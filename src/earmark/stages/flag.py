@@ -30,6 +30,7 @@ from earmark.errors import EarmarkError, quoted, short_repr
 from earmark.flags import (
     FLAG_SCHEMA,
     Findings,
+    FlagTable,
     Thresholds,
     check_policy,
     find,
@@ -176,7 +177,8 @@ def find_flags(
         findings = findings.with_flags(without_cleared(findings.flags, known.rulings))
     flags = with_splits(workspace, findings.flags)
     store = scored_frames(workspace, scored.recipe)
-    return replace(findings, flags=with_places(flags, scored.recipe, whole, store))
+    placed = with_places(flags, scored.recipe, whole, store)
+    return replace(findings, flag_table=FlagTable.of(placed))
 
 
 def _class_tree(workspace: Workspace, options: Mapping[str, Any]) -> Ontology:

@@ -19,7 +19,7 @@ from earmark.flags import Findings
 from earmark.report import (
     N_IN_NOTEBOOK,
     HeardFlag,
-    flags_to_hear,
+    first_to_hear,
     notebook_html,
     unheard,
 )
@@ -54,7 +54,7 @@ def shown_flags(findings: Findings, scored: Scored | None) -> str:
 
     Whatever keeps sounds from being played, the table is shown.
     """
-    listed = flags_to_hear(findings.flags, N_IN_NOTEBOOK)
+    listed = first_to_hear(findings, N_IN_NOTEBOOK)
     if scored is None:
         return notebook_html(findings, unheard(listed))
     given = (scored.workspace, scored.recipe, scored.whole, listed)

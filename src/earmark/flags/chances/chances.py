@@ -28,6 +28,7 @@ from earmark.flags.chances.clues import N_CLUES, Clues
 from earmark.flags.chances.learnt import LEAST_ANSWERS, Answers, Model, Taught, learn
 from earmark.flags.chances.sums import LOWEST, N_STEPS, STEP, Adding, Listed, Sums
 from earmark.flags.histograms import Matrix
+from earmark.flags.suspects import sort_with_places
 from earmark.runs import new_array, write_aside
 from earmark.scores import Chunk, ScoreMatrix, expit, logit
 
@@ -85,15 +86,17 @@ class Chances:
     def _at_many(self, rows: NDArray[np.integer], columns: NDArray[np.integer]) -> Floats:
         """Return the chances of labels of most clips, in a pass over the scores."""
         found = np.empty(len(rows), np.float32)
-        order = np.argsort(rows, kind="stable")
-        ascending = np.asarray(rows)[order]
+        by_clip = sort_with_places(np.asarray(rows, np.uint32))
 
         def look_up(chunks: Iterator[Chunk]) -> None:
             for clips, block in _blocks(chunks):
-                ends = np.searchsorted(ascending, (clips.start, clips.stop))
-                mine = order[slice(*ends)]
+                # Of the keys' own type: for any other all of them would be copied.
+                edges = np.array((clips.start, clips.stop), np.uint64) << np.uint64(32)
+                mine = by_clip[slice(*np.searchsorted(by_clip, edges))]
+                places, own_rows = mine.astype(np.uint32), mine >> np.uint64(32)
                 log_odds = self.log_odds(clips, block)
-                found[mine] = expit(log_odds[np.asarray(rows)[mine] - clips.start, columns[mine]])
+                at = (own_rows.astype(np.int64) - clips.start, columns[places])
+                found[places] = expit(log_odds[at])
 
         self.scores.map(look_up)
         return found

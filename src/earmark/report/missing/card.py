@@ -123,7 +123,7 @@ def evidence_parts(evidence: MissingEvidence) -> list[str]:
     told = [
         _teacher_told(evidence),
         "The interval is too wide to be of use." if evidence.is_vague else "",
-        f"{len(findings.flags):,} labels are flagged: {findings.policy_told}.",
+        f"{findings.n_flags:,} labels are flagged: {findings.policy_told}.",
         heard_told(evidence),
     ]
     table = [_table(header, rows)] if rows else []

@@ -152,7 +152,7 @@ class MissingEvidence:
 
     def facts(self) -> dict[str, Any]:
         """Return everything but the classes as plain values, for programs."""
-        classes, flags = self.findings.classes, self.findings.flags
+        classes = self.findings.classes
         totals = {n: int(classes[n].sum()) for n in ("n_positives", "n_negatives", "n_implicit")}
         return {
             "labels": self.labels,
@@ -173,7 +173,7 @@ class MissingEvidence:
                 "level": 0.95 if self.is_by_ear else 0.9,
                 "is_too_wide": self.is_vague,
             },
-            "flags": {"n_flags": len(flags), "policy": self.findings.policy_told},
+            "flags": {"n_flags": self.findings.n_flags, "policy": self.findings.policy_told},
             "heard": None if self.heard is None else self.heard.facts(),
             "origin": dict(self.origin),
             "warnings": list(self.findings.warnings),

@@ -18,7 +18,7 @@ def notebook_html(
 ) -> str:
     """Return what was found as HTML, with some of its flags; those with a waveform have players."""
     known = findings.knowledge
-    flagged = f"{len(findings.flags):,} labels flagged: {findings.policy_told}."
+    flagged = f"{findings.n_flags:,} labels flagged: {findings.policy_told}."
     told = [flagged, sureness_told(findings), missing_told(findings)]
     headline, *more = told if known.is_enough else [known.told, flagged]
     return render(
@@ -28,7 +28,7 @@ def notebook_html(
         flags=flags,
         is_heard=any(flag.waveform is not None or flag.note for flag in flags),
         is_judged=any(flag.is_missing is not None for flag in flags),
-        n_more=len(findings.flags) - len(flags),
+        n_more=findings.n_flags - len(flags),
         warnings=findings.warnings,
         sound=flag_sound(sample_rate_hz),
     )

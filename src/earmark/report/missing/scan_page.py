@@ -13,7 +13,7 @@ import polars as pl
 
 from earmark.errors import counted
 from earmark.flags import ANSWERS_MORE, VAGUE, Findings
-from earmark.report.contents import HeardFlag, flags_to_hear
+from earmark.report.contents import HeardFlag, first_to_hear
 from earmark.report.missing.listened import listened_html
 from earmark.report.numerals import is_known, rounded
 from earmark.report.rendering import (
@@ -90,7 +90,7 @@ def findings_told(findings: Findings) -> list[str]:
 
     Scores that do not know the labels come first, and nothing is made of them.
     """
-    flagged = f"{len(findings.flags):,} labels flagged: {findings.policy_told}."
+    flagged = f"{findings.n_flags:,} labels flagged: {findings.policy_told}."
     known = findings.knowledge
     told = [
         findings.data_told,
@@ -106,10 +106,10 @@ def findings_told(findings: Findings) -> list[str]:
 
 def sureness_told(findings: Findings) -> str:
     """Say how many of the flags are missing labels, going by their chances."""
-    chances = findings.flags["chance"].drop_nulls()
-    if chances.is_empty():
+    n_expected = findings.flag_table.n_expected
+    if n_expected is None:
         return ""
-    about = rounded(float(chances.sum()))
+    about = rounded(n_expected)
     if findings.n_right is None:
         return f"By their chances about {about} of them are right."
     low, high = (rounded(end) for end in findings.n_right)
@@ -127,12 +127,12 @@ def scan_html(
 ) -> str:
     """Return the page as HTML.
 
-    ``heard`` are the flags of :func:`~earmark.report.contents.flags_to_hear` with their sounds;
+    ``heard`` are the flags of :func:`~earmark.report.contents.first_to_hear` with their sounds;
     without them the page lists the same flags by name. ``next_commands`` say what to do next, from
     what it does to the command, and ``gains`` what listening found.
     """
     sound = flag_sound(sample_rate_hz)
-    listed = unheard(flags_to_hear(findings.flags)) if heard is None else heard
+    listed = unheard(first_to_hear(findings)) if heard is None else heard
     listed = fit_sounds(listed, sound)
     known = findings.knowledge
     headline = _headline(findings)
@@ -167,9 +167,9 @@ def _headline(findings: Findings) -> str:
     if not findings.knowledge.is_enough:
         return findings.knowledge.told
     is_counted = findings.classes["n_missing"].is_not_null().any()
-    if is_counted or findings.flags.is_empty():
+    if is_counted or not findings.n_flags:
         return missing_told(findings)
-    n_flags = counted(len(findings.flags), "label looks", "labels look")
+    n_flags = counted(findings.n_flags, "label looks", "labels look")
     return f"{n_flags} missing. {sureness_told(findings)}".strip()
 
 
@@ -209,7 +209,7 @@ _Lists = list[tuple[dict[str, Any], list[dict[str, Any]]]]
 
 
 def unheard(listed: pl.DataFrame) -> list[HeardFlag]:
-    """Return flags of :func:`~earmark.report.contents.flags_to_hear` without their sounds."""
+    """Return flags of :func:`~earmark.report.contents.first_to_hear` without their sounds."""
     return [
         HeardFlag(
             rank=row["rank"],

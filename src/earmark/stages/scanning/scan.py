@@ -38,6 +38,7 @@ from earmark.runs import (
     seal_path,
     shown,
     write_table,
+    write_table_blocks,
     write_text,
     writing_in,
 )
@@ -72,7 +73,7 @@ class ScanResult:
     @property
     def n_flags(self) -> int:
         """Number of labels suspected to be missing."""
-        return len(self.findings.flags)
+        return self.findings.n_flags
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -265,9 +266,9 @@ def write_findings(
     """
     break_seal(folder)
     write_table(folder / "thresholds.parquet", findings.thresholds)
-    for name in ("flags", "classes"):
-        write_table(folder / f"{name}.parquet", getattr(findings, name))
-        write_table(folder / f"{name}.csv", getattr(findings, name))
+    for kind in ("parquet", "csv"):
+        write_table_blocks(folder / f"flags.{kind}", findings.flag_table.blocks())
+        write_table(folder / f"classes.{kind}", findings.classes)
     write_table(folder / "wrong_positives.csv", findings.wrong_positives)
     if findings.implied is not None:
         write_table(folder / "implied.csv", findings.implied)

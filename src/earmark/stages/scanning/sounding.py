@@ -13,7 +13,7 @@ import polars as pl
 from earmark.datasets import SCANNED_FOLDER, sounds_of, write_dataset
 from earmark.errors import first_few
 from earmark.flags import Findings
-from earmark.report import HeardFlag, flags_to_hear
+from earmark.report import HeardFlag, first_to_hear
 from earmark.runs import Progress, Recipe
 from earmark.scores import Origin
 from earmark.stages.flag import keep_flags
@@ -38,7 +38,7 @@ class Sounding:
         The workspace will lie in ``out``.
         """
         keep_flags(self.scored, findings, policy, options)
-        listed = flags_to_hear(findings.flags)
+        listed = first_to_hear(findings)
         heard = heard_flags(self.scored.workspace, self.scored.recipe, self.scored.scores, listed)
         rate_hz = self.scored.recipe.front_end.sample_rate_hz
         return heard, after_flags(out, True, findings), rate_hz

@@ -70,4 +70,4 @@ def run(
         swept = sweep(workspace, engine=engine, progress=display)
     report = make_report(workspace)
     judged = judged_flags(workspace, scores)
-    return Outcome(workspace, chosen, len(flagged.flags), judged, swept.found, report)
+    return Outcome(workspace, chosen, flagged.findings.n_flags, judged, swept.found, report)
