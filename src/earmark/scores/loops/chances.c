@@ -98,8 +98,10 @@ static void raise_lowest(const Looked *looked, Likeliest *kept, int32_t *n_in)
     int64_t n = kept->state[1], n_kept = 0, n_above = 0;
     int32_t first = looked->n_steps;
     memset(n_in, 0, looked->n_steps * sizeof *n_in);
-    for (int64_t i = 0; i < n; i++)
-        n_in[step_of(kept->log_odds[i], looked->per_step, looked->lowest, looked->highest)]++;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t step = step_of(kept->log_odds[i], looked->per_step, looked->lowest, looked->highest);
+        n_in[step > 0 ? step : 0]++; /* whatever was kept, not beyond the steps */
+    }
     while (first > 0 && 2 * (n_above + n_in[first - 1]) <= kept->n_places)
         n_above += n_in[--first];
     for (int64_t i = 0; i < n; i++) {
@@ -211,14 +213,11 @@ static int take_likeliest(const Py_buffer *v, Likeliest *kept)
         !has_length(&v[3], 0, kept->n_places, "logits") ||
         !has_length(&v[4], 0, kept->n_places, "kept_odds"))
         return 0;
-    int is_right = kept->state[0] >= 0 && kept->state[1] >= 0 && kept->state[1] <= kept->n_places &&
-                   kept->n_places > 0;
-    for (int64_t i = 0; is_right && i < kept->state[1]; i++)
-        is_right = fabsf(kept->log_odds[i]) < INFINITY;
-    if (is_right)
+    if (kept->state[0] >= 0 && kept->state[1] >= 0 && kept->state[1] <= kept->n_places &&
+        kept->n_places > 0)
         return 1;
-    PyErr_Format(PyExc_ValueError, "state: expected labels of finite odds that fit in %zd places, one "
-                 "or more", kept->n_places);
+    PyErr_Format(PyExc_ValueError, "state: expected labels that fit in %zd places, one or more",
+                 kept->n_places);
     return 0;
 }
 

@@ -31,27 +31,24 @@ typedef struct {
     double depth, objective;
 } Expectation;
 
-typedef double Half __attribute__((vector_size(4 * LANES)));
+typedef double Lanes __attribute__((vector_size(8 * LANES)));
 
 /* Write the sums of products of one row with n others, each always added up in the same order: in
    LANES parts. There are as many rows as make fours, of so many vectors. */
 WITHIN void dots(const double *a, double (*rows)[MOST_BINS], int n, int n_vectors, double *out)
 {
     for (int j = 0; j < n; j += 4) {
-        Half low[4] = {{0}, {0}, {0}, {0}}, high[4] = {{0}, {0}, {0}, {0}}, x, y, z;
+        Lanes sums[4] = {{0}, {0}, {0}, {0}}, x, y;
         for (int i = 0; i < n_vectors * LANES; i += LANES) {
             memcpy(&x, a + i, sizeof x);
-            memcpy(&y, a + i + LANES / 2, sizeof y);
             for (int k = 0; k < 4; k++) {
-                memcpy(&z, rows[j + k] + i, sizeof z);
-                low[k] += x * z;
-                memcpy(&z, rows[j + k] + i + LANES / 2, sizeof z);
-                high[k] += y * z;
+                memcpy(&y, rows[j + k] + i, sizeof y);
+                sums[k] += x * y;
             }
         }
         for (int k = 0; k < 4 && j + k < n; k++) {
-            x = low[k] + high[k];
-            out[j + k] = (x[0] + x[2]) + (x[1] + x[3]);
+            x = sums[k];
+            out[j + k] = ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
         }
     }
 }
