@@ -139,9 +139,9 @@ class ScoreMatrix:
         call ends the others.
         """
         n_scores = COLUMN_SCORES if self.is_by_columns else CHUNK_SCORES
-        step = max(1, n_scores // max(self.n_classes, 1))
-        starts = range(0, self.n_clips, step)
-        waiting = deque(slice(start, min(start + step, self.n_clips)) for start in starts)
+        n_clips, step = self.n_clips, max(1, n_scores // max(self.n_classes, 1))
+        starts = range(0, n_clips, step)
+        waiting = deque(slice(start, min(start + step, n_clips)) for start in starts)
 
         def work(_: int) -> T:
             try:

@@ -127,6 +127,8 @@ class Summary:
 
     def without_lists(self) -> Summary:
         """Return the same without the listed labels, for those who have taken them."""
+        if not self.n_listed.any():
+            return self
         none = np.empty(0, np.int64)
         return replace(self, classes=tuple(replace(one, listed=none) for one in self.classes))
 
