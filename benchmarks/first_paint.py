@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -26,8 +25,8 @@ from earmark import stages
 from earmark.datasets import write_dataset
 from earmark.labels import LabelSet, Ontology
 from earmark.scores import write_score_folder
+from machine import chromium_path
 
-CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 PAINTED = "performance.getEntriesByName('first-contentful-paint').map(one => one.startTime)"
 MOST_BYTES, MOST_SECONDS = 2_000_000, 1.0
 
@@ -67,7 +66,7 @@ def painted_seconds(path: Path, n_repeats: int) -> list[tuple[float, float]]:
 
     Each time in a browser of its own.
     """
-    chromium = next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    chromium = chromium_path()
     found = []
     for _ in range(n_repeats):
         with sync_playwright() as playwright:

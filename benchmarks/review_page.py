@@ -18,6 +18,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -32,10 +33,10 @@ from earmark.labels import LabelSet, Ontology
 from earmark.runs import ReviewParams
 from earmark.scores import write_score_folder
 from earmark.stages import draw_queue, write_flags
+from machine import chromium_path
 
 N_CLIPS, N_CLASSES, N_SOUNDS, SECONDS, RATE_HZ = 20_000, 60, 40, 3.0, 16_000
 N_FLAGS = 100_000
-CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def make_workspace(root: Path, seed: int = 0) -> Workspace:
@@ -76,7 +77,17 @@ class Server:
     """``earmark review`` in a process of its own."""
 
     def __init__(self, work: Path, *options: str) -> None:
-        asked = ["earmark", "review", str(work), "--port", "0", "--no-open", *options]
+        asked = [
+            sys.executable,
+            "-m",
+            "earmark",
+            "review",
+            str(work),
+            "--port",
+            "0",
+            "--no-open",
+            *options,
+        ]
         begun = time.perf_counter()
         own = dict(os.environ, PYTHONUNBUFFERED="1")
         self.process = subprocess.Popen(asked, stdout=subprocess.PIPE, text=True, env=own)
@@ -173,7 +184,7 @@ def main() -> None:
     parser.add_argument("--answers", type=int, default=120)
     parser.add_argument("--only", default="", help="one of measure, find, clips")
     arguments = parser.parse_args()
-    path = next(filter(None, map(shutil.which, CHROMIUMS)))
+    path = chromium_path()
     rows = []
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
