@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import tracemalloc
 
 import numpy as np
@@ -64,6 +65,15 @@ def plain_likeliest(flags: Suspects) -> pl.DataFrame:
     name = pl.format("{}, heard", "class_id").alias("name")
     chance = pl.col("chance").round(4)
     return ordered.select("clip_id", "class_id", name, "logit", "rank", chance)
+
+
+@given(some_suspects())
+@settings(max_examples=20, deadline=None)
+def test_a_table_goes_to_another_process_and_comes_back(flags: Suspects) -> None:
+    for table in (FlagTable.named(flags, TREE), FlagTable.of(plain_likeliest(flags))):
+        back = pickle.loads(pickle.dumps(table))
+        assert back.table.equals(table.table)
+        assert back.first_of_each(2).equals(table.first_of_each(2))
 
 
 @given(some_suspects(), st.integers(1, 9))

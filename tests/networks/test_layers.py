@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -286,6 +287,14 @@ def test_cross_entropy_can_be_asked_for_its_slopes_twice() -> None:
     torch.testing.assert_close(first, again)
 
 
+def calls_of(module: ModuleType, name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note every call of a function, which goes on as before."""
+    called: list[str] = []
+    function = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *given: called.append(name) or function(*given))
+    return called
+
+
 @pytest.mark.parametrize("n_features", [128, 75, 1088])
 @pytest.mark.parametrize("n_frames", [1, 10, 16, 300])
 def test_statistics_of_frames_are_torchs_to_the_bit(
@@ -295,7 +304,10 @@ def test_statistics_of_frames_are_torchs_to_the_bit(
     frames = torch.from_numpy(random.normal(3, 5, (9, n_frames, n_features))).float()
     n_valid = torch.from_numpy(random.integers(1, n_frames + 1, 9))
     frames[-1, 0, :2] = torch.tensor([np.nan, np.inf])
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    called = calls_of(on_cpu, "frame_statistics", monkeypatch)
     found = frame_statistics(frames, n_valid)
+    assert len(called) == (n_features % 64 == 0)
     monkeypatch.setattr(on_cpu, "is_for", lambda image: False)
     expected = frame_statistics(frames, n_valid)
     assert torch.equal(found.nan_to_num(-1.0), expected.nan_to_num(-1.0))
@@ -325,10 +337,21 @@ def test_a_hidden_layer_of_probes_is_torchs_to_the_bit(
         hidden = hidden_layer(inputs.expand(3, -1, -1), weight, bias, keep)
         return [hidden.detach(), *torch.autograd.grad((hidden * weights).sum(), learnt)]
 
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    called = calls_of(on_cpu, "hidden_layer", monkeypatch)
     found = learn()
+    assert len(called) == (n_units % 64 == 0)
     monkeypatch.setattr(on_cpu, "is_for", lambda image: False)
     for one, other in zip(found, learn(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_a_hidden_layer_of_other_types_is_torchs() -> None:
+    inputs, weight, bias = torch.ones(1, 4, 8), torch.ones(2, 8, 64), torch.zeros(2, 1, 64)
+    keep = torch.ones(4, 64)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert hidden_layer(inputs.expand(2, -1, -1), weight, bias, keep)[0, 0, 0] == 8
+    assert hidden_layer(inputs.expand(2, -1, -1), weight, bias, keep.double()).dtype == torch.double
 
 
 def test_a_hidden_layer_tells_what_is_no_number() -> None:

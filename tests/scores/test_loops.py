@@ -85,7 +85,7 @@ def vectors_of(n_lanes: int) -> Iterator[None]:
 
 
 def with_any_vectors(loops: ModuleType, call: Callable[[], Any]) -> Any:
-    """What a call of the compiled loops returns with vectors of any width, and without."""
+    """What a call returns with loops written for vectors of any width, and without them."""
     if loops is plain_loops:
         return call()
     found = []

@@ -83,7 +83,7 @@ class Findings:
         named = flags.drop("name", strict=False).join(
             names, on="class_id", how="left", maintain_order="left"
         )
-        named = _likeliest_first(named.select(self.flags.columns))
+        named = _likeliest_first(named.select(self.flag_table.rows(0, 0).columns))
         columns = self.classes.columns
         counted = self.classes.drop("n_flags", "lowest_flag").join(
             _flag_counts(flags), on="class_id", how="left", maintain_order="left"

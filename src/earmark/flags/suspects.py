@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import polars as pl
@@ -138,8 +138,8 @@ class FlagTable:
         return cls(
             len(table),
             _sum_of(table["chance"]),
-            lambda start, stop: table.slice(start, stop - start),
-            lambda n_most: _first_of_each(table, n_most),
+            partial(_rows_of, table),
+            partial(_first_of_each, table),
         )
 
     @classmethod
@@ -155,8 +155,8 @@ class FlagTable:
         return cls(
             len(suspects),
             _sum_of(chances),
-            lambda start, stop: rounded.table(order[start:stop].astype(np.int64), names),
-            lambda n_most: rounded.table(rounded.first_of_each(n_most), names),
+            partial(_ordered_rows, rounded, order, names),
+            partial(_named_first_of_each, rounded, names),
         )
 
     @cached_property
@@ -192,6 +192,20 @@ def lowest_places(places: NDArray[np.int64], values: Floats, n_most: int) -> NDA
         is_low = values <= np.partition(values, n_most - 1)[n_most - 1]
         places, values = places[is_low], values[is_low]
     return places[np.argsort(values, kind="stable")[:n_most]]
+
+
+def _rows_of(table: pl.DataFrame, start: int, stop: int) -> pl.DataFrame:
+    return table.slice(start, stop - start)
+
+
+def _ordered_rows(
+    suspects: Suspects, order: NDArray[np.uint32], names: pl.Series, start: int, stop: int
+) -> pl.DataFrame:
+    return suspects.table(order[start:stop].astype(np.int64), names)
+
+
+def _named_first_of_each(suspects: Suspects, names: pl.Series, n_most: int) -> pl.DataFrame:
+    return suspects.table(suspects.first_of_each(n_most), names)
 
 
 def _first_of_each(flags: pl.DataFrame, n_most: int) -> pl.DataFrame:

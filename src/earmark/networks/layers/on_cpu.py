@@ -52,6 +52,7 @@ def is_for(image: Tensor) -> bool:
         and torch.is_grad_enabled()
         and torch.get_num_threads() <= _MOST_THREADS
         and not torch.compiler.is_compiling()
+        and not torch.is_autocast_enabled("cpu")
         and image.device.type == "cpu"
         and image.dtype == torch.float32
         and image.numel() > 0

@@ -36,7 +36,9 @@ def hidden_layer(inputs: Tensor, weight: Tensor, bias: Tensor, keep: Tensor | No
     ``keep`` [clip, unit], shared by all students, is what a unit's value is multiplied by: 0 where
     it is dropped.
     """
-    if keep is not None and on_cpu.is_for(inputs) and on_cpu.is_even(weight.shape[2]):
+    given = (inputs, weight, bias, keep)
+    is_plain = all(one is not None and on_cpu.is_for(one) for one in given)
+    if keep is not None and is_plain and on_cpu.is_even(weight.shape[2]):
         return on_cpu.hidden_layer(inputs, weight, bias, keep)
     hidden = functional.relu(torch.baddbmm(bias, inputs, weight))
     return hidden if keep is None else hidden * keep

@@ -61,9 +61,10 @@ def pick_scores(
     """
 
 def limit_vectors(n_lanes: int, /) -> int:
-    """Have loops written for vectors go without those of more lanes; return what held before.
+    """Have loops written by hand for vectors of more lanes not be used; return what held before.
 
-    There are some for 16 and for 8 lanes; 1 leaves none. For tests: the results are the same.
+    There are some for 16 and for 8 lanes; 1 leaves none. Vectors that the compiler makes stay. For
+    tests: the results are the same.
     """
 
 def squeeze_codes(codes: Ints, out: Ints, /) -> int:

@@ -15,7 +15,8 @@
 #ifdef HAS_KINDS
 #include <immintrin.h>
 
-/* Tell whether the processor has vectors of 8 or 16 lanes, and nobody wants to go without. */
+/* Tell whether the processor has vectors of 8 or 16 lanes, for loops that are written for them by hand;
+   a test may want to go without. */
 int has_vectors_of(int n_lanes);
 #endif
 

@@ -11,6 +11,7 @@ static int32_t squeeze_plainly(const int32_t *restrict codes, int32_t n, int32_t
     return n_out;
 }
 
+/* A loop that reads it while a test changes it goes one way or the other, with the same results. */
 static long widest = 16;
 
 #ifdef HAS_KINDS
