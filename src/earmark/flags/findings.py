@@ -110,12 +110,11 @@ def find(
     doubts: Sequence[str] = (),
     engine: Engine | None = None,
 ) -> Findings:
-    """Flag, count and list, in two passes over the scores (four with most policies).
+    """Flag, count and list, in four passes over the scores (or more, as the policy goes).
 
     ``scores_told``, ``heard_told`` and ``doubts`` are what is known of the scores, what was heard,
     and what is doubtful, from reading them; ``out_of_fold`` says that their model never saw these
-    labels. With an ``engine``
-    the passes over an ``.npy`` file are its tasks.
+    labels. With an ``engine`` the passes over an ``.npy`` file are its tasks.
     """
     meter = progress.job("scan", 2, "steps")
     implied = find_implied(labels, ontology) if ontology.parents else None

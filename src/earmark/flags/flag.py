@@ -1,7 +1,7 @@
 """Which implicit labels are suspect: flags, and what else labels and scores tell at once.
 
 The rules are in :mod:`earmark.flags.policies`, the thresholds in :mod:`earmark.flags.thresholds`.
-:func:`survey` finds all of it in two passes over the scores.
+:func:`survey` finds all of it together, in few passes over the scores.
 """
 
 from __future__ import annotations
@@ -125,8 +125,9 @@ def survey(
     """Find thresholds at all operating points, flags, and counts of missing labels, together.
 
     The same as :func:`thresholds` and :func:`flag`, in two passes over the scores with the policy
-    ``percentile`` and in four with others; None asks for the best that the scores allow (see
-    :func:`~earmark.flags.policies.choose`). Without chances there are no counts.
+    ``percentile`` if no chances are asked for, and in four or more otherwise; None asks for the
+    best that the scores allow (see :func:`~earmark.flags.policies.choose`). Without chances there
+    are no counts.
     """
     check_policy(policy, options)
     scores = open_scores(logits, labels)

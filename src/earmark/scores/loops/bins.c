@@ -91,7 +91,7 @@ append_sixteen(const Counted *by, const float *scores, int32_t n_clips, int32_t 
     const __m512 scales = _mm512_maskz_loadu_ps(is_there, by->scales + first);
     const __m512i fewest = _mm512_maskz_loadu_epi32(is_there, by->fewest + first);
     const __m512i spans = _mm512_maskz_loadu_epi32(is_there, by->spans + first);
-    const __m512i unsigned_bits = _mm512_set1_epi32(0x7FFFFFFF), bins = first_bins(by->n_bins, 1);
+    const __m512i unsigned_bits = _mm512_set1_epi32(0x7FFFFFFF), bins = first_bins(by->n_bins);
     const __m512 last = _mm512_set1_ps((float)(by->n_bins - 2));
     __mmask16 is_odd = 0;
     uint16_t *next = out;
@@ -199,7 +199,7 @@ static Py_ssize_t count_block(const Counted *by, const float *block, Py_ssize_t 
     return -1;
 }
 
-/* Tell whether codes of each strip wait where there is room for them, and point into its counts. */
+/* Tell whether there is room for the codes of each strip, and no more wait than there is room for. */
 static int take_waiting(const Py_buffer *codes, const Py_buffer *n, const Counted *by, Waiting *waiting)
 {
     *waiting = (Waiting){codes->buf, n->buf};

@@ -29,7 +29,7 @@ static inline int32_t bin_above(float score, float low, float scale, float last)
 }
 
 #ifdef HAS_KINDS
-/* The steps of bin_above for sixteen scores, and where the bins of sixteen classes begin. */
+/* The steps of bin_above for sixteen scores, and the first bins above the lows of sixteen classes. */
 __attribute__((target("avx512f"))) static inline __m512i steps_of(__m512 scores, __m512 lows,
                                                                   __m512 scales, __m512 last)
 {
@@ -38,11 +38,11 @@ __attribute__((target("avx512f"))) static inline __m512i steps_of(__m512 scores,
     return _mm512_cvttps_epi32(steps);
 }
 
-__attribute__((target("avx512f"))) static inline __m512i first_bins(int32_t n_bins, int32_t first)
+__attribute__((target("avx512f"))) static inline __m512i first_bins(int32_t n_bins)
 {
     __m512i classes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     __m512i begins = _mm512_mullo_epi32(classes, _mm512_set1_epi32(n_bins));
-    return _mm512_add_epi32(begins, _mm512_set1_epi32(first));
+    return _mm512_add_epi32(begins, _mm512_set1_epi32(1));
 }
 #endif
 

@@ -49,7 +49,7 @@ squeeze_wanted(const float *scores, Py_ssize_t n_classes, int32_t n_clips, int32
     const __mmask16 is_wanted_low = _mm512_test_epi32_mask(all_low, all_low);
     const __m512 last = _mm512_set1_ps((float)(n_bins - 2));
     const __m512i per_clip = _mm512_set1_epi32(STRIP * n_bins), one = _mm512_set1_epi32(1);
-    __m512i bins = first_bins(n_bins, 1);
+    __m512i bins = first_bins(n_bins);
     int32_t *next = hits;
     for (; n_clips--; scores += n_classes, bins = _mm512_add_epi32(bins, per_clip)) {
         __m512 some = _mm512_maskz_loadu_ps(is_there, scores);
