@@ -32,6 +32,9 @@ WIDENED_DOWN, WIDENED_UP = 1.75, 1.25
 """How many times farther down, and up, than the model has it a class's interval reaches: a class of
 which nothing is missing looks like many others."""
 
+SAMPLED_CLIPS = 2_048
+"""Clips that tell about how sure more answers would be."""
+
 REACH = NormalDist().inv_cdf(0.95)
 
 
@@ -112,15 +115,16 @@ def reach_after(chances: Chances, n_more: int) -> float:
         low, _, high = total_by_ear(chances)
         n_sampled = int(answers.is_sampled.sum())
         return (high - low) / 2 * float(np.sqrt(n_sampled / (n_sampled + n_more)))
-    sums = chances.sums
+    stands_for = max(1.0, chances.scores.n_clips / SAMPLED_CLIPS)
+    counts = stands_for * chances.sums_of_some(SAMPLED_CLIPS).counts
     levels = expit(LOWEST + STEP * (np.arange(N_STEPS) + 0.5))
-    n_above = sums.counts[:, ::-1].cumsum(axis=1)[:, ::-1]
+    n_above = counts[:, ::-1].cumsum(axis=1)[:, ::-1]
     share_above = n_above / np.maximum(n_above[:, :1], 1)
     edges = np.array(PAPER_DISCARD_PERCENTS) / 100
     band = np.searchsorted(edges, share_above).clip(1, len(edges))
     n_labels, doubt = (
         np.bincount(band.ravel(), weights=weights.ravel(), minlength=len(edges) + 1)
-        for weights in (sums.counts, sums.counts * levels * (1 - levels))
+        for weights in (counts, counts * levels * (1 - levels))
     )
     per_band = n_more / np.count_nonzero(n_labels)
     return REACH * float(np.sqrt((n_labels * doubt).sum() / per_band))

@@ -23,7 +23,7 @@ from earmark.flags.policies import (
     Evidence,
     check_policy,
     choose,
-    percentile_flags,
+    n_to_list,
 )
 from earmark.flags.suspects import UNKNOWN, Suspects, lowest_places, sort_with_places
 from earmark.flags.thresholds import Thresholds, n_discarded, n_largest
@@ -125,24 +125,23 @@ def survey(
     """Find thresholds at all operating points, flags, and counts of missing labels, together.
 
     The same as :func:`thresholds` and :func:`flag`, in two passes over the scores with the policy
-    ``percentile`` if no chances are asked for, and in four or more otherwise; None asks for the
+    ``percentile`` if no chances are asked for, and in three or more otherwise; None asks for the
     best that the scores allow (see :func:`~earmark.flags.policies.choose`). Without chances there
     are no counts.
     """
     check_policy(policy, options)
     scores = open_scores(logits, labels)
     ranks = n_largest(labels, scores, discard_percents)
-    # How many to list is known beforehand under this policy alone, which saves two passes.
-    is_known = policy == "percentile"
-    n_listed = percentile_flags(labels, scores, **options) if is_known else 0
+    is_known = policy == "percentile"  # what is listed is what is flagged
+    n_listed = n_to_list(policy, labels, scores, options)
     passes = passes_by(engine)
     only_ranks = is_known and not with_chance
     found = top_scores(labels, scores, ranks, n_listed, passes, only_ranks=only_ranks)
     listed, found = _listed(labels, found), found.without_lists()
     points = Thresholds(tuple(discard_percents), found.values, labels.n_implicit, found.n_greater)
-    evidence = Evidence(labels, scores, found, None, ontology, answers)
+    evidence = Evidence(labels, scores, found, listed, ontology, answers)
     choice = choose(policy, evidence, options)
-    if choice.log_odds is not None:
+    if choice.log_odds is not None or choice.listed is not None:
         suspects = _chosen_by_chance(labels, choice)
     else:
         chosen = listed if is_known else _listed(labels, _list_chosen(evidence, choice, passes))
@@ -182,9 +181,11 @@ def _with_chances(suspects: Suspects, evidence: Evidence) -> Suspects:
 
 def _chosen_by_chance(labels: LabelSet, choice: Choice) -> Suspects:
     """Return the labels that a policy chose by their chances, the likeliest of a class first."""
-    assert choice.log_odds is not None
     assert choice.counts is not None
-    listed = choice.counts.chances.above(choice.log_odds)
+    listed = choice.listed
+    if listed is None:
+        assert choice.log_odds is not None
+        listed = choice.counts.chances.above(choice.log_odds)
     n_listed = np.bincount(listed.columns, minlength=labels.n_classes)
     n_each = n_listed if choice.n_each is None else np.minimum(n_listed, choice.n_each)
     suspects = _by_chance(labels, listed, n_listed, n_each)

@@ -19,11 +19,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError
+from earmark.flags.chances.highest import Highest
 from earmark.flags.chances.learnt import Answers
+from earmark.flags.chances.sums import Listed
 from earmark.flags.counts import Counts, count_missing
+from earmark.flags.suspects import Suspects
 from earmark.flags.thresholds import n_largest
 from earmark.labels import LabelSet, Ontology
-from earmark.scores import ScoreMatrix, Summary, expit, logit
+from earmark.scores import ScoreMatrix, Summary, expit, find_unscored, logit
 
 MOST_IN_A_BUDGET = 1_000
 """Flags of a budget that nobody stated, unless fewer labels are expected to be missing."""
@@ -32,25 +35,29 @@ LEAST_IN_A_BUDGET = 0.1
 """The lowest chance of such a flag: below, ten clips are heard for less than one missing label."""
 
 
+LISTED_FOR_A_BUDGET, LISTED_IN_ALL = 2 * MOST_IN_A_BUDGET, 1 << 22
+"""Labels of each class, and of all, the highest-scored, among which a budget is likely to be."""
+
+
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """Labels, scores, and what a first look at them found.
 
-    The tails of ``summary`` reach down to the deepest operating point. ``known_counts`` are used
-    if they are given; else counts are found when they are first asked for.
+    The tails of ``summary`` reach down to the deepest operating point, and ``listed`` are the
+    highest-scored labels of each class. Counts are found when they are first asked for.
     """
 
     labels: LabelSet
     scores: ScoreMatrix
     summary: Summary
-    known_counts: Counts | None = None
+    listed: Suspects
     ontology: Ontology | None = None
     answers: Answers | None = None
 
     @cached_property
     def counts(self) -> Counts:
         """Numbers and chances of missing labels."""
-        return self.known_counts or count_missing(
+        return count_missing(
             self.labels,
             self.scores,
             summary=self.summary,
@@ -72,14 +79,16 @@ class Choice:
 
     By the score: ``n_flags`` int64 [class], or ``limits`` float32 [class]; ``gate`` keeps clips
     where a parent or child is labelled. By the chance: ``log_odds`` float64 [class] are the limits,
-    of which ``n_each`` int64 [class] keeps the best of a class and ``n_most`` the best of all, by
-    chance times ``weights`` float64 [class]. ``counts`` are those that it was made from, if any.
+    or ``listed`` the labels that are known to be likely enough, of which ``n_each`` int64 [class]
+    keeps the best of a class and ``n_most`` the best of all, by chance times ``weights`` float64
+    [class]. ``counts`` are those that it was made from, if any.
     """
 
     n_flags: NDArray[np.int64] | None = None
     limits: NDArray[np.float32] | None = None
     gate: Ontology | None = None
     log_odds: NDArray[np.float64] | None = None
+    listed: Listed | None = None
     n_each: NDArray[np.int64] | None = None
     n_most: int | None = None
     weights: NDArray[np.float64] | None = None
@@ -151,6 +160,21 @@ def _defaults(policy: str) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in parameters}
 
 
+def n_to_list(
+    policy: str | None, labels: LabelSet, scores: ScoreMatrix, options: Mapping[str, Any]
+) -> NDArray[np.int64]:
+    """Return how many of each class's highest-scored labels a policy will look at, if it is known.
+
+    The policy ``percentile`` flags just these; for a budget they save a pass over the scores.
+    """
+    if policy == "percentile":
+        return percentile_flags(labels, scores, **options)
+    if policy not in (None, "budget"):
+        return np.zeros(labels.n_classes, np.int64)
+    n_each = min(LISTED_FOR_A_BUDGET, LISTED_IN_ALL // max(labels.n_classes, 1))
+    return np.where(find_unscored(scores), 0, n_each)
+
+
 def percentile_flags(
     labels: LabelSet, scores: ScoreMatrix, discard_percent: float = 1.0
 ) -> NDArray[np.int64]:
@@ -179,6 +203,8 @@ def _precision(evidence: Evidence, target: float = 0.5) -> Choice:
 
 def _budget(evidence: Evidence, n_flags: int | None = None, balance: float = 0.0) -> Choice:
     counts = _known_counts(evidence)
+    if not balance and (chosen := _among_highest(evidence, n_flags)):
+        return chosen
     chances, n_expected = counts.chances, counts.chances.sums.n_expected
     least = 0.0 if n_flags is not None else LEAST_IN_A_BUDGET
     if n_flags is None:
@@ -188,6 +214,21 @@ def _budget(evidence: Evidence, n_flags: int | None = None, balance: float = 0.0
     limits = chances.limits_of_best(n_flags, weights, least)
     limits[counts.histograms.is_constant] = np.inf  # nothing tells one such label from another
     return Choice(log_odds=limits, n_most=n_flags, weights=weights, counts=counts)
+
+
+def _among_highest(evidence: Evidence, n_flags: int | None) -> Choice | None:
+    """Choose the same from the highest-scored labels of each class, where those are enough."""
+    counts = evidence.counts
+    has_chances = counts.chances.clues.by_score.has_chances
+    if counts.is_heard or (counts.histograms.is_constant & has_chances).any():
+        return None
+    highest = Highest(evidence.listed, counts.chances)
+    if n_flags is None and highest.n_expected < MOST_IN_A_BUDGET + 1:
+        return None  # perhaps fewer are missing, and how many takes a look at all
+    n_most = MOST_IN_A_BUDGET if n_flags is None else n_flags
+    least = float(logit(LEAST_IN_A_BUDGET)) if n_flags is None else -np.inf
+    listed = highest.best(n_most, least)
+    return None if listed is None else Choice(listed=listed, n_most=n_most, counts=counts)
 
 
 def _positives_quantile(

@@ -102,6 +102,42 @@ class Clues:
         )
         return out
 
+    def first(
+        self, columns: NDArray[np.integer], logits: Block, *, is_raised: bool = False
+    ) -> Block:
+        """Return the first clue of single labels, given by class and score, raised or not.
+
+        The same as :meth:`of` has it, to the bit.
+        """
+        table = self._raised if is_raised else self._table
+        low, per_width = self.facts[0][columns], self.facts[1][columns]
+        last = table.shape[1] - 1
+        places = ((logits - low) * per_width - np.float32(0.5)).clip(0, last)
+        left = np.minimum(places.astype(np.int32), last - 1)
+        here, after = table[columns, left], table[columns, left + 1]
+        part = places.astype(np.float64) - left
+        return np.asarray(here + part * (after - here), np.float32)
+
+    def raised(self, rows: slice) -> tuple[Longs, Ints]:
+        """Return which implicit labels of some clips are raised: clip, from the first, and class.
+
+        A class below each of them is labelled.
+        """
+        above, labels = self.relatives.ancestors, self.labels
+        starts, positives = self._positives_of(rows)
+        n_above = np.diff(above.starts)[positives]
+        clips = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        ends = np.cumsum(n_above)
+        places = np.arange(n_above.sum()) + np.repeat(
+            above.starts[positives] + n_above - ends, n_above
+        )
+        keys = np.unique(np.repeat(clips, n_above) * labels.n_classes + above.columns[places])
+        own = labels.starts[rows.start : rows.stop + 1]
+        explicit = np.repeat(np.arange(len(own) - 1), np.diff(own)) * labels.n_classes
+        explicit += labels.columns[own[0] : own[-1]]
+        found, columns = np.divmod(keys[~np.isin(keys, explicit)], labels.n_classes)
+        return found, columns.astype(np.int32)
+
     def _positives_of(self, rows: NDArray[np.int64] | slice) -> tuple[Longs, Ints]:
         """Return where each clip's positives start, and their classes, of some clips."""
         if not isinstance(rows, slice):

@@ -38,6 +38,12 @@ class Listed:
         return Listed(*(getattr(self, name)[chosen] for name in _LISTED))
 
     @classmethod
+    def none(cls) -> Listed:
+        """Return a list without labels."""
+        floats = np.empty(0, np.float32)
+        return cls(np.empty(0, np.int64), np.empty(0, np.int32), floats, floats)
+
+    @classmethod
     def joined(cls, parts: Sequence[Listed]) -> Listed:
         """Return the labels of several lists."""
         return cls(*(np.concatenate([getattr(one, name) for one in parts]) for name in _LISTED))
