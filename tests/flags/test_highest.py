@@ -126,3 +126,14 @@ def test_the_clue_of_single_labels_is_that_of_blocks_to_the_bit() -> None:
     assert np.array_equal(raised[is_raised], expected[is_raised])
     part = clues.raised(slice(100, 350))
     assert np.array_equal(part, np.nonzero(is_raised[100:350]))
+
+
+@pytest.mark.parametrize("ontology", [None, TREE])
+def test_chances_of_labels_with_known_scores_are_the_same(ontology: Ontology | None) -> None:
+    labels, scores = made(9)
+    chances = count_missing(labels, scores, ontology=ontology).chances
+    rows, columns = np.nonzero(labels.states() == 0)
+    found = chances.of_scored(rows, columns, scores[rows, columns])
+    assert np.array_equal(found, chances.at(rows, columns), True)
+    few = np.random.default_rng(0).choice(len(rows), 20, replace=False)
+    assert np.array_equal(found[few], chances.at(rows[few], columns[few]), True)

@@ -176,7 +176,8 @@ def _with_chances(suspects: Suspects, evidence: Evidence) -> Suspects:
     if not evidence.counts.knowledge.is_enough:
         return suspects
     columns = np.repeat(np.arange(len(suspects.n_each), dtype=np.uint32), suspects.n_each)
-    return replace(suspects, chances=evidence.counts.chances.at(suspects.rows, columns))
+    chances = evidence.counts.chances.of_scored(suspects.rows, columns, suspects.logits)
+    return replace(suspects, chances=chances)
 
 
 def _chosen_by_chance(labels: LabelSet, choice: Choice) -> Suspects:

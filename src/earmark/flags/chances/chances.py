@@ -36,7 +36,7 @@ TAUGHT_CLIPS, N_TAUGHT, FIRST_SHARE = 2_048, 1_000, 1e-4
 """Clips from which labels are taken that stand for what the labels teach; how many labels, evenly
 over the logarithm of their rank by chance; the share of labels up to which ranks are alike."""
 
-ROWS_AT_ONCE = 256
+ROWS_AT_ONCE, LABELS_AT_ONCE = 256, 1 << 16
 
 FEW = 8
 """Where more labels are asked for than an eighth of the clips, all scores are passed over."""
@@ -81,6 +81,18 @@ class Chances:
         for clips, mine, places in _by_clips(rows):
             block = self.log_odds(clips, self.scores.sample(clips))
             found[mine] = expit(block[places, columns[mine]])
+        return found
+
+    def of_scored(
+        self, rows: NDArray[np.integer], columns: NDArray[np.integer], logits: Floats
+    ) -> Floats:
+        """Return the same of labels whose scores are known, for which they often need no pass."""
+        if self.is_learnt or len(self.clues.relatives.ancestors.columns):
+            return self.at(rows, columns)
+        found = np.empty(len(rows), np.float32)
+        for start in range(0, len(rows), LABELS_AT_ONCE):
+            some = slice(start, start + LABELS_AT_ONCE)
+            found[some] = expit(self.clues.first(columns[some], logits[some]))
         return found
 
     def _at_many(self, rows: NDArray[np.integer], columns: NDArray[np.integer]) -> Floats:
