@@ -102,9 +102,7 @@ def test_a_labelled_class_below_is_evidence_and_not_certain(
     made: tuple[Clues, np.ndarray, np.ndarray],
 ) -> None:
     clues, states, scores = made
-    plain = Clues(
-        clues.labels, clues.by_score, Relatives.of(NAMES, None), clues.facts, clues.together
-    )
+    plain = Clues(clues.labels, clues.by_score, Relatives.of(NAMES, None), clues.facts)
     with_tree, without = (
         logit(expit(one.of(slice(None), scores)[:, :, 0].astype(float)) / HEARD)
         for one in (clues, plain)

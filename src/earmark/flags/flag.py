@@ -262,7 +262,7 @@ def suspicious_positives(
     if (n_per_class is None) == (percent is None):
         raise EarmarkError("give either n_per_class or percent")
     chosen = np.flatnonzero(labels.present & ~np.isnan(explicit))
-    by_class = chosen[np.argsort(labels.columns[chosen], kind="stable")]
+    by_class = chosen[sort_with_places(labels.columns[chosen].astype(np.uint32)).astype(np.uint32)]
     n_positives = np.bincount(labels.columns[chosen], minlength=labels.n_classes)
     if percent is not None:
         n_most = n_discarded(n_positives, [percent])[0]

@@ -76,7 +76,6 @@ class Clues:
     by_score: ByScore
     relatives: Relatives
     facts: Block
-    together: Block
 
     def of(self, rows: NDArray[np.int64] | slice, logits: Block, n_clues: int = N_CLUES) -> Block:
         """Return the clues [clip, class, clue] of some clips with their scores [clip, class].
@@ -91,7 +90,7 @@ class Clues:
             self._table,
             self._raised,
             self.facts,
-            self.together,
+            self._together if n_clues > 1 else np.zeros((0, 0), np.float32),
             *self._positives_of(rows),
             *tree.ancestors.parts,
             *tree.descendants.parts,
@@ -110,13 +109,17 @@ class Clues:
         The same as :meth:`of` has it, to the bit.
         """
         table = self._raised if is_raised else self._table
-        low, per_width = self.facts[0][columns], self.facts[1][columns]
+        low, per_width = (self.facts[fact].take(columns) for fact in (0, 1))
         last = table.shape[1] - 1
         places = ((logits - low) * per_width - np.float32(0.5)).clip(0, last)
-        left = np.minimum(places.astype(np.int32), last - 1)
-        here, after = table[columns, left], table[columns, left + 1]
-        part = places.astype(np.float64) - left
-        return np.asarray(here + part * (after - here), np.float32)
+        left = np.minimum(places.astype(np.int64), last - 1)
+        part = places - left  # as float64
+        left += columns * np.int64(last + 1)
+        here = table.take(left)
+        left += 1
+        part *= table.take(left) - here
+        part += here
+        return part.astype(np.float32)
 
     def raised(self, rows: slice) -> tuple[Longs, Ints]:
         """Return which implicit labels of some clips are raised: clip, from the first, and class.
@@ -152,6 +155,10 @@ class Clues:
         return _positives(self.labels)
 
     @functools.cached_property
+    def _together(self) -> Block:
+        return _lift(self.labels)
+
+    @functools.cached_property
     def _table(self) -> Block:
         return np.ascontiguousarray(as_heard(self.by_score.values), np.float32)
 
@@ -164,7 +171,7 @@ class Clues:
 
 def find_clues(labels: LabelSet, by_score: ByScore, relatives: Relatives) -> Clues:
     """Prepare what the clues of a dataset need to know of its classes."""
-    return Clues(labels, by_score, relatives, _facts(labels, by_score), _lift(labels))
+    return Clues(labels, by_score, relatives, _facts(labels, by_score))
 
 
 def _facts(labels: LabelSet, by_score: ByScore) -> Block:
