@@ -9,7 +9,8 @@ from earmark.datasets.label_versions import label_names, read_labels
 from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.errors import EarmarkError
 from earmark.experiments.strategies import parse_strategy
-from earmark.experiments.students import Student, TrainSet, combine, student_scores, train_students
+from earmark.experiments.students import Student, combine, student_scores
+from earmark.experiments.train_sets import TrainSet, train_students
 from earmark.labels.ontology import Ontology, find_implied
 from earmark.runs.engine import LocalEngine
 from earmark.scores.folder import ScoreFolder

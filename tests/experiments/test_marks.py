@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,15 +23,9 @@ from earmark.experiments.marks import (
     write_student_cards,
 )
 from earmark.experiments.strategies import BASELINE, parse_strategy
-from earmark.experiments.students import (
-    Student,
-    TrainSet,
-    combine,
-    student_scores,
-    students_of_sweep,
-    train_students,
-)
+from earmark.experiments.students import Student, combine, student_scores, students_of_sweep
 from earmark.experiments.sweep import run_sweep
+from earmark.experiments.train_sets import TrainSet, train_students
 from earmark.flags.thresholds import thresholds
 from earmark.losses import ignored
 from earmark.metrics.evaluation import evaluate
@@ -261,3 +257,8 @@ def test_a_network_that_is_gone_has_no_card(tmp_path: Path) -> None:
         path.unlink()
     write_student_cards(workspace, book)
     assert not any(path.exists() for path in cards)
+
+
+def test_a_process_that_measures_students_does_without_torch() -> None:
+    code = "import earmark.experiments.marks, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

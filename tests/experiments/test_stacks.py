@@ -10,7 +10,8 @@ import torch
 
 from earmark.datasets.workspace import Workspace
 from earmark.experiments.strategies import BASELINE, parse_strategy
-from earmark.experiments.students import Student, combine, student_scores, train_students
+from earmark.experiments.students import Student, combine, student_scores
+from earmark.experiments.train_sets import train_students
 from earmark.networks.model_card import read_card
 from earmark.networks.saved import load_network
 from earmark.runs.artefacts import read_table

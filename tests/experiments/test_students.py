@@ -11,16 +11,8 @@ import torch
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.experiments.strategies import parse_strategy
-from earmark.experiments.students import (
-    Student,
-    TrainSet,
-    combine,
-    n_within,
-    stacks,
-    student_scores,
-    students_of_sweep,
-    train_students,
-)
+from earmark.experiments.students import Student, combine, student_scores, students_of_sweep
+from earmark.experiments.train_sets import TrainSet, n_within, stacks, train_students
 from earmark.networks.architectures import cost
 from earmark.networks.model_card import read_card
 from earmark.runs.engine import Engine, LocalEngine, Task

@@ -13,8 +13,9 @@ import earmark
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
 from earmark.experiments.strategies import one_point
-from earmark.experiments.students import Student, TrainSet
+from earmark.experiments.students import Student
 from earmark.experiments.supervision import Supervision
+from earmark.experiments.train_sets import TrainSet
 from earmark.labels.label_set import LabelSet
 from earmark.losses import Moment, by_student, norms
 from earmark.runs.parameters import NetworkParams

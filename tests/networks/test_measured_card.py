@@ -11,8 +11,8 @@ from earmark.errors import EarmarkError
 from earmark.metrics.evaluation import METRICS, evaluate
 from earmark.networks.clip_scores import score_clips
 from earmark.networks.examples import Examples
-from earmark.networks.measured_card import named_metrics, write_measured_card
-from earmark.networks.model_card import read_card
+from earmark.networks.measured_card import write_measured_card
+from earmark.networks.model_card import named_metrics, read_card
 from earmark.networks.saved import load_network, write_network
 from earmark.networks.stacks import build
 from earmark.runs.parameters import ModelParams, NetworkParams

@@ -15,6 +15,7 @@ from earmark.errors import EarmarkError
 from earmark.losses import Moment, Targets
 from earmark.runs.engine import Task
 from earmark.runs.progress import Meter
+from earmark.training.names import LOSS_NAMES
 from earmark.training.rivals import LOSSES, PermanentCorrection, largest, make_loss
 from kept_processes import KeptProcesses
 
@@ -202,3 +203,7 @@ def test_processes_choose_the_largest_losses_of_their_common_batch(
     expected = largest(losses, implicit, 0.2)
     assert expected.sum() == 2 * 4
     assert torch.equal(torch.cat(parts, dim=1), expected)
+
+
+def test_every_loss_that_is_named_can_be_made() -> None:
+    assert tuple(LOSSES) == LOSS_NAMES

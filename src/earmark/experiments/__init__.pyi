@@ -19,8 +19,8 @@ from .students import Student as Student
 from .students import combine as combine
 from .students import student_scores as student_scores
 from .students import students_of_sweep as students_of_sweep
-from .students import train_students as train_students
 from .supervision import Supervision as Supervision
 from .sweep import SweepResults as SweepResults
 from .sweep import read_sweep as read_sweep
 from .sweep import run_sweep as run_sweep
+from .train_sets import train_students as train_students

@@ -59,7 +59,7 @@ from earmark.runs import (
     Task,
 )
 from earmark.scores import ScoreFolder, logits_of
-from earmark.training import has_networks, score_held_out
+from earmark.training import has_networks
 
 METRICS = (*BOOTSTRAP_METRICS, "lwlrap_calibrated", "lwlrap_fitted")
 """What students are measured by.
@@ -188,6 +188,8 @@ def find_bases(
     folds = cross_fit.model_copy(update={"in_sample": not scores.out_of_fold})
     teacher = ""
     if params.ignored_percent > 0 and has_networks(workspace, scores.folder.name, folds):
+        from earmark.training import score_held_out  # torch, which measuring does without
+
         held_out = score_held_out(workspace, scores, folds, engine=engine, progress=progress)
         teacher = held_out.folder.name
         _keep_left_out(workspace, held_out, params.ignored_percent)

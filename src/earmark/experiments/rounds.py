@@ -16,8 +16,9 @@ from earmark.datasets import Workspace, open_frames, stamp_path, stamped
 from earmark.experiments.compare import identify
 from earmark.experiments.marks import METRICS, find_bases, mark_students, write_student_cards
 from earmark.experiments.strategies import one_point
-from earmark.experiments.students import Student, TrainSet, combine, train_students
+from earmark.experiments.students import Student, combine
 from earmark.experiments.sweep import by_seed, measured
+from earmark.experiments.train_sets import TrainSet, train_students
 from earmark.runs import (
     HERE,
     SILENT,

@@ -37,7 +37,7 @@ from earmark.datasets import CORRECTED, FILLED, GIVEN, TRUTH
 from earmark.errors import EarmarkError, nearest
 from earmark.flags import POLICIES
 from earmark.losses import Treatment
-from earmark.training import BY_PERCENT, LOSSES, OWN_POLICIES
+from earmark.training import BY_PERCENT, LOSS_NAMES, OWN_POLICIES
 
 POINTS: dict[str, tuple[float, ...]] = {
     "precision": (0.9, 0.7, 0.5, 0.3),
@@ -67,7 +67,7 @@ _CHANCE = "chance"
 _CHANCE_POINTS = (0.5, 0.3, 0.1, 0.03)
 """Operating points where labels are flagged above a learnt chance."""
 
-_LOSS_NAMES = tuple(name for name in LOSSES if name != "bce")
+_RIVALS = tuple(name for name in LOSS_NAMES if name != "bce")
 """The rivals of :mod:`earmark.training.rivals`; ``bce`` is no part of a strategy's name."""
 
 
@@ -157,7 +157,7 @@ def _with_part(strategy: Strategy, part: str, text: str) -> Strategy:
         if not text.partition("@")[0].endswith("adjust"):
             raise EarmarkError(f"strategy {text!r}: 'adjust' comes last")
         return replace(strategy, adjusts=True)
-    if part in _LOSS_NAMES:
+    if part in _RIVALS:
         _refuse_second(strategy.loss != "bce", "loss", text)
         return replace(strategy, loss=part)
     _refuse_second(strategy.treatment is not None, "treatment", text)
@@ -178,7 +178,7 @@ def _flag_and_treat(part: str, text: str, by_chance: bool) -> tuple[str, Treatme
     if slash and policy not in policies:
         raise EarmarkError(f"strategy {text!r}: no policy {policy!r}{nearest(policy, policies)}")
     if treatment not in get_args(Treatment):
-        known = (*get_args(Treatment), "distil", "random", *_LOSS_NAMES)
+        known = (*get_args(Treatment), "distil", "random", *_RIVALS)
         known += (CORRECTED, FILLED, TRUTH, "adjust", _CHANCE)
         raise EarmarkError(f"strategy {text!r}: no {treatment!r}{nearest(treatment, known)}")
     default = "global" if by_chance else "percentile"

@@ -17,8 +17,8 @@ from torch import Tensor
 from earmark.datasets import FILLED, GIVEN, Workspace, measured_frames, number_recordings
 from earmark.errors import EarmarkError
 from earmark.experiments.strategies import Strategy, one_point
-from earmark.experiments.students import TrainSet
 from earmark.experiments.telling import Origins, Wish, draw_scores, tell_all
+from earmark.experiments.train_sets import TrainSet
 from earmark.flags import count_missing
 from earmark.labels import LabelSet, Ontology, find_implied
 from earmark.losses import Moment, Targets, normalised, norms

@@ -23,7 +23,8 @@ from earmark.experiments.marks import (
     mark_students,
     write_student_cards,
 )
-from earmark.experiments.students import Student, students_of_sweep, train_students
+from earmark.experiments.students import Student, students_of_sweep
+from earmark.experiments.train_sets import train_students
 from earmark.metrics import Draws, p_value
 from earmark.runs import (
     HERE,

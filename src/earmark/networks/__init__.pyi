@@ -19,9 +19,9 @@ from .examples import check_front_end as check_front_end
 from .examples import examples_of as examples_of
 from .layers import SameConv as SameConv
 from .layers import cross_entropies as cross_entropies
-from .measured_card import named_metrics as named_metrics
 from .measured_card import write_measured_card as write_measured_card
 from .model_card import StudentCard as StudentCard
+from .model_card import named_metrics as named_metrics
 from .model_card import read_card as read_card
 from .model_card import read_meta as read_meta
 from .model_card import read_params as read_params

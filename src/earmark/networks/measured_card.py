@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from earmark.datasets import Split, Workspace, open_frames, readable_clips
 from earmark.metrics import evaluate
 from earmark.networks.clip_scores import score_clips
 from earmark.networks.examples import examples_of
-from earmark.networks.model_card import ModelCard, write_card
+from earmark.networks.model_card import ModelCard, named_metrics, write_card
 from earmark.networks.saved import load_network
 from earmark.runs import NetworkParams
 
@@ -33,15 +32,3 @@ def write_measured_card(
         if len(logits) == 1:
             found = evaluate(clips.labels, logits[0]).overall
     return write_card(folder, workspace.ontology, named_metrics(split, found))
-
-
-def named_metrics(split: Split, overall: Mapping[str, float]) -> dict[str, float]:
-    """Name metrics after their split, as a card has them.
-
-    What could not be measured, NaN or infinite, is left out: JSON has no such numbers.
-
-    >>> named_metrics("tune", {"lwlrap": 0.5, "map": float("nan")})
-    {'tune_lwlrap': 0.5}
-    """
-    known = {name: value for name, value in overall.items() if math.isfinite(value)}
-    return {f"{split}_{name}": value for name, value in known.items()}

@@ -7,6 +7,7 @@ that is damaged, or of another version, is named with what to do about it.
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -225,3 +226,15 @@ _NOUNS: Mapping[type[BaseModel], str] = {
     NetworkMeta: "network's description",
     NetworkParams: "network's recipe",
 }
+
+
+def named_metrics(split: str, overall: Mapping[str, float]) -> dict[str, float]:
+    """Name metrics after their split, as a card has them.
+
+    What could not be measured, NaN or infinite, is left out: JSON has no such numbers.
+
+    >>> named_metrics("tune", {"lwlrap": 0.5, "map": float("nan")})
+    {'tune_lwlrap': 0.5}
+    """
+    known = {name: value for name, value in overall.items() if math.isfinite(value)}
+    return {f"{split}_{name}": value for name, value in known.items()}

@@ -315,11 +315,8 @@ LOSSES: Mapping[str, type[Any]] = {
     "ll-cp": PermanentCorrection,
     "consistency": RecordingConsistency,
 }
-"""Losses by name; the operating point of one that has a choice to make is its only parameter."""
-
-
-BY_EPOCH = ("splc", "ll-r", "ll-ct", "ll-cp")
-"""Losses that change from one epoch to the next."""
+"""Losses by name (see :mod:`earmark.training.names`); the operating point of one that has a choice
+to make is its only parameter."""
 
 
 def make_loss(name: str, point: float | None = None) -> Loss:

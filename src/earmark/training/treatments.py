@@ -28,13 +28,8 @@ from earmark.losses import Moment, Targets, Treatment, treat
 from earmark.runs import digest
 from earmark.scores import TeacherScores
 from earmark.training.lessons import EVERYBODY, Masks, asked_of
+from earmark.training.names import BY_PERCENT
 from earmark.training.rivals import Loss, RememberingLoss, make_loss
-
-BY_PERCENT = ("percentile", "random", "budget")
-"""Policies whose points are a per cent: of each class's implicit labels, or (budget) of all."""
-
-OWN_POLICIES = ("psla", "ancestors", "random", "oracle", "all")
-"""Policies of training, beside those of :mod:`earmark.flags.flag` (see :func:`find_flags`)."""
 
 KNOBS = {
     "precision": "target",

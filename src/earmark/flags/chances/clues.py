@@ -119,7 +119,7 @@ class Clues:
         left += 1
         part *= table.take(left) - here
         part += here
-        return part.astype(np.float32)
+        return np.asarray(part, np.float32)
 
     def raised(self, rows: slice) -> tuple[Longs, Ints]:
         """Return which implicit labels of some clips are raised: clip, from the first, and class.
