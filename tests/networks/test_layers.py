@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from earmark.losses import Targets, bce_entries
-from earmark.networks.architectures import build_model
+from earmark.networks.architectures import build_model, build_probe
 from earmark.networks.layers import (
     Layers,
     SameConv,
@@ -36,6 +36,12 @@ RECTIFIERS: dict[str, Callable[[], nn.Module | None]] = {
     "ReLU": nn.ReLU,
     "ReLU6": lambda: nn.Hardtanh(0.0, 6.0),
 }
+
+
+@pytest.fixture(autouse=True)
+def same_weights() -> None:
+    """Draw the same weights in every run: those near a rectifier's edge fall on either side."""
+    torch.manual_seed(0)
 
 
 def images(*shape: int, seed: int = 0) -> Tensor:
@@ -344,6 +350,16 @@ def test_a_hidden_layer_of_probes_is_torchs_to_the_bit(
     monkeypatch.setattr(on_cpu, "is_for", lambda image: False)
     for one, other in zip(found, learn(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_probes_that_learn_take_the_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    params = ModelParams(architecture="mlp_probe", n_hidden=64, dropout=0.3)
+    probes = build_probe(params, 64, 7, n_students=3).train()
+    called = [calls_of(on_cpu, name, monkeypatch) for name in ("frame_statistics", "hidden_layer")]
+    probes(torch.ones(5, 4, 64), torch.full((5,), 4)).sum().backward()
+    assert [len(one) for one in called] == [1, 1]
+    assert probes.weights[0].grad.any()
 
 
 def test_a_hidden_layer_of_other_types_is_torchs() -> None:

@@ -45,10 +45,10 @@ _FEWEST_CHANNELS = 128
 def is_for(image: Tensor) -> bool:
     """Tell whether an image [patch, channel, row, column], or logits, can be taken by this module.
 
-    One that only stands for an image, in an export or a compilation, cannot.
+    One that only stands for an image, in an export or a compilation, cannot; weights are asked too.
     """
     return (
-        type(image) is Tensor
+        type(image) in (Tensor, nn.Parameter)
         and torch.is_grad_enabled()
         and torch.get_num_threads() <= _MOST_THREADS
         and not torch.compiler.is_compiling()
