@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -98,6 +99,13 @@ def refuse(meter: Meter) -> None:
     raise EarmarkError("no clips to train on")
 
 
+def fit_twice(trainer: Any) -> None:
+    """Do what Ray Train does, which starts again what has failed."""
+    with contextlib.suppress(EarmarkError):
+        trainer.train_loop_per_worker(trainer.train_loop_config)
+    trainer.train_loop_per_worker(trainer.train_loop_config)
+
+
 def fit_here(trainer: Any) -> None:
     """Do in this process what Ray Train does in others, and tell of a failure as it does."""
     from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
@@ -121,6 +129,9 @@ def test_a_users_mistake_in_training_is_told_as_it_is(
     context = SimpleNamespace(get_world_rank=lambda: 0)
     monkeypatch.setattr(TorchTrainer, "fit", fit_here)
     monkeypatch.setattr("ray.train.get_context", lambda: context)
+    with pytest.raises(EarmarkError, match=r"^no clips to train on$"):
+        train_together(ENGINE, Task("net", refuse), 1, tmp_path / "scratch")
+    monkeypatch.setattr(TorchTrainer, "fit", fit_twice)
     with pytest.raises(EarmarkError, match=r"^no clips to train on$"):
         train_together(ENGINE, Task("net", refuse), 1, tmp_path / "scratch")
     monkeypatch.setattr(TorchTrainer, "fit", lambda trainer: 1 / 0)

@@ -56,7 +56,8 @@ class _Killer:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def refuse(meter: Meter) -> None:
+def refuse(folder: Path, meter: Meter) -> None:
+    (folder / f"attempt {len(list(folder.iterdir()))}").touch()
     raise EarmarkError("no clips to train on")
 
 
@@ -88,6 +89,10 @@ def test_a_killed_process_leads_to_the_weights_of_an_uninterrupted_run(
     assert not (tmp_path / "scratch").exists()
 
 
-def test_a_users_mistake_is_told_as_it_is(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_users_mistake_is_told_as_it_is_and_made_once(cluster: Cluster, tmp_path: Path) -> None:
+    attempts = tmp_path / "attempts"
+    attempts.mkdir()
+    task = Task("net", refuse, {"folder": attempts})
     with pytest.raises(EarmarkError, match=r"^no clips to train on$"):
-        train_together(RayEngine(), Task("net", refuse), 1, tmp_path / "scratch")
+        train_together(RayEngine(), task, 1, tmp_path / "scratch")
+    assert len(list(attempts.iterdir())) == 1

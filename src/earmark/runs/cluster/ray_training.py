@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from earmark.errors import EarmarkError
+from earmark.runs.artefacts import write_text
 from earmark.runs.cluster.ray import (
     N_ATTEMPTS,
     SECONDS_BETWEEN_LOOKS,
@@ -57,6 +58,8 @@ def train_together(
                     meter.advance(n_done, note)
         if fitting.exception() is not None:
             raise _own_error(fitting.exception(), task) from fitting.exception()
+        if _mistake(scratch).exists():
+            raise EarmarkError(_mistake(scratch).read_text(encoding="utf-8"))
         meter.finish()
     finally:
         mailbox.close()
@@ -94,7 +97,12 @@ def _trainer(
     resources = {"CPU": needs.cpus, "GPU": needs.gpus, "memory": needs.memory_gb * 1e9}
     return TorchTrainer(
         _train_here,
-        train_loop_config={"task": task, "mailbox": mailbox, "folder": os.getcwd()},
+        train_loop_config={
+            "task": task,
+            "mailbox": mailbox,
+            "folder": os.getcwd(),
+            "mistake": _mistake(scratch.resolve()),
+        },
         scaling_config=train.ScalingConfig(
             num_workers=n_processes,
             use_gpu=needs.gpus > 0,
@@ -108,15 +116,30 @@ def _trainer(
     )
 
 
+def _mistake(scratch: Path) -> Path:
+    """Return where the first process that meets a user's mistake says so."""
+    return scratch / "mistake.txt"
+
+
 def _train_here(config: dict[str, Any]) -> None:
-    """Run the task in one of the processes."""
+    """Run the task in one of the processes.
+
+    Ray starts whatever fails again. After a user's mistake, which would only be met again, there is
+    nothing more to do: the driver tells it.
+    """
     from ray import train
 
     go_to(config["folder"])
-    task: Task = config["task"]
+    task, mistake = config["task"], config["mistake"]
+    if mistake.exists():
+        return
     is_first = train.get_context().get_world_rank() == 0
     meter = PostingMeter(0, config["mailbox"], is_careful=False) if is_first else _Mute()
-    task.function(**task.arguments, meter=meter)
+    try:
+        task.function(**task.arguments, meter=meter)
+    except EarmarkError as error:
+        write_text(mistake, str(error))
+        raise
 
 
 class _Mute:
