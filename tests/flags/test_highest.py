@@ -7,10 +7,12 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+import earmark.flags.chances.clues
 import earmark.flags.chances.highest
 import earmark.flags.policies
 from earmark.flags.chances.chances import Chances
 from earmark.flags.counts import count_missing
+from earmark.flags.counts_by_ear import SAMPLED_CLIPS, reach_after
 from earmark.flags.flag import survey
 from earmark.labels import LabelSet, Ontology
 
@@ -37,12 +39,20 @@ def made(
 def both_ways(
     monkeypatch: pytest.MonkeyPatch, labels: LabelSet, scores: np.ndarray, **options: Any
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the flags of a budget as they are found, and by a pass over all chances."""
-    found = survey(labels, scores, policy="budget", **options).flags
+    """Return the flags of a budget as they are found, and by a pass over all chances.
+
+    Where nothing is listed, nothing is found by lists; what else is found stays the same.
+    """
+    found = survey(labels, scores, policy="budget", **options)
     with monkeypatch.context() as patched:
+        patched.setattr(earmark.flags.policies, "LISTED_FOR_A_BUDGET", 0)
         patched.setattr(earmark.flags.policies, "_among_highest", lambda *_: None)
-        by_pass = survey(labels, scores, policy="budget", **options).flags
-    return found, by_pass
+        by_pass = survey(labels, scores, policy="budget", **options)
+    assert found.counts is not None
+    assert by_pass.counts is not None
+    assert_frame_equal(found.counts.table, by_pass.counts.table, check_exact=True)
+    assert np.array_equal(found.thresholds.values, by_pass.thresholds.values)
+    return found.flags, by_pass.flags
 
 
 @pytest.mark.parametrize("ontology", [None, TREE])
@@ -100,21 +110,48 @@ def test_a_class_whose_scores_share_a_bin_is_the_same_as_by_a_pass(
     scores[:, 3] = 2.0
     found, by_pass = both_ways(monkeypatch, labels, scores, n_flags=500)
     assert_frame_equal(found, by_pass, check_exact=True)
-    scores[:, 3] = np.nan
-    found, by_pass = both_ways(monkeypatch, labels, scores, n_flags=500)
-    assert_frame_equal(found, by_pass, check_exact=True)
-    assert "c3" not in found["class_id"]
+    for unscored in (3, 4):  # 4 is above others that are labelled
+        scores[:, unscored] = np.nan
+        found, by_pass = both_ways(monkeypatch, labels, scores, n_flags=500, ontology=TREE)
+        assert_frame_equal(found, by_pass, check_exact=True)
+        assert f"c{unscored}" not in found["class_id"]
 
 
-def test_the_clue_of_single_labels_is_that_of_blocks_to_the_bit() -> None:
+@pytest.mark.parametrize("n_clips", [60, 500, 2_000])
+def test_lists_change_nothing_where_clips_are_few(
+    n_clips: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(3):
+        for ontology in (None, TREE):
+            few = made(seed, n_clips=n_clips)
+            found, by_pass = both_ways(monkeypatch, *few, n_flags=3, ontology=ontology)
+            assert_frame_equal(found, by_pass, check_exact=True)
+
+
+def test_as_many_are_flagged_as_are_asked_for_however_unlikely() -> None:
+    rng = np.random.default_rng(0)
+    present = rng.random((600, 3)) < 0.1
+    scores = rng.normal(5 * present, 1).astype(np.float32)
+    labels = LabelSet.from_dense(np.where(present & (rng.random(present.shape) < 0.9), 1, 0))
+    n_implicit = int(labels.n_implicit.sum())
+    for n_flags in (10, n_implicit - 20, n_implicit, n_implicit + 5):
+        flags = survey(labels, scores, policy="budget", n_flags=n_flags).flags
+        assert len(flags) == min(n_flags, n_implicit)
+
+
+def test_the_clue_of_single_labels_is_that_of_blocks_to_the_bit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     labels, scores = made(8)
-    scores[0] = [-1e30, 1e30, -60, 60, 0, -0.0, 1e-30, 5, 4, 3, 2, 1]
+    scores[0] = [-3e38, 3e38, -60, 60, 0, -0.0, 1e-30, 5, 4, 3, 2, 1]
     clues = count_missing(labels, scores, ontology=TREE).chances.clues
     expected = clues.of(slice(None), scores, 1)[:, :, 0]
     columns = np.tile(np.arange(len(NAMES)), len(scores))
     found = clues.first(columns, scores.ravel()).reshape(scores.shape)
     is_raised = np.zeros(scores.shape, bool)
-    is_raised[clues.raised(slice(0, labels.n_clips))] = True
+    starts, above = clues.raised
+    is_raised[np.repeat(np.arange(labels.n_clips), np.diff(starts)), above] = True
+    assert is_raised.sum() == starts[-1] == len(above)
     is_implicit = labels.states() == 0
     below = np.stack(
         [(labels.states()[:, own] > 0).any(axis=1) for own in ([0, 1], [0, 1, 4], [2])], axis=1
@@ -124,8 +161,10 @@ def test_the_clue_of_single_labels_is_that_of_blocks_to_the_bit() -> None:
     raised = clues.first(columns, scores.ravel(), is_raised=True).reshape(scores.shape)
     assert is_raised.sum() == is_raised[:, [4, 8, 9]].sum() > 1_000
     assert np.array_equal(raised[is_raised], expected[is_raised])
-    part = clues.raised(slice(100, 350))
-    assert np.array_equal(part, np.nonzero(is_raised[100:350]))
+    assert clues.highest_raised >= raised[is_raised].max()
+    monkeypatch.setattr(earmark.flags.chances.clues, "CLIPS_AT_ONCE", 999)
+    again = count_missing(labels, scores, ontology=TREE).chances.clues.raised
+    assert all(map(np.array_equal, again, clues.raised))
 
 
 @pytest.mark.parametrize("ontology", [None, TREE])
@@ -137,3 +176,14 @@ def test_chances_of_labels_with_known_scores_are_the_same(ontology: Ontology | N
     assert np.array_equal(found, chances.at(rows, columns), True)
     few = np.random.default_rng(0).choice(len(rows), 20, replace=False)
     assert np.array_equal(found[few], chances.at(rows[few], columns[few]), True)
+
+
+def test_how_sure_answers_would_be_is_told_where_implicit_labels_are_rare() -> None:
+    labels, scores = made(10)
+    usual = count_missing(labels, scores).chances
+    states = labels.states()
+    drawn = usual.scores.sample_rows(SAMPLED_CLIPS)
+    states[drawn] = np.where(states[drawn] == 0, -1, states[drawn])
+    rare = count_missing(LabelSet.from_dense(states), scores).chances
+    assert not rare.counts_of_some(SAMPLED_CLIPS).any()
+    assert 0 < reach_after(rare, 200) < 2 * reach_after(usual, 200)

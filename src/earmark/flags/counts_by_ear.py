@@ -115,8 +115,9 @@ def reach_after(chances: Chances, n_more: int) -> float:
         low, _, high = total_by_ear(chances)
         n_sampled = int(answers.is_sampled.sum())
         return (high - low) / 2 * float(np.sqrt(n_sampled / (n_sampled + n_more)))
-    stands_for = max(1.0, chances.scores.n_clips / SAMPLED_CLIPS)
-    counts = stands_for * chances.sums_of_some(SAMPLED_CLIPS).counts
+    counts = chances.counts_of_some(SAMPLED_CLIPS) * max(1, chances.scores.n_clips / SAMPLED_CLIPS)
+    if not counts.any():  # where implicit labels are so rare
+        counts = chances.sums.counts.astype(np.float64)
     levels = expit(LOWEST + STEP * (np.arange(N_STEPS) + 0.5))
     n_above = counts[:, ::-1].cumsum(axis=1)[:, ::-1]
     share_above = n_above / np.maximum(n_above[:, :1], 1)

@@ -110,7 +110,7 @@ def find(
     doubts: Sequence[str] = (),
     engine: Engine | None = None,
 ) -> Findings:
-    """Flag, count and list, in three passes over the scores (or more, as the policy goes).
+    """Flag, count and list, in three passes over the scores: four with a class tree, or more.
 
     ``scores_told``, ``heard_told`` and ``doubts`` are what is known of the scores, what was heard,
     and what is doubtful, from reading them; ``out_of_fold`` says that their model never saw these

@@ -133,7 +133,7 @@ def survey(
     scores = open_scores(logits, labels)
     ranks = n_largest(labels, scores, discard_percents)
     is_known = policy == "percentile"  # what is listed is what is flagged
-    n_listed = n_to_list(policy, labels, scores, options)
+    n_listed = n_to_list(policy, labels, scores, options, ranks.max(axis=0, initial=0))
     passes = passes_by(engine)
     only_ranks = is_known and not with_chance
     found = top_scores(labels, scores, ranks, n_listed, passes, only_ranks=only_ranks)

@@ -26,7 +26,7 @@ from earmark.flags.counts import Counts, count_missing
 from earmark.flags.suspects import Suspects
 from earmark.flags.thresholds import n_largest
 from earmark.labels import LabelSet, Ontology
-from earmark.scores import ScoreMatrix, Summary, expit, find_unscored, logit
+from earmark.scores import ScoreMatrix, Summary, expit, logit
 
 MOST_IN_A_BUDGET = 1_000
 """Flags of a budget that nobody stated, unless fewer labels are expected to be missing."""
@@ -162,18 +162,23 @@ def _defaults(policy: str) -> dict[str, Any]:
 
 
 def n_to_list(
-    policy: str | None, labels: LabelSet, scores: ScoreMatrix, options: Mapping[str, Any]
+    policy: str | None,
+    labels: LabelSet,
+    scores: ScoreMatrix,
+    options: Mapping[str, Any],
+    n_deepest: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return how many of each class's highest-scored labels a policy will look at, if it is known.
+    """Return how many of each class's highest-scored labels [class] a policy will look at.
 
-    The policy ``percentile`` flags just these; for a budget they save a pass over the scores.
+    The policy ``percentile`` flags just these; for a budget they save a pass over all chances, and
+    are no more than ``n_deepest`` [class], which are counted closely anyway.
     """
     if policy == "percentile":
         return percentile_flags(labels, scores, **options)
-    if policy not in (None, "budget"):
+    if policy not in (None, "budget") or options.get("balance"):
         return np.zeros(labels.n_classes, np.int64)
     n_each = min(LISTED_FOR_A_BUDGET, LISTED_IN_ALL // max(labels.n_classes, 1))
-    return np.where(find_unscored(scores), 0, n_each)
+    return np.minimum(n_deepest, n_each)
 
 
 def percentile_flags(
@@ -221,7 +226,8 @@ def _among_highest(evidence: Evidence, n_flags: int | None) -> Choice | None:
     """Choose the same from the highest-scored labels of each class, where those are enough."""
     counts = evidence.counts
     has_chances = counts.chances.clues.by_score.has_chances
-    if counts.is_heard or (counts.histograms.is_constant & has_chances).any():
+    is_constant = counts.histograms.is_constant & has_chances
+    if counts.is_heard or n_flags == 0 or is_constant.any():
         return None
     highest = Highest(evidence.listed, counts.chances)
     if n_flags is None and highest.n_expected < MOST_IN_A_BUDGET + 1:

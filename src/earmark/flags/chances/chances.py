@@ -87,7 +87,7 @@ class Chances:
         self, rows: NDArray[np.integer], columns: NDArray[np.integer], logits: Floats
     ) -> Floats:
         """Return the same of labels whose scores are known, for which they often need no pass."""
-        if self.is_learnt or len(self.clues.relatives.ancestors.columns):
+        if self.is_learnt or self.clues.has_raised:
             return self.at(rows, columns)
         found = np.empty(len(rows), np.float32)
         for start in range(0, len(rows), LABELS_AT_ONCE):
@@ -149,10 +149,10 @@ class Chances:
         parts = self.scores.map(add)
         return sum(parts[1:], parts[0])
 
-    def sums_of_some(self, n_clips: int) -> Sums:
-        """Return the same of so many clips, or of all if there are no more, without their slopes.
+    def counts_of_some(self, n_clips: int) -> NDArray[np.int64]:
+        """Count the labels of so many clips by their log-odds [class, step], as ``sums`` does.
 
-        The same clips are taken whatever their order.
+        The same clips are taken whatever their order, and all if there are no more.
         """
         rows, found = np.sort(self.scores.sample_rows(n_clips)), Adding(self.scores.n_classes)
         for start in range(0, len(rows), ROWS_AT_ONCE):
@@ -161,7 +161,7 @@ class Chances:
             explicit = np.ascontiguousarray(labels.columns, np.int32)
             places = slice(start, start + len(clips))
             found.add(places, block, self.log_odds(clips, block), labels.starts, explicit)
-        return found.sums
+        return found.sums.counts
 
     def totals(self, models: Sequence[Model | None]) -> Matrix:
         """Return the sum of all chances by each of some models; None goes by what labels teach."""
@@ -209,10 +209,10 @@ class Chances:
         order = np.argsort(-worth, axis=None, kind="stable")
         n_reaching = np.cumsum(self.sums.counts.ravel()[order])
         place = int(np.searchsorted(n_reaching, n_labels))
-        if place >= len(order):
-            return np.full(len(weights), logit(least) if least > 0 else -np.inf)
+        least_odds = float(logit(least)) if least > 0 else -np.inf
+        if place >= len(order) or order[place] % N_STEPS == 0:  # the lowest step has no lower end
+            return np.full(len(weights), least_odds)
         lowest = (worth.ravel()[order[place]] / weights).clip(TINY, 1 - TINY)
-        least_odds = logit(least) if least > 0 else -np.inf
         return np.asarray(np.maximum(logit(lowest) - STEP / 2, least_odds))
 
     def limits_surely(self, chance: float) -> Matrix:

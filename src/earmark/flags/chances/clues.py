@@ -31,6 +31,9 @@ IMPLIED = 3.0
 BORROWED_POSITIVES = 5.0
 """Positives that every class's mean borrows from where those of other classes lie."""
 
+CLIPS_AT_ONCE = 1 << 14
+"""Clips whose raised labels are found at a time."""
+
 MOST_CLASSES_TOGETHER = 2_000
 """Classes up to which it is counted which ones are labelled together: a number for each pair."""
 
@@ -111,7 +114,9 @@ class Clues:
         table = self._raised if is_raised else self._table
         low, per_width = (self.facts[fact].take(columns) for fact in (0, 1))
         last = table.shape[1] - 1
-        places = ((logits - low) * per_width - np.float32(0.5)).clip(0, last)
+        with np.errstate(over="ignore"):  # far beyond the bins is beyond them
+            places = (logits - low) * per_width - np.float32(0.5)
+        places = np.fmin(np.fmax(places, 0), np.float32(last))  # 0 for NaN, whose table is NaN
         left = np.minimum(places.astype(np.int64), last - 1)
         part = places - left  # as float64
         left += columns * np.int64(last + 1)
@@ -121,25 +126,49 @@ class Clues:
         part += here
         return np.asarray(part, np.float32)
 
-    def raised(self, rows: slice) -> tuple[Longs, Ints]:
-        """Return which implicit labels of some clips are raised: clip, from the first, and class.
+    @property
+    def has_raised(self) -> bool:
+        """Whether labels may be raised: some class is above another."""
+        return len(self.relatives.ancestors.columns) > 0
 
-        A class below each of them is labelled.
+    @property
+    def highest_raised(self) -> float:
+        """The highest first clue that a raised label can have; -inf where none has any."""
+        return float(np.fmax.reduce(self._raised, axis=None, initial=-np.inf))
+
+    @functools.cached_property
+    def raised(self) -> tuple[Longs, Ints]:
+        """The implicit labels that are raised, because a class below is labelled.
+
+        Where each clip's start, and their classes, one clip after another.
         """
+        n_clips = self.labels.n_clips
+        blocks = [
+            self._raised_in(slice(start, min(start + CLIPS_AT_ONCE, n_clips)))
+            for start in range(0, n_clips, CLIPS_AT_ONCE)
+        ]
+        counts, columns = zip(*blocks, strict=True) if blocks else ((), ())
+        none = np.zeros(1, np.int64)
+        return np.cumsum(np.concatenate([none, *counts])), np.concatenate(
+            [np.empty(0, np.int32), *columns]
+        )
+
+    def _raised_in(self, rows: slice) -> tuple[Longs, Ints]:
+        """Return how many labels of each of some clips are raised, and their classes."""
         above, labels = self.relatives.ancestors, self.labels
         starts, positives = self._positives_of(rows)
         n_above = np.diff(above.starts)[positives]
+        # Every positive's ancestors, one after another.
+        skipped = above.starts[positives] + n_above - np.cumsum(n_above)
+        places = np.arange(n_above.sum()) + np.repeat(skipped, n_above)
         clips = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-        ends = np.cumsum(n_above)
-        places = np.arange(n_above.sum()) + np.repeat(
-            above.starts[positives] + n_above - ends, n_above
-        )
         keys = np.unique(np.repeat(clips, n_above) * labels.n_classes + above.columns[places])
         own = labels.starts[rows.start : rows.stop + 1]
         explicit = np.repeat(np.arange(len(own) - 1), np.diff(own)) * labels.n_classes
-        explicit += labels.columns[own[0] : own[-1]]
-        found, columns = np.divmod(keys[~np.isin(keys, explicit)], labels.n_classes)
-        return found, columns.astype(np.int32)
+        explicit += labels.columns[own[0] : own[-1]]  # ascending
+        is_explicit = np.append(explicit, -1)[np.searchsorted(explicit, keys)] == keys
+        found, columns = np.divmod(keys[~is_explicit], labels.n_classes)
+        return np.bincount(found, minlength=len(own) - 1), columns.astype(np.int32)
 
     def _positives_of(self, rows: NDArray[np.int64] | slice) -> tuple[Longs, Ints]:
         """Return where each clip's positives start, and their classes, of some clips."""

@@ -2,8 +2,8 @@
 
 By labels and scores alone a chance rises with the score. So no label that is left out of a list of
 a class's highest scores is likelier than the last of that list. What is likelier than the last ones
-of all lists is known from the lists; only where a class tree raises chances, a pass looks for
-raised labels, which are few.
+of all lists is known from the lists. Where a class tree raises chances, a pass over the scores
+looks up the raised labels, which are few.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ ROUNDED = 1e-5
 """Log-odds that differ by more differ in their chances, too, which are rounded to float32."""
 
 MOST_RAISED = 1 << 16
-"""Raised labels that are held until all but the likeliest are let go."""
+"""Raised labels that are held until all but the likeliest are let go; twice as many as those, if
+they are more."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,16 @@ class Highest:
     def best(self, n_labels: int, least: float) -> Listed | None:
         """Return the likeliest of all implicit labels: ``n_labels``, those as likely, perhaps more.
 
-        None is below the log-odds ``least``. None where labels that are not listed may be among
+        All have log-odds of ``least`` or more. None where labels that are not listed may be among
         the likeliest.
         """
-        known = self._known
+        clues, known = self.chances.clues, self._known
         found = self.listed.where(self.listed.log_odds >= known)
-        if len(self.chances.clues.relatives.ancestors.columns):
+        if clues.has_raised:
+            if known > clues.highest_raised:
+                return None
             found = _with_raised(found, self._raised(known, n_labels), self.suspects)
-        limit = max(_limit(found, n_labels), least)
+        limit = np.float64(max(_limit(found, n_labels), least))  # in which float32 is compared
         return found.where(found.log_odds >= limit) if limit >= known else None
 
     @property
@@ -76,19 +79,26 @@ class Highest:
     def _raised(self, known: float, n_labels: int) -> Listed:
         """List the raised labels of such log-odds, or the likeliest of them, in a pass."""
         clues = self.chances.clues
+        starts, above = clues.raised
 
         def keep(chunks: Iterator[Chunk]) -> Listed:
-            least, held = known, Listed.none()
+            least, held, n_held, n_most = known, [Listed.none()], 0, MOST_RAISED
             for rows, block in chunks:
-                clips, columns = clues.raised(rows)
-                logits = block[clips, columns]
+                own = starts[rows.start : rows.stop + 1]
+                clips = np.repeat(np.arange(len(block)), np.diff(own))
+                columns = above[own[0] : own[-1]]
+                logits = block[clips, columns] + np.float32(0)  # which makes 0 of -0, as lists do
                 log_odds = clues.first(columns, logits, is_raised=True)
                 mine = Listed(clips + rows.start, columns, logits, log_odds)
-                held = Listed.joined([held, mine.where(log_odds >= least)])
-                if len(held.rows) > MOST_RAISED:
-                    least = max(_limit(held, n_labels), least)
-                    held = held.where(held.log_odds >= least)
-            return held
+                held.append(mine.where(log_odds >= least))
+                n_held += len(held[-1].rows)
+                if n_held > n_most:
+                    every = Listed.joined(held)
+                    least = max(_limit(every, n_labels), least)
+                    held = [every.where(every.log_odds >= least)]
+                    n_held = len(held[0].rows)
+                    n_most = max(MOST_RAISED, 2 * n_held)
+            return Listed.joined(held)
 
         return Listed.joined(self.chances.scores.map(keep))
 
