@@ -325,14 +325,14 @@ _add(
 def write_checkpoint(folder: Path) -> None:
     import torch
 
-    from earmark.training.checkpoints import _SAVED_AS_THEY_ARE
+    from earmark.training.course.checkpoints import _SAVED_AS_THEY_ARE
 
     names = ("digest", "network", "optimiser", "scaler", *_SAVED_AS_THEY_ARE)
     torch.save({name: {"a": torch.zeros(3)} for name in names}, folder / "checkpoint.pt")
 
 
 def read_checkpoint(folder: Path, _work: Path) -> None:
-    from earmark.training.checkpoints import _read_checkpoint
+    from earmark.training.course.checkpoints import _read_checkpoint
 
     _read_checkpoint(folder / "checkpoint.pt")
 

@@ -16,7 +16,7 @@ from documents import ROOT
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.networks.architectures import build_probe
 from earmark.runs.parameters import ModelParams
-from earmark.training.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
+from earmark.training.course.checkpoints import Run, heeding_sigterm, resume, write_checkpoint
 from scenes import band_workspace
 
 

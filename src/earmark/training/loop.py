@@ -47,7 +47,8 @@ from earmark.pretrained import begin, keep_statistics
 from earmark.runs import FOUND, RESUMED, Meter, NetworkParams, TrainParams, is_current
 from earmark.training import replicas
 from earmark.training.batches import Plan
-from earmark.training.checkpoints import Run, forget, heeding_sigterm, resume, write_checkpoint
+from earmark.training.course import checkpoints
+from earmark.training.course.checkpoints import Run
 from earmark.training.course.history import open_course, show_history, write_history
 from earmark.training.course.trackers import Course
 from earmark.training.lessons import Remembering, TrainingSet, class_balance
@@ -71,7 +72,7 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
     store = FrameStore.open(data.frames_folder)
     per_clip = examples_of(network.model, store, data.store_rows).per_clip
     if replicas.first_says(is_current(folder, run_digest)):
-        forget(folder, run_digest)
+        checkpoints.forget(folder, run_digest)
         meter.advance(n_examples_in_all(per_clip, network.train), FOUND)
         return load_network(folder, store, data.lessons.class_ids)
     if network.train.solver == "lbfgs":
@@ -82,7 +83,7 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
     job = _Job(network, data, folder, meter, run_digest, store, plan)
     try:
         run = _begin(job)
-        is_resumed = resume(run, folder, run_digest)
+        is_resumed = checkpoints.resume(run, folder, run_digest)
     except _MEMORY_ERRORS as error:
         if not _is_out_of_memory(error):
             raise
@@ -155,8 +156,7 @@ def _begin(job: _Job) -> Run:
             f"patience = {params.patience} stops early by the tune split, but no clip is in it; "
             "deal splits with `earmark split WORK`, or set patience = 0 in the recipe"
         )
-    model = job.build()
-    begin(model, job.network.model)
+    begin(model := job.build(), job.network.model)
     model = model.to(types.weights)
     replicas.shared_statistics(model)
     parameters = trainable(model)
@@ -171,7 +171,7 @@ def _begin(job: _Job) -> Run:
 def _loop(job: _Job, run: Run) -> None:
     first_step = run.epoch * job.plan.steps_per_epoch + run.step
     course = open_course(job.folder, first_step, job.network, is_wanted=replicas.is_first())
-    with heeding_sigterm() as is_terminated, course as shown:
+    with checkpoints.heeding_sigterm() as is_terminated, course as shown:
         while run.epoch < job.plan.n_epochs and not _have_waited_enough(job, run).all():
             _train_epoch(job, run, shown, is_terminated)
             _close_epoch(job, run, shown)
@@ -193,7 +193,7 @@ def _train_epoch(job: _Job, run: Run, course: Course, is_terminated: Callable[[]
             if must_stop or last - run.saved_at >= job.params.checkpoint_seconds:
                 if isinstance(job.data.lessons, Remembering):
                     run.remembered = job.data.lessons.state()
-                write_checkpoint(run, job.folder, job.digest)
+                checkpoints.write_checkpoint(run, job.folder, job.digest)
             if must_stop:
                 raise Stopped
 

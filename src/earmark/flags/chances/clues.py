@@ -148,10 +148,8 @@ class Clues:
             for start in range(0, n_clips, CLIPS_AT_ONCE)
         ]
         counts, columns = zip(*blocks, strict=True) if blocks else ((), ())
-        none = np.zeros(1, np.int64)
-        return np.cumsum(np.concatenate([none, *counts])), np.concatenate(
-            [np.empty(0, np.int32), *columns]
-        )
+        starts = np.cumsum(np.concatenate([np.zeros(1, np.int64), *counts]))
+        return starts, np.concatenate([np.empty(0, np.int32), *columns])
 
     def _raised_in(self, rows: slice) -> tuple[Longs, Ints]:
         """Return how many labels of each of some clips are raised, and their classes."""

@@ -1,1 +1,1 @@
-"""The course of a training: its history on disk, and the trackers that show it while it lasts."""
+"""The course of a training: its history on disk, its checkpoints, and the trackers that show it."""
