@@ -87,6 +87,8 @@ def test_the_teachers_span_is_taken_over_by_an_edge(served: Served, sit_down: Si
 
 def test_keys_mark_the_span_at_the_playhead_and_clear_it(served: Served, sit_down: Sit) -> None:
     rater = sit_down(served)
+    rater.page.add_init_script(NOTE_THE_SOUND)
+    rater.reload()
     rater.start(n_speed_ups=0)
     rater.wait("#answers:not(.locked)")
     rater.press("\\")
