@@ -25,7 +25,7 @@ from earmark.flags.policies import (
     choose,
     n_to_list,
 )
-from earmark.flags.suspects import UNKNOWN, Suspects, lowest_places, sort_with_places
+from earmark.flags.suspects import UNKNOWN, Suspects, are_among, lowest_places, sort_with_places
 from earmark.flags.thresholds import Thresholds, n_discarded, n_largest
 from earmark.labels import LabelSet, Ontology
 from earmark.runs import PAPER_DISCARD_PERCENTS, Engine
@@ -238,13 +238,8 @@ def _related(suspects: Suspects, ontology: Ontology) -> Suspects:
         firsts = suspects.rows[mine].astype(np.int64) * labels.n_classes
         related = {*ontology.parents.get(class_id, ()), *ontology.children(class_id)}
         for other in related & index.keys():
-            is_related[mine] |= _are_among(firsts + index[other], positives)
+            is_related[mine] |= are_among(firsts + index[other], positives)
     return suspects.where(is_related)
-
-
-def _are_among(values: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
-    places = np.searchsorted(ascending, values)
-    return np.asarray(np.append(ascending, -1)[places] == values)
 
 
 def suspicious_positives(

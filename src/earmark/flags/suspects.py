@@ -194,6 +194,12 @@ def lowest_places(places: NDArray[np.int64], values: Floats, n_most: int) -> NDA
     return places[np.argsort(values, kind="stable")[:n_most]]
 
 
+def are_among(values: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Tell which numbers, from 0 on, are among others, which ascend."""
+    places = np.searchsorted(ascending, values)
+    return np.asarray(np.append(ascending, -1)[places] == values)
+
+
 def _rows_of(table: pl.DataFrame, start: int, stop: int) -> pl.DataFrame:
     return table.slice(start, stop - start)
 

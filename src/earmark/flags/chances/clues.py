@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from earmark.flags.chances.by_score import ByScore, as_heard
 from earmark.flags.chances.relatives import Relatives
 from earmark.flags.histograms import Matrix, moments
+from earmark.flags.suspects import are_among
 from earmark.labels import LabelSet
 from earmark.scores import fill_clues
 
@@ -164,8 +165,7 @@ class Clues:
         own = labels.starts[rows.start : rows.stop + 1]
         explicit = np.repeat(np.arange(len(own) - 1), np.diff(own)) * labels.n_classes
         explicit += labels.columns[own[0] : own[-1]]  # ascending
-        is_explicit = np.append(explicit, -1)[np.searchsorted(explicit, keys)] == keys
-        found, columns = np.divmod(keys[~is_explicit], labels.n_classes)
+        found, columns = np.divmod(keys[~are_among(keys, explicit)], labels.n_classes)
         return np.bincount(found, minlength=len(own) - 1), columns.astype(np.int32)
 
     def _positives_of(self, rows: NDArray[np.int64] | slice) -> tuple[Longs, Ints]:
