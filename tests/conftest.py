@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,18 +9,6 @@ import hypothesis
 import pytest
 
 from extras import missing_library, must_run
-
-
-def pytest_configure() -> None:
-    """Keep absl, which mlcroissant loads, from closing the stream that pytest captures.
-
-    Its handler closes what it took for stderr once logging is configured anew, as uvicorn does.
-    """
-    with contextlib.suppress(ImportError):
-        from absl import logging as absl_logging
-
-        absl_logging.get_absl_handler().python_handler.stream = sys.__stderr__
-
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster

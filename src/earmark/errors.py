@@ -58,7 +58,6 @@ EXTRAS = {
     "uvicorn": "review",
     "ray": "cluster",
     "fsspec": "cluster",
-    "mlcroissant": "croissant",
     "pyarrow": "hf",
     "soundevent": "aoef",
     "accelerate": "examples",

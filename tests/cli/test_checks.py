@@ -101,13 +101,3 @@ def test_a_card_is_written_where_it_is_asked_for(work: Path, tmp_path: Path) -> 
     assert f"wrote: {tmp_path / 'CARD.md'}" in done.stdout
     assert "not said: licence, url, citation, version" in done.stdout
     assert (tmp_path / "CARD.md").read_text().startswith("# Street\n")
-
-
-def test_croissant_names_its_extra(
-    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("earmark.errors.importlib.util.find_spec", lambda name: None)
-    done = ran("card", work, "--out", tmp_path / "CARD.md", "--croissant", tmp_path / "c.json")
-    assert done.code == 2
-    assert "a Croissant file needs mlcroissant: pip install 'earmark[croissant]'" in done.stderr
-    assert not (tmp_path / "CARD.md").exists()

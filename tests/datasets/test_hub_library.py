@@ -193,8 +193,3 @@ def test_the_verb_names_what_it_wrote(workspace: Workspace, tmp_path: Path) -> N
     assert "with_sound: 59" in told
     assert "load_dataset(" in told
     assert earmark("export", workspace.root, tmp_path / "out", "--to", "hf").exit_code == 0
-    told = earmark("export", workspace.root, tmp_path / "a.parquet", "--to", "atlas").stdout
-    assert "no embeddings here" in told
-    table = pl.read_parquet(tmp_path / "a.parquet")
-    assert len(table) == len(pl.read_parquet(workspace.flags_path))
-    assert {"split", "span_start", "given_labels"} <= set(table.columns)

@@ -182,28 +182,3 @@ def test_a_card_tells_what_is_missing(made: tuple[Workspace, np.ndarray], tmp_pa
         made[0], tmp_path / "again.md", description=described, day=date(2026, 3, 1)
     )
     assert again.path.read_text() == text
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries below it
-def test_croissant_is_read_back_by_its_own_library(
-    made: tuple[Workspace, np.ndarray], tmp_path: Path
-) -> None:
-    mlc = pytest.importorskip("mlcroissant")
-    workspace = Workspace(tmp_path / "w")
-    shutil.copytree(made[0].root, workspace.root)
-    described = Description("street", "CC0-1.0", "https://example.org/street", "A. Owner", "1.0.0")
-    stages.write_card(
-        workspace, tmp_path / "CARD.md", croissant=tmp_path / "c.json", description=described
-    )
-    read = mlc.Dataset(jsonld=str(tmp_path / "c.json"))
-    assert not read.metadata.ctx.issues.errors
-    assert read.metadata.data_limitations
-    assert "labels that should be there" in read.metadata.data_collection_missing_data
-    labels = [*read.records("labels")]
-    assert len(labels) == len(workspace.labels.rows())
-    first = workspace.labels.rows().row(0, named=True)
-    assert labels[0]["labels/clip_id"].decode() == first["clip_id"]
-    assert labels[0]["labels/present"] == first["present"]
-    missing = [*read.records("missing_labels")]
-    assert {one["missing_labels/class_id"] for one in missing} == set(CLASS_IDS)
-    assert len([*read.records("clips")]) == 800

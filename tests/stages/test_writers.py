@@ -22,7 +22,7 @@ from writing_verbs import WRITERS
 
 READERS = {
     "asked_recipe", "check_dataset", "check_files", "check_labels", "compare_labels",
-    "default_teacher", "default_work", "evaluate_scores", "examine", "examined", "export_atlas",
+    "default_teacher", "default_work", "evaluate_scores", "examine", "examined",
     "export_hub", "export_judgements", "export_labels", "export_model", "keep_own_scores",
     "open_scored", "open_workspace", "tag_files", "write_card",
 }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -200,9 +200,6 @@ def diff(
 def card(
     work: Work,
     out: Annotated[Path, typer.Option(help="Markdown file to write.")] = Path("CARD.md"),
-    croissant: Annotated[
-        Path | None, typer.Option(help="Croissant file (JSON-LD) to write, for programs.")
-    ] = None,
     name: Annotated[str, typer.Option(help="Of the dataset; that of the folder.")] = "",
     licence: Annotated[str, typer.Option(help="Of the dataset: its address or name.")] = "",
     url: Annotated[str, typer.Option(help="Where the dataset is.")] = "",
@@ -220,16 +217,13 @@ def card(
     from earmark.report import Description, headline_told
 
     described = Description(name, licence, url, citation, dataset_version)
-    written = stages.write_card(
-        work, out, recipe, croissant=croissant, labels=labels, description=described
-    )
+    written = stages.write_card(work, out, recipe, labels=labels, description=described)
     unsaid = written.contents.description.unsaid
-    files: dict[str, Any] = {"wrote": out, **({"croissant": croissant} if croissant else {})}
     tell(
         as_json,
         told=[headline_told(written.contents.evidence)],
         more=[f"not said: {', '.join(unsaid)}; each has an option"] if unsaid else [],
-        **files,
+        wrote=out,
     )
 
 

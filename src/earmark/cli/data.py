@@ -176,10 +176,7 @@ def export(
         Path,
         typer.Argument(help="File to write (CSV or Parquet); for hf a folder.", metavar="FILE"),
     ],
-    to: Annotated[
-        str,
-        typer.Option(help="labels (a table), hf (Hugging Face) or atlas (embedding viewers)."),
-    ] = "labels",
+    to: Annotated[str, typer.Option(help="labels (a table) or hf (Hugging Face).")] = "labels",
     discard_percent: Annotated[
         float | None,
         typer.Option(min=0, max=100, help="Operating point; the flags that were written last."),
@@ -192,12 +189,11 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write labels and flags for other programs: all explicit labels, flagged ones to ignore."""
-    if one_of("--to", to, ("labels", "hf", "atlas")) == "labels":
+    if one_of("--to", to, ("labels", "hf")) == "labels":
         return _export_labels(work, out, discard_percent, labels, recipe, as_json)
     if discard_percent is not None:
         raise EarmarkError(f"--to {to} writes the flags of `earmark flag`; give the percent there")
-    write = _export_hub if to == "hf" else _export_atlas
-    return write(work, out, labels, as_json)
+    return _export_hub(work, out, labels, as_json)
 
 
 def _export_labels(
@@ -237,25 +233,6 @@ def _export_hub(work: Path, out: Path, labels: str | None, as_json: bool) -> Non
         facts["read it in Python"] = f'datasets.load_dataset("{made.folder}")'
     doubts = [f"warning: {warning}" for warning in (*warnings, *unread)]
     tell(as_json, more=doubts, **facts)
-
-
-def _export_atlas(work: Path, out: Path, labels: str | None, as_json: bool) -> None:
-    """Write a table for viewers of embeddings, and say how one opens it."""
-    from earmark import stages
-
-    if labels is not None:
-        raise EarmarkError("--to atlas has the labels as given; leave --labels out")
-    made = stages.export_atlas(work, out)
-    facts: dict[str, Any] = {
-        "flags": len(made.table),
-        "of_flags": made.n_flags,
-        "embedding": made.n_features,
-    }
-    none = "no embeddings here: `earmark score WORK --teacher yamnet` makes some"
-    if made.n_features and not as_json:
-        axes = "--x projection_x --y projection_y"
-        facts["view"] = f"embedding-atlas {quoted(made.path)} {axes}"
-    tell(as_json, more=[] if made.n_features else [none], **facts, wrote=made.path)
 
 
 @data_app.command()

@@ -20,8 +20,6 @@ from .clip_sets import write_scores as write_scores
 from .derived import derive_workspace as derive_workspace
 from .derived import hidden_workspace as hidden_workspace
 from .derived import subset_workspace as subset_workspace
-from .exchange.atlas import Atlas as Atlas
-from .exchange.atlas import write_atlas as write_atlas
 from .exchange.hub_export import HubExport as HubExport
 from .exchange.hub_export import HubLabels as HubLabels
 from .exchange.hub_export import write_hub_folder as write_hub_folder

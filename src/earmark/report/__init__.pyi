@@ -17,7 +17,6 @@ from .missing.card import headline_told as headline_told
 from .missing.changes import changed_classes as changed_classes
 from .missing.changes import changes_told as changes_told
 from .missing.changes import labels_told as labels_told
-from .missing.croissant import croissant_json as croissant_json
 from .missing.demo_page import DemoFound as DemoFound
 from .missing.demo_page import StudentsFound as StudentsFound
 from .missing.demo_page import demo_html as demo_html

@@ -16,7 +16,6 @@ from .finding import default_work as default_work
 from .finding import find as find
 from .flag import Exported as Exported
 from .flag import Flagged as Flagged
-from .flag import export_atlas as export_atlas
 from .flag import export_hub as export_hub
 from .flag import export_labels as export_labels
 from .flag import write_flags as write_flags

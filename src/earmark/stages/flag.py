@@ -11,7 +11,6 @@ import polars as pl
 
 from earmark.datasets import (
     CORRECTED,
-    Atlas,
     HubExport,
     HubLabels,
     NamedLabels,
@@ -23,7 +22,6 @@ from earmark.datasets import (
     scored_frames,
     stale_of,
     stamped,
-    write_atlas,
     write_hub_folder,
 )
 from earmark.errors import EarmarkError, quoted, short_repr
@@ -314,18 +312,6 @@ def export_hub(
         written = write_hub_folder(workspace, Path(folder), told, display)
     missing = f"no flags in it yet: `earmark flag {quoted(workspace.root)}` makes them, then export"
     return written, (missing,) if flags is None else ()
-
-
-def export_atlas(work: WorkLike, path: str | Path) -> Atlas:
-    """Write the flags of last time, with embeddings, as a table for viewers of embeddings."""
-    workspace = open_workspace(work)
-    flags = _last_flags(workspace)
-    if flags is None:
-        raise EarmarkError(
-            f"{workspace.flags_path}: no flags yet; make them with `earmark flag "
-            f"{quoted(workspace.root)}`"
-        )
-    return write_atlas(workspace, Path(path), flags, workspace.labels)
 
 
 def _last_flags(workspace: Workspace) -> pl.DataFrame | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 
 import polars as pl
 
@@ -49,8 +48,8 @@ class Correction:
 class CardContents:
     """What the card of a dataset is made of.
 
-    ``splits`` has the number of clips in each, ``n_sources`` counts recordings, ``files`` are the
-    tables of clips, classes and labels by these names, and ``day`` is that of the card.
+    ``splits`` has the number of clips in each, ``n_sources`` counts recordings, and ``day`` is the
+    card's date.
     """
 
     description: Description
@@ -59,7 +58,6 @@ class CardContents:
     n_sources: int
     n_with_sound: int
     corrections: Sequence[Correction]
-    files: Mapping[str, Path]
     day: date
 
     @property

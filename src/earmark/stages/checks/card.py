@@ -1,4 +1,4 @@
-"""The card of a dataset: gathered from its workspace, and written for people and for programs."""
+"""The card of a dataset: gathered from its workspace, and written as Markdown."""
 
 from __future__ import annotations
 
@@ -7,28 +7,26 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from earmark.datasets import GIVEN, TRUTH, RelabelledFolder, Workspace, corrected_names
-from earmark.errors import check_libraries, short_repr
+from earmark.datasets import RelabelledFolder, Workspace, corrected_names
+from earmark.errors import short_repr
 from earmark.report import (
     CardContents,
     Correction,
     Description,
     MissingEvidence,
     card_markdown,
-    croissant_json,
 )
-from earmark.runs import read_seal, write_json, write_text
+from earmark.runs import read_seal, write_text
 from earmark.stages.checks.evidence import gather_evidence
 from earmark.stages.opening import RecipeLike, WorkLike, open_workspace
 
 
 @dataclass(frozen=True)
 class WrittenCard:
-    """A card, and the files that hold it."""
+    """A card, and the file that holds it."""
 
     path: Path
     contents: CardContents
-    croissant: Path | None = None
 
     __repr__ = short_repr
 
@@ -38,38 +36,30 @@ def write_card(
     out: str | Path,
     recipe: RecipeLike = None,
     *,
-    croissant: str | Path | None = None,
     labels: str | None = None,
     description: Description | None = None,
     day: date | None = None,
 ) -> WrittenCard:
-    """Write what a dataset is and what is missing in it, as Markdown and, if asked, as Croissant.
+    """Write what a dataset is and what is missing in it, as Markdown.
 
     ``labels`` names the label set: that of the flags written last, else the labels as given.
     ``description`` is what only the owner can say, ``day`` the card's date, by default today.
     """
-    if croissant is not None:
-        check_libraries("a Croissant file", "mlcroissant")
     workspace = open_workspace(work)
     evidence = gather_evidence(workspace, recipe, labels)
     described = description or Description()
     if not described.name:
         described = replace(described, name=workspace.root.resolve().name)
     contents = _contents(workspace, evidence, described, day or datetime.now(UTC).date())
-    if croissant is not None:
-        croissant = Path(croissant)
-        write_json(croissant, croissant_json(contents, croissant.resolve().parent))
     write_text(out, card_markdown(contents))
-    return WrittenCard(Path(out), contents, croissant)
+    return WrittenCard(Path(out), contents)
 
 
 def _contents(
     workspace: Workspace, evidence: MissingEvidence, description: Description, day: date
 ) -> CardContents:
-    clips, name = workspace.clips, evidence.labels
+    clips = workspace.clips
     splits = dict(clips["split"].value_counts().iter_rows())
-    own_paths = {GIVEN: workspace.labels_path, TRUTH: workspace.truth_path}
-    labels_path = own_paths.get(name, RelabelledFolder.of(workspace, name).labels_path)
     return CardContents(
         description=description,
         evidence=evidence,
@@ -77,11 +67,6 @@ def _contents(
         n_sources=clips["source"].n_unique(),
         n_with_sound=int(clips["audio"].is_not_null().sum()),
         corrections=list(_corrections(workspace)),
-        files={
-            "clips": workspace.clips_path.resolve(),
-            "classes": workspace.classes_path.resolve(),
-            "labels": labels_path.resolve(),
-        },
         day=day,
     )
 
