@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_FOR_DEMO := $(VENV)/.installed-demo
 CORE := .venv-core
 AUDIO := .venv-audio
-LOOPS := $(wildcard src/earmark/*/loops/*.[ch] src/earmark/audio/spectra/*.[ch] src/earmark/networks/layers/*.[ch])
+LOOPS := $(wildcard src/earmark/native/*.[ch])
 export OMP_WAIT_POLICY := passive
 # Tests start hundreds of Pythons, which would compile all of this anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -100,4 +100,4 @@ $(VENV)/.docs $(VENV)/.release: $(INSTALLED)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(CORE) $(AUDIO) $(FLOORS) demo-work build dist src/earmark/*/*/compiled.*so
+	rm -rf $(VENV) $(CORE) $(AUDIO) $(FLOORS) demo-work build dist src/earmark/native/compiled.*so

@@ -2,7 +2,7 @@
 
 Simulates 50,000 clips x 527 classes with a long tail like AudioSet's and teachers whose scores are
 neither normal nor quite calibrated and who take look-alikes for one another; hides labels with
-:mod:`earmark.datasets.synthetic.hiding`; and lets Earmark's policies and their rivals flag half as
+:mod:`earmark.datasets.simulate.hiding`; and lets Earmark's policies and their rivals flag half as
 many labels as are missing, as many, and twice as many, and as many as cleanlab's filter does of
 its own accord. A teacher's probabilities are roughly those of the sound, or, as those of a network
 that was trained on the incomplete labels, of the label. cleanlab's own code runs beside our short
@@ -10,7 +10,7 @@ version of its rule. The ceiling ranks by the true chance of each class and scor
 knows. Prints a table for each teacher and writes ``results/detection.json``. Half an hour on one
 core.
 
-    python benchmarks/detection.py [--seeds 2] [--clips 50000]
+    python benchmarks/detection.py [--seeds 2] [--clips 50000] [--quick]
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -74,7 +75,7 @@ class World:
     @cached_property
     def probabilities(self) -> NDArray[np.float32]:
         """Scores as probabilities [clip, class]."""
-        return expit(self.logits)
+        return np.asarray(expit(self.logits))
 
     @cached_property
     def given(self) -> list[list[int]]:
@@ -93,7 +94,7 @@ class World:
     @cached_property
     def n_missing(self) -> NDArray[np.int64]:
         """Missing labels [class]."""
-        return self.is_missing.sum(axis=0)
+        return np.asarray(self.is_missing.sum(axis=0))
 
 
 def long_tail(n_classes: int) -> NDArray[np.float64]:
@@ -128,7 +129,7 @@ def simulate(seed: int, n_clips: int, strength: str, of: str = "sounds") -> Worl
 def times(logits: NDArray[np.float32], recall: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the logits of probabilities times a class's recall, exact near 0 and 1 too."""
     nats = np.logaddexp(0, -logits) - np.log(recall)  # -log(recall * p)
-    return -nats - np.log1p(-np.exp(-nats))
+    return np.asarray(-nats - np.log1p(-np.exp(-nats)))
 
 
 def teach(
@@ -167,7 +168,8 @@ def noise(n: int, rng: np.random.Generator) -> NDArray[np.float64]:
         lambda: (4 - rng.gamma(4, size=n)) / 2,
         lambda: rng.standard_t(5, size=n) / np.sqrt(5 / 3),
     )
-    return np.sqrt(1 - CLIP_SD**2) * shapes[rng.integers(len(shapes))]()
+    drawn: NDArray[np.float64] = shapes[rng.integers(len(shapes))]()
+    return drawn * float(np.sqrt(1 - CLIP_SD**2))
 
 
 def best(world: World, keys: Keys, n_flags: int) -> Places:
@@ -186,7 +188,7 @@ def places_of(world: World, flags: pl.DataFrame) -> Places:
     return (flags["clip_id"].cast(pl.Int64) * N_CLASSES + column).to_numpy()
 
 
-def run_policy(world: World, policy: str, **options: object) -> Places:
+def run_policy(world: World, policy: str, **options: Any) -> Places:
     return places_of(world, flag(world.labels, world.logits, policy, **options))
 
 
@@ -206,8 +208,9 @@ def budget(world: World, n_flags: int, balance: float = 0.0) -> Places:
 
 def precision(world: World, n_flags: int) -> Places:
     """Flag with the target that the budget's last flag reaches."""
-    last = flag(world.labels, world.logits, "budget", n_flags=n_flags)["chance"].min()
-    return run_policy(world, "precision", target=float(np.clip(last, 1e-6, 1 - 1e-6)))
+    chances = flag(world.labels, world.logits, "budget", n_flags=n_flags)["chance"]
+    target = float(np.clip(chances.to_numpy().min(), 1e-6, 1 - 1e-6))
+    return run_policy(world, "precision", target=target)
 
 
 def positives_level(world: World, name: str) -> NDArray[np.float64]:
@@ -371,11 +374,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     default = Path(__file__).parent / "results" / "detection.json"
     parser.add_argument("--json", type=Path, default=default)
+    parser.add_argument("--quick", action="store_true", help="few clips, a teacher")
     arguments = parser.parse_args()
+    teachers = TEACHERS
+    if arguments.quick:
+        arguments.clips, arguments.seeds, teachers = 1_500, 1, TEACHERS[:1]
+        arguments.json = Path(os.devnull)
     start = time.perf_counter()
     rows: list[dict[str, object]] = []
     n_missing = []
-    for seed, (strength, of) in itertools.product(range(arguments.seeds), TEACHERS):
+    for seed, (strength, of) in itertools.product(range(arguments.seeds), teachers):
         world = simulate(seed, arguments.clips, strength, of)
         n_missing.append(int(world.n_missing.sum()))
         rows += [{"teacher": f"{strength}, of {of}", "seed": seed, **r} for r in compare(world)]

@@ -1,399 +1,481 @@
-"""Damaged files, thousands for every reader: what earmark does when it is handed them.
+"""Damaged files by the thousand for readers of files: what Earmark does when it is handed them.
 
-    python benchmarks/fuzz.py                        # 10,000 inputs for each reader, resumable
-    python benchmarks/fuzz.py --inputs 200 --seconds 60 --only labels
+    python benchmarks/fuzz.py                        # 1,000 inputs for each reader
+    python benchmarks/fuzz.py --inputs 200 --only labels
 
-A good file is damaged (``fuzz_mutations.py``) and read (``fuzz_readers.py``, ``fuzz_datasets.py``)
-in a process of its own, which works through many. A reader may read it or refuse it by an
-``EarmarkError`` that names the file. What counts against it:
+A good file is damaged (its bytes, or what they mean, packed again) and read in a process that works
+through many inputs. A reader may read it or refuse it by an ``EarmarkError`` that names the file.
+These count as faults:
 
 - traceback: any other exception, or a refusal without the file's name
 - killed: the process ended (a crash, an abort)
 - hang: more than 10 s of the processor's time, or a minute of waiting
-- memory: more than 1 GB for a file below 1 MB, or an error for want of memory
-- left: a half-written file in a folder that the reader was to write to, or beside the input
+- memory: more than 1 GB, or an error for want of memory
+- left: a half-written file in the folder that the reader was to write to, or beside the input
 
-An input is a function of reader, seed and number: ``--only NAME --first N --inputs N+1`` repeats
-one.
+Prints a table; the exit status is 1 if there was a fault. An input is a function of reader, seed
+and number: ``--only NAME --first N --inputs 1`` repeats one.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import importlib.util
+import io
 import json
+import multiprocessing
 import os
-import platform
+import re
 import resource
 import shutil
 import signal
-import subprocess
+import struct
 import sys
+import tarfile
 import tempfile
-import time
 import traceback
 import warnings
+import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+import polars as pl
+from numpy.typing import NDArray
 
+from earmark import audio, datasets, labels, review, runs, stages
 from earmark.errors import EarmarkError
-from earmark.runs import write_json
+from earmark.runs import shipped_recipes
+from earmark.scores import open_score_file
 
-SECONDS_ALLOWED, SECONDS_TO_WAIT = 10, 60
-"""Of the processor's time, and of waiting: on a busy machine they differ."""
+sys.path.append(str(Path(__file__).parents[1] / "tests"))  # some good files are those of the tests
 
-BYTES_ALLOWED = 2**30
-BEYOND = 3 * 2**30
-"""Address space beyond what a process has at its start; past this an allocation fails."""
-
+SECONDS_ALLOWED, SECONDS_TO_WAIT = 10, 60  # of the processor's time; of waiting
+BYTES_ALLOWED, BYTES_BEYOND = 2**30, 3 * 2**30  # resident; address space, then allocations fail
+MOST_BYTES = 900_000  # of an input
 FAULTS = ("traceback", "killed", "hang", "memory", "left")
+CLIPS, CLASSES = [f"clip{i}" for i in range(12)], ["dog", "cat", "rain"]
+
+Rng = np.random.Generator
+Mutation = Callable[[bytes, Rng], bytes]
+Outcome = dict[str, Any]
+
+# How files are damaged
+
+EDGES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1)
+ODD_TEXTS = (
+    "", "\0", "../../outside", "/etc/passwd", "a" * 5_000, "9" * 5_000, "[/i]", "NaN", "-inf",
+    "1e999", "\u202e", "𝕏", "%s%n", "=1+1", '"', "{}", "null", "1_000", "a\nb", "\ufeff", " ", "..",
+)  # fmt: skip
+ODD_VALUES: tuple[Any, ...] = (
+    None, True, 0, -1, 0.5, float("nan"), float("inf"), 1e308, 2**31, 2**64, 10**400, -(2**63), [],
+    {}, [[]], [None], {"a": None}, [1, "a"], "\ud800", *ODD_TEXTS,
+)  # fmt: skip
+BOMBS = (
+    b"[" * 100_000, b'{"a":' * 50_000, b"9" * 5_000, b",", b"\t" * 5_000, b'"', b'"\\ud800"',
+    b"\xed\xa0\x80", b"\n" * 1_000, b"\r", b"\0", b"a" * 100_000, b"1e999", b"\xff\xfe",
+)  # fmt: skip
 
 
-@dataclass
-class Tally:
-    """What became of the inputs of one reader; ``faults`` are the first few, with their numbers."""
-
-    n_inputs: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    faults: list[dict[str, Any]] = field(default_factory=list)
-    places: Counter[str] = field(default_factory=Counter)
-    most_seconds: float = 0.0
-    most_bytes: int = 0
-    inputs_per_second: float = 0.0
-    """The best that was measured, the damaging included: other work slows a machine."""
-    commits: Counter[str] = field(default_factory=Counter)
-    """The inputs by the commit of the code that read them."""
-
-    def add(self, told: dict[str, Any]) -> None:
-        """Count one input."""
-        self.n_inputs += 1
-        self.commits[commit()] += 1
-        self.outcomes[told["outcome"]] += 1
-        self.most_seconds = max(self.most_seconds, told.get("seconds", 0.0))
-        self.most_bytes = max(self.most_bytes, told.get("bytes", 0))
-        if told["outcome"] in FAULTS:
-            self.places[told.get("place", "")] += 1
-            if self.places[told.get("place", "")] <= 3:
-                self.faults.append(told)
-
-    @property
-    def n_faults(self) -> int:
-        """The inputs that something was wrong with."""
-        return sum(self.outcomes[name] for name in FAULTS)
-
-    def seconds_to(self, n_inputs: int) -> float:
-        """Return how long so many inputs will take, as far as one knows."""
-        return (n_inputs - self.n_inputs) / (self.inputs_per_second or 1e-9)
+def pick(rng: Rng, choices: Sequence[Any]) -> Any:
+    return choices[int(rng.integers(len(choices)))]
 
 
-@functools.cache
-def commit() -> str:
-    """Return the commit of the code; where nobody knows, nothing."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+def offset(content: bytes, rng: Rng) -> int:
+    """Return an offset; headers and footers, where counts and lengths are, come up more often."""
+    n_bytes = max(len(content), 1)
+    kind, near = rng.random(), int(rng.integers(min(n_bytes, 256)))
+    return near if kind < 0.25 else n_bytes - 1 - near if kind < 0.5 else int(rng.integers(n_bytes))
 
 
-# In the child
+def flip_bits(content: bytes, rng: Rng) -> bytes:
+    damaged = bytearray(content)
+    for _ in range(pick(rng, (1, 1, 2, 8, 64)) if damaged else 0):
+        damaged[offset(content, rng)] ^= 1 << int(rng.integers(8))
+    return bytes(damaged)
 
 
-def work_through(plan: dict[str, Any]) -> None:
-    """Read damaged inputs of several readers; say before and after each what happens, in JSON."""
-    from fuzz_readers import READERS
+def cut(content: bytes, rng: Rng) -> bytes:
+    start = offset(content, rng)
+    return content[:start] + content[start + pick(rng, (1, 8, 64, MOST_BYTES)) :]
 
-    importlib.import_module("fuzz_datasets")
+
+def overwrite_number(content: bytes, rng: Rng) -> bytes:
+    """Put a number at the edge of its range where there may be a count, a length or an offset."""
+    kind = pick(rng, ("<B", "<H", "<I", "<Q", ">H", ">I", ">Q"))
+    size, start = struct.calcsize(kind), offset(content, rng)
+    number = struct.pack(kind, pick(rng, EDGES) % 2 ** (8 * size))
+    return content[:start] + number + content[start + size :]
+
+
+def insert_bomb(content: bytes, rng: Rng) -> bytes:
+    start = offset(content, rng)
+    bomb: bytes = pick(rng, BOMBS)
+    return content[:start] + bomb + content[start + int(pick(rng, (0, 0, 1, 8))) :]
+
+
+def odd_text(content: bytes, rng: Rng) -> bytes:
+    """Replace a word or a number of a text by an odd one."""
+    words = list(re.finditer(rb"[\w.+-]+", content))
+    word = pick(rng, words)
+    new: str = pick(rng, ODD_TEXTS)
+    return content[: word.start()] + new.encode() + content[word.end() :]
+
+
+def odd_json(content: bytes, rng: Rng) -> bytes:
+    """Replace one value of a JSON text, at any depth, by an odd one."""
+    whole: dict[Any, Any] = {0: json.loads(content)}
+    parent: Any = whole
+    key: Any = 0
+    while isinstance(parent[key], dict | list) and parent[key] and rng.random() < 0.85:
+        parent = parent[key]
+        key = pick(rng, list(parent) if isinstance(parent, dict) else range(len(parent)))
+    parent[key] = pick(rng, ODD_VALUES)
+    return json.dumps(whole[0], ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def odd_parquet(content: bytes, rng: Rng) -> bytes:
+    """Give one column of a table another type, other values or another name, or drop it."""
+    rows = pl.read_parquet(io.BytesIO(content))
+    name, n = str(pick(rng, rows.columns)), rows.height
+    columns = (
+        pl.lit(None), pl.lit(pick(rng, ODD_TEXTS)), pl.lit(-1), pl.lit(2**63 - 1),
+        pl.lit(float("nan")), pl.lit(value=True), pl.lit(b"\xff"), pl.lit(0).cast(pl.Datetime),
+        pl.Series([[[1.0]]] * n), pl.Series([{"a": 1}] * n), pl.Series([["a"]] * n),
+    )  # fmt: skip
+    tables = (rows.clear(), rows.head(1), rows.drop(name), pl.concat([rows, rows]))
+    renamed = rows.rename({name: "odd" + pick(rng, ODD_TEXTS)})
+    cells = rows.with_columns(pick(rng, columns).alias(name))
+    file = io.BytesIO()
+    pick(rng, (*tables, renamed, *[cells] * 5)).write_parquet(file)
+    return file.getvalue()
+
+
+def odd_npy(content: bytes, rng: Rng) -> bytes:
+    """Claim another shape, type or order than the array has."""
+    shapes = (
+        "(-1, 3)", "(0, 3)", "(4, 3)", "(1000000000000, 3)", "()", "(2, 2, 2)", "('a',)", "None",
+        "(9223372036854775807, 9)", "(True, 3)", "[3, 4]", "(" * 500, "(400000000, 1)",
+    )  # fmt: skip
+    types = ("<f4", "<f8", "|O", "<U5", "|S5", "<M8[s]", "x", "|b1", "<c16", "|V4", "<f2", "|u1")
+    order = pick(rng, ("False", "True", "0", "None"))
+    header = f"{{'descr': '{pick(rng, types)}', 'fortran_order': {order}, 'shape': "
+    header = pick(rng, (*[header + pick(rng, shapes) + ", }"] * 8, "{", "[" * 200, "None", "{}"))
+    body: bytes = header.encode() + b"\n"
+    version = int(pick(rng, (1, 1, 1, 2, 9)))
+    length = struct.pack("<H" if version == 1 else "<I", len(body))
+    return b"\x93NUMPY" + bytes([version, 0]) + length + body + content[128:]
+
+
+def odd_zip(content: bytes, rng: Rng) -> bytes:
+    """Make a member of an archive odd and zip it again, so that its checksum is right."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name = pick(rng, list(members))
+    odd = pick(rng, (*ANY, odd_npy, odd_npy, odd_npy, odd_npy))(members.pop(name), rng)
+    members[pick(rng, (*[name] * 8, "../a.npy", "é.npy"))] = odd
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for member, inside in members.items():
+            archive.writestr(member, inside)
+    return file.getvalue()
+
+
+ANY: tuple[Mutation, ...] = (flip_bits, flip_bits, cut, overwrite_number, insert_bomb)
+BY_ENDING: dict[str, tuple[Mutation, ...]] = {
+    "csv": (odd_text,) * 4, "toml": (odd_text,) * 4, "json": (odd_json,) * 6,
+    "parquet": (odd_parquet,) * 6, "npy": (odd_npy,) * 6, "npz": (odd_zip,) * 6,
+}  # fmt: skip
+
+
+def damage(name: str, content: bytes, rng: Rng) -> bytes:
+    """Return the damaged content of a file, by a mutation that fits the ending of its name."""
+    mutation = pick(rng, (*ANY, *BY_ENDING.get(name.rpartition(".")[2], ())))
+    damaged: bytes = mutation(content, rng)[:MOST_BYTES]
+    return damaged
+
+
+# Reading, in a process of its own
+
+
+def work_through(name: str, numbers: range, seed: int, parent: Connection) -> None:
+    """Send the number of each input of a reader before it is read, and its outcome after."""
     warnings.simplefilter("ignore")
-    told = os.fdopen(os.dup(1), "w")
-    ends_at = time.monotonic() + plan["seconds"]
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    for place, (name, first) in enumerate(plan["readers"]):
-        # What a quick reader leaves of its share of the time goes to those after it.
-        share = (ends_at - time.monotonic()) / (len(plan["readers"]) - place)
-        numbers, began, n_read = range(first, plan["last"]), time.monotonic(), 0
-        for outcome in _outcomes(READERS[name], plan["seed"], numbers, began + share):
-            print(json.dumps({"reader": name} | outcome), file=told, flush=True)
-            n_read += "outcome" in outcome
-        rate = n_read / (time.monotonic() - began)
-        print(json.dumps({"reader": name, "is_done": True, "rate": rate}), file=told, flush=True)
+    for stream in (1, 2):  # what libraries print, panics included
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    for outcome in read_inputs(name, numbers, seed):
+        parent.send(outcome)
+    parent.close()
 
 
-def _outcomes(reader: Any, seed: int, numbers: range, ends_at: float) -> Iterator[dict[str, Any]]:
-    """Yield the number of an input before it is read, and then what became of it."""
-    from fuzz_mutations import mutated
-
-    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=_fast_folder()) as scratch:
-        folder, work = Path(scratch) / "in", Path(scratch) / "out"
-        for each in (folder, work):
-            each.mkdir()
+def read_inputs(name: str, numbers: range, seed: int) -> Iterator[Outcome]:
+    """Yield the number of an input before it is read, and then its outcome."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=memory) as scratch:
+        reader, folder, out = READERS[name], Path(scratch, "in"), Path(scratch, "out")
+        folder.mkdir()
+        out.mkdir()
         reader.write(folder)
-        contents, everything = [*map(_content, reader.files(folder))], _contents(folder)
-        with _in_silence(), contextlib.suppress(EarmarkError):
-            reader.read(folder, work)  # the good file; what is loaded late is loaded now
-            _restore(folder, everything)
+        good = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        targets = sorted(path for path in good if any(path.match(t) for t in reader.targets))
+        with contextlib.suppress(EarmarkError):
+            reader.read(folder, out)  # what is loaded late is loaded now
         for number in numbers:
-            if time.monotonic() > ends_at:
-                return
-            rng = np.random.default_rng([seed, zlib.crc32(reader.name.encode()), number])
-            path, content = contents[int(rng.integers(len(contents)))]
-            damaged = mutated(path.name, content, rng)
+            rng = np.random.default_rng([seed, zlib.crc32(name.encode()), number])
+            path = pick(rng, targets)
             yield {"number": number}
-            shutil.rmtree(work)
-            work.mkdir()
-            path.write_bytes(damaged)
-            with _in_silence(), _limited_memory():
-                outcome = _judged(reader, folder, work)
-            left = _left(folder, work, everything)
-            if left and outcome["outcome"] not in FAULTS:
-                outcome |= {"outcome": "left", "place": f"left: {left}"}
-            path.write_bytes(content)
-            _restore(folder, everything)
-            yield outcome | {"number": number, "file": path.name, "size": len(damaged)}
+            shutil.rmtree(out)
+            out.mkdir()
+            path.write_bytes(damage(path.name, good[path], rng))
+            outcome = judge(reader.read, folder, out)
+            if (leftover := find_leftover(folder, out, good)) and outcome["outcome"] not in FAULTS:
+                outcome = {"outcome": "left", "where": leftover}
+            for other in [each for each in folder.rglob("*") if each.is_file()]:
+                if other not in good:
+                    other.unlink()
+            for other, content in good.items():
+                other.write_bytes(content)
+            yield outcome | {"number": number, "file": path.name}
 
 
-def _judged(reader: Any, folder: Path, work: Path) -> dict[str, Any]:
-    before, start = _resident(), time.process_time()
+def judge(read: Callable[[Path, Path], object], folder: Path, out: Path) -> Outcome:
+    """Read an input under the limits; return what became of it."""
+    page = resource.getpagesize()
+    mapped, resident = (int(n) * page for n in Path("/proc/self/statm").read_text().split()[:2])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + BYTES_BEYOND, before[1]))
     Path("/proc/self/clear_refs").write_text("5")  # begins to count the peak anew
     signal.setitimer(signal.ITIMER_PROF, SECONDS_ALLOWED)  # ends the process
     signal.alarm(SECONDS_TO_WAIT)
-    told: dict[str, Any] = {"outcome": "read"}
+    outcome = {"outcome": "read"}
     try:
-        reader.read(folder, work)
+        read(folder, out)
     except EarmarkError as error:
-        told = {"outcome": "refused"}
+        outcome = {"outcome": "refused"}
         if isinstance(error.__cause__, MemoryError):
-            told = {"outcome": "memory", "place": _place(error.__cause__)}
-        elif str(folder) not in str(error) and str(work) not in str(error):
-            told = {"outcome": "traceback", "place": f"no file named: {_place(error)}"}
-        told["message"] = str(error)[:200]
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:
-        outcome = "memory" if isinstance(error, MemoryError) else "traceback"
-        told = {"outcome": outcome, "place": _place(error), "message": str(error)[:200]}
+            outcome = {"outcome": "memory", "where": line_of(error.__cause__)}
+        elif str(folder) not in str(error) and str(out) not in str(error):
+            outcome = {"outcome": "traceback", "where": f"no file named: {str(error)[:200]}"}
+    except MemoryError as error:
+        outcome = {"outcome": "memory", "where": line_of(error)}
+    except BaseException as error:  # a panic of Rust's is no Exception
+        outcome = {"outcome": "traceback", "where": line_of(error)}
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-    told |= {"seconds": time.process_time() - start, "bytes": _peak() - before}
-    if told["bytes"] > BYTES_ALLOWED:
-        told |= {"outcome": "memory", "place": f"{told['bytes'] / 2**30:.1f} GB"}
-    return told
-
-
-def _place(error: BaseException) -> str:
-    """Return the kind of an error and the last line of earmark's that it came through."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "/earmark/" in frame.filename] or list(frames)
-    where = f"{Path(own[-1].filename).name}:{own[-1].lineno} {own[-1].name}" if own else "?"
-    return f"{type(error).__name__} at {where}"
-
-
-def _left(folder: Path, work: Path, everything: dict[Path, bytes]) -> str:
-    """Name a file that no reader should leave behind."""
-    for path in work.rglob("*"):
-        if path.name.endswith((".partial", ".tmp", ".columns")):
-            return path.name
-    others = ("-wal", "-shm")  # of SQLite: another process may be about to use them
-    for path in folder.rglob("*"):
-        if path.is_file() and path not in everything and not path.name.endswith(others):
-            return str(path.relative_to(folder))
-    return ""
-
-
-def _content(path: Path) -> tuple[Path, bytes]:
-    return path, path.read_bytes()
-
-
-def _contents(folder: Path) -> dict[Path, bytes]:
-    return dict(_content(path) for path in folder.rglob("*") if path.is_file())
-
-
-def _restore(folder: Path, everything: dict[Path, bytes]) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file() and path not in everything:
-            path.unlink()
-    for path, content in everything.items():
-        if not path.exists() or path.stat().st_size != len(content):
-            path.write_bytes(content)
-
-
-@contextlib.contextmanager
-def _in_silence() -> Iterator[None]:
-    """Send what libraries print of their own, panics included, nowhere."""
-    before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
-        os.close(nowhere)
-
-
-def _fast_folder() -> str | None:
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-
-@contextlib.contextmanager
-def _limited_memory() -> Iterator[None]:
-    """Let allocations beyond the limit fail, as they would on a machine that is full."""
-    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + BEYOND, before[1]))
-    try:
-        yield
-    finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
+    status = Path("/proc/self/status").read_text()
+    peak = int(re.search(r"VmHWM:\s+(\d+)", status)[1]) * 1024  # type: ignore[index]
+    if peak - resident > BYTES_ALLOWED:
+        outcome = {"outcome": "memory", "where": f"{(peak - resident) / 2**30:.1f} GB"}
+    return outcome
 
 
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+def line_of(error: BaseException) -> str:
+    """Return the kind of an error and the last line of Earmark's that it came through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if "/earmark/" in frame.filename] or list(frames)
+    return f"{type(error).__name__} at {Path(ours[-1].filename).name}:{ours[-1].lineno}"
 
 
-def _peak() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+def find_leftover(folder: Path, out: Path, good: dict[Path, bytes]) -> str:
+    """Name a file that no reader should leave behind, if there is one."""
+    unfinished = [one for one in out.rglob("*") if one.name.endswith((".partial", ".tmp"))]
+    added = [one for one in folder.rglob("*") if one.is_file() and one not in good]
+    added = [one for one in added if not one.name.endswith(("-wal", "-shm"))]  # SQLite's own
+    return next((one.name for one in [*unfinished, *added]), "")
 
 
-# In the driver
-
-
-def fuzz(tallies: dict[str, Tally], n_inputs: int, seconds: float, seed: int = 0) -> Iterator[str]:
-    """Hand readers inputs until there were enough or the time is up; yield those that are done.
-
-    One process works through all of them, those first that are known to need least; where it ends,
-    another goes on after the fatal input.
-    """
-    ends_at = time.monotonic() + seconds
-    waiting = [name for name, tally in tallies.items() if tally.n_inputs < n_inputs]
-    waiting.sort(key=lambda name: tallies[name].seconds_to(n_inputs))
-    while waiting:
-        plan = {
-            "readers": [(name, tallies[name].n_inputs) for name in waiting],
-            "last": n_inputs,
-            "seed": seed,
-            "seconds": ends_at - time.monotonic(),
-        }
-        for told in _child(plan):
-            name = told.pop("reader")
-            if "is_done" in told:
-                rates = tallies[name].inputs_per_second, round(told["rate"], 1)
-                tallies[name].inputs_per_second = max(rates)
-                waiting.remove(name)
-                yield name
-            else:
-                tallies[name].add(told)
-
-
-def _child(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield what a process says that works through a plan, and how it ended if it did so early."""
-    command = [sys.executable, __file__, "--child", json.dumps(plan)]
-    alone = os.environ | {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, env=alone, **pipes) as child:
-        assert child.stdout is not None
-        assert child.stderr is not None
-        told: dict[str, Any] = {}
-        for line in child.stdout:
-            told = json.loads(line)
-            if told.keys() & {"outcome", "is_done"}:
-                yield dict(told)
-        ended = child.wait()
-        if told.keys() == {"reader", "number"}:
-            how = signal.Signals(-ended).name if ended < 0 else f"exit {ended}"
+def fuzz(name: str, n_inputs: int, first: int = 0, seed: int = 0) -> list[Outcome]:
+    """Hand a reader inputs; where one ends the process, another process goes on after it."""
+    outcomes: list[Outcome] = []
+    spawn = multiprocessing.get_context("spawn")
+    while len(outcomes) < n_inputs:
+        numbers = range(first + len(outcomes), first + n_inputs)
+        here, there = spawn.Pipe(duplex=False)
+        child = spawn.Process(target=work_through, args=(name, numbers, seed, there))
+        child.start()
+        there.close()
+        last: Outcome = {}
+        with contextlib.suppress(EOFError):
+            while True:
+                last = here.recv()
+                outcomes += [last] if "outcome" in last else []
+        child.join()
+        if "number" in last and "outcome" not in last:
+            how = signal.Signals(-(child.exitcode or 0)).name
             is_hang = how in ("SIGPROF", "SIGALRM")
-            yield told | {"outcome": "hang" if is_hang else "killed", "place": how}
-        elif ended:
-            said = child.stderr.read().decode()[-2_000:]
-            raise RuntimeError(f"after {told}: {said}")
+            outcomes.append(last | {"outcome": "hang" if is_hang else "killed", "where": how})
+        elif child.exitcode:
+            raise SystemExit(f"{name}: the process ended with {child.exitcode} after {last}")
+    return outcomes
 
 
-def known(out: Path, seed: int) -> dict[str, Tally]:
-    """Return what an earlier run counted, to go on from there."""
-    found = json.loads(out.read_text()) if out.exists() else {"seed": None}
-    if found["seed"] != seed:
-        return {}
-    tallies = {}
-    for name, values in found["readers"].items():
-        counts = {key: Counter(values.pop(key)) for key in ("outcomes", "places", "commits")}
-        values.pop("n_faults")
-        tallies[name] = Tally(**values, **counts)
-    return tallies
+# Readers
 
 
-def kept(tallies: dict[str, Tally], seed: int) -> dict[str, Any]:
-    """Return the results as they are written."""
-    return {
-        "seed": seed,
-        "python": platform.python_version(),
-        "allowed": {"seconds": SECONDS_ALLOWED, "bytes": BYTES_ALLOWED},
-        "n_inputs": sum(one.n_inputs for one in tallies.values()),
-        "n_faults": sum(one.n_faults for one in tallies.values()),
-        "readers": {name: vars(one) | {"n_faults": one.n_faults} for name, one in tallies.items()},
-    }
+@dataclass(frozen=True)
+class Reader:
+    """A reader of files: ``write`` makes good ones, ``read`` reads them all into a new folder."""
+
+    write: Callable[[Path], object]
+    read: Callable[[Path, Path], object]
+    targets: tuple[str, ...] = ("*",)
+    needs: tuple[str, ...] = ()
 
 
-def shown(tallies: dict[str, Tally]) -> Table:
-    """Return the table of all readers."""
-    table = Table("reader", "inputs", "read", "refused", *FAULTS, "s at most", "MB at most")
-    for name, one in tallies.items():
-        counts = [one.outcomes[kind] for kind in ("read", "refused", *FAULTS)]
-        most = f"{one.most_seconds:.2f}", f"{one.most_bytes / 2**20:,.0f}"
-        table.add_row(name, f"{one.n_inputs:,}", *(f"{n:,}" if n else "-" for n in counts), *most)
-    return table
+def states() -> NDArray[np.int8]:
+    return np.random.default_rng(0).integers(-1, 2, (12, 3)).astype(np.int8)
 
 
-def available(only: list[str]) -> list[str]:
-    """Return the readers whose libraries are installed, or those of them that are asked for."""
-    from fuzz_readers import READERS
+def scores() -> NDArray[np.float32]:
+    return np.random.default_rng(1).normal(0, 2, (12, 3)).astype(np.float32)
 
-    importlib.import_module("fuzz_datasets")
-    there = [
-        name
-        for name, one in READERS.items()
-        if all(importlib.util.find_spec(library) is not None for library in one.needs)
-    ]
-    return [name for name in there if not only or any(part in name for part in only)]
+
+def label_rows() -> pl.DataFrame:
+    rows, columns = np.nonzero(states())
+    present = states()[rows, columns] > 0
+    names = {"clip_id": [CLIPS[row] for row in rows], "class_id": [CLASSES[c] for c in columns]}
+    return pl.DataFrame({**names, "present": present})
+
+
+def score_rows() -> pl.DataFrame:
+    columns = dict(zip(CLASSES, scores().T.tolist(), strict=True))
+    return pl.DataFrame({"clip_id": CLIPS, **columns})
+
+
+def write_workspace(folder: Path) -> None:
+    from told_workspace import told_workspace
+
+    workspace, _ = told_workspace(folder)
+    stages.write_flags(workspace)
+    stages.draw_queue(workspace)
+
+
+def read_workspace(folder: Path, out: Path) -> None:
+    workspace = datasets.Workspace.open(folder)
+    _ = workspace.clips, workspace.ontology, workspace.labels, workspace.truth
+    datasets.find_stale(workspace)
+    review.read_queue(workspace)
+    audio.FrameStore.open(workspace.frames_folder).frames(0).sum()
+    stages.export_labels(folder, out / "labels.csv")
+
+
+def write_answers(folder: Path) -> None:
+    from reviews import judgement
+
+    with review.JudgementStore(folder / "j.sqlite") as store:
+        store.add_all([judgement(number) for number in range(30)])
+
+
+def read_answers(folder: Path, _out: Path) -> None:
+    with review.JudgementStore(folder / "j.sqlite", must_exist=True) as store:
+        store.rows()
+
+
+def write_table(folder: Path) -> None:
+    label_rows().write_csv(folder / "labels.csv")
+    pl.DataFrame({"clip_id": CLIPS, "split": ["train"] * 12}).write_csv(folder / "clips.csv")
+    np.save(folder / "e.npy", np.random.default_rng(0).random((12, 4, 8)).astype(np.float32))
+
+
+def read_table(folder: Path, out: Path) -> None:
+    tables = (folder / "clips.csv", folder / "labels.csv")
+    datasets.import_table(*tables, out / "w", embeddings=folder / "e.npy")
+
+
+def write_samples(folder: Path) -> None:
+    with tarfile.open(folder / "x.tar", "w") as tar:
+        for name in CLIPS[:4]:
+            said = json.dumps({"labels": ["dog"], "split": "train"}).encode()
+            for member, inside in {"flac": b"fLaC" + bytes(100), "json": said}.items():
+                info = tarfile.TarInfo(f"{name}.{member}")
+                info.size = len(inside)
+                tar.addfile(info, io.BytesIO(inside))
+
+
+def write_sound(kind: str) -> Callable[[Path], object]:
+    def write(folder: Path) -> None:
+        import soundfile
+
+        soundfile.write(folder / f"a.{kind}", np.sin(np.arange(2_000) / 5) / 3, 16_000)
+
+    return write
+
+
+def read_labels(folder: Path, _out: Path) -> None:
+    labels.read_label_file(next(folder.iterdir()))
+
+
+def read_scores(folder: Path, out: Path) -> None:
+    open_score_file(next(folder.iterdir())).write_npy(out / "scores.npy")
+
+
+NAMES: dict[str, Any] = {"clip_ids": np.array(CLIPS), "class_ids": np.array(CLASSES)}
+WORKSPACE = ("*.parquet", "*.json", "flags/*", "review/*", "frames/*")
+SOUND = ("soundfile", "av")
+READERS = {
+    "labels CSV": Reader(lambda f: label_rows().write_csv(f / "l.csv"), read_labels),
+    "labels Parquet": Reader(lambda f: label_rows().write_parquet(f / "l.parquet"), read_labels),
+    "labels npy": Reader(lambda f: np.save(f / "l.npy", states()), read_labels),
+    "labels npz": Reader(lambda f: np.savez(f / "l.npz", labels=states(), **NAMES), read_labels),
+    "labels JSON": Reader(lambda f: (f / "l.json").write_text("[[0, 2], [1], []]"), read_labels),
+    "scores CSV": Reader(lambda f: score_rows().write_csv(f / "s.csv"), read_scores),
+    "scores Parquet": Reader(lambda f: score_rows().write_parquet(f / "s.parquet"), read_scores),
+    "scores npy": Reader(lambda f: np.save(f / "s.npy", scores()), read_scores),
+    "scores npz": Reader(lambda f: np.savez(f / "s.npz", scores=scores(), **NAMES), read_scores),
+    "recipe": Reader(
+        lambda f: (f / "r.toml").write_bytes(shipped_recipes()["scenes"].read_bytes()),
+        lambda f, _: runs.find_recipe(str(f / "r.toml")).digest(),
+    ),
+    "workspace": Reader(write_workspace, read_workspace, WORKSPACE),
+    "answers": Reader(write_answers, read_answers),
+    "tables": Reader(write_table, read_table),
+    "WebDataset": Reader(
+        write_samples, lambda f, out: datasets.import_webdataset([str(f / "x.tar")], out / "w")
+    ),
+    **{
+        f"sound {kind}": Reader(
+            write_sound(kind),
+            lambda f, _: audio.read_clip(next(f.iterdir()), 16_000),
+            needs=SOUND,
+        )
+        for kind in ("wav", "flac", "ogg", "mp3")
+    },
+}
+
+
+def available() -> list[str]:
+    """Return the readers whose libraries are installed."""
+    has = importlib.util.find_spec
+    return [name for name, reader in READERS.items() if all(has(one) for one in reader.needs)]
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--child"]:
-        work_through(json.loads(sys.argv[2]))
-        return
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--inputs", type=int, default=10_000, help="for each reader")
-    parser.add_argument("--seconds", type=float, default=7_200, help="for all of them")
-    parser.add_argument("--only", nargs="*", default=[], help="parts of readers' names")
+    parser.add_argument("--inputs", type=int, default=1_000, help="for each reader")
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--first", type=int, default=0, help="the number of the first input")
-    parser.add_argument("--anew", action="store_true", help="forget what was counted before")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/fuzz.json"))
+    parser.add_argument("--only", default="", help="readers with this in their name")
+    parser.add_argument("--quick", action="store_true", help="20 inputs for each reader")
     options = parser.parse_args()
-    tallies = {} if options.anew else known(options.out, options.seed)
-    chosen = {
-        name: tallies.setdefault(name, Tally(options.first)) for name in available(options.only)
-    }
-    for name in fuzz(chosen, options.inputs, options.seconds, options.seed):
-        write_json(options.out, kept(tallies, options.seed))
-        counts = tallies[name].outcomes
-        told = {kind: counts[kind] for kind in FAULTS if counts[kind]}
-        print(f"{name}: {tallies[name].n_inputs:,} inputs, {told or 'no fault'}", flush=True)
-    Console(width=130).print(shown(tallies))
-    for name, one in tallies.items():
-        for fault in one.faults:
-            print(name, fault)
-    n_inputs, n_faults = (kept(tallies, 0)[key] for key in ("n_inputs", "n_faults"))
-    print(f"{n_inputs:,} damaged inputs, {n_faults:,} faults")
-    sys.exit(1 if n_faults else 0)
+    n_faults = 0
+    for name in [name for name in available() if options.only in name]:
+        n_inputs = 20 if options.quick else options.inputs
+        outcomes = fuzz(name, n_inputs, options.first, options.seed)
+        counts = Counter(outcome["outcome"] for outcome in outcomes)
+        print(f"{name:16}", ", ".join(f"{n:,} {kind}" for kind, n in counts.items()), flush=True)
+        faults = [outcome for outcome in outcomes if outcome["outcome"] in FAULTS]
+        print(*faults, sep="\n", end="\n" if faults else "")
+        n_faults += len(faults)
+    print(f"{n_faults} faults (limit 0)")
+    sys.exit(n_faults > 0)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@
 which of the labels that nobody was asked about are missing. The teacher is that of the recipe
 ``audioset-probe``, whose networks never saw these clips. Clips are cut in two by their names: part
 A to choose on, part B to report, looked at last. Answers by ear are those people gave, drawn from
-part A: evenly over the logarithm of the rank by chance, or as ``earmark queue`` draws (class, then
+part A: evenly over the logarithm of the rank by chance, or as ``earmark review`` draws (class, then
 band); flags are judged on part B. Counts are of part B's clips alone, with answers from part B.
+``p_missing`` is the regression of :mod:`earmark.flags.p_missing`, beside the present chances.
 
 Prints tables and writes ``results/human_truth.json``. Ten minutes on one core.
 
@@ -36,7 +37,15 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from earmark.datasets import Workspace, whole_scores
-from earmark.flags import Answers, Chances, count_missing
+from earmark.flags import (
+    Answers,
+    Chances,
+    allocate,
+    count_missing,
+    estimate_total,
+    find_p_missing,
+)
+from earmark.flags.p_missing import PMissing, fit_answers
 from earmark.labels import IMPLICIT, LabelSet, Ontology
 from earmark.runs import PAPER_DISCARD_PERCENTS
 from earmark.scores import ScoreFolder
@@ -123,6 +132,11 @@ def log_odds(chances: Chances, truth: Truth) -> NDArray[np.float32]:
     return np.concatenate(parts)
 
 
+def all_log_odds(p_missing: PMissing, truth: Truth) -> NDArray[np.float32]:
+    """Return the log-odds [clip, class] of all labels by the regression."""
+    return p_missing.log_odds(slice(0, len(truth.logits)), truth.logits)
+
+
 @dataclass(frozen=True)
 class Ranked:
     """The implicit labels of a part in the order of some ranking: clip, class, whether missing."""
@@ -181,17 +195,17 @@ def draw_by_rank(
 
 
 def draw_by_cell(truth: Truth, part: Mask, n: int, rng: np.random.Generator) -> Answers:
-    """Draw answers as `earmark queue` does in the end: as many from every class and band."""
+    """Draw answers as `earmark review` does in the end: as many from every class and band."""
     edges = np.array(PAPER_DISCARD_PERCENTS) / 100
     rows, columns, bands = [], [], []
-    for column in np.flatnonzero(truth.is_judged):
-        mine = np.flatnonzero(truth.is_implicit[:, column] & part)
-        mine = mine[np.argsort(-truth.logits[mine, column], kind="stable")]
+    for judged in np.flatnonzero(truth.is_judged):
+        mine = np.flatnonzero(truth.is_implicit[:, judged] & part)
+        mine = mine[np.argsort(-truth.logits[mine, judged], kind="stable")]
         share = (np.arange(len(mine)) + 0.5) / len(mine)
         rows.append(mine)
-        columns.append(np.full(len(mine), column))
+        columns.append(np.full(len(mine), judged))
         bands.append(np.searchsorted(edges, share))
-    row, column, band = (np.concatenate(one) for one in (rows, columns, bands))
+    row, column, band = map(np.concatenate, (rows, columns, bands))
     cell = column * (len(edges) + 1) + band
     _, cell, size = np.unique(cell, return_inverse=True, return_counts=True)
     probability = np.minimum(n / len(size) / size[cell], 1)
@@ -214,6 +228,7 @@ def rankings(truth: Truth) -> dict[str, Matrix]:
         above[:, column] = expit(own) - mean
     return {
         "earmark": log_odds(found.chances, truth),
+        "p_missing": all_log_odds(find_p_missing(truth.labels, logits, truth.ontology), truth),
         "plain logit = cleanlab's ranking": logits,
         "percentile (the paper)": share,
         "above positives' mean (PSLA)": above,
@@ -256,7 +271,8 @@ def learnt(
     results = []
     for design in ("by rank", "by class and band"):
         for n in N_ANSWERS:
-            runs, bins, errors = [], np.zeros((3, 10)), []
+            runs, bins = [], np.zeros((3, 10))
+            errors: list[float] = []
             for seed in range(n_draws):
                 rng = np.random.default_rng([seed, n])
                 if design == "by rank":
@@ -338,6 +354,75 @@ def balanced(truth: Truth, part: Mask, n_flags: int) -> list[dict[str, Any]]:
     return results
 
 
+def learnt_by_regression(
+    truth: Truth, asked: Mask, part: Mask, n_draws: int, n_flags: int
+) -> list[dict[str, Any]]:
+    """Measure what the regression learns from answers, as :func:`learnt` does."""
+    p_missing = find_p_missing(truth.labels, truth.logits, truth.ontology)
+    features = p_missing.features.of_clips(slice(0, len(truth.logits)), truth.logits)
+    prior = p_missing.given.log_odds(features)
+    results = []
+    for design in ("by rank", "by class and band"):
+        for n in N_ANSWERS:
+            runs: list[dict[str, float]] = []
+            bins, errors = np.zeros((3, 10)), list[float]()
+            for seed in range(n_draws):
+                rng = np.random.default_rng([seed, n])
+                if design == "by rank":
+                    answers = draw_by_rank(truth, asked, prior, n, rng)
+                else:
+                    answers = draw_by_cell(truth, asked, n, rng)
+                x = features[answers.rows, answers.columns]
+                ranking = fit_answers(p_missing, answers, x).log_odds(features)
+                runs.append(Ranked.by(ranking, truth, part).measured(n_flags))
+                counts = calibration(ranking, truth, part)
+                bins, errors = bins + counts, [*errors, largest_error(counts)]
+            mean = {name: float(np.mean([run[name] for run in runs])) for name in runs[0]}
+            spread = float(np.std([run["precision"] for run in runs], ddof=1))
+            results.append(
+                {
+                    "drawn": design, "answers": n, **mean, "precision_sd_over_draws": spread,
+                    "largest_error_pooled": largest_error(bins),
+                    "largest_error_a_draw": float(np.mean(errors)),
+                }
+            )  # fmt: skip
+            _show(results[-1])
+    return results
+
+
+def totals(part: Truth, n_samples: int = 200) -> list[dict[str, Any]]:
+    """Measure totals by the difference estimator: coverage of 90 % intervals and their width."""
+    p_missing = find_p_missing(part.labels, part.logits, part.ontology)
+    rows, columns = np.nonzero(part.is_implicit)
+    present = part.is_missing[rows, columns].astype(float)
+    p = expit(p_missing.log_odds_of(rows, columns))
+    results = []
+    for n in (100, 200, 300, 1_000):
+        probability, intervals = allocate(p, n), []
+        for seed in range(n_samples):
+            at = systematic(probability, np.random.default_rng(seed))
+            sample = (p[at], present[at], 1 / probability[at])
+            total = estimate_total(float(p.sum()), *sample)
+            intervals.append((total.low, total.estimate, total.high))
+        low, estimate, high = np.array(intervals).T / present.sum()
+        row = {
+            "answers": n,
+            "coverage": float(np.mean((low <= 1) & (high >= 1))),
+            "give_or_take": float(np.mean(high - low) / 2),
+            "mean_estimate": float(estimate.mean()),
+        }
+        results.append(row)
+        _show(row)
+    return results
+
+
+def systematic(probability: Matrix, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draw labels with given probabilities, as many as these add up to."""
+    order = rng.permutation(len(probability))
+    reached = np.cumsum(probability[order])
+    return np.asarray(order[np.searchsorted(reached, np.arange(rng.random(), reached[-1]))])
+
+
 def _show(row: dict[str, Any]) -> None:
     shown = (f"{k} {v:.3f}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
     print("  " + ", ".join(shown), flush=True)
@@ -399,6 +484,8 @@ def main() -> None:
         "calibration_without_answers": bins.tolist(),
         "balance": balanced(truth, part, main_flags),
         "answers_of_other_clips": learnt(truth, ~part, part, given.draws, main_flags),
+        "answers_by_regression": learnt_by_regression(truth, ~part, part, given.draws, main_flags),
+        "totals": totals(truth.judged_alone(part)),
         "counts": counted(truth.judged_alone(part), given.draws),
     }
     given.out.write_text(json.dumps(results, indent=1))

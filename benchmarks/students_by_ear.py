@@ -62,9 +62,9 @@ from earmark.metrics import (
     smoothed_priors,
     with_seeds,
 )
-from earmark.runs import LocalEngine, NetworkParams, file_sha256, write_aside, write_json
-from earmark.stages.opening import Scored, open_scored
-from simulation_summary import markdown
+from earmark.runs import LocalEngine, NetworkParams, file_sha256, write_aside
+from earmark.stages import Scored, open_scored
+from machine import RESULTS, write_results
 
 STRATEGIES = (
     "mask@2",
@@ -167,7 +167,7 @@ class Measure:
         return np.flatnonzero(self.judged.is_chosen_on == self.on_a)
 
     @cached_property
-    def weights(self) -> NDArray[np.uint16]:
+    def weights(self) -> NDArray[np.uint8]:
         """How often each resample draws each clip."""
         return resample_weights(len(self.rows), N_RESAMPLES, seed=0)
 
@@ -389,6 +389,15 @@ def shown(rows: Sequence[Mapping[str, Any]], labels: str, groups: Sequence[str])
     return markdown(wide.pivot("column", index="strategy", values="text"))
 
 
+def markdown(table: pl.DataFrame) -> str:
+    """Return a table as Markdown, whole."""
+    with pl.Config(
+        tbl_formatting="ASCII_MARKDOWN", tbl_hide_column_data_types=True, tbl_rows=-1, tbl_cols=-1,
+        tbl_hide_dataframe_shape=True, tbl_width_chars=-1, fmt_str_lengths=100,
+    ):  # fmt: skip
+        return str(table)
+
+
 def main() -> None:
     """Choose on part A, report on part B."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -451,7 +460,7 @@ def main() -> None:
         "reported_on_b": rows,
         "verdicts": found,
     }
-    write_json(Path(__file__).parent / "results" / "students_by_ear.json", results)
+    write_results(RESULTS / "students_by_ear.json", results)
 
 
 if __name__ == "__main__":

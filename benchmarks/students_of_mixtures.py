@@ -24,7 +24,7 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ from earmark.audio import FrameStore
 from earmark.datasets import Workspace, import_table
 from earmark.flags import Answers, count_missing
 from earmark.labels import IMPLICIT, LabelSet
-from earmark.losses import Moment, Targets, bce_entries
+from earmark.losses import BatchTargets
 from earmark.metrics import (
     apply_offset,
     auc_per_class,
@@ -53,14 +53,11 @@ from earmark.metrics import (
     smoothed_priors,
 )
 from earmark.networks import ClipExamples, score_clips
-from earmark.pretrained import add_teacher, kept_teachers, listen
-from earmark.review import find_population, make_queue
-from earmark.review.queues.heard import stands_for
-from earmark.review.queues.queue import CONTROLS
+from earmark.pretrained import add_teacher, embed_clips, kept_teachers
+from earmark.review import CONTROLS, find_population, make_queue, stands_for
 from earmark.runs import SILENT, LocalEngine, ReviewParams, write_json
 from earmark.scores import logits_of, scored_labels
-from earmark.training.lessons import EVERYBODY, TrainingSet
-from earmark.training.probes.solver import fit_linear_probe
+from earmark.training import LabelTreatment, TargetProvider, TrainingSet, fit_linear_probe
 from hour_of_listening import Sitting
 from mixtures import make_mixtures
 
@@ -110,7 +107,7 @@ def open_set(esc50: Path, folder: Path, number: int) -> MixtureSet:
     main, other = workspaces["train"], workspaces["other"]
     scores = stages.teach(main, recipe, engine=LocalEngine(1)).scores
     assert recipe.pretrained is not None
-    heard = listen(other, recipe.pretrained, engine=LocalEngine(1)).embeddings
+    heard = embed_clips(other, recipe.pretrained, engine=LocalEngine(1)).embeddings
     assert heard is not None
     labels = scored_labels(scores, main.labels)
     clip_ids, other_ids = labels.clip_ids.to_list(), heard.clip_ids.to_list()
@@ -159,7 +156,8 @@ def asked(one: MixtureSet, order: str, n: int, worth: float | None = None) -> An
     if order == "logit":
         open_logits = np.where(one.labels.states() == IMPLICIT, one.logits, -np.inf)
         best = np.argsort(-open_logits, axis=None, kind="stable")[:n]
-        return _answers(one, *np.unravel_index(best, one.logits.shape), unknown)
+        rows, columns = np.unravel_index(best, one.logits.shape)
+        return _answers(one, rows, columns, unknown)
     if order == "measure":
         params = ReviewParams(aim="measure", blocks_per_class=8)
         queue = make_queue(one.labels, one.logits, one.workspace.ontology, params)
@@ -195,29 +193,15 @@ def _answers(one: MixtureSet, rows: Any, columns: Any, stands: Matrix) -> Answer
 
 
 @dataclass(frozen=True)
-class Fixed:
+class Fixed(TargetProvider):
     """Targets [student, clip, class] as they are, all with weight 1."""
 
-    class_ids: tuple[str, ...]
-    target: torch.Tensor
-    digest: str = ""
+    matrices: torch.Tensor = field(kw_only=True)
 
-    @property
-    def n_students(self) -> int:
-        """One for each matrix of targets."""
-        return len(self.target)
-
-    def targets(self, rows: Ints) -> Targets:
+    def targets(self, rows: Ints) -> BatchTargets:
         """Return what some clips ask."""
-        own = self.target[:, torch.from_numpy(rows)]
-        return Targets(own, torch.ones_like(own), own[0] == 0)
-
-    def entries(
-        self, logits: torch.Tensor, targets: Targets, moment: Moment, students: slice = EVERYBODY
-    ) -> torch.Tensor:
-        """Return binary cross-entropy."""
-        del students
-        return bce_entries(logits, targets, moment)
+        own = self.matrices[:, torch.from_numpy(rows)]
+        return BatchTargets(own, torch.ones_like(own), own[0] == 0)
 
 
 def told(one: MixtureSet, answers: Answers | None, *, hedged: bool) -> Matrix:
@@ -240,7 +224,9 @@ def marks(one: MixtureSet, targets: Sequence[Matrix]) -> list[dict[str, float]]:
     """Train a student on each of some targets, and measure it on the other fold."""
     network = stages.asked_recipe().students[0]
     stacked = torch.from_numpy(np.stack(targets).astype(np.float32))
-    data = TrainingSet(one.embeddings.folder, one.store_rows, Fixed(one.labels.class_ids, stacked))
+    students = (LabelTreatment(),) * len(stacked)
+    provider = Fixed(one.labels, students, matrices=stacked)
+    data = TrainingSet(one.embeddings.folder, one.store_rows, provider)
     probe = fit_linear_probe(network, data, one.embeddings, SILENT_METER).probe
     rows = np.arange(len(one.other_true))
     logits = score_clips(probe, ClipExamples(one.other, rows))

@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import polars as pl
@@ -31,7 +32,7 @@ import earmark
 from earmark import stages
 from earmark.datasets import Workspace, import_table
 from earmark.pretrained import add_teacher, kept_teachers
-from earmark.runs import LocalEngine, Recipe, find_recipe
+from earmark.runs import LocalEngine, Recipe, Way, find_recipe
 from earmark.scores import ScoreFolder, logits_of, scored_labels
 from machine import processor_name
 from mixtures import make_mixtures
@@ -61,7 +62,7 @@ def teacher_scores(workspace: Workspace, way: str) -> ScoreFolder:
         recipe = recipe.model_copy(update={"teacher": teacher, "cross_fit": folds})
         stages.make_features(workspace, recipe, engine=LocalEngine())
         return stages.score(workspace, recipe, engine=LocalEngine())
-    chosen: Recipe = stages.asked_recipe(way=way)
+    chosen: Recipe = stages.asked_recipe(way=cast(Way, way))
     return stages.teach(workspace, chosen, engine=LocalEngine()).scores
 
 

@@ -1,7 +1,7 @@
 """Train on labels of which some are missing, with Lightning.
 
 Run it with `python examples/lightning_module.py`; it needs `pip install 'earmark[examples]'`. The
-callback keeps in checkpoints what rules such as `ll-cp` remember; others need none.
+callback keeps in checkpoints what the loss `consistency` remembers; others need none.
 """
 
 from typing import Any
@@ -49,7 +49,7 @@ def main(strategy: str = "hedge@10", **options: Any) -> Trainer:
     scores = np.where(present, 2.0, -2.0) + random.normal(size=present.shape)
     inputs = torch.tensor(present @ random.normal(size=(5, 16)), dtype=torch.float32)
     trainer = Trainer(callbacks=[KeepSupervision()], logger=False, **options)
-    student = Student(earmark.Supervision(labels, scores, strategy))
+    student = Student(earmark.Supervision(labels, scores, strategy, recordings=np.arange(600) // 2))
     clips = TensorDataset(inputs, torch.arange(len(inputs)))
     trainer.fit(student, DataLoader(clips, batch_size=64, shuffle=True))
     print(f"loss: {student.losses[0]:.3f} at first, {student.losses[-1]:.3f} at last")

@@ -8,11 +8,10 @@ import numpy as np
 import polars as pl
 
 from earmark import stages
-from earmark.datasets.workspace import Workspace, write_dataset
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs.parameters import ReviewParams
-from earmark.scores.folder import write_score_folder
+from earmark.datasets import Workspace, write_dataset
+from earmark.labels import LabelSet, Ontology
+from earmark.runs import ReviewParams
+from earmark.scores import write_score_folder
 from suspects import world
 
 NAMES = ("Bark", "Rain", "Male speech, man speaking", "Odd | name", "Bell")

@@ -14,9 +14,7 @@ from typing import Any, Literal
 import ray
 from ray.cluster_utils import Cluster
 
-from earmark.runs.cluster.ray import RayEngine, connect
-from earmark.runs.engine import Task
-from earmark.runs.progress import SILENT, Meter, Progress
+from earmark.runs import SILENT, Meter, Progress, RayEngine, Task, connect
 
 NODE = {"num_cpus": 1, "num_gpus": 1, "object_store_memory": 100_000_000}
 

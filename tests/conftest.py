@@ -32,6 +32,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, PATHS))
 def pytest_addoption(parser: pytest.Parser) -> None:
     told = "leave out the tests that have all run with fewer libraries (make test-core)"
     parser.addoption("--rest", action="store_true", help=told)
+    renew = "write the files that tests/frozen compares with anew"
+    parser.addoption("--renew", action="store_true", help=renew)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -59,7 +61,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 LONGEST = (
     "runs/test_ray.py",
     "browser/test_page.py",
-    "training/test_replicas.py",
+    "training/test_distributed.py",
     "training/test_loop.py",
     "stages/test_cluster_runs.py",
     "networks/test_onnx_export.py",

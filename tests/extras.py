@@ -34,9 +34,10 @@ EXTRAS_OF_ROOMS: dict[str, set[str]] = {
 
 NEEDS_MORE = {
     "runs/test_claims.py",  # a table by pyarrow
+    "flags/test_ppi.py",  # the reference of totals
     "runs/test_ray.py",
     "runs/test_ray_training.py",
-    "runs/test_remote_files.py",
+    "runs/test_audio_access.py",
     "audio/test_front_end.py",  # the same front end as a torch module
     "audio/test_pictures.py",
     "datasets/test_hub_library.py",
@@ -51,16 +52,16 @@ CORE_IS_ENOUGH = {
     "cli/test_short_output.py",
     "review/test_answers.py",
     "review/test_estimates.py",
-    "review/test_flag_precision.py",
+    "review/test_precision.py",
     "review/test_judgements.py",
-    "review/test_live.py",
     "review/test_queue.py",
+    "review/test_random_queue.py",
     "review/test_raters.py",
     "review/test_relabel.py",
-    "review/test_strata.py",
+    "review/test_cells.py",
     "stages/test_adversarial.py",
     "stages/test_demo.py",
-    "stages/test_doctor.py",
+    "stages/test_health.py",
     "stages/test_scan_inputs.py",
     "test_supply_chain.py",
 }

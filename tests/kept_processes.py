@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from earmark.runs.engine import ONE_THREAD, Task
-from earmark.runs.progress import SILENT, Progress
+from earmark.runs import ONE_THREAD, SILENT, Progress, Task
 
 
 def run_silently(task: Task) -> tuple[int, Any]:

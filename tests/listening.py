@@ -13,18 +13,13 @@ import numpy as np
 import polars as pl
 import soundfile
 
-from earmark.datasets.workspace import Workspace, write_dataset
-from earmark.flags.stored import made_from
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.review.judgements import JudgementStore
-from earmark.review.queues.measuring import make_queue
-from earmark.review.queues.stored import write_queue
-from earmark.review.server.desk import Desk, open_desk
-from earmark.runs.parameters import ReportParams, ReviewParams
-from earmark.runs.recipe import Recipe
-from earmark.scores.alignment import scored_labels
-from earmark.scores.folder import ScoreFolder, write_score_folder
+from earmark.datasets import Workspace, write_dataset
+from earmark.flags import made_from
+from earmark.labels import LabelSet, Ontology
+from earmark.review import JudgementStore, ReviewQueue, make_queue, write_queue
+from earmark.review.server.session import ReviewSession, open_review_session
+from earmark.runs import Recipe, ReportParams, ReviewParams
+from earmark.scores import ScoreFolder, scored_labels, write_score_folder
 
 RATE_HZ = 16_000
 TONES_HZ = {"hum": 220, "siren": 900, "whistle": 2500}
@@ -98,7 +93,7 @@ def open_tones(
     raters: tuple[str, ...] = ("ann",),
     params: ReviewParams = SHORT,
     **options: object,
-) -> Desk:
+) -> ReviewSession:
     """Make a workspace and open its review."""
     workspace = tone_workspace(root, **options)  # type: ignore[arg-type]
     scores = ScoreFolder.open(workspace.scores_folder("teacher"))
@@ -107,7 +102,7 @@ def open_tones(
     queue = replace(queue, population=made_from(labels, scores.digest))
     write_queue(workspace, queue)
     judgements = JudgementStore(workspace.judgements_path)
-    return open_desk(workspace, RECIPE, queue, judgements, raters)
+    return open_review_session(workspace, RECIPE, ReviewQueue(queue, judgements, raters))
 
 
 def _path(root: Path, clip_id: str) -> Path:

@@ -9,8 +9,7 @@ import re
 import numpy as np
 import polars as pl
 
-from earmark.report.contents import HeardFlag, ReportContents
-from earmark.report.rendering import content_hash
+from earmark.report import HeardFlag, ReportContents, content_hash
 
 RESULT_COLUMNS = [
     "student", "train_set", "seed", "kind", "discard_percent", "split", "labels", "metric",
@@ -120,15 +119,6 @@ def make_choices(
         for metric in ("lwlrap", "lwlrap_calibrated", "d_prime_all", "map")
     ]  # fmt: skip
     return pl.DataFrame(rows, infer_schema_length=None)
-
-
-def make_rounds(gains: tuple[float, ...] = (0.01, 0.02)) -> pl.DataFrame:
-    """Build the curve of students as teachers: one gain of lwlrap for each round."""
-    choices = make_choices({str(i): gain for i, gain in enumerate(gains)}, {})
-    own = choices.filter(metric="lwlrap").with_columns(
-        round=pl.col("strategy").cast(pl.Int64), strategy=pl.lit("mask"), point=pl.lit(1.0)
-    )
-    return own.drop("p_holm", "p", "classes_low", "classes_high")
 
 
 def make_courses() -> dict[str, pl.DataFrame]:

@@ -23,9 +23,18 @@ from torch import nn
 from earmark import pretrained
 from earmark.audio import log_mel, patches
 from earmark.networks import Network, SameConv, build_model
-from earmark.pretrained import catalogue, listening, network
-from earmark.pretrained.catalogue import CACHE_VARIABLE, KeptTeacher, PublishedFile, Teacher
-from earmark.pretrained.yamnet_weights import KERAS_MODEL, N_OUTPUTS, keras_layers
+from earmark.pretrained import (
+    CACHE_VARIABLE,
+    KERAS_MODEL,
+    N_OUTPUTS,
+    KeptTeacher,
+    PublishedFile,
+    Teacher,
+    catalogue,
+    embedding,
+    keras_layers,
+    network,
+)
 from earmark.runs import ModelParams
 from made_up_tflite import Operator, Tensor, write_tflite
 
@@ -254,7 +263,7 @@ def publish(monkeypatch: pytest.MonkeyPatch, folder: Path, *files: PublishedFile
     for module in (catalogue, network, pretrained):  # the door keeps what it was once asked for
         monkeypatch.setattr(module, "CATALOGUE", (teacher,))
     monkeypatch.setenv(CACHE_VARIABLE, str(folder))
-    listening._opened.cache_clear()  # a network of that name may be open
+    embedding._opened.cache_clear()  # a network of that name may be open
 
 
 def install(monkeypatch: pytest.MonkeyPatch, folder: Path, *paths: Path) -> list[KeptTeacher]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs import read_table
-from earmark.runs.parameters import FrontEndParams
+from earmark.datasets import CLIP_SCHEMA, Workspace, write_dataset
+from earmark.labels import LabelSet, Ontology
+from earmark.runs import AudioAccess, FrontEndParams, read_table
 
 RATE = 16_000
 PARAMS = FrontEndParams()
@@ -32,7 +31,9 @@ class CountingProgress:
         self.n_done += n_done
 
 
-def make_workspace(root: Path, audio: list[str | None]) -> Workspace:
+def make_workspace(
+    root: Path, audio: list[str | None], folders: Sequence[Path] = (), *, is_remote: bool = False
+) -> Workspace:
     clip_ids = [f"clip{i}" for i in range(len(audio))]
     clips = pl.DataFrame(
         {"clip_id": clip_ids, "audio": audio, "split": "train", "source": clip_ids},
@@ -42,7 +43,8 @@ def make_workspace(root: Path, audio: list[str | None]) -> Workspace:
         pl.DataFrame({"class_id": ["a"], "name": ["A"], "definition": [""], "parents": [[]]})
     )
     labels = LabelSet.from_dense(np.ones((len(clip_ids), 1), np.int8), clip_ids, ["a"])
-    return write_dataset(root, clips.select(list(CLIP_SCHEMA)), ontology, labels)
+    access = AudioAccess(root, tuple(folders), is_remote)
+    return write_dataset(root, clips.select(list(CLIP_SCHEMA)), ontology, labels, access=access)
 
 
 def write_noise(path: Path, seconds: float, seed: int) -> np.ndarray:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from earmark.datasets.importer import ImportSummary
-from earmark.datasets.own_tables.table import import_table
+from earmark.datasets import ImportSummary, import_table
 
 CLIPS = "clip_id,audio,split,source\na,a.wav,train,one\nb,b.wav,tune,two\nc,c.wav,eval,three\n"
 LONG = "clip_id,class_id,present\na,dog,1\na,cat,0\nb,cat,true\nc,dog,not_present\n"

@@ -9,16 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from earmark.flags.chances.clues import CLUES
-from earmark.scores.bins import Grid
-from earmark.scores.keys import N_BINS, pack
+from earmark.flags import CLUES
+from earmark.scores import N_BINS, Grid, pack
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Bits = NDArray[np.uint32]
-Shorts = NDArray[np.uint16]
-Longer = NDArray[np.uint64]
 Doubles = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
 
@@ -69,11 +66,8 @@ def count_scores(
     starts: Longs,
     columns: Ints,
     explicit: Floats,
-    waiting: Shorts,
-    n_waiting: Ints,
     counts: Ints,
 ) -> int:
-    del waiting, n_waiting  # nothing waits here
     with np.errstate(over="ignore", invalid="ignore"):
         is_doubtful = not np.isfinite(block.sum(dtype=np.float32))
     if is_doubtful:
@@ -83,28 +77,29 @@ def count_scores(
     places, cells = explicit_cells(starts, columns, block.shape[1])
     explicit[places] = block.reshape(-1)[cells]
     found, codes = _codes_above(block, lows, scales)
-    np.add.at(counts.reshape(-1), codes[~np.isin(found, cells)], np.int32(1))
+    n_classes = block.shape[1]
+    is_implicit = ~np.isin(found, cells)
+    np.add.at(counts.reshape(-1), codes[is_implicit], np.int32(1))
+    n_above = np.bincount(found[is_implicit] % max(n_classes, 1), minlength=n_classes)
+    n_explicit = np.bincount(columns[places], minlength=n_classes)
+    counts[:, 0] += (len(block) - n_explicit - n_above).astype(np.int32)
     return -1
-
-
-def count_last(waiting: Shorts, n_waiting: Ints, counts: Ints) -> None:
-    """Nothing waits here."""
 
 
 def pick_scores(
     block: Floats,
     lows: Floats,
     scales: Floats,
-    hot: Bits,
+    is_hot: NDArray[np.bool_],
     starts: Longs,
     explicit: Ints,
     columns: Ints,
     keys: Longs,
     first_row: int,
 ) -> int:
-    is_hot = np.unpackbits(hot.view(np.uint8), bitorder="little")
+    is_hot = is_hot.reshape(-1)
     places, codes = _codes_above(block, lows, scales)
-    chosen = places[is_hot[codes] > 0]
+    chosen = places[is_hot[codes]]
     low = np.flatnonzero(is_hot[::N_BINS])
     if len(low):
         rows, classes = np.nonzero(block[:, low] <= lows[low])
@@ -123,15 +118,6 @@ def place_keys(columns: Ints, keys: Longs, cursors: Longs, ends: Longs, out: Lon
     has_room = places < ends[columns]
     out[places[has_room]] = keys[order][has_room]
     cursors += n_keys
-
-
-def find_fingerprints(block: Floats, columns: Ints, factors: Longer, out: Longer) -> bool:
-    bits = (block[:, columns] + np.float32(0)).view(np.uint32).astype(np.uint64)
-    mixed = (bits * factors).sum(axis=1, dtype=np.uint64)
-    mixed ^= mixed >> np.uint64(31)
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    out[:] = mixed ^ (mixed >> np.uint64(27))
-    return not bool(np.isfinite(block).all())
 
 
 def fill_clues(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.flags.mixture import CONVERGED, N_FIRST_STEPS, Mixture, _first_guess
+from earmark.flags import CONVERGED, N_FIRST_STEPS, Mixture
+from earmark.flags.mixture import _first_guess
 
 Matrix = NDArray[np.float64]
 

@@ -9,12 +9,9 @@ from uuid import UUID
 import numpy as np
 import polars as pl
 
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.review.judgements import JUDGEMENT_SCHEMA, Judgement
-from earmark.review.queues.measuring import make_queue
-from earmark.review.queues.queue import Queue
-from earmark.runs.parameters import ReviewParams
+from earmark.labels import LabelSet, Ontology
+from earmark.review import JUDGEMENT_SCHEMA, Judgement, QueueSnapshot, make_queue
+from earmark.runs import ReviewParams
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SMALL = ReviewParams(
@@ -36,7 +33,7 @@ def make_scores(
     return labels, LabelSet.from_dense(states, *names), scores
 
 
-def small_queue(params: ReviewParams = SMALL, **kwargs: int) -> tuple[Queue, LabelSet]:
+def small_queue(params: ReviewParams = SMALL, **kwargs: int) -> tuple[QueueSnapshot, LabelSet]:
     """Return a queue and the truth that it is about."""
     labels, truth, scores = make_scores(**kwargs)
     return make_queue(labels, scores, Ontology(labels.class_ids), params), truth

@@ -10,13 +10,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from earmark.audio.frame_store import FrameStore, write_store
-from earmark.datasets.workspace import Workspace, write_dataset
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs.engine import LocalEngine
-from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
-from earmark.scores.folder import ScoreFolder
+from earmark.audio import FrameStore, write_store
+from earmark.datasets import Workspace, write_dataset
+from earmark.labels import LabelSet, Ontology
+from earmark.runs import CrossFitParams, LocalEngine, ModelParams, NetworkParams, TrainParams
+from earmark.scores import ScoreFolder
 
 CLASS_IDS = ("low", "middle", "high")
 PROBE = NetworkParams(
@@ -97,7 +95,7 @@ def _write(
 
 def scored_workspace(root: Path) -> tuple[Workspace, ScoreFolder]:
     """Write such clips, and have a teacher score the train split out of fold."""
-    from earmark.training.teacher import cross_fit  # needs torch, which others here do not
+    from earmark.training import cross_fit
 
     workspace = band_workspace(root)
     return workspace, cross_fit(workspace, TEACHER, FOLDS, engine=ONE)

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from earmark.review.judgements import JudgementStore
-from earmark.runs.parameters import ReviewParams
-from earmark.stages.listening.queue import draw_queue
+from earmark.review import JudgementStore
+from earmark.runs import ReviewParams
+from earmark.stages import draw_queue
 from listening import RECIPE, tone_workspace
 from named_attacks import Target
 
@@ -83,7 +83,9 @@ def _target(process: subprocess.Popen[str], root: Path, log: Path) -> Target:
         line = process.stdout.readline()
         assert line, log.read_text()
         told += line
-    found = re.findall(r"^(\w+): http://127\.0\.0\.1:(\d+)/\?token=(\S+)$", told, re.MULTILINE)
+    (path,) = re.findall(r"^addresses: (.+)$", told, re.MULTILINE)
+    pattern = r"^(\w+): http://127\.0\.0\.1:(\d+)/\?token=(\S+)$"
+    found = re.findall(pattern, Path(path).read_text(), re.MULTILINE)
     tokens = {rater: token for rater, _, token in found}
     return Target(int(found[0][1]), tokens, root)
 

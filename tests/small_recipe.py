@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from earmark.runs.recipe import Recipe
+from earmark.runs import Recipe
 
 SMALL = Recipe.model_validate(
     {

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from earmark.audio.frame_store import FrameStore
-from earmark.datasets.extraction import extract_frames
-from earmark.datasets.workspace import Workspace, write_dataset
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs.engine import LocalEngine
-from earmark.runs.parameters import ModelParams, NetworkParams
+from earmark.audio import FrameStore
+from earmark.datasets import Workspace, extract_frames, write_dataset
+from earmark.labels import LabelSet, Ontology
+from earmark.runs import LocalEngine, ModelParams, NetworkParams
 
 if TYPE_CHECKING:
-    from earmark.networks.model_card import ModelCard
+    from earmark.networks import ModelCard
 
 CLASS_IDS = ("/m/hum", "/m/beep", "/m/hiss")
 ONTOLOGY = Ontology(CLASS_IDS, names=dict(zip(CLASS_IDS, ("Hum", "Beep", "Hiss"), strict=True)))
@@ -62,9 +59,7 @@ def model_folder(
 ) -> ModelCard:
     """Write an untrained network as if it had been trained on a store, with its card."""
     # in here, so that what needs no network runs without torch
-    from earmark.networks.model_card import write_card
-    from earmark.networks.saved import write_network
-    from earmark.networks.stacks import build
+    from earmark.networks import build, write_card, write_network
 
     network = build(model, store.n_bands, len(CLASS_IDS), n_students, seed=1)
     params = NetworkParams(name=folder.name, model=model)

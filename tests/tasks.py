@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from earmark.errors import EarmarkError
-from earmark.runs.progress import Meter
+from earmark.runs import Meter
 
 
 def square(number: int, meter: Meter) -> tuple[int, str]:

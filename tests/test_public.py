@@ -13,11 +13,10 @@ from documents import ROOT
 from earmark import stages
 from earmark.cli.app import app
 from earmark.errors import short_repr
-from earmark.flags.counts import count_missing
-from earmark.flags.flag import survey
-from earmark.labels.label_set import LabelSet
-from earmark.metrics.evaluation import evaluate
-from earmark.scores.matrix import open_scores
+from earmark.flags import count_missing, survey
+from earmark.labels import LabelSet
+from earmark.metrics import evaluate
+from earmark.scores import open_scores
 
 LONGEST = 400
 """Characters that a prompt shows on a few lines."""

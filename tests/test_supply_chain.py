@@ -26,6 +26,9 @@ RUNS_WHAT_IT_READS = {
 STARTS_PROGRAMS = {"subprocess", "pty", "commands", "popen2"}
 """Modules that the package itself does without; what builds and publishes it may use them."""
 
+TRIES_PARQUET = PACKAGE / "earmark" / "runs" / "parquet.py"
+"""Starts Python with a fixed program: a damaged Parquet file ends the process that reads it."""
+
 FORBIDDEN = {
     "eval", "exec", "compile", "__import__", "os.system", "os.popen", "os.spawnl", "os.execv",
     "tempfile.mktemp", "yaml.load", "yaml.unsafe_load", "pandas.read_pickle", "ET.parse",
@@ -68,7 +71,7 @@ def options(call: ast.Call) -> dict[str, object]:
 def faults(path: Path) -> list[str]:
     """Name all that a file does with what it reads and should not."""
     found = [f"imports {name}" for name in sorted(imported(path) & RUNS_WHAT_IT_READS)]
-    if PACKAGE in path.parents:
+    if PACKAGE in path.parents and path != TRIES_PARQUET:
         found += [f"imports {name}" for name in sorted(imported(path) & STARTS_PROGRAMS)]
     for name, call in calls(path):
         said = options(call)

@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from earmark.audio.frame_store import write_store
-from earmark.datasets.workspace import Workspace, write_dataset
-from earmark.flags.counts import count_missing
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs.recipe import Recipe
-from earmark.scores.folder import ScoreFolder, write_score_folder
+from earmark.audio import write_store
+from earmark.datasets import Workspace, write_dataset
+from earmark.flags import count_missing
+from earmark.labels import LabelSet, Ontology
+from earmark.runs import Recipe
+from earmark.scores import ScoreFolder, write_score_folder
 
 CLASS_IDS = ("animal", "dog", "cat", "engine")
 TREE = Ontology(CLASS_IDS, {"dog": ("animal",), "cat": ("animal",)})

@@ -15,20 +15,41 @@ walks through them).
 - ``runs``: parameters, recipes, files on disk, tasks; ``errors``: users' mistakes
 """
 
-import lazy_loader
+from __future__ import annotations
+
+import functools
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __version__ = "0.1.0"  # the one place: pyproject.toml and `earmark --version` read it here
 
-# Nothing is imported before it is asked for; __init__.pyi says where each public name lives.
-# dir(earmark), and so a prompt's completion, knows the public names and no others.
-_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+@functools.cache
+def _read_stub() -> tuple[Callable[[str], object], object, list[str]]:
+    """Read from ``__init__.pyi`` where each public name lives.
+
+    lazy_loader takes a while to load, and the command line sets its signal handlers before that.
+    """
+    import lazy_loader
+
+    return lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> object:
     """Load a public name; say which extra brings a library that it cannot do without."""
+    load, _, names = _read_stub()
+    if name == "__all__":
+        return names
     try:
-        return _load(name)
+        return load(name)
     except ModuleNotFoundError as error:
         from earmark.errors import missing_library
 
         raise missing_library(error, f"earmark.{name}") or error from None
+
+
+def __dir__() -> list[str]:
+    """List the public names and no others, for a prompt's completion."""
+    return _read_stub()[2]

@@ -23,6 +23,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from earmark.memory import OutOfMemory, describe_memory_error, format_bytes, is_memory_error
+
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
@@ -59,7 +61,6 @@ EXTRAS = {
     "ray": "cluster",
     "fsspec": "cluster",
     "pyarrow": "hf",
-    "soundevent": "aoef",
     "accelerate": "examples",
     "pytorch_lightning": "examples",
 }
@@ -75,7 +76,10 @@ class EarmarkWarning(UserWarning):
 
 
 class Stopped(SystemExit):
-    """SIGTERM came and what was done is saved: the process ends with 0, as schedulers expect."""
+    """SIGTERM came and what was done is saved: the process ends with 143, as shells expect."""
+
+    def __init__(self, code: int = 143) -> None:
+        super().__init__(code)
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
@@ -171,7 +175,8 @@ def reading(path: object, what: str, advice: str = _DAMAGED) -> Iterator[None]:
     :func:`reader`, and so needs to know only those mistakes that it can explain better. Libraries
     raise errors of any kind over damaged bytes, and those written in Rust panic, which Python does
     not even count among its ``Exception``. What passes is our own, what a user or a scheduler
-    sends (Ctrl-C, an exit), a full disk, and a library that is not installed.
+    sends (Ctrl-C, an exit), a full disk, and a library that is not installed. Where memory ran out,
+    :class:`~earmark.memory.OutOfMemory` names the file.
 
     >>> with reading("a.json", "JSON"):
     ...     [][0]
@@ -182,6 +187,10 @@ range); is it damaged, cut short, or another kind of file?
     try:
         yield
     except BaseException as error:
+        if not isinstance(error, OutOfMemory) and is_memory_error(error):
+            size = Path(str(path)).stat().st_size if Path(str(path)).is_file() else 0
+            purpose = f"reading {path}, {format_bytes(size)}" if size else f"reading {path}"
+            raise OutOfMemory(describe_memory_error(error, purpose)) from error
         if not _is_about_bytes(error):
             raise
         raise EarmarkError(
@@ -220,8 +229,6 @@ def about(path: object) -> Iterator[None]:
 
 def told_briefly(error: BaseException) -> str:
     """Return the kind of an error and the beginning of its message, on one line."""
-    if isinstance(error, MemoryError):
-        return "it asks for more memory than there is"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     message = " ".join(str(error).split())[:_LONGEST_REASON]
@@ -230,7 +237,7 @@ def told_briefly(error: BaseException) -> str:
 
 def _is_about_bytes(error: BaseException) -> bool:
     """Tell whether an error may be the fault of the bytes that were read."""
-    if isinstance(error, EarmarkError | EarmarkWarning):
+    if isinstance(error, EarmarkError | EarmarkWarning | OutOfMemory):
         return False
     if isinstance(error, OSError):
         return error.errno not in _NO_ROOM
@@ -255,6 +262,8 @@ def load_library(name: str, purpose: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except (ImportError, OSError) as error:
+        if is_memory_error(error):
+            raise
         is_missing = isinstance(error, ModuleNotFoundError) and name.startswith(error.name or name)
         why = "" if is_missing else f", which cannot be loaded ({error})"
         raise EarmarkError(

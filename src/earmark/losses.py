@@ -4,13 +4,14 @@ Equation (1) of the paper sums binary cross-entropy over classes; equation (2)'s
 its negative term. Every loss here works on a (target, weight) pair per label, so that what becomes
 of a flagged label is data: masking is target 0 with weight 0.
 
-The mask is the complement of :func:`ignored`, which works on numpy arrays and on torch tensors; a
-loop in C makes that of batches (:func:`earmark.scores.keep_labels`), and is held against it. This
-module loads torch only where a loss is computed.
+Equation (2)'s mask is the complement of :func:`ignored`, which works on numpy arrays and on torch
+tensors and is the only place where scores meet thresholds: users, training, evaluation and the
+counts of flags all call it. This module loads torch only where a loss is computed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -24,15 +25,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Reduction = Literal["sum", "mean_kept"]
-Treatment = Literal["mask", "flip", "soft", "hedge", "weight"]
-"""What becomes of a flagged label, as (target, weight) by the teacher's output p.
-
-(0, 0), (1, 1), (p, 1), (p / 2, 1) and (0, 1 - p): ``hedge`` stands half-way between the label as
-it is and the teacher. Where flags go by learnt chances, p is the chance that the label is missing.
-"""
-
 Floats = NDArray[np.floating[Any]]
 Booleans = NDArray[np.bool_]
+
+TREATMENTS: Mapping[str, Callable[[Floats], tuple[Floats | float, Floats | bool]]] = {
+    "mask": lambda _: (0.0, False),
+    "flip": lambda _: (1.0, True),
+    "soft": lambda p: (p, True),
+    "hedge": lambda p: (p / 2, True),
+    "weight": lambda p: (0.0, 1 - p),
+}
+"""What becomes of flagged labels: (target, weight) by the teacher's outputs p [label].
+
+``hedge`` stands half-way between the label as it is and the teacher. Where flags go by learnt
+chances, p is the chance that the label is missing.
+"""
 
 
 @overload
@@ -61,27 +68,32 @@ def ignored(states: Any, logits: Any, thresholds_row: Any) -> Any:
 
 
 def treat(
-    treatment: Treatment,
-    is_flagged: Booleans,
+    treatment: str,
+    flagged: NDArray[np.intp],
     outputs: Floats,
-    target: Floats,
-    weight: Floats | Booleans,
-) -> None:
-    """Write what becomes of flagged labels into targets and weights, all [clip, class].
+    target: NDArray[np.float32],
+    weight: NDArray[np.float32] | Booleans,
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | Booleans]:
+    """Return targets and weights [clip, class] in which flagged labels are treated.
 
-    ``outputs`` are the teacher's p, or the chances that labels are missing; NaN where there is
-    none, but not where a label is flagged.
+    ``flagged`` [label] are the places of flagged labels, counted row by row, and ``outputs``
+    [label] the teacher's p there. An array that a treatment does not change is returned itself, so
+    that students can share it.
     """
-    if treatment == "mask":
-        weight[is_flagged] = 0
-    elif treatment == "flip":
-        np.copyto(target, 1, where=is_flagged)
-    elif treatment == "soft":
-        np.copyto(target, outputs, where=is_flagged)
-    elif treatment == "hedge":
-        np.copyto(target, outputs / 2, where=is_flagged)
-    else:
-        np.copyto(weight, 1 - outputs, where=is_flagged)
+    treated = TREATMENTS[treatment](outputs)
+    new_target, new_weight = (
+        _with_values(values, flagged, new)
+        for values, new in zip((target, weight), treated, strict=True)
+    )
+    return new_target, new_weight
+
+
+def _with_values(values: Any, chosen: NDArray[np.intp], new: Floats | float) -> Any:
+    if np.array_equal(values.ravel()[chosen], np.broadcast_to(new, chosen.shape)):
+        return values
+    changed = values.astype(values.dtype if isinstance(new, bool) else np.float32)
+    changed.ravel()[chosen] = new
+    return changed
 
 
 def masked_bce(
@@ -122,48 +134,37 @@ def masked(
 
 
 @dataclass(frozen=True)
-class Targets:
+class BatchTargets:
     """What a batch of labels asks of the students.
 
     ``target`` and ``weight`` are [student or 1, example, class]; a mask may be a weight of true and
     false, a quarter of the bytes that its ones and zeros take. ``implicit`` [example, class] is
-    true where nobody was asked; ``rows`` int64 [example] names the clips, and ``recordings`` int64
-    [example] what they are cut from (-1 where nothing else is), for losses that remember them.
+    true where nobody was asked; ``recordings`` int64 [example] number what the clips are cut from
+    (-1 where nothing else is), for losses that remember it.
     """
 
     target: Tensor
     weight: Tensor
     implicit: Tensor
-    rows: Tensor | None = None
     recordings: Tensor | None = None
 
-    def to(self, device: torch.device) -> Targets:
+    def to(self, device: torch.device) -> BatchTargets:
         """Return the same on a device."""
-        known = (None if each is None else each.to(device) for each in (self.rows, self.recordings))
+        recordings = None if self.recordings is None else self.recordings.to(device)
         target, weight = self.target.to(device), self.weight.to(device)
-        return Targets(target, weight, self.implicit.to(device), *known)
+        return BatchTargets(target, weight, self.implicit.to(device), recordings)
 
-    def of(self, students: slice) -> Targets:
+    def select(self, students: slice) -> BatchTargets:
         """Return what is asked of some of the students."""
         target = self.target if len(self.target) == 1 else self.target[students]
         weight = self.weight if len(self.weight) == 1 else self.weight[students]
-        return Targets(target, weight, self.implicit, self.rows, self.recordings)
+        return BatchTargets(target, weight, self.implicit, self.recordings)
 
 
-@dataclass(frozen=True)
-class Moment:
-    """How far a run has come: epoch and step count from 0, ``n_steps`` is the steps of an epoch."""
-
-    epoch: int
-    step: int
-    n_steps: int
-
-
-def bce_entries(logits: Tensor, targets: Targets, moment: Moment | None = None) -> Tensor:
+def bce_entries(logits: Tensor, targets: BatchTargets) -> Tensor:
     """Return weighted binary cross-entropy of every label [student, example, class]."""
     from torch.nn import functional  # only a loss needs torch
 
-    del moment
     target, weight = targets.target.expand_as(logits), targets.weight.expand_as(logits)
     return functional.binary_cross_entropy_with_logits(
         logits, target, weight.to(logits.dtype), reduction="none"
@@ -178,7 +179,7 @@ def weighted_bce(
     See :func:`reduced` for what ``reduction`` does with classes, examples and students.
     """
     _check_shapes(logits, target, weight)
-    entries = bce_entries(logits, Targets(target, weight, target.new_zeros(target.shape)))
+    entries = bce_entries(logits, BatchTargets(target, weight, target.new_zeros(target.shape)))
     return reduced(entries, weight, reduction)
 
 

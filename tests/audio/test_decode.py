@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from earmark.audio import decode
-from earmark.audio.decode import UnreadableAudio, read_clip, stream_clip
+from earmark.audio import decode, read_clip, sound_header, stream_clip
+from earmark.audio.decode import UnreadableAudio
 from earmark.errors import EarmarkError
 
 RATE = 16_000
@@ -338,3 +338,20 @@ def test_whatever_a_decoder_raises_is_a_reason_for_the_quarantine(tmp_path, monk
     monkeypatch.setattr(decode, "_soundfile_blocks", raises)
     with pytest.raises(UnreadableAudio, match=r"cannot be decoded .AttributeError: no such thing"):
         read_clip(path, 16_000)
+
+
+def test_a_playlist_opens_no_other_file(tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    write_by_ffmpeg(tmp_path / "private" / "a.ts", "aac", tone(), RATE)
+    head = "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n"
+    playlists = {
+        "a.m3u8": f"{head}file://{tmp_path}/private/a.ts\n#EXT-X-ENDLIST\n",
+        "b.m3u8": f"{head}{tmp_path}/private/a.ts\n#EXT-X-ENDLIST\n",
+        "c.m4a": "ffconcat version 1.0\nfile private/a.ts\n",
+    }
+    for name, text in playlists.items():
+        (tmp_path / name).write_text(text)
+        with pytest.raises(UnreadableAudio, match="not a sound file"):
+            read_clip(tmp_path / name, RATE)
+        assert sound_header(tmp_path / name) is None
+    assert len(read_clip(tmp_path / "private" / "a.ts", RATE))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.audio import front_end
+from earmark.audio import circle, front_end, logarithm
 from earmark.errors import EarmarkError
-from earmark.runs.parameters import FrontEndParams
+from earmark.runs import FrontEndParams
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "front_end.npz")
 LENGTHS = (100, 8000, 15600, 15601, 16000, 23281, 48000)
@@ -161,3 +162,31 @@ def test_refuses_what_is_not_a_mono_float_waveform(waveform):
 
 def test_counts_patches_of_many_clips_at_once():
     assert front_end.n_patches(np.array([0, 95, 96, 143, 144])).tolist() == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("rate_hz", "digest"), [(16_000, "665f0072b29f7298"), (44_100, "13fb4c18bac11209")]
+)
+def test_frames_are_these_bytes_on_every_machine(rate_hz: int, digest: str) -> None:
+    noise = np.random.default_rng(0).uniform(-1, 1, 48_000).astype(np.float32)
+    fading = noise * np.linspace(0, 1, len(noise), dtype=np.float32)
+    frames = front_end.log_mel(fading, FrontEndParams(sample_rate_hz=rate_hz))
+    assert hashlib.sha256(frames.astype("<f4").tobytes()).hexdigest()[:16] == digest
+
+
+def test_a_frame_does_not_depend_on_those_beside_it() -> None:
+    noise = np.random.default_rng(0).uniform(-1, 1, 48_000).astype(np.float32)
+    whole = front_end.log_mel(noise)
+    for first in (1, 7, 8, 63, 64):
+        part = front_end.log_mel(noise[160 * first :])
+        assert np.array_equal(part[:100], whole[first : first + 100])
+
+
+def test_curves_equal_numpys() -> None:
+    for n in (1, 2, 7, 400, 512):
+        steps = 2 * np.pi * np.arange(n) / n
+        np.testing.assert_allclose(
+            circle(n), np.stack([np.cos(steps), np.sin(steps)], 1), atol=2e-15
+        )
+    values = np.geomspace(1e-9, 1e9, 999)
+    np.testing.assert_allclose(logarithm(values), np.log(values), rtol=1e-14, atol=1e-15)

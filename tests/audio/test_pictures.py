@@ -5,7 +5,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from earmark.audio.pictures import log_mel_png
+from earmark.audio import log_mel_png
 
 SKY_BLUE = (86, 180, 233)
 

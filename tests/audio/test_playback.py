@@ -8,7 +8,7 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.audio.playback import BadRange, byte_range, loudness_gain, wav_bytes
+from earmark.audio import BadRange, byte_range, loudness_gain, wav_bytes
 
 
 def _tone(amplitude: float, n_samples: int = 44_100) -> np.ndarray:

@@ -3,18 +3,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from earmark.audio.frame_store import FrameStore, write_store
-from earmark.audio.shards import (
+from earmark.audio import (
     FrameFormat,
+    FrameStore,
     Row,
     ShardWriter,
     damage,
     part_path,
     shard_path,
     write_shard,
+    write_store,
 )
 from earmark.errors import EarmarkError
-from earmark.runs.artefacts import read_json, read_table, write_json
+from earmark.runs import read_json, read_table, write_json
 
 
 def test_a_missing_shard_is_named(tmp_path):
@@ -25,7 +26,7 @@ def test_a_missing_shard_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "noted", [{"front_end": {"n_bands": 8}}, {"heard_by": {"hop_seconds": "soon"}}]
+    "noted", [{"front_end": {"n_bands": 8}}, {"network_facts": {"hop_seconds": "soon"}}]
 )
 def test_a_store_whose_frames_have_no_time_is_refused(tmp_path, noted):
     store = write_store(tmp_path, [("a", np.zeros((4, 8), np.float32))])

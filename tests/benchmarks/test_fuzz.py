@@ -2,68 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import fuzz
 from earmark.errors import EarmarkError
-from fuzz_readers import QUICK, Reader
 
 
-@pytest.mark.parametrize(("is_quick", "n_inputs"), [(True, 80), (False, 10)])
-def test_no_damaged_file_does_harm(is_quick: bool, n_inputs: int) -> None:
-    names = [name for name in fuzz.available([]) if (name in QUICK) == is_quick]
-    tallies = {name: fuzz.Tally() for name in names}
-    done = list(fuzz.fuzz(tallies, n_inputs, seconds=600))
-    assert done == names
-    assert {name: one.faults for name, one in tallies.items() if one.n_faults} == {}
-    assert sum(one.outcomes["refused"] for one in tallies.values()) > 0
-
-
-def judged(read: Callable[[Path, Path], object], tmp_path: Path) -> dict[str, Any]:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "out").mkdir()
-    reader = Reader("made up", lambda folder: None, read)
-    return fuzz._judged(reader, tmp_path / "in", tmp_path / "out")
-
-
-def fails(error: BaseException) -> Callable[[Path, Path], object]:
-    def read(folder: Path, work: Path) -> None:
-        raise error
-
-    return read
+@pytest.mark.parametrize("name", fuzz.available())
+def test_no_damaged_file_does_harm(name: str) -> None:
+    outcomes = fuzz.fuzz(name, 60)
+    assert [outcome for outcome in outcomes if outcome["outcome"] in fuzz.FAULTS] == []
+    assert len(outcomes) == 60
 
 
 @pytest.mark.parametrize(
-    ("read", "outcome"),
+    ("error", "outcome"),
     [
-        (lambda folder, work: None, "read"),
-        (fails(ValueError("odd")), "traceback"),
-        (fails(MemoryError()), "memory"),
-        (fails(EarmarkError("names no file")), "traceback"),
+        (ValueError("odd"), "traceback"),
+        (MemoryError(), "memory"),
+        (EarmarkError("names no file"), "traceback"),
+        (EarmarkError("IN/a.csv: odd"), "refused"),
     ],
 )
-def test_what_counts_as_a_fault(
-    read: Callable[[Path, Path], object], outcome: str, tmp_path: Path
-) -> None:
-    assert judged(read, tmp_path)["outcome"] == outcome
+def test_what_counts_as_a_fault(error: Exception, outcome: str, tmp_path: Path) -> None:
+    def read(folder: Path, out: Path) -> None:
+        raise type(error)(*(str(part).replace("IN", str(folder)) for part in error.args))
 
-
-def test_a_refusal_that_names_the_file_is_none(tmp_path: Path) -> None:
-    told = judged(fails(EarmarkError(f"{tmp_path}/in/a.csv: odd")), tmp_path)
-    assert told["outcome"] == "refused"
+    assert fuzz.judge(read, tmp_path / "in", tmp_path / "out")["outcome"] == outcome
 
 
 def test_what_is_left_behind_is_seen(tmp_path: Path) -> None:
-    folder, work = tmp_path / "in", tmp_path / "out"
-    for each in (folder, work):
+    folder, out = tmp_path / "in", tmp_path / "out"
+    for each in (folder, out):
         each.mkdir()
-    assert fuzz._left(folder, work, {}) == ""
-    (work / ".a.partial").touch()
-    assert fuzz._left(folder, work, {}) == ".a.partial"
-    (work / ".a.partial").unlink()
+    assert fuzz.find_leftover(folder, out, {}) == ""
+    (out / ".a.partial").touch()
+    assert fuzz.find_leftover(folder, out, {}) == ".a.partial"
+    (out / ".a.partial").unlink()
     (folder / "b").touch()
-    assert fuzz._left(folder, work, {}) == "b"
+    assert fuzz.find_leftover(folder, out, {}) == "b"

@@ -9,11 +9,9 @@ import pytest
 pytest.importorskip("torch")
 
 import students_by_ear as by_ear
-from earmark.datasets.workspace import write_dataset
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.metrics import Draws
-from earmark.metrics.evaluation import evaluate
+from earmark.datasets import write_dataset
+from earmark.labels import LabelSet, Ontology
+from earmark.metrics import Draws, evaluate
 
 CLASS_IDS = ("/m/a", "/m/b", "/m/c", "/m/d")
 

@@ -14,10 +14,9 @@ import polars as pl
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from earmark.review.server.app import make_app, make_server, make_tokens, open_socket
-from earmark.review.server.desk import Desk
-from earmark.review.server.guard import Place
-from earmark.runs.parameters import ReviewParams
+from earmark.review.server.app import Place, make_app, make_server, make_tokens, open_socket
+from earmark.review.server.session import ReviewSession
+from earmark.runs import ReviewParams
 from listening import open_tones
 
 FEW = ReviewParams(aim="measure", flags_per_block=3, blocks_per_class=1, overlap=1)
@@ -45,7 +44,7 @@ def browser() -> Iterator[Browser]:
 class Served:
     """A running review."""
 
-    desk: Desk
+    session: ReviewSession
     place: Place
     tokens: dict[str, str]
 
@@ -53,32 +52,34 @@ class Served:
         return self.place.url(next(token for token, name in self.tokens.items() if name == rater))
 
     def stored(self, rater: str | None = None) -> pl.DataFrame:
-        return self.desk.judgements.current(rater)
+        return self.session.judgements.current(rater)
 
 
 @contextmanager
-def serving(desk: Desk) -> Iterator[Served]:
-    with open_socket("127.0.0.1", 0) as listener:
-        place, tokens = Place("127.0.0.1", listener.getsockname()[1]), make_tokens(desk.raters)
-        server = make_server(make_app(desk, tokens, place))
+def serving(session: ReviewSession, port: int = 0) -> Iterator[Served]:
+    with open_socket("127.0.0.1", port) as listener:
+        place, tokens = Place("127.0.0.1", listener.getsockname()[1]), make_tokens(session.raters)
+        server = make_server(make_app(session, tokens, place))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            yield Served(desk, place, tokens)
+            yield Served(session, place, tokens)
         finally:
             server.should_exit = True
             thread.join()
-            desk.judgements.close()
+            session.judgements.close()
 
 
-def make_desk(root: Path, params: ReviewParams = FEW, raters: tuple[str, ...] = ("ann",)) -> Desk:
+def make_session(
+    root: Path, params: ReviewParams = FEW, raters: tuple[str, ...] = ("ann",)
+) -> ReviewSession:
     """Open a review of clips of 3.5 seconds."""
     return open_tones(root, raters, params, n_clips=60, seconds=3.5)
 
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(make_desk(tmp_path)) as running:
+    with serving(make_session(tmp_path)) as running:
         yield running
 
 

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 from playwright.sync_api import Page, Route
 
 from earmark.review import Gains
-from earmark.review.server.desk import Desk
+from earmark.review.server.session import ReviewSession
 
 YIELD = Gains(
     n_answered=84,
@@ -33,7 +33,7 @@ CLASSES = {
 class Growing:
     """Answers for the page; ``said`` are the judgements that it sent."""
 
-    desk: Desk
+    session: ReviewSession
     mode: str
     n_blocks: int = 2
     said: list[dict[str, Any]] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Growing:
 
     def clips(self, block: int) -> list[dict[str, Any]]:
         """Return the items of a block: three sounds, two of one class and one of another."""
-        sounds = self.desk.queue.items["item"].unique(maintain_order=True)[
+        sounds = self.session.queue.items["item"].unique(maintain_order=True)[
             3 * block : 3 * block + 3
         ]
         if self.mode == "class":
@@ -118,7 +118,7 @@ class Growing:
             for one in self.said
             if one["answer"] and one["id"] not in retracted
         ]
-        return self.desk.session("ann") | {
+        return self.session.describe("ann") | {
             "aim": "find",
             "mode": self.mode,
             "grows": True,

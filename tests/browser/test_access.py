@@ -20,8 +20,8 @@ CUT_OFF = """() => [...document.querySelectorAll("body *")]
 
 
 def test_a_telephone_shows_every_state_whole(served: Served, sit_down: Sit) -> None:
-    audio = served.desk.workspace.root / "audio"
-    (audio / f"{served.desk.queue.items['clip_id'][1]}.wav").unlink()
+    audio = served.session.workspace.root / "audio"
+    (audio / f"{served.session.queue.items['clip_id'][1]}.wav").unlink()
     rater = sit_down(served, **PHONE)
     looked_at = []
 

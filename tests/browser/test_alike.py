@@ -29,7 +29,7 @@ def test_clips_like_this_one_come_next_and_the_block_comes_back(
         rater.press(" ")
         rater.wait("body[data-view=work]")
         rater.told("progress", "here 1/")
-        drawn = served.desk.queue.items
+        drawn = served.session.queue.items
         alike = drawn.filter(block=1)
         assert alike["kind"].unique().to_list() == ["likely"]
         assert alike["class_id"].n_unique() == 1

@@ -17,7 +17,7 @@ LEVELS = "#offers li"
 
 @pytest.fixture
 def growing(served: Served) -> Growing:
-    return Growing(served.desk, "clip", n_blocks=1)
+    return Growing(served.session, "clip", n_blocks=1)
 
 
 @pytest.fixture
@@ -87,7 +87,8 @@ def test_undo_brings_the_clip_back_with_its_marks(growing: Growing, rater: Rater
     rater.press("z")
     rater.told("progress", "here 0/30 answered")
     assert marks(rater) == ["present", "unsure", ""]
-    rater.told("saved", "saved 0")
+    # "saved 0 · 3 waiting" comes before the retractions are stored
+    rater.page.wait_for_function("() => document.getElementById('saved').textContent === 'saved 0'")
     assert said_of(growing, 0) == {}
     rater.wait("#answers:not(.locked)")
     rater.press("1")
@@ -215,8 +216,8 @@ def test_a_clip_that_cannot_be_played_is_skipped_as_a_whole(
     served: Served, growing: Growing, sit_down: Sit
 ) -> None:
     item = growing.clips(0)[0]["clip"]
-    clip_id = served.desk.queue.items.filter(item=item)["clip_id"][0]
-    (served.desk.workspace.root / "audio" / f"{clip_id}.wav").unlink()
+    clip_id = served.session.queue.items.filter(item=item)["clip_id"][0]
+    (served.session.workspace.root / "audio" / f"{clip_id}.wav").unlink()
     rater = sit_down(served)
     growing.serve(rater.page)
     rater.reload()

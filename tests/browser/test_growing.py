@@ -14,7 +14,7 @@ Sit = Callable[..., Rater]
 
 @pytest.fixture
 def growing(served: Served) -> Growing:
-    return Growing(served.desk, "class")
+    return Growing(served.session, "class")
 
 
 @pytest.fixture

@@ -54,8 +54,8 @@ def test_the_clip_and_its_labels_are_told_on_request_and_for_one_clip(
     assert not rater.page.is_visible("#about")
     rater.press("i")
     rater.wait("#about:not([hidden])")
-    clip_id = served.desk.queue.items["clip_id"][0]
-    workspace = served.desk.workspace
+    clip_id = served.session.queue.items["clip_id"][0]
+    workspace = served.session.workspace
     given = workspace.labels.rows().filter(pl.col("present"), clip_id=clip_id)["class_id"]
     names = ", ".join(map(workspace.ontology.name, given)) or "none"
     assert rater.page.text_content("#about") == f"Clip {clip_id} · given labels: {names}"
@@ -96,7 +96,7 @@ def test_an_answer_may_be_given_while_an_example_plays(served: Served, rater: Ra
     rater.wait("[data-example=example1][aria-pressed]")
     rater.answer("h")
     rater.told("saved", "saved 1")
-    first, second = served.desk.queue.items["item"][:2]
+    first, second = served.session.queue.items["item"][:2]
     assert served.stored().select("item", "answer").rows() == [(first, "unsure")]
     assert rater.page.evaluate("window.playing.src").endswith(f"/clips/{second}.wav")
 
@@ -107,7 +107,7 @@ def test_after_an_example_the_clip_goes_on(served: Served, rater: Rater) -> None
     rater.wait("[data-example=decoy][aria-pressed]")
     assert "/clips/" in rater.page.evaluate("window.playing.src")
     rater.page.wait_for_selector("[data-example=decoy][aria-pressed]", state="detached")
-    item = served.desk.queue.items["item"][0]
+    item = served.session.queue.items["item"][0]
     assert rater.page.evaluate("window.playing.src").endswith(f"/clips/{item}.wav")
     rater.page.wait_for_function("() => !window.playing.paused && window.playing.currentTime > 0.3")
     rater.answer("f")

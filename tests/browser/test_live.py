@@ -10,9 +10,9 @@ from pathlib import Path
 import polars as pl
 
 from earmark.review import JudgementStore, Mode
-from earmark.review.server.desk import open_desk
-from earmark.runs.parameters import ReviewParams
-from earmark.stages.listening.queue import draw_queue, open_live
+from earmark.review.server.session import open_review_session
+from earmark.runs import ReviewParams
+from earmark.stages import draw_queue, open_queue
 from listening import RECIPE, tone_workspace
 from tests.browser.conftest import Rater, Served, serving
 
@@ -25,8 +25,8 @@ def growing(root: Path, mode: Mode) -> Iterator[Served]:
     draw_queue(workspace, RECIPE, params=ReviewParams(aim="find", flags_per_block=3, overlap=1))
     store = JudgementStore(workspace.judgements_path)
     with (
-        open_live(workspace, store, ["ann"], mode) as live,
-        serving(open_desk(workspace, RECIPE, live, store, ["ann"])) as served,
+        open_queue(workspace, store, ["ann"], mode) as live,
+        serving(open_review_session(workspace, RECIPE, live)) as served,
     ):
         yield served
 
@@ -92,10 +92,10 @@ def test_known_labels_of_clips_look_like_others_and_mark_a_block_that_fails_them
     with growing(tmp_path, "clip") as served:
         rater = sit_down(served)
         rater.start()
-        items = served.desk.queue.items
+        items = served.session.queue.items
         known = items.filter(pl.col("kind").is_in(["positive", "negative"]))
         assert known["kind"].n_unique() == 2
-        told = json.dumps(served.desk.block("ann", 0))
+        told = json.dumps(served.session.block("ann", 0))
         assert not any(word in told for word in ("positive", "negative", "likely", "sample"))
         while rater.view == "work":
             rater.wait("#answers:not(.locked)")

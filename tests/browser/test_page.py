@@ -15,26 +15,24 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from earmark.audio.frame_store import write_store
+from earmark.audio import write_store
 from earmark.cli.review import review_app
-from earmark.review.judgements import JudgementStore
-from earmark.review.queues.measuring import make_queue
-from earmark.review.queues.stored import write_queue
-from earmark.review.relabel import relabel
-from earmark.review.server.desk import open_desk
-from earmark.runs.engine import HERE
-from earmark.runs.parameters import (
+from earmark.review import JudgementStore, ReviewQueue, make_queue, relabel, write_queue
+from earmark.review.server.session import open_review_session
+from earmark.runs import (
+    HERE,
     CrossFitParams,
     ModelParams,
     NetworkParams,
+    Recipe,
     ReviewParams,
     TrainParams,
 )
-from earmark.runs.recipe import Recipe
-from earmark.scores.alignment import scored_labels
-from earmark.training.teacher import cross_fit
-from listening import tone_workspace
-from tests.browser.conftest import FEW, Rater, Served, make_desk, serving
+from earmark.scores import scored_labels
+from earmark.training import cross_fit
+from listening import open_tones, tone_workspace
+from store_troubles import store_trouble
+from tests.browser.conftest import FEW, Rater, Served, make_session, serving
 
 Sit = Callable[..., Rater]
 MOST_MILLISECONDS = 150
@@ -44,12 +42,12 @@ LETTERS = {"f": "present", "j": "not_present", "h": "unsure"}
 
 @pytest.fixture
 def two_blocks(tmp_path: Path) -> Iterator[Served]:
-    with serving(make_desk(tmp_path, TWO_BLOCKS)) as running:
+    with serving(make_session(tmp_path, TWO_BLOCKS)) as running:
         yield running
 
 
 def n_items(served: Served) -> int:
-    return len(served.desk.queue.items)
+    return len(served.session.queue.items)
 
 
 N_BY_KEYBOARD = 15
@@ -57,7 +55,7 @@ N_BY_KEYBOARD = 15
 
 def test_clips_of_three_blocks_by_keyboard_alone(tmp_path: Path, sit_down: Sit) -> None:
     params = ReviewParams(aim="measure", flags_per_block=6, blocks_per_class=1, overlap=1)
-    with serving(make_desk(tmp_path, params)) as served:
+    with serving(make_session(tmp_path, params)) as served:
         rater = sit_down(served)
         rater.start()
         expected, n_summaries = [], 0
@@ -74,21 +72,23 @@ def test_clips_of_three_blocks_by_keyboard_alone(tmp_path: Path, sit_down: Sit) 
         rater.told("saved", f"saved {N_BY_KEYBOARD}")
         stored = served.stored()
         assert stored["answer"].to_list() == expected
-        assert stored["item"].to_list() == served.desk.queue.items["item"][:N_BY_KEYBOARD].to_list()
+        assert (
+            stored["item"].to_list() == served.session.queue.items["item"][:N_BY_KEYBOARD].to_list()
+        )
         assert (stored["heard_seconds"] >= 0.6).all()
         waits = rater.page.evaluate(
             "performance.getEntriesByName('key-to-sound').map((entry) => entry.duration)"
         )
         assert len(waits) >= N_BY_KEYBOARD
         assert statistics.median(waits) <= MOST_MILLISECONDS
-        judgements, queue = stored, served.desk.queue
+        judgements, queue = stored, served.session.queue.snapshot
     done = CliRunner().invoke(review_app, ["relabel", str(tmp_path)])
     assert done.exit_code == 0, done.output
-    corrected = relabel(served.desk.workspace.labels, judgements, queue).labels
+    corrected = relabel(served.session.workspace.labels, judgements, queue).labels
     written = pl.read_parquet(tmp_path / "relabelled" / "corrected" / "labels.parquet")
     keys = ["clip_id", "class_id"]
     assert written.select(*keys, "present").sort(keys).equals(corrected.rows().sort(keys))
-    assert corrected.digest != served.desk.workspace.labels.digest
+    assert corrected.digest != served.session.workspace.labels.digest
 
 
 def test_keys_before_the_sound_are_ignored(served: Served, sit_down: Sit) -> None:
@@ -117,7 +117,7 @@ def test_keys_before_the_sound_are_ignored(served: Served, sit_down: Sit) -> Non
 def test_undo_across_the_end_and_after_a_reload(served: Served, sit_down: Sit) -> None:
     rater = sit_down(served)
     rater.start()
-    n_block = served.desk.session("ann")["blocks"][0]["n_items"]
+    n_block = served.session.describe("ann")["blocks"][0]["n_items"]
     for _ in range(n_block):
         rater.answer("f")
     rater.wait("body[data-view=summary]")
@@ -134,10 +134,10 @@ def test_undo_across_the_end_and_after_a_reload(served: Served, sit_down: Sit) -
     rater.told("message", "nothing to undo")
     rater.told("saved", "saved 0")
     assert served.stored().is_empty()
-    assert len(served.desk.judgements.rows()) == 2 * n_block
+    assert len(served.session.judgements.rows()) == 2 * n_block
     rater.answer("j")
     rater.told("saved", "saved 1")
-    first = served.desk.queue.items["item"][0]
+    first = served.session.queue.items["item"][0]
     assert served.stored().select("item", "answer").rows() == [(first, "not_present")]
 
 
@@ -178,7 +178,7 @@ def test_an_answer_can_be_reopened_and_stands_until_there_is_another(
     rater.page.evaluate(NOTES_LOCKS)
     rater.page.locator("#last button").first.click()
     rater.told("progress", "all 2/")
-    first = served.desk.queue.items["item"][0]
+    first = served.session.queue.items["item"][0]
     assert served.stored().filter(item=first)["answer"].to_list() == ["present"]
     rater.page.wait_for_function("wasLocked")
     rater.wait("#answers:not(.locked)")
@@ -206,7 +206,7 @@ def test_a_reply_that_is_lost_leads_to_one_stored_answer(served: Served, sit_dow
     rater.answer("f")
     rater.told("saved", "waiting")
     rater.told("saved", "saved 1")
-    assert served.desk.judgements.rows()["id"].to_list() == lost
+    assert served.session.judgements.rows()["id"].to_list() == lost
 
 
 def test_answers_wait_offline_survive_a_reload_and_arrive_in_order(
@@ -226,9 +226,108 @@ def test_answers_wait_offline_survive_a_reload_and_arrive_in_order(
     rater.told("progress", "all 2/")
     rater.page.unroute("**/api/judgements")
     rater.told("saved", "saved 2")
-    rows = served.desk.judgements.rows()
+    rows = served.session.judgements.rows()
     assert rows["id"].to_list() == [judgement["id"] for judgement in json.loads(waiting)]
     assert rows["answer"].to_list() == ["present", "unsure"]
+
+
+@pytest.mark.parametrize("trouble", ["full", "locked"])
+def test_an_answer_waits_until_the_store_is_mended(
+    served: Served, sit_down: Sit, trouble: str
+) -> None:
+    rater = sit_down(served)
+    rater.start()
+    rater.answer("f")
+    rater.told("saved", "saved 1")
+    with store_trouble(served.session.judgements, trouble) as reason:
+        rater.answer("j")
+        rater.told("saved", "saved 1 · 1 waiting")
+        rater.told("saved", reason)
+        rater.reload()
+        rater.told("saved", "saved 1 · 1 waiting")
+        rater.told("saved", reason)
+    rater.told("saved", "saved 2")
+    assert rater.page.text_content("#saved") == "saved 2"
+    assert served.stored("ann")["answer"].to_list() == ["present", "not_present"]
+
+
+def test_a_refused_answer_is_kept_and_told(served: Served, sit_down: Sit) -> None:
+    rater = sit_down(served)
+    rater.start()
+    rater.page.route(
+        "**/api/judgements",
+        lambda route: route.fulfill(status=404, json={"error": "there is no such item"}),
+    )
+    rater.wait("#answers:not(.locked)")
+    rater.press("f")
+    rater.told("refused-told", "1 not stored, kept in this browser: there is no such item.")
+    rater.told("saved", "saved 0")
+    rater.told("progress", "all 0/")
+    with rater.page.expect_download() as download:
+        rater.page.get_by_role("button", name="Download").click()
+    (kept,) = json.loads(Path(download.value.path()).read_text())
+    assert kept["answer"] == "present"
+    rater.reload()
+    rater.told("refused-told", "1 not stored")
+    rater.page.unroute("**/api/judgements")
+    rater.page.get_by_role("button", name="Try again").click()
+    rater.told("saved", "saved 1")
+    assert not rater.page.is_visible("#refused")
+    assert served.stored()["id"].to_list() == [kept["id"]]
+
+
+def test_refused_answers_are_forgotten_only_when_asked(served: Served, sit_down: Sit) -> None:
+    rater = sit_down(served)
+    rater.start()
+    rater.page.route(
+        "**/api/judgements",
+        lambda route: route.fulfill(status=409, json={"error": "this is another's"}),
+    )
+    rater.wait("#answers:not(.locked)")
+    rater.press("f")
+    rater.told("refused-told", "1 not stored")
+    rater.page.get_by_role("button", name="Forget").click()  # Playwright declines what is asked
+    rater.told("refused-told", "1 not stored")
+    rater.page.once("dialog", lambda dialog: dialog.accept())
+    rater.page.get_by_role("button", name="Forget").click()
+    rater.page.wait_for_selector("#refused", state="hidden")
+    rater.reload()
+    assert not rater.page.is_visible("#refused")
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_waiting_answers_are_offered_to_another_queue(
+    tmp_path: Path, sit_down: Sit, is_replaced: bool
+) -> None:
+    with serving(make_session(tmp_path / "w", TWO_BLOCKS)) as before:
+        rater = sit_down(before)
+        rater.start()
+        rater.page.route("**/api/judgements", lambda route: route.abort())
+        rater.answer("f")
+        rater.answer("j")
+        rater.told("saved", "2 waiting")
+    if is_replaced:
+        (tmp_path / "w").rename(tmp_path / "old")
+        after = open_tones(tmp_path / "w", ("ann",), FEW, n_clips=60, seconds=3.5, clip_name="new")
+    else:
+        more = FEW.model_copy(update={"flags_per_block": 6})
+        (tmp_path / "w" / "review" / "queue.json").unlink()
+        after = open_tones(tmp_path / "w", ("ann",), more, n_clips=60, seconds=3.5)
+    with serving(after, before.place.port) as served:
+        rater.page.unroute("**/api/judgements")
+        rater.open(served.url("ann"))
+        rater.told("refused-told", "2 not stored, kept in this browser: given in another queue")
+        assert served.stored().is_empty()
+        rater.page.get_by_role("button", name="Try again").click()
+        if is_replaced:
+            rater.told("refused-told", "2 not stored")
+            rater.told("refused-told", "there is no such item")
+            rater.reload()
+            rater.told("refused-told", "2 not stored")
+            assert served.stored().is_empty()
+        else:
+            rater.told("saved", "saved 2")
+            assert served.stored()["answer"].to_list() == ["present", "not_present"]
 
 
 def test_going_offline_does_not_stop_the_clips_that_were_fetched(
@@ -247,7 +346,7 @@ def test_going_offline_does_not_stop_the_clips_that_were_fetched(
 
 
 def test_two_raters_are_blind_to_each_other(tmp_path: Path, sit_down: Sit) -> None:
-    with serving(make_desk(tmp_path, raters=("ann", "bob"))) as served:
+    with serving(make_session(tmp_path, raters=("ann", "bob"))) as served:
         ann, bob = sit_down(served, "ann"), sit_down(served, "bob")
         ann.start()
         ann.answer("f")
@@ -264,19 +363,20 @@ def test_two_raters_are_blind_to_each_other(tmp_path: Path, sit_down: Sit) -> No
 def test_two_raters_in_one_browser_do_not_answer_for_each_other(
     tmp_path: Path, sit_down: Sit
 ) -> None:
-    with serving(make_desk(tmp_path, raters=("ann", "bob"))) as served:
+    with serving(make_session(tmp_path, raters=("ann", "bob"))) as served:
         ann = sit_down(served, "ann")
         ann.context.new_page().goto(served.url("bob"))
         ann.page.bring_to_front()
         ann.start()
-        ann.answer("f")
-        ann.told("saved", "signed in as 'bob'")
+        ann.wait("#answers:not(.locked)")
+        ann.press("f")
+        ann.told("refused-told", "signed in as 'bob'")
         assert served.stored().is_empty()
 
 
 def test_a_clip_that_cannot_be_played_can_only_be_skipped(served: Served, sit_down: Sit) -> None:
-    item, clip_id = served.desk.queue.items.select("item", "clip_id").row(0)
-    (served.desk.workspace.root / "audio" / f"{clip_id}.wav").unlink()
+    item, clip_id = served.session.queue.items.select("item", "clip_id").row(0)
+    (served.session.workspace.root / "audio" / f"{clip_id}.wav").unlink()
     rater = sit_down(served)
     rater.press(" ")
     rater.wait("#broken:not([hidden])")
@@ -306,11 +406,13 @@ def test_score_and_picture_are_noted_and_only_for_the_clip(served: Served, sit_d
 
 
 def test_the_tour_of_peaks_and_the_whole_clip(tmp_path: Path, sit_down: Sit) -> None:
-    desk = make_desk(tmp_path)
-    labels = desk.queue.items.select("clip_id", "class_id").iter_rows()
+    session = make_session(tmp_path)
+    labels = session.queue.items.select("clip_id", "class_id").iter_rows()
     outputs = dict.fromkeys(labels, np.array([0.9, 0.1, 0.2, 0.1, 0.8], np.float32))
-    desk = dataclasses.replace(desk, peaks=dataclasses.replace(desk.peaks, outputs=outputs))
-    with serving(desk) as served:
+    session = dataclasses.replace(
+        session, peaks=dataclasses.replace(session.peaks, outputs=outputs)
+    )
+    with serving(session) as served:
         rater = sit_down(served)
         rater.start()
         rater.told("place", "peak 1 of 3")
@@ -359,17 +461,19 @@ def test_a_probe_leads_the_rater_to_the_sound(tmp_path: Path, sit_down: Sit) -> 
     labels = scored_labels(scores, workspace.labels)
     queue = make_queue(labels, scores.logits, workspace.ontology, FEW)
     write_queue(workspace, queue)
-    desk = open_desk(workspace, recipe, queue, JudgementStore(workspace.judgements_path), ["ann"])
+    session = open_review_session(
+        workspace, recipe, ReviewQueue(queue, JudgementStore(workspace.judgements_path), ["ann"])
+    )
     row_of = {clip_id: row for row, clip_id in enumerate(workspace.clips["clip_id"])}
     n_present = 0
-    with serving(desk) as served:
+    with serving(session) as served:
         rater = sit_down(served)
         rater.context.add_init_script(NOTE_STARTS)
         rater.reload()
         rater.start()
-        block = desk.block("ann", 0)
+        block = session.block("ann", 0)
         for item in block["items"][:4]:
-            row = desk.queue.by_item[item["item"]]
+            row = session.queue.by_item[item["item"]]
             rater.wait("#answers:not(.locked)")
             start = rater.page.evaluate("window.playing.played.start(0)")  # what really sounded
             assert start == pytest.approx(max(item["peaks"][0][0] - 0.4, 0), abs=0.05)
@@ -382,11 +486,13 @@ def test_a_probe_leads_the_rater_to_the_sound(tmp_path: Path, sit_down: Sit) -> 
 
 
 def test_where_nobody_knows_the_place_the_whole_clip_plays(tmp_path: Path, sit_down: Sit) -> None:
-    desk = make_desk(tmp_path)
-    assert not desk.workspace.has_frames()
-    unlocated = dataclasses.replace(desk.scores, best_patches=None)
-    desk = dataclasses.replace(desk, peaks=dataclasses.replace(desk.peaks, scores=unlocated))
-    with serving(desk) as served:
+    session = make_session(tmp_path)
+    assert not session.workspace.has_frames()
+    unlocated = dataclasses.replace(session.scores, best_patches=None)
+    session = dataclasses.replace(
+        session, peaks=dataclasses.replace(session.peaks, scores=unlocated)
+    )
+    with serving(session) as served:
         rater = sit_down(served)
         rater.context.add_init_script(NOTE_STARTS)
         rater.reload()
@@ -501,7 +607,7 @@ def test_nothing_runs_off_the_side(served: Served, sit_down: Sit, width: int, he
 
 
 def test_an_answer_outlives_the_server(tmp_path: Path, sit_down: Sit) -> None:
-    make_desk(tmp_path).judgements.close()
+    make_session(tmp_path).judgements.close()
     with running(tmp_path, port=0) as (server, url):
         rater = sit_down(_At(url))
         rater.start()
@@ -517,7 +623,7 @@ def test_an_answer_outlives_the_server(tmp_path: Path, sit_down: Sit) -> None:
         rater.told("saved", "saved 2")
         assert _answers(tmp_path) == ["present", "not_present"]
         server.send_signal(signal.SIGINT)
-        assert server.wait(timeout=20) == 0
+        assert server.wait(timeout=20) == 130
 
 
 @dataclasses.dataclass(frozen=True)
@@ -537,11 +643,10 @@ def running(root: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], str]
     command = [sys.executable, "-m", "earmark", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        told = [process.stdout.readline() for _ in range(3)]
         try:
-            assert told[0].startswith("ann: http://127.0.0.1:"), told
-            assert told[2].startswith("next: earmark"), told
-            yield process, told[0].removeprefix("ann: ").strip()
+            assert any(line.startswith("next: earmark") for line in process.stdout)
+            (addresses,) = (root / "review").glob("addresses_*.txt")
+            yield process, addresses.read_text().removeprefix("ann: ").strip()
         finally:
             process.kill()
 

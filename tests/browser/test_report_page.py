@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from playwright.sync_api import Browser, Page
 
-from earmark.report.page import write_report
+from earmark.report import write_report
 from made_up import CURVE, make_choices, make_contents, make_courses, make_results
 
 LWLRAP = "#figure-performance-lwlrap"
@@ -17,7 +17,7 @@ LWLRAP = "#figure-performance-lwlrap"
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     results = make_results(CURVE, CURVE, random={1.0: 0.41}, labels=("given", "truth"))
-    choices = make_choices({"baseline": 0.0, "mask": 0.03, "hill": -0.01}, {"mask": 0.04})
+    choices = make_choices({"baseline": 0.0, "mask": 0.03, "splc": -0.01}, {"mask": 0.04})
     percents = [float(percent) for percent in range(1, 15)]
     judged = pl.DataFrame(
         {"discard_percent": percents, "n_flags": 100, "n_right": 50, "n_missing": 200}

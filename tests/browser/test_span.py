@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from earmark.runs.parameters import ReviewParams
+from earmark.runs import ReviewParams
 from listening import open_tones
 from tests.browser.conftest import Rater, Served, serving
 
@@ -75,8 +75,8 @@ def test_the_teachers_span_is_taken_over_by_an_edge(served: Served, sit_down: Si
     rater = sit_down(served)
     rater.start()
     rater.wait("#answers:not(.locked)")
-    item = served.desk.queue.items.row(0, named=True)
-    ((start, end), *_) = served.desk.peaks.spans(item["clip_id"], item["class_id"])
+    item = served.session.queue.items.row(0, named=True)
+    ((start, end), *_) = served.session.peaks.spans(item["clip_id"], item["class_id"])
     drag(rater, end, end + 0.5)
     rater.answer("f")
     rater.told("saved", "saved 1")
@@ -129,7 +129,7 @@ def test_an_undone_answer_keeps_its_span_for_the_next(served: Served, sit_down: 
     rater.told("saved", "saved 1")
     assert served.stored()["answer"].to_list() == ["unsure"]
     assert spans(served)[0][0] == pytest.approx(0.5, abs=A_PIXEL)
-    retraction = served.desk.judgements.rows().filter(pl.col("retracts").is_not_null())
+    retraction = served.session.judgements.rows().filter(pl.col("retracts").is_not_null())
     assert retraction["span_start"].to_list() == [None]
 
 

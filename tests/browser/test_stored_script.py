@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 
-from earmark.labels.label_set import LabelSet
-from earmark.report.contents import HeardFlag
-from earmark.report.page import write_report
-from earmark.review.judgements import JudgementStore
-from earmark.stages.scanning.scan import scan
+from earmark.labels import LabelSet
+from earmark.report import HeardFlag, write_report
+from earmark.review import JudgementStore
+from earmark.stages import scan
 from listening import ONTOLOGY
 from made_up import CURVE, make_contents, make_courses, make_results
 from tests.browser.conftest import FEW, Rater, open_tones, serving
@@ -56,8 +55,8 @@ def test_the_listening_page(tmp_path: Path, sit_down: Sit, folded: bool) -> None
     ontology = replace(ONTOLOGY, names=names, definitions=definitions)
     who = script("rater")
     options = {"n_clips": 60, "seconds": 3.5, "clip_name": script("clip"), "ontology": ontology}
-    desk = open_tones(tmp_path, (who, script("another")), FEW, **options)
-    with serving(desk) as served:
+    session = open_tones(tmp_path, (who, script("another")), FEW, **options)
+    with serving(session) as served:
         rater = sit_down(served, who)
         rater.page.on("console", lambda message: rater.problems.append(message.text))
         rater.told("gate-text", who)
@@ -76,7 +75,7 @@ def test_the_listening_page(tmp_path: Path, sit_down: Sit, folded: bool) -> None
         assert rater.page.title() != "ran"
         assert not rater.page.query_selector_all("img[onerror]")
         rater.page.close()  # before its server ends, or it complains of that
-    with JudgementStore(desk.workspace.judgements_path, must_exist=True) as store:
+    with JudgementStore(session.workspace.judgements_path, must_exist=True) as store:
         assert set(store.rows()["rater"]) <= {who}
 
 

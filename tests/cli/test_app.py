@@ -11,18 +11,21 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 import soundfile
+import typer
 
 from earmark.cli import app
-from earmark.datasets.quarantine import read_quarantine
-from earmark.datasets.workspace import Workspace
+from earmark.cli.app import app as cli_app
+from earmark.cli.verbs import MOVED, PANELS
+from earmark.datasets import Workspace, read_quarantine
 from earmark.errors import EarmarkWarning
 from earmark.runs import artefacts
-from earmark.scores.folder import write_score_folder
+from earmark.scores import write_score_folder
 from scenes import band_workspace
 from verbs import Outcome, run_verb
 
@@ -103,16 +106,24 @@ def test_every_verb_prints_the_next_one(tmp_path: Path, recipe: Path) -> None:
         earmark("evaluate", "w/labels.parquet", scores, "--json", folder=tmp_path).stdout
     )
     assert 0 < measured["lwlrap"] <= 1
-    linted = earmark("lint", "w", folder=tmp_path).stdout
-    assert "findings in w/labels.parquet" in linted
+    linted = earmark("check", "w", "--details", folder=tmp_path).stdout
+    assert "all as it should be: " in linted
     assert "implicit labels are implied by a child that is present" in linted
 
 
-def test_models_prints_the_papers_sizes(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    told = earmark("models", "--classes", "521", folder=tmp_path).stdout
-    assert "3,729,481" in told
-    assert "69,165,056" in told
+@pytest.mark.parametrize("name", MOVED)
+def test_an_old_name_says_what_replaces_it(tmp_path: Path, name: str) -> None:
+    done = earmark(name, "W", "--some", "option", folder=tmp_path, code=2)
+    assert done.stdout == ""
+    assert " ".join(done.stderr.split()) == f"earmark {name} is now: {MOVED[name]}"
+
+
+def test_there_are_the_commands_that_help_groups() -> None:
+    there: Any = typer.main.get_command(cli_app)
+    listed = there.list_commands(typer.Context(there))
+    assert listed == [name for names in PANELS.values() for name in names]
+    assert set(listed) == set(there.commands)
+    assert len(listed) == 21
 
 
 @pytest.mark.parametrize(
@@ -138,20 +149,29 @@ def test_a_mistyped_workspace_is_not_made(tmp_path: Path, verb: str) -> None:
     assert not (tmp_path / "typo").exists()
 
 
-def test_an_interrupt_leaves_a_state_from_which_the_command_goes_on(
-    tmp_path: Path, recipe: Path
+@pytest.mark.parametrize(
+    ("number", "code", "begun"),
+    [
+        (signal.SIGINT, 130, "frames"),
+        (signal.SIGTERM, 143, "frames"),
+        (signal.SIGTERM, 143, "sweep"),
+    ],
+)
+def test_a_signal_leaves_a_state_from_which_the_command_goes_on(
+    tmp_path: Path, recipe: Path, number: int, code: int, begun: str
 ) -> None:
     pytest.importorskip("torch")
-    command = [sys.executable, "-m", "earmark", "run", str(recipe), "--work", "w"]
+    command = [sys.executable, "-m", "earmark", "run", str(recipe), "--work", "w", "--workers", "2"]
     process = subprocess.Popen(
         command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     deadline = time.monotonic() + 60
-    while not (tmp_path / "w" / "frames").exists() and time.monotonic() < deadline:
+    while not (tmp_path / "w" / begun).exists() and time.monotonic() < deadline:
         time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, number)
     _, told = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code, told
+    assert "Traceback" not in told
     assert "same command again" in told
     assert not (tmp_path / "w" / "report" / "index.html").exists()
     earmark("run", recipe, "--work", "w", folder=tmp_path)
@@ -175,6 +195,7 @@ def test_a_table_of_ones_own_is_imported_and_bad_audio_quarantined(tmp_path: Pat
     pl.DataFrame(labels).write_csv(tmp_path / "labels.csv")
     earmark("import", "table", "labels.csv", "--clips", "clips.csv", "--work", "w", folder=tmp_path)
     done = earmark("features", "w", "--json", folder=tmp_path)
+    assert "7/7 clips" not in done.stderr  # a program that reads JSON is shown no progress
     told = json.loads(done.stdout)
     assert (told["clips"], told["read"], told["quarantined"]) == (7, 3, 4)
     quarantine = read_quarantine(Workspace(tmp_path / "w"))
@@ -218,17 +239,17 @@ def test_lint_lists_every_bad_line_of_a_file(tmp_path: Path) -> None:
     rows = "clip_id,class_id,present\na,hiss,true\nb,hiss,false\na,hiss,false\nz,hiss,1\n"
     (tmp_path / "labels.csv").write_text(rows)
     (tmp_path / "clips.csv").write_text("clip_id,audio\na,a.wav\nb,b.wav\n")
-    done = earmark("lint", "labels.csv", "--clips", "clips.csv", folder=tmp_path, code=1)
+    done = earmark("check", "labels.csv", "--clips", "clips.csv", folder=tmp_path, code=1)
     assert "line 4: contradicts line 2" in done.stdout
     assert "line 5: clip 'z' is not in the list" in done.stdout
-    found = earmark("lint", "labels.csv", "--json", folder=tmp_path, code=1)
+    found = earmark("check", "labels.csv", "--json", folder=tmp_path, code=1)
     assert [finding["line"] for finding in json.loads(found.stdout)["findings"]] == [4]
 
 
 def test_lint_reads_tables_as_people_write_them(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("clip_id;class_id;present\n007;dog;yes\n\n08;dog;no\n")
     (tmp_path / "clips.tsv").write_text("clip_id\tn\n007\t1\n")
-    done = earmark("lint", "labels.csv", "--clips", "clips.tsv", folder=tmp_path, code=1)
+    done = earmark("check", "labels.csv", "--clips", "clips.tsv", folder=tmp_path, code=1)
     assert done.stdout.startswith("1 finding in labels.csv\nerror: line 4: clip '08' is not in the")
 
 
@@ -252,7 +273,7 @@ def test_a_full_disk_loses_nothing_and_says_what_to_do(
     )
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(artefacts, "_flush", full)
+        patch.setattr(artefacts, "flush", full)
         with pytest.raises(SystemExit) as stopped:
             app.main()
     assert stopped.value.code == 2

@@ -36,7 +36,7 @@ def test_a_check_without_limits_reports_and_passes(work: Path) -> None:
     assert "By scores and ears" in done.stdout
     assert "of all labels that should be there are missing" in " ".join(done.stdout.split())
     assert "heard by 1 rater" in " ".join(done.stdout.split())
-    assert done.stdout.splitlines()[-1] == f"next: earmark card {work}"
+    assert done.stdout.splitlines()[-1] == f"next: earmark report {work} --card CARD.md"
 
 
 def test_a_failed_limit_exits_with_one_and_a_mistake_with_two(work: Path, tmp_path: Path) -> None:
@@ -65,7 +65,10 @@ def test_json_goes_to_a_file_or_is_printed(work: Path, tmp_path: Path) -> None:
     assert len(facts["classes"]) == 5
     for words in (["--json"], ["--json", "-"], ["-"]):
         printed = json.loads(ran("check", work, *words).stdout)
-        assert (printed["verdict"], printed["next"]) == ("passed", f"earmark card {work}")
+        assert (printed["verdict"], printed["next"]) == (
+            "passed",
+            f"earmark report {work} --card CARD.md",
+        )
 
 
 def test_two_files_take_the_place_of_a_workspace(work: Path, tmp_path: Path) -> None:
@@ -96,7 +99,7 @@ def test_a_difference_is_told_and_exits_as_asked(work: Path, tmp_path: Path) -> 
 
 
 def test_a_card_is_written_where_it_is_asked_for(work: Path, tmp_path: Path) -> None:
-    done = ran("card", work, "--out", tmp_path / "CARD.md", "--name", "Street")
+    done = ran("report", work, "--card", tmp_path / "CARD.md", "--name", "Street")
     assert done.code == 0, done.stderr
     assert f"wrote: {tmp_path / 'CARD.md'}" in done.stdout
     assert "not said: licence, url, citation, version" in done.stdout

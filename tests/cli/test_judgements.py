@@ -8,14 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 from earmark.cli.app import app
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
-from earmark.review.judgements import JudgementStore
-from extras import run_without
+from earmark.review import JudgementStore
 from listening import tone_workspace
 from reviews import judgement
 
-NAMES = {"raven": "all.txt", "audacity": "labels", "dcase": "all.tsv", "aoef": "all.json"}
+NAMES = {"raven": "all.txt", "audacity": "labels", "dcase": "all.tsv"}
 SPANS = [("clip000", "hum", 0.5, 1.75), ("clip001", "siren", 0.0, 2.001), ("clip002", "hum", 3, 4)]
 
 
@@ -30,8 +29,8 @@ def workspace(tmp_path: Path) -> Workspace:
     return made
 
 
-def earmark(*arguments: object) -> dict:
-    done = CliRunner().invoke(app, ["judgements", *map(str, arguments), "--json"])
+def earmark(work: Path, *arguments: object) -> dict:
+    done = CliRunner().invoke(app, ["answers", *map(str, (work, *arguments)), "--json"])
     if done.exception is not None:
         raise done.exception
     return json.loads(done.stdout)
@@ -45,23 +44,23 @@ def unheard(workspace: Workspace, root: Path) -> Workspace:
 
 @pytest.mark.parametrize("written_as", NAMES)
 def test_spans_go_out_and_come_back(workspace: Workspace, tmp_path: Path, written_as: str) -> None:
-    if written_as == "aoef":
-        pytest.importorskip("soundevent")
     path = tmp_path / NAMES[written_as]
-    told = earmark("export", workspace.root, path, "--format", written_as)
+    told = earmark(workspace.root, "--export", path, "--format", written_as)
     assert (told["wrote"], told["rows"]) == (str(path), 3)
     other = unheard(workspace, tmp_path / "other")
-    assert earmark("import", other.root, path, "--rater", "eve")["new"] == 3
-    assert earmark("import", other.root, path, "--format", written_as, "--rater", "eve")["new"] == 0
+    assert earmark(other.root, "--import", path, "--rater", "eve")["new"] == 3
+    assert (
+        earmark(other.root, "--import", path, "--format", written_as, "--rater", "eve")["new"] == 0
+    )
     with JudgementStore(other.judgements_path) as store:
         found = store.current().select("clip_id", "class_id", "span_start", "span_end", "answer")
     assert sorted(found.rows()) == [(*span, "present") for span in SPANS]
 
 
 def test_an_unknown_format_lists_the_choices(workspace: Workspace, tmp_path: Path) -> None:
-    for verb in ("export", "import"):
-        with pytest.raises(EarmarkError, match="raven, audacity, dcase or aoef, got 'praat'"):
-            earmark(verb, workspace.root, tmp_path / "a.txt", "--format", "praat")
+    for option in ("--export", "--import"):
+        with pytest.raises(EarmarkError, match="raven, audacity or dcase, got 'praat'"):
+            earmark(workspace.root, option, tmp_path / "a.txt", "--format", "praat")
 
 
 def test_nothing_is_imported_of_a_file_with_one_wrong_line(
@@ -72,19 +71,6 @@ def test_nothing_is_imported_of_a_file_with_one_wrong_line(
     path.write_text(header + "clip000.wav\t1\t2\tHum\nclip001.wav\t1\t2\tHumm\n")
     other = unheard(workspace, tmp_path / "other")
     with pytest.raises(EarmarkError, match="line 3: no class is called 'Humm'; did you mean 'Hum'"):
-        earmark("import", other.root, path)
+        earmark(other.root, "--import", path)
     with JudgementStore(other.judgements_path) as store:
         assert store.rows().is_empty()
-
-
-@pytest.mark.parametrize(("verb", "more"), [("export", ["--format", "aoef"]), ("import", [])])
-def test_without_soundevent_the_extra_is_named(
-    workspace: Workspace, tmp_path: Path, verb: str, more: list[str]
-) -> None:
-    path = tmp_path / "all.json"
-    if verb == "import":
-        path.write_text('{"version": "1.1.0", "data": {"collection_type": "annotation_set"}}')
-    words = ["judgements", verb, str(workspace.root), str(path), *more]
-    done = run_without(["soundevent"], ["-m", "earmark", *words])
-    assert done.returncode == 2
-    assert done.stderr.strip() == "earmark: AOEF needs soundevent: pip install 'earmark[aoef]'"

@@ -10,15 +10,11 @@ import pytest
 import soundfile
 
 from called_verbs import earmark, refusal
-from earmark.datasets.workspace import Workspace
-from earmark.networks.model_card import StudentCard, write_card
-from earmark.networks.onnx_export import open_session
-from earmark.networks.tagging import Tagger
-from earmark.pretrained import listening
-from earmark.runs.artefacts import read_table, write_table
-from earmark.runs.parameters import ModelParams
-from earmark.runs.recipe import kept_recipe, read_recipe
-from earmark.scores.folder import ScoreFolder
+from earmark.datasets import Workspace
+from earmark.networks import StudentCard, Tagger, open_session, write_card
+from earmark.pretrained import embedding as listening
+from earmark.runs import ModelParams, kept_recipe, read_recipe, read_table, write_table
+from earmark.scores import ScoreFolder
 from made_up_onnx import loudness, mean_of_patches
 from made_up_tflite import dense_network
 from made_up_yamnet import install
@@ -68,18 +64,19 @@ def test_tag_refuses_what_is_no_model_of_sound(tmp_path: Path) -> None:
     assert "embeddings" in refusal("tag", "a.wav", "--model", tmp_path / "p")
 
 
-@pytest.mark.parametrize("verb", ["tag", "export-model"])
+@pytest.mark.parametrize("verb", ["tag", "export"])
 @pytest.mark.parametrize("name", ["weights.safetensors", "card.json", "meta.json", "params.json"])
 @pytest.mark.parametrize("damage", ["empty", "truncated", "garbage"])
 def test_a_damaged_model_is_named_with_what_to_do(
     model: Path, tmp_path: Path, verb: str, name: str, damage: str
 ) -> None:
-    damaged = tmp_path / "m"
+    damaged = tmp_path / "models" / "m"
     shutil.copytree(model, damaged)
     whole = (damaged / name).read_bytes()
     content = {"empty": b"", "truncated": whole[: len(whole) // 2], "garbage": b"{}garbage"}
     (damaged / name).write_bytes(content[damage])
-    command = ("a.wav", "--model", damaged) if verb == "tag" else (damaged, "--out", "m.onnx")
+    export = (tmp_path, "m.onnx", "--to", "onnx", "--model", damaged.name)
+    command = ("a.wav", "--model", damaged) if verb == "tag" else export
     told = refusal(verb, *command)
     assert str(damaged / name) in told
     assert "delete" in told
@@ -87,17 +84,17 @@ def test_a_damaged_model_is_named_with_what_to_do(
 
 def test_one_student_is_used_by_its_name(model: Path, tmp_path: Path) -> None:
     store = open_store(Workspace.open(model.parent.parent))
-    model_folder(tmp_path / "s", store, n_students=2)
+    model_folder(tmp_path / "models" / "s", store, n_students=2)
     names = [StudentCard(name="cnn-mask0"), StudentCard(name="cnn-mask1")]
-    write_card(tmp_path / "s", ONTOLOGY, students=names)
+    write_card(tmp_path / "models" / "s", ONTOLOGY, students=names)
     path = tmp_path / "one.onnx"
-    command = ("export-model", tmp_path / "s", "--no-front-end", "--out", path, "--student")
+    command = ("export", tmp_path, path, "--to", "onnx", "--no-front-end", "--student")
     earmark(*command, "cnn-mask1")
     (logits,) = open_session(path).get_outputs()
     assert len(logits.shape) == 2  # no axis of students
     assert "did you mean 'cnn-mask" in refusal(*command, "cnn-mask2")
     audio = model.parent.parent / "audio" / "clip0.wav"
-    command = ("tag", audio, "--model", tmp_path / "s", "--out", tmp_path)
+    command = ("tag", audio, "--model", tmp_path / "models" / "s", "--out", tmp_path)
     assert "clip0.wav" in earmark(*command, "--student", "cnn-mask1").stdout
     assert "no student 'x'" in refusal(*command, "--student", "x")
     assert "choose one with --student" in refusal(*command)
@@ -132,12 +129,12 @@ def test_frames_made_with_other_parameters_are_refused_with_both_digests(tmp_pat
     other.write_text(RECIPE.replace("LOW", "60.0"))
     digests = [read_recipe(path).front_end.digest() for path in (first, other)]
     earmark("score", work, "--recipe", first, "--workers", 1)
-    for verb in ("train", "score", "sweep", "compare", "iterate"):
+    for verb in ("train", "score", "sweep", "compare"):
         told = refusal(verb, work, "--recipe", other)
         assert f"front end {digests[0]}, the recipe has {digests[1]}" in told
         assert f"run `earmark features {work}` with this recipe" in told
     earmark("features", work, "--recipe", other, "--workers", 1)
-    for verb in ("sweep", "compare", "iterate"):  # by a teacher that knows the old frames
+    for verb in ("sweep", "compare"):  # by a teacher that knows the old frames
         told = refusal(verb, work, "--workers", 1)
         assert "scores/teacher: older than the dataset, whose frames changed since" in told
         assert "with other low_hz (125.0, here 60.0)" in told
@@ -147,7 +144,11 @@ def test_frames_made_with_other_parameters_are_refused_with_both_digests(tmp_pat
 
 def test_an_exported_model_is_a_teacher_without_a_class_map(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
-    told = json.loads(earmark("export-model", model, "--out", path, "--json").stdout)
+    told = json.loads(
+        earmark(
+            "export", model.parent.parent, path, "--to", "onnx", "--model", model.name, "--json"
+        ).stdout
+    )
     assert float(told["largest_difference"]) < 1e-4
     assert [one.name for one in open_session(path).get_inputs()] == ["waveforms"]
     work = tmp_path / "w"

@@ -6,9 +6,7 @@ import pytest
 
 from earmark.cli.options import after_import, chosen_engine
 from earmark.errors import EarmarkError
-from earmark.runs.cluster.ray import RayEngine
-from earmark.runs.cluster.resources import ResourceParams, TaskResources
-from earmark.runs.engine import LocalEngine
+from earmark.runs import LocalEngine, RayEngine, ResourceParams, TaskResources
 from own_tables import imported
 from scenes import band_workspace
 

@@ -13,12 +13,9 @@ import pytest
 
 from called_verbs import earmark, refusal
 from earmark import stages
-from earmark.datasets import PAIR
-from earmark.datasets.label_versions import read_relabelled
-from earmark.datasets.workspace import Workspace
-from earmark.review.judgements import ADJUDICATED, JudgementStore
-from earmark.review.queues.queue import item_id
-from earmark.scores.folder import write_score_folder
+from earmark.datasets import PAIR, Workspace, read_relabelled
+from earmark.review import ADJUDICATED, JudgementStore, item_id
+from earmark.scores import write_score_folder
 from reviews import judgement
 from scenes import band_workspace
 
@@ -86,11 +83,11 @@ def listen_all(workspace: Workspace, names: Sequence[str] = ("ann", "bob", "eve"
 
 def test_raters_in_twenty_lines(workspace: Workspace) -> None:
     listen_all(workspace)
-    shown = earmark("raters", workspace.root, "--with-teacher").stdout
+    shown = earmark("answers", workspace.root, "--with-teacher").stdout
     lines = shown.splitlines()
     assert len(lines) <= 20
     assert max(map(len, (line for line in lines if str(workspace.root) not in line))) <= 80
-    assert [line.split()[:2] for line in lines[1:4]] == [[n, "150"] for n in ("ann", "bob", "eve")]
+    assert [line.split()[:2] for line in lines[4:7]] == [[n, "150"] for n in ("ann", "bob", "eve")]
     assert "teacher: a high score multiplies the odds" in shown
     assert "nan" not in shown
 
@@ -99,39 +96,39 @@ def test_the_raters_with_most_answers_are_shown(workspace: Workspace) -> None:
     labels = truth_of(workspace).head(40)
     for number in range(12):
         listen(workspace, labels, f"rater{number:02}", 0.9)
-    lines = earmark("raters", workspace.root).stdout.splitlines()
-    assert "and 6 more" in lines
-    assert len(earmark("raters", workspace.root, "--details").stdout.splitlines()) > len(lines)
+    lines = earmark("answers", workspace.root).stdout.splitlines()
+    assert "and 7 more" in lines
+    assert len(earmark("answers", workspace.root, "--details").stdout.splitlines()) > len(lines)
 
 
 def test_what_is_written_is_what_is_told(workspace: Workspace) -> None:
     listen_all(workspace)
-    found = told("raters", workspace.root)
+    found = told("answers", workspace.root)
     assert found["teacher"] is None
-    raters = pl.read_csv(found["wrote"])
+    raters = pl.read_csv(found["raters_file"])
     assert raters["rater"].to_list() == [row["rater"] for row in found["raters"]]
     assert raters["sensitivity"].to_list() == [row["sensitivity"] for row in found["raters"]]
-    labels = pl.read_parquet(found["chances"])
+    labels = pl.read_parquet(found["labels_file"])
     assert len(labels) == found["labels"] == 150
     assert labels["is_disputed"].sum() == found["disputed"] > 0
-    assert found["next"] == f"earmark queue {workspace.root} --adjudicate"
-    again = told("raters", workspace.root)
+    assert found["next"] == f"earmark review {workspace.root} --aim adjudicate --write-only"
+    again = told("answers", workspace.root)
     assert again == found
 
 
 def test_the_teacher_changes_chances_and_no_rater(workspace: Workspace) -> None:
     listen_all(workspace)
-    alone = told("raters", workspace.root)
-    chances = pl.read_parquet(alone["chances"])
-    helped = told("raters", workspace.root, "--with-teacher")
+    alone = told("answers", workspace.root)
+    chances = pl.read_parquet(alone["labels_file"])
+    helped = told("answers", workspace.root, "--with-teacher")
     assert helped["raters"] == alone["raters"]
     assert helped["teacher"][0]["odds"] < 1 < helped["teacher"][-1]["odds"]
-    assert not pl.read_parquet(helped["chances"])["chance"].equals(chances["chance"])
+    assert not pl.read_parquet(helped["labels_file"])["chance"].equals(chances["chance"])
 
 
 def test_one_rater_alone_is_told_what_is_missing(workspace: Workspace) -> None:
     listen_all(workspace, ["ann"])
-    shown = earmark("raters", workspace.root).stdout
+    shown = earmark("answers", workspace.root).stdout
     assert "Nothing can be said of how good these raters are" in shown
     assert "unknown" in shown
     assert f"next: earmark relabel {workspace.root}" in shown
@@ -139,7 +136,7 @@ def test_one_rater_alone_is_told_what_is_missing(workspace: Workspace) -> None:
 
 def test_an_adjudicator_hears_disputes_and_decides(workspace: Workspace) -> None:
     listen_all(workspace)
-    advised = shlex.split(told("raters", workspace.root)["next"])
+    advised = shlex.split(told("answers", workspace.root)["next"])
     drawn = told(*advised[1:])
     disputed = pl.read_parquet(workspace.weighed_path).filter("is_disputed")
     items = pl.read_parquet(workspace.queue_path)
@@ -147,7 +144,7 @@ def test_an_adjudicator_hears_disputes_and_decides(workspace: Workspace) -> None
     assert set(items.select(PAIR).rows()) == set(disputed.select(PAIR).rows())
     truth = truth_of(workspace).join(items, on=PAIR, how="semi", maintain_order="left")
     listen(workspace, truth, "zoe", 1.0, ADJUDICATED)
-    after = told("raters", workspace.root)
+    after = told("answers", workspace.root)
     assert after["disputed"] == 0
     assert after["next"] == f"earmark relabel {workspace.root}"
     assert [row["rater"] for row in after["raters"]] == ["ann", "bob", "eve"]
@@ -159,7 +156,7 @@ def test_an_adjudicator_hears_disputes_and_decides(workspace: Workspace) -> None
     assert set(changes["rater"]) == {"zoe"}
     assert changes["score"].null_count() == 0
     assert decided["present"].equals(decided["present_corrected"], check_names=False)
-    assert "at odds about no label" in refusal("queue", workspace.root, "--adjudicate")
+    assert "at odds about no label" in refusal("review", workspace.root, "--aim", "adjudicate")
 
 
 def test_the_most_doubtful_can_be_asked_for_alone(workspace: Workspace) -> None:
@@ -170,4 +167,4 @@ def test_the_most_doubtful_can_be_asked_for_alone(workspace: Workspace) -> None:
 
 
 def test_without_judgements_there_are_no_raters(workspace: Workspace) -> None:
-    assert "no judgements there yet" in refusal("raters", workspace.root)
+    assert "no judgements there yet" in refusal("answers", workspace.root)

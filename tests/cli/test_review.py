@@ -13,21 +13,21 @@ from typer.testing import CliRunner
 from earmark import stages
 from earmark.cli.app import app
 from earmark.cli.review import review_app
-from earmark.datasets.label_versions import read_relabelled
-from earmark.datasets.workspace import Workspace, write_dataset
+from earmark.datasets import Workspace, read_relabelled, write_dataset
 from earmark.errors import EarmarkError, EarmarkWarning
-from earmark.review.answers import read_heard
-from earmark.review.judgements import JudgementStore
-from earmark.review.queues.stored import read_population, read_queue
-from earmark.review.relabel import relabel
-from earmark.review.server.desk import open_desk
+from earmark.review import (
+    JudgementStore,
+    ReviewQueue,
+    read_heard,
+    read_population,
+    read_queue,
+    relabel,
+)
 from earmark.review.server.figures import Figures
-from earmark.runs import ReviewParams
-from earmark.runs.recipe import Recipe, keep_recipe
-from earmark.scores import scored_labels
-from earmark.scores.folder import write_score_folder
-from earmark.stages.listening.queue import open_judgements
-from earmark.stages.listening.review import gains_so_far
+from earmark.review.server.session import open_review_session
+from earmark.runs import Recipe, ReviewParams, keep_recipe
+from earmark.scores import scored_labels, write_score_folder
+from earmark.stages import gains_so_far, open_judgements, open_queue
 from listening import tone_workspace
 from reviews import answer_all
 from scenes import FOLDS, PROBE, band_workspace, scored_workspace
@@ -72,23 +72,31 @@ def listen(workspace: Workspace, **kwargs: object) -> pl.DataFrame:
     judgements = answer_all(read_queue(workspace).items, workspace.truth, **kwargs)
     path = workspace.root.parent / "answers.parquet"
     judgements.write_parquet(path)
-    earmark("judgements", "import", workspace.root, path)
+    earmark("answers", workspace.root, "--import", path)
     return judgements
 
 
 def test_from_a_queue_to_corrected_labels(workspace: Workspace) -> None:
     work = workspace.root
     told = earmark(
-        "queue", work, "--aim", "measure", "--flags-per-block", 20, "--classes", "low, high"
+        "review",
+        "--write-only",
+        work,
+        "--aim",
+        "measure",
+        "--flags-per-block",
+        20,
+        "--classes",
+        "low, high",
     )
     queue = read_queue(workspace)
     assert told["items"] == len(queue.items)
-    assert told["next"] == f"earmark judgements import {work} FILE"  # there is nothing to hear
+    assert told["next"] == f"earmark answers {work} --import FILE"  # there is nothing to hear
     assert set(queue.items["class_id"]) == {"low", "high"}
 
     judgements = listen(workspace, whole_clip=True)
-    assert earmark("judgements", "import", work, work.parent / "answers.parquet")["new"] == 0
-    told = earmark("precision", work)
+    assert earmark("answers", work, "--import", work.parent / "answers.parquet")["new"] == 0
+    told = earmark("answers", work)
     assert told["failed_blocks"] == 0
     assert told["n_judged"] > 20
     assert 0 <= told["low"] <= told["precision_low"] <= told["high"] <= 1
@@ -107,7 +115,7 @@ def test_from_a_queue_to_corrected_labels(workspace: Workspace) -> None:
 def test_tables_for_people_name_classes_and_raters(workspace: Workspace) -> None:
     stages.draw_queue(workspace, params=MEASURE)
     listen(workspace)
-    done = CliRunner().invoke(review_app, ["precision", str(workspace.root)])
+    done = CliRunner().invoke(review_app, ["answers", str(workspace.root)])
     assert "% of the flags" in done.stdout
     assert "middle" in done.stdout
     assert "repeats, ann again: 1.00 alike" in done.stdout
@@ -117,16 +125,16 @@ def test_tables_for_people_name_classes_and_raters(workspace: Workspace) -> None
 def test_answers_go_out_and_come_back(workspace: Workspace, tmp_path: Path) -> None:
     stages.draw_queue(workspace, params=MEASURE)
     judgements = listen(workspace)
-    told = earmark("judgements", "export", workspace.root, tmp_path / "out.csv")
+    told = earmark("answers", workspace.root, "--export", tmp_path / "out.csv")
     assert told["rows"] == len(judgements)
     other = Workspace(tmp_path / "other")
     for path in ("clips.parquet", "classes.parquet", "labels.parquet"):
         (other.root / path).parent.mkdir(exist_ok=True)
         (other.root / path).write_bytes((workspace.root / path).read_bytes())
-    assert earmark("judgements", "import", other.root, tmp_path / "out.csv")["new"] == len(
+    assert earmark("answers", other.root, "--import", tmp_path / "out.csv")["new"] == len(
         judgements
     )
-    merged = earmark("judgements", "import", other.root, workspace.judgements_path)
+    merged = earmark("answers", other.root, "--import", workspace.judgements_path)
     assert merged["new"] == 0
     with JudgementStore(other.judgements_path) as store:
         assert store.rows().equals(judgements.sort("at", "id"))
@@ -135,9 +143,9 @@ def test_answers_go_out_and_come_back(workspace: Workspace, tmp_path: Path) -> N
 def test_failed_blocks_can_be_left_out(workspace: Workspace) -> None:
     stages.draw_queue(workspace, params=MEASURE)
     listen(workspace, slip=lambda answer: "not_present")
-    everything = earmark("precision", workspace.root)
+    everything = earmark("answers", workspace.root)
     assert everything["failed_blocks"] > 0
-    passed = earmark("precision", workspace.root, "--drop-failed-blocks")
+    passed = earmark("answers", workspace.root, "--drop-failed-blocks")
     assert passed["n_judged"] < everything["n_judged"]
     assert passed["failed_blocks"] == 0
     n_changed = [
@@ -150,9 +158,9 @@ def test_failed_blocks_can_be_left_out(workspace: Workspace) -> None:
 def test_a_queue_is_kept_until_other_parameters_are_asked_for(workspace: Workspace) -> None:
     first = stages.draw_queue(workspace, params=MEASURE).queue
     written = workspace.queue_path.stat().st_mtime_ns
-    earmark("queue", workspace.root, "--aim", "measure")
+    earmark("review", "--write-only", workspace.root, "--aim", "measure")
     assert workspace.queue_path.stat().st_mtime_ns == written
-    earmark("queue", workspace.root, "--aim", "measure", "--seed", 1)
+    earmark("review", "--write-only", workspace.root, "--aim", "measure", "--seed", 1)
     assert stages.draw_queue(workspace).queue.digest != first.digest
 
 
@@ -168,16 +176,16 @@ SMALL = Recipe.model_validate(
 def test_the_evaluation_splits_can_be_listened_to_and_then_judge_students(tmp_path: Path) -> None:
     workspace, _ = scored_workspace(tmp_path / "w")
     keep_recipe(workspace.root, SMALL)
-    earmark("queue", workspace.root, "--aim", "measure", "--held-out")
+    earmark("review", "--write-only", workspace.root, "--aim", "measure", "--held-out")
     queue = read_queue(workspace)
     heard = workspace.clips.join(queue.items, on="clip_id", how="semi")
     assert set(heard["split"]) == {"tune", "eval"}
     with open_judgements(workspace) as store:
-        desk = open_desk(workspace, SMALL, queue, store, ["ann"])
-        assert desk.scores.folder.name == "teacher-held-out"
-        assert desk.block("ann", 0)["items"]
+        session = open_review_session(workspace, SMALL, ReviewQueue(queue, store, ["ann"]))
+        assert session.scores.folder.name == "teacher-held-out"
+        assert session.block("ann", 0)["items"]
     listen(workspace)
-    assert earmark("precision", workspace.root)["n_judged"] > 0
+    assert earmark("answers", workspace.root)["n_judged"] > 0
     assert earmark("relabel", workspace.root)["present"] > 0
     CliRunner().invoke(app, ["sweep", str(workspace.root), "--workers", "1"])
     results = pl.read_parquet(workspace.sweep_table_path("summary"))
@@ -189,7 +197,7 @@ def test_the_evaluation_splits_can_be_listened_to_and_then_judge_students(tmp_pa
     heard_labels = read_heard(workspace, workspace.labels)
     assert heard_labels is not None
     assert not heard_labels.answers.is_sampled.any()
-    earmark("queue", workspace.root, "--aim", "measure")
+    earmark("review", "--write-only", workspace.root, "--aim", "measure")
     heard = workspace.clips.join(read_queue(workspace).items, on="clip_id", how="semi")
     assert set(heard["split"]) == {"train", "tune", "eval"}
 
@@ -197,7 +205,7 @@ def test_the_evaluation_splits_can_be_listened_to_and_then_judge_students(tmp_pa
 def test_the_command_that_relabel_advises_works(tmp_path: Path) -> None:
     workspace, _ = scored_workspace(tmp_path / "w")
     keep_recipe(workspace.root, SMALL)
-    earmark("queue", workspace.root, "--aim", "measure")
+    earmark("review", "--write-only", workspace.root, "--aim", "measure")
     listen(workspace)
     advised = shlex.split(earmark("relabel", workspace.root, "--out", "mine")["next"])
     assert advised == ["earmark", "sweep", str(workspace.root), "--labels", "mine"]
@@ -210,7 +218,7 @@ def test_the_command_that_relabel_advises_works(tmp_path: Path) -> None:
 def test_answers_survive_another_dataset_and_those_about_lost_clips_are_left_out(
     workspace: Workspace,
 ) -> None:
-    earmark("queue", workspace.root, "--aim", "measure")
+    earmark("review", "--write-only", workspace.root, "--aim", "measure")
     listen(workspace)
     n_answers = len(open_judgements(workspace).current())
     half = np.arange(len(workspace.clips) // 2)
@@ -224,11 +232,11 @@ def test_answers_survive_another_dataset_and_those_about_lost_clips_are_left_out
         replace=True,
     )
     assert len(open_judgements(workspace).current()) == n_answers
-    with pytest.raises(EarmarkError, match="whose clips changed since; run `earmark queue"):
+    with pytest.raises(EarmarkError, match="whose clips changed since; run `earmark review"):
         earmark("relabel", workspace.root)
     shutil.rmtree(workspace.scores_folder("teacher"))
     score_by_truth(Workspace(workspace.root))
-    earmark("queue", workspace.root, "--aim", "measure")
+    earmark("review", "--write-only", workspace.root, "--aim", "measure")
     with pytest.warns(EarmarkWarning, match="no longer has; they are kept, and left out"):
         assert earmark("relabel", workspace.root)["present"] > 0
 
@@ -236,22 +244,24 @@ def test_answers_survive_another_dataset_and_those_about_lost_clips_are_left_out
 def test_without_sound_there_is_nothing_to_review(workspace: Workspace) -> None:
     root = workspace.root
     done = CliRunner().invoke(
-        review_app, ["queue", str(root), "--aim", "measure"], catch_exceptions=False
+        review_app,
+        ["review", "--write-only", str(root), "--aim", "measure"],
+        catch_exceptions=False,
     )
     assert "sound: none, so `earmark review` cannot play" in done.stdout
-    assert f"next: earmark judgements import {root} FILE" in done.stdout
-    with pytest.raises(EarmarkError, match=rf"nothing to hear; .*judgements import {root} FILE`"):
+    assert f"next: earmark answers {root} --import FILE" in done.stdout
+    with pytest.raises(EarmarkError, match=rf"nothing to hear; .*answers {root} --import FILE`"):
         stages.serve_review(workspace)
-    with pytest.raises(EarmarkError, match=f"no judgements there yet; bring some: .* {root} FILE`"):
+    with pytest.raises(EarmarkError, match=f"no judgements there yet; .* {root} --import FILE`"):
         earmark("relabel", root)
 
 
 def test_without_splits_corrected_labels_are_flagged_next(tmp_path: Path) -> None:
     workspace = tone_workspace(tmp_path / "w")
-    told = earmark("queue", workspace.root, "--aim", "measure")
+    told = earmark("review", "--write-only", workspace.root, "--aim", "measure")
     assert told["next"] == f"earmark review {workspace.root}"
     with pytest.raises(EarmarkError, match=f"make some with `earmark review {workspace.root}`"):
-        earmark("precision", workspace.root)
+        earmark("answers", workspace.root)
     listen(workspace)
     told = earmark("relabel", workspace.root)
     assert told["next"] == f"earmark flag {workspace.root} --labels corrected"
@@ -263,24 +273,25 @@ def test_nothing_to_hear_or_to_correct_is_an_error(workspace: Workspace) -> None
     empty = workspace.root.parent / "empty.csv"
     empty.write_text("clip_id,class_id,answer\n")
     with pytest.raises(EarmarkError, match="not one answer"):
-        earmark("judgements", "import", workspace.root, empty)
-    earmark("queue", workspace.root, "--aim", "measure")
+        earmark("answers", workspace.root, "--import", empty)
+    earmark("review", "--write-only", workspace.root, "--aim", "measure")
     explicit = workspace.labels.rows().row(0, named=True)
     answer = "present" if explicit["present"] else "not_present"
     empty.write_text(
         f"clip_id,class_id,answer\n{explicit['clip_id']},{explicit['class_id']},{answer}\n"
     )
-    earmark("judgements", "import", workspace.root, empty)
+    earmark("answers", workspace.root, "--import", empty)
     with pytest.raises(EarmarkError, match="nothing changes by 1 answer:"):
         earmark("relabel", workspace.root)
 
 
 def test_verbs_say_what_has_to_come_first(workspace: Workspace) -> None:
-    with pytest.raises(EarmarkError, match="earmark queue"):
-        earmark("precision", workspace.root)
-    stages.draw_queue(workspace, params=MEASURE)
-    with pytest.raises(EarmarkError, match="earmark judgements import"):
+    with pytest.raises(EarmarkError, match=r"make it with `earmark review .* --write-only`"):
         earmark("relabel", workspace.root)
+    stages.draw_queue(workspace, params=MEASURE)
+    for verb in ("answers", "relabel"):
+        with pytest.raises(EarmarkError, match=r"bring some: `earmark answers .* --import FILE`"):
+            earmark(verb, workspace.root)
 
 
 def test_flags_follow_the_judged_chance_and_leave_out_what_was_cleared(
@@ -363,9 +374,9 @@ def test_the_page_sums_up_the_flags_that_flag_wrote(workspace: Workspace) -> Non
     def counted() -> tuple[int, int]:
         """Return the flags that the page counts, and those that the terminal counts."""
         with open_judgements(workspace) as store:
-            desk = open_desk(workspace, SMALL, read_queue(workspace), store, ["ann"])
-            on_page = sum(row["n_flags"] for row in Figures(desk).overview("ann")["classes"])
-        return on_page, earmark("precision", workspace.root)["n_labels"]
+            session = open_review_session(workspace, SMALL, open_queue(workspace, store, ["ann"]))
+            on_page = sum(row["n_flags"] for row in Figures(session).overview("ann")["classes"])
+        return on_page, earmark("answers", workspace.root)["n_labels"]
 
     n_up_to_the_last = len(stages.write_flags(workspace, discard_percent=20).flags)
     assert counted() == (n_up_to_the_last, n_up_to_the_last)
@@ -373,7 +384,7 @@ def test_the_page_sums_up_the_flags_that_flag_wrote(workspace: Workspace) -> Non
         n_flags = len(stages.write_flags(workspace, **asked).flags)
         assert counted() == (n_flags, n_flags)
         assert n_flags > 0
-        done = CliRunner().invoke(review_app, ["precision", str(workspace.root)])
+        done = CliRunner().invoke(review_app, ["answers", str(workspace.root)])
         assert f"of the flags (the {n_flags} written by `earmark flag`" in done.stdout
 
 
@@ -382,14 +393,22 @@ def test_tasks_of_a_queue_that_learns_are_the_next_blocks_without_an_answer(
 ) -> None:
     workspace = tone_workspace(tmp_path / "w", n_clips=120)
     tasks = tmp_path / "tasks.json"
-    asked = ["queue", str(workspace.root), "--flags-per-block", "5", "--label-studio", str(tasks)]
+    asked = [
+        "review",
+        "--write-only",
+        str(workspace.root),
+        "--flags-per-block",
+        "5",
+        "--label-studio",
+        str(tasks),
+    ]
     done = CliRunner().invoke(review_app, asked, catch_exceptions=False)
     assert "the next blocks only" in " ".join(done.stdout.split())
     first = [one["data"] for one in json.loads(tasks.read_text())]
     table = pl.DataFrame(first).select("clip_id", "class_id", "item")
     answered = table.head(20).with_columns(answer=pl.lit("present"))
     answered.write_csv(tmp_path / "said.csv")
-    earmark("judgements", "import", workspace.root, tmp_path / "said.csv")
+    earmark("answers", workspace.root, "--import", tmp_path / "said.csv")
     told = earmark(*asked[:1], *asked[1:])
     later = {one["data"]["item"] for one in json.loads(tasks.read_text())}
     assert later.isdisjoint(answered["item"])
@@ -401,25 +420,25 @@ def test_tasks_of_a_queue_that_learns_are_the_next_blocks_without_an_answer(
 def test_a_queue_that_learns_says_what_it_found_and_what_is_left(workspace: Workspace) -> None:
     work = workspace.root
     stages.write_flags(workspace, discard_percent=20)
-    done = CliRunner().invoke(review_app, ["queue", str(work)])
+    done = CliRunner().invoke(review_app, ["review", "--write-only", str(work)])
     assert "aim: find" in done.stdout
     assert "12% of every block is a random sample" in " ".join(done.stdout.split())
     stages.draw_ahead(workspace, 8)
     listen(workspace)
-    told = earmark("precision", work)
+    told = earmark("answers", work)
     assert told["is_estimate"] is False
     assert told["n_labels"] == told["n_judged"] == told["gains"]["n_answered"]
     low, middle, high = told["gains"]["missing"]
     assert told["gains"]["n_found"] <= low <= middle <= high
-    printed = CliRunner().invoke(review_app, ["precision", str(work)]).stdout
+    printed = CliRunner().invoke(review_app, ["answers", str(work)]).stdout
     assert "no estimate for labels that were not heard" in " ".join(printed.split())
     assert "interval" not in printed
     assert f"{told['gains']['n_found']} found of " in " ".join(printed.split())
     gains = gains_so_far(workspace)
     assert gains is not None
-    assert gains.told == told["gains"]["told"], "the report says what `precision` says"
+    assert gains.told == told["gains"]["told"], "the report says what `answers` says"
     with pytest.raises(EarmarkError, match="no sample"):
-        earmark("precision", work, "--discard-percent", 5)
+        earmark("answers", work, "--discard-percent", 5)
     scored = scored_labels(stages.open_scored(workspace).whole, workspace.labels)
     heard = read_heard(workspace, scored)
     assert heard is not None
@@ -428,5 +447,5 @@ def test_a_queue_that_learns_says_what_it_found_and_what_is_left(workspace: Work
     stands_for = heard.answers.stands_for[heard.answers.is_sampled].sum()
     assert stands_for == pytest.approx(candidates.n_labels, rel=0.2), "but for strata not heard"
     assert earmark("relabel", work)["present"] > 0
-    with pytest.raises(EarmarkError, match="find, measure or train"):
-        earmark("queue", work, "--aim", "best")
+    with pytest.raises(EarmarkError, match="find, measure, train or adjudicate"):
+        earmark("review", "--write-only", work, "--aim", "best")

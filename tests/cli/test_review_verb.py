@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 import warnings
 import webbrowser
 from pathlib import Path
@@ -9,10 +13,9 @@ import uvicorn
 from typer.testing import CliRunner
 
 from earmark.cli.review import review_app
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning
-from earmark.review.judgements import JudgementStore
-from earmark.review.queues.stored import read_queue
+from earmark.review import JudgementStore, read_queue
 from listening import open_tones
 from reviews import judgement
 
@@ -32,12 +35,40 @@ def review(root: Path, *options: str) -> str:
     return done.output
 
 
-def test_every_rater_gets_an_address_and_loopback_needs_no_warning(root: Path) -> None:
+def test_every_rater_gets_an_address_in_a_file_that_only_they_can_read(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Output that is no terminal may be read by anybody."""
+    read: list[str] = []
+
+    def run(server: object, sockets: object) -> None:
+        (path,) = (root / "review").glob("addresses_*.txt")
+        assert path.stat().st_mode & 0o777 == 0o600
+        read.extend(path.read_text().splitlines())
+
+    monkeypatch.setattr(uvicorn.Server, "run", run)
     told = review(root, "--raters", "ann, bob")
-    ann, bob = (line.split("token=")[1] for line in told.splitlines()[:2])
+    ann, bob = (line.split("token=")[1] for line in read)
     assert ann != bob
+    assert "token" not in told
+    assert "addresses_" in told
     assert "network" not in told
-    assert f"next: earmark precision {root}" in told
+    assert f"next: earmark answers {root}" in told
+    assert not list((root / "review").glob("addresses_*.txt"))
+
+
+def test_addresses_are_printed_on_a_terminal(root: Path) -> None:
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "earmark", "review", str(root), "--port", "0", "--no-open"]
+    with subprocess.Popen([*command, "--raters", "ann"], stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        told = b""
+        while b"next: " not in told:
+            told += os.read(ours, 4096)
+        process.terminate()
+    os.close(ours)
+    assert re.search(rb"ann: http://127\.0\.0\.1:\d+/\?token=\S{32}\s", told)
 
 
 def test_another_host_is_told_what_it_means(root: Path) -> None:
@@ -84,9 +115,9 @@ def test_the_browser_is_given_a_file_that_leads_to_the_page(
     arguments = ["review", str(root), "--port", "0", "--raters", "ann"]
     done = CliRunner().invoke(review_app, arguments, catch_exceptions=False)
     ((address, page, rights),) = opened
-    token = done.output.splitlines()[0].split("token=")[1]
+    (token,) = re.findall(r"token=(\S+)\"", page)
     assert token not in address
-    assert f"token={token}" in page
+    assert token not in done.output
     assert rights == 0o600
     assert not Path(address.removeprefix("file://")).exists()
     assert "Stopped; 0 answers are kept." in done.output

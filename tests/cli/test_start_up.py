@@ -1,8 +1,9 @@
-"""What a verb loads before it has anything to do: the help of every verb is instant."""
+"""What a verb loads before it has anything to do: the list of verbs is instant."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,29 +13,44 @@ from earmark.cli.app import app
 from earmark.cli.verbs import only
 from extras import OPTIONAL, run_without
 
-OURS = {"earmark", "earmark.cli", "earmark.errors"}
+OURS = {
+    "earmark",
+    "earmark.cli",
+    "earmark.errors",
+    "earmark.memory",
+    "earmark.options",
+    "earmark.text",
+}
 """The rooms that options and printing are made of."""
 
 HELP = """
 import contextlib, io, json, sys
 from earmark.cli.app import app
+from earmark.cli.verbs import only
 for words in json.loads(sys.argv[1]):
     with contextlib.redirect_stdout(io.StringIO()):
-        app([*words, "--help"], standalone_mode=False)
+        only(app, words or ["--help"])([*words, "--help"], standalone_mode=False)
 print(*sorted(sys.modules))
 """
 
 
-def test_the_help_of_every_verb_loads_no_library_and_no_room() -> None:
-    """Options alone are read; typer itself brings pydantic and rich."""
-    verbs = [[name] for name in get_command(app).commands]  # type: ignore[attr-defined]
-    assert ["scan"] in verbs
-    result = run_without([], ["-c", HELP, json.dumps([[], *verbs])])
+def test_the_list_of_commands_loads_no_library_and_no_room() -> None:
+    """Names and sentences alone are read; typer itself brings rich."""
+    result = run_without([], ["-c", HELP, json.dumps([[], ["import"]])])
     assert result.returncode == 0, result.stderr
     loaded = set(result.stdout.split())
-    assert loaded & {"numpy", "scipy", "polars", "sklearn", "jinja2", *OPTIONAL} == set()
+    heavy = {"numpy", "scipy", "polars", "pydantic", "sklearn", "jinja2", *OPTIONAL}
+    assert loaded & heavy == set()
     rooms = {".".join(name.split(".")[:2]) for name in loaded if name.split(".")[0] == "earmark"}
     assert rooms <= OURS
+
+
+def test_the_help_of_a_command_needs_no_extra() -> None:
+    verbs = [[name] for name in get_command(app).commands]  # type: ignore[attr-defined]
+    assert ["scan"] in verbs
+    result = run_without([], ["-c", HELP, json.dumps(verbs)])
+    assert result.returncode == 0, result.stderr
+    assert set(result.stdout.split()) & OPTIONAL == set()
 
 
 def options(command: Any) -> list[tuple[str, str]]:
@@ -44,13 +60,21 @@ def options(command: Any) -> list[tuple[str, str]]:
     return [(command.name, option.name) for option in command.params]
 
 
+def named(group: Any, words: list[str]) -> Iterator[tuple[list[str], Any]]:
+    """Yield the words of every verb of a group, and the verb."""
+    for name, verb in group.commands.items():
+        if hasattr(verb, "commands"):
+            yield from named(verb, [*words, name])
+        else:
+            yield [*words, name], verb
+
+
 def test_a_verb_alone_is_the_same_verb() -> None:
     """So that none has to be set up but the one that is asked for."""
-    verbs: Any = get_command(app)
-    for name in verbs.commands:
-        alone: Any = get_command(only(app, [name]))
-        assert list(alone.commands) == [name]
-        assert options(alone.commands[name]) == options(verbs.commands[name])
+    for words, verb in named(get_command(app), []):
+        ((found, alone),) = named(get_command(only(app, words)), [])
+        assert found == words
+        assert options(alone) == options(verb)
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["scn"]])
@@ -66,13 +90,6 @@ def test_all_verbs_are_there_to_be_listed(words: list[str]) -> None:
 @pytest.mark.parametrize("words", [["--"], ["--version"]])
 def test_a_verb_after_an_option_has_its_own_options(words: list[str]) -> None:
     assert only(app, words) is app
-
-
-def test_the_help_of_a_verb_goes_without_pydantic() -> None:
-    """Typer converts what is given by it, and it takes a tenth of a second to load."""
-    result = run_without([], ["-c", HELP, json.dumps([[], ["scan"], ["import", "table"]])])
-    assert result.returncode == 0, result.stderr
-    assert "pydantic" not in result.stdout.split()
 
 
 def test_a_scan_loads_no_stage_but_its_own() -> None:

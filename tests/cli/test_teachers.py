@@ -136,8 +136,8 @@ def test_the_page_opens_at_the_end(
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: served.append(sockets))
     done = earmark(*command(tones, root, recipe), "--no-open", "--port", 0)
     assert len(served) == 1
-    assert "http://127.0.0.1:" in done.stdout
-    assert f"next: earmark precision {root}" in done.stdout
+    assert "addresses: " in done.stdout
+    assert f"next: earmark answers {root}" in done.stdout
 
 
 def test_fewer_flags_may_be_asked_for(

@@ -10,7 +10,7 @@ import pytest
 
 from audioset_files import write_sound
 from earmark.audio import duration_seconds
-from earmark.datasets.audio_files import (
+from earmark.datasets import (
     DamagedArchive,
     Unpacked,
     find_audio,

@@ -9,10 +9,8 @@ import pytest
 import soundfile
 
 from audioset_files import BALANCED, DOG, MUSIC, ROCK, SPEECH, write_official, write_sound
-from earmark.audio.decode import read_clip
-from earmark.datasets.audioset.audio import import_audioset
-from earmark.datasets.importer import ImportSummary
-from earmark.datasets.workspace import Workspace
+from earmark.audio import read_clip
+from earmark.datasets import ImportSummary, Workspace, import_audioset
 from earmark.errors import EarmarkError
 
 DOTS = "--PJHxphWEs"  # listed from 30 to 40 s

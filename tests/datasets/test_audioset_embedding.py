@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from audioset_files import entry, message, sequence_example, varint
-from earmark.datasets.audioset.embedding import parse_embedding
+from earmark.datasets import parse_embedding
 
 
 def test_labels_above_127_packed_or_not() -> None:

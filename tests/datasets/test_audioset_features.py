@@ -16,9 +16,8 @@ from audioset_files import (
     tfrecord,
     write_official,
 )
-from earmark.audio.frame_store import FrameStore
-from earmark.datasets.audioset.features import import_audioset_features
-from earmark.datasets.quarantine import read_quarantine
+from earmark.audio import FrameStore
+from earmark.datasets import import_audioset_features, read_quarantine
 from earmark.errors import EarmarkError
 
 RANDOM = np.random.default_rng(0)
@@ -192,6 +191,8 @@ def test_another_dataset_is_refused_before_its_frames_are_touched(
     with pytest.raises(EarmarkError, match="with other clips; nothing was changed"):
         import_audioset_features(root, work, tune_share=0)
     assert FrameStore.open(before.workspace.frames_folder).digest == digest
-    assert not (work / "frames-incoming").exists()
+    assert not list(work.glob(".*.partial"))
+    (before.workspace.frames_folder / "notes.md").write_text("mine")
     after = import_audioset_features(root, work, tune_share=0, replace=True)
     assert FrameStore.open(after.workspace.frames_folder).digest != digest
+    assert (after.workspace.frames_folder / "notes.md").read_text() == "mine"

@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 from audioset_files import BALANCED, SPEECH, write_official
-from earmark.datasets.audioset.lists import find_official, read_listing
+from earmark.datasets import find_official, read_listing
 from earmark.errors import EarmarkError
-from earmark.labels.audioset_format import read_classes, read_ontology
+from earmark.labels import read_classes, read_ontology
 
 
 def test_an_empty_list_of_classes_is_a_clip_without_positives(tmp_path: Path) -> None:

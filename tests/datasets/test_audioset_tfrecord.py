@@ -7,14 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audioset_files import crc32c, masked, tfrecord
-from earmark.datasets.audioset import tfrecord as module
-from earmark.datasets.audioset.tfrecord import (
-    Damage,
-    Record,
-    is_intact,
-    masked_crc32c,
-    read_records,
-)
+from earmark.datasets import Damage, Record, is_intact, masked_crc32c, read_records
+from earmark.datasets.importers import audioset_features as module
 
 CONTENTS = [b"first record", b"second, longer record", b"third"]
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from earmark.audio.frame_store import write_store
-from earmark.datasets.clip_sets import (
+from earmark.audio import write_store
+from earmark.datasets import (
+    Workspace,
     any_frames,
     held_out_folder,
     held_out_scores,
@@ -17,12 +18,9 @@ from earmark.datasets.clip_sets import (
     whole_scores,
     write_scores,
 )
-from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError
-from earmark.runs.artefacts import break_seal
-from earmark.runs.parameters import ModelParams
-from earmark.runs.recipe import PretrainedParams, Recipe
-from earmark.scores.folder import Origin, ScoreFolder
+from earmark.runs import ModelParams, PretrainedParams, Recipe, break_seal
+from earmark.scores import Origin, ScoreFolder
 from scenes import band_workspace
 
 

@@ -6,18 +6,21 @@ import numpy as np
 import polars as pl
 import pytest
 
-from earmark.audio.frame_store import FrameStore, write_store
-from earmark.datasets.derived import hidden_workspace, subset_workspace
-from earmark.datasets.synthetic.hiding import hide, n_missing
-from earmark.datasets.workspace import Workspace
+from earmark.audio import FrameStore, write_store
+from earmark.datasets import Workspace, hide, import_workspace, n_missing
 from earmark.errors import EarmarkError
-from earmark.runs.scene_parameters import HidingParams
+from earmark.runs import HidingParams
 from scenes import band_workspace
 
 
 def test_a_smaller_workspace_keeps_tune_and_eval_and_shares_the_frames(tmp_path: Path) -> None:
     whole = band_workspace(tmp_path / "whole")
-    smaller, _ = subset_workspace(whole, tmp_path / "smaller", 0.5)
+    (tmp_path / "smaller" / "frames").mkdir(parents=True)
+    (tmp_path / "smaller" / "frames" / "notes.md").write_text("mine")
+    made = import_workspace(whole.root, tmp_path / "smaller", train_share=0.5)
+    smaller = made.workspace
+    assert made.notes[0].startswith("20 train clips; classes are as common as before")
+    assert (smaller.frames_folder / "notes.md").read_text() == "mine"
     assert len(smaller.rows("train")) == pytest.approx(0.5 * len(whole.rows("train")), abs=1)
     for split in ("tune", "eval"):
         kept, expected = (w.clips["clip_id"].gather(w.rows(split)) for w in (smaller, whole))
@@ -30,7 +33,7 @@ def test_a_smaller_workspace_keeps_tune_and_eval_and_shares_the_frames(tmp_path:
     one, other = (FrameStore.open(w.frames_folder) for w in (whole, smaller))
     assert one.digest == other.digest
     with pytest.raises(EarmarkError, match="give another folder"):
-        subset_workspace(whole, tmp_path / "smaller", 0.5)
+        import_workspace(whole.root, tmp_path / "smaller", train_share=0.5)
 
 
 def complete_workspace(root: Path) -> Workspace:
@@ -43,10 +46,16 @@ def complete_workspace(root: Path) -> Workspace:
     return Workspace(root)
 
 
+def hidden_copy(
+    workspace: Workspace, out: Path, params: HidingParams, **options: bool
+) -> Workspace:
+    return import_workspace(workspace.root, out, hiding=params, **options).workspace
+
+
 def test_a_hidden_workspace_keeps_the_truth_and_shares_audio_and_frames(tmp_path):
     complete = complete_workspace(tmp_path / "complete")
     params = HidingParams(recall_range=(0.5, 0.5), false_candidates=1)
-    hidden = hidden_workspace(complete, tmp_path / "hidden", params)
+    hidden = hidden_copy(complete, tmp_path / "hidden", params)
     assert hidden.truth is not None
     assert hidden.truth.digest == complete.labels.digest
     assert hidden.labels.digest == hide(complete.labels, complete.ontology, params).digest
@@ -60,7 +69,7 @@ def test_a_hidden_workspace_keeps_the_truth_and_shares_audio_and_frames(tmp_path
 def test_writing_to_the_hidden_frames_leaves_the_complete_ones_alone(tmp_path):
     complete = complete_workspace(tmp_path / "complete")
     before = FrameStore.open(complete.frames_folder).frames(0).copy()
-    hidden = hidden_workspace(complete, tmp_path / "hidden", HidingParams())
+    hidden = hidden_copy(complete, tmp_path / "hidden", HidingParams())
     write_store(hidden.frames_folder, [("other", np.zeros((3, 64), np.float16))])
     assert np.array_equal(FrameStore.open(complete.frames_folder).frames(0), before)
 
@@ -68,20 +77,48 @@ def test_writing_to_the_hidden_frames_leaves_the_complete_ones_alone(tmp_path):
 def test_implicit_labels_are_refused_unless_they_are_said_to_be_absent(tmp_path):
     incomplete = band_workspace(tmp_path / "incomplete")
     with pytest.raises(EarmarkError, match=r"labels are implicit.*--assume-complete"):
-        hidden_workspace(incomplete, tmp_path / "hidden", HidingParams())
-    hidden = hidden_workspace(incomplete, tmp_path / "hidden", HidingParams(), assume_complete=True)
+        hidden_copy(incomplete, tmp_path / "hidden", HidingParams())
+    hidden = hidden_copy(incomplete, tmp_path / "hidden", HidingParams(), assume_complete=True)
     assert hidden.truth is not None
     assert hidden.truth.n_positives.tolist() == incomplete.labels.n_positives.tolist()
 
 
 def test_a_dataset_is_never_overwritten(tmp_path):
-    complete = complete_workspace(tmp_path)
+    complete = complete_workspace(tmp_path / "complete")
+    with pytest.raises(EarmarkError, match="name another folder for fewer clips or labels"):
+        hidden_copy(complete, complete.root, HidingParams())
+    other = band_workspace(tmp_path / "other")
     with pytest.raises(EarmarkError, match="give another folder"):
-        hidden_workspace(complete, tmp_path, HidingParams())
+        hidden_copy(complete, other.root, HidingParams())
+
+
+def test_splits_fewer_clips_and_hidden_labels_come_in_one_go(tmp_path: Path) -> None:
+    complete = complete_workspace(tmp_path / "complete")
+    shares = {"train": 0.5, "tune": 0.25, "eval": 0.25}
+    made = import_workspace(
+        complete.root,
+        tmp_path / "w",
+        splits=shares,
+        train_share=0.5,
+        hiding=HidingParams(recall_range=(0.5, 0.5)),
+        replace=True,
+    )
+    dealt = import_workspace(complete.root, tmp_path / "dealt", splits=shares, replace=True)
+    kept, whole = made.workspace, dealt.workspace
+    assert whole.labels.digest == complete.labels.digest
+    n_train = len(whole.rows("train"))
+    assert len(kept.rows("train")) == pytest.approx(n_train / 2, abs=1)
+    assert len(kept.rows("eval")) == len(whole.rows("eval"))
+    splits = dict(whole.clips.select("clip_id", "split").iter_rows())
+    assert all(
+        splits[name] == split for name, split in kept.clips.select("clip_id", "split").rows()
+    )
+    assert kept.truth is not None
+    assert 0 < n_missing(kept.truth, kept.labels).sum() < kept.truth.n_positives.sum()
 
 
 def test_it_is_said_where_not_one_label_was_hidden(tmp_path):
     params = HidingParams(recall_range=(1, 1))
     with pytest.raises(EarmarkError, match=r"not one of .* positives was hidden"):
-        hidden_workspace(complete_workspace(tmp_path / "complete"), tmp_path / "hidden", params)
+        hidden_copy(complete_workspace(tmp_path / "complete"), tmp_path / "hidden", params)
     assert not (tmp_path / "hidden").exists()

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from earmark.audio.frame_store import FrameStore
-from earmark.datasets.quarantine import read_quarantine
+from earmark.audio import FrameStore
+from earmark.datasets import read_quarantine
 from earmark.errors import EarmarkError
 from own_tables import LONG, imported
 

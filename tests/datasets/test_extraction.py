@@ -13,17 +13,26 @@ import polars as pl
 import pytest
 import soundfile
 
-from earmark.audio.frame_store import CLIPS_PER_SHARD, FrameStore, write_store
-from earmark.audio.front_end import log_mel, patches
-from earmark.audio.shards import FrameFormat
-from earmark.datasets import extraction
-from earmark.datasets.extraction import extract_frames, write_frames
-from earmark.datasets.quarantine import read_quarantine
-from earmark.datasets.workspace import Workspace
+from earmark.audio import (
+    CLIPS_PER_SHARD,
+    FrameFormat,
+    FrameStore,
+    frame_store,
+    log_mel,
+    patches,
+    write_store,
+)
+from earmark.datasets import Workspace, extract_frames, extraction, read_quarantine, write_frames
 from earmark.errors import EarmarkError
-from earmark.runs.artefacts import file_sha256, read_json, write_json
-from earmark.runs.engine import HERE, LocalEngine
-from earmark.runs.parameters import FrontEndParams
+from earmark.runs import (
+    HERE,
+    FrontEndParams,
+    LocalEngine,
+    file_sha256,
+    read_json,
+    read_table,
+    write_json,
+)
 from noises import (
     PARAMS,
     RATE,
@@ -244,7 +253,7 @@ def test_shards_suit_the_number_of_clips(tmp_path, n_clips, n_shards):
         tmp_path / "clips.parquet"
     )
     plan = extraction._plan(
-        Workspace(tmp_path), extraction.FrontEndEar(PARAMS), (tmp_path,), CLIPS_PER_SHARD
+        Workspace(tmp_path), extraction.LogMelExtractor(PARAMS), (tmp_path,), CLIPS_PER_SHARD
     )
     assert len(plan) == n_shards
     assert sum(len(shard.clips) for shard in plan) == n_clips
@@ -279,7 +288,9 @@ class TwoEars:
     @property
     def formats(self) -> tuple[FrameFormat, ...]:
         return tuple(
-            FrameFormat(n_bands=1, dtype=dtype, patch_frames=1, patch_hop_frames=1, heard_by={})
+            FrameFormat(
+                n_bands=1, dtype=dtype, patch_frames=1, patch_hop_frames=1, network_facts={}
+            )
             for dtype in ("float32", "int64")
         )
 
@@ -294,10 +305,12 @@ class TwoEars:
 EARS = TwoEars()
 
 
-def two_stores(workspace: Workspace, ear: TwoEars = EARS, **options) -> tuple[FrameStore, ...]:
+def two_stores(
+    workspace: Workspace, extractor: TwoEars = EARS, **options
+) -> tuple[FrameStore, ...]:
     folders = (workspace.root / "levels", workspace.root / "lengths")
     said = {"clips_per_shard": 2, "engine": LocalEngine(1), **options}
-    return write_frames(workspace, ear, folders, label="ears", **said)
+    return write_frames(workspace, extractor, folders, label="ears", **said)
 
 
 def test_two_stores_are_written_at_once(tmp_path):
@@ -387,3 +400,21 @@ def test_another_ear_makes_other_stores_in_their_place(tmp_path):
     assert progress.n_done == 6
     again = [store.digest for store in two_stores(workspace)]
     assert again == first, "the content is the same"
+
+
+def test_a_finished_store_reads_the_table_of_each_shard_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = noisy_workspace(tmp_path)
+    extract_frames(workspace, PARAMS, clips_per_shard=2, engine=LocalEngine(1))
+    reads: list[str] = []
+
+    def counted_read(path: Path, *args: object) -> pl.DataFrame:
+        reads.append(Path(path).name)
+        return read_table(path, *args)
+
+    for module in (frame_store, extraction):
+        monkeypatch.setattr(module, "read_table", counted_read, raising=False)
+    extract_frames(workspace, PARAMS, clips_per_shard=2, engine=LocalEngine(1))
+    of_shards = [name for name in reads if name.startswith("shard-")]
+    assert of_shards == [f"shard-{number:05d}.parquet" for number in range(3)]

@@ -7,17 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from earmark.datasets.synthetic import hiding
-from earmark.datasets.synthetic.hiding import (
-    hide,
-    missing_labels,
-    n_missing,
-    recalls,
-)
+from earmark.datasets import hide, missing_labels, n_missing, recalls
+from earmark.datasets.simulate import hiding
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs.scene_parameters import HidingParams
+from earmark.labels import LabelSet, Ontology
+from earmark.runs import HidingParams
 
 FLAT = Ontology(())
 
@@ -89,8 +83,8 @@ def test_recalls_are_spread_over_their_range():
 
 @pytest.mark.parametrize("range_", [(0.9, 0.3), (-0.1, 0.5), (0.5, 1.5)])
 def test_impossible_recall_range_is_refused(range_):
-    with pytest.raises(EarmarkError, match="recall_range must be"):
-        recalls(["a"], HidingParams(recall_range=range_))
+    with pytest.raises(EarmarkError, match=r"recall.range"):
+        recalls(["a"], HidingParams.checked(recall_range=range_))
 
 
 def test_false_candidates_have_their_mean():

@@ -19,9 +19,7 @@ import pytest
 
 from called_verbs import earmark
 from earmark import stages
-from earmark.datasets.exchange import hub_export
-from earmark.datasets.exchange.hugging_face import import_hugging_face
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace, hub_export, import_hugging_face
 from earmark.errors import EarmarkError
 from listening import tone_workspace
 from sound_folders import present_in, wav

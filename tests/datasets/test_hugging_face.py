@@ -10,10 +10,8 @@ import pytest
 
 from called_verbs import earmark, refusal
 from documents import ROOT
-from earmark.datasets.exchange import hub_files
-from earmark.datasets.exchange.hub_files import ArrowRows
-from earmark.datasets.exchange.hugging_face import import_hugging_face
-from earmark.datasets.importer import ImportSummary
+from earmark.datasets import ArrowRows, ImportSummary, import_hugging_face
+from earmark.datasets.importers import hub_files
 from earmark.errors import EarmarkError
 from sound_folders import clip_ids, note, present_in, sounds_in, wav
 

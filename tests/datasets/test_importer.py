@@ -8,7 +8,7 @@ import typer
 
 from documents import DOCUMENTS
 from earmark.cli.imports import import_app
-from earmark.datasets.importer import IMPORTERS, Importer, ImportSummary
+from earmark.datasets import IMPORTERS, Importer, ImportSummary
 from earmark.errors import EarmarkError
 from scenes import band_workspace
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from earmark.datasets.own_tables.table import import_table
+from earmark.datasets import import_table
 from earmark.errors import EarmarkError
 from own_tables import states, write
 

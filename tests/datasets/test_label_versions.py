@@ -5,16 +5,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from earmark.datasets.label_versions import (
-    corrected_names,
-    label_names,
-    read_labels,
-    read_relabelled,
-)
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace, corrected_names, label_names, read_labels, read_relabelled
 from earmark.errors import EarmarkError
-from earmark.review.judgements import JUDGEMENT_SCHEMA
-from earmark.review.relabel import relabel, write_relabelled
+from earmark.review import JUDGEMENT_SCHEMA, relabel, write_relabelled
 from reviews import judgement, table
 from scenes import CLASS_IDS, band_workspace
 

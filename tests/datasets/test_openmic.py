@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from earmark.audio.frame_store import FrameStore
-from earmark.datasets.releases.openmic import import_openmic, read_npz
+from earmark.audio import FrameStore
+from earmark.datasets import import_openmic
 from earmark.errors import EarmarkError
 
 CLASS_IDS = ("accordion", "banjo", "voice")
@@ -81,16 +81,21 @@ def test_files_that_are_there_are_named(tmp_path: Path) -> None:
     assert "1 of 40 sound files are there" in summary.notes
 
 
+def imported_keys(path: Path, tmp_path: Path) -> list[str]:
+    workspace = import_openmic(path.parent, tmp_path / "w").workspace
+    return workspace.clips["clip_id"].to_list()
+
+
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_keys_are_read_from_pickles_of_any_age(tmp_path: Path, protocol: int) -> None:
     path = official_layout(tmp_path / "o") / "openmic-2018.npz"
     replace_keys(path, pickle.dumps(np.array(KEYS, dtype=object), protocol))
-    assert read_npz(path).sample_keys == KEYS
+    assert imported_keys(path, tmp_path) == KEYS
 
 
 def test_keys_that_are_plain_texts_are_read_as_well(tmp_path: Path) -> None:
     path = official_layout(tmp_path / "o", sample_key=np.array(KEYS)) / "openmic-2018.npz"
-    assert read_npz(path).sample_keys == KEYS
+    assert imported_keys(path, tmp_path) == KEYS
 
 
 class Trap:
@@ -115,11 +120,11 @@ def test_a_pickle_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = official_layout(tmp_path / "o") / "openmic-2018.npz"
     replace_keys(path, pickle.dumps([Trap(), *KEYS]))
     monkeypatch.chdir(tmp_path)
-    assert read_npz(path).sample_keys == KEYS
+    assert imported_keys(path, tmp_path) == KEYS
     assert not (tmp_path / "trapped").exists()
     replace_keys(path, pickle.dumps([Trap()]))
     with pytest.raises(EarmarkError, match=r"should hold \(40,\) different keys, got 0"):
-        read_npz(path)
+        imported_keys(path, tmp_path)
     assert not (tmp_path / "trapped").exists()
 
 
@@ -157,10 +162,7 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
 def test_clips_outside_the_partition_are_refused(tmp_path: Path) -> None:
     root = official_layout(tmp_path / "o")
     (root / "partitions/split01_test.csv").write_text("\n".join(KEYS[31:]) + "\n")
-    with pytest.raises(EarmarkError, match=f"1 clips are in no partition, such as '{KEYS[30]}'"):
-        import_openmic(root, tmp_path / "w")
-    (root / "partitions/split01_test.csv").write_text("\n".join(KEYS[29:]) + "\n")
-    with pytest.raises(EarmarkError, match="in both partitions"):
+    with pytest.raises(EarmarkError, match=f"clip '{KEYS[30]}' is in no partition"):
         import_openmic(root, tmp_path / "w")
 
 

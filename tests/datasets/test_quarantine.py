@@ -4,13 +4,13 @@ from pathlib import Path
 
 import polars as pl
 
-from earmark.datasets.quarantine import (
+from earmark.datasets import (
     QUARANTINE_SCHEMA,
+    Workspace,
     quarantine_told,
     read_quarantine,
     write_quarantine,
 )
-from earmark.datasets.workspace import Workspace
 
 
 def test_a_quarantine_comes_back_with_its_columns_alone(tmp_path: Path) -> None:

@@ -11,15 +11,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from earmark.audio import SuspectFile, sources
-from earmark.audio.front_end import log_mel
-from earmark.datasets import stamps
-from earmark.datasets.extraction import extract_frames
-from earmark.datasets.stamps import replaced_sounds, tell_replaced
-from earmark.datasets.workspace import Workspace
+from earmark.audio import SuspectFile, log_mel, sources
+from earmark.datasets import Workspace, extract_frames, replaced_sounds, stamps, tell_replaced
 from earmark.errors import EarmarkWarning
-from earmark.runs import read_table, write_table
-from earmark.runs.engine import HERE
+from earmark.runs import HERE, read_table, write_table
 from noises import PARAMS, CountingProgress, noisy_workspace, write_noise
 
 

@@ -6,19 +6,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from earmark.datasets.synthetic import scenes
-from earmark.datasets.synthetic.scenes import (
-    CLASSES,
-    ontology,
-    priors,
-    scene,
-    scene_truth,
-    write_scenes,
-)
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import CLASSES, Workspace, ontology, priors, scene, scene_truth, write_scenes
+from earmark.datasets.simulate import scenes
 from earmark.errors import EarmarkError
-from earmark.runs.engine import LocalEngine
-from earmark.runs.scene_parameters import HidingParams, SceneParams
+from earmark.runs import HidingParams, LocalEngine, SceneParams
 
 RATE_HZ = scenes.SAMPLE_RATE_HZ
 SOUNDS = [row for row in CLASSES if row.source is not None]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from earmark.datasets.synthetic.scenes import CLASSES, SAMPLE_RATE_HZ, ontology
+from earmark.datasets import CLASSES, SAMPLE_RATE_HZ, ontology
 
 RATE_HZ = SAMPLE_RATE_HZ
 SOUNDS = [row for row in CLASSES if row.source is not None]

@@ -8,21 +8,21 @@ import polars as pl
 import pytest
 
 from earmark import __version__
-from earmark.audio.frame_store import write_store
-from earmark.datasets.stamps import (
+from earmark.audio import write_store
+from earmark.datasets import (
+    Workspace,
     find_stale,
     find_versions,
     parts_changed,
     refuse_stale,
     stale_of,
     warn_stale,
+    write_dataset,
     write_stamp,
 )
-from earmark.datasets.workspace import Workspace, write_dataset
 from earmark.errors import EarmarkError, EarmarkWarning
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs.artefacts import read_json, seal, seal_path, write_json
+from earmark.labels import LabelSet, Ontology
+from earmark.runs import read_json, seal, seal_path, write_json
 from scenes import band_workspace
 
 CLASSES = ("low", "middle", "high")
@@ -118,7 +118,7 @@ def test_all_that_is_stale_is_listed_in_the_order_of_renewal(workspace: Workspac
     write_stamp(workspace, workspace.queue_seal_path)
     assert find_stale(workspace) == []
     verbs = [one.command.split()[1] for one in find_stale(changed(workspace, "splits"))]
-    assert verbs == ["score", "flag", "queue", "sweep"]
+    assert verbs == ["score", "flag", "review", "sweep"]
 
 
 def test_a_stamp_names_the_frames_that_it_was_made_of(workspace: Workspace) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from earmark.datasets.own_tables.table import import_table
+from earmark.datasets import import_table
 from earmark.errors import EarmarkError
-from earmark.runs.tables import read_source
+from earmark.runs import read_source
 from own_tables import CLIPS, LONG, STATES, imported, states, write
 
 

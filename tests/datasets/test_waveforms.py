@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from earmark.datasets.synthetic.waveforms import noise
+from earmark.datasets import noise
 
 RATE_HZ = 16_000
 

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from called_verbs import earmark, refusal
-from earmark.datasets import audio_files
-from earmark.datasets.exchange.webdataset import find_shards, import_webdataset
-from earmark.datasets.importer import ImportSummary
+from earmark.datasets import ImportSummary, audio_files, find_shards, import_webdataset
 from earmark.errors import EarmarkError
 from sound_folders import clip_ids, note, present_in, wav
 

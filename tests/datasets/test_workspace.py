@@ -8,11 +8,10 @@ import polars as pl
 import pytest
 
 from documents import ROOT
-from earmark.datasets.workspace import Workspace, write_dataset
+from earmark.datasets import Workspace, write_dataset
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs.artefacts import seal
+from earmark.labels import LabelSet, Ontology
+from earmark.runs import seal
 
 
 def small_dataset(root: Path, splits: tuple[str, ...] = ("train", "tune", "eval")) -> Workspace:

@@ -15,8 +15,8 @@ import typer
 
 from documents import DOCUMENTS, ROOT, blocks, inline_code
 from earmark.cli.app import app
-from earmark.flags.policies import POLICIES
-from earmark.runs.recipe import shipped_recipes
+from earmark.flags import POLICIES
+from earmark.runs import shipped_recipes
 from extras import is_installed
 
 ENDS = {"&&", "||", "|", ";", "&"}
@@ -103,10 +103,10 @@ def test_a_wrong_line_is_found_out(line: str, complaint: str) -> None:
 
 
 def test_a_mention_may_leave_out_what_a_command_needs() -> None:
-    check_mention(["export-model"])
-    check_mention(["queue", "--overlap"])
+    check_mention(["export"])
+    check_mention(["review", "--overlap"])
     with pytest.raises(Exception, match=r"[Nn]o such option"):
-        check_mention(["queue", "--overlaps"])
+        check_mention(["review", "--overlaps"])
     with pytest.raises(Exception, match=r"[Mm]issing"):
         check_mention(["export", "W"])
 
@@ -136,7 +136,7 @@ def check(words: list[str]) -> None:
 
 
 def check_mention(words: list[str]) -> None:
-    """As ``check``, but a verb alone or with bare options (``queue --overlap``) passes too."""
+    """As ``check``, but a verb alone or with bare options (``review --overlap``) passes too."""
     verb, rest = verb_of(words, may_be_group=True)
     if not all(word.startswith("--") for word in rest):
         return check(words)
@@ -155,8 +155,8 @@ def check_value(verb: str, name: str, value: Any) -> None:
 def check_name(verb: str, name: str, value: str) -> None:
     if name == "recipe" and not value.endswith(".toml"):
         assert value in shipped_recipes(), f"no recipe is called {value!r}"
-    if name == "strategy" and is_installed("torch"):
-        from earmark.experiments.strategies import parse_strategy
+    if name == "strategies" and is_installed("torch"):
+        from earmark.experiments import parse_strategy
 
         parse_strategy(value, [1.0])
     if name == "policy" and verb == "scan":

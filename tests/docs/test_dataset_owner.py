@@ -13,8 +13,14 @@ import pytest
 
 from documents import ROOT, blocks
 from earmark import stages
-from earmark.runs import ModelParams, NetworkParams, Recipe, TrainParams, keep_recipe
-from earmark.runs.parameters import CrossFitParams
+from earmark.runs import (
+    CrossFitParams,
+    ModelParams,
+    NetworkParams,
+    Recipe,
+    TrainParams,
+    keep_recipe,
+)
 from made_up import Page
 from verbs import Outcome, run_verb
 
@@ -102,7 +108,7 @@ def check_labels(path: Path, truth: set[tuple[str, str]]) -> None:
 def test_with_scores_of_ones_own(truth: set[tuple[str, str]], tmp_path: Path) -> None:
     lines = list(commands("With scores of your own"))
     assert [words[0] for words in lines] == [
-        "scan", "review", "precision", "relabel", "flag", "export",
+        "scan", "review", "answers", "relabel", "flag", "export",
     ]  # fmt: skip
     follow(lines[0], truth)
     check_page(tmp_path / "found" / "index.html")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import shlex
-import shutil
+import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -16,9 +18,8 @@ import pytest
 from called_verbs import earmark
 from documents import ROOT, blocks
 from earmark import stages
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace
 from earmark.runs import Recipe, keep_recipe
-from fake_trackers import fake_mlflow
 from scenes import TEACHER, band_workspace
 from sound_folders import wav
 
@@ -119,13 +120,20 @@ def test_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
+    given = [b.text for b in blocks(ROOT / "docs" / "model-trainer.md") if "open_run" in b.text]
+    Path("my_tracker.py").write_text(next(text for text in given if "wandb.init" in text))
+    shown: list[str] = []
+
+    @contextmanager
+    def init(project: str, name: str, config: dict[str, object]) -> Iterator[SimpleNamespace]:
+        assert (project, name, config["train.epochs"]) == ("earmark-W", "teacher", 1)
+        yield SimpleNamespace(log=lambda values, step: shown.extend(values))
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("EARMARK_TRACKER", "my_tracker:open_run")
     workspace = band_workspace(Path("W"), n_clips=12)
     tiny = TEACHER.model_copy(update={"train": TEACHER.train.model_copy(update={"epochs": 1})})
-    heard = fake_mlflow(monkeypatch)
-    for words in commands("model-trainer.md", "Trackers"):
-        keep_recipe(workspace.root, Recipe(teacher=tiny))
-        shutil.rmtree(workspace.models_folder, ignore_errors=True)
-        follow(words)
-    assert [name for _, name in heard.of("create")] == ["teacher"]
-    shown = {name for _, metrics, _ in heard.of("batch") for name, _, _ in metrics}
-    assert {"train/loss", "epoch/loss"} <= shown
+    keep_recipe(workspace.root, Recipe(teacher=tiny))
+    follow(["train", "W"])
+    assert {"train/loss", "epoch/loss"} <= set(shown)

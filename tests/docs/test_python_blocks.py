@@ -11,11 +11,10 @@ import polars as pl
 import pytest
 
 from documents import DOCUMENTS, Piece, blocks
-from earmark.datasets.workspace import write_dataset
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.runs.recipe import Recipe
-from earmark.scores.folder import write_score_folder
+from earmark.datasets import write_dataset
+from earmark.labels import LabelSet, Ontology
+from earmark.runs import Recipe
+from earmark.scores import write_score_folder
 
 N_CLIPS, N_CLASSES = 400, 3
 
@@ -26,7 +25,7 @@ def python_blocks(path: Path) -> list[Piece]:
 
 def write_files(states: np.ndarray, logits: np.ndarray) -> None:
     """Write what a reader has: labels, scores and frames, in the current folder."""
-    from earmark.audio.frame_store import write_store
+    from earmark.audio import write_store
 
     clips, classes = np.nonzero(states)
     rows = [
@@ -43,7 +42,7 @@ def write_files(states: np.ndarray, logits: np.ndarray) -> None:
 
 def write_work(states: np.ndarray, logits: np.ndarray) -> None:
     """Write a workspace with short frames that a teacher has scored."""
-    from earmark.audio.frame_store import write_store
+    from earmark.audio import write_store
 
     clip_ids = [f"clip{i}" for i in range(N_CLIPS)]
     class_ids = [f"class{c}" for c in range(N_CLASSES)]

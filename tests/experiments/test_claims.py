@@ -6,12 +6,20 @@ import numpy as np
 import polars as pl
 import pytest
 
-from earmark.experiments.claims import FINDINGS, hold_claims
-from earmark.experiments.marks import METRICS, Basis, MarkBook, Marks
-from earmark.experiments.strategies import BASELINE, parse_strategy
-from earmark.experiments.students import Student, combine
-from earmark.metrics.intervals import Draws
-from earmark.report.tables.claims import SAID, show_claims, summarise
+from earmark.experiments import (
+    BASELINE,
+    FINDINGS,
+    METRICS,
+    Basis,
+    Evaluations,
+    Student,
+    StudentResults,
+    combine,
+    hold_claims,
+    parse_strategy,
+)
+from earmark.metrics import Draws
+from earmark.report import SAID, show_claims, summarise
 from scenes import PROBE
 
 N_RESAMPLES = 5_000
@@ -40,10 +48,10 @@ def gain_of(student: Student, curve: Mapping[float, float]) -> float:
 
 def made_up(
     wanted: list[Student], curve: Mapping[float, float] = CURVE, explicit: float = 1.0
-) -> MarkBook:
+) -> Evaluations:
     """Marks around a baseline of 0.5 whose gains have an error of 0.002 over clips."""
     shared = np.random.default_rng(0).normal(0, 0.05, N_RESAMPLES)
-    marks = {}
+    results = {}
     for place, student in enumerate(wanted):
         own = np.random.default_rng(place).normal(0, 0.002, N_RESAMPLES)
         value = 0.5 + gain_of(student, curve)
@@ -60,8 +68,8 @@ def made_up(
             }
         )
         for basis in BASES:
-            marks[basis, student] = Marks(by_metric, table)
-    return MarkBook(marks)
+            results[basis, student] = StudentResults(by_metric, table)
+    return Evaluations(results)
 
 
 def verdicts(claims: pl.DataFrame, finding: str, metric: str = "lwlrap") -> set[str]:
@@ -122,14 +130,14 @@ def test_without_explicit_negatives_d_prime_is_by_all_labels() -> None:
 
 def test_what_could_not_be_measured_is_left_out() -> None:
     wanted = students(seeds=(0,))
-    book = made_up(wanted)
+    evaluations = made_up(wanted)
     unmeasured = Draws(float("nan"), np.full(N_RESAMPLES, np.nan))
     for one in wanted:
         if one.train_set == "small":
-            own = book.marks[BASES[0], one].draws
+            own = evaluations.results[BASES[0], one].draws
             assert isinstance(own, dict)
             own.update(dict.fromkeys(METRICS, unmeasured))  # on tune and on eval
-    claims = hold_claims(book, wanted)
+    claims = hold_claims(evaluations, wanted)
     assert set(claims["train_set"]) == {"large"}
 
 

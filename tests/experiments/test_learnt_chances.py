@@ -5,16 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from earmark.datasets.label_versions import label_names, read_labels
-from earmark.datasets.workspace import Workspace, write_dataset
+from earmark.datasets import Workspace, label_names, read_labels, write_dataset
 from earmark.errors import EarmarkError
-from earmark.experiments.strategies import parse_strategy
-from earmark.experiments.students import Student, combine, student_scores
-from earmark.experiments.train_sets import TrainSet, train_students
-from earmark.labels.ontology import Ontology, find_implied
-from earmark.runs.engine import LocalEngine
-from earmark.scores.folder import ScoreFolder
-from earmark.training.teacher import cross_fit
+from earmark.experiments import (
+    Student,
+    TrainSet,
+    combine,
+    parse_strategy,
+    student_scores,
+    train_students,
+)
+from earmark.labels import Ontology, find_implied
+from earmark.runs import LocalEngine
+from earmark.scores import ScoreFolder
+from earmark.training import cross_fit
 from scenes import FOLDS, PROBE, TEACHER, band_workspace, open_store
 
 ONE = LocalEngine(1)
@@ -60,7 +64,7 @@ def test_students_are_told_the_learnt_chances(
     chances = write_chances(workspace, scores)
     data = TrainSet.open(workspace, open_store(workspace), 1.0, "given", scores)
     (student,) = listed(f"chance/{name}@{point}")
-    treated = data.treated.of([data.tell([student])[student]])
+    treated = data.targets.with_treatments([data.treatments([student])[student]])
     states = data.clips.labels.states()
     found = treated.targets(np.arange(len(states)))
     for label in np.ndindex(states.shape):
@@ -76,10 +80,10 @@ def test_other_policies_may_go_by_chances(scored: tuple[Workspace, ScoreFolder])
     chances = write_chances(workspace, scores)
     data = TrainSet.open(workspace, open_store(workspace), 1.0, "given", scores)
     by_teacher, by_chance = listed("mask@10", "chance/percentile/mask@10")
-    told = data.tell([by_teacher, by_chance])
+    told = data.treatments([by_teacher, by_chance])
     states = data.clips.labels.states()
     rows = np.arange(len(states))
-    treated = data.treated.of([told[by_teacher], told[by_chance]])
+    treated = data.targets.with_treatments([told[by_teacher], told[by_chance]])
     is_ignored = treated.targets(rows).weight.numpy() == 0
     assert not np.array_equal(is_ignored[0], is_ignored[1])
     for column in range(states.shape[1]):
@@ -109,7 +113,7 @@ def test_other_chances_make_another_student(scored: tuple[Workspace, ScoreFolder
     for change in (0, 1):
         np.save(workspace.chances_path, np.load(workspace.chances_path) + change)
         data = TrainSet.open(workspace, open_store(workspace), 1.0, "given", scores)
-        digests.append(data.tell([student])[student].digest)
+        digests.append(data.treatments([student])[student].digest)
     assert digests[0] != digests[1]
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.experiments.operating_point import best_point, choose_point
+from earmark.experiments import best_point, choose_point
 from made_up import CURVE, RESULTS, make_results
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from earmark.experiments.probe_students import (
+from earmark.experiments import (
     AS_GIVEN,
-    HEARD,
+    JUDGED,
     WAYS,
-    DrawMarks,
+    DrawResults,
     ProbeData,
     best_on_tune,
-    heard_gain,
+    evaluate_draw,
+    judged_gain,
     likeliest_labels,
-    mark_draw,
     told_gain,
 )
 from earmark.labels import LabelSet, Ontology
@@ -49,26 +49,26 @@ def data() -> ProbeData:
 
 
 @pytest.fixture(scope="module")
-def draws(data: ProbeData, tmp_path_factory: pytest.TempPathFactory) -> list[DrawMarks]:
+def draws(data: ProbeData, tmp_path_factory: pytest.TempPathFactory) -> list[DrawResults]:
     folder, meter = tmp_path_factory.mktemp("draws"), SILENT.job("", 1, "")
-    return [mark_draw(data, seed, folder / f"{seed}.npz", meter) for seed in range(2)]
+    return [evaluate_draw(data, seed, folder / f"{seed}.npz", meter) for seed in range(2)]
 
 
 def test_a_draw_is_a_function_of_its_seed_and_is_found_again(
-    data: ProbeData, draws: list[DrawMarks], tmp_path: Path
+    data: ProbeData, draws: list[DrawResults], tmp_path: Path
 ) -> None:
     path, meter = tmp_path / "draw.npz", SILENT.job("", 1, "")
-    again = mark_draw(data, 1, path, meter)
+    again = evaluate_draw(data, 1, path, meter)
     for name, values in again.measured.items():
         np.testing.assert_array_equal(values, draws[1].measured[name])
     assert not np.array_equal(draws[0].measured["lwlrap"], draws[1].measured["lwlrap"])
     time = path.stat().st_mtime_ns
-    found = mark_draw(data, 1, path, meter)
+    found = evaluate_draw(data, 1, path, meter)
     assert path.stat().st_mtime_ns == time
     np.testing.assert_array_equal(found.measured["lwlrap"], again.measured["lwlrap"])
 
 
-def test_gains_are_paired_and_mean_over_draws(draws: list[DrawMarks]) -> None:
+def test_gains_are_paired_and_mean_over_draws(draws: list[DrawResults]) -> None:
     gain = told_gain(draws, ("mask", 2.0))
     each = [one.draws("lwlrap", ("mask", 2.0)).value for one in draws]
     base = [one.draws("lwlrap", AS_GIVEN).value for one in draws]
@@ -79,11 +79,11 @@ def test_gains_are_paired_and_mean_over_draws(draws: list[DrawMarks]) -> None:
     assert set(best_on_tune(draws)) <= {part for way in WAYS for part in way}
 
 
-def test_answers_that_are_right_help_and_are_counted(draws: list[DrawMarks]) -> None:
-    found = heard_gain(draws)
+def test_answers_that_are_right_help_and_are_counted(draws: list[DrawResults]) -> None:
+    found = judged_gain(draws)
     assert (found.n_answers, found.n_found) == (40, 40)
     assert found.n_found_at_random < 15
-    assert told_gain(draws, HEARD).gain.value > 0
+    assert told_gain(draws, JUDGED).gain.value > 0
 
 
 def test_flags_are_implicit_and_the_likeliest_come_first() -> None:
@@ -115,6 +115,7 @@ def test_a_treatment_changes_flagged_labels_alone(
 ) -> None:
     is_flagged = np.array([[True, False]])
     target, weight = np.zeros((1, 2), np.float32), np.ones((1, 2), np.float32)
-    treat(treatment, is_flagged, np.full((1, 2), 0.4, np.float32), target, weight)  # type: ignore[arg-type]
+    outputs = np.array([0.4], np.float32)
+    target, weight = treat(treatment, np.flatnonzero(is_flagged), outputs, target, weight)
     assert (target[0, 0], weight[0, 0]) == pytest.approx(told)
     assert (target[0, 1], weight[0, 1]) == (0, 1)

@@ -8,17 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from earmark.datasets.workspace import Workspace
-from earmark.experiments.strategies import BASELINE, parse_strategy
-from earmark.experiments.students import Student, combine, student_scores
-from earmark.experiments.train_sets import train_students
-from earmark.networks.model_card import read_card
-from earmark.networks.saved import load_network
-from earmark.runs.artefacts import read_table
-from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
-from earmark.scores.folder import ScoreFolder
-from earmark.training.batches import Batch
-from earmark.training.loading import Loaded, Loader
+from earmark.datasets import Workspace
+from earmark.experiments import (
+    BASELINE,
+    Student,
+    combine,
+    parse_strategy,
+    student_scores,
+    train_students,
+)
+from earmark.networks import load_network, read_card
+from earmark.runs import ModelParams, NetworkParams, TrainParams, read_table
+from earmark.scores import ScoreFolder
+from earmark.training import Batch, Loaded, Loader
 from scenes import ONE, PROBE, scored_workspace
 
 CNN = NetworkParams(
@@ -44,7 +46,7 @@ def listed(network: NetworkParams, *names: str) -> list[Student]:
 def test_networks_of_a_stack_are_those_that_they_would_be_alone_and_batches_are_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: NetworkParams
 ) -> None:
-    wanted = listed(network, "mask", "soft", "ll-cp@1")
+    wanted = listed(network, "mask", "soft", "consistency")
     load, n_loaded = Loader.load, Counter[str]()
 
     def counted(self: Loader, batch: Batch) -> Loaded:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.experiments.strategies import BASELINE, parse_strategy
-from earmark.flags.policies import POLICIES
-from earmark.training.rivals import LOSSES
+from earmark.experiments import BASELINE, parse_strategy
+from earmark.flags import POLICIES
+from earmark.training import LOSSES
 
 PERCENTS = [0, 0.5, 2]
 
@@ -18,9 +18,9 @@ PERCENTS = [0, 0.5, 2]
         ("count/flip", "given", "count", "flip", "bce", False, (1.0,)),
         ("distil", "given", "all", "soft", "bce", False, (1.0,)),
         ("random", "given", "random", "mask", "bce", False, (0.5, 2.0)),
-        ("hill", "given", None, None, "hill", False, (1.0,)),
+        ("splc", "given", None, None, "splc", False, (0.6,)),
         ("ll-r@0.3", "given", None, None, "ll-r", False, (0.3,)),
-        ("mask+hill@1", "given", "percentile", "mask", "hill", False, (1.0,)),
+        ("mask+em@1", "given", "percentile", "mask", "em", False, (1.0,)),
         ("weight+adjust", "given", "percentile", "weight", "bce", True, (0.5, 2.0)),
         ("adjust", "given", None, None, "bce", True, (0.0,)),
         ("corrected", "corrected", None, None, "bce", False, (0.0,)),
@@ -51,7 +51,7 @@ def test_every_policy_goes_with_every_treatment(policy: str, treatment: str) -> 
         ("maks", "no 'maks'; did you mean 'mask'"),
         ("precison/mask", "no policy 'precison'; did you mean 'precision'"),
         ("mask+soft", "more than one treatment"),
-        ("hill+asl", "more than one loss"),
+        ("splc+em", "more than one loss"),
         ("mask+mask", "named twice"),
         ("adjust+mask", "'adjust' comes last"),
         ("mask@one", "numbers with commas between, got 'one'"),

@@ -8,26 +8,34 @@ import numpy as np
 import pytest
 import torch
 
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
-from earmark.experiments.strategies import parse_strategy
-from earmark.experiments.students import Student, combine, student_scores, students_of_sweep
-from earmark.experiments.train_sets import TrainSet, n_within, stacks, train_students
-from earmark.networks.architectures import cost
-from earmark.networks.model_card import read_card
-from earmark.runs.engine import Engine, LocalEngine, Task
-from earmark.runs.parameters import (
+from earmark.experiments import (
+    Student,
+    TrainSet,
+    combine,
+    n_within,
+    parse_strategy,
+    student_scores,
+    students_of_sweep,
+    train_students,
+)
+from earmark.experiments.stacks import stacks
+from earmark.networks import cost, read_card
+from earmark.runs import (
+    SILENT,
     CrossFitParams,
+    Engine,
+    LocalEngine,
     ModelParams,
     NetworkParams,
+    Progress,
     SweepParams,
+    Task,
     TrainParams,
 )
-from earmark.runs.progress import SILENT, Progress
-from earmark.scores.folder import ScoreFolder
-from earmark.training.lessons import TrainingSet
-from earmark.training.loop import train
-from earmark.training.teacher import cross_fit
+from earmark.scores import ScoreFolder
+from earmark.training import TrainingSet, cross_fit, train
 from scenes import band_workspace, open_store
 
 PROBE = NetworkParams(
@@ -66,8 +74,8 @@ def test_students_of_one_network_and_seed_train_in_one_stack() -> None:
 
 
 def test_students_of_one_loss_stand_together_in_a_stack() -> None:
-    (stack,) = stacks(listed("hill", "mask", "em@0.1,0.2", "soft"), n_classes=3)
-    assert [one.strategy.loss for one in stack] == ["bce", "bce", "em", "em", "hill"]
+    (stack,) = stacks(listed("splc", "mask", "em@0.1,0.2", "soft"), n_classes=3)
+    assert [one.strategy.loss for one in stack] == ["bce", "bce", "em", "em", "splc"]
 
 
 def test_a_stack_of_networks_keeps_within_its_memory_and_leaves_no_worker_idle() -> None:
@@ -139,7 +147,7 @@ def test_students_are_stacked_as_far_as_no_worker_stands_idle(
 
 
 def test_a_student_in_a_stack_is_the_student_that_it_would_be_alone(tmp_path: Path) -> None:
-    wanted = [Student(PROBE, "train", 0), *listed("mask", "random", "soft", "flip", "ll-cp@1")]
+    wanted = [Student(PROBE, "train", 0), *listed("mask", "random", "soft", "flip", "consistency")]
     wanted += listed("splc", "weight", "precision/mask@0.1", "oracle/mask", "truth")
     logits = {}
     for name, groups in (("stack", [wanted]), ("alone", [[student] for student in wanted])):
@@ -184,8 +192,8 @@ def test_what_a_loss_remembers_survives_an_interrupt(tmp_path: Path) -> None:
 
     def data() -> TrainingSet:
         given = TrainSet.open(workspace, store, 1.0, "given", scores)
-        student = listed("ll-cp@2")[0]
-        treated = given.treated.of([given.tell([student])[student]])
+        student = listed("consistency")[0]
+        treated = given.targets.with_treatments([given.treatments([student])[student]])
         return TrainingSet(store.folder, given.clips.store_rows, treated)
 
     whole = train(network, data(), tmp_path / "whole", StopAfter(1_000))
@@ -210,9 +218,13 @@ def test_the_random_control_ignores_as_many_labels_and_others_for_every_seed(
     workspace, scores = scored(tmp_path)
     data = TrainSet.open(workspace, open_store(workspace), 1.0, "given", scores)
     wanted = [*listed("mask"), *listed("random", seeds=(0, 1))]
-    told = data.tell(wanted)
+    told = data.treatments(wanted)
     rows = np.arange(len(data.clips.labels))
-    weights = data.treated.of([told[student] for student in wanted]).targets(rows).weight.numpy()
+    weights = (
+        data.targets.with_treatments([told[student] for student in wanted])
+        .targets(rows)
+        .weight.numpy()
+    )
     n_ignored = (weights == 0).sum(axis=1)  # [student, class]
     assert n_ignored.sum() > 0
     assert (n_ignored == n_ignored[0]).all()
@@ -230,7 +242,11 @@ def test_the_random_control_leaves_classes_alone_that_the_teacher_did_not_score(
     data = TrainSet.open(workspace, open_store(workspace), 1.0, "given", scores)
     control = listed("random")[0]
     rows = np.arange(len(data.clips.labels))
-    weight = data.treated.of([data.tell([control])[control]]).targets(rows).weight.numpy()[0]
+    weight = (
+        data.targets.with_treatments([data.treatments([control])[control]])
+        .targets(rows)
+        .weight.numpy()[0]
+    )
     is_ignored = (weight == 0).any(axis=0)
     assert not is_ignored[1]
     assert is_ignored[[0, 2]].all()

@@ -7,12 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning
-from earmark.experiments.students import student_scores, students_of_sweep
-from earmark.experiments.sweep import read_sweep, run_sweep
-from earmark.runs import read_seal
-from earmark.runs.parameters import SweepParams
+from earmark.experiments import read_sweep, run_sweep, student_scores, students_of_sweep
+from earmark.runs import SweepParams, read_seal
 from earmark.scores import ScoreFolder
 from kept_processes import KeptProcesses
 from scenes import CLASS_IDS, FOLDS, ONE, PROBE, scored_workspace

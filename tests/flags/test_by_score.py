@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from earmark.flags.counts import count_missing
-from earmark.labels.label_set import LabelSet
+from earmark.flags import count_missing
+from earmark.labels import LabelSet
 from suspects import hidden
 
 

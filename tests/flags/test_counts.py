@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, chi2
 
-from earmark.flags.counts import count_missing, total_missing
-from earmark.labels.label_set import LabelSet
-from earmark.scores.top_scores import top_scores
+from earmark.flags import count_missing, total_missing
+from earmark.labels import LabelSet
+from earmark.scores import top_scores
 from suspects import hidden
 
 

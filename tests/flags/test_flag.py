@@ -11,13 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.flags.counts import count_missing
-from earmark.flags.flag import flag, survey, suspicious_positives
-from earmark.flags.policies import POLICIES
-from earmark.flags.thresholds import thresholds
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.scores.sharded import passes_by
+from earmark.flags import POLICIES, count_missing, flag, survey, suspicious_positives, thresholds
+from earmark.labels import LabelSet, Ontology
+from earmark.scores import passes_by
 from kept_processes import KeptProcesses
 from suspects import labelled_scores, percents, plain_threshold, planted_case, random_case
 

@@ -10,10 +10,7 @@ from polars.testing import assert_frame_equal
 import earmark.flags.chances.clues
 import earmark.flags.chances.highest
 import earmark.flags.policies
-from earmark.flags.chances.chances import Chances
-from earmark.flags.counts import count_missing
-from earmark.flags.counts_by_ear import SAMPLED_CLIPS, reach_after
-from earmark.flags.flag import survey
+from earmark.flags import SAMPLED_CLIPS, Chances, count_missing, reach_after, survey
 from earmark.labels import LabelSet, Ontology
 
 NAMES = tuple(f"c{number}" for number in range(12))

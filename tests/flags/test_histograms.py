@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter1d
 
-from earmark.flags.histograms import (
-    blurred,
-    moments,
-    quantile_bins,
-    score_histograms,
-    smoothed,
-)
-from earmark.labels.label_set import LabelSet
+from earmark.flags import blurred, moments, quantile_bins, score_histograms, smoothed
+from earmark.labels import LabelSet
 
 
 def test_counts_add_up() -> None:

@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from earmark.flags.histograms import score_histograms
-from earmark.flags.in_sample import in_sample_warning, tilts_of_missing
-from earmark.labels.label_set import LabelSet
+from earmark.flags import in_sample_warning, score_histograms, tilts_of_missing
+from earmark.labels import LabelSet
 from suspects import planted_case
 
 

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.flags.counts import count_missing
-from earmark.flags.flag import flag
-from earmark.flags.knowledge import Knowledge
-from earmark.labels.label_set import LabelSet
+from earmark.flags import Knowledge, count_missing, flag
+from earmark.labels import LabelSet
 from suspects import world
 
 

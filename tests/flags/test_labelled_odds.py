@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from earmark.flags.chances.labelled_odds import labelled_odds
-from earmark.flags.histograms import Histograms, score_histograms
-from earmark.labels.label_set import LabelSet
+from earmark.flags import Histograms, labelled_odds, score_histograms
+from earmark.labels import LabelSet
 
 
 def drawn(

@@ -5,9 +5,14 @@ import pytest
 from scipy.special import expit
 from sklearn.metrics import roc_auc_score
 
-from earmark.flags.chances.chances import find_chances
-from earmark.flags.chances.learnt import EFFECT_VARIANCE, LEAST_ANSWERS, Answers
-from earmark.flags.counts import Counts, count_missing
+from earmark.flags import (
+    EFFECT_VARIANCE,
+    LEAST_ANSWERS,
+    Answers,
+    Counts,
+    count_missing,
+    find_chances,
+)
 from earmark.labels import LabelSet
 
 N_CLIPS, N_CLASSES = 3_000, 8

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from earmark.flags.histograms import N_BINS, Histograms
-from earmark.flags.mixture import (
+from earmark.flags import (
     EACH_CONVERGED,
+    N_BINS,
     N_FIRST_STEPS,
     Fit,
+    Histograms,
     Mixture,
     fit,
-    mixture,
     quantiles_of_missing,
 )
+from earmark.flags.mixture import mixture
 from plain_mixture import PlainFit, information_of, plain_fit, slopes_of
 
 EDGES = np.linspace(-3, 9, N_BINS + 1)

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import inspect
 import math
+from typing import get_type_hints
 
 import numpy as np
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.flags.flag import flag, survey
-from earmark.flags.policies import POLICIES, check_policy, policy_told, policy_with
-from earmark.labels.label_set import LabelSet
+from earmark.flags import POLICIES, check_policy, flag, policy_told, policy_with, survey
+from earmark.labels import LabelSet
+from earmark.stages.policies import PolicyOptions
 
 ILL = {
     "discard_percent": [-1, 100.1, math.nan, math.inf, "1", None, True],
@@ -126,3 +128,21 @@ def test_where_no_policy_is_asked_for_scores_that_know_nothing_are_listed_by_ran
     assert likeliest.equals(flag(labels, scores, "budget"))
     with pytest.raises(EarmarkError, match="nothing to go by"):
         flag(labels, noise, "budget")
+
+
+def test_the_command_line_has_the_options_and_defaults_of_the_table() -> None:
+    helped = {
+        name: annotation.__metadata__[0].help
+        for name, annotation in get_type_hints(PolicyOptions, include_extras=True).items()
+        if hasattr(annotation, "__metadata__")
+    }
+    for policy, row in POLICIES.items():
+        options = list(inspect.signature(row.choose).parameters.values())[1:]
+        assert row.point in (None, *(option.name for option in options))
+        for option in options:
+            assert helped[option.name].startswith(f"{policy}: ")
+            if option.default is not None:
+                default = (
+                    option.default if isinstance(option.default, str) else f"{option.default:g}"
+                )
+                assert helped[option.name].endswith(f"; {default}.")

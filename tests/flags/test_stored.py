@@ -6,18 +6,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-from earmark.flags.flag import flag, survey
-from earmark.flags.stored import (
+from earmark.flags import (
     BY_PER_CENT,
+    Thresholds,
+    flag,
     made_from,
     stored_flags,
     stored_thresholds,
+    survey,
+    thresholds,
     write_flag_folder,
 )
-from earmark.flags.thresholds import Thresholds, thresholds
-from earmark.labels.label_set import LabelSet
-from earmark.scores.folder import ScoreFolder, write_score_folder
-from earmark.scores.matrix import ScoreMatrix
+from earmark.labels import LabelSet
+from earmark.scores import ScoreFolder, ScoreMatrix, write_score_folder
 
 
 @pytest.fixture

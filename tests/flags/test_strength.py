@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.flags.strength import (
+from earmark.flags import (
     GIVEN_PER_FLAG,
     GIVEN_PER_MISSING,
     MOST_SHARE,

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from earmark.flags import suspects
-from earmark.flags.suspects import FLAG_SCHEMA, FLAGS_AT_ONCE, FlagTable, Suspects
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.report.contents import flags_to_hear
+from earmark.flags import FLAG_SCHEMA, FLAGS_AT_ONCE, FlagTable, Suspects, suspects
+from earmark.labels import LabelSet, Ontology
+from earmark.report import flags_to_hear
 
 CLASS_IDS = ("dog", "siren", "rain", "none", "wind")
 TREE = Ontology(CLASS_IDS, names={class_id: f"{class_id}, heard" for class_id in CLASS_IDS})

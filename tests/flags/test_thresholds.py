@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given, settings
 
 from earmark.errors import EarmarkError
-from earmark.flags.flag import flag
-from earmark.flags.policies import POLICIES
-from earmark.flags.thresholds import judge_flags, n_discarded, thresholds
-from earmark.labels.label_set import LabelSet
+from earmark.flags import POLICIES, flag, judge_flags, n_discarded, thresholds
+from earmark.labels import LabelSet
 from earmark.losses import ignored
-from earmark.runs.parameters import PAPER_DISCARD_PERCENTS
+from earmark.runs import PAPER_DISCARD_PERCENTS
 from suspects import labelled_scores, percents, plain_threshold, random_case
 
 
@@ -52,8 +50,8 @@ class TestThresholds:
     ) -> None:
         # A small sample, several chunks and several groups of classes; the sample misleads when
         # every fifth clip scores high.
-        monkeypatch.setattr(sys.modules["earmark.scores.top_scores"], "SAMPLE_CLIPS", 1_000)
-        monkeypatch.setattr(sys.modules["earmark.scores.top_scores"], "KEPT_BYTES", 8 * 300)
+        monkeypatch.setattr(sys.modules["earmark.scores.order_statistics"], "SAMPLE_CLIPS", 1_000)
+        monkeypatch.setattr(sys.modules["earmark.scores.order_statistics"], "KEPT_BYTES", 8 * 300)
         monkeypatch.setattr("earmark.scores.matrix.CHUNK_SCORES", 2_000)
         states, scores = random_case(5_000, 4, decimals=decimals)
         if order == "sorted":

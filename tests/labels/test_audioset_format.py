@@ -8,13 +8,7 @@ import pytest
 
 from audioset_files import BALANCED, DOG, MUSIC, ROCK, SPEECH, segments_text, write_official
 from earmark.errors import EarmarkError
-from earmark.labels.audioset_format import (
-    CLASSES_FILE,
-    ONTOLOGY_FILE,
-    read_classes,
-    read_ontology,
-    read_segments,
-)
+from earmark.labels import CLASSES_FILE, ONTOLOGY_FILE, read_classes, read_ontology, read_segments
 
 
 def read(tmp_path: Path, text: str | bytes) -> pl.DataFrame:

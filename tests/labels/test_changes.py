@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from earmark.labels.changes import find_changes
-from earmark.labels.label_set import LabelSet
+from earmark.labels import LabelSet, find_changes
 
 WORDS = {1: "present", -1: "not_present", 0: "implicit"}
 EXPLICIT = ("present", "not_present")

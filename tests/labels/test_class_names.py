@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.labels.class_names import NamedClass, NameMatch, _path, match_classes
-from earmark.labels.name_forms import NameForms, read_synonyms
+from earmark.labels import NamedClass, NameForms, NameMatch, match_classes, read_synonyms
+from earmark.labels.class_names import _path
 
 NAMES = """\
 Speech|Child speech, kid speaking|Laughter|Baby cry, infant cry|Crying, sobbing|Singing|Humming

@@ -12,13 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.labels import label_files
-from earmark.labels.label_files import read_class_list, read_clip_list, read_label_file
-from earmark.labels.label_tables import Reading
-from earmark.labels.ontology import Ontology
+from earmark.labels import (
+    Ontology,
+    Reading,
+    label_files,
+    read_class_list,
+    read_clip_list,
+    read_label_file,
+)
 from earmark.runs import arrays
-from earmark.scores.alignment import arrange
-from earmark.scores.blocks import ScoreFile
+from earmark.scores import ScoreFile, arrange
 
 STATES = np.array([[1, 0, -1], [0, 0, 0], [0, 1, 1]], np.int8)
 IDS = Ontology(("a", "b", "c"), names={"a": "Ape", "b": "Bee", "c": "Cat"})
@@ -265,3 +268,10 @@ def test_a_matrix_of_too_many_classes_is_refused(tmp_path):
     np.save(tmp_path / "l.npy", np.zeros((1, 1_000_001), np.int8))
     with pytest.raises(EarmarkError, match=r"expected a matrix \[clip, class\], got shape"):
         read_label_file(tmp_path / "l.npy")
+
+
+def test_a_class_list_that_is_too_deep_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "classes.csv"
+    path.write_text("class_id,parents\n" + "".join(f"c{i},c{i - 1}\n" for i in range(20_000)))
+    with pytest.raises(EarmarkError, match=r"classes\.csv: the class tree is 20,001 levels deep"):
+        read_class_list(path)

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from earmark.errors import EarmarkError
-from earmark.labels import label_set
-from earmark.labels.label_set import LabelSet, in_order
-from earmark.labels.label_tables import form_labels
-from earmark.runs.tables import LINE, SourceTable
+from earmark.labels import LabelSet, form_labels, in_order, label_set
+from earmark.runs import LINE, SourceTable
 
 ANSWERS = st.lists(
     st.tuples(

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_tables import LabelTable, Reading, read_label_table
+from earmark.labels import LabelTable, Reading, read_label_table
 
 ROWS = [("a", "dog", True), ("a", "cat", True), ("b", "cat", True)]
 

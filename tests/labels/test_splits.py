@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.labels.splits import (
+from earmark.labels import (
     Deviation,
+    LabelSet,
     assign,
     complete_splits,
     deal_splits,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from earmark.metrics.dawid_skene import (
+from earmark.metrics import (
     MEAN_RATER,
     MOST_BY_MARK,
     NO_ANSWER,

@@ -5,9 +5,8 @@ import pytest
 
 from earmark import metrics
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.metrics import evaluation
-from earmark.metrics.intervals import interval, resample_weights
+from earmark.labels import LabelSet
+from earmark.metrics import evaluation, interval, resample_weights
 
 
 def simulated(seed: int = 0, n_clips: int = 60, n_classes: int = 6, separation: float = 1.0):

@@ -7,9 +7,17 @@ from hypothesis import strategies as st
 
 from earmark import metrics
 from earmark.errors import EarmarkError
-from earmark.metrics import intervals
-from earmark.metrics.evaluation import bootstrap, evaluate
-from earmark.metrics.intervals import Draws, holm, p_value, stratified, wilson_interval, with_seeds
+from earmark.metrics import (
+    Draws,
+    bootstrap,
+    evaluate,
+    holm,
+    intervals,
+    p_value,
+    stratified,
+    wilson_interval,
+    with_seeds,
+)
 
 HUGE = 10**9
 

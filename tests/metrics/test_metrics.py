@@ -14,8 +14,8 @@ from sklearn import metrics as sklearn_metrics
 
 from earmark import metrics
 from earmark.errors import EarmarkError
+from earmark.metrics import RESAMPLES_PER_BLOCK
 from earmark.metrics.lwlrap import _PAIRS_PER_BLOCK
-from earmark.metrics.matrices import RESAMPLES_PER_BLOCK
 
 NAN = float("nan")
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from earmark.errors import EarmarkError
-from earmark.networks.architectures import build_model, build_probe, cost
-from earmark.runs.parameters import ModelParams
+from earmark.networks import build_model, build_probe, cost
+from earmark.runs import ModelParams
 
 MOBILENET = ModelParams(architecture="mobilenet_v1")
 RESNET = ModelParams(architecture="resnet50")

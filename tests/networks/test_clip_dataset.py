@@ -10,10 +10,10 @@ import torch
 from torch.utils.data import DataLoader
 
 import earmark
-from earmark.audio.frame_store import FrameStore
-from earmark.datasets.workspace import Workspace
+from earmark.audio import FrameStore
+from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
-from earmark.networks.clip_dataset import ClipDataset
+from earmark.networks import ClipDataset
 from told_workspace import N_TRAIN, N_TUNE, told_workspace
 
 

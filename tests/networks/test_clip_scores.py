@@ -7,13 +7,17 @@ import pytest
 import torch
 
 from earmark.errors import EarmarkError
-from earmark.networks import clip_scores
-from earmark.networks.architectures import build_model
-from earmark.networks.clip_scores import score_and_locate, score_clips
-from earmark.networks.examples import ClipExamples, Examples
-from earmark.networks.onnx_export import runtime_forward
-from earmark.networks.stacks import build
-from earmark.runs.parameters import ModelParams
+from earmark.networks import (
+    ClipExamples,
+    Examples,
+    build,
+    build_model,
+    clip_scores,
+    runtime_forward,
+    score_and_locate,
+    score_clips,
+)
+from earmark.runs import ModelParams
 from scenes import band_workspace, event_workspace, open_store
 
 

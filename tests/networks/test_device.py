@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from earmark.errors import EarmarkError
-from earmark.networks.device import NumberTypes
-from earmark.runs.parameters import TrainParams
+from earmark.networks import NumberTypes
+from earmark.runs import TrainParams
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

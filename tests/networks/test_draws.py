@@ -4,9 +4,8 @@ import hashlib
 
 import torch
 
-from earmark.networks import build_model
-from earmark.networks.architectures import build_probe
-from earmark.networks.draws import draws, kept_units, truncated_normal
+from earmark.networks import build_model, build_probe, kept_units, truncated_normal
+from earmark.networks.architectures import draws
 from earmark.runs import ModelParams
 
 

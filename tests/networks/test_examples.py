@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from earmark.audio.frame_store import write_store
+from earmark.audio import write_store
 from earmark.errors import EarmarkError
-from earmark.networks.architectures import build_model, build_probe
-from earmark.networks.examples import (
+from earmark.networks import (
     ClipExamples,
     Examples,
+    build_model,
+    build_probe,
     check_front_end,
     examples_of,
     floats,
 )
-from earmark.runs.parameters import FrontEndParams, ModelParams
+from earmark.runs import FrontEndParams, ModelParams
 from scenes import band_workspace, open_store
 
 PROBE = ModelParams(architecture="attention_probe", n_hidden=4)

@@ -5,17 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from earmark.datasets.clip_sets import readable_clips
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace, readable_clips
 from earmark.errors import EarmarkError
-from earmark.metrics.evaluation import METRICS, evaluate
-from earmark.networks.clip_scores import score_clips
-from earmark.networks.examples import Examples
-from earmark.networks.measured_card import write_measured_card
-from earmark.networks.model_card import named_metrics, read_card
-from earmark.networks.saved import load_network, write_network
-from earmark.networks.stacks import build
-from earmark.runs.parameters import ModelParams, NetworkParams
+from earmark.metrics import METRICS, evaluate
+from earmark.networks import (
+    Examples,
+    build,
+    load_network,
+    named_metrics,
+    read_card,
+    score_clips,
+    write_measured_card,
+    write_network,
+)
+from earmark.runs import ModelParams, NetworkParams
 from scenes import CLASS_IDS, band_workspace, open_store
 from sounds import model_folder
 

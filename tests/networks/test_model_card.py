@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from earmark.audio.front_end import YAMNET
+from earmark.audio import YAMNET
 from earmark.errors import EarmarkError
-from earmark.networks.model_card import StudentCard, card_text, read_card, write_card
-from earmark.runs.artefacts import read_json, write_json
+from earmark.networks import StudentCard, card_text, read_card, write_card
+from earmark.runs import read_json, write_json
 from scenes import band_workspace, open_store
 from sounds import CLASS_IDS, ONTOLOGY, model_folder, sound_workspace
 

@@ -8,15 +8,23 @@ import numpy as np
 import pytest
 import torch
 
-from earmark.audio.front_end import YAMNET, log_mel, patches
+from earmark.audio import YAMNET, log_mel, patches
 from earmark.errors import EarmarkError
-from earmark.networks import onnx_export
-from earmark.networks.architectures import Network, Probe, SameConv
-from earmark.networks.clip_scores import sum_outputs
-from earmark.networks.model_card import ModelCard
-from earmark.networks.onnx_export import make_graph, open_session, write_onnx
-from earmark.networks.stacks import AnyNetwork, Stack, build
-from earmark.runs.parameters import FrontEndParams, ModelParams, NetworkParams
+from earmark.networks import (
+    AnyNetwork,
+    ModelCard,
+    Network,
+    Probe,
+    SameConv,
+    Stack,
+    build,
+    make_graph,
+    onnx_export,
+    open_session,
+    sum_outputs,
+    write_onnx,
+)
+from earmark.runs import FrontEndParams, ModelParams, NetworkParams
 from sounds import NARROW, sound
 
 RESNET = ModelParams(architecture="resnet50", width=0.125)

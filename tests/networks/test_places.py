@@ -6,11 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from earmark.networks.architectures import Probe, build_model
-from earmark.networks.examples import ClipExamples
-from earmark.networks.places import best_patches, evidence, patch_outputs
-from earmark.networks.stacks import build, student_of
-from earmark.runs.parameters import ModelParams
+from earmark.networks import (
+    ClipExamples,
+    Probe,
+    best_patches,
+    build,
+    build_model,
+    evidence,
+    patch_outputs,
+    student_of,
+)
+from earmark.runs import ModelParams
 from scenes import band_workspace, event_workspace, open_store
 
 ARCHITECTURES = ["linear_probe", "mlp_probe", "attention_probe"]
@@ -91,7 +97,7 @@ def test_a_network_of_patches_says_its_outputs(tmp_path: Path) -> None:
 def test_clips_asked_about_together_are_as_if_alone(
     tmp_path: Path, architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("earmark.networks.places.PATCHES_AT_ONCE", 25)
+    monkeypatch.setattr("earmark.networks.clip_scores.PATCHES_AT_ONCE", 25)
     workspace, _ = event_workspace(tmp_path, n_clips=9)
     store, probe = open_store(workspace), make_probe(architecture, 24, 2)
     rows = np.array([3, 8, 0, 5, 1])

@@ -7,15 +7,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from earmark.audio.frame_store import FrameStore, write_store
+from earmark.audio import FrameStore, write_store
 from earmark.errors import EarmarkError
-from earmark.networks.saved import load_network, write_network
-from earmark.networks.stacks import (
-    AnyNetwork,
-    build,
-    n_students,
-)
-from earmark.runs.parameters import ModelParams, NetworkParams
+from earmark.networks import AnyNetwork, build, load_network, n_students, write_network
+from earmark.runs import ModelParams, NetworkParams
 
 CNN = ModelParams(width=0.125)
 PROBE = ModelParams(architecture="mlp_probe", n_hidden=8)

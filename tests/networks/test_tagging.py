@@ -8,16 +8,20 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from earmark.audio import log_mel, patches
 from earmark.audio.decode import UnreadableAudio
-from earmark.audio.front_end import log_mel, patches
 from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
-from earmark.networks import tagging
-from earmark.networks.clip_scores import score_and_locate
-from earmark.networks.examples import Examples
-from earmark.networks.saved import load_network
-from earmark.networks.tagging import Strip, Tagger, stream_patches
-from earmark.runs.parameters import ModelParams
+from earmark.networks import (
+    Examples,
+    Strip,
+    Tagger,
+    load_network,
+    score_and_locate,
+    stream_patches,
+    tagging,
+)
+from earmark.runs import ModelParams
 from scenes import band_workspace, open_store
 from sounds import CLASS_IDS, model_folder, sound, sound_workspace
 

@@ -11,8 +11,7 @@ from torch import nn
 
 from earmark.errors import EarmarkError
 from earmark.networks import Network, Stack, build
-from earmark.pretrained.beginning import begin, begun_model, keep_statistics
-from earmark.pretrained.yamnet_weights import read_yamnet
+from earmark.pretrained import begin, begun_model, keep_statistics, read_yamnet
 from earmark.runs import ModelParams
 from made_up_yamnet import install
 

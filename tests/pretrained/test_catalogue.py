@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.pretrained import catalogue
-from earmark.pretrained.catalogue import (
+from earmark.pretrained import (
     CACHE_VARIABLE,
     PublishedFile,
     add_teacher,
+    catalogue,
     get_teacher,
     is_catalogued,
     kept_teachers,

@@ -6,15 +6,14 @@ import pytest
 
 from earmark.errors import EarmarkError
 from earmark.labels import Ontology
-from earmark.pretrained.class_maps import (
+from earmark.pretrained import (
     ClassMap,
-    map_by_names,
+    NetworkFacts,
     match_network,
     read_class_map,
     read_yamnet_classes,
     write_class_map,
 )
-from earmark.pretrained.network import NetworkFacts
 from sounds import ONTOLOGY
 
 ONTOLOGY_OF_STRANGERS = Ontology(("qux", "crane"))
@@ -92,14 +91,6 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, told: s
 def test_lines_of_other_classes_are_left_out_on_request(tmp_path: Path) -> None:
     path = write(tmp_path, "output,class_id\n0,/m/moo\n1,/m/hum\n")
     assert read_class_map(path, ONTOLOGY, 2, skip_unknown=True) == ClassMap((1,), (0,))
-
-
-def test_a_model_that_names_its_classes_needs_no_map() -> None:
-    assert map_by_names("m.onnx", ("/m/hiss", "/m/hum"), ONTOLOGY) == ClassMap((0, 1), (2, 0))
-    with pytest.raises(EarmarkError, match=r"m.onnx: 1 of the model's 2 classes.*'/m/moo'"):
-        map_by_names("m.onnx", ("/m/moo", "/m/hum"), ONTOLOGY)
-    kept = map_by_names("m.onnx", ("/m/moo", "/m/hum"), ONTOLOGY, skip_unknown=True)
-    assert kept == ClassMap((1,), (0,))
 
 
 def test_an_output_that_the_model_lacks_is_named_with_the_nearest(tmp_path: Path) -> None:

@@ -19,8 +19,7 @@ torch = pytest.importorskip("torch")
 from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: E402
 
 from earmark.errors import EarmarkError  # noqa: E402
-from earmark.pretrained import huggingface, open_network  # noqa: E402
-from earmark.pretrained.windows import WindowNetwork  # noqa: E402
+from earmark.pretrained import WindowNetwork, huggingface, open_network  # noqa: E402
 from earmark.runs import PretrainedParams  # noqa: E402
 from sounds import sound  # noqa: E402
 
@@ -154,7 +153,7 @@ def test_a_classifier_names_its_classes_and_has_its_own_length(folders: dict[str
 def test_clips_of_any_length_are_heard_in_windows(
     folders: dict[str, Path], n_samples: int, n_frames: int
 ) -> None:
-    heard = opened(folders["ast"]).hear([sound(0, 3)[:n_samples]])[0]
+    heard = opened(folders["ast"]).infer([sound(0, 3)[:n_samples]])[0]
     assert heard.embeddings.shape == (n_frames, 16)
     assert heard.logits.shape == (n_frames, 3)
     assert np.isfinite(heard.logits).all()
@@ -164,7 +163,7 @@ def test_logits_are_as_they_are_and_embeddings_the_mean_of_hidden_states(
     folders: dict[str, Path],
 ) -> None:
     waveform = sound(0, 1)
-    heard = opened(folders["ast"], hop_seconds=0.32).hear([waveform])[0]
+    heard = opened(folders["ast"], hop_seconds=0.32).infer([waveform])[0]
     assert len(heard.logits) == 3, "0, 0.32 and 0.64 s"
     second = np.pad(waveform, (0, 5_000))[5_120 : 5_120 + 10_240]
     expected = by_hand(folders["ast"], transformers.ASTForAudioClassification, second)
@@ -181,9 +180,9 @@ def test_a_network_of_any_length_hears_short_clips_as_they_are(
     assert network.facts.output_names == (), "LABEL_0 is no name"
     assert (network.facts.n_outputs, network.facts.frame_seconds) == (3, 10)
     expected = by_hand(folders["heard"], kind, sound(0, 1.5)).logits.numpy()
-    assert network.hear([sound(0, 1.5)])[0].logits == pytest.approx(expected, abs=1e-5)
+    assert network.infer([sound(0, 1.5)])[0].logits == pytest.approx(expected, abs=1e-5)
     monkeypatch.setattr(huggingface, "LONGEST_SECONDS", 1.0)
-    heard = opened(folders["heard"]).hear([sound(0, 1.5)])[0].logits
+    heard = opened(folders["heard"]).infer([sound(0, 1.5)])[0].logits
     padded = np.pad(sound(0, 1.5), (0, 8_000))
     for row, piece in zip(heard, padded.reshape(2, 16_000), strict=True):
         expected = by_hand(folders["heard"], kind, piece).logits[0].numpy()
@@ -193,7 +192,7 @@ def test_a_network_of_any_length_hears_short_clips_as_they_are(
 def test_a_network_without_a_trained_head_gives_embeddings_only(folders: dict[str, Path]) -> None:
     network = opened(folders["bare"])
     assert (network.facts.n_outputs, network.facts.n_features) == (0, 16)
-    heard = network.hear([sound(0)])[0]
+    heard = network.infer([sound(0)])[0]
     assert heard.logits is None
     expected = by_hand(folders["bare"], transformers.Wav2Vec2Model, sound(0))
     assert heard.embeddings[0] == pytest.approx(
@@ -207,7 +206,7 @@ def test_embeddings_may_be_of_another_layer(folders: dict[str, Path]) -> None:
     expected = by_hand(
         folders["ast"], transformers.ASTForAudioClassification, sound(0)[:10_240]
     ).hidden_states[1]
-    heard = first.hear([sound(0)[:10_240]])[0].embeddings[0]
+    heard = first.infer([sound(0)[:10_240]])[0].embeddings[0]
     assert heard == pytest.approx(expected[0].numpy().mean(axis=0), abs=1e-5)
     assert first.facts.digest != opened(folders["ast"]).facts.digest
     for wrong in ("3", "last"):
@@ -219,7 +218,7 @@ def test_clap_compares_sound_with_the_datasets_classes(folders: dict[str, Path])
     network = opened(folders["clap"], CLASS_NAMES)
     assert network.facts.output_names == ("dog", "cow")
     assert network.facts.frame_seconds == 1
-    heard = network.hear([sound(0, 1.5), sound(1, 0.5)])
+    heard = network.infer([sound(0, 1.5), sound(1, 0.5)])
     assert [len(one.logits) for one in heard] == [2, 1]
     model = transformers.ClapModel.from_pretrained(folders["clap"]).eval()
     extractor = transformers.AutoFeatureExtractor.from_pretrained(folders["clap"])
@@ -233,7 +232,7 @@ def test_clap_compares_sound_with_the_datasets_classes(folders: dict[str, Path])
         )
     assert heard[1].logits == pytest.approx(expected.logits_per_audio.numpy(), abs=1e-4)
     assert heard[1].embeddings == pytest.approx(expected.audio_embeds.numpy(), abs=1e-5)
-    again = network.hear([sound(0, 1.5)])[0]
+    again = network.infer([sound(0, 1.5)])[0]
     assert np.array_equal(again.logits, heard[0].logits), "nothing is cut at random"
 
 
@@ -244,12 +243,12 @@ def test_clap_without_classes_gives_embeddings_and_other_words_other_logits(
         opened(folders["clap"], CLASS_NAMES, **said) for said in ({}, {"prompt": "loud {}"})
     )
     assert plain.facts.digest != loud.facts.digest
-    one, other = (network.hear([sound(0)])[0] for network in (plain, loud))
+    one, other = (network.infer([sound(0)])[0] for network in (plain, loud))
     assert not np.allclose(one.logits, other.logits)
     assert np.array_equal(one.embeddings, other.embeddings)
     none = opened(folders["clap"])
     assert none.facts.n_outputs == 0
-    assert none.hear([sound(0)])[0].logits is None
+    assert none.infer([sound(0)])[0].logits is None
     with pytest.raises(EarmarkError, match=r"prompt = 'a dog': expected \{\}"):
         opened(folders["clap"], CLASS_NAMES, prompt="a dog")
 
@@ -312,7 +311,7 @@ def test_a_length_or_rate_that_would_fill_the_memory_is_refused(
     long = changed(folders[kind], tmp_path / "long")
     path = long / "preprocessor_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | claim))
-    with pytest.raises(EarmarkError, match=r"long: it claims to hear .* samples at once"):
+    with pytest.raises(EarmarkError, match=r"long: it claims to take .* samples at once"):
         opened(long)
 
 
@@ -341,7 +340,7 @@ def test_numbers_that_are_none_are_refused(folders: dict[str, Path], tmp_path: P
     shutil.copytree(folders["ast"], tmp_path / "nan")
     model.save_pretrained(tmp_path / "nan")
     with pytest.raises(EarmarkError, match=r"nan: a sound of 3 windows got NaN or infinite"):
-        opened(tmp_path / "nan").hear([sound(0)])
+        opened(tmp_path / "nan").infer([sound(0)])
 
 
 def test_without_a_network_the_other_way_is_named() -> None:
@@ -353,5 +352,5 @@ def test_without_a_network_the_other_way_is_named() -> None:
 def test_nothing_is_told_to_the_terminal(
     folders: dict[str, Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    opened(folders["bare"]).hear([sound(0)])
+    opened(folders["bare"]).infer([sound(0)])
     assert capfd.readouterr() == ("", "")

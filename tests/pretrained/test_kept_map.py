@@ -8,11 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
+from earmark.datasets import CLIP_SCHEMA, Workspace, write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet, Ontology
-from earmark.pretrained.kept_map import map_classes
-from earmark.pretrained.network import NetworkFacts
+from earmark.pretrained import NetworkFacts, map_classes
 
 
 def facts(*names: str, name: str = "net") -> NetworkFacts:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.pretrained.network import check_here, find_kind, open_network
+from earmark.pretrained import check_here, find_kind, open_network
 from earmark.runs import PretrainedParams
 from made_up_yamnet import install
 

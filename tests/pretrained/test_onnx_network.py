@@ -11,8 +11,7 @@ from onnx import TensorProto, helper, numpy_helper, save_model
 
 from earmark.audio import log_mel, patches
 from earmark.errors import EarmarkError
-from earmark.pretrained import open_network
-from earmark.pretrained.windows import WindowNetwork
+from earmark.pretrained import WindowNetwork, open_network
 from earmark.runs import PretrainedParams
 from made_up_onnx import Axes, loudness, mean_of_patches, write_model
 from sounds import sound
@@ -143,7 +142,7 @@ def test_a_clip_is_heard_in_windows(
     assert network.facts.frame_seconds == pytest.approx(0.1)
     assert network.facts.hop_seconds == pytest.approx(hop_seconds or 0.1)
     waveform = ramp(n_samples)
-    heard = network.hear([waveform, waveform])[1]
+    heard = network.infer([waveform, waveform])[1]
     hop = round((hop_seconds or 0.1) * 1_000)
     padded = np.pad(waveform, (0, 200))
     windows = np.stack([padded[hop * i : hop * i + 100] for i in range(n_frames)])
@@ -163,7 +162,7 @@ def test_outputs_are_embeddings_or_classes_as_said(tmp_path: Path) -> None:
     assert turned.output_names == (), "three names are not those of two outputs"
     alone = opened(path, embedding="embedding", output="embedding")
     assert (alone.facts.n_features, alone.facts.n_outputs) == (2, 0)
-    assert alone.hear([ramp(100)])[0].logits is None
+    assert alone.infer([ramp(100)])[0].logits is None
     only = opened(loudness(tmp_path / "l.onnx"), embedding="found")
     assert (only.facts.n_features, only.facts.n_outputs) == (2, 0)
     digests = {both.digest, turned.digest, alone.facts.digest, only.facts.digest}
@@ -185,12 +184,12 @@ def test_probabilities_are_told_from_what_the_network_says_or_said(tmp_path: Pat
     assert (told.scale, said.scale) == ("probabilities", "logits")
     assert told.facts.digest != said.facts.digest
     logit = np.log(level / (1 - level))
-    assert told.hear([sound(0)])[0].logits[0, 0] == pytest.approx(logit, abs=1e-4)
-    assert said.hear([sound(0)])[0].logits[0, 0] == pytest.approx(level, abs=1e-5)
-    silent = told.hear([np.zeros(16_000, np.float32)])[0].logits
+    assert told.infer([sound(0)])[0].logits[0, 0] == pytest.approx(logit, abs=1e-4)
+    assert said.infer([sound(0)])[0].logits[0, 0] == pytest.approx(level, abs=1e-5)
+    silent = told.infer([np.zeros(16_000, np.float32)])[0].logits
     assert silent == pytest.approx(np.full((1, 2), -88.03), abs=0.01), "0 is not infinitely far"
     with pytest.raises(EarmarkError, match=r"m.onnx: .* 3, which is no probability.*--scale log"):
-        told.hear([np.full(16_000, 3, np.float32)])
+        told.infer([np.full(16_000, 3, np.float32)])
 
 
 @pytest.mark.parametrize("given", [("n", 96, 64), ("n", 1, 96, 64), (4, 96, 64), (1, 1, 96, 64)])
@@ -200,11 +199,10 @@ def test_patches_are_made_of_the_waveform_in_batches_that_the_model_wants(
     network = opened(mean_of_patches(tmp_path / "m.onnx", given, given[0], ("a", "b", "c")))
     seen = patches(log_mel(sound(0, 3.5)))
     assert len(seen) == 7
-    (heard,) = network.hear([sound(0, 3.5)])
+    (heard,) = network.infer([sound(0, 3.5)])
     means = seen.mean(axis=(1, 2), dtype=np.float64)
     assert heard.logits == pytest.approx(means[:, None] * [1, 2, -1], abs=1e-4)
-    assert network.takes_patches
-    assert np.array_equal(network.hear_windows(seen).logits, heard.logits)
+    assert np.array_equal(network.infer_windows(seen).logits, heard.logits)
     assert network.facts.output_ids == network.facts.output_names == ("a", "b", "c")
     assert network.facts.hop_seconds == pytest.approx(0.48)
 
@@ -212,8 +210,8 @@ def test_patches_are_made_of_the_waveform_in_batches_that_the_model_wants(
 def test_patches_may_lie_closer(tmp_path: Path) -> None:
     network = opened(mean_of_patches(tmp_path / "m.onnx"), hop_seconds=0.24)
     assert network.facts.hop_seconds == pytest.approx(0.24)
-    assert len(network.hear([sound(0)])[0].logits) == 4
-    assert len(network.hear([np.zeros(0, np.float32)])[0].logits) == 1
+    assert len(network.infer([sound(0)])[0].logits) == 4
+    assert len(network.infer([np.zeros(0, np.float32)])[0].logits) == 1
 
 
 def test_patches_have_one_rate_and_one_shape(tmp_path: Path) -> None:
@@ -265,7 +263,7 @@ def test_rows_that_are_not_those_of_the_windows_are_refused(tmp_path: Path) -> N
     path = write_model(tmp_path / "m.onnx", nodes, ("n", 96, 64), (1, 1, 64))
     network = opened(path)
     with pytest.raises(EarmarkError, match=r"m.onnx: 2 windows gave 1 rows.*--output"):
-        network.hear([sound(0, 1.2)])
+        network.infer([sound(0, 1.2)])
 
 
 def test_a_model_that_fails_says_on_what(tmp_path: Path) -> None:
@@ -278,11 +276,11 @@ def test_a_model_that_fails_says_on_what(tmp_path: Path) -> None:
 def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
     network = opened(loudness(tmp_path / "m.onnx"))
     with pytest.raises(EarmarkError, match=r"m.onnx: a sound of 1 window got NaN or infinite out"):
-        network.hear([np.zeros(16_000, np.float32)])
+        network.infer([np.zeros(16_000, np.float32)])
     with pytest.raises(EarmarkError, match=r"expected one waveform .* NaN"):
-        network.hear([np.full(16_000, np.nan, np.float32)])
+        network.infer([np.full(16_000, np.nan, np.float32)])
     with pytest.raises(EarmarkError, match=r"expected one waveform .* axes \[2, 10\]"):
-        network.hear([np.zeros((2, 10), np.float32)])
+        network.infer([np.zeros((2, 10), np.float32)])
 
 
 def test_weights_in_another_file_are_part_of_what_a_model_is(tmp_path: Path) -> None:

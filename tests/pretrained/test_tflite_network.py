@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.pretrained import open_network
-from earmark.pretrained.windows import WindowNetwork
+from earmark.pretrained import WindowNetwork, open_network
 from earmark.runs import PretrainedParams
 from made_up_tflite import Operator, Tensor, dense_network, write_tflite
 
@@ -48,7 +47,7 @@ def test_a_clip_is_heard_in_windows(
     assert facts.frame_seconds == pytest.approx(0.1)
     assert facts.hop_seconds == pytest.approx(hop_seconds or 0.1)
     waveform = ramp(n_samples)
-    heard = network.hear([waveform, waveform])[1]
+    heard = network.infer([waveform, waveform])[1]
     hop = round((hop_seconds or 0.1) * 1_000)
     padded = np.pad(waveform, (0, 200))
     windows = np.stack([padded[hop * i : hop * i + 100] for i in range(n_frames)])
@@ -70,7 +69,7 @@ def test_a_clip_is_heard_whole_where_any_length_is_taken(
     assert (network.facts.frame_seconds, network.facts.hop_seconds) == (None, None)
     waveforms = [ramp(5_000), ramp(1_200), np.full(500, 0.5, np.float32), np.zeros(0, np.float32)]
     expected = [ramp(5_000).mean(), ramp(1_200).mean(), 0.5 * 500 / 975, 0]
-    for heard, mean in zip(network.hear(waveforms), expected, strict=True):
+    for heard, mean in zip(network.infer(waveforms), expected, strict=True):
         assert heard.embeddings == pytest.approx(np.full((1, 2), mean), abs=1e-5)
         assert heard.logits == pytest.approx(np.array([[0, mean, 2 * mean]]), abs=1e-5)
 
@@ -101,27 +100,29 @@ def test_classes_may_be_any_tensor_inside(tmp_path: Path) -> None:
     assert (plain.scale, inside.scale) == ("probabilities", "logits")
     assert plain.facts.n_features is None
     assert plain.facts.digest != inside.facts.digest
-    one, other = plain.hear([ramp(100)])[0], inside.hear([ramp(100)])[0]
+    one, other = plain.infer([ramp(100)])[0], inside.infer([ramp(100)])[0]
     assert one.embeddings is None
     assert one.logits == pytest.approx(other.logits, abs=1e-5)
     only = opened(path, embedding="scores", **said)
     assert (only.facts.n_features, only.facts.n_outputs) == (4, 0)
-    assert only.hear([ramp(100)])[0].logits is None
+    assert only.infer([ramp(100)])[0].logits is None
 
 
 def test_the_scale_is_told_from_the_graph_and_may_be_said(tmp_path: Path) -> None:
     path = dense_network(tmp_path / "m.tflite", is_probability=False)
     assert opened(path, sample_rate_hz=1_000).scale == "logits"
     said = opened(path, sample_rate_hz=1_000, scale="probabilities")
-    assert said.hear([np.full(100, 0.25, np.float32)])[0].logits[0, 2] == pytest.approx(0, abs=1e-5)
+    assert said.infer([np.full(100, 0.25, np.float32)])[0].logits[0, 2] == pytest.approx(
+        0, abs=1e-5
+    )
     with pytest.raises(EarmarkError, match=r"m.tflite: .* 1.8, which is no probability"):
-        said.hear([np.full(100, 0.9, np.float32)])
+        said.infer([np.full(100, 0.9, np.float32)])
 
 
 def test_quantised_probabilities_are_as_sure_as_their_steps(tmp_path: Path) -> None:
     path = dense_network(tmp_path / "m.tflite", is_quantised=True)
     network = opened(path, sample_rate_hz=1_000, embedding="coarse")
-    heard = network.hear([np.full(100, -9, np.float32), np.full(100, 9, np.float32)])
+    heard = network.infer([np.full(100, -9, np.float32), np.full(100, 9, np.float32)])
     steps = np.array([128, 0, 0]) / 256
     assert heard[0].embeddings == pytest.approx(steps[None], abs=1e-6)
     half_step = np.log(1 / 512) - np.log(511 / 512)
@@ -202,9 +203,9 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
     operators = [Operator("LOG", ["given"], ["found"])]
     path = write_tflite(tmp_path / "m.tflite", tensors, operators, ["given"], ["found"])
     network = opened(path, sample_rate_hz=4)
-    assert network.hear([np.ones(4, np.float32)])[0].logits.tolist() == [[0, 0, 0, 0]]
+    assert network.infer([np.ones(4, np.float32)])[0].logits.tolist() == [[0, 0, 0, 0]]
     with pytest.raises(EarmarkError, match=r"m.tflite: a sound of 1 window got NaN or infinite"):
-        network.hear([np.full(4, -1, np.float32)])
+        network.infer([np.full(4, -1, np.float32)])
 
 
 def test_nothing_is_told_to_the_terminal(tmp_path: Path) -> None:

@@ -10,9 +10,13 @@ import torch
 
 from earmark.audio import log_mel, patches
 from earmark.errors import EarmarkError
-from earmark.pretrained import open_network, read_yamnet_classes
-from earmark.pretrained.yamnet import YamnetNetwork, open_yamnet
-from earmark.pretrained.yamnet_weights import read_yamnet
+from earmark.pretrained import (
+    YamnetNetwork,
+    open_network,
+    open_yamnet,
+    read_yamnet,
+    read_yamnet_classes,
+)
 from earmark.runs import PretrainedParams
 from made_up_yamnet import install, made_up_network, write_keras
 from sounds import sound
@@ -35,7 +39,7 @@ def by_torch(path: Path, waveform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("name", KINDS)
 def test_embeddings_and_logits_are_those_of_the_network(yamnet_files: Path, name: str) -> None:
     path = yamnet_files / name
-    (heard,) = YamnetNetwork(path).hear([sound(0)])
+    (heard,) = YamnetNetwork(path).infer([sound(0)])
     for found, expected in zip(
         (heard.embeddings, heard.logits), by_torch(path, sound(0)), strict=True
     ):
@@ -47,9 +51,9 @@ def test_embeddings_and_logits_are_those_of_the_network(yamnet_files: Path, name
 
 def test_torch_hears_the_same_where_there_is_no_session(yamnet_files: Path) -> None:
     network = YamnetNetwork(yamnet_files / "yamnet.tflite")
-    with_session = network.hear([sound(1)])[0]
+    with_session = network.infer([sound(1)])[0]
     network._session = None  # as on a GPU
-    without = network.hear([sound(1)])[0]
+    without = network.infer([sound(1)])[0]
     np.testing.assert_allclose(without.embeddings, with_session.embeddings, atol=1e-4)
     np.testing.assert_allclose(without.logits, with_session.logits, atol=1e-3)
 
@@ -57,9 +61,9 @@ def test_torch_hears_the_same_where_there_is_no_session(yamnet_files: Path) -> N
 def test_a_long_clip_is_heard_in_parts_as_if_at_once(
     keras: YamnetNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = keras.hear([sound(2, 5.0)])[0]
+    whole = keras.infer([sound(2, 5.0)])[0]
     monkeypatch.setattr("earmark.pretrained.yamnet.CACHED_PATCHES", 8)
-    parts = keras.hear([sound(2, 5.0)])[0]
+    parts = keras.infer([sound(2, 5.0)])[0]
     assert whole.embeddings is not None
     assert len(whole.embeddings) == 10
     np.testing.assert_allclose(parts.embeddings, whole.embeddings, rtol=1e-4, atol=1e-3)
@@ -68,12 +72,12 @@ def test_a_long_clip_is_heard_in_parts_as_if_at_once(
 
 def test_every_clip_has_a_frame_and_its_own_alone(keras: YamnetNetwork) -> None:
     clips = [np.zeros(0, np.float32), np.zeros(16_000, np.float32), sound(3, 0.2), sound(3)]
-    heard = keras.hear(clips)
+    heard = keras.infer(clips)
     assert [len(one.logits) for one in heard] == [1, 2, 1, 3]  # type: ignore[arg-type]
     for one, clip in zip(heard, clips, strict=True):
         assert np.isfinite(one.embeddings).all()
-        np.testing.assert_array_equal(one.logits, keras.hear([clip])[0].logits)
-    assert keras.hear([]) == []
+        np.testing.assert_array_equal(one.logits, keras.infer([clip])[0].logits)
+    assert keras.infer([]) == []
 
 
 def test_the_facts_are_googles(keras: YamnetNetwork) -> None:

@@ -14,12 +14,7 @@ from torch.nn import functional
 
 from earmark.errors import EarmarkError
 from earmark.networks import Network, build_model
-from earmark.pretrained.yamnet_weights import (
-    KERAS_MODEL,
-    TFLITE_MODEL,
-    keras_layers,
-    read_yamnet,
-)
+from earmark.pretrained import KERAS_MODEL, TFLITE_MODEL, keras_layers, read_yamnet
 from earmark.runs import ModelParams
 from made_up_tflite import Operator, Tensor, dense_network, write_tflite
 from made_up_yamnet import (

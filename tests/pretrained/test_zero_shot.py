@@ -8,19 +8,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from earmark.audio import FrameStore
-from earmark.audio.frame_store import write_store
-from earmark.datasets.clip_sets import held_out_scores
-from earmark.datasets.stamps import find_stale, parts_changed
-from earmark.datasets.workspace import Workspace
+from earmark.audio import FrameStore, write_store
+from earmark.datasets import Workspace, find_stale, held_out_scores, parts_changed
 from earmark.errors import EarmarkError
-from earmark.flags.flag import flag
-from earmark.flags.thresholds import thresholds
-from earmark.pretrained import zero_shot
-from earmark.pretrained.class_maps import ClassMap
-from earmark.pretrained.zero_shot import score_zero_shot
-from earmark.runs.artefacts import read_json, seal, seal_path
-from earmark.scores.folder import Origin, ScoreFolder
+from earmark.flags import flag, thresholds
+from earmark.pretrained import ClassMap, score_zero_shot, zero_shot
+from earmark.runs import read_json, seal, seal_path
+from earmark.scores import Origin, ScoreFolder
 from scenes import band_workspace
 
 ORIGIN = Origin("model", "net.onnx")

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from earmark.report import charts
-from made_up import CURVE, RESULTS, make_choices, make_courses, make_results, make_rounds
+from made_up import CURVE, RESULTS, make_choices, make_courses, make_results
 
 
 def test_a_point_tells_value_interval_and_difference() -> None:
@@ -62,19 +62,17 @@ def test_flags_chart_has_precision_and_recall() -> None:
 
 
 def test_comparison_lists_strategies_without_the_baseline() -> None:
-    choices = make_choices({"baseline": 0.0, "mask": 0.03, "hill": 0.0}, {"mask": 0.04})
+    choices = make_choices({"baseline": 0.0, "mask": 0.03, "splc": 0.0}, {"mask": 0.04})
     chart = charts.comparison_charts(choices, ["lwlrap"])["lwlrap"]["the labels as given"]
-    assert chart.categories == ("mask", "hill")
-    mask, hill = chart.series[0].points
+    assert chart.categories == ("mask", "splc")
+    mask, splc = chart.series[0].points
     assert (mask.x, mask.y, mask.low, mask.high) == pytest.approx((0.03, 0, 0.02, 0.04))
     assert mask.told[0] == "mask, at 1"
     assert mask.told[-1] == "p 0.040 (Holm)"
-    assert hill.told[0] == "hill, not used: doing nothing was best on tune"
+    assert splc.told[0] == "splc, not used: doing nothing was best on tune"
 
 
-def test_rounds_and_trainings_are_curves() -> None:
-    (line,) = charts.rounds_chart(make_rounds(), "lwlrap").series
-    assert [(point.x, point.y) for point in line.points] == [(0, 0.01), (1, 0.02)]
+def test_trainings_are_curves() -> None:
     found = charts.training_charts(make_courses())
     assert list(found) == ["loss", "lwlrap on tune"]
     assert [len(series.points) for series in found["loss"].series] == [2, 2]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from earmark.report.contents import flags_to_hear
+from earmark.report import flags_to_hear
 
 
 def made_flags(chances: dict[str, list[float | None]]) -> pl.DataFrame:

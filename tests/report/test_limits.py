@@ -8,8 +8,7 @@ import pytest
 from earmark.errors import EarmarkError
 from earmark.flags import total_missing
 from earmark.metrics import Interval
-from earmark.report import HeardEvidence, Limits, MissingEvidence, hold_limits
-from earmark.report.missing.evidence import heard_told
+from earmark.report import HeardEvidence, Limits, MissingEvidence, heard_told, hold_limits
 
 HEARD = HeardEvidence(
     flags="the top 1 %", is_estimate=True, n_judged=40, n_present=20, n_not_present=16, n_unsure=4,

@@ -3,9 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 from xml.etree import ElementTree
 
-from earmark.report.missing.listened import TALL, WIDE, YieldCurve, listened_html
-from earmark.report.page import write_report
-from earmark.review.queues.gains import Gains
+from earmark.report import TALL, WIDE, YieldCurve, listened_html, write_report
+from earmark.review import Gains
 from made_up import make_contents
 
 GAINS = Gains(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from earmark.report.methods import methods_text
-from made_up import CURVE, RESULTS, make_choices, make_results, make_rounds
+from earmark.report import methods_text
+from made_up import CURVE, RESULTS, make_choices, make_results
 
 
 def test_the_paragraph_says_what_was_done_and_from_what() -> None:
@@ -31,9 +31,3 @@ def test_strategies_are_named_where_they_were_compared() -> None:
     assert "Oracles (truth) know the truth" in alone
     assert "operating points from" not in alone
     assert "over clips and over seeds" in alone
-
-
-def test_rounds_name_their_strategy_and_seeds() -> None:
-    told = methods_text(None, {}, None, make_rounds((0.1, 0.2, 0.3)))
-    assert "with mask at 1 (3 seeds: 0, 1, 2) and became the next teacher" in told
-    assert "cross-fitted, 2 times." in told

@@ -13,13 +13,18 @@ import pytest
 import soundfile
 
 from earmark.errors import EarmarkError
-from earmark.report.contents import HeardFlag, TeacherGrade
-from earmark.report.page import write_figures, write_report
-from earmark.report.rendering import GLOSSARY, linker
-from earmark.report.results import BASIS_NAMES
-from earmark.report.sentences import strategies_told
-from earmark.report.tables import report_tables
-from earmark.report.verdict import headline
+from earmark.report import (
+    BASIS_NAMES,
+    GLOSSARY,
+    HeardFlag,
+    TeacherGrade,
+    headline,
+    linker,
+    report_tables,
+    strategies_told,
+    write_figures,
+    write_report,
+)
 from made_up import (
     CURVE,
     NASTY,
@@ -31,7 +36,6 @@ from made_up import (
     make_courses,
     make_flags,
     make_results,
-    make_rounds,
 )
 
 BASES = ("given", "ignored", "truth")
@@ -136,20 +140,20 @@ def test_a_page_with_many_flags_stays_small(tmp_path):
     assert text.count("not played here") == 40 - text.count("<audio")
 
 
-def test_comparison_rounds_and_training_join_the_page_where_they_were_run(tmp_path):
+def test_comparison_and_training_join_the_page_where_they_were_run(tmp_path):
     choices = make_choices({"baseline": 0.0, "mask": 0.03}, {"mask": 0.04}, labels=BASES)
-    contents = make_contents(choices=choices, rounds=make_rounds(), courses=make_courses())
+    contents = make_contents(choices=choices, courses=make_courses())
     path = write_report(tmp_path, contents)
     text = path.read_text(encoding="utf-8")
     page = Page(text)
     assert {"compared", "training"} < set(page.ids)
-    assert {"comparison", "comparison_ignored", "comparison_truth", "rounds"} < set(page.ids)
+    assert {"comparison", "comparison_ignored", "comparison_truth"} < set(page.ids)
     assert (
         "gain beyond chance by the labels as given (Holm-corrected p below 0.1): lwlrap: mask"
         in (page.text)
     )
     assert strategies_told(choices) in page.text
-    for name in ("comparison", "comparison_ignored", "comparison_truth", "rounds", "training"):
+    for name in ("comparison", "comparison_ignored", "comparison_truth", "training"):
         assert (tmp_path / "figures" / f"{name}.svg").is_file()
         assert (tmp_path / "figures" / f"{name}.png").is_file()
     drawn = json.loads(re.search(r'id="data">(.*?)</script>', text)[1])["charts"]
@@ -177,7 +181,7 @@ def test_labels_that_only_tune_was_judged_by_are_not_reported(tmp_path):
 
 
 def test_nothing_to_report_is_a_readable_error(tmp_path):
-    with pytest.raises(EarmarkError, match="no sweep, no comparison and no rounds"):
+    with pytest.raises(EarmarkError, match="no sweep and no comparison"):
         write_report(tmp_path, replace(make_contents(), results=None, per_class=None))
 
 

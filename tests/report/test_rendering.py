@@ -8,10 +8,8 @@ import polars as pl
 import pytest
 from jinja2 import UndefinedError
 
-from earmark.report.charts import Chart
-from earmark.report.page import Figure
-from earmark.report.rendering import content_hash, templates
-from earmark.report.tables import Table
+from earmark.report import Chart, Figure, Table, content_hash
+from earmark.report.rendering import templates
 from made_up import NASTY, Page
 
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.report.results import (
+from earmark.labels import LabelSet, Ontology
+from earmark.report import (
     PAPER_PRIOR_CUTOFFS,
     class_changes,
     class_summary,

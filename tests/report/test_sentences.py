@@ -4,31 +4,28 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.report.sentences import (
+from earmark.report import (
     comparison_headline,
     comparison_told,
     detail_lines,
+    headline,
     numbers_told,
     page_verdict,
-    rounds_told,
+    show_comparison,
     strategies_told,
     summary_lines,
 )
-from earmark.report.tables.shown import show_comparison
-from earmark.report.verdict import headline
-from made_up import CURVE, RESULTS, make_choices, make_results, make_rounds
+from made_up import CURVE, RESULTS, make_choices, make_results
 
 CHOICES = make_choices({"baseline": 0.0, "mask": 0.03}, {"mask": 0.04})
 LABELS = ("given", "ignored", "corrected", "truth")
 
 
 def test_the_page_says_one_thing_first_the_sweeps() -> None:
-    rounds = make_rounds()
-    assert page_verdict(RESULTS, CHOICES, rounds) == headline(RESULTS)
-    assert page_verdict(None, CHOICES, rounds) == comparison_headline(CHOICES)
-    assert page_verdict(None, None, rounds) == rounds_told(rounds)
-    with pytest.raises(EarmarkError, match="no sweep, no comparison and no rounds"):
-        page_verdict(None, None, None)
+    assert page_verdict(RESULTS, CHOICES) == headline(RESULTS)
+    assert page_verdict(None, CHOICES) == comparison_headline(CHOICES)
+    with pytest.raises(EarmarkError, match="no sweep and no comparison"):
+        page_verdict(None, None)
 
 
 def test_the_terminal_is_told_the_verdict_first_and_details_when_asked() -> None:
@@ -59,15 +56,15 @@ def test_a_gain_that_given_labels_hide_is_told() -> None:
 
 
 COMPARED = make_choices(
-    {"baseline": 0.0, "mask": 0.03, "soft": 0.05, "hill": -0.04, "random": 0.001},
-    {"mask": 0.04, "soft": 0.2, "hill": 0.01},
+    {"baseline": 0.0, "mask": 0.03, "soft": 0.05, "splc": -0.04, "random": 0.001},
+    {"mask": 0.04, "soft": 0.2, "splc": 0.01},
     labels=("given", "truth"),
 )
 
 
 def test_only_gains_that_survive_the_correction_are_told() -> None:
     told = comparison_told(COMPARED)
-    assert "lwlrap: mask;" in told  # soft is not sure, hill is a loss, random no hypothesis
+    assert "lwlrap: mask;" in told  # soft is not sure, splc is a loss, random no hypothesis
     assert "soft" not in told
     assert "mAP: none" in comparison_told(make_choices({"mask": 0.03}, {"mask": 0.5}))
 
@@ -138,13 +135,3 @@ def with_calibrated(choices: pl.DataFrame, strategy: str, gain: float) -> pl.Dat
             ("difference", 0.0), ("difference_low", -0.01), ("difference_high", 0.01),
         )
     )  # fmt: skip
-
-
-def test_rounds_are_told_from_the_first_to_the_last() -> None:
-    told = rounds_told(make_rounds((0.01, 0.02, -0.03)))
-    assert told == (
-        "lwlrap against the baseline, each student the next teacher (mask at 1): +0.010 by the "
-        "first teacher's flags, −0.030 after 2 rounds."
-    )
-    oracle = make_rounds().with_columns(strategy=pl.lit("truth"), role=pl.lit("oracle"))
-    assert "(truth (oracle) at 1)" in rounds_told(oracle)

@@ -4,17 +4,18 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.report.results import class_table
-from earmark.report.tables import Table, report_tables, write_tables
-from earmark.report.tables.shown import (
+from earmark.report import (
+    Table,
+    class_table,
     controls_table,
+    report_tables,
     show_classes,
     show_comparison,
-    show_rounds,
+    to_latex,
+    verdicts,
+    write_tables,
 )
-from earmark.report.tables.table import to_latex
-from earmark.report.verdict import verdicts
-from made_up import CURVE, make_choices, make_contents, make_results, make_rounds
+from made_up import CURVE, make_choices, make_contents, make_results
 
 
 def test_controls_table_by_hand():
@@ -70,8 +71,8 @@ def test_every_table_is_written_as_csv_and_latex(tmp_path):
 
 
 CHOICES = make_choices(
-    {"baseline": 0.0, "mask": 0.03, "soft": 0.05, "hill": -0.04, "random": 0.001},
-    {"mask": 0.04, "soft": 0.2, "hill": 0.01},
+    {"baseline": 0.0, "mask": 0.03, "soft": 0.05, "splc": -0.04, "random": 0.001},
+    {"mask": 0.04, "soft": 0.2, "splc": 0.01},
     labels=("given", "truth"),
 )
 
@@ -95,13 +96,6 @@ def test_a_strategy_is_one_row_with_its_differences() -> None:
 
 def test_other_labels_make_a_table_of_another_name() -> None:
     assert show_comparison(CHOICES, "truth").name == "comparison_truth"
-
-
-def test_rounds_are_listed_in_order() -> None:
-    table = show_rounds(make_rounds((0.01, 0.02, -0.03)))
-    assert table.shown["Round"].to_list() == ["0", "1", "2"]
-    assert table.shown["lwlrap"][2] == "−0.030 [−0.040, −0.020]"
-    assert "mask at 1" in table.caption
 
 
 COUNTS = pl.DataFrame(

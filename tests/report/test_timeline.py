@@ -7,9 +7,8 @@ import pytest
 import soundfile
 from PIL import Image
 
-from earmark.networks.tagging import Tagger
-from earmark.report.figures import write_png
-from earmark.report.timeline import timeline_figure
+from earmark.networks import Tagger
+from earmark.report import timeline_figure, write_png
 from scenes import open_store
 from sounds import model_folder, sound, sound_workspace
 

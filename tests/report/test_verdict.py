@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.metrics.intervals import Interval
-from earmark.report.verdict import Verdict, controls_told, headline, noise_note, verdicts
+from earmark.metrics import Interval
+from earmark.report import Verdict, controls_told, headline, noise_note, verdicts
 from made_up import CURVE, make_results
 
 

@@ -19,50 +19,52 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from earmark.errors import EarmarkError
-from earmark.review.server import check_server, connections
+from earmark.review.server import app as server_app
+from earmark.review.server import check_server
 from earmark.review.server.app import (
+    CONTENT_POLICY,
     MAX_BODY_BYTES,
+    Place,
     make_app,
     make_server,
     make_tokens,
     open_socket,
 )
-from earmark.review.server.desk import Desk
-from earmark.review.server.guard import CONTENT_POLICY, Place
-from earmark.review.server.posted import Posted
-from earmark.runs.parameters import ReviewParams
+from earmark.review.server.session import Posted, ReviewSession
+from earmark.runs import ReviewParams
 from listening import open_tones
+from store_troubles import store_trouble
 
 PLACE = Place("127.0.0.1", 8321)
 HOME = "http://127.0.0.1:8321"
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReviewSession]:
     opened = open_tones(tmp_path_factory.mktemp("review"), raters=("ann", "bob"), n_clips=40)
     yield opened
     opened.judgements.close()
 
 
-def sign_in(desk: Desk, rater: str = "ann") -> TestClient:
-    tokens = make_tokens(desk.raters)
-    client = TestClient(make_app(desk, tokens, PLACE), HOME, raise_server_exceptions=False)
+def sign_in(session: ReviewSession, rater: str = "ann") -> TestClient:
+    tokens = make_tokens(session.raters)
+    client = TestClient(make_app(session, tokens, PLACE), HOME, raise_server_exceptions=False)
     token = next(token for token, name in tokens.items() if name == rater)
     assert client.get("/", params={"token": token}).status_code == 200
     return client
 
 
 @pytest.fixture
-def client(desk: Desk) -> TestClient:
-    return sign_in(desk)
+def client(session: ReviewSession) -> TestClient:
+    return sign_in(session)
 
 
-def said(desk: Desk, place: int = 0, **changes: object) -> dict[str, object]:
+def said(session: ReviewSession, place: int = 0, **changes: object) -> dict[str, object]:
     posted = {
         "id": str(uuid.uuid4()),
         "at": "2026-03-01T12:00:00.000Z",
         "rater": "ann",
-        "item": desk.queue.items["item"][place],
+        "item": session.queue.items["item"][place],
         "answer": "present",
         "heard_seconds": 1.5,
         "whole_clip": False,
@@ -73,24 +75,26 @@ def said(desk: Desk, place: int = 0, **changes: object) -> dict[str, object]:
     return posted | changes
 
 
-def n_stored(desk: Desk) -> int:
-    return len(desk.judgements.rows())
+def n_stored(session: ReviewSession) -> int:
+    return len(session.judgements.rows())
 
 
 # Who may come in
 
 
 @pytest.mark.parametrize("path", ["/", "/api/session", "/static/review.js", "/clips/x.wav", "/no"])
-def test_nobody_comes_in_without_the_token(desk: Desk, path: str) -> None:
-    client = TestClient(make_app(desk, make_tokens(["ann"]), PLACE), HOME)
+def test_nobody_comes_in_without_the_token(session: ReviewSession, path: str) -> None:
+    client = TestClient(make_app(session, make_tokens(["ann"]), PLACE), HOME)
     for token in (None, "", "guessed", "é"):
         params = None if token is None else {"token": token}
         assert client.get(path, params=params).status_code == 403
 
 
-def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_cannot_use(desk: Desk) -> None:
+def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_cannot_use(
+    session: ReviewSession,
+) -> None:
     tokens = make_tokens(["ann"])
-    client = TestClient(make_app(desk, tokens, PLACE), HOME)
+    client = TestClient(make_app(session, tokens, PLACE), HOME)
     cookie = client.get("/", params={"token": next(iter(tokens))}).headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=Strict" in cookie
@@ -106,12 +110,12 @@ def test_another_host_is_refused(client: TestClient, host: str) -> None:
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9999"])
 def test_another_origin_is_refused_and_nothing_is_stored(
-    client: TestClient, desk: Desk, origin: str
+    client: TestClient, session: ReviewSession, origin: str
 ) -> None:
-    before = n_stored(desk)
-    answer = client.post("/api/judgements", json=said(desk), headers={"Origin": origin})
+    before = n_stored(session)
+    answer = client.post("/api/judgements", json=said(session), headers={"Origin": origin})
     assert answer.status_code == 403
-    assert n_stored(desk) == before
+    assert n_stored(session) == before
     assert client.get("/api/session", headers={"Origin": HOME}).status_code == 200
 
 
@@ -162,8 +166,8 @@ def test_the_page_obeys_its_own_policy(client: TestClient) -> None:
 # What is served
 
 
-def test_a_clip_can_be_had_whole_and_in_parts(client: TestClient, desk: Desk) -> None:
-    address = f"/clips/{desk.queue.items['item'][0]}.wav"
+def test_a_clip_can_be_had_whole_and_in_parts(client: TestClient, session: ReviewSession) -> None:
+    address = f"/clips/{session.queue.items['item'][0]}.wav"
     whole = client.get(address)
     assert whole.headers["content-type"] == "audio/wav"
     part = client.get(address, headers={"Range": "bytes=10-19"})
@@ -196,38 +200,73 @@ def test_nothing_else_is_served(client: TestClient, path: str) -> None:
 
 
 def test_a_clip_that_cannot_be_read_says_why_and_not_where(tmp_path: Path) -> None:
-    desk = open_tones(tmp_path, n_clips=20)
-    client = sign_in(desk)
-    item, clip_id = desk.queue.items.select("item", "clip_id").row(0)
+    session = open_tones(tmp_path, n_clips=20)
+    client = sign_in(session)
+    item, clip_id = session.queue.items.select("item", "clip_id").row(0)
     (tmp_path / "audio" / f"{clip_id}.wav").unlink()
     answer = client.get(f"/clips/{item}.wav")
     assert answer.status_code == 404
     assert answer.json() == {"error": "no such file or directory"}
-    desk.judgements.close()
+    session.judgements.close()
 
 
 # What is stored
 
 
 def test_a_judgement_is_stored_once_however_often_it_is_sent(
-    client: TestClient, desk: Desk
+    client: TestClient, session: ReviewSession
 ) -> None:
-    posted, before = said(desk), n_stored(desk)
+    posted, before = said(session), n_stored(session)
     assert client.post("/api/judgements", json=posted).status_code == 201
     assert client.post("/api/judgements", json=posted).status_code == 200
-    assert n_stored(desk) == before + 1
+    assert n_stored(session) == before + 1
     changed = posted | {"answer": "unsure"}
     assert client.post("/api/judgements", json=changed).status_code == 409
-    assert n_stored(desk) == before + 1
+    assert n_stored(session) == before + 1
 
 
-def test_clip_class_and_queue_are_added_by_the_server(client: TestClient, desk: Desk) -> None:
-    posted = said(desk, 1, span_start=0.25, span_end=1.0)
+@pytest.mark.parametrize("retracts", [None, "3b241101-e2bb-4255-8caf-4136c566a962"])
+def test_a_post_with_both_or_neither_answer_and_retraction_is_malformed(
+    client: TestClient, session: ReviewSession, retracts: str | None
+) -> None:
+    posted = said(session) | {"retracts": retracts, "answer": retracts and "present"}
+    before, answer = n_stored(session), client.post("/api/judgements", json=posted)
+    assert answer.status_code == 422
+    assert "either an answer or the id that it retracts" in answer.json()["error"]
+    assert n_stored(session) == before
+
+
+@pytest.fixture
+def own_session(tmp_path: Path) -> Iterator[ReviewSession]:
+    opened = open_tones(tmp_path, raters=("ann", "bob"), n_clips=40)
+    yield opened
+    opened.judgements.close()
+
+
+@pytest.mark.parametrize("trouble", ["full", "locked", "readonly"])
+def test_trouble_of_the_store_is_no_fault_of_the_answer(
+    own_session: ReviewSession, trouble: str
+) -> None:
+    client, store = sign_in(own_session), own_session.judgements
+    with store_trouble(store, trouble) as reason:
+        posted = said(own_session, 1)
+        for _ in range(2):
+            answer = client.post("/api/judgements", json=posted)
+            assert (answer.status_code, reason in answer.json()["error"]) == (503, True)
+            assert str(own_session.workspace.root) not in answer.text
+    assert posted["id"] not in store.rows()["id"]
+    assert client.post("/api/judgements", json=posted).status_code == 201
+
+
+def test_clip_class_and_queue_are_added_by_the_server(
+    client: TestClient, session: ReviewSession
+) -> None:
+    posted = said(session, 1, span_start=0.25, span_end=1.0)
     client.post("/api/judgements", json=posted)
-    row = desk.judgements.rows().row(by_predicate=pl.col("id") == posted["id"], named=True)
-    item = desk.queue.items.row(1, named=True)
+    row = session.judgements.rows().row(by_predicate=pl.col("id") == posted["id"], named=True)
+    item = session.queue.items.row(1, named=True)
     assert (row["clip_id"], row["class_id"]) == (item["clip_id"], item["class_id"])
-    assert row["queue_digest"] == desk.queue.digest
+    assert row["queue_digest"] == session.queue.digest
     assert row["heard_seconds"] == 1.5
     assert (row["span_start"], row["span_end"]) == (0.25, 1.0)
 
@@ -245,25 +284,27 @@ def test_clip_class_and_queue_are_added_by_the_server(client: TestClient, desk: 
     ],
 )  # fmt: skip
 def test_a_judgement_that_makes_no_sense_is_refused(
-    client: TestClient, desk: Desk, change: dict[str, object]
+    client: TestClient, session: ReviewSession, change: dict[str, object]
 ) -> None:
-    before = n_stored(desk)
-    answer = client.post("/api/judgements", json=said(desk, **change))
+    before = n_stored(session)
+    answer = client.post("/api/judgements", json=said(session, **change))
     assert 400 <= answer.status_code < 500
     assert answer.json()["error"]
-    assert n_stored(desk) == before
+    assert n_stored(session) == before
 
 
-def test_oversized_bodies_and_other_types_are_refused(client: TestClient, desk: Desk) -> None:
-    before = n_stored(desk)
-    large = json.dumps(said(desk)) + " " * MAX_BODY_BYTES
+def test_oversized_bodies_and_other_types_are_refused(
+    client: TestClient, session: ReviewSession
+) -> None:
+    before = n_stored(session)
+    large = json.dumps(said(session)) + " " * MAX_BODY_BYTES
     as_json = {"Content-Type": "application/json"}
     assert client.post("/api/judgements", content=large, headers=as_json).status_code == 413
     form = {"Content-Type": "text/plain"}  # what another site's form could send
-    body = json.dumps(said(desk))
+    body = json.dumps(said(session))
     assert client.post("/api/judgements", content=body, headers=form).status_code == 415
     assert client.get("/api/judgements").status_code == 405
-    assert n_stored(desk) == before
+    assert n_stored(session) == before
 
 
 FUZZ = settings(
@@ -282,26 +323,26 @@ fields = st.sampled_from([*Posted.model_fields, "more"])
 @FUZZ
 @given(changes=st.dictionaries(fields, anything, min_size=1))
 def test_whatever_is_posted_the_server_lives_and_stores_only_judgements(
-    client: TestClient, desk: Desk, changes: dict[str, object]
+    client: TestClient, session: ReviewSession, changes: dict[str, object]
 ) -> None:
-    before = n_stored(desk)
-    body = json.dumps(said(desk) | changes)
+    before = n_stored(session)
+    body = json.dumps(said(session) | changes)
     answer = client.post(
         "/api/judgements", content=body, headers={"Content-Type": "application/json"}
     )
     assert answer.status_code < 500
-    assert n_stored(desk) - before == (answer.status_code == 201)
+    assert n_stored(session) - before == (answer.status_code == 201)
 
 
 @FUZZ
 @given(body=st.binary(max_size=300) | st.integers(1, 2_000).map(lambda n: b"[" * n))
 def test_bytes_that_are_no_judgement_are_refused(
-    client: TestClient, desk: Desk, body: bytes
+    client: TestClient, session: ReviewSession, body: bytes
 ) -> None:
-    before = n_stored(desk)
+    before = n_stored(session)
     headers = {"Content-Type": "application/json"}
     assert client.post("/api/judgements", content=body, headers=headers).status_code == 422
-    assert n_stored(desk) == before
+    assert n_stored(session) == before
 
 
 @FUZZ
@@ -318,29 +359,31 @@ def test_whatever_is_asked_for_the_server_lives(
 
 def test_what_is_anothers_can_be_neither_heard_nor_judged(tmp_path: Path) -> None:
     params = ReviewParams(aim="measure", flags_per_block=3, blocks_per_class=1, overlap=0)
-    desk = open_tones(tmp_path, ("ann", "bob"), params, n_clips=40)
-    (own, *_) = set(desk.blocks_for("ann")["block"]) - set(desk.blocks_for("bob")["block"])
-    item = desk.queue.items.filter(block=own)["item"][0]
-    ann, bob = sign_in(desk), sign_in(desk, "bob")
+    session = open_tones(tmp_path, ("ann", "bob"), params, n_clips=40)
+    (own, *_) = set(session.queue.plan_of("ann")["block"]) - set(
+        session.queue.plan_of("bob")["block"]
+    )
+    item = session.queue.items.filter(block=own)["item"][0]
+    ann, bob = sign_in(session), sign_in(session, "bob")
     for path in (f"/clips/{item}.wav", f"/pictures/{item}.png", f"/api/items/{item}/clip"):
         assert bob.get(path).status_code == 409
         assert ann.get(path).status_code == 200
-    answer = bob.post("/api/judgements", json=said(desk, rater="bob", item=item))
+    answer = bob.post("/api/judgements", json=said(session, rater="bob", item=item))
     assert answer.status_code == 409
     assert "another rater" in answer.json()["error"]
-    assert n_stored(desk) == 0
-    desk.judgements.close()
+    assert n_stored(session) == 0
+    session.judgements.close()
 
 
 @contextmanager
-def served(desk: Desk, send_bytes: int | None = None) -> Iterator[tuple[str, int, str]]:
+def served(session: ReviewSession, send_bytes: int | None = None) -> Iterator[tuple[str, int, str]]:
     """Serve the page on a real address: its host, its port, and ann's cookie."""
     tokens = make_tokens(["ann"])
     with open_socket("127.0.0.1", 0) as listener:
         if send_bytes is not None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
         place = Place("127.0.0.1", listener.getsockname()[1])
-        server = make_server(make_app(desk, tokens, place))
+        server = make_server(make_app(session, tokens, place))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         yield place.host, place.port, f"{place.cookie}={next(iter(tokens))}"
@@ -349,8 +392,8 @@ def served(desk: Desk, send_bytes: int | None = None) -> Iterator[tuple[str, int
 
 
 @pytest.fixture
-def listening(desk: Desk) -> Iterator[tuple[str, int, str]]:
-    with served(desk) as address:
+def listening(session: ReviewSession) -> Iterator[tuple[str, int, str]]:
+    with served(session) as address:
         yield address
 
 
@@ -365,7 +408,7 @@ def ask(host: str, port: int, cookie: str) -> int:
 def test_slow_connections_are_closed_and_a_rater_is_served_meanwhile(
     listening: tuple[str, int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(server_app, "HEAD_SECONDS", 0.5)
     idle = [socket.create_connection(listening[:2], timeout=20) for _ in range(100)]
     for one in idle[50:]:
         one.sendall(b"GET / HTTP/1.1\r\nX-Slow: ")
@@ -376,8 +419,8 @@ def test_slow_connections_are_closed_and_a_rater_is_served_meanwhile(
     assert ask(*listening) == 200
 
 
-def test_no_connection_outlives_the_server(desk: Desk) -> None:
-    with socket.socket() as deaf, served(desk, send_bytes=4096) as (host, port, cookie):
+def test_no_connection_outlives_the_server(session: ReviewSession) -> None:
+    with socket.socket() as deaf, served(session, send_bytes=4096) as (host, port, cookie):
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.settimeout(20)
         deaf.connect((host, port))

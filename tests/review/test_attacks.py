@@ -7,16 +7,18 @@ import socket
 import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from earmark.review.server.guard import CONTENT_POLICY
+from earmark.review.server.app import CONTENT_POLICY
 from named_attacks import ATTACKS, CLOSED, Reply, Target
 from served_reviews import Running, answers, make_workspace, running, taught
 
 N_SLOW = 200
+N_PIPELINING = 300
 N_ANSWERS = 100
 """By each of two servers; benchmarks/attacks.py sends 10,000."""
 
@@ -81,6 +83,27 @@ def test_slow_connections_do_not_stop_a_rater(target: Target) -> None:
     for one in held:
         one.close()
     assert target.ask().status == 200
+
+
+def test_pipelining_connections_that_never_read_do_not_stop_a_rater(server: Running) -> None:
+    """Each sends requests until the server takes no more, and reads none of the answers."""
+    target = server.target
+    n_lines = len(server.log.read_text().splitlines())
+    request = f"GET /static/review.js HTTP/1.1\r\nHost: {target.home}\r\n\r\n".encode()
+    with ExitStack() as connections:
+        for _ in range(N_PIPELINING):
+            connection = connections.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            connection.connect(("127.0.0.1", target.port))
+            connection.setblocking(False)
+            with suppress(OSError):  # its buffer is full, or it was closed to make room
+                connection.sendall(30 * request)
+        for _ in range(5):
+            assert len(list(Path(f"/proc/{server.process.pid}/fd").iterdir())) < 256
+            said = target.said()
+            assert target.post(said).status == 201
+            assert said["id"] in answers(target.root)
+    assert len(server.log.read_text().splitlines()) <= n_lines + 1
 
 
 def test_a_second_request_on_a_connection_is_looked_at_like_the_first(target: Target) -> None:

@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.review.class_card import Card, Cards
+from earmark.labels import LabelSet, Ontology
+from earmark.review import Card, Cards
 
 ONTOLOGY = Ontology(
     ("siren", "horn", "rain"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from earmark.review.queues.estimates import Cells, score_ends
+from earmark.review import Cells, score_ends
 
 SIZES = np.array([500.0, 4_000.0, 40_000.0, 400_000.0])
 LOG_ODDS = np.array([1.0, -2.0, -5.0, -9.0])

@@ -13,20 +13,21 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
+from earmark.datasets import CLIP_SCHEMA, Workspace, write_dataset
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.review.judgement_files import (
+from earmark.labels import LabelSet, Ontology
+from earmark.review import (
+    ANSWERS,
+    Judgement,
+    QueueSnapshot,
+    item_id,
+    make_queue,
     read_judgements,
     read_label_studio_answers,
     write_judgements,
     write_label_studio_tasks,
 )
-from earmark.review.judgements import ANSWERS, Judgement
-from earmark.review.queues.measuring import make_queue
-from earmark.review.queues.queue import Queue, item_id
-from earmark.runs.parameters import ReviewParams
+from earmark.runs import ReviewParams
 from reviews import START, judgement, table, uuid
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1, max_size=20)
@@ -49,7 +50,7 @@ def judgements(draw: st.DrawFn) -> list[Judgement]:
                 class_id=draw(NAMES),
                 span_start=None if span is None else span[0],
                 span_end=None if span is None else sum(span),
-                heard_seconds=draw(st.floats(0, 1e6)),
+                heard_seconds=draw(st.floats(0, 86_400)),
                 whole_clip=draw(st.booleans()),
                 shown_score=draw(st.booleans()),
             )
@@ -87,6 +88,8 @@ def test_a_table_of_other_peoples_is_filled_in(tmp_path: Path) -> None:
         ("clip,class_id,answer\na,b,yes\n", "no column 'clip_id'; did you mean 'clip'"),
         ("clip_id,class_id,answer\na,b,yes\na,b,presnt\n", "line 3: the answer is 'presnt'"),
         ("clip_id,class_id,answer\n,b,yes\n", "line 2: clip_id is empty"),
+        ("clip_id,class_id,answer\na\0,b,yes\n", r"line 2: clip_id: .*control char.*'a\\x00'"),
+        ("clip_id,class_id,answer,rater\na,b,yes,\x1b[2J\n", "line 2: rater: .*control char"),
         ("clip_id,class_id,answer\na,b,\n", "line 2: .*either an answer or the id"),
         ("clip_id,class_id,answer,at\na,b,yes,yesterday\n", "line 2: at: .*yesterday"),
         ("clip_id,class_id,answer,id\na,b,yes,7\n", "line 2: id: .*'7'"),
@@ -102,7 +105,7 @@ def test_a_wrong_line_is_named(tmp_path: Path, text: str, told: str) -> None:
 
 
 @pytest.fixture
-def reviewed(tmp_path: Path) -> tuple[Workspace, Queue]:
+def reviewed(tmp_path: Path) -> tuple[Workspace, QueueSnapshot]:
     """A workspace of twelve clips, one of them silent, and its queue."""
     names = [f"clip {i}" for i in range(12)]
     for name in names[1:]:
@@ -124,7 +127,7 @@ def reviewed(tmp_path: Path) -> tuple[Workspace, Queue]:
 
 
 def test_label_studio_gets_blind_tasks_with_sounds(
-    tmp_path: Path, reviewed: tuple[Workspace, Queue]
+    tmp_path: Path, reviewed: tuple[Workspace, QueueSnapshot]
 ) -> None:
     workspace, queue = reviewed
     n_tasks = write_label_studio_tasks(tmp_path / "tasks.json", queue, workspace, tmp_path)
@@ -145,7 +148,7 @@ def test_label_studio_gets_blind_tasks_with_sounds(
 
 
 def test_sounds_outside_label_studios_root_are_refused(
-    tmp_path: Path, reviewed: tuple[Workspace, Queue]
+    tmp_path: Path, reviewed: tuple[Workspace, QueueSnapshot]
 ) -> None:
     workspace, queue = reviewed
     with pytest.raises(EarmarkError, match="not below Label Studio's document root"):
@@ -163,7 +166,7 @@ def _annotation(number: int, answer: str, heard: bool = False, **changes: object
 
 
 def test_label_studios_annotations_become_judgements(
-    tmp_path: Path, reviewed: tuple[Workspace, Queue]
+    tmp_path: Path, reviewed: tuple[Workspace, QueueSnapshot]
 ) -> None:
     workspace, queue = reviewed
     path = tmp_path / "tasks.json"

@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import signal
 import sqlite3
-from datetime import timedelta
+import threading
 from pathlib import Path
 
 import polars as pl
@@ -14,15 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from earmark.errors import EarmarkError
-from earmark.review.judgements import (
-    JUDGEMENT_SCHEMA,
-    Judgement,
-    JudgementStore,
-    combine_votes,
-)
-from earmark.runs import store_refusal
-from reviews import START, judgement, table, uuid
+from earmark.errors import EarmarkError, EarmarkWarning
+from earmark.review import JUDGEMENT_SCHEMA, Judgement, JudgementStore, combine_votes, store_refusal
+from reviews import judgement, table, uuid
 
 N_JUDGEMENTS = 10_000
 
@@ -65,9 +59,9 @@ def test_an_undo_takes_back_and_the_row_stays(tmp_path: Path) -> None:
         second = judgement(2, "not_present", item="x")
         store.add_all([first, second])
         assert store.current()["answer"].to_list() == ["not_present"]
-        store.retract(second, uuid(3), START + timedelta(seconds=3))
+        store.add(judgement(3, None, item="x", retracts=second.id))
         assert store.current()["answer"].to_list() == ["present"]
-        store.retract(first, uuid(4), START + timedelta(seconds=4))
+        store.add(judgement(4, None, item="x", retracts=first.id))
         assert store.current().is_empty()
         assert len(store.rows()) == 4
         assert store.rows()["span_start"].to_list() == [1, None, None, None]
@@ -109,9 +103,19 @@ def test_two_processes_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
         writer.join()
         assert writer.exitcode == 0
     with JudgementStore(path) as store:
-        rows = store.rows()
-        assert rows.rows() == [judgement(number).row() for number in range(N_JUDGEMENTS)]
+        rows = store.rows().sort("at").rows()
+        assert rows == [judgement(number).row() for number in range(N_JUDGEMENTS)]
         assert len(store.current()) == N_JUDGEMENTS
+
+
+def test_a_new_store_waits_for_another_process_that_makes_it(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    threading.Timer(0.3, other.rollback).start()
+    with JudgementStore(path) as store:
+        assert store.add(judgement(1))
+    other.close()
 
 
 def _write_and_die(path: Path) -> None:
@@ -211,10 +215,10 @@ def histories(draw: st.DrawFn) -> list[Judgement]:
 
 
 def _slow_current(rows: list[Judgement]) -> set[tuple[object, ...]]:
-    """The last answer by rater and item that none of the rater's rows retracts."""
+    """The answer stored last by rater and item that none of the rater's rows retracts."""
     retracted = {(row.rater, row.retracts) for row in rows}
     last = {}
-    for row in sorted(rows, key=lambda row: (row.at, str(row.id))):
+    for row in rows:
         if row.answer is not None and (row.rater, row.id) not in retracted:
             last[row.rater, row.item] = row.row()
     return set(last.values())
@@ -232,23 +236,116 @@ def test_current_is_the_last_unretracted_answer(
 
 @settings(max_examples=25, deadline=None)
 @given(histories(), st.integers(0, 8), st.integers(0, 8))
-def test_merging_is_commutative_and_idempotent(
+def test_merging_takes_every_row_once_after_those_here(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Judgement], cut: int, from_: int
 ) -> None:
     folder = tmp_path_factory.mktemp("stores")
-    for name in ("a", "b", "c", "d"):
-        with JudgementStore(folder / f"{name}.sqlite") as store:
-            store.add_all(rows[:cut] if name in "ac" else rows[from_:])
-    merged = []
-    for one, other in (("a", "b"), ("d", "c")):
-        with JudgementStore(folder / f"{one}.sqlite") as store:
-            n_before = len(store.rows())
-            n_new = store.merge(folder / f"{other}.sqlite")
-            assert len(store.rows()) == n_before + n_new
-            assert store.merge(folder / f"{other}.sqlite") == 0
-            merged.append((store.rows(), store.current()))
-    assert merged[0][0].equals(merged[1][0])
-    assert merged[0][1].equals(merged[1][1])
+    here, there = rows[:cut], rows[from_:]
+    with JudgementStore(folder / "there.sqlite") as store:
+        store.add_all(there)
+    with JudgementStore(folder / "here.sqlite") as store:
+        store.add_all(here)
+        new = [row for row in there if row not in here]
+        assert store.merge(folder / "there.sqlite") == len(new)
+        assert store.merge(folder / "there.sqlite") == 0
+        assert store.rows().rows() == [row.row() for row in here + new]
+        assert set(store.current().rows()) == _slow_current(here + new)
+
+
+def test_an_answer_dated_far_ahead_does_not_win(tmp_path: Path) -> None:
+    with JudgementStore(tmp_path / "j.sqlite") as store:
+        store.add(judgement(1, "present", item="x", at="9999-12-31T00:00:00Z"))
+        store.add(judgement(2, "not_present", item="x"))
+        assert store.current()["answer"].to_list() == ["not_present"]
+
+
+def _tampered(path: Path, *statements: str) -> Path:
+    """Write a store with an answer, and change it as its writer never would."""
+    with JudgementStore(path) as store:
+        store.add(judgement(1))
+    connection = sqlite3.connect(path)
+    for statement in ("DROP TRIGGER never_updated", "DROP TRIGGER never_deleted", *statements):
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("at = 'zzz'", "row 1: at: .*got 'zzz'"),
+        ("at = '2026-03-01T12:00:00'", "row 1: at: .*timezone"),
+        ("id = 'zzz'", "row 1: id: .*uuid"),
+        ("rater = ''", "row 1: rater: "),
+        ("heard_seconds = 1e300", "row 1: heard_seconds: "),
+        ("retracts = 'zzz', answer = NULL", "row 1: retracts: "),
+        ("clip_id = printf('%.*c', 5000, 'x')", "row 1: clip_id: "),
+        ("clip_id = 'c' || char(0)", r"row 1: clip_id: .*control characters, got 'c\\x00'"),
+    ],
+)
+def test_a_row_that_the_page_would_not_store_is_not_merged(
+    tmp_path: Path, change: str, message: str
+) -> None:
+    theirs = _tampered(tmp_path / "theirs.sqlite", f"UPDATE judgement SET {change}")
+    with JudgementStore(tmp_path / "j.sqlite") as store:
+        with pytest.raises(EarmarkError, match=message):
+            store.merge(theirs)
+        assert store.rows().is_empty()
+
+
+_ENDLESS = (
+    "CREATE VIEW judgement AS WITH RECURSIVE endless(n) AS "
+    "(SELECT 1 UNION ALL SELECT n + 1 FROM endless) SELECT "
+    + ", ".join(f"printf('%d', n) AS {name}" for name in JUDGEMENT_SCHEMA)
+    + " FROM endless"
+)
+_GENERATED = "CREATE TABLE judgement (" + ", ".join(
+    f"{name} GENERATED ALWAYS AS (hex(zeroblob(500000000))) VIRTUAL" if name == "answer" else name
+    for name in JUDGEMENT_SCHEMA
+)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        _ENDLESS,
+        f"CREATE VIRTUAL TABLE judgement USING fts5({', '.join(JUDGEMENT_SCHEMA)})",
+        f"{_GENERATED})",
+        "CREATE TABLE judgement (id TEXT)",
+    ],
+    ids=["view", "virtual table", "generated column", "other columns"],
+)
+def test_only_a_plain_table_of_rows_is_merged(tmp_path: Path, schema: str) -> None:
+    theirs = _tampered(tmp_path / "theirs.sqlite", "DROP TABLE judgement", schema)
+    before = theirs.read_bytes()
+    with JudgementStore(tmp_path / "j.sqlite") as store:
+        with pytest.raises(EarmarkError, match="not a store of judgements: expected a table"):
+            store.merge(theirs)
+        assert store.rows().is_empty()
+    assert theirs.read_bytes() == before
+
+
+def test_a_large_store_is_merged(tmp_path: Path) -> None:
+    """What ends the reading of an endless store leaves a long one alone."""
+    (row,) = table(judgement(0, clip_id="c")).rows()
+    with JudgementStore(tmp_path / "theirs.sqlite"):
+        pass
+    connection = sqlite3.connect(tmp_path / "theirs.sqlite")
+    rows = ((str(uuid(number)), *row[1:]) for number in range(104_000))
+    connection.executemany(f"INSERT INTO judgement VALUES ({', '.join('?' * len(row))})", rows)
+    connection.commit()
+    connection.close()
+    with JudgementStore(tmp_path / "j.sqlite") as store:
+        assert store.merge(tmp_path / "theirs.sqlite") == 104_000
+
+
+def test_a_stored_row_without_a_time_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    path = _tampered(tmp_path / "j.sqlite", "UPDATE judgement SET at = 'zzz'")
+    with JudgementStore(path) as store:
+        store.add(judgement(2, item="item1"))
+        with pytest.warns(EarmarkWarning, match="left out 1 judgements without a valid time.*zzz"):
+            assert store.current()["id"].to_list() == [str(uuid(2))]
 
 
 @pytest.mark.parametrize(

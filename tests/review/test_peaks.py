@@ -8,18 +8,21 @@ import polars as pl
 import pytest
 from scipy.special import logit
 
-from earmark.audio.frame_store import FrameStore
-from earmark.datasets.extraction import extract_frames
-from earmark.datasets.workspace import Workspace
-from earmark.networks.places import patch_outputs
-from earmark.networks.stacks import AnyNetwork
-from earmark.review.peaks import Peaks, find_peaks, with_places
-from earmark.runs.engine import LocalEngine
-from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
-from earmark.runs.recipe import Recipe
-from earmark.scores.folder import UNLOCATED, ScoreFolder, write_score_folder
-from earmark.stages.flag import write_flags
-from earmark.training.teacher import cross_fit
+from earmark.audio import FrameStore
+from earmark.datasets import Workspace, extract_frames
+from earmark.networks import AnyNetwork, patch_outputs
+from earmark.review import Peaks, find_peaks, with_places
+from earmark.runs import (
+    CrossFitParams,
+    LocalEngine,
+    ModelParams,
+    NetworkParams,
+    Recipe,
+    TrainParams,
+)
+from earmark.scores import UNLOCATED, ScoreFolder, write_score_folder
+from earmark.stages import write_flags
+from earmark.training import cross_fit
 from listening import RECIPE, open_tones, tone_workspace
 from scenes import event_workspace
 
@@ -182,14 +185,16 @@ def test_the_tour_goes_down_from_the_best_patch_and_never_overlaps(workspace: Wo
 
 
 def test_flags_are_told_their_best_patch(tmp_path: Path) -> None:
-    desk = open_tones(tmp_path)
-    flags = write_flags(desk.workspace, RECIPE, discard_percent=20).flags
+    session = open_tones(tmp_path)
+    flags = write_flags(session.workspace, RECIPE, discard_percent=20).flags
     for row in flags.iter_rows(named=True):
-        ((start, end), *_) = desk.peaks.spans(row["clip_id"], row["class_id"])
+        ((start, end), *_) = session.peaks.spans(row["clip_id"], row["class_id"])
         assert (row["span_start"], row["span_end"]) == (start, end)
-    unlocated = replace(desk.scores, best_patches=np.full(desk.scores.logits.shape, UNLOCATED))
-    for scores in (unlocated, replace(desk.scores, best_patches=None)):
+    unlocated = replace(
+        session.scores, best_patches=np.full(session.scores.logits.shape, UNLOCATED)
+    )
+    for scores in (unlocated, replace(session.scores, best_patches=None)):
         told = with_places(flags.drop("span_start", "span_end"), RECIPE, scores, None)
         assert told["span_start"].is_null().all()
         assert told["span_end"].is_null().all()
-    assert with_places(flags.clear(), RECIPE, desk.scores, None).is_empty()
+    assert with_places(flags.clear(), RECIPE, session.scores, None).is_empty()

@@ -1,281 +1,491 @@
+"""A queue that learns, heard by raters who answer from the truth."""
+
 from __future__ import annotations
 
+import threading
+import time
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from earmark.datasets.workspace import Workspace, write_dataset
-from earmark.errors import EarmarkError, EarmarkWarning
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.review.queues.measuring import make_queue
-from earmark.review.queues.queue import (
+from earmark.errors import EarmarkWarning
+from earmark.labels import LabelSet, Ontology
+from earmark.review import (
     CONTROLS,
-    QUEUE_SCHEMA,
-    Queue,
-    block_plan,
-    blocks_of,
-    item_id,
+    DrawnBlock,
+    DrawnBlocks,
+    JudgementStore,
+    NoChances,
+    Population,
+    ReviewQueue,
+    find_gains,
+    find_population,
+    heard_of,
+    learn_from,
+    next_by_class,
+    queue_items,
+    turns_due,
 )
-from earmark.review.queues.stored import is_drawn_from, read_queue, write_queue
-from earmark.runs.parameters import ReviewParams
-from reviews import SMALL, make_scores, small_queue
+from earmark.review import queue as queue_module
+from earmark.runs import ReviewParams
+from reviews import START, judgement, uuid
+
+FIND = ReviewParams(flags_per_block=20)
+PAIR = ["clip_id", "class_id"]
 
 
-def _is_control() -> pl.Expr:
-    return pl.col("kind").is_in(CONTROLS)
+def make_world(
+    n_clips: int = 1_500, n_classes: int = 6, seed: int = 100
+) -> tuple[LabelSet, np.ndarray, np.ndarray]:
+    """Return labels, scores and truth: half of the positives were labelled, all of them right."""
+    rng = np.random.default_rng(seed)
+    is_present = rng.random((n_clips, n_classes)) < np.linspace(0.05, 0.25, n_classes)
+    scores = rng.normal(2.2 * is_present, 1).astype(np.float32)
+    is_given = is_present & (rng.random(is_present.shape) < 0.5)
+    was_denied = ~is_present & (rng.random(is_present.shape) < 0.02)
+    states = np.where(is_given, 1, np.where(was_denied, -1, 0)).astype(np.int8)
+    names = [f"clip{i}" for i in range(n_clips)], [f"class{i}" for i in range(n_classes)]
+    return LabelSet.from_dense(states, *names), scores, is_present
 
 
-def test_a_queue_has_blocks_of_one_class_with_a_tenth_of_controls() -> None:
-    queue, _ = small_queue()
-    assert queue.items.schema == QUEUE_SCHEMA
-    assert queue.items["item"].n_unique() == len(queue.items)
-    plan = block_plan(queue.items)
-    assert plan["block"].to_list() == list(range(9))
-    assert plan["class_id"].to_list() == ["class0", "class1", "class2"] * 3
-    assert plan["n_controls"].to_list() == [2] * 9
-    assert plan["n_items"].to_list() == [14] * 9
-    for _, block in queue.items.group_by("block"):
-        assert block["class_id"].n_unique() == 1
-        assert block["place"].to_list() == list(range(len(block)))
+LABELS, SCORES, PRESENT = make_world()
 
 
-def test_items_are_what_they_say_they_are() -> None:
-    labels, _, scores = make_scores()
-    queue = make_queue(labels, scores, Ontology(labels.class_ids), SMALL)
-    states, sizes = labels.states(), queue.sizes
-    for row in queue.items.iter_rows(named=True):
-        clip = int(row["clip_id"].removeprefix("clip"))
-        column = labels.class_ids.index(row["class_id"])
-        expected = {"positive": 1, "negative": -1, "flag": 0, "unflagged": 0}
-        assert row["logit"] == scores[clip, column]
-        if row["kind"] in expected:
-            assert states[clip, column] == expected[row["kind"]]
-            assert row["item"] == item_id(row["clip_id"], row["class_id"])
-            assert row["repeats"] is None
-        if row["kind"] in ("flag", "unflagged"):
-            implicit = scores[states[:, column] == 0, column]
-            rank = 1 + (implicit > row["logit"]).sum()
-            assert row["rank"] == (rank if row["kind"] == "flag" else None)
-            up_to = sizes.filter(class_id=row["class_id"]).filter(
-                pl.col("band_high") <= row["band_high"]
-            )
-            assert rank <= up_to["n_labels"].sum()
-            assert (row["kind"] == "flag") == (row["band_high"] < 100)
-        else:
-            assert row["rank"] is None
-            assert row["band_low"] is None
+@pytest.fixture(scope="module")
+def population() -> Population:
+    found = find_population(LABELS, SCORES, Ontology(LABELS.class_ids), FIND)
+    return replace(found, digest="made up", population="made up")
 
 
-def test_a_repeat_comes_after_its_item_in_the_same_block() -> None:
-    queue, _ = small_queue()
-    repeats = queue.items.filter(kind="repeat")
-    assert len(repeats) == 6
-    pairs = repeats.join(queue.items, left_on="repeats", right_on="item")
-    assert len(pairs) == len(repeats)
-    assert (pairs["clip_id"] == pairs["clip_id_right"]).all()
-    assert (pairs["block"] == pairs["block_right"]).all()
-    assert (pairs["place"] - pairs["place_right"] >= 4).all()
+class Sitting:
+    """A queue with raters who answer from the truth."""
+
+    def __init__(
+        self,
+        folder: Path,
+        population: Population,
+        params: ReviewParams = FIND,
+        raters: tuple[str, ...] = ("ann",),
+        mode: str = "class",
+    ) -> None:
+        self.store = JudgementStore(folder / "judgements.sqlite")
+        drawn = DrawnBlocks(folder / "drawn.sqlite", population.digest)
+        self.live = ReviewQueue.growing(population, params, drawn, self.store, raters, mode)
+        self.number = len(self.store.rows())
+
+    def answer(self, block: DrawnBlock, rater: str = "ann", n_most: int | None = None) -> None:
+        given = []
+        for row in block.items.head(n_most or len(block.items)).iter_rows(named=True):
+            clip, column = int(row["clip_id"][4:]), LABELS.class_ids.index(row["class_id"])
+            answer = "present" if PRESENT[clip, column] else "not_present"
+            self.number += 1
+            known = {"item": row["item"], **{name: row[name] for name in PAIR}}
+            at = START + timedelta(seconds=self.number)
+            given.append(judgement(self.number, answer, rater=rater, at=at, **known))
+        self.store.add_all(given)
+        self.live.drawer.learn()
+
+    def go_on(self, n_blocks: int, rater: str = "ann") -> list[DrawnBlock]:
+        blocks = []
+        for _ in range(n_blocks):
+            block = self.live.next_block(rater)
+            assert block is not None
+            self.answer(block, rater)
+            blocks.append(block)
+        return blocks
+
+    def close(self) -> None:
+        self.live.close()
+        self.store.close()
 
 
-def test_kinds_of_controls_take_turns_and_missing_kinds_are_left_out() -> None:
-    labels, _, scores = make_scores()
-    kinds = make_queue(labels, scores, Ontology(labels.class_ids), SMALL).items["kind"]
-    assert {kind: (kinds == kind).sum() for kind in CONTROLS} == dict.fromkeys(CONTROLS, 6)
-    only_positives = LabelSet.from_dense(np.maximum(labels.states(), 0))
-    queue = make_queue(only_positives, scores, Ontology(only_positives.class_ids), SMALL)
-    kinds = queue.items["kind"]
-    assert {kind: (kinds == kind).sum() for kind in CONTROLS} == {
-        "positive": 9, "negative": 0, "repeat": 9,
-    }  # fmt: skip
+@pytest.fixture
+def sitting(tmp_path: Path, population: Population):
+    found = Sitting(tmp_path, population)
+    yield found
+    found.close()
 
 
-def test_each_block_takes_turns_through_the_cells() -> None:
-    queue, _ = small_queue()
-    sampled = queue.items.filter(~_is_control())
-    for _, block in sampled.group_by("block"):
-        assert block.group_by("band_high").len()["len"].to_list() == [3] * 4
+def labels_in(block: DrawnBlock) -> pl.DataFrame:
+    return block.items.filter(~pl.col("kind").is_in(CONTROLS))
 
 
-def test_small_cells_are_heard_in_full_and_others_fill_up() -> None:
-    labels, _, scores = make_scores(60, 1)
-    params = ReviewParams(discard_percents=(4, 50), flags_per_block=20, blocks_per_class=2)
-    queue = make_queue(labels, scores, Ontology(labels.class_ids), params)
-    counts = queue.items.filter(~_is_control()).group_by("band_high").len().sort("band_high")
-    sizes = queue.sizes["n_labels"].to_list()
-    assert counts["len"].to_list()[0] == sizes[0] == 1
-    assert counts["len"].sum() == min(40, sum(sizes))
+def test_the_first_block_holds_likely_ones_and_a_stated_share_of_the_sample(sitting: Sitting):
+    block = sitting.live.next_block("ann")
+    asked = labels_in(block)
+    assert len(asked) == 20
+    assert len(asked.filter(kind="sample")) == turns_due(FIND.sample_share, 0, 20) == 3
+    likely = asked.filter(kind="likely")
+    assert likely["chance"].mean() > 0.6
+    assert (likely["probability"] == 1).all()
+    assert asked.filter(kind="sample")["probability"].is_between(0, 1).all()
+    runs = block.items["class_id"].rle_id().max() + 1
+    assert runs == block.items["class_id"].n_unique(), "each class is heard in one run"
+    assert block.items.filter(pl.col("kind").is_in(CONTROLS)).height == FIND.n_controls == 3
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.integers(1, 12), st.integers(1, 3), st.integers(0, 1000))
-def test_a_longer_queue_begins_like_a_shorter_one(per_block: int, n_blocks: int, seed: int) -> None:
-    def first_of_cells(blocks_per_class: int) -> dict[tuple[object, ...], list[str]]:
-        params = SMALL.model_copy(
-            update={
-                "flags_per_block": per_block,
-                "blocks_per_class": blocks_per_class,
-                "seed": seed,
-            }
+def test_a_block_comes_again_until_it_is_answered(sitting: Sitting) -> None:
+    first = sitting.live.next_block("ann")
+    sitting.answer(first, n_most=7)
+    assert sitting.live.next_block("ann").block == first.block
+    ahead = sitting.live.next_block("ann", first.block)
+    assert ahead.block == 1, "drawn ahead, while the first is about to be finished"
+    assert sitting.live.next_block("ann", first.block).block == 1
+    assert sitting.live.next_block("ann").block == first.block
+    sitting.answer(first)
+    assert sitting.live.next_block("ann").block == 1
+
+
+def test_nothing_is_asked_twice_and_answers_teach(sitting: Sitting) -> None:
+    blocks = sitting.go_on(12)
+    asked = pl.concat([labels_in(block) for block in blocks])
+    assert asked.select(PAIR).is_duplicated().sum() == 0
+    assert [block.n_answers for block in blocks] == list(range(0, 240, 20))
+    assert sitting.live.drawer.gains.n_answered == 240
+    before = sitting.live.drawer.population.candidates.chances(None)
+    assert not np.allclose(before, sitting.live.drawer._chances)
+    n_sampled = len(asked.filter(kind="sample"))
+    assert n_sampled <= turns_due(FIND.sample_share, 220, 20)
+    assert n_sampled > 0.7 * turns_due(FIND.sample_share, 220, 20)
+
+
+def test_what_was_drawn_can_be_read_again(tmp_path: Path, population: Population) -> None:
+    first = Sitting(tmp_path, population)
+    blocks = first.go_on(3)
+    queue = first.live.snapshot
+    first.close()
+    with DrawnBlocks(tmp_path / "drawn.sqlite", population.digest) as drawn:
+        again = drawn.since(0)
+    assert [block.block for block in again] == [0, 1, 2]
+    for one, other in zip(blocks, again, strict=True):
+        assert one.items.drop("block", "is_shared").equals(other.items.drop("block", "is_shared"))
+        assert (one.n_answers, one.n_turns, one.rater) == (
+            other.n_answers,
+            other.n_turns,
+            other.rater,
         )
-        items = small_queue(params, n_clips=150)[0].items.filter(~_is_control())
-        cells = items.group_by("class_id", "band_high")
-        return {key: cell.sort("block", "place")["item"].to_list() for key, cell in cells}
-
-    shorter, longer = first_of_cells(n_blocks), first_of_cells(n_blocks + 1)
-    for cell, items in shorter.items():
-        assert longer[cell][: len(items)] == items
-
-
-def test_the_seed_and_nothing_else_changes_the_queue() -> None:
-    assert small_queue()[0].digest == small_queue()[0].digest
-    other = small_queue(SMALL.model_copy(update={"seed": 1}))[0]
-    assert other.digest != small_queue()[0].digest
+    second = Sitting(tmp_path, population)
+    assert second.live.snapshot.items.equals(queue.items)
+    assert second.live.next_block("ann").block == 3
+    second.close()
+    with DrawnBlocks(tmp_path / "drawn.sqlite", "another queue") as drawn:
+        assert drawn.since(0) == []
 
 
-def test_classes_are_found_by_name_and_heard_in_the_order_asked_for() -> None:
-    labels, _, scores = make_scores()
-    ontology = Ontology(labels.class_ids, names={"class2": "Siren", "class0": "Bark"})
-    params = SMALL.model_copy(update={"classes": ("siren", "class0", "Bark")})
-    queue = make_queue(labels, scores, ontology, params)
-    assert block_plan(queue.items)["class_id"].to_list() == ["class2", "class0"] * 3
-    assert queue.sizes["class_id"].unique(maintain_order=True).to_list() == ["class2", "class0"]
-    alone = make_queue(labels, scores, ontology, params.model_copy(update={"classes": ("Bark",)}))
-    mine = queue.items.filter(class_id="class0").sort("block", "place")["item"]
-    assert alone.items["item"].to_list() == mine.to_list()
-    with pytest.raises(EarmarkError, match="did you mean 'Siren'"):
-        make_queue(labels, scores, ontology, params.model_copy(update={"classes": ("Sirene",)}))
+def test_raters_share_some_blocks_and_have_others_of_their_own(
+    tmp_path: Path, population: Population
+) -> None:
+    params = FIND.model_copy(update={"overlap": 0.5})
+    sitting = Sitting(tmp_path, population, params, ("ann", "bob"))
+    anns = sitting.go_on(3)
+    bobs = sitting.go_on(3, "bob")
+    shared = [block.block for block in anns if block.is_shared]
+    assert shared
+    assert set(shared) <= {block.block for block in bobs}
+    assert {b.block for b in anns} != {b.block for b in bobs}
+    sitting.close()
 
 
-def test_a_class_without_scores_is_left_out_or_refused() -> None:
-    labels, _, scores = make_scores()
-    scores[:, 1] = np.nan
-    queue = make_queue(labels, scores, Ontology(labels.class_ids), SMALL)
-    assert set(queue.items["class_id"]) == {"class0", "class2"}
-    params = SMALL.model_copy(update={"classes": ("class1",)})
-    with pytest.raises(EarmarkError, match="no scores"):
-        make_queue(labels, scores, Ontology(labels.class_ids), params)
+def test_two_pages_of_one_review_draw_no_block_twice(
+    tmp_path: Path, population: Population
+) -> None:
+    one = Sitting(tmp_path, population, raters=("ann", "bob"))
+    other = Sitting(tmp_path, population, raters=("ann", "bob"))
+    params = {"overlap": 0.0}
+    for page in (one, other):
+        page.live.drawer.params = FIND.model_copy(update=params)
+    first, second = one.live.next_block("ann"), other.live.next_block("bob")
+    assert (first.block, second.block) == (0, 1)
+    both = pl.concat([labels_in(first), labels_in(second)])
+    assert both.select(PAIR).is_duplicated().sum() == 0
+    one.close()
+    other.close()
 
 
-def test_a_dataset_without_implicit_labels_has_an_empty_queue() -> None:
-    labels = LabelSet.from_dense(np.ones((5, 2), np.int8))
-    queue = make_queue(labels, np.zeros((5, 2), np.float32), Ontology(labels.class_ids))
-    assert queue.items.is_empty()
-    assert queue.items.schema == QUEUE_SCHEMA
-    assert block_plan(queue.items).is_empty()
-    assert queue.sizes["n_labels"].sum() == 0
+def test_by_clip_the_likely_labels_of_a_clip_are_offered_at_once(
+    tmp_path: Path, population: Population
+) -> None:
+    sitting = Sitting(tmp_path, population, mode="clip")
+    block = sitting.go_on(4)[-1]
+    assert block.mode == "clip"
+    assert block.items["clip_id"].n_unique() == queue_module.N_CLIPS
+    runs = block.items["clip_id"].rle_id().max() + 1
+    assert runs == queue_module.N_CLIPS
+    known = block.items.filter(pl.col("kind").is_in(CONTROLS))
+    assert sorted(known["kind"]) == ["negative", "positive"], "a tenth of the clips, rounded up"
+    assert known["clip_id"].n_unique() == 2
+    assert known.join(LABELS.rows(), on=PAIR).height == 2
+    assert block.items.group_by("clip_id").len()["len"].n_unique() <= 2, "no clip has a row more"
+    drawn = pl.concat([one.items for one in sitting.live.blocks_of("ann")])
+    assert drawn.group_by("clip_id").len()["len"].max() <= LABELS.n_classes
+    assert len(drawn.filter(kind="sample")) >= 3
+    sitting.close()
 
 
-def test_raters_share_some_blocks_and_deal_out_the_others() -> None:
-    plan = block_plan(small_queue()[0].items)
-    raters = ["ann", "bob", "cyd"]
-    own = [blocks_of(plan, rater, raters) for rater in raters]
-    shared = plan.filter("is_shared")["block"].to_list()
-    assert shared == [0, 5]
-    assert all(set(shared) <= set(blocks) for blocks in own)
-    rest = sorted(block for blocks in own for block in blocks if block not in shared)
-    assert rest == plan.filter(~pl.col("is_shared"))["block"].to_list()
-    assert max(map(len, own)) - min(map(len, own)) <= 1
-    assert blocks_of(plan, "ann", ["ann"]) == plan["block"].to_list()
-    with pytest.raises(EarmarkError, match="the raters are ann, bob"):
-        blocks_of(plan, "dan", ["ann", "bob"])
+def test_a_block_of_the_other_way_waits_unless_it_was_begun(
+    tmp_path: Path, population: Population
+) -> None:
+    by_class = Sitting(tmp_path, population)
+    by_class.go_on(1)
+    by_class.answer(by_class.live.next_block("ann"), n_most=3)
+    by_class.live.draw_blocks("ann", 1)
+    by_class.close()
+    by_clip = Sitting(tmp_path, population, mode="clip")
+    assert [block.block for block in by_clip.live.blocks_of("ann")] == [0, 1]
+    begun = by_clip.live.next_block("ann")
+    assert (begun.block, begun.mode) == (1, "class")
+    by_clip.answer(begun)
+    assert by_clip.live.next_block("ann").mode == "clip"
+    by_clip.close()
+    again = Sitting(tmp_path, population)
+    assert again.live.next_block("ann").block == 2
+    again.close()
 
 
-@pytest.mark.parametrize("overlap", [0.0, 1.0])
-def test_all_or_no_blocks_are_shared_if_asked_for(overlap: float) -> None:
-    queue, _ = small_queue(SMALL.model_copy(update={"overlap": overlap}))
-    assert queue.items["is_shared"].unique().to_list() == [overlap == 1]
+def test_more_like_this_is_of_the_same_class_and_the_most_alike(
+    sitting: Sitting, population: Population
+) -> None:
+    sitting.go_on(1)
+    first = sitting.live.blocks_of("ann")[0].items.filter(kind="likely")
+    label = int(population.places(first.head(1))[0])
+    n_asked = []
+
+    def likeness(others: np.ndarray) -> np.ndarray:
+        n_asked.append(len(others))
+        return -np.abs(others - label).astype(float)
+
+    drawn = sitting.live.draw_alike("ann", label, likeness)
+    assert drawn.items["class_id"].unique().to_list() == [first["class_id"][0]]
+    assert len(drawn.items) == queue_module.N_ALIKE
+    assert drawn.items["kind"].unique().to_list() == ["likely"]
+    places = population.places(drawn.items)
+    gaps = np.abs(places - label)
+    assert (np.diff(gaps) >= 0).all()
+    assert n_asked[0] > queue_module.N_ALIKE
+    assert sitting.live.next_block("ann").block == drawn.block
+    assert drawn.n_turns == sitting.live.blocks_of("ann")[0].n_turns, "the sample waits"
 
 
-def test_short_blocks_have_fewer_controls() -> None:
-    params = ReviewParams(aim="measure", flags_per_block=25, blocks_per_class=1, n_items=12)
-    queue, _ = small_queue(params)
-    plan = block_plan(queue.items)
-    assert (plan["n_controls"] <= np.ceil((plan["n_items"] - plan["n_controls"]) / 9)).all()
-    assert (plan["n_controls"] > 0).all()
+def test_a_rater_may_add_a_label_that_was_not_asked_about(
+    tmp_path: Path, population: Population
+) -> None:
+    sitting = Sitting(tmp_path, population, mode="clip")
+    block = sitting.live.next_block("ann")
+    clip = block.items["clip_id"][0]
+    assert sitting.live.block_of_clip("ann", clip) == 0
+    sitting.live.add_label(0, "an item", clip, "class0", None, "ann")
+    added = sitting.live.snapshot.items.filter(kind="added")
+    assert added["item"].to_list() == ["an item"]
+    assert sitting.live.by_item["an item"]["block"] == 0
+    sitting.close()
+    again = Sitting(tmp_path, population, mode="clip")
+    assert "an item" in again.live.by_item
+    again.close()
 
 
-@pytest.mark.parametrize("n_items", [1, 10, 60])
-def test_the_number_of_items_can_be_chosen(n_items: int) -> None:
-    queue, _ = small_queue(SMALL.model_copy(update={"n_items": n_items}))
-    heard = queue.items.filter(~_is_control())
-    assert len(heard) == n_items
-    counts = heard.group_by("class_id").len()["len"]
-    assert counts.max() - counts.min() <= 1, "every class has its share"
-    longer, _ = small_queue(SMALL.model_copy(update={"flags_per_block": 30}))
-    assert heard["item"].is_in(longer.items["item"].implode()).all()
+def test_learning_that_fails_leaves_the_chances_of_before(
+    sitting: Sitting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sitting.go_on(2)
+    before = sitting.live.drawer._chances
+
+    def fail(*_: object) -> None:
+        raise np.linalg.LinAlgError("made up")
+
+    monkeypatch.setattr(queue_module, "learn_from", fail)
+    block = sitting.live.next_block("ann")
+    with pytest.raises(np.linalg.LinAlgError):
+        sitting.answer(block)
+    with pytest.warns(EarmarkWarning, match="could not be learnt.*made up"):
+        sitting.live.drawer.learn_or_warn()
+    assert sitting.live.drawer._chances is before
+    assert sitting.live.next_block("ann").block == 3
 
 
-def test_every_label_says_with_which_probability_it_was_drawn() -> None:
-    queue, _ = small_queue()
-    cell = ["class_id", "band_low", "band_high"]
-    drawn = queue.items.filter(~_is_control())
-    assert queue.items.filter(_is_control())["probability"].is_null().all()
-    each = drawn.group_by(cell).agg(
-        pl.len(), pl.col("probability").first(), n_different=pl.col("probability").n_unique()
+def test_answers_wake_the_learner_in_the_background(sitting: Sitting) -> None:
+    block = sitting.live.next_block("ann")
+    learnt = sitting.live.drawer.learn
+    sitting.live.drawer.learn = lambda: None  # type: ignore[method-assign]
+    sitting.answer(block)
+    sitting.live.drawer.learn = learnt  # type: ignore[method-assign]
+    for _ in range(queue_module.REFIT_EVERY):
+        sitting.live.note_answer()
+    until = time.monotonic() + 30
+    while sitting.live.drawer.gains.n_answered < 20 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert sitting.live.drawer.gains.n_answered == 20
+
+
+def test_a_sound_that_cannot_be_played_is_no_answer_and_holds_nothing_up(
+    sitting: Sitting, population: Population
+) -> None:
+    block = sitting.live.next_block("ann")
+    sitting.answer(block)
+    sample = block.items.filter(kind="sample").row(0, named=True)
+    known = {"item": sample["item"], **{name: sample[name] for name in PAIR}}
+    at = START + timedelta(days=1)
+    sitting.store.add(judgement(9_999, "cannot_play", at=at, **known))
+    heard = sitting.live.drawer.heard()
+    place = population.places(block.items.filter(item=sample["item"]))
+    assert place not in heard.places
+    assert len(heard.passed) == block.n_turns
+
+
+def test_without_chances_there_is_nothing_to_choose_by() -> None:
+    rng = np.random.default_rng(100)
+    scores = rng.normal(0, 1, SCORES.shape).astype(np.float32)
+    with pytest.raises(NoChances):
+        find_population(LABELS, scores, Ontology(LABELS.class_ids), FIND)
+
+
+def test_rare_classes_are_worth_more_to_who_trains() -> None:
+    params = FIND.model_copy(update={"aim": "train"})
+    found = find_population(LABELS, SCORES, Ontology(LABELS.class_ids), params)
+    order = np.argsort(LABELS.n_positives)
+    assert (np.diff(found.candidates.worth[order]) < 0).all()
+
+
+def simulate(population: Population, seed: int, n_blocks: int, share: float, is_by_model: bool):
+    """Answer blocks by the truth, without files; return what is said in the end, and the truth."""
+    rng = np.random.default_rng(seed)
+    own = population.candidates
+    lots = rng.integers(0, 2**62, len(own)).astype(np.uint64)
+    from earmark.review import HeardSoFar
+    from earmark.review.candidates import _sequence
+
+    own = replace(own, sample=_sequence(own.strata, lots, own.stratum_sizes))
+    truth = PRESENT[own.rows, own.columns].astype(float)
+    chances, is_open = own.chances(None), np.ones(len(own), bool)
+    places, drawn_at, n_turns = [], [], 0
+    for number in range(n_blocks):
+        turns = (n_turns, turns_due(share, len(places), 20))
+        worth = chances if is_by_model else 1 - chances
+        selection = next_by_class(own, worth, is_open, turns, 20)
+        n_turns = selection.n_turns
+        is_open[selection.places] = False
+        places += selection.places.tolist()
+        drawn_at += np.where(selection.is_sample, np.nan, chances[selection.places]).tolist()
+        passed = own.sample[:n_turns]
+        heard = HeardSoFar(np.array(places), truth[places], np.array(drawn_at), passed)
+        if number % 3 == 2:
+            chances = own.chances(learn_from(own, heard))
+    flags = np.arange(300)
+    gains = find_gains(own, heard, chances, flags, share)
+    left = np.setdiff1d(flags, places)
+    return gains, truth.sum(), truth[left].mean()
+
+
+@pytest.mark.parametrize("is_by_model", [True, False], ids=["by chance", "against chance"])
+def test_intervals_hold_whatever_the_model_chooses(
+    population: Population, is_by_model: bool
+) -> None:
+    """Over 40 samples; 90 % intervals, of which the first is meant to be wide."""
+    said = [simulate(population, 100 + s, 15, 0.3, is_by_model) for s in range(40)]
+    of_total = [g.missing[0] <= total <= g.missing[2] for g, total, _ in said if g.missing]
+    of_flags = [g.right_left[0] <= r <= g.right_left[2] for g, _, r in said if g.right_left]
+    assert len(of_total) == len(of_flags) == 40
+    assert np.mean(of_total) >= 0.85
+    assert np.mean(of_flags) >= 0.8
+    off = [(g.missing[1] - total) / total for g, total, _ in said]
+    assert abs(np.mean(off)) < 3 * np.std(off) / np.sqrt(40)
+
+
+def test_the_forecast_is_near_what_comes(population: Population) -> None:
+    gains, _, _ = simulate(population, 100, 10, 0.12, True)
+    later, _, _ = simulate(population, 100, 15, 0.12, True)
+    assert gains.n_next_found == pytest.approx(later.n_found - gains.n_found, abs=20)
+    assert gains.curve[0] == (0, 0)
+    assert gains.curve[-1] == (200, gains.n_found)
+    assert " found of " in gains.told
+
+
+def test_chances_learn_from_what_others_heard_before() -> None:
+    rows, columns = np.nonzero(LABELS.states() == 0)
+    from earmark.flags import Answers
+
+    chosen = np.arange(0, len(rows), 37)
+    present = PRESENT[rows[chosen], columns[chosen]].astype(float)
+    unknown = np.full(len(chosen), np.nan)
+    answers = Answers(rows[chosen], columns[chosen], present, unknown)
+    found = find_population(LABELS, SCORES, Ontology(LABELS.class_ids), FIND, answers)
+    plain = find_population(LABELS, SCORES, Ontology(LABELS.class_ids), FIND)
+    names = found.names[found.candidates.sample]
+    assert names.equals(plain.names[plain.candidates.sample]), "the sample knows of no answer"
+    current = pl.DataFrame(
+        {
+            "id": [str(uuid(i)) for i in range(len(chosen))],
+            "rater": "bob",
+            "item": [f"i{i}" for i in range(len(chosen))],
+            "clip_id": LABELS.clip_ids.gather(rows[chosen]),
+            "class_id": [LABELS.class_ids[c] for c in columns[chosen]],
+            "answer": np.where(present > 0, "present", "not_present").tolist(),
+        }
     )
-    assert (each["n_different"] == 1).all()
-    found = each.join(queue.sizes, on=cell)
-    assert np.allclose(found["probability"] * found["n_labels"], found["len"])
+    heard = heard_of(found, [], current)
+    assert len(heard) == len(chosen)
+    assert len(heard.passed) == 0
 
 
-def test_a_queue_is_written_whole_and_read_again(tmp_path: Path) -> None:
-    workspace, queue = reviewed_workspace(tmp_path)
-    with pytest.raises(EarmarkError, match="earmark queue"):
-        read_queue(workspace)
-    write_queue(workspace, queue)
-    again = read_queue(workspace)
-    assert again.items.equals(queue.items)
-    assert again.sizes.equals(queue.sizes)
-    assert again.digest == queue.digest
-    queue.items.head(5).write_parquet(workspace.queue_path)
-    with pytest.raises(EarmarkError, match="changed or damaged"):
-        read_queue(workspace)
+def test_a_forecast_that_takes_long_holds_nobody_up(
+    sitting: Sitting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sitting.go_on(2)
+    first, is_current = sitting.live.drawer.latest_gains(seconds=30)
+    assert is_current
+    assert first is not None
+    may_end = threading.Event()
+
+    def slow(*asked: object) -> object:
+        may_end.wait(30)
+        return find_gains(*asked)
+
+    monkeypatch.setattr(queue_module, "find_gains", slow)
+    sitting.go_on(1)
+    assert sitting.live.drawer.latest_gains(seconds=0.01) == (first, False)
+    (item, *_) = sitting.live.by_item
+    assert sitting.live.by_item[item]["block"] == 0, "answers are let through meanwhile"
+    may_end.set()
+    latest, is_current = sitting.live.drawer.latest_gains(seconds=30)
+    assert is_current
+    assert latest is not None
+    assert latest.n_answered > first.n_answered
 
 
-def reviewed_workspace(root: Path) -> tuple[Workspace, Queue]:
-    """Write the clips and labels of a queue that is not written yet."""
-    labels, _, scores = make_scores()
-    queue = make_queue(labels, scores, Ontology(labels.class_ids), SMALL)
-    nothing = pl.lit(None)
-    clips = pl.DataFrame({"clip_id": labels.clip_ids}).with_columns(
-        audio=nothing,
-        start_seconds=nothing,
-        end_seconds=nothing,
-        split=pl.lit("train"),
-        source=pl.col("clip_id"),
-    )
-    return write_dataset(root, clips, Ontology(labels.class_ids), labels), queue
+def test_a_new_block_adds_to_the_items_that_are_known(
+    sitting: Sitting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer looks up its item without the queue being put together anew."""
+    sitting.go_on(3)
+    assert sitting.live.by_item == sitting.live.by_item
+    listed: list[int] = []
+
+    def items_by_name(items: pl.DataFrame) -> dict[str, dict[str, object]]:
+        listed.append(len(items))
+        return queue_items.items_by_name(items)
+
+    monkeypatch.setattr(queue_module, "items_by_name", items_by_name)
+    monkeypatch.setattr(Population, "snapshot", lambda *_: pytest.fail("put together anew"))
+    block = sitting.live.next_block("ann")
+    assert block is not None
+    assert set(block.items["item"]) <= set(sitting.live.by_item)
+    assert sum(listed) == len(block.items)
 
 
-def test_a_queue_older_than_the_dataset_says_so(tmp_path: Path) -> None:
-    workspace, queue = reviewed_workspace(tmp_path)
-    write_queue(workspace, queue, "labels and scores")
-    rows = workspace.labels.rows()
-    rows.head(len(rows) - 1).write_parquet(workspace.labels_path)
-    changed = Workspace(tmp_path)
-    with pytest.warns(EarmarkWarning, match=r"whose labels changed since.*`earmark queue"):
-        assert read_queue(changed).items.equals(queue.items)
-    assert is_drawn_from(changed, "labels and scores")  # as whoever draws it anew finds out
-    read_queue(changed)
-
-
-def test_a_queue_whose_clips_are_gone_is_refused(tmp_path: Path) -> None:
-    workspace, queue = reviewed_workspace(tmp_path)
-    write_queue(workspace, queue)
-    half = np.arange(len(workspace.clips) // 2)
-    fewer = workspace.labels.select(half)
-    write_dataset(tmp_path, workspace.clips[half], workspace.ontology, fewer, replace=True)
-    with pytest.raises(EarmarkError, match=r"whose clips changed since; run `earmark queue"):
-        read_queue(Workspace(tmp_path))
-
-
-@pytest.mark.parametrize("percents", [(), (0,), (2, 1), (1, 1), (50, 101), (-1, 5)])
-def test_operating_points_that_make_no_sense_are_refused(percents: tuple[float, ...]) -> None:
-    with pytest.raises(ValidationError, match="must rise"):
-        ReviewParams(discard_percents=percents)
+def test_with_many_answers_chances_are_learnt_less_often(
+    sitting: Sitting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_module, "REFIT_SHARE", 0.5)
+    sitting.go_on(2)
+    n_heard = len(sitting.live.drawer.heard())
+    woken: list[int] = []
+    monkeypatch.setattr(sitting.live.drawer, "_wake", threading.Event())
+    for number in range(1, n_heard // 2 + 1):
+        sitting.live.note_answer()
+        if sitting.live.drawer._wake.is_set():
+            woken.append(number)
+            break
+    assert woken == [n_heard // 2]

@@ -9,18 +9,20 @@ import pytest
 
 from earmark.datasets import PAIR
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.review.flag_precision import tally
-from earmark.review.judgements import (
+from earmark.labels import LabelSet
+from earmark.review import (
     ADJUDICATED,
     JUDGEMENT_SCHEMA,
     Judgement,
     JudgementStore,
+    WeighedRaters,
+    adjudication_queue,
     combine_votes,
+    item_id,
+    relabel,
+    tally,
+    weigh_answers,
 )
-from earmark.review.queues.queue import item_id
-from earmark.review.raters import WeighedRaters, adjudication_queue, weigh_answers
-from earmark.review.relabel import relabel
 from reviews import START, judgement, make_scores, table, uuid
 
 GOOD, POOR = (0.92, 0.92), (0.6, 0.6)
@@ -178,7 +180,8 @@ def test_what_was_taken_back_does_not_count(tmp_path: Path) -> None:
         taken_back = say(2, "bob", "clip1", "not_present")
         store.add(taken_back)
         before = weigh_answers(store.current())
-        store.retract(taken_back, uuid(99), START)
+        undo = {"id": uuid(99), "at": START, "answer": None, "retracts": taken_back.id}
+        store.add(taken_back.model_copy(update=undo))
         after = weigh_answers(store.current())
     assert before.labels["clip_id"].to_list() == ["clip0", "clip1"]
     assert after.labels["clip_id"].to_list() == ["clip0"]

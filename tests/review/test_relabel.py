@@ -8,16 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.datasets.label_versions import CHANGE_SCHEMA, CONFLICT_SCHEMA, read_relabelled
+from earmark.datasets import CHANGE_SCHEMA, CONFLICT_SCHEMA, read_relabelled
 from earmark.errors import EarmarkError
-from earmark.flags.flag import flag
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.review.judgements import ANSWERS, JUDGEMENT_SCHEMA
-from earmark.review.queues.measuring import make_queue
-from earmark.review.queues.queue import item_id
-from earmark.review.relabel import relabel, without_cleared, write_relabelled
-from earmark.runs.artefacts import read_json
+from earmark.flags import flag
+from earmark.labels import LabelSet, Ontology
+from earmark.review import (
+    ANSWERS,
+    JUDGEMENT_SCHEMA,
+    item_id,
+    make_queue,
+    relabel,
+    without_cleared,
+    write_relabelled,
+)
+from earmark.runs import read_json
 from reviews import SMALL, answer_all, judgement, make_scores, table
 from scenes import band_workspace
 

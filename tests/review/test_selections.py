@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,21 +12,23 @@ import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
+from earmark.datasets import CLIP_SCHEMA, Workspace, write_dataset
 from earmark.errors import EarmarkError, EarmarkWarning
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.review.judgements import Judgement
-from earmark.review.selections.exchange import export_selections, import_selections
-from earmark.review.selections.formats import SELECTION_FORMATS, selection_format
-from earmark.review.selections.sound_files import SoundFiles
-from earmark.runs.recipe import Recipe
-from earmark.scores.folder import write_score_folder
-from extras import is_installed
+from earmark.labels import LabelSet, Ontology
+from earmark.review import (
+    SELECTION_FORMATS,
+    Judgement,
+    SoundFiles,
+    export_selections,
+    import_selections,
+    selection_format,
+)
+from earmark.runs import Recipe
+from earmark.scores import write_score_folder
 from reviews import START, judgement, table
 
 RECIPE = Recipe()
-NAMES = {"raven": "all.txt", "audacity": "labels", "dcase": "all.tsv", "aoef": "all.json"}
+NAMES = {"raven": "all.txt", "audacity": "labels", "dcase": "all.tsv"}
 ONTOLOGY = Ontology(
     ("dog", "rain", "/m/1", "/m/2"),
     names={"dog": 'Dog, "barking"', "rain": "Rain", "/m/1": "Bell", "/m/2": "Bell"},
@@ -92,11 +93,6 @@ ANSWERS = [
 ]
 
 
-def check_installed(written_as: str) -> None:
-    if written_as == "aoef":
-        pytest.importorskip("soundevent")
-
-
 def exported(
     workspace: Workspace, path: Path, answers: Iterable[Judgement], written_as: str
 ) -> int:
@@ -116,7 +112,6 @@ def said(answers: Iterable[Judgement]) -> set[tuple[object, ...]]:
 def test_what_is_written_is_read_again(
     tmp_path: Path, workspace: Workspace, written_as: str
 ) -> None:
-    check_installed(written_as)
     path = tmp_path / NAMES[written_as]
     assert exported(workspace, path, ANSWERS, written_as) == len(said(ANSWERS))
     assert selection_format(path) == written_as
@@ -127,7 +122,7 @@ def test_what_is_written_is_read_again(
     again = import_selections(workspace, path, written_as, START, "bob")
     assert [one.id for one in again] == [one.id for one in read]
     raters = {one.rater for one in read}
-    assert raters == {"raven": {"ann"}, "aoef": {"ann", "bob"}}.get(written_as, {"bob"})
+    assert raters == {"ann" if written_as == "raven" else "bob"}
 
 
 MILLISECONDS = st.integers(0, 3_900)
@@ -137,7 +132,7 @@ MILLISECONDS = st.integers(0, 3_900)
 @given(
     st.dictionaries(st.sampled_from(ONTOLOGY.class_ids), MILLISECONDS, min_size=1),
     st.integers(1, 99),
-    st.sampled_from(["raven", "audacity", "dcase"] + ["aoef"] * is_installed("soundevent")),
+    st.sampled_from(SELECTION_FORMATS),
     st.sampled_from(["whole", "part 1", "part 2", "twin"]),
 )
 def test_every_span_is_read_to_the_millisecond(
@@ -195,11 +190,9 @@ def test_who_was_outvoted_is_not_named(tmp_path: Path, workspace: Workspace) -> 
     assert (row["Raters"], row["Span"]) == ("ann,bob", "clip")
 
 
-@pytest.mark.parametrize("written_as", ["raven", "aoef"])
-def test_clips_that_overlap_are_told_apart(
-    tmp_path: Path, workspace: Workspace, written_as: str
+def test_clips_that_overlap_are_told_apart_in_ravens_table(
+    tmp_path: Path, workspace: Workspace
 ) -> None:
-    check_installed(written_as)
     clips = workspace.clips.with_columns(
         end_seconds=pl.when(pl.col("clip_id") == "part 1").then(12.0).otherwise("end_seconds")
     )
@@ -207,8 +200,8 @@ def test_clips_that_overlap_are_told_apart(
     overlapping = write_dataset(root, clips, ONTOLOGY, labels)
     (root / "rec").symlink_to(workspace.root / "rec")
     answers = [heard("part 2", "dog", 0.5, 1.5), heard("part 1", "rain")]
-    exported(overlapping, tmp_path / NAMES[written_as], answers, written_as)
-    read = import_selections(overlapping, tmp_path / NAMES[written_as], written_as, START)
+    exported(overlapping, tmp_path / "all.txt", answers, "raven")
+    read = import_selections(overlapping, tmp_path / "all.txt", "raven", START)
     assert said(read) == said(answers)
 
 
@@ -224,7 +217,6 @@ def test_a_divided_vote_is_not_written(tmp_path: Path, workspace: Workspace) -> 
 def test_labels_without_times_are_left_out_and_counted(
     tmp_path: Path, workspace: Workspace, written_as: str
 ) -> None:
-    check_installed(written_as)
     timeless = [heard("gone", "dog"), heard("mute", "rain")]
     with pytest.warns(EarmarkWarning, match="2 labels left out"):
         n = exported(workspace, tmp_path / NAMES[written_as], ANSWERS + timeless, written_as)
@@ -234,7 +226,6 @@ def test_labels_without_times_are_left_out_and_counted(
 def test_the_teachers_best_patch_is_written_where_no_rater_marked_one(
     tmp_path: Path, workspace: Workspace
 ) -> None:
-    check_installed("aoef")
     hop, length = RECIPE.front_end.patch_seconds
     best = np.full((len(CLIPS), len(ONTOLOGY.class_ids)), 3, np.uint16)
     best[0, 0] = 7  # the last patch of the clip, beyond whose end it reaches
@@ -260,9 +251,8 @@ def test_the_teachers_best_patch_is_written_where_no_rater_marked_one(
         assert found["part 2teacher"] == pytest.approx((10 + 3 * hop, 10 + 3 * hop + length))
         assert found["part 2rater"] == (11, 12)
         unmarked = {("whole", "dog", None, None), ("part 2", "rain", None, None)}
-        for written_as in ("raven", "aoef"):  # they tell whose a span is
-            read = import_selections(workspace, tmp_path / NAMES[written_as], written_as, START)
-            assert said(read) == unmarked | {("part 2", "dog", 1, 2)}
+        read = import_selections(workspace, tmp_path / NAMES["raven"], "raven", START)
+        assert said(read) == unmarked | {("part 2", "dog", 1, 2)}
     finally:
         for file in folder.iterdir():
             file.unlink()
@@ -282,37 +272,6 @@ def test_crowsetta_reads_the_same_times(tmp_path: Path, workspace: Workspace) ->
     }  # fmt: skip
     events = zip(sequence.onsets_s, sequence.offsets_s, sequence.labels, strict=True)
     assert set(events) >= {(13.5, 19.999, "Rain"), (10.0, 13.125, 'Dog, "barking"')}
-
-
-def test_soundevent_reads_a_project_and_its_recordings(
-    tmp_path: Path, workspace: Workspace
-) -> None:
-    io = pytest.importorskip("soundevent.io")
-    exported(workspace, tmp_path / "all.json", ANSWERS, "aoef")
-    project = io.load(tmp_path / "all.json", type="annotation_project")
-    listed = io.load(tmp_path / "all.dataset.json", type="dataset")
-    known = {recording.uuid: recording.path for recording in listed.recordings}
-    assert set(known.values()) == {workspace.root / file for file in SECONDS}
-    for annotated in project.clip_annotations:
-        recording = annotated.clip.recording
-        assert known[recording.uuid] == recording.path
-        assert (recording.samplerate, recording.channels) == (8_000, 1)
-        for event in annotated.sound_events:
-            start, end = event.sound_event.geometry.coordinates
-            assert annotated.clip.start_time <= start < end <= annotated.clip.end_time
-    whole = next(a for a in project.clip_annotations if "rec/whole" in str(a.clip.recording.path))
-    assert [tag.value for tag in whole.tags] == ["Rain"]
-    assert [event.created_by.username for event in whole.sound_events] == ["ann"]
-    before = (tmp_path / "all.json").read_text()
-    exported(workspace, tmp_path / "all.json", ANSWERS, "aoef")
-    assert _undated(before) == _undated((tmp_path / "all.json").read_text())
-
-
-def _undated(text: str) -> object:
-    """Leave out when the file and its parts were written."""
-    return json.loads(
-        text, object_hook=lambda part: {k: part[k] for k in part if k != "created_on"}
-    )
 
 
 def test_selections_of_others_reach_into_several_clips(
@@ -379,14 +338,12 @@ RAVEN = "Begin Time (s)\tEnd Time (s)\tBegin File\tAnnotation\n"
         ("raven", RAVEN + "1\t\tlong.wav\tRain\n", "line 2: End Time .s. is None"),
         ("audacity", "1.0\t2.0\tRain\n1.0\tRain\n", "line 2: expected start, end and label"),
         ("audacity", "1.0\t2.0\tRain\n", "line 1: no sound file is called 'wrong'"),
-        ("aoef", "{{}}", "cannot be read as AOEF"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(
     tmp_path: Path, workspace: Workspace, written_as: str, text: str, told: str
 ) -> None:
-    check_installed(written_as)
-    path = tmp_path / ("wrong.json" if written_as == "aoef" else "wrong.txt")
+    path = tmp_path / "wrong.txt"
     path.write_text(text.format(HEADER))
     with pytest.raises(EarmarkError, match=told) as refused:
         import_selections(workspace, path, written_as, START)

@@ -12,14 +12,15 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.runs.arrays import new_array
-from earmark.runs.artefacts import (
+from earmark.runs import (
     break_seal,
     is_current,
     is_finished,
+    new_array,
     read_json,
     read_seal,
     read_sealed,
+    read_source,
     read_table,
     seal,
     write_aside,
@@ -29,7 +30,6 @@ from earmark.runs.artefacts import (
     write_table_blocks,
     write_text,
 )
-from earmark.runs.tables import read_source
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

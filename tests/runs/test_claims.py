@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 import zipfile
 from pathlib import Path
 
@@ -13,11 +14,20 @@ import pytest
 
 from documents import ROOT
 from earmark.errors import EarmarkError
-from earmark.runs import arrays, parquet
-from earmark.runs.arrays import map_array, open_archive
-from earmark.runs.artefacts import inside, read_json, read_noted, read_table
-from earmark.runs.parquet import check_parquet
-from earmark.runs.tables import read_source
+from earmark.labels import read_label_table
+from earmark.memory import OutOfMemory
+from earmark.runs import (
+    arrays,
+    check_parquet,
+    inside,
+    map_array,
+    open_archive,
+    parquet,
+    read_json,
+    read_noted,
+    read_source,
+    read_table,
+)
 from earmark.scores import open_score_file
 
 DAMAGED = sorted((ROOT / "tests" / "damaged").glob("*.parquet"))
@@ -51,8 +61,8 @@ def test_a_large_file_is_looked_at_as_well(tmp_path: Path) -> None:
     place = content.index(b"\x2c\x15", 4) + 2  # the head of the first page's data: how many values
     content[place : place + len(claimed)] = claimed
     path.write_bytes(content)
-    with pytest.raises(EarmarkError, match="a page claims more values"):
-        check_parquet(path)
+    with pytest.raises(EarmarkError, match=r"t\.parquet: cannot be read as Parquet"):
+        read_source(path)
 
 
 def varint(value: int) -> bytes:
@@ -105,7 +115,8 @@ def test_parquet_that_fills_the_memory(tmp_path: Path, monkeypatch: pytest.Monke
     pl.DataFrame({"n": pl.repeat(7, 5_000_000, eager=True)}).write_parquet(path)
     assert path.stat().st_size < 40_000
     monkeypatch.setattr(parquet, "_LEAST_LIMIT", 2**20)
-    with pytest.raises(EarmarkError, match=r"bytes that claim to be 20,000,000 in memory"):
+    monkeypatch.setattr(parquet, "_COPIES", 100)
+    with pytest.raises(EarmarkError, match=r"bytes that unpack to more than \d+\.\d MB; damaged"):
         read_source(path)
 
 
@@ -206,3 +217,42 @@ def test_names_stay_inside(tmp_path: Path, name: str) -> None:
     with pytest.raises(EarmarkError, match="it leads elsewhere"):
         inside(tmp_path, name)
     assert inside(tmp_path, "a..b") == tmp_path / "a..b"
+
+
+def test_a_wide_table_is_read_or_refused_at_once(tmp_path: Path) -> None:
+    names = [f"class{i}" for i in range(100_000)]
+    path = tmp_path / "wide.csv"
+    path.write_text(f"clip_id,{','.join(names)}\na{',1' * len(names)}\n")
+    with pytest.raises(EarmarkError, match="100,001 columns; a table may have 100,000 at most"):
+        read_source(path)
+    path.write_text(f"clip_id,{','.join(names[:30_000])}\na{',1' * 30_000}\n")
+    start = time.process_time()
+    assert len(read_label_table(path).long.rows) == 30_000
+    assert time.process_time() - start < 20  # it was 156 s
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_long_cell_is_refused(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"t.{ending}"
+    table = pl.DataFrame({"clip_id": ["a", "b"], "class_id": ["x" * 1_000_001, "dog"]})
+    table.write_csv(path) if ending == "csv" else table.write_parquet(path)
+    with pytest.raises(EarmarkError, match=r"in column 'class_id' has 1,000,001 bytes; a cell may"):
+        read_source(path)
+
+
+def test_a_first_line_without_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"a" * 20_000_001)
+    with pytest.raises(EarmarkError, match=r"line 1: more than 20,000,000 bytes"):
+        read_source(path)
+
+
+def test_parquet_is_tried_with_what_memory_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where memory is short, the file is not said to be damaged."""
+    path = tmp_path / "t.parquet"
+    pl.DataFrame({"n": np.random.default_rng(0).random(2_000_000)}).write_parquet(path)
+    monkeypatch.setattr(parquet, "available_memory", lambda: (1_000_000, "made up"))
+    with pytest.raises(OutOfMemory, match=r"out of memory \(trying .*t\.parquet"):
+        read_source(path)

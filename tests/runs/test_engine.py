@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.runs.engine import HERE, LocalEngine, Task
+from earmark.runs import HERE, LocalEngine, Task
 from tasks import Counter, die, fail, ignore_the_end, square
 
 

@@ -12,10 +12,17 @@ from pathlib import Path
 import pytest
 
 from earmark.errors import EarmarkError, EarmarkWarning
-from earmark.runs import aside_of, holder_of, sweep_leftovers, writing
-from earmark.runs.writers.leftovers import expect_leftovers
-from earmark.runs.writers.lock import LOCK, WAIT, Holder
-from earmark.runs.writers.processes import Process
+from earmark.runs import (
+    HOLDER,
+    LOCK,
+    WAIT,
+    Holder,
+    aside_of,
+    expect_leftovers,
+    holder_of,
+    sweep_leftovers,
+    writing,
+)
 
 HOLDS = """
 import sys
@@ -60,7 +67,7 @@ def test_a_second_writer_is_told_who_the_first_is(
         pytest.fail("two write at once")
 
 
-def test_the_lock_of_a_killed_process_is_taken_over_and_what_it_left_is_swept(
+def test_a_killed_process_holds_nothing_and_what_it_left_is_removed(
     tmp_path: Path, other: subprocess.Popen[str]
 ) -> None:
     other.send_signal(signal.SIGKILL)
@@ -69,8 +76,9 @@ def test_the_lock_of_a_killed_process_is_taken_over_and_what_it_left_is_swept(
     wanted = r"`flag` .*was killed here; .*1 unfinished file of a killed run was removed"
     with pytest.warns(EarmarkWarning, match=wanted):
         held = holder(tmp_path, "score")
-    assert (held.verb, held.known) == ("score", Process.here())
-    assert not list(tmp_path.iterdir())
+    assert (held.verb, held.process) == ("score", str(os.getpid()))
+    assert holder_of(tmp_path) is None
+    assert os.listdir(tmp_path) == [LOCK]
 
 
 def test_a_second_writer_may_wait(
@@ -88,42 +96,34 @@ def test_a_second_writer_may_wait(
         pass
 
 
-def rewritten(folder: Path, **changes: str) -> None:
-    """Leave a lock behind that says something else."""
-    with writing(folder, "score"):
-        told = json.loads((folder / LOCK).read_text())
-    (folder / LOCK).write_text(json.dumps({**told, **changes}))
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"verb": 1}', "\0"])
+def test_a_damaged_holder_file_is_explained_and_stops_nobody(
+    tmp_path: Path, other: subprocess.Popen[str], text: str
+) -> None:
+    (tmp_path / HOLDER).write_text(text)
+    wanted = r"`an unknown command` \(.*\) is writing here; wait"
+    with pytest.raises(EarmarkError, match=wanted), writing(tmp_path, "score"):
+        pytest.fail("two write at once")
+    other.kill()
+    other.wait()
+    with pytest.warns(EarmarkWarning, match="`an unknown command`.*was killed here"):
+        assert holder(tmp_path, "score").verb == "score"
+    assert os.listdir(tmp_path) == [LOCK]
 
 
-def test_a_process_that_only_has_the_number_of_the_dead_one_holds_nothing(tmp_path: Path) -> None:
-    here = Process.here()
-    rewritten(tmp_path, process=str(Process(here.place, here.number, "1")))
-    with pytest.warns(EarmarkWarning, match="killed here"), writing(tmp_path, "flag"):
+def test_who_only_looks_leaves_the_lock_to_others(tmp_path: Path) -> None:
+    (tmp_path / LOCK).touch()
+    assert holder_of(tmp_path) is None
+    with writing(tmp_path, "flag"):
         pass
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_lock_of_another_machine_holds_until_it_is_deleted(tmp_path: Path) -> None:
-    rewritten(tmp_path, host="elsewhere", process="0123abcd-17-1")
-    wanted = rf"on elsewhere, .* If it is gone: rm {tmp_path}/\.lock\.json"
-    with pytest.raises(EarmarkError, match=wanted), writing(tmp_path, "flag"):
-        pass
-
-
-def test_a_damaged_lock_is_named(tmp_path: Path) -> None:
-    for text in ("", "{", "[]", '{"verb": 1}'):
-        (tmp_path / LOCK).write_text(text)
-        wanted = "says nothing of who holds it"
-        with pytest.raises(EarmarkError, match=wanted), writing(tmp_path, "flag"):
-            pass
 
 
 def test_a_writer_may_call_another_and_a_failure_gives_the_lock_back(tmp_path: Path) -> None:
     def outer(place: Path) -> None:
         with writing(place, "run"):
             with writing(place, "flag"):
-                assert (place / LOCK).exists()
-            assert json.loads((place / LOCK).read_text())["verb"] == "run"
+                assert (place / HOLDER).exists()
+            assert json.loads((place / HOLDER).read_text())["verb"] == "run"
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -155,17 +155,6 @@ def test_a_file_in_the_place_of_the_folder_is_said(tmp_path: Path) -> None:
             pass
 
 
-def test_without_links_a_lock_is_a_file_that_must_not_be_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError(1, "no links here")
-
-    monkeypatch.setattr(os, "link", refuse)
-    assert holder(tmp_path, "flag").verb == "flag"
-    assert not list(tmp_path.iterdir())
-
-
 def test_of_processes_that_train_together_the_first_asks_for_all(
     tmp_path: Path, other: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +165,7 @@ def test_of_processes_that_train_together_the_first_asks_for_all(
 def test_what_living_and_unknown_writers_have_begun_is_left_alone(tmp_path: Path) -> None:
     own = aside_of(tmp_path / "labels.parquet")
     own.write_text("")
-    foreign = tmp_path / ".labels.parquet.0123abcd-17-1.0123abcd.partial"
+    foreign = tmp_path / ".labels.parquet.0123abcd-17.0123abcd.partial"
     foreign.write_text("")
     assert sweep_leftovers(tmp_path) == 0
     os.utime(foreign, (0, 0))
@@ -185,8 +174,22 @@ def test_what_living_and_unknown_writers_have_begun_is_left_alone(tmp_path: Path
     assert own.exists()
 
 
+def test_only_names_of_our_own_unfinished_files_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "audio" / "deep").mkdir(parents=True)
+    names = ["download.wav.partial", ".notes.partial", "x.0123abcd-17.0123abcd.partial"]
+    names += [".x.0123abcd.partial", ".x.somebody.0123abcd.partial", "audio/deep/a.partial"]
+    for name in names:
+        (tmp_path / name).write_text("mine")
+        os.utime(tmp_path / name, (0, 0))
+    with writing(tmp_path, "flag"):
+        pass
+    assert sweep_leftovers(tmp_path) == 0
+    assert all((tmp_path / name).exists() for name in names)
+
+
 def test_what_ended_workers_left_goes_with_the_failure(tmp_path: Path) -> None:
-    left = tmp_path / f".x.{Process(Process.here().place, 1, 'gone')}.0123abcd.partial"
+    left = aside_of(tmp_path / "x")
+    left = left.with_name(left.name.replace(f"-{os.getpid()}.", "-4194305."))  # no process has it
 
     def fail() -> None:
         with writing(tmp_path, "score"):

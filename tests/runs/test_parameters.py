@@ -3,16 +3,16 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from earmark.runs.parameters import (
+from earmark.runs import (
     PAPER_DISCARD_PERCENTS,
     CompareParams,
     FrontEndParams,
     NetworkParams,
+    Recipe,
     SweepParams,
     TrainParams,
     digest,
 )
-from earmark.runs.recipe import Recipe
 
 
 def test_the_paper_has_18_operating_points() -> None:

@@ -15,15 +15,19 @@ import ray
 from ray.cluster_utils import Cluster
 
 from clusters import SabotagedEngine, Victim, wait_until
-from earmark.audio.shards import part_path
-from earmark.datasets.extraction import extract_frames
-from earmark.datasets.workspace import Workspace
+from earmark.audio import part_path
+from earmark.datasets import Workspace, extract_frames
 from earmark.errors import EarmarkError
-from earmark.runs.cluster.ray import N_ATTEMPTS, RayEngine
-from earmark.runs.cluster.ray_training import train_together
-from earmark.runs.cluster.resources import ResourceParams, TaskResources
-from earmark.runs.engine import LocalEngine, Task
-from earmark.runs.progress import Meter
+from earmark.runs import (
+    N_ATTEMPTS,
+    LocalEngine,
+    Meter,
+    RayEngine,
+    ResourceParams,
+    Task,
+    TaskResources,
+    train_together,
+)
 from noises import PARAMS, content, noisy_workspace
 from tasks import Counter, fail, square
 from tests.scores.test_sharded import assert_same, made_up

@@ -8,17 +8,18 @@ import pytest
 from ray.cluster_utils import Cluster
 from safetensors.numpy import load_file
 
-from earmark.datasets.clip_sets import readable_clips
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace, readable_clips
 from earmark.errors import EarmarkError
-from earmark.runs.cluster.ray import RayEngine
-from earmark.runs.cluster.ray_training import train_together
-from earmark.runs.engine import Task
-from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
-from earmark.runs.progress import Meter
-from earmark.training.lessons import AsLabelled, TrainingSet
-from earmark.training.loop import train
-from earmark.training.teacher import training_task
+from earmark.runs import (
+    Meter,
+    ModelParams,
+    NetworkParams,
+    RayEngine,
+    Task,
+    TrainParams,
+    train_together,
+)
+from earmark.training import TargetProvider, TrainingSet, train, training_task
 from scenes import band_workspace, open_store
 from tasks import Counter
 
@@ -38,9 +39,9 @@ NETWORK = NetworkParams(
 
 def killed_once(deed: Path, meter: Meter, **given: object) -> None:
     """Train, and end the second process in the middle of the second epoch."""
-    from earmark.training import replicas
+    from earmark.training import is_first_process
 
-    if not replicas.is_first() and not deed.exists():
+    if not is_first_process() and not deed.exists():
         meter = _Killer(deed)
     train(**given, meter=meter)
 
@@ -69,7 +70,7 @@ def workspace(tmp_path: Path) -> Workspace:
 def task_of(workspace: Workspace, folder: Path, function=train, **given: object) -> Task:
     store = open_store(workspace)
     clips = readable_clips(workspace, store, "train")
-    data = TrainingSet(store.folder, clips.store_rows, AsLabelled(clips.labels))
+    data = TrainingSet(store.folder, clips.store_rows, TargetProvider(clips.labels))
     return training_task("net", function, NETWORK, data, store, folder=folder, **given)
 
 

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.runs.cluster.resources import TaskResources
-from earmark.runs.parameters import PAPER_DISCARD_PERCENTS, CrossFitParams
-from earmark.runs.recipe import (
+from earmark.runs import (
+    PAPER_DISCARD_PERCENTS,
+    CrossFitParams,
+    MixtureParams,
+    Params,
     PretrainedParams,
     Recipe,
+    ReviewParams,
+    TaskResources,
     find_recipe,
     has_kept_recipe,
     keep_recipe,
@@ -138,3 +144,52 @@ def test_a_workspace_knows_whether_it_remembers_a_recipe(tmp_path: Path) -> None
     keep_recipe(tmp_path, recipe)
     assert has_kept_recipe(tmp_path)
     assert kept_recipe(tmp_path) == recipe
+
+
+def numbers_in(schema: Any, name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every number that a JSON schema describes, under its dotted name."""
+    if isinstance(schema, dict):
+        if schema.get("type") in ("number", "integer"):
+            yield name, schema
+        for key, value in schema.items():
+            yield from numbers_in(value, f"{name}.{key}")
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from numbers_in(value, name)
+
+
+@pytest.mark.parametrize("record", [Recipe, MixtureParams, ReviewParams])
+def test_every_number_has_limits(record: type[Params]) -> None:
+    """Percentages and shares of train sets are checked together, by validators."""
+    unlimited = {
+        name
+        for name, number in numbers_in(record.model_json_schema())
+        if not {"maximum", "exclusiveMaximum"} & number.keys()
+        or not {"minimum", "exclusiveMinimum"} & number.keys()
+    }
+    assert {name for name in unlimited if "_percents" not in name and "train_sets" not in name} == (
+        set()
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[scenes]\nclip_seconds = 1e9", r"scenes\.clip_seconds: .*less than or equal to 4000"),
+        ("[front_end]\nn_bands = 1000000000", r"front_end\.n_bands: .*equal to 10000"),
+        ("[front_end]\nn_bands = 9999", r"9,999 mel bands, but windows of 400 samples"),
+        ("[front_end]\nhop_seconds = 1e-9", r"windows of 400 samples, hops of 0 "),
+        ("[front_end]\npatch_frames = 100000\nhop_seconds = 1.0", r"are not between 1 and 10,000,"),
+        ("[sweep]\nn_resamples = 1000000000000", r"sweep\.n_resamples: .*equal to 1000000"),
+        ("[sweep]\nseeds = [-1]", r"sweep\.seeds\.0: .*greater than or equal to 0"),
+        ("[teacher]\nname = 't'\ntrain.learning_rate = inf", r"learning_rate: .*finite number"),
+        ("[teacher]\nname = 't'\ntrain.ridge = nan", r"ridge: .*finite number"),
+        ("x = " + "[" * 5_000 + "]" * 5_000, "cannot be read as TOML"),
+        ("#" * 1_000_001, "1,000,001 bytes; a recipe has 1,000,000 at most"),
+    ],
+)
+def test_numbers_beyond_all_measure_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    with pytest.raises(EarmarkError, match=message):
+        read_recipe(path)

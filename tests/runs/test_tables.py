@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.runs import tables
-from earmark.runs.tables import LINE, SourceTable, read_source
+from earmark.runs import LINE, SourceTable, read_source, tables
 
 PATH = Path("t.csv")
 

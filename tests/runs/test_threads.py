@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from earmark.runs.engine import HERE, LocalEngine, Task
-from earmark.runs.progress import Meter
+from earmark.runs import HERE, LocalEngine, Meter, Task
 
 np.ones((2, 2)) @ np.ones((2, 2))  # loads a library with threads
 

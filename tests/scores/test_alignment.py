@@ -7,10 +7,9 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_files import read_label_file
-from earmark.labels.label_set import LabelSet
-from earmark.labels.ontology import Ontology
-from earmark.scores.alignment import (
+from earmark.labels import LabelSet, Ontology, read_label_file
+from earmark.scores import (
+    ScoreFolder,
     arrange,
     check_aligned,
     classes_of_columns,
@@ -18,10 +17,10 @@ from earmark.scores.alignment import (
     leave_out_unscored,
     logits_of,
     named_alike,
+    open_score_file,
     scored_labels,
+    write_score_folder,
 )
-from earmark.scores.folder import ScoreFolder, write_score_folder
-from earmark.scores.score_files import open_score_file
 
 STATES = np.array([[1, 0, -1], [0, 0, 0], [0, 1, 1]], np.int8)
 

@@ -7,9 +7,8 @@ import pytest
 
 import plain_loops
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.scores.bins import Grid, Kept, count_bins, keep
-from earmark.scores.keys import N_BINS, unpack_rows, unpack_scores
+from earmark.labels import LabelSet
+from earmark.scores import N_BINS, Grid, Kept, count_bins, keep, unpack_rows, unpack_scores
 from made_up import NASTY
 from plain_loops import codes_of
 
@@ -22,8 +21,10 @@ def case(
 ) -> tuple[np.ndarray, np.ndarray]:
     """States and tied scores, to be looked at in many chunks by either kind of loop."""
     if request.param == "numpy":
-        for name in ("count_scores", "count_last", "pick_scores", "place_keys"):
-            monkeypatch.setattr(f"earmark.scores.bins.{name}", getattr(plain_loops, name))
+        for name in ("count_scores", "pick_scores", "place_keys"):
+            monkeypatch.setattr(
+                f"earmark.scores.order_statistics.{name}", getattr(plain_loops, name)
+            )
     monkeypatch.setattr("earmark.scores.matrix.CHUNK_SCORES", 100)
     rng = np.random.default_rng(0)
     states = rng.choice(np.array([0, 0, 0, 1, -1], np.int8), size=(N_CLIPS, N_CLASSES))

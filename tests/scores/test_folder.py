@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.scores.folder import UNLOCATED, ScoreFolder, write_score_folder
+from earmark.scores import UNLOCATED, ScoreFolder, write_score_folder
 
 
 def test_scores_that_are_not_there_say_what_to_do(tmp_path: Path) -> None:

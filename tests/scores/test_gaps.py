@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.scores.gaps import leave_out_gaps
+from earmark.labels import LabelSet
+from earmark.scores import leave_out_gaps
 
 SCORES = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
 LABELS = LabelSet.from_dense(np.eye(6, 3, dtype=np.int8), list("uvwxyz"), list("abc"))

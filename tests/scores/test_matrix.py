@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.scores.matrix import Chunk, ScoreMatrix, open_scores
+from earmark.labels import LabelSet
+from earmark.scores import Chunk, ScoreMatrix, open_scores
 
 LABELS = LabelSet.from_dense(np.zeros((101, 5), int))
 

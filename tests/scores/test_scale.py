@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.scores import ScoreMatrix, blocks
-from earmark.scores.scale import detect_scale, write_logits
+from earmark.labels import LabelSet
+from earmark.scores import ScoreMatrix, detect_scale, files, write_logits
 
 LABELS = LabelSet.from_dense(np.zeros((7, 3)), [f"clip{i}" for i in range(7)], ["a", "b", "c"])
 SHARED_FOLDER = settings(
@@ -20,7 +19,7 @@ SHARED_FOLDER = settings(
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     """Make every conversion take several blocks."""
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 3 * 2)
+    monkeypatch.setattr(files, "BLOCK_BYTES", 8 * 3 * 2)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.scores import ScoreMatrix, blocks
-from earmark.scores.blocks import map_scores
-from earmark.scores.scale import detect_scale
-from earmark.scores.score_files import open_score_file
+from earmark.scores import ScoreMatrix, detect_scale, files, map_scores, open_score_file
 
 SCORES = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
 CLIPS, CLASSES = [f"clip{i}" for i in range(7)], ["a", "b", "c"]
@@ -26,7 +23,7 @@ SHARED_FOLDER = settings(
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     """Make every conversion take several blocks."""
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 3 * 2)
+    monkeypatch.setattr(files, "BLOCK_BYTES", 8 * 3 * 2)
 
 
 def loaded(path, scratch, **options):

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.flags.counts import count_missing
-from earmark.labels.label_set import LabelSet
-from earmark.runs.engine import Engine, LocalEngine
-from earmark.scores.sharded import passes_by
-from earmark.scores.top_scores import Passes, Summary, top_scores
+from earmark.flags import count_missing
+from earmark.labels import LabelSet
+from earmark.runs import Engine, LocalEngine
+from earmark.scores import Passes, Summary, passes_by, top_scores
 
 
 def made_up(folder: Path, n_clips: int = 3_000, n_classes: int = 7) -> tuple[LabelSet, Path]:

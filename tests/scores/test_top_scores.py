@@ -5,9 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from earmark.labels.label_set import LabelSet
-from earmark.scores.matrix import ScoreMatrix
-from earmark.scores.top_scores import Summary, scores_above, top_scores
+from earmark.labels import LabelSet
+from earmark.scores import ScoreMatrix, Summary, scores_above, top_scores
 
 
 def skewed(n_clips: int = 20_000, seed: int = 0) -> np.ndarray:
@@ -54,7 +53,7 @@ def test_scores_above_limits_are_listed_with_their_clips() -> None:
 
 @pytest.mark.parametrize("n_listed", [0, 1, 700, 4_999, 5_000, 9_999])
 def test_listing_equals_a_plain_sort(n_listed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["earmark.scores.top_scores"], "SAMPLE_CLIPS", 200)
+    monkeypatch.setattr(sys.modules["earmark.scores.order_statistics"], "SAMPLE_CLIPS", 200)
     scores = skewed(5_000).round(2)
     labels = LabelSet.from_dense(np.zeros(scores.shape, int))
     found = top_scores(labels, scores, np.array([[3]]), n_listed)
@@ -69,7 +68,7 @@ def test_listing_equals_a_plain_sort(n_listed: int, monkeypatch: pytest.MonkeyPa
 def test_ranks_alone_are_the_same_from_other_clips_in_any_order(
     order: str, decimals: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["earmark.scores.top_scores"], "DRAWN_CLIPS", 60)
+    monkeypatch.setattr(sys.modules["earmark.scores.order_statistics"], "DRAWN_CLIPS", 60)
     scores = np.concatenate([skewed(5_000), skewed(5_000, 1)], axis=1).round(decimals)
     if order != "drawn":
         scores = np.sort(scores, axis=0)[:: 1 if order == "rising" else -1]

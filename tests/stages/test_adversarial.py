@@ -9,10 +9,9 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.flags.counts import count_missing, total_missing
-from earmark.flags.flag import flag
-from earmark.labels.label_set import LabelSet
-from earmark.report.numerals import rounded
+from earmark.flags import count_missing, flag, total_missing
+from earmark.labels import LabelSet
+from earmark.report import rounded
 from earmark.stages import ScanResult, scan
 from suspects import world
 

@@ -7,12 +7,10 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError, EarmarkWarning
-from earmark.labels.label_set import LabelSet
-from earmark.labels.label_tables import Reading
+from earmark.labels import LabelSet, Reading
 from earmark.metrics import evaluate
-from earmark.scores.folder import write_score_folder
-from earmark.stages.checks.evaluation import evaluate_scores
-from earmark.stages.checks.lint import check_labels
+from earmark.scores import write_score_folder
+from earmark.stages import check_labels, evaluate_scores
 
 CLIPS = [f"clip{number}" for number in range(40)]
 STATES = (np.arange(80).reshape(40, 2) % 3 == 0).astype(np.int8)

@@ -8,9 +8,8 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from clusters import SabotagedEngine, Victim
-from earmark.runs.cluster.ray import RayEngine
-from earmark.runs.engine import LocalEngine
-from earmark.stages.whole.run import run
+from earmark.runs import LocalEngine, RayEngine
+from earmark.stages import run
 from noises import content
 from small_recipe import SMALL
 

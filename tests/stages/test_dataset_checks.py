@@ -13,8 +13,7 @@ import pytest
 
 from checked import CLASS_IDS, NAMES, checkable_workspace, hear_all
 from earmark import stages
-from earmark.datasets.label_versions import read_relabelled
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace, read_relabelled
 from earmark.errors import EarmarkError
 from earmark.report import Description, Limits
 

@@ -12,14 +12,11 @@ import soundfile
 
 from earmark import stages
 from earmark.audio import FrameStore
-from earmark.datasets.clip_sets import scored_frames
+from earmark.datasets import scored_frames
 from earmark.errors import EarmarkError
-from earmark.review import JudgementStore
-from earmark.review.queues.queue import CONTROLS
-from earmark.runs import SILENT, find_recipe, kept_recipe, read_json
-from earmark.runs.recipe import Recipe
-from earmark.stages.finding import FoundMissing, default_work
-from earmark.stages.listening.queue import open_live
+from earmark.review import CONTROLS, JudgementStore
+from earmark.runs import SILENT, Recipe, find_recipe, kept_recipe, read_json
+from earmark.stages import FoundMissing, default_work, open_queue
 from made_up_yamnet import install
 from sound_folders import wav
 from tone_folders import NAMES, ToneFolder, scene, tone_folder
@@ -74,7 +71,7 @@ def test_the_first_block_holds_mostly_flags(found: FoundMissing) -> None:
     workspace = found.workspace
     with (
         JudgementStore(workspace.judgements_path) as store,
-        open_live(workspace, store, ["ann"]) as live,
+        open_queue(workspace, store, ["ann"]) as live,
     ):
         drawn = live.next_block("ann")
     workspace.judgements_path.unlink()
@@ -115,7 +112,7 @@ def test_twice_is_the_same_and_computes_nothing(
         raise AssertionError("computed again")
 
     for place in (
-        "earmark.pretrained.listening.NetworkEar.frames",
+        "earmark.pretrained.embedding.NetworkExtractor.frames",
         "earmark.pretrained.zero_shot._scored",
         "earmark.training.teacher._train_and_score",
         "earmark.training.blend.learn_weights",
@@ -203,14 +200,14 @@ def test_no_clip_that_can_be_read_is_an_error(tmp_path: Path) -> None:
 def test_no_weights_are_told_before_anything_is_listened_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from earmark.pretrained import listening
+    from earmark.pretrained import embedding
 
-    listening._opened.cache_clear()
+    embedding._opened.cache_clear()
     monkeypatch.setenv("EARMARK_TEACHERS", str(tmp_path / "none"))
     with pytest.raises(EarmarkError, match=r"yamnet is not on this machine yet"):
         find(tone_folder(tmp_path, 3), tmp_path / "w")
     assert not (tmp_path / "w").exists(), "nothing was imported in vain"
-    listening._opened.cache_clear()
+    embedding._opened.cache_clear()
 
 
 def test_a_recipe_from_scratch_finds_too(tmp_path: Path) -> None:

@@ -10,17 +10,13 @@ import pytest
 import soundfile
 
 from earmark import stages
-from earmark.datasets.extraction import extract_frames
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace, extract_frames
 from earmark.errors import EarmarkWarning
-from earmark.report.contents import flags_to_hear
-from earmark.review.queues.gains import Gains
-from earmark.runs.parameters import FrontEndParams
-from earmark.runs.recipe import Recipe
-from earmark.scores.folder import ScoreFolder
-from earmark.stages import report
-from earmark.stages.hearing import MOST_SECONDS, heard_flags
-from earmark.stages.teaching import check_frames
+from earmark.report import flags_to_hear
+from earmark.review import Gains
+from earmark.runs import FrontEndParams, Recipe
+from earmark.scores import ScoreFolder
+from earmark.stages import MOST_SECONDS, check_frames, heard_flags, report
 from listening import tone_workspace
 from made_up import Page
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from earmark.runs.recipe import Recipe
-from earmark.stages.opening import choose_recipe
+from earmark.runs import Recipe
+from earmark.stages import choose_recipe
 from small_recipe import SMALL
 
 

@@ -7,11 +7,10 @@ import polars as pl
 import pytest
 
 from earmark import stages
-from earmark.datasets import find_stale
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace, find_stale
 from earmark.errors import EarmarkError
-from earmark.runs.recipe import Recipe
-from earmark.scores.folder import ScoreFolder
+from earmark.runs import Recipe
+from earmark.scores import ScoreFolder
 from scenes import CLASS_IDS, FOLDS, ONE, TEACHER, band_workspace
 
 

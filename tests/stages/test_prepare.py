@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from earmark import stages
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace, find_stale, import_workspace
 from earmark.errors import EarmarkError
 from own_tables import imported
 from scenes import FOLDS, ONE, TEACHER, band_workspace
 
 SHARES = {"train": 0.5, "tune": 0.25, "eval": 0.25}
+
+
+def split(workspace: Workspace, shares: dict[str, float], **options: Any) -> Workspace:
+    return import_workspace(workspace.root, workspace.root, splits=shares, **options).workspace
 
 
 @pytest.fixture
@@ -21,33 +26,33 @@ def unsplit(tmp_path: Path) -> Workspace:
 
 
 def test_recordings_are_dealt_out_whole(unsplit: Workspace) -> None:
-    dealt = stages.split_dataset(unsplit, SHARES, seed=3)
-    split = dealt.workspace.clips["split"]
-    assert split[::2].to_list() == split[1::2].to_list()
-    assert 35 <= (split == "train").sum() <= 45
-    assert dealt.workspace.labels.digest == unsplit.labels.digest
-    again = stages.split_dataset(unsplit.root, SHARES, seed=3)
-    assert again.workspace.clips.equals(dealt.workspace.clips)
+    dealt = split(unsplit, SHARES, seed=3)
+    splits = dealt.clips["split"]
+    assert splits[::2].to_list() == splits[1::2].to_list()
+    assert 35 <= (splits == "train").sum() <= 45
+    assert dealt.labels.digest == unsplit.labels.digest
+    again = split(unsplit, SHARES, seed=3)
+    assert again.clips.equals(dealt.clips)
 
 
 def test_splits_that_are_there_are_not_replaced_without_being_asked(unsplit: Workspace) -> None:
-    dealt = stages.split_dataset(unsplit, SHARES)
+    dealt = split(unsplit, SHARES)
     with pytest.raises(EarmarkError, match="in 3 splits already; nothing was changed"):
-        stages.split_dataset(unsplit.root, SHARES, seed=1)
-    assert Workspace(unsplit.root).clips.equals(dealt.workspace.clips)
-    anew = stages.split_dataset(unsplit.root, SHARES, seed=1, replace=True)
-    assert not anew.workspace.clips.equals(dealt.workspace.clips)
+        split(unsplit, SHARES, seed=1)
+    assert Workspace(unsplit.root).clips.equals(dealt.clips)
+    anew = split(unsplit, SHARES, seed=1, replace=True)
+    assert not anew.clips.equals(dealt.clips)
 
 
 def test_too_few_recordings_are_refused(tmp_path: Path) -> None:
     workspace = imported(tmp_path, "clip_id,label\na,dog\nb,cat\n", None).workspace
     with pytest.raises(EarmarkError, match=r"2 recordings are too few.*none is left for eval"):
-        stages.split_dataset(workspace)
+        split(workspace, SHARES)
 
 
 def test_students_without_splits_are_told_how_to_get_them(unsplit: Workspace) -> None:
-    for study in (stages.sweep, stages.compare, stages.iterate):
-        with pytest.raises(EarmarkError, match=r"tune or eval split.*`earmark split .*`, and only"):
+    for study in (stages.sweep, stages.compare):
+        with pytest.raises(EarmarkError, match=r"tune or eval split.*`earmark import .*`, and"):
             study(unsplit)
 
 
@@ -58,8 +63,8 @@ def test_scores_of_other_splits_are_refused_until_they_are_made_anew(tmp_path: P
     )
     stages.score(workspace, recipe, engine=ONE)
     stages.write_flags(workspace)
-    dealt = stages.split_dataset(workspace, SHARES, replace=True)
-    assert [one.path.name for one in dealt.stale] == ["teacher", "flags.parquet"]
+    dealt = split(workspace, SHARES, replace=True)
+    assert [one.path.name for one in find_stale(dealt)] == ["teacher", "flags.parquet"]
     for use in (stages.write_flags, stages.draw_queue, stages.make_report, stages.sweep):
         with pytest.raises(EarmarkError, match="whose splits changed since; run `earmark score"):
             use(workspace.root)

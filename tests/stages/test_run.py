@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.experiments.sweep import read_sweep
-from earmark.runs.engine import LocalEngine
-from earmark.scores.matrix import ScoreMatrix
-from earmark.stages.whole.run import run
+from earmark.experiments import read_sweep
+from earmark.runs import LocalEngine
+from earmark.scores import ScoreMatrix
+from earmark.stages import run
 from kept_processes import KeptProcesses
 from small_recipe import SMALL
 
@@ -28,7 +28,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[float]
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(ScoreMatrix, "map", counted)
-        monkeypatch.setattr("earmark.experiments.marks._STUDENTS_PER_TASK", 1)
+        monkeypatch.setattr("earmark.experiments.evaluation._STUDENTS_PER_TASK", 1)
         run(SMALL, root, engine=LocalEngine(1))
     return root, passed
 

@@ -15,19 +15,23 @@ import numpy as np
 import pytest
 import torch
 
-from earmark.datasets.extraction import extract_frames
-from earmark.datasets.synthetic.scenes import write_scenes
-from earmark.flags.flag import flag
-from earmark.flags.thresholds import thresholds
-from earmark.networks.saved import load_network
-from earmark.runs.engine import Engine, LocalEngine
-from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
-from earmark.runs.scene_parameters import HidingParams, SceneParams
-from earmark.training.folds import fold_folders
-from earmark.training.teacher import cross_fit
+from earmark.datasets import extract_frames, write_scenes
+from earmark.flags import flag, thresholds
+from earmark.networks import load_network
+from earmark.runs import (
+    CrossFitParams,
+    Engine,
+    HidingParams,
+    LocalEngine,
+    ModelParams,
+    NetworkParams,
+    SceneParams,
+    TrainParams,
+)
+from earmark.training import cross_fit, fold_folders
 from kept_processes import KeptProcesses
 from noises import content
-from same_bytes import NO_AVX2, NO_AVX512, STAGES, TWO_THREADS, on
+from processors import NO_AVX2, NO_AVX512, STAGES, TWO_THREADS, run_stages
 
 SCENES = SceneParams(n_train=32, n_tune=4, n_eval=4, clip_seconds=1.5)
 FOLDS = CrossFitParams(n_folds=2)
@@ -103,7 +107,7 @@ def stages_here() -> dict[str, str]:
 def test_a_lesser_processor_makes_the_same_bytes(
     processor: str, stages_here: dict[str, str]
 ) -> None:
-    found = on(processor, "--stages")
+    found = run_stages(processor)
     assert {name for name in STAGES if found[name] != stages_here[name]} <= BY_KERNELS
 
 

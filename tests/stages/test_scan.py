@@ -19,17 +19,18 @@ from earmark import stages
 from earmark.cli.flags import flags_app
 from earmark.datasets import SCANNED_FOLDER, Workspace
 from earmark.errors import EarmarkError
-from earmark.flags.counts import total_missing
-from earmark.flags.flag import flag, suspicious_positives
-from earmark.flags.policies import policy_told
-from earmark.flags.suspects import Suspects
-from earmark.flags.thresholds import thresholds
-from earmark.labels.label_set import LabelSet
+from earmark.flags import (
+    Suspects,
+    flag,
+    policy_told,
+    suspicious_positives,
+    thresholds,
+    total_missing,
+)
+from earmark.labels import LabelSet
 from earmark.metrics import auc_per_class
-from earmark.report.contents import flags_to_hear
-from earmark.report.missing.scan_page import missing_told, scan_html
-from earmark.report.numerals import rounded
-from earmark.stages.scanning.scan import scan
+from earmark.report import flags_to_hear, missing_told, rounded, scan_html
+from earmark.stages import scan
 from made_up import NASTY, Page, check_policy
 
 N_CLIPS, N_MISSING = 3_000, 60
@@ -328,10 +329,15 @@ def test_an_earlier_scan_is_replaced_but_nothing_else(files, tmp_path):
     scan(**files)
     (files["out"] / "note.txt").write_text("mine")
     scan(**files, discard_percent=2)
-    assert not (files["out"] / "note.txt").exists()
+    assert (files["out"] / "note.txt").read_text() == "mine"
+    assert json.loads((files["out"] / "meta.json").read_text())["options"]["discard_percent"] == 2
+    (files["out"] / "flags.csv").write_text("annotated by hand")
+    with pytest.raises(EarmarkError, match=r"'flags\.csv' was changed after `scan` wrote it"):
+        scan(**files)
+    assert (files["out"] / "flags.csv").read_text() == "annotated by hand"
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.tex").write_text("mine")
-    with pytest.raises(EarmarkError, match="no scan wrote"):
+    with pytest.raises(EarmarkError, match="no earlier `scan` wrote"):
         scan(**{**files, "out": tmp_path / "precious"})
     assert (tmp_path / "precious" / "thesis.tex").read_text() == "mine"
 

@@ -9,11 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from earmark.datasets.own_tables.table import import_table
+from earmark.datasets import import_table
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.stages.checks.lint import check_labels
-from earmark.stages.scanning.scan import ScanResult, scan
+from earmark.labels import LabelSet
+from earmark.stages import ScanResult, check_labels, scan
 
 N_CLIPS, IDS = 400, ("cat", "dog", "owl")
 CLIPS = [f"clip{number}" for number in range(N_CLIPS)]

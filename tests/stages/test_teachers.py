@@ -12,15 +12,18 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from earmark import stages
-from earmark.datasets import held_out_scores, import_sounds, whole_scores
-from earmark.datasets.stamps import find_stale
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import (
+    Workspace,
+    find_stale,
+    held_out_scores,
+    import_sounds,
+    import_workspace,
+    whole_scores,
+)
 from earmark.errors import EarmarkError
-from earmark.runs import SILENT, PretrainedParams, find_recipe, kept_recipe
-from earmark.runs.recipe import Recipe
-from earmark.scores.folder import ScoreFolder
-from earmark.stages import teachers
-from earmark.stages.teachers import asked_recipe, default_teacher, teach
+from earmark.runs import SILENT, PretrainedParams, Recipe, find_recipe, kept_recipe
+from earmark.scores import ScoreFolder
+from earmark.stages import asked_recipe, default_teacher, teach, teachers
 from made_up_onnx import loudness, mean_of_patches
 from made_up_yamnet import install
 from scenes import band_workspace
@@ -133,7 +136,7 @@ def test_finished_work_is_found_again(
         raise AssertionError("computed again")
 
     for place in (
-        "earmark.pretrained.listening.NetworkEar.frames",
+        "earmark.pretrained.embedding.NetworkExtractor.frames",
         "earmark.pretrained.zero_shot._scored",
         "earmark.training.loop.fit_linear_probe",
         "earmark.training.teacher._train_and_score",
@@ -236,11 +239,11 @@ def test_a_class_map_that_names_strangers_is_refused_by_line(
 
 def test_splits_are_scored_and_the_tune_split_decides(tones: ToneFolder, tmp_path: Path) -> None:
     workspace = imported(tones, tmp_path)
-    stages.split_dataset(workspace, {"train": 0.3, "tune": 0.6, "eval": 0.1})
+    import_workspace(tmp_path, tmp_path, splits={"train": 0.3, "tune": 0.6, "eval": 0.1})
     workspace = Workspace(tmp_path)
     found = taught(workspace)
     n_tune = len(workspace.rows("tune"))
-    assert found.exam.told == f"{n_tune} clips of the tune split"
+    assert found.evaluation_clips.told == f"{n_tune} clips of the tune split"
     for one in found.tried:
         name = QUICK.model_copy(update={"way": one.way}).scores_name
         scores = ScoreFolder.open(workspace.scores_folder(name))

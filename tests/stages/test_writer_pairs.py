@@ -23,29 +23,28 @@ pytestmark = pytest.mark.slow
 
 PATH = (
     (STAGES["embeddings"], "V"),
-    ("split V", "V"),
+    ("import workspace V --splits 80,10,10", "V"),
     (STAGES["own scores"], "V"),
     (STAGES["flag"], "V"),
     (STAGES["queue"], "V"),
     (STAGES["answers"], None),
-    ("raters V", "V"),
+    ("answers V", "V"),
     (STAGES["relabel"], "V"),
-    ("subset V --out S", "S"),
+    ("import workspace V --work S --train-share 0.2", "S"),
     (STAGES["import"], "W"),
-    ("hide W --out H --assume-complete --lowest-recall 0.1 --highest-recall 0.5", "H"),
+    ("import workspace W --work H --assume-complete --recall 0.1,0.5", "H"),
     (STAGES["features"], "W"),
     ("train W", "W"),
     (STAGES["score"], "W"),
     ("flag W", "W"),
     (STAGES["sweep"], "W"),
     (STAGES["compare"], "W"),
-    ("iterate W --rounds 1", "W"),
     (STAGES["report"], "W"),
     ("run tiny.toml --work R", "R"),
 )
 """Verbs in an order in which each has what it needs, and the folder whose lock it holds.
 
-A second scan and ``precision`` hold it for an instant, in which nobody can halt them.
+A second scan holds it for an instant, in which nobody can halt them.
 """
 
 OF_ITS_OWN = "scores of your own"
@@ -62,7 +61,7 @@ def start(place: Path, words: str) -> subprocess.Popen[str]:
 def halted(place: Path, words: str, folder: Path) -> Iterator[str]:
     """Run a verb, halt it while it has the lock, let it end after that; yield its name."""
     process = start(place, words)
-    while holder_of(folder) is None:
+    while (holder := holder_of(folder)) is None or f"process {process.pid}," not in holder.told:
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.001)
     os.killpg(process.pid, signal.SIGSTOP)

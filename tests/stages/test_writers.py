@@ -15,14 +15,15 @@ from called_verbs import earmark, refusal
 from earmark import stages
 from earmark.datasets import IMPORTERS, SCANNED_FOLDER, Workspace
 from earmark.errors import EarmarkError
-from earmark.runs import Recipe, holder_of, read_seal, read_table
-from earmark.runs.writers.verbs import INSIDE
+from earmark.runs import INSIDE, Recipe, holder_of, read_seal, read_table
 from told_workspace import told_workspace
 from writing_verbs import WRITERS
 
 READERS = {
-    "asked_recipe", "check_dataset", "check_files", "check_labels", "compare_labels",
-    "default_teacher", "default_work", "evaluate_scores", "examine", "examined",
+    "asked_recipe", "check_dataset", "check_files", "check_frames", "check_labels",
+    "check_workspace", "compare_labels", "gains_so_far", "heard_flags", "open_judgements",
+    "open_queue", "read_inputs", "default_teacher", "default_work",
+    "evaluate_scores", "examine", "examined",
     "export_hub", "export_judgements", "export_labels", "export_model", "keep_own_scores",
     "open_scored", "open_workspace", "tag_files", "write_card",
 }  # fmt: skip
@@ -37,6 +38,7 @@ IN_PART = {
     "measure_precision": "while the table is written",
     "scan": "where it replaces a workspace",
     "serve_review": "where it draws a queue",
+    "summarize_answers": "while the tables are written",
 }
 """Stages that hold the lock for a part of what they do, and for which."""
 
@@ -103,7 +105,7 @@ def test_a_workspace_in_the_making_is_not_called_none(tmp_path: Path) -> None:
         Workspace.open(tmp_path / "W")
 
 
-@pytest.mark.parametrize("command", ["export W labels.csv", "check W", "card W", "lint W"])
+@pytest.mark.parametrize("command", ["export W labels.csv", "check W", "report W --card CARD.md"])
 def test_readers_never_wait(held: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(held)
     earmark(*command.split())

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
-from earmark.runs.parameters import TrainParams
-from earmark.training.batches import EpochOrder, Plan, learning_rate
+from earmark.runs import TrainParams
+from earmark.training import EpochOrder, Plan, learning_rate
 
 PER_CLIP = np.array([3, 1, 0, 4])
 

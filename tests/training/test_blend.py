@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from earmark.datasets.clip_sets import held_out_scores, write_scores
-from earmark.datasets.workspace import Workspace, write_dataset
-from earmark.labels.label_set import LabelSet
-from earmark.scores.alignment import logits_of, scored_labels
-from earmark.scores.folder import Origin, ScoreFolder
-from earmark.training import blend
-from earmark.training.blend import Weights, blend_scores, learn_weights
+from earmark.datasets import Workspace, held_out_scores, write_dataset, write_scores
+from earmark.labels import LabelSet
+from earmark.scores import Origin, ScoreFolder, logits_of, scored_labels
+from earmark.training import Weights, blend, blend_scores, learn_weights
 from scenes import CLASS_IDS, band_workspace
 
 C = 0.5

@@ -7,12 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from earmark.datasets.clip_sets import write_scores
-from earmark.datasets.workspace import Workspace, write_dataset
-from earmark.labels.label_set import LabelSet
-from earmark.scores.folder import ScoreFolder
-from earmark.training import choice
-from earmark.training.choice import Exam, Tried, best_way, hold_exam, judge_way
+from earmark.datasets import Workspace, write_dataset, write_scores
+from earmark.labels import LabelSet
+from earmark.scores import ScoreFolder
+from earmark.training import (
+    EvaluationClips,
+    Tried,
+    best_way,
+    blend,
+    choose_evaluation_clips,
+    evaluate_way,
+)
 from scenes import CLASS_IDS, band_workspace
 
 
@@ -40,9 +45,11 @@ def test_auc_and_hits_are_counted_plainly(workspace: Workspace) -> None:
     logits = knowing(workspace, 1.0)
     logits[:, 1] = np.nan
     scores = scores_of(workspace, logits)
-    exam = Exam(workspace.labels.select(workspace.rows("train")), is_tune=False)
-    found = judge_way(workspace, "probe", scores, exam)
-    given = exam.labels.states() > 0
+    evaluation_clips = EvaluationClips(
+        workspace.labels.select(workspace.rows("train")), is_tune=False
+    )
+    found = evaluate_way(workspace, "probe", scores, evaluation_clips)
+    given = evaluation_clips.labels.states() > 0
     own = logits[workspace.rows("train")].astype(np.float32)
     aucs = [
         np.mean([(high > low) + (high == low) / 2 for high in own[given[:, c], c]
@@ -60,24 +67,28 @@ def test_auc_and_hits_are_counted_plainly(workspace: Workspace) -> None:
 def test_hits_by_hand() -> None:
     states = np.array([[1, 0], [1, 0], [0, 1]], np.int8)
     perfect = np.array([[3, 0], [2, 0], [0, 1]], np.float32)
-    assert choice._hits(states, perfect) == 1
-    assert choice._hits(states, -perfect) == 0
+    assert blend._hits(states, perfect) == 1
+    assert blend._hits(states, -perfect) == 0
     # the first three are 3 (given), 2.5 (not) and 2 (given)
-    assert choice._hits(states, np.array([[3, 2.5], [2, 0], [0, 1]], np.float32)) == pytest.approx(
+    assert blend._hits(states, np.array([[3, 2.5], [2, 0], [0, 1]], np.float32)) == pytest.approx(
         2 / 3
     )
     # of a class without scores nothing can be found
     unscored = np.array([[3, np.nan], [2, np.nan], [0, np.nan]], np.float32)
-    assert choice._hits(states, unscored) == pytest.approx(2 / 3)
+    assert blend._hits(states, unscored) == pytest.approx(2 / 3)
     # scores that are all the same find no more than chance has
-    assert choice._hits(states, np.zeros((3, 2), np.float32)) == pytest.approx(1 / 2)
-    assert np.isnan(choice._hits(np.zeros((3, 2), np.int8), perfect))
+    assert blend._hits(states, np.zeros((3, 2), np.float32)) == pytest.approx(1 / 2)
+    assert np.isnan(blend._hits(np.zeros((3, 2), np.int8), perfect))
 
 
 def test_a_better_teacher_has_more_hits(workspace: Workspace) -> None:
-    exam = Exam(workspace.labels.select(workspace.rows("train")), is_tune=False)
+    evaluation_clips = EvaluationClips(
+        workspace.labels.select(workspace.rows("train")), is_tune=False
+    )
     tried = [
-        judge_way(workspace, way, scores_of(workspace, knowing(workspace, noise), way), exam)
+        evaluate_way(
+            workspace, way, scores_of(workspace, knowing(workspace, noise), way), evaluation_clips
+        )
         for way, noise in (("zero-shot", 3.0), ("probe", 0.5), ("blend", 1.5))
     ]
     assert best_way(tried).way == "probe"
@@ -101,18 +112,18 @@ def test_the_tune_split_is_the_exam_where_it_has_labels_enough(
     scores = scores_of(workspace, knowing(workspace, 1.0))
     tune = workspace.clips.filter(split="tune")["clip_id"].to_list()
     n_positives = int(workspace.labels.select(workspace.rows("tune")).n_positives.sum())
-    monkeypatch.setattr(choice, "LEAST_POSITIVES", n_positives)
-    exam = hold_exam(workspace, scores)
-    assert exam.is_tune
-    assert exam.labels.clip_ids.to_list() == tune
-    assert exam.told == f"{len(tune)} clips of the tune split"
+    monkeypatch.setattr(blend, "LEAST_POSITIVES", n_positives)
+    evaluation_clips = choose_evaluation_clips(workspace, scores)
+    assert evaluation_clips.is_tune
+    assert evaluation_clips.labels.clip_ids.to_list() == tune
+    assert evaluation_clips.told == f"{len(tune)} clips of the tune split"
     expected = knowing(workspace, 1.0)[workspace.rows("tune")].astype(np.float32)
-    np.testing.assert_array_equal(exam.logits(workspace, scores), expected)
-    monkeypatch.setattr(choice, "LEAST_POSITIVES", n_positives + 1)
-    exam = hold_exam(workspace, scores)
-    assert not exam.is_tune
-    assert exam.told == "80 clips that it was not trained on"
-    assert exam.labels.clip_ids.to_list() == scores.clip_ids.to_list()
+    np.testing.assert_array_equal(evaluation_clips.logits(workspace, scores), expected)
+    monkeypatch.setattr(blend, "LEAST_POSITIVES", n_positives + 1)
+    evaluation_clips = choose_evaluation_clips(workspace, scores)
+    assert not evaluation_clips.is_tune
+    assert evaluation_clips.told == "80 clips that it was not trained on"
+    assert evaluation_clips.labels.clip_ids.to_list() == scores.clip_ids.to_list()
 
 
 def test_without_other_splits_the_train_split_is(workspace: Workspace) -> None:
@@ -122,25 +133,27 @@ def test_without_other_splits_the_train_split_is(workspace: Workspace) -> None:
     alone = write_dataset(
         workspace.root / "alone", clips, workspace.ontology, workspace.labels, workspace.truth
     )
-    exam = hold_exam(alone, scores_of(alone, knowing(alone, 1.0)))
-    assert not exam.is_tune
-    assert len(exam.labels) == 120
+    evaluation_clips = choose_evaluation_clips(alone, scores_of(alone, knowing(alone, 1.0)))
+    assert not evaluation_clips.is_tune
+    assert len(evaluation_clips.labels) == 120
 
 
 def test_many_clips_are_compared_on_some_spread_over_all(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choice, "MOST_CLIPS", 10)
-    exam = hold_exam(workspace, scores_of(workspace, knowing(workspace, 1.0)))
+    monkeypatch.setattr(blend, "MOST_CLIPS", 10)
+    evaluation_clips = choose_evaluation_clips(
+        workspace, scores_of(workspace, knowing(workspace, 1.0))
+    )
     train = workspace.clips.filter(split="train")["clip_id"].to_list()
-    assert exam.labels.clip_ids.to_list() == train[::8]
+    assert evaluation_clips.labels.clip_ids.to_list() == train[::8]
 
 
 def test_no_labels_at_all_are_no_measure(workspace: Workspace) -> None:
     states = np.zeros((len(workspace.clips), 3), np.int8)
     labels = LabelSet.from_dense(states, workspace.clips["clip_id"], CLASS_IDS)
     scores = scores_of(workspace, knowing(workspace, 1.0))
-    exam = Exam(labels.select(workspace.rows("train")), is_tune=False)
-    found = judge_way(workspace, "probe", scores, exam)
+    evaluation_clips = EvaluationClips(labels.select(workspace.rows("train")), is_tune=False)
+    found = evaluate_way(workspace, "probe", scores, evaluation_clips)
     assert np.isnan(found.auc)
     assert np.isnan(found.hits)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from earmark.runs.artefacts import read_table
-from earmark.training.course.history import (
+from earmark.runs import read_table
+from earmark.training import (
     forget_history,
-    open_course,
+    open_training_log,
     read_histories,
     split_history,
     write_history,
@@ -26,9 +26,9 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_tensorboard_reads_what_was_shown(tmp_path: Path) -> None:
-    with open_course(tmp_path, 0) as course:
-        course.add(0, {"train/loss": 2.0, "train/learning_rate": 0.5})
-        course.add(1, {"train/loss": 1.0})
+    with open_training_log(tmp_path, 0) as training_log:
+        training_log.add(0, {"train/loss": 2.0, "train/learning_rate": 0.5})
+        training_log.add(1, {"train/loss": 1.0})
     assert scalars(tmp_path) == {
         "train/loss": [(0, 2.0), (1, 1.0)],
         "train/learning_rate": [(0, 0.5)],
@@ -37,9 +37,9 @@ def test_tensorboard_reads_what_was_shown(tmp_path: Path) -> None:
 
 def test_a_resumed_run_replaces_the_steps_that_it_takes_again(tmp_path: Path) -> None:
     for first_step, value in ((0, 1.0), (2, 2.0)):
-        with open_course(tmp_path, first_step) as course:
+        with open_training_log(tmp_path, first_step) as training_log:
             for step in range(first_step, 4):
-                course.add(step, {"train/loss": value})
+                training_log.add(step, {"train/loss": value})
     assert scalars(tmp_path)["train/loss"] == [(0, 1.0), (1, 1.0), (2, 2.0), (3, 2.0)]
 
 
@@ -50,14 +50,14 @@ def test_without_tensorboard_nothing_is_written(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "tensorboard" else found(name)
     )
-    with open_course(tmp_path, 0) as course:
-        course.add(0, {"train/loss": 2.0})
+    with open_training_log(tmp_path, 0) as training_log:
+        training_log.add(0, {"train/loss": 2.0})
     assert not list(tmp_path.iterdir())
 
 
 def test_another_process_writes_nothing(tmp_path: Path) -> None:
-    with open_course(tmp_path, 0, is_wanted=False) as course:
-        course.add(0, {"train/loss": 2.0})
+    with open_training_log(tmp_path, 0, is_wanted=False) as training_log:
+        training_log.add(0, {"train/loss": 2.0})
     assert not list(tmp_path.iterdir())
 
 
@@ -86,7 +86,7 @@ def test_histories_are_found_by_the_names_of_networks(tmp_path: Path) -> None:
         write_history(tmp_path / name, [{"epoch": 1, "loss": loss}])
     (tmp_path / "unfinished").mkdir()
     found = read_histories(tmp_path)
-    assert {name: course["loss"].to_list() for name, course in found.items()} == {
+    assert {name: history["loss"].to_list() for name, history in found.items()} == {
         "another": [2.5],
         "student": [1.5],
     }

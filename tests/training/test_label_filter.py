@@ -15,7 +15,7 @@ from sklearn.utils import estimator_checks
 
 import earmark
 from earmark.errors import EarmarkError, EarmarkWarning
-from earmark.training.probes.label_filter import MissingLabelFilter
+from earmark.training import MissingLabelFilter
 
 N_ROWS, N_CLASSES = 1_200, 6
 

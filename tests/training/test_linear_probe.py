@@ -8,7 +8,7 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from earmark.errors import EarmarkError
-from earmark.training.probes.linear_probe import ScaledFeatures, fit_probe
+from earmark.training import ScaledFeatures, fit_probe
 
 
 def made_up(n: int = 300, n_features: int = 6, n_classes: int = 3) -> tuple[np.ndarray, np.ndarray]:

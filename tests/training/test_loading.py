@@ -10,18 +10,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.datasets.clip_sets import readable_clips
+from earmark.datasets import readable_clips
 from earmark.errors import EarmarkError
-from earmark.losses import Targets
-from earmark.networks.examples import examples_of
-from earmark.runs.parameters import ModelParams, SpecAugmentParams, TrainParams
-from earmark.training.batches import Batch, Plan
-from earmark.training.lessons import AsLabelled
-from earmark.training.loading import (
+from earmark.losses import BatchTargets
+from earmark.networks import examples_of
+from earmark.runs import ModelParams, SpecAugmentParams, TrainParams
+from earmark.training import (
     N_AHEAD,
+    Batch,
     Loaded,
     Loader,
     Mix,
+    Plan,
+    TargetProvider,
     hidden_stripes,
     made_ahead,
     masked_patches,
@@ -36,7 +37,7 @@ def loader(tmp_path: Path, architecture: str = "mobilenet_v1", **params) -> Load
     store = open_store(workspace)
     clips = readable_clips(workspace, store, "train")
     examples = examples_of(ModelParams(architecture=architecture), store, clips.store_rows)
-    return Loader(TrainParams(batch_patches=16, **params), examples, AsLabelled(clips.labels))
+    return Loader(TrainParams(batch_patches=16, **params), examples, TargetProvider(clips.labels))
 
 
 def batches_of(loader: Loader, epoch: int = 0) -> list[Batch]:
@@ -92,7 +93,7 @@ def test_a_plain_batch_is_what_the_store_holds(tmp_path: Path) -> None:
     loaded = made.load(batch)
     stored = made.examples.store.patches(made.examples.rows[batch.clips], batch.which)
     assert np.array_equal(loaded.inputs[0].numpy(), stored.astype(np.float32))
-    states = made.lessons.labels.states(batch.clips)
+    states = made.targets.labels.states(batch.clips)
     assert np.array_equal(loaded.targets.target[0].numpy(), states > 0)
 
 
@@ -137,10 +138,10 @@ EXPLICIT_POSITIVE, EXPLICIT_NEGATIVE, IMPLICIT, IGNORED = (1, 1, 0), (0, 1, 0), 
 """Target, weight and whether implicit."""
 
 
-def told(*labels: tuple[int, int, int]) -> Targets:
+def told(*labels: tuple[int, int, int]) -> BatchTargets:
     """One example with these labels."""
     target, weight, implicit = torch.tensor(labels).T
-    return Targets(
+    return BatchTargets(
         target.float().view(1, 1, -1), weight.float().view(1, 1, -1), implicit.view(1, -1) > 0
     )
 
@@ -166,7 +167,7 @@ def test_targets_mix_and_an_ignored_label_of_either_stays_ignored() -> None:
 
 
 def test_every_student_keeps_its_own_ignored_labels() -> None:
-    own = Targets(
+    own = BatchTargets(
         torch.zeros(1, 1, 1), torch.tensor([1.0, 0.0]).view(2, 1, 1), torch.ones(1, 1) > 0
     )
     mixed = mix_of(0.5).targets(own, own)

@@ -15,19 +15,21 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from earmark.datasets.clip_sets import readable_clips
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace, readable_clips
 from earmark.errors import EarmarkError, EarmarkWarning, Stopped
-from earmark.losses import Targets
+from earmark.losses import BatchTargets
 from earmark.metrics import auc_per_class
-from earmark.networks.architectures import Network
-from earmark.networks.stacks import AnyNetwork
-from earmark.runs.artefacts import read_json, read_table
-from earmark.runs.parameters import ModelParams, NetworkParams, SpecAugmentParams, TrainParams
-from earmark.runs.progress import SILENT
-from earmark.training.lessons import AsLabelled, TrainingSet
-from earmark.training.loop import train
-from earmark.training.teacher import tune_set
+from earmark.networks import AnyNetwork, Network
+from earmark.runs import (
+    SILENT,
+    ModelParams,
+    NetworkParams,
+    SpecAugmentParams,
+    TrainParams,
+    read_json,
+    read_table,
+)
+from earmark.training import LabelTreatment, TargetProvider, TrainingSet, train, tune_set
 from scenes import CLASS_IDS, band_workspace, open_store
 
 TINY = NetworkParams(
@@ -65,8 +67,13 @@ def training_set(
 ) -> TrainingSet:
     store = open_store(workspace)
     clips = readable_clips(workspace, store, "train")
-    exam = tune_set(workspace, store, network.model) if network.train.patience else None
-    return TrainingSet(store.folder, clips.store_rows, AsLabelled(clips.labels, n_students), exam)
+    validation = tune_set(workspace, store, network.model) if network.train.patience else None
+    return TrainingSet(
+        store.folder,
+        clips.store_rows,
+        TargetProvider(clips.labels, (LabelTreatment(),) * n_students),
+        validation,
+    )
 
 
 @pytest.fixture
@@ -179,12 +186,12 @@ def test_a_killed_process_resumes_to_the_same_weights(workspace: Workspace, tmp_
 def test_sigterm_leaves_a_checkpoint_and_the_run_goes_on_from_it(
     workspace: Workspace, tmp_path: Path
 ) -> None:
-    network, before = changed(TINY, checkpoint_seconds=1e9), signal.getsignal(signal.SIGTERM)
+    network, before = changed(TINY, checkpoint_seconds=1e6), signal.getsignal(signal.SIGTERM)
     data = training_set(workspace)
     meter = CountingMeter(signal_after=48)
     with pytest.raises(Stopped) as stopped:
         train(network, data, tmp_path / "stopped", meter)
-    assert stopped.value.code is None  # the process ends with 0
+    assert stopped.value.code == 143
     assert signal.getsignal(signal.SIGTERM) is before
     resumed = CountingMeter()
     train(network, data, tmp_path / "stopped", resumed)
@@ -238,30 +245,32 @@ def test_steps_are_an_alternative_to_epochs(workspace: Workspace, tmp_path: Path
 
 
 class Script:
-    """An exam with marks that were written before; remembers the networks that sat it."""
+    """A tune set with scripted results; it remembers the networks that it evaluated."""
 
     digest = "script"
 
-    def __init__(self, *marks: list[float]) -> None:
-        self.marks_left, self.networks = list(marks), []
+    def __init__(self, *results: list[float]) -> None:
+        self.marks_left, self.networks = list(results), []
 
-    def marks(self, network: AnyNetwork) -> Mapping[str, np.ndarray]:
+    def evaluate(self, network: AnyNetwork) -> Mapping[str, np.ndarray]:
         self.networks.append({name: v.clone() for name, v in network.state_dict().items()})
-        marks = np.array(self.marks_left.pop(0))
-        return {"lwlrap": marks, "loss": 1 - marks}
+        results = np.array(self.marks_left.pop(0))
+        return {"lwlrap": results, "loss": 1 - results}
 
 
 @pytest.mark.parametrize("watch", ["lwlrap", "loss"])
 def test_early_stopping_keeps_the_best_weights(
     workspace: Workspace, tmp_path: Path, watch: str
 ) -> None:
-    exam = Script([0.1], [0.5], [0.4], [0.5], [0.9])
+    validation = Script([0.1], [0.5], [0.4], [0.5], [0.9])
     network = changed(TINY, epochs=9, patience=2, watch=watch)
     meter = CountingMeter()
-    data = replace(training_set(workspace), exam=exam)
+    data = replace(training_set(workspace), validation=validation)
     trained = train(network, data, tmp_path / "model", meter)
-    assert len(exam.networks) == 4  # the second is best, then two without a better one
-    assert all(torch.equal(v, exam.networks[1][name]) for name, v in trained.state_dict().items())
+    assert len(validation.networks) == 4  # the second is best, then two without a better one
+    assert all(
+        torch.equal(v, validation.networks[1][name]) for name, v in trained.state_dict().items()
+    )
     history = read_table(tmp_path / "model" / "history.csv")
     assert history["tune_lwlrap"].to_list() == [0.1, 0.5, 0.4, 0.5]
     assert meter.n_done == 9 * 80
@@ -272,15 +281,15 @@ def test_early_stopping_keeps_the_best_weights(
 def test_every_student_of_a_stack_stops_at_its_own_best(
     workspace: Workspace, tmp_path: Path, network: NetworkParams
 ) -> None:
-    exam = Script([0.9, 0.1], [0.1, 0.2], [0.95, 0.3], [0.1, 0.1])
-    data = replace(training_set(workspace, n_students=2), exam=exam)
+    validation = Script([0.9, 0.1], [0.1, 0.2], [0.95, 0.3], [0.1, 0.1])
+    data = replace(training_set(workspace, n_students=2), validation=validation)
     trained = train(changed(network, epochs=9, patience=1), data, tmp_path / "model", METER)
-    assert len(exam.networks) == 4
+    assert len(validation.networks) == 4
     for name, values in trained.state_dict().items():
         by_student = [values[0], values[1]] if network is PROBE else [values]
         students = [0, 1] if network is PROBE else [int(name.split(".")[1])]
         for student, own in zip(students, by_student, strict=True):
-            best = exam.networks[(0, 2)[student]][name]
+            best = validation.networks[(0, 2)[student]][name]
             assert torch.equal(own, best[student] if network is PROBE else best)
 
 
@@ -290,13 +299,13 @@ def test_patience_without_tune_clips_is_refused(workspace: Workspace, tmp_path: 
 
 
 def test_a_loss_that_explodes_names_the_clips(workspace: Workspace, tmp_path: Path) -> None:
-    class Poisoned(AsLabelled):
-        def targets(self, rows: np.ndarray) -> Targets:
+    class Poisoned(TargetProvider):
+        def targets(self, rows: np.ndarray) -> BatchTargets:
             told = super().targets(rows)
             return replace(told, weight=told.weight * float("nan"))
 
     data = training_set(workspace)
-    poisoned = replace(data, lessons=Poisoned(data.lessons.labels))
+    poisoned = replace(data, targets=Poisoned(data.targets.labels))
     with pytest.raises(EarmarkError, match=r"nan at epoch 1, step 1.*clip0"):
         train(TINY, poisoned, tmp_path / "model", METER)
 

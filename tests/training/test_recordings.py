@@ -5,12 +5,11 @@ import pytest
 import torch
 
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.losses import Moment, Targets
-from earmark.training.rivals import RECORDING_RATE, RecordingConsistency
-from earmark.training.treatments import Told, Treated
+from earmark.labels import LabelSet
+from earmark.losses import BatchTargets
+from earmark.training import RECORDING_RATE, LabelTreatment, RecordingConsistency, TargetProvider
 
-MOMENT = Moment(0, 0, 1)
+EPOCH = 0
 
 
 def slow_losses(
@@ -46,11 +45,11 @@ def batches_of(seed: int, n_batches: int = 4) -> list[tuple[np.ndarray, np.ndarr
     ]
 
 
-def told(states: np.ndarray, recordings: np.ndarray | None) -> Targets:
+def told(states: np.ndarray, recordings: np.ndarray | None) -> BatchTargets:
     given = torch.from_numpy(states)
     target = (given > 0).double().unsqueeze(0)
     known = None if recordings is None else torch.from_numpy(recordings)
-    return Targets(target, torch.ones_like(target), given == 0, None, known)
+    return BatchTargets(target, torch.ones_like(target), given == 0, known)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -61,38 +60,38 @@ def test_clips_of_a_recording_are_drawn_to_what_was_said_of_it(seed: int) -> Non
         batches, slow_losses(batches, 0.7), strict=True
     ):
         own = torch.from_numpy(logits).unsqueeze(0)
-        found = loss(own, told(states, recordings), MOMENT)
+        found = loss(own, told(states, recordings), EPOCH)
         np.testing.assert_allclose(found[0].numpy(), expected, rtol=1e-5)
 
 
 def test_a_recording_pulls_an_output_towards_what_was_said_of_it() -> None:
     loss = RecordingConsistency(1.0)
     states, recordings = np.zeros((1, 1), int), np.zeros(1, int)
-    loss(torch.full((1, 1, 1), 2.0, dtype=torch.float64), told(states, recordings), MOMENT)
+    loss(torch.full((1, 1, 1), 2.0, dtype=torch.float64), told(states, recordings), EPOCH)
     z = torch.zeros(1, 1, 1, dtype=torch.float64, requires_grad=True)
-    loss(z, told(states, recordings), MOMENT).sum().backward()
+    loss(z, told(states, recordings), EPOCH).sum().backward()
     said = 1 / (1 + np.exp(-2.0))
     assert z.grad.item() == pytest.approx((0.5 - 0) + (0.5 - said), rel=1e-6)
 
 
 def test_what_was_said_of_recordings_survives_a_checkpoint() -> None:
     labels = LabelSet.from_dense(np.zeros((6, 3), int))
-    told_both = (Told(loss="consistency"), Told(loss="consistency", point=2.0))
+    told_both = (LabelTreatment(loss="consistency"), LabelTreatment(loss="consistency", point=2.0))
     recordings = np.array([0, 0, 1, 1, -1, -1])
-    treated = Treated(labels, np.arange(6), told_both, recordings=recordings)
+    treated = TargetProvider(labels, tuple(told_both), recordings=recordings)
     targets = treated.targets(np.arange(6))
     logits = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0))
-    first = treated.entries(logits, targets, MOMENT)
+    first = treated.entries(logits, targets, EPOCH)
     state = {name: values.clone() for name, values in treated.state().items()}
     assert len(state) == 2
-    resumed = treated.of(told_both)
+    resumed = treated.with_treatments(told_both)
     resumed.load_state(state)
-    second = treated.entries(logits, targets, MOMENT)
-    assert torch.equal(resumed.entries(logits, targets, MOMENT), second)
+    second = treated.entries(logits, targets, EPOCH)
+    assert torch.equal(resumed.entries(logits, targets, EPOCH), second)
     assert (second[:, :4] > first[:, :4]).all()
     assert torch.equal(second[:, 4:], first[:, 4:]), "nothing else is of their recordings"
     resumed.load_state({})
-    assert torch.equal(resumed.entries(logits, targets, MOMENT), first)
+    assert torch.equal(resumed.entries(logits, targets, EPOCH), first)
 
 
 def test_recordings_are_part_of_what_a_student_is_told() -> None:
@@ -100,14 +99,14 @@ def test_recordings_are_part_of_what_a_student_is_told() -> None:
     one, other = np.array([0, 0, -1, -1]), np.array([-1, -1, 0, 0])
 
     def digest(recordings: np.ndarray, loss: str) -> str:
-        return Treated(labels, np.arange(4), (Told(loss=loss),), recordings=recordings).digest
+        return TargetProvider(labels, (LabelTreatment(loss=loss),), recordings=recordings).digest
 
     assert digest(one, "consistency") != digest(other, "consistency")
     assert digest(one, "bce") == digest(other, "bce")
-    selected = Treated(labels, np.arange(4), (Told(),), recordings=one).select(np.array([1, 3]))
+    selected = TargetProvider(labels, (LabelTreatment(),), recordings=one).select(np.array([1, 3]))
     assert selected.targets(np.arange(2)).recordings.tolist() == [0, -1]
 
 
 def test_consistency_needs_to_know_the_recordings() -> None:
     with pytest.raises(EarmarkError, match="mixup"):
-        RecordingConsistency()(torch.zeros(1, 1, 1), told(np.zeros((1, 1)), None), MOMENT)
+        RecordingConsistency()(torch.zeros(1, 1, 1), told(np.zeros((1, 1)), None), EPOCH)

@@ -9,17 +9,21 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from earmark.audio import FrameStore
-from earmark.audio.frame_store import write_store
+from earmark.audio import FrameStore, write_store
 from earmark.errors import EarmarkError
-from earmark.labels.label_set import LabelSet
-from earmark.losses import Moment, Targets, bce_entries
+from earmark.labels import LabelSet
+from earmark.losses import BatchTargets, bce_entries
 from earmark.networks import Probe, load_network
-from earmark.runs.parameters import ModelParams, NetworkParams, TrainParams
-from earmark.runs.progress import SILENT
-from earmark.training.lessons import EVERYBODY, AsLabelled, TrainingSet
-from earmark.training.loop import train
-from earmark.training.probes.solver import _LEAST_SPREAD, Fitted, fit_linear_probe
+from earmark.runs import SILENT, ModelParams, NetworkParams, TrainParams
+from earmark.training import (
+    ALL_STUDENTS,
+    Fitted,
+    TargetProvider,
+    TrainingSet,
+    fit_linear_probe,
+    train,
+)
+from earmark.training.solver import _LEAST_SPREAD
 
 CLASS_IDS = ("a", "b", "c")
 N_CLIPS = 80
@@ -70,13 +74,13 @@ def labels(store: FrameStore) -> LabelSet:
     return LabelSet.from_dense(states.astype(np.int8), store.clip_ids, CLASS_IDS)
 
 
-def data_of(store: FrameStore, lessons: object, rows: np.ndarray | None = None) -> TrainingSet:
+def data_of(store: FrameStore, targets: object, rows: np.ndarray | None = None) -> TrainingSet:
     rows = np.arange(N_CLIPS) if rows is None else rows
-    return TrainingSet(store.folder, rows, lessons)  # type: ignore[arg-type]
+    return TrainingSet(store.folder, rows, targets)  # type: ignore[arg-type]
 
 
-def fitted(store: FrameStore, lessons: object, params: NetworkParams | None = None) -> Fitted:
-    return fit_linear_probe(params or network(), data_of(store, lessons), store, METER)
+def fitted(store: FrameStore, targets: object, params: NetworkParams | None = None) -> Fitted:
+    return fit_linear_probe(params or network(), data_of(store, targets), store, METER)
 
 
 def logits_of(probe: Probe, store: FrameStore) -> np.ndarray:
@@ -93,7 +97,7 @@ def logits_of(probe: Probe, store: FrameStore) -> np.ndarray:
 def test_the_probe_is_scikit_learns_logistic_regression(
     store: FrameStore, labels: LabelSet, ridge: float
 ) -> None:
-    found = fitted(store, AsLabelled(labels), network(ridge))
+    found = fitted(store, TargetProvider(labels), network(ridge))
     features = scaled(seen(store))
     for column in range(3):
         twin = LogisticRegression(C=1 / ridge, tol=1e-8, max_iter=10_000)
@@ -104,7 +108,7 @@ def test_the_probe_is_scikit_learns_logistic_regression(
 
 
 def test_the_history_is_the_loss_that_was_reached(store: FrameStore, labels: LabelSet) -> None:
-    found = fitted(store, AsLabelled(labels))
+    found = fitted(store, TargetProvider(labels))
     logits, is_positive = logits_of(found.probe, store)[0], labels.states() > 0
     losses = np.logaddexp(0, logits) - is_positive * logits
     (row,) = found.history
@@ -112,7 +116,7 @@ def test_the_history_is_the_loss_that_was_reached(store: FrameStore, labels: Lab
     assert row["epoch"] == 200
 
 
-class Told:
+class Matrices:
     """Students that are told different labels, and some of them nothing of some labels."""
 
     class_ids = CLASS_IDS
@@ -122,17 +126,21 @@ class Told:
         self.n_students = len(targets)
         self.digest = "told"
 
-    def targets(self, rows: np.ndarray) -> Targets:
+    def targets(self, rows: np.ndarray) -> BatchTargets:
         target, weight = (
             torch.from_numpy(part[:, rows]).float() for part in (self._targets, self._weights)
         )
-        return Targets(target, weight, torch.zeros(target.shape[1:], dtype=torch.bool))
+        return BatchTargets(target, weight, torch.zeros(target.shape[1:], dtype=torch.bool))
 
     def entries(
-        self, logits: torch.Tensor, targets: Targets, moment: Moment, students: slice = EVERYBODY
+        self,
+        logits: torch.Tensor,
+        targets: BatchTargets,
+        epoch: int | None,
+        students: slice = ALL_STUDENTS,
     ) -> torch.Tensor:
         assert logits.shape[0] == len(range(*students.indices(self.n_students)))
-        return bce_entries(logits, targets, moment)
+        return bce_entries(logits, targets)
 
 
 @pytest.fixture(scope="module")
@@ -148,10 +156,10 @@ def test_several_students_are_fitted_as_if_each_were_alone(
     store: FrameStore, told: tuple[np.ndarray, np.ndarray]
 ) -> None:
     targets, weights = told
-    together = logits_of(fitted(store, Told(targets, weights)).probe, store)
+    together = logits_of(fitted(store, Matrices(targets, weights)).probe, store)
     for student in range(3):
         own = slice(student, student + 1)
-        alone = fitted(store, Told(targets[own], weights[own]))
+        alone = fitted(store, Matrices(targets[own], weights[own]))
         np.testing.assert_allclose(logits_of(alone.probe, store)[0], together[student], atol=1e-4)
     assert np.abs(together[0] - together[1]).max() > 1
 
@@ -160,7 +168,7 @@ def test_labels_that_are_ignored_or_weighted_count_as_such(
     store: FrameStore, told: tuple[np.ndarray, np.ndarray]
 ) -> None:
     targets, weights = told
-    found, features = logits_of(fitted(store, Told(targets, weights)).probe, store), None
+    found, features = logits_of(fitted(store, Matrices(targets, weights)).probe, store), None
     features = scaled(seen(store))
     for student in range(3):
         twin = LogisticRegression(C=5, tol=1e-8, max_iter=10_000)
@@ -171,7 +179,7 @@ def test_labels_that_are_ignored_or_weighted_count_as_such(
 
 def test_only_the_clips_of_the_set_are_learnt_from(store: FrameStore, labels: LabelSet) -> None:
     rows = np.arange(0, N_CLIPS, 2)
-    part = data_of(store, AsLabelled(labels.select(rows)), rows)
+    part = data_of(store, TargetProvider(labels.select(rows)), rows)
     found = fit_linear_probe(network(), part, store, METER).probe
     features = scaled(seen(store)[rows])
     twin = LogisticRegression(C=5, tol=1e-8, max_iter=10_000)
@@ -183,7 +191,7 @@ def test_only_the_clips_of_the_set_are_learnt_from(store: FrameStore, labels: La
 def test_compressed_frames_are_fitted_as_they_are_looked_at(
     store: FrameStore, labels: LabelSet
 ) -> None:
-    found = fitted(store, AsLabelled(labels), network(compression=10)).probe
+    found = fitted(store, TargetProvider(labels), network(compression=10)).probe
     assert found.compression == 10
     clips = [
         (name, np.sign(frames) * np.log1p(10 * np.abs(frames)))
@@ -193,7 +201,7 @@ def test_compressed_frames_are_fitted_as_they_are_looked_at(
     ]
     folder = store.folder.parent / "compressed"
     small = write_store(folder, clips)
-    plain = fitted(small, AsLabelled(labels)).probe
+    plain = fitted(small, TargetProvider(labels)).probe
     np.testing.assert_allclose(logits_of(found, store), logits_of(plain, small), atol=5e-3)
 
 
@@ -203,7 +211,7 @@ def test_classes_without_positives_or_clips_alike_yield_finite_scores(tmp_path: 
     states = np.zeros((6, 3), np.int8)
     states[:, 1] = 1
     labels = LabelSet.from_dense(states, store.clip_ids, CLASS_IDS)
-    data = TrainingSet(store.folder, np.arange(6), AsLabelled(labels))
+    data = TrainingSet(store.folder, np.arange(6), TargetProvider(labels))
     probe = fit_linear_probe(network(), data, store, METER).probe
     with torch.inference_mode():
         logits = probe(torch.from_numpy(frames)[None], torch.tensor([2]))[0, 0]
@@ -215,7 +223,7 @@ def test_classes_without_positives_or_clips_alike_yield_finite_scores(tmp_path: 
 def test_the_same_run_is_found_again_and_says_the_same(
     store: FrameStore, labels: LabelSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = data_of(store, AsLabelled(labels))
+    data = data_of(store, TargetProvider(labels))
     first = train(network(), data, tmp_path / "m", METER)
     monkeypatch.setattr("earmark.training.loop.fit_linear_probe", None)
     again = train(network(), data, tmp_path / "m", METER)
@@ -235,7 +243,7 @@ class Counter:
 
 def test_the_meter_counts_what_was_announced(store: FrameStore, labels: LabelSet) -> None:
     meter = Counter()
-    fit_linear_probe(network(epochs=7), data_of(store, AsLabelled(labels)), store, meter)
+    fit_linear_probe(network(epochs=7), data_of(store, TargetProvider(labels)), store, meter)
     assert meter.n_done == 7 * N_CLIPS
 
 
@@ -253,4 +261,4 @@ def test_what_cannot_be_solved_is_refused(
         train=TrainParams(solver="lbfgs", **length),
     )
     with pytest.raises(EarmarkError, match=rf'"lbfgs" fits linear probes.*{told}'):
-        fitted(store, AsLabelled(labels), params)
+        fitted(store, TargetProvider(labels), params)

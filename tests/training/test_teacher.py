@@ -8,20 +8,20 @@ import polars as pl
 import pytest
 import torch
 
-from earmark.datasets.clip_sets import readable_clips, whole_scores
-from earmark.datasets.workspace import Workspace
+from earmark.datasets import Workspace, readable_clips, whole_scores
 from earmark.errors import EarmarkError
 from earmark.metrics import lwlrap
-from earmark.networks.architectures import build_probe
-from earmark.networks.clip_scores import score_clips
-from earmark.networks.examples import ClipExamples, examples_of
-from earmark.networks.saved import load_network
-from earmark.runs.artefacts import write_table
-from earmark.runs.engine import LocalEngine
-from earmark.runs.parameters import CrossFitParams, ModelParams, NetworkParams, TrainParams
-from earmark.scores.folder import ScoreFolder
-from earmark.training.folds import fold_folders
-from earmark.training.teacher import cross_fit, score_held_out, tune_set
+from earmark.networks import ClipExamples, build_probe, examples_of, load_network, score_clips
+from earmark.runs import (
+    CrossFitParams,
+    LocalEngine,
+    ModelParams,
+    NetworkParams,
+    TrainParams,
+    write_table,
+)
+from earmark.scores import ScoreFolder
+from earmark.training import cross_fit, fold_folders, score_held_out, tune_set
 from kept_processes import KeptProcesses
 from scenes import band_workspace, event_workspace, open_store
 
@@ -72,20 +72,20 @@ def test_the_tune_split_marks_every_student(tmp_path: Path) -> None:
     workspace = band_workspace(tmp_path)
     store = open_store(workspace)
     params = ModelParams(architecture="linear_probe")
-    exam = tune_set(workspace, store, params)
-    assert exam is not None
+    validation = tune_set(workspace, store, params)
+    assert validation is not None
     network = build_probe(params, store.n_bands, 3, n_students=2)
     with torch.no_grad():
         network.biases[0][1] += torch.tensor([1.0, 0.0, 2.0])
     clips = readable_clips(workspace, store, "tune")
     logits = score_clips(network, ClipExamples(store, clips.store_rows))
     is_positive = clips.labels.states() > 0
-    marks = exam.marks(network)
+    results = validation.evaluate(network)
     for student, own in enumerate(logits.astype(np.float64)):
         outputs = 1 / (1 + np.exp(-own))
         losses = -np.log(np.where(is_positive, outputs, 1 - outputs)).sum(axis=1)
-        assert marks["loss"][student] == pytest.approx(losses.mean(), rel=1e-5)
-        assert marks["lwlrap"][student] == pytest.approx(lwlrap(is_positive, own))
+        assert results["loss"][student] == pytest.approx(losses.mean(), rel=1e-5)
+        assert results["lwlrap"][student] == pytest.approx(lwlrap(is_positive, own))
 
 
 def test_without_a_tune_split_there_is_no_exam(tmp_path: Path) -> None:

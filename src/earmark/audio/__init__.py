@@ -1,41 +1,56 @@
-"""Sound to frames on disk, and what is heard and seen of a clip.
+"""Decode sound files, compute log-mel frames, store frames on disk, and play and picture clips.
 
 ``decode`` reads a clip from any file as a waveform, ``front_end`` turns it into log-mel frames and
-patches, ``shards`` and ``frame_store`` keep the frames of many clips on disk. ``playback`` and
-``pictures`` are for people: a sound that a browser plays, and a picture of it.
+patches, ``frame_store`` keeps the frames of many clips on disk in shards, and ``sources`` detects
+sound files that were replaced. ``playback`` makes sounds and pictures for browsers.
 
-Nothing here knows labels or workspaces. Libraries that decode or draw are loaded when they are
-needed, so that frames and embeddings from elsewhere can be used without them.
+The package does not import labels or workspaces. Libraries that decode or draw are imported when
+they are needed, so that frames and embeddings from elsewhere can be used without them.
 """
 
-from earmark.audio.decode import UnreadableAudio, local_file, read_clip, stream_clip
-from earmark.audio.frame_store import CLIPS_PER_SHARD, FrameStore, Levels, write_store
-from earmark.audio.front_end import YAMNET, log_mel, log_mel_module, mel_matrix, patches
-from earmark.audio.headers import SoundHeader, duration_seconds, sound_header
-from earmark.audio.pictures import LOG_MEL_RANGE, log_mel_png, picture_png, seen_frames
-from earmark.audio.playback import (
-    PLAYED_HZ,
-    BadRange,
-    byte_range,
-    mp3_bytes,
-    plain_wav,
-    wav_bytes,
-)
-from earmark.audio.pooled import pooled
-from earmark.audio.shards import (
+from earmark.audio.decode import SoundHeader, duration_seconds, read_clip, sound_header, stream_clip
+from earmark.audio.frame_store import (
+    CLIPS_PER_SHARD,
     LAYOUT_VERSION,
     FrameFormat,
+    FrameStore,
+    Levels,
     Row,
     ShardWriter,
     content_digest,
     damage,
-    fingerprint,
     part_path,
     read_part,
     read_parts,
     seal_store,
     shard_path,
+    write_part,
     write_shard,
+    write_store,
+)
+from earmark.audio.front_end import (
+    YAMNET,
+    circle,
+    log_mel,
+    log_mel_module,
+    logarithm,
+    mel_matrix,
+    patches,
+    pooled,
+)
+from earmark.audio.playback import (
+    LOG_MEL_RANGE,
+    MOST_COLUMNS,
+    PLAYED_HZ,
+    BadRange,
+    byte_range,
+    log_mel_png,
+    loudness_gain,
+    mp3_bytes,
+    picture_png,
+    plain_wav,
+    seen_frames,
+    wav_bytes,
 )
 from earmark.audio.sources import (
     SuspectFile,
@@ -45,11 +60,13 @@ from earmark.audio.sources import (
     source_of,
     suspect_files,
 )
+from earmark.runs import UnreadableAudio
 
 __all__ = [
     "CLIPS_PER_SHARD",
     "LAYOUT_VERSION",
     "LOG_MEL_RANGE",
+    "MOST_COLUMNS",
     "PLAYED_HZ",
     "YAMNET",
     "BadRange",
@@ -62,16 +79,17 @@ __all__ = [
     "SuspectFile",
     "UnreadableAudio",
     "byte_range",
+    "circle",
     "content_digest",
     "damage",
     "duration_seconds",
     "file_fingerprint",
-    "fingerprint",
     "is_replaced",
-    "local_file",
     "log_mel",
     "log_mel_module",
     "log_mel_png",
+    "logarithm",
+    "loudness_gain",
     "mel_matrix",
     "mp3_bytes",
     "part_path",
@@ -91,6 +109,7 @@ __all__ = [
     "stream_clip",
     "suspect_files",
     "wav_bytes",
+    "write_part",
     "write_shard",
     "write_store",
 ]

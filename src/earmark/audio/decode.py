@@ -1,10 +1,10 @@
-"""Decode a sound file, mix it down to one channel and resample it.
+"""Decode a sound file, mix it down to one channel and resample it; or read its header only.
 
-libsndfile (through soundfile) is the fastest reader of wav, flac, ogg and mp3, and goes by what a
-file holds, not by its name; FFmpeg (through PyAV) reads what it does not know: m4a, webm, video.
-Sound passes through in blocks, so the memory that a clip takes is that of its result. A file that
-ends early is read as far as it goes. What cannot be read raises :class:`UnreadableAudio`, whose
-reason goes to the quarantine.
+libsndfile (through soundfile) is the fastest reader of wav, flac, ogg and mp3 and identifies a
+file by its content, not its name; FFmpeg (through PyAV) reads the rest: m4a, webm, video. Sound is
+decoded in blocks, so a clip takes the memory of its result. A file that ends early is decoded as
+far as it goes. A file that cannot be decoded raises :class:`UnreadableAudio`, whose reason goes to
+the quarantine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import math
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,50 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError, load_library
-from earmark.runs import local_copy
+from earmark.errors import EarmarkError, check_libraries, load_library
+from earmark.memory import is_memory_error
+from earmark.runs import UnreadableAudio, local_copy
+
+
+@dataclass(frozen=True)
+class SoundHeader:
+    """What a sound file says of itself."""
+
+    seconds: float
+    rate_hz: int
+    n_channels: int
+
+
+def sound_header(path: Path) -> SoundHeader | None:
+    """Return length, rate and channels of a sound file; None where its header does not tell."""
+    check_libraries("telling how long a sound file is", "soundfile", "av")
+    import av  # optional, like soundfile: labels are of use without audio
+    import soundfile
+
+    try:
+        told = soundfile.info(path)
+        return SoundHeader(float(told.duration), told.samplerate, told.channels)
+    except (soundfile.LibsndfileError, TypeError):
+        pass
+    try:
+        with open_container(path) as container:
+            if container.duration is None or not container.streams.audio:
+                return None
+            sound = container.streams.audio[0]
+            return SoundHeader(
+                container.duration / av.time_base, sound.rate, len(sound.layout.channels)
+            )
+    except Exception as error:  # a damaged header leads FFmpeg's reader into errors of all kinds
+        if is_memory_error(error):
+            raise
+        return None
+
+
+def duration_seconds(path: Path) -> float | None:
+    """Return the length of a sound file in seconds; None where its header does not tell."""
+    header = sound_header(path)
+    return None if header is None else header.seconds
+
 
 BLOCK_SAMPLES = 1 << 19
 """Samples (of all channels together) that are decoded at once."""
@@ -39,19 +80,15 @@ _MOST_STRETCHED = 8
 _LOUDEST_SAMPLE = 100.0
 """Floats may overshoot full scale (1.0), but not by this much: then they are integers."""
 
+_FORMATS = (
+    "aac,ac3,aiff,amr,amrnb,amrwb,ape,asf,au,avi,caf,dsf,dts,eac3,flac,flv,gsm,loas,matroska,webm,"
+    "mov,mp4,m4a,3gp,3g2,mj2,mp3,mpc,mpc8,mpeg,mpegts,mxf,nut,ogg,rm,shn,tak,tta,voc,w64,wav,wv,"
+    "xwma"
+)
+"""FFmpeg's names of the formats that are read."""
+
 _WARM_UP_SECONDS = 1.0
 """Decoded and dropped before a segment in FFmpeg, whose codecs need some sound to settle."""
-
-
-class UnreadableAudio(EarmarkError):  # noqa: N818 - named for what it is, like the quarantine
-    """A sound file, or the asked part of it, cannot be used; ``reason`` says why."""
-
-    def __init__(self, path: str | Path, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path, self.reason = path, reason
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -114,7 +151,7 @@ def stream_clip(
     end_seconds: float | None = None,
 ) -> Iterator[NDArray[np.float32]]:
     """Yield the waveform of :func:`read_clip` block by block, for files longer than memory."""
-    with local_file(path) as file:
+    with local_copy(path) as file:
         try:
             yield from _stream_file(file, sample_rate_hz, start_seconds, end_seconds)
         except UnreadableAudio as error:
@@ -122,22 +159,10 @@ def stream_clip(
         except EarmarkError:
             raise
         except Exception as error:  # bytes of others enter here: decoders raise all kinds
+            if is_memory_error(error):
+                raise
             told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise UnreadableAudio(path, f"the file cannot be decoded ({told})") from None
-
-
-@contextmanager
-def local_file(place: str | Path) -> Iterator[Path]:
-    """Yield the path of a sound file; what a URL names is fetched, for as long as this lasts.
-
-    A URL that leads to no file, or to one that may not be read, raises :class:`UnreadableAudio`.
-    """
-    with ExitStack() as stack:
-        try:
-            path = stack.enter_context(local_copy(place))
-        except OSError as error:
-            raise UnreadableAudio(place, _reason(error)) from None
-        yield path
 
 
 def _stream_file(
@@ -206,11 +231,23 @@ def _soundfile_blocks(path: Path, sound: Any, segment: _Segment) -> Iterator[NDA
             raise UnreadableAudio(path, f"the file is damaged ({error})") from None
 
 
+def open_container(path: Path) -> Any:
+    """Open a file by FFmpeg as one of the formats that hold sound themselves.
+
+    Playlists (HLS, DASH, concat, SDP) name other files and machines, and are not opened.
+    """
+    # Without "file:" a colon in a name would be taken for the end of a protocol.
+    return _library("av").open(
+        f"file:{path}",
+        metadata_errors="ignore",
+        options={"format_whitelist": _FORMATS, "protocol_whitelist": "file"},
+    )
+
+
 def _decode_by_ffmpeg(path: Path, segment: _Segment) -> tuple[int, Iterator[NDArray[np.float32]]]:
     av = _library("av")
     try:
-        # Without "file:" a colon in a name would be taken for the end of a protocol.
-        container = av.open(f"file:{path}", metadata_errors="ignore")
+        container = open_container(path)
     except (av.FFmpegError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UnreadableAudio(path, f"not a sound file that can be read ({reason})") from None
@@ -241,6 +278,8 @@ def _ffmpeg_blocks(
                 if skip < keep:
                     yield block[skip:keep]
         except (av.FFmpegError, ValueError) as error:
+            if is_memory_error(error):
+                raise
             raise UnreadableAudio(path, f"the file is damaged ({error})") from None
 
 

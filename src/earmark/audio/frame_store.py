@@ -1,50 +1,295 @@
 """The frame store: the frames of all clips in a few memory-mapped files.
 
-A store is a folder of shards, plain arrays [frame, band] with the frames of about 2,000 clips one
-after another, and an index that says where each clip lies (docs/file-formats.md). Log-mel frames
-are float16, at most 0.002 off; embeddings made elsewhere fit as well, at any width and type.
+A store is a folder of shards (docs/file-formats.md). A shard is a plain array [frame, band] in
+``shard-00000.npy`` with the frames of about 2,000 clips one after another. Its table
+``shard-00000.parquet`` is written once the shard is in place and says where each clip lies.
+``index.parquet`` and at last ``meta.json`` complete the store. Two processes that write the same
+shard write the same bytes, each under its own temporary name, so a task may run twice.
+
+Log-mel frames are float16, at most 0.002 off; embeddings made elsewhere fit at any width and type.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import itertools
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
+from pydantic import TypeAdapter
 
 from earmark.audio.front_end import n_patches
-from earmark.audio.shards import (
-    INDEX_SCHEMA,
-    FrameFormat,
-    Row,
-    StoreMeta,
-    checked_meta,
-    content_digest,
-    damage,
-    fingerprint,
-    part_path,
-    read_parts,
-    seal_store,
-    shard_path,
-    write_shard,
-)
-from earmark.audio.spectra import gather_frames
 from earmark.errors import EarmarkError, reader, reading
 from earmark.runs import (
     break_seal,
     check_unique,
+    digest,
+    file_sha256,
     is_finished,
     map_array,
     read_seal,
     read_table,
+    seal,
     seal_path,
+    write_aside,
+    write_table,
 )
+
+LAYOUT_VERSION = 1
+"""Part of every digest: a store of another layout is made anew."""
+
+_PART_SCHEMA = {
+    "clip_id": pl.String,
+    "first_frame": pl.Int64,
+    "n_frames": pl.Int64,
+    "source": pl.String,
+    "reason": pl.String,
+    "n_bytes": pl.Int64,
+    "mtime_ns": pl.Int64,
+    "digest": pl.String,
+    "sha256": pl.String,
+}
+_SHARD_FILE = re.compile(
+    r"shard-\d{5,}\.(npy|parquet)|\.shard-\d{5,}\.(npy|parquet)\..+\.[0-9a-f]{8}\.partial"
+)
+"""Names of shards, and of those that are being written."""
+
+_READ_WITH: dict[str, type[pl.DataType]] = {"shard": pl.Int64, "sealed_ns": pl.Int64}
+"""Columns that a table of a shard has once it was read."""
+
+INDEX_SCHEMA = {
+    "clip_id": pl.String,
+    "shard": pl.Int64,
+    "first_frame": pl.Int64,
+    "n_frames": pl.Int64,
+    "source": pl.String,
+}
+"""The columns of a store's index."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameFormat:
+    """What the frames of a store are."""
+
+    n_bands: int
+    dtype: str
+    patch_frames: int
+    patch_hop_frames: int
+    front_end: dict[str, Any] | None = None
+    """The parameters of log-mel frames; None for frames from elsewhere."""
+    network_facts: dict[str, Any] | None = None
+    """The facts of the pretrained network that these frames are of; None for others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreMeta(FrameFormat):
+    """What ``meta.json`` says of a store: its format, its size and its digest."""
+
+    n_clips: int
+    n_frames: int
+    n_shards: int
+    digest: str
+    files: dict[str, str] = field(default_factory=dict)
+    """The SHA-256 of each shard as it was written; not of those from before it was kept."""
+
+
+def checked_meta(noted: Mapping[str, Any]) -> StoreMeta:
+    """Return what ``meta.json`` says of a store; an error of any kind where that cannot be."""
+    meta = TypeAdapter(StoreMeta).validate_python(noted)
+    counts = (meta.n_bands, meta.patch_frames, meta.patch_hop_frames)
+    if not 1 <= min(counts) <= max(counts) < 2**31:
+        raise ValueError("bands, frames of a patch and its hop are counted from 1")
+    np.dtype(meta.dtype)
+    if meta.front_end is not None:
+        float(meta.front_end["hop_seconds"])
+    for name in ("hop_seconds", "frame_seconds"):
+        float((meta.network_facts or {}).get(name) or 0)
+    return meta
+
+
+@dataclass(frozen=True)
+class Row:
+    """A clip of a shard: its frames [frame, band], or the reason why there are none."""
+
+    clip_id: str
+    frames: NDArray[Any] | None
+    source: str | None
+    reason: str | None = None
+    file: tuple[int | None, int | None] = (None, None)
+    """Bytes and time of change, in nanoseconds, of the file when it was read, if it is here."""
+
+
+class ShardWriter:
+    """Writes a shard row by row and, at the end of its context, its part of the index, the seal.
+
+    An older seal is the caller's to remove: it must not stand beside newer frames. Where the
+    context ends by an error, nothing is left.
+    """
+
+    def __init__(
+        self, folder: Path, number: int, shard_digest: str, frame_format: FrameFormat
+    ) -> None:
+        self._part, self._digest, self._format = (
+            part_path(folder, number),
+            shard_digest,
+            frame_format,
+        )
+        self._aside = write_aside(shard_path(folder, number))
+        self._records: list[tuple[Any, ...]] = []
+        self._n_written = 0
+
+    def __enter__(self) -> ShardWriter:
+        self._written = self._aside.__enter__()
+        self._file = open(self._written, "wb")
+        _write_header(self._file, self._n_written, self._format)
+        return self
+
+    def add(self, row: Row) -> None:
+        """Append a clip."""
+        n_frames = _write_frames(self._file, row, self._format)
+        record = (row.clip_id, self._n_written, n_frames, row.source, row.reason, *row.file)
+        self._records.append(record)
+        self._n_written += n_frames
+
+    def __exit__(self, *error: Any) -> None:
+        with self._file:
+            self._file.seek(0)
+            # numpy leaves room in the header for the first axis to grow: its length is the same.
+            _write_header(self._file, self._n_written, self._format)
+        sha256 = "" if error[0] else file_sha256(self._written)
+        self._aside.__exit__(*error)
+        if error[0] is None:
+            records = [(*record, self._digest, sha256) for record in self._records]
+            write_table(self._part, pl.DataFrame(records, _PART_SCHEMA, orient="row"))
+
+
+def write_shard(
+    folder: Path, number: int, shard_digest: str, rows: Iterable[Row], frame_format: FrameFormat
+) -> None:
+    """Write a shard and then its part of the index, which seals it (see :class:`ShardWriter`)."""
+    with ShardWriter(folder, number, shard_digest, frame_format) as writer:
+        for row in rows:
+            writer.add(row)
+
+
+def _write_header(file: BinaryIO, n_frames: int, frame_format: FrameFormat) -> None:
+    descr = np.lib.format.dtype_to_descr(np.dtype(frame_format.dtype))
+    shape = (n_frames, frame_format.n_bands)
+    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def _write_frames(file: BinaryIO, row: Row, frame_format: FrameFormat) -> int:
+    """Append the frames of one clip and return their number."""
+    frames = row.frames
+    if frames is None:
+        return 0
+    wanted = (2, frame_format.n_bands, frame_format.dtype)
+    if (frames.ndim, frames.shape[-1], frames.dtype.name) != wanted:
+        raise EarmarkError(
+            f"frames of clip {row.clip_id!r} are {frames.dtype} {list(frames.shape)}; "
+            f"expected {frame_format.dtype} [frame, {frame_format.n_bands}] like the first clip's"
+        )
+    file.write(frames.tobytes())
+    return len(frames)
+
+
+def read_parts(folder: Path, numbers: Iterable[int]) -> pl.DataFrame:
+    """Return the tables of some shards as one."""
+    empty = pl.DataFrame(schema=_PART_SCHEMA | _READ_WITH)
+    return pl.concat([empty, *(read_part(folder, number) for number in numbers)], how="diagonal")
+
+
+def read_part(folder: Path, number: int) -> pl.DataFrame:
+    """Return the table of a shard, with its number and the time at which it was written.
+
+    What was not kept when it was written is null in it.
+    """
+    path = part_path(folder, number)
+    empty = pl.DataFrame(schema=_PART_SCHEMA)
+    return pl.concat([empty, read_table(path)], how="diagonal").with_columns(
+        shard=pl.lit(number, pl.Int64), sealed_ns=pl.lit(path.stat().st_mtime_ns, pl.Int64)
+    )
+
+
+def write_part(folder: Path, part: pl.DataFrame) -> None:
+    """Write the table of a shard, as :func:`read_part` returned it."""
+    write_table(part_path(folder, int(part["shard"][0])), part.drop(*_READ_WITH))
+
+
+def content_digest(parts: pl.DataFrame, frame_format: FrameFormat, clips_digest: str = "") -> str:
+    """Identify the frames of a store, however they are spread over shards."""
+    content = parts.select("clip_id", "n_frames", "source", "reason").write_csv()
+    return digest(LAYOUT_VERSION, asdict(frame_format), clips_digest, content)
+
+
+def seal_store(
+    folder: Path, parts: pl.DataFrame, frame_format: FrameFormat, store_digest: str
+) -> None:
+    """Write the index and, when all else is in place, ``meta.json``."""
+    index = parts.filter(pl.col("reason").is_null()).select(*INDEX_SCHEMA)
+    meta = StoreMeta(
+        **asdict(frame_format),
+        n_clips=len(index),
+        n_frames=int(index["n_frames"].sum()),
+        n_shards=parts["shard"].n_unique(),
+        digest=store_digest,
+        files=_sha256_of_shards(parts),
+    )
+    _remove_leftovers(folder, meta.n_shards)
+    write_table(folder / "index.parquet", index.rechunk())
+    seal(folder, asdict(meta))
+
+
+def _sha256_of_shards(parts: pl.DataFrame) -> dict[str, str]:
+    known = parts.select("shard", "sha256").unique(maintain_order=True).drop_nulls()
+    return {shard_path(Path(), number).name: sha256 for number, sha256 in known.iter_rows()}
+
+
+def _remove_leftovers(folder: Path, n_shards: int) -> None:
+    """Remove shards of an earlier, larger store, and unfinished ones that a kill left."""
+    numbers = range(n_shards)
+    wanted = {path(folder, number) for path in (shard_path, part_path) for number in numbers}
+    for path in {*folder.glob("shard-*"), *folder.glob(".shard-*.partial")} - wanted:
+        if _SHARD_FILE.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+
+
+def damage(path: Path, n_frames: int, frame_format: FrameFormat) -> str | None:
+    """Compare a shard with what it should be and say what is wrong, if anything."""
+    if not path.exists():
+        return f"{path}: the shard is missing"
+    header = io.BytesIO()
+    _write_header(header, n_frames, frame_format)
+    n_data = n_frames * frame_format.n_bands * np.dtype(frame_format.dtype).itemsize
+    n_expected, n_actual = len(header.getvalue()) + n_data, path.stat().st_size
+    if n_actual == n_expected:
+        return None
+    return f"{path}: the shard has {n_actual:,} bytes where the index expects {n_expected:,}"
+
+
+def fingerprint(*pieces: bytes) -> str:
+    """Return 16 hexadecimal digits that identify some bytes."""
+    return hashlib.blake2b(b"|".join(pieces), digest_size=8).hexdigest()
+
+
+def shard_path(folder: Path, number: int) -> Path:
+    """Return the place of a shard's frames."""
+    return folder / f"shard-{number:05d}.npy"
+
+
+def part_path(folder: Path, number: int) -> Path:
+    """Return the place of a shard's seal, its part of the index."""
+    return folder / f"shard-{number:05d}.parquet"
+
 
 CLIPS_PER_SHARD = 2_000
 """Clips in a shard of a large store: about 260 MB for clips of 10 s."""
@@ -124,7 +369,7 @@ class FrameStore:
         if self.meta.front_end is not None:
             hop = float(self.meta.front_end["hop_seconds"])
             return self.patch_hop_frames * hop, self.patch_frames * hop
-        heard = self.meta.heard_by or {}
+        heard = self.meta.network_facts or {}
         known = heard.get("hop_seconds"), heard.get("frame_seconds")
         return None if None in known else (float(known[0] or 0), float(known[1] or 0))
 
@@ -155,7 +400,7 @@ class FrameStore:
         """Return the frames of one clip [frame, band]: a read-only view of the file."""
         self._check_rows(np.array([clip]))
         first = self._first_frame[clip]
-        shard = self._shards.map(int(self._shard[clip]))
+        shard = self._shards[int(self._shard[clip])]
         return shard[first : first + self.n_frames[clip]]
 
     def patches(self, clips: ArrayLike, patch_indices: ArrayLike) -> NDArray[Any]:
@@ -167,10 +412,9 @@ class FrameStore:
         clips, patch_indices = np.asarray(clips, np.int64), np.asarray(patch_indices, np.int64)
         self._check_rows(clips)
         self._check_patches(clips, patch_indices)
-        places = self._places[clips]
-        places[:, 1] += patch_indices * self.patch_hop_frames
-        places[:, 2] = self.patch_frames
-        return self._gather(places, np.arange(len(clips)), self.patch_frames)
+        firsts = self._first_frame[clips] + patch_indices * self.patch_hop_frames
+        lengths = np.full(len(clips), self.patch_frames)
+        return self._gather(self._shard[clips], firsts, lengths, self.patch_frames)
 
     def clips(
         self, clips: ArrayLike, levels: Levels | None = None
@@ -184,28 +428,33 @@ class FrameStore:
         clips = np.asarray(clips, np.int64)
         self._check_rows(clips)
         lengths = self.n_frames[clips]
-        longest = int(np.maximum.reduce(lengths, initial=1))
-        return self._gather(self._places, clips, longest, levels), lengths
+        longest = int(lengths.max(initial=1))
+        batch = self._gather(self._shard[clips], self._first_frame[clips], lengths, longest)
+        if levels is None:
+            return batch, lengths
+        if batch.dtype != np.uint8:
+            raise TypeError(f"{self.folder}: only bytes are levels, not {batch.dtype}")
+        values = batch / np.float32(levels.per_one)
+        values -= np.float32(levels.offset)
+        return values, lengths
 
     def _gather(
         self,
-        places: NDArray[np.int64],
-        rows: NDArray[np.int64],
+        shards: NDArray[np.int64],
+        firsts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
         longest: int,
-        levels: Levels | None = None,
     ) -> NDArray[Any]:
-        """Copy the frames at some rows of places [row, 3] in one go."""
-        self._shards.need(places, rows)
-        dtype = self.meta.dtype if levels is None else np.float32
-        batch = np.empty((len(rows), longest, self.n_bands), dtype)
-        rows = np.ascontiguousarray(rows)
-        gather_frames(self._shards, places, rows, batch, *(levels or (0, 0)))
+        """Copy frames into a batch [example, frame, band], in the order of the disk."""
+        is_full = len(lengths) and lengths.min() == longest
+        shape = (len(lengths), longest, self.n_bands)
+        batch = np.empty(shape, self.meta.dtype) if is_full else np.zeros(shape, self.meta.dtype)
+        numbers, starts, ends = shards.tolist(), firsts.tolist(), (firsts + lengths).tolist()
+        for example in np.lexsort((firsts, shards)).tolist():
+            start, end = starts[example], ends[example]
+            frames = self._shards[numbers[example]][start:end]
+            batch[example, : end - start] = frames
         return batch
-
-    @cached_property
-    def _places(self) -> NDArray[np.int64]:
-        """The shard, the first frame and the number of frames of each clip [clip, 3]."""
-        return np.stack([self._shard, self._first_frame, self.n_frames], axis=1)
 
     @cached_property
     def _first_frame(self) -> NDArray[np.int64]:
@@ -217,7 +466,7 @@ class FrameStore:
 
     @cached_property
     def _shards(self) -> _MappedShards:
-        return _MappedShards(self.folder, self.meta, int(self._shard.max(initial=-1)) + 1)
+        return _MappedShards(self.folder, self.meta)
 
     def _check_rows(self, clips: NDArray[np.int64]) -> None:
         n_clips = len(self.n_frames)
@@ -239,33 +488,22 @@ class FrameStore:
             )
 
 
-class _MappedShards(list[NDArray[Any] | None]):
-    """Shards by number, each mapped into memory when it is first asked for; None before."""
+class _MappedShards(dict[int, NDArray[Any]]):
+    """Shards [frame, band] by number, each mapped into memory when it is first asked for."""
 
-    def __init__(self, folder: Path, meta: StoreMeta, n_shards: int) -> None:
-        super().__init__([None] * n_shards)
-        self._folder, self._meta, self._n_missing = folder, meta, n_shards
+    def __init__(self, folder: Path, meta: StoreMeta) -> None:
+        super().__init__()
+        self._folder, self._meta = folder, meta
 
-    def need(self, places: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
-        """Map the shards of some rows of places that are not mapped yet."""
-        if self._n_missing:
-            for number in set(places[rows, 0].tolist()):
-                self.map(number)
-
-    def map(self, number: int) -> NDArray[Any]:
-        """Return a shard [frame, band]: a plain array, because slicing a np.memmap takes longer."""
-        known = self[number]
-        if known is not None:
-            return known
+    def __missing__(self, number: int) -> NDArray[Any]:
         path, meta = shard_path(self._folder, number), self._meta
-        mapped = np.asarray(map_array(path))
+        mapped = np.asarray(map_array(path))  # slicing a np.memmap takes longer
         if mapped.shape[1:] != (meta.n_bands,) or mapped.dtype != meta.dtype:
             raise EarmarkError(
                 f"{path}: expected frames of {meta.n_bands} {meta.dtype}, got {mapped.dtype} "
                 f"{mapped.shape}; run `earmark features` to make it again"
             )
         self[number] = mapped
-        self._n_missing = sum(one is None for one in self)
         return mapped
 
 
@@ -311,7 +549,7 @@ def write_store(
         part_path(folder, n_shards).unlink(missing_ok=True)
         write_shard(folder, n_shards, "", rows, frame_format)
         n_shards += 1
-    parts = read_parts(folder, n_shards)
+    parts = read_parts(folder, range(n_shards))
     check_unique(parts["clip_id"], f"{folder}: clip")
     seal_store(folder, parts, frame_format, content_digest(parts, frame_format))
     return FrameStore.open(folder)

@@ -1,10 +1,15 @@
-"""Waveform to log-mel frames to patches, exactly as YAMNet's front end computes them.
+"""Waveform to log-mel frames to patches, as in YAMNet's front end.
 
 Frames are [frame, band] float32: the log of mel-weighted FFT magnitudes, one frame every 10 ms.
-Patches are windows of 96 frames every 48, and always views: storing them would double the disk.
-A few frames are computed at a time because more fall out of the CPU's cache, in an order of sums
-that is the same on every machine, and so are the bytes (:mod:`earmark.audio.spectra`). The same
-front end as a torch module (:func:`log_mel_module`) serves GPUs and ONNX graphs.
+Patches are windows of 96 frames every 48, and always views: storing them would double the disk
+space. Frames are computed in blocks that fit the CPU's cache, with a fixed order of summation, so
+the bytes are the same on every machine. :func:`log_mel_module` is the same front end as a torch
+module, for GPUs and ONNX graphs.
+
+:func:`pooled` turns a clip's frames into one vector.
+
+The tables of windows and filters use own implementations of cosine, sine and logarithm, because
+those of numpy and the C library differ in the last bit between processors.
 """
 
 from __future__ import annotations
@@ -16,15 +21,60 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from earmark.audio.spectra import circle, fill_log_mel, logarithm
 from earmark.errors import EarmarkError
 from earmark.runs import FrontEndParams
 
 if TYPE_CHECKING:
     import torch
 
+
+Doubles = NDArray[np.float64]
+
+_N_TERMS = 24
+"""Of every series; what is left out is below float64's last bit."""
+
+_LN_2 = 0.6931471805599453
+
+
+def circle(n_steps: int) -> Doubles:
+    """Return cosine and sine [step, 2] of each of ``n_steps`` equal steps around the circle."""
+    eighths = 8 * np.arange(n_steps)  # of a turn, times n_steps: whole numbers are not rounded
+    quarter = (eighths + n_steps) // (2 * n_steps)
+    angle = (eighths - 2 * n_steps * quarter) / n_steps * (np.pi / 4)  # at most an eighth
+    cosine, sine = _series(angle, 0), angle * _series(angle, 1)
+    around = np.array([[cosine, sine], [-sine, cosine], [-cosine, -sine], [sine, -cosine]])
+    return around[quarter % 4, :, np.arange(n_steps)]
+
+
+def logarithm(values: Doubles) -> Doubles:
+    """Return the natural logarithms of positive numbers.
+
+    >>> logarithm(np.array([1.0, 2.0])).round(6).tolist()
+    [0.0, 0.693147]
+    """
+    mantissa, exponent = np.frexp(values)  # from 1/2 up to 1
+    ratio = (mantissa - 1) / (mantissa + 1)
+    total, square = np.zeros_like(ratio), ratio * ratio
+    for term in reversed(range(_N_TERMS)):
+        total = total * square + 1 / (2 * term + 1)
+    found: Doubles = exponent * _LN_2 + 2 * ratio * total
+    return found
+
+
+def _series(angle: Doubles, first: int) -> Doubles:
+    """Sum Taylor's series of the cosine (``first`` 0), or of sine over angle (1)."""
+    total = np.ones_like(angle)
+    for power in range(first + _N_TERMS, first, -2):
+        total = 1 - angle * angle / (power * (power - 1)) * total
+    return total
+
+
 YAMNET = FrontEndParams()
 """The default front end: YAMNet's, and the paper's."""
+
+
+_BLOCK_FRAMES = 64
+"""Frames that are computed at a time."""
 
 
 class PatchShape(Protocol):
@@ -59,13 +109,19 @@ def log_mel(waveform: NDArray[np.float32], params: FrontEndParams = YAMNET) -> N
     """Compute the log-mel frames [frame, band] float32 of a mono waveform [sample] in [-1, 1].
 
     The waveform is padded first, so even an empty one yields one patch of silence, which is
-    log(0.001) = -6.907755 in every band. The result has the same bytes on every machine.
+    log(0.001) = -6.907755 in every band.
     """
-    waveform = _checked(waveform)
-    n_after_first = padded_samples(len(waveform), params) - params.window_samples
-    frames = np.empty((n_after_first // params.hop_samples + 1, params.n_bands), np.float32)
-    tables = (_hann(params), _turns(params), *_bands(params))
-    fill_log_mel(waveform, *tables, frames, params.hop_samples, params.log_offset)
+    from scipy import fft  # a scan, which loads this package, does without scipy
+
+    samples = pad(_checked(waveform), params)
+    windows = sliding_window_view(samples, params.window_samples)[:: params.hop_samples]
+    frames = np.empty((len(windows), params.n_bands), np.float32)
+    for start in range(0, len(windows), _BLOCK_FRAMES):
+        block = slice(start, start + _BLOCK_FRAMES)
+        spectrum = fft.rfft(windows[block] * _hann(params), n=params.fft_samples)  # [frame, bin]
+        magnitudes = np.sqrt(spectrum.real**2 + spectrum.imag**2)
+        mel = _sparse_mel_matrix(params) @ magnitudes.T  # [band, frame]
+        frames[block] = np.log((mel + np.float32(params.log_offset)).astype(np.float64)).T
     return frames
 
 
@@ -151,29 +207,15 @@ def _hann(params: FrontEndParams) -> NDArray[np.float32]:
 
 
 @lru_cache
-def _turns(params: FrontEndParams) -> NDArray[np.float32]:
-    return _kept(circle(params.fft_samples))
+def _sparse_mel_matrix(params: FrontEndParams) -> Any:
+    """Return the mel weights [band, bin] without zeros; a dense product rounds by processor."""
+    from scipy.sparse import csr_array  # see log_mel
 
-
-@lru_cache
-def _bands(params: FrontEndParams) -> tuple[NDArray[np.int32], NDArray[np.int32], Any]:
-    """Return each band's first bin, where its weights end, and the weights of all in a row.
-
-    They are halved, because the loop measures twice the magnitudes.
-    """
-    by_band = mel_matrix(params).T  # [band, bin]
-    heard = [np.flatnonzero(weights) for weights in by_band]
-    firsts = np.array([bins[0] if len(bins) else 0 for bins in heard], np.int32)
-    ends = np.cumsum([len(bins) for bins in heard]).astype(np.int32)
-    return (
-        firsts,
-        ends,
-        _kept(np.concatenate([by_band[i, bins] / 2 for i, bins in enumerate(heard)])),
-    )
+    return csr_array(mel_matrix(params).T)
 
 
 def _kept(table: NDArray[Any]) -> NDArray[np.float32]:
-    """Return a table as the loop takes it; it is shared, hence read-only."""
+    """Return a table as float32; it is shared, hence read-only."""
     kept = np.ascontiguousarray(table, np.float32)
     kept.flags.writeable = False
     return kept
@@ -191,3 +233,18 @@ def _checked(waveform: NDArray[np.float32]) -> NDArray[np.float32]:
             "by their full scale first"
         )
     return np.ascontiguousarray(waveform, np.float32)
+
+
+def pooled(frames: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    """Return the features float32 [4 * band] of a clip's frames [frame, band], one or more.
+
+    Mean, deviation and maximum of each band, and the deviation of its change from frame to frame:
+    what a linear probe needs to know of sounds that hold, beat or click.
+
+    >>> pooled(np.array([[1.0, 0.0], [3.0, 0.0]])).tolist()
+    [2.0, 0.0, 1.0, 0.0, 3.0, 0.0, 0.0, 0.0]
+    """
+    exact = np.asarray(frames, np.float64)
+    change = np.diff(exact, axis=0) if len(exact) > 1 else np.zeros_like(exact)
+    parts = (exact.mean(axis=0), exact.std(axis=0), exact.max(axis=0), change.std(axis=0))
+    return np.concatenate(parts).astype(np.float32)

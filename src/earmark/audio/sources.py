@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
-from earmark.audio.decode import UnreadableAudio, local_file
-from earmark.audio.frame_store import FrameStore
-from earmark.audio.shards import fingerprint, part_path, read_part
-from earmark.runs import is_url, place_of
+from earmark.audio.frame_store import FrameStore, fingerprint
+from earmark.runs import AudioAccess, UnreadableAudio, is_url, local_copy
 
 _EDGE_BYTES = 1 << 16
 """A file is known by its size and this many of its first and last bytes."""
 
 
-def source_of(place: str | Path) -> str | None:
-    """Identify a file that may not be there; see :func:`file_fingerprint`."""
+def source_of(access: AudioAccess, audio: str) -> str | None:
+    """Identify a file that may not be there, or not be read; see :func:`file_fingerprint`."""
     try:
-        with local_file(place) as path:
+        with local_copy(access.place(audio)) as path:
             return file_fingerprint(path)
     except UnreadableAudio:
         return None
@@ -67,20 +64,15 @@ class SuspectFile:
         return file_fingerprint(self.place) not in (None, self.source)
 
 
-def suspect_files(
-    root: Path, folder: Path, numbers: Iterable[int], clips: pl.DataFrame
-) -> list[SuspectFile]:
+def suspect_files(root: Path, parts: pl.DataFrame, clips: pl.DataFrame) -> list[SuspectFile]:
     """Return the files of some shards that may have been replaced since; none of them is read.
 
-    Another size or another time of change, an earlier one as well (copies keep the times of what
-    they copy), or one that the disk itself changed after the frames were sealed. ``clips`` has the
-    ``audio`` of clips by ``clip_id``. Files on other machines are not looked at, and of a shard
-    whose seal is gone, or of clips without frames, nothing is known.
+    A file is suspect if its size or its time of change differs from what was noted (an earlier
+    time too: copies keep the times of what they copy), or if the disk changed it after the frames
+    were sealed. ``parts`` are tables of shards (:func:`read_part`), ``clips`` has the ``audio`` of
+    clips by ``clip_id``. Remote files are not checked, and neither are clips without frames.
     """
-    parts = [_sealed_part(folder, n) for n in numbers if part_path(folder, n).exists()]
-    if not parts:
-        return []
-    made = pl.concat(parts).filter(pl.col("reason").is_null()).drop_nulls("source")
+    made = parts.filter(pl.col("reason").is_null()).drop_nulls("source")
     known = made.join(clips.select("clip_id", "audio").drop_nulls(), on="clip_id")
     known = known.unique("audio", maintain_order=True)
     rows = known.select("audio", "source", "n_bytes", "mtime_ns", "sealed_ns").iter_rows()
@@ -93,10 +85,7 @@ def suspect_files(
 
 def _path_of(root: Path, audio: str) -> str:
     """Return where a file is, as text: a Path takes longer than the look; elsewhere, nothing."""
-    if not is_url(audio):
-        return os.path.join(root, audio)
-    place = place_of(root, audio)
-    return str(place) if isinstance(place, Path) else ""
+    return "" if is_url(audio) else os.path.join(root, audio)
 
 
 def _is_suspect(place: str, n_bytes: int | None, mtime_ns: int | None, sealed_ns: int) -> bool:
@@ -109,12 +98,6 @@ def _is_suspect(place: str, n_bytes: int | None, mtime_ns: int | None, sealed_ns
     return is_late or (is_noted and (found.st_size, found.st_mtime_ns) != (n_bytes, mtime_ns))
 
 
-def _sealed_part(folder: Path, number: int) -> pl.DataFrame:
-    """Return the seal of a shard with its own time."""
-    sealed_ns = part_path(folder, number).stat().st_mtime_ns
-    return read_part(folder, number).with_columns(pl.lit(sealed_ns, pl.Int64).alias("sealed_ns"))
-
-
 def is_replaced(place: str | Path, store: FrameStore, row: int) -> bool:
     """Tell whether another file is where a clip's sound was, at a row of a store.
 
@@ -122,7 +105,7 @@ def is_replaced(place: str | Path, store: FrameStore, row: int) -> bool:
     gone, or lies on another machine, was not replaced; and of frames from elsewhere nobody knows
     the files.
     """
-    is_made_of_sound = store.meta.front_end is not None or store.meta.heard_by is not None
+    is_made_of_sound = store.meta.front_end is not None or store.meta.network_facts is not None
     source = store.index["source"][row]
     if not is_made_of_sound or source is None or not isinstance(place, Path):
         return False

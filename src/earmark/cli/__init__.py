@@ -1,14 +1,17 @@
-"""The command line: options and printing only, one file per group of verbs.
+"""The command line: printing, and options made from what functions say of their parameters.
 
 - ``app``: ``demo``, ``run``, and what happens to mistakes and interrupts
 - ``flags``: ``scan``, ``flag``
-- ``checks``: ``check``, ``diff``, ``card``
-- ``data``: ``lint``, ``hide``, ``subset``, ``split``, ``features``, ``export``, ``evaluate``
-- ``models``: ``train``, ``score``, ``tag``, ``export-model``, ``models``
-- ``experiments``: ``sweep``, ``compare``, ``iterate``, ``report``
+- ``teachers``: ``find``, ``teachers``
+- ``review``: ``review``, ``answers``, ``relabel``
+- ``checks``: ``check``, ``diff``
+- ``data``: ``features``, ``export``, ``evaluate``
+- ``models``: ``train``, ``score``, ``tag``
+- ``experiments``: ``sweep``, ``compare``, ``report``
 - ``imports``: ``import``
-- ``review``: ``queue``, ``review``, ``precision``, ``relabel``, ``judgements``
-- ``options``: options that verbs share, and how they tell what they wrote
+- ``commands``: how options are made from the signature of the function that does the work
+- ``options``: options that verbs share beside these, and how they tell what they wrote
+- ``verbs``: which commands there are, for whom, and what became of those of earlier versions
 
-What a verb does is a function of :mod:`earmark.stages`.
+What a verb does is a function of :mod:`earmark.stages` or an importer of :mod:`earmark.datasets`.
 """

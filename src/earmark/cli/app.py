@@ -1,9 +1,9 @@
 """The command line: one verb per stage.
 
 Every verb prints what it wrote and the next command. A user's mistake exits with 2 and one
-readable message; an interrupt exits with 130, a scheduler's SIGTERM with 0, and both leave a state
-from which the same command goes on. Verbs hold options and printing only; the work is a function
-of :mod:`earmark.stages`, imported inside the verb so that ``--help`` is instant.
+readable message; an interrupt exits with 130, SIGTERM with 143, and both leave a state from which
+the same command goes on. Verbs hold printing only; the work is a function of
+:mod:`earmark.stages`, whose signature has the options, imported when its verb is set up.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import atexit
 import errno
 import gc
+import io
 import os
 import signal
 import sys
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +23,7 @@ from rich.console import Console
 
 from earmark import __version__
 from earmark.cli.checks import checks_app
+from earmark.cli.commands import Call, offers
 from earmark.cli.data import data_app
 from earmark.cli.experiments import experiments_app
 from earmark.cli.flags import flags_app
@@ -31,16 +32,15 @@ from earmark.cli.models import models_app
 from earmark.cli.options import (
     AsJson,
     Details,
-    EngineOption,
-    Workers,
-    chosen_engine,
     tell,
     wrapped,
 )
 from earmark.cli.review import review_app
 from earmark.cli.teachers import teachers_app
-from earmark.cli.verbs import Verbs, only
+from earmark.cli.verbs import MOVED, Verbs, group_by_panels, only
 from earmark.errors import EarmarkError, EarmarkWarning, Stopped, missing_library, quoted
+from earmark.memory import describe_memory_error, find_memory_error
+from earmark.text import printable
 
 if TYPE_CHECKING:
     from earmark.stages import Outcome
@@ -68,44 +68,27 @@ def earmark(
         ),
     ] = False,
 ) -> None:
-    """Find the labels your sound dataset is missing, and train as if they had been there."""
+    """Find the labels your sound dataset is missing, and train models not hurt by them."""
     del version
 
 
 @app.command()
-def demo(
-    work: Annotated[Path, typer.Option(help="Where to put it.")] = Path("demo-work"),
-    seed: Annotated[int, typer.Option(min=0, help="Other scenes, other hidden labels.")] = 0,
-    scenes: Annotated[int, typer.Option(help="Fewer are quicker and tell less.")] = 4_000,
-    draws: Annotated[int, typer.Option(help="Students are trained on so many draws.")] = 6,
-    workers: Workers = None,
-    as_json: AsJson = False,
-) -> None:
-    """See flags find missing labels, and what comes of it, on scenes whose truth is known."""
-    from earmark import stages
+@offers("stages.run_demo")
+def demo(call: Call, as_json: AsJson = False) -> None:
+    """Try it: find hidden labels in simulated scenes, train with and without them."""
     from earmark.report import demo_lines
 
-    where = chosen_engine(workers)
-    done = stages.run_demo(work, seed=seed, n_scenes=scenes, n_draws=draws, engine=where)
+    done = call()
     facts = done.found.facts if as_json else {}
-    following = f"earmark review {quoted(work)}"
+    following = f"earmark review {quoted(call['work'])}"
     tell(as_json, following, told=demo_lines(done.found), report=done.page, **facts)
 
 
 @app.command()
-def run(
-    recipe: Annotated[str, typer.Argument(help="A shipped recipe's name or a TOML file.")],
-    work: Annotated[Path, typer.Option(help="The workspace folder.")] = Path("work"),
-    workers: Workers = None,
-    engine: EngineOption = "local",
-    as_json: AsJson = False,
-    details: Details = False,
-) -> None:
-    """Run all stages of a recipe, from the data to the report."""
-    from earmark import stages
-
-    chosen = stages.choose_recipe(work, recipe)
-    outcome = stages.run(chosen, work, engine=chosen_engine(workers, engine, chosen.resources))
+@offers("stages.run")
+def run(call: Call, as_json: AsJson = False, details: Details = False) -> None:
+    """Run a whole experiment from a recipe, from the data to the report."""
+    outcome = call()
     if as_json:
         facts: dict[str, Any] = {"report": outcome.report, "n_flags": outcome.n_flags}
         tell(as_json, next_command=_after_run(outcome), **facts)
@@ -121,6 +104,7 @@ app.add_typer(data_app)
 app.add_typer(models_app)
 app.add_typer(experiments_app)
 app.add_typer(review_app)
+group_by_panels(app)
 
 
 _AGAIN = "mend that and run the same command again to go on"
@@ -162,11 +146,18 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     atexit.register(gc.freeze)  # at the end all memory goes; nobody need look for cycles
     warnings.formatwarning = _format_warning
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that it cannot encode is no error
+            stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _terminate)
+    name = next(iter(sys.argv[1:]), "")
+    if name in MOVED:
+        _fail(" ".join(("earmark", name, "is now:", MOVED[name])), 2)
     try:
-        only(app, sys.argv[1:2])()
+        only(app, sys.argv[1:3])()
     except EarmarkError as error:
+        _fail_without_memory(error)
         _fail(f"earmark: {error}", 2)
     except ModuleNotFoundError as error:
         missing = missing_library(error)
@@ -174,14 +165,16 @@ def main() -> None:
             raise
         _fail(f"earmark: {missing}", 2)
     except Stopped:
-        _fail("earmark: stopped by SIGTERM; run the same command again to go on from here", 0)
+        _fail("earmark: stopped by SIGTERM; run the same command again to go on from here", 143)
     except _Interrupted:
         _fail("earmark: interrupted; run the same command again to go on from here", 130)
     except OSError as error:
+        _fail_without_memory(error)
         if error.errno is None:
             raise
         _fail(f"earmark: {error}; {_ADVICE.get(error.errno, _AGAIN)}", 2)
-    except Exception as error:
+    except BaseException as error:  # a panic of Rust's is no Exception
+        _fail_without_memory(error)
         if type(error).__module__ != "sqlite3":
             raise
         _fail(f"earmark: the store of answers or blocks: {error}; {_STORE}", 2)
@@ -224,7 +217,14 @@ def _format_warning(
     """Return our own warnings in words alone; those of libraries as Python has them."""
     if issubclass(category, EarmarkWarning):
         return "\n".join([*wrapped(f"warning: {message}"), ""])
-    return f"{filename}:{lineno}: {category.__name__}: {message}\n{line or ''}"
+    return printable(f"{filename}:{lineno}: {category.__name__}: {message}") + f"\n{line or ''}"
+
+
+def _fail_without_memory(error: BaseException) -> None:
+    """End with a message where memory ran out, whatever else was made of that on the way."""
+    cause = find_memory_error(error)
+    if cause is not None and (cause is error or "out of memory" not in str(error)):
+        _fail(f"earmark: {describe_memory_error(cause)}; run the same command again", 2)
 
 
 def _fail(message: str, code: int) -> None:

@@ -1,23 +1,16 @@
-"""The verbs of students: ``sweep``, ``compare``, ``iterate`` and ``report``."""
+"""The verbs of students: ``sweep``, ``compare`` and ``report``."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import typer
 
+from earmark.cli.commands import Call, offers
 from earmark.cli.options import (
     AsJson,
     Details,
-    EngineOption,
-    LabelsOption,
-    RecipeOption,
-    TrackerOption,
-    Work,
-    Workers,
-    engine_for,
-    numbers,
     table_lines,
     tell,
 )
@@ -29,117 +22,56 @@ if TYPE_CHECKING:
 experiments_app = typer.Typer()
 
 _N_ROWS = 7
-"""Strategies, or rounds, that are printed without ``--details``."""
-
-Strategies = Annotated[
-    list[str] | None,
-    typer.Option("--strategy", help="Such as mask, precision/soft, hill, mask+adjust; repeatable."),
-]
-Seeds = Annotated[str | None, typer.Option(help="Numbers with commas between: 0,1,2.")]
-Percents = Annotated[
-    str | None, typer.Option("--points", help="Discard percents with commas between.")
-]
+"""Strategies that are printed without ``--details``."""
 
 
 @experiments_app.command()
-def sweep(
-    work: Work,
-    labels: LabelsOption = None,
-    recipe: RecipeOption = None,
-    workers: Workers = None,
-    engine: EngineOption = "local",
-    tracker: TrackerOption = None,
-    as_json: AsJson = False,
-    details: Details = False,
-) -> None:
-    """Train a student at every operating point, and evaluate them all.
+@offers("stages.sweep")
+def sweep(call: Call, as_json: AsJson = False, details: Details = False) -> None:
+    """Train and evaluate a student at every operating point.
 
     With ``--labels NAME`` also on the labels that ``relabel`` wrote as NAME, alone and ignoring.
     """
-    from earmark import stages
-
-    where = engine_for(work, recipe, workers, engine, tracker)
-    swept = stages.sweep(work, labels=labels, engine=where)
+    swept = call()
     tell(
         as_json,
-        next_command=f"earmark report {quoted(work)}",
+        next_command=f"earmark report {quoted(call['work'])}",
         **_swept_told(swept.found.summary, as_json, details),
         wrote=swept.path,
     )
 
 
 @experiments_app.command()
-def compare(
-    work: Work,
-    strategy: Strategies = None,
-    points: Percents = None,
-    seeds: Seeds = None,
-    choose_by: Annotated[
-        str | None, typer.Option(help="Metric on tune that chooses the point of a strategy.")
-    ] = None,
-    recipe: RecipeOption = None,
-    workers: Workers = None,
-    engine: EngineOption = "local",
-    tracker: TrackerOption = None,
-    as_json: AsJson = False,
-    details: Details = False,
-) -> None:
-    """Compare strategies: points chosen on tune, differences on eval with honest intervals."""
-    from earmark import stages
-
-    where = engine_for(work, recipe, workers, engine, tracker)
-    compared = stages.compare(
-        work,
-        strategies=strategy or None,
-        discard_percents=numbers("--points", points),
-        seeds=_seeds(seeds),
-        choose_by=choose_by,
-        engine=where,
-    )
+@offers("stages.compare")
+def compare(call: Call, as_json: AsJson = False, details: Details = False) -> None:
+    """Compare strategies: choose points on tune, report differences on eval."""
+    compared = call()
     facts: dict[str, Any] = {"strategies": len(compared.params.strategies)} if as_json else {}
     if not as_json:
         facts = _choices_told(compared.found.choices, details)
-    following = f"earmark report {quoted(work)}"
+    following = f"earmark report {quoted(call['work'])}"
     tell(as_json, following, details=details, wrote=compared.folder, **facts)
 
 
 @experiments_app.command()
-def iterate(
-    work: Work,
-    strategy: Annotated[str, typer.Option(help="One operating point, such as mask@1.")] = "mask@1",
-    rounds: Annotated[int, typer.Option(min=1, help="How often a student becomes teacher.")] = 2,
-    seeds: Seeds = None,
-    recipe: RecipeOption = None,
-    workers: Workers = None,
-    engine: EngineOption = "local",
-    tracker: TrackerOption = None,
-    as_json: AsJson = False,
-    details: Details = False,
-) -> None:
-    """Let students become teachers for some rounds, and measure every round."""
-    from earmark import stages
+@offers("stages.make_report", "stages.write_card")
+def report(call: Call, as_json: AsJson = False) -> None:
+    """Write the report: figures, tables, and flags with players; or a card."""
+    from earmark.report import headline_told
 
-    where = engine_for(work, recipe, workers, engine, tracker)
-    iterated = stages.iterate(
-        work, strategy=strategy, n_rounds=rounds, seeds=_seeds(seeds), engine=where
+    card = call["out"]
+    if card is None:
+        path = call("make_report", because="a page; it needs --card FILE")
+        tell(as_json, next_command=f"open {quoted(path)} in a browser", wrote=path)
+        return
+    written = call("write_card")
+    unsaid = written.contents.description.unsaid
+    tell(
+        as_json,
+        told=[headline_told(written.contents.evidence)],
+        more=[f"not said: {', '.join(unsaid)}; each has an option"] if unsaid else [],
+        wrote=card,
     )
-    facts: dict[str, Any] = {"rounds": rounds} if as_json else _rounds_told(iterated.curve, details)
-    following = f"earmark report {quoted(work)}"
-    tell(as_json, following, details=details, wrote=iterated.path, **facts)
-
-
-@experiments_app.command()
-def report(work: Work, recipe: RecipeOption = None, as_json: AsJson = False) -> None:
-    """Draw the figures and tables, and write the page with flags to hear."""
-    from earmark import stages
-
-    path = stages.make_report(work, recipe)
-    tell(as_json, next_command=f"open {quoted(path)} in a browser", wrote=path)
-
-
-def _seeds(text: str | None) -> list[int] | None:
-    given = numbers("--seeds", text)
-    return None if given is None else [int(seed) for seed in given]
 
 
 def _swept_told(summary: pl.DataFrame, as_json: bool, details: bool) -> dict[str, Any]:
@@ -194,21 +126,6 @@ def _choices_table(given: pl.DataFrame, details: bool) -> list[str]:
     ]
     columns = ["strategy", *keys, "point", METRIC_NAMES[given["metric"][0]], "90 % interval", "p"]
     return table_lines(columns, rows, 1 + len(keys), None if details else _N_ROWS)
-
-
-def _rounds_told(curve: pl.DataFrame, details: bool) -> dict[str, Any]:
-    """Return how far students are from the baseline in every round, to be printed."""
-    from earmark.report import METRIC_NAMES, rounds_told
-
-    shown = curve.filter(split="eval", labels="given", metric="lwlrap")
-    keys = [name for name in ("student", "train_set") if shown[name].n_unique() > 1]
-    rows = [
-        [str(row["round"]), *(row[key] for key in keys), *_change_texts(row)]
-        for row in shown.iter_rows(named=True)
-    ]
-    columns = ["round", *keys, METRIC_NAMES["lwlrap"], "90 % interval"]
-    table = table_lines(columns, rows, 1 + len(keys), None if details else _N_ROWS)
-    return {"told": [rounds_told(curve)], "table": table}
 
 
 def _change_texts(row: dict[str, float]) -> tuple[str, str]:

@@ -7,55 +7,33 @@ from typing import Annotated, Any
 
 import typer
 
+from earmark.cli.commands import Call, Command, offers
 from earmark.cli.options import (
     AsJson,
     ColumnOption,
     Details,
-    EngineOption,
-    RecipeOption,
-    Root,
-    SeparatorOption,
-    Work,
     Workers,
     WorkOption,
-    ZerosOption,
     after_import,
     chosen_engine,
-    numbers,
     reading_of,
     stale_facts,
     stale_told,
     tell,
 )
 from earmark.cli.verbs import Verbs
+from earmark.options import read_numbers
 
 import_app = typer.Typer(cls=Verbs, help="Bring a dataset into a workspace.", no_args_is_help=True)
 
-Replace = Annotated[
-    bool, typer.Option("--replace", help="Put it in the place of another dataset in WORK.")
-]
-
-
-ClassesOption = Annotated[
-    Path | None,
-    typer.Option("--classes", help="List of classes: their names, parents and order."),
-]
-
 
 @import_app.command("scenes")
-def import_scenes(
-    work: Work,
-    recipe: RecipeOption = "scenes",
-    workers: Workers = None,
-    engine: EngineOption = "local",
-    as_json: AsJson = False,
-) -> None:
+@offers("stages.make_dataset")
+def import_scenes(call: Call, as_json: AsJson = False) -> None:
     """Make synthetic sound scenes with known truth, and hide labels as nomination does."""
-    from earmark import datasets, stages
+    from earmark import datasets
 
-    chosen = stages.choose_recipe(work, recipe)
-    where = chosen_engine(workers, engine, chosen.resources)
-    workspace = stages.make_dataset(work, chosen, engine=where)
+    workspace = call()
     labels = workspace.labels
     summary: dict[str, Any] = {
         "clips": labels.n_clips,
@@ -66,93 +44,72 @@ def import_scenes(
     if as_json:
         summary["stale"] = stale_facts(stale)
     following = after_import(workspace)
-    tell(as_json, following, more=stale_told(stale), **summary, wrote=work)
+    tell(as_json, following, more=stale_told(stale), **summary, wrote=call["work"])
 
 
 @import_app.command("table")
-def import_table(
-    labels: Annotated[Path, typer.Argument(help="CSV, Parquet or Label Studio JSON.")],
-    work: WorkOption,
-    clips: Annotated[
-        Path | None, typer.Option(help="Table of clips, where labels do not say it all.")
-    ] = None,
-    column: ColumnOption = None,
-    separator: SeparatorOption = None,
-    zeros: ZerosOption = "implicit",
-    audio: Annotated[Path | None, typer.Option(help="Folder that audio paths start at.")] = None,
-    embeddings: Annotated[
-        Path | None, typer.Option(help="Folder of CLIP.npy, or one .npy: frames from elsewhere.")
-    ] = None,
-    deal_splits: Annotated[
-        bool, typer.Option("--deal-splits", help="Into train, tune and eval, 80 : 10 : 10.")
-    ] = False,
-    replace: Replace = False,
-    as_json: AsJson = False,
-    details: Details = False,
-) -> None:
+@offers("datasets.import_table")
+def import_table(call: Call, as_json: AsJson = False, details: Details = False) -> None:
     """Bring in any dataset given as tables; guessed columns are shown."""
-    from earmark import datasets
-    from earmark.runs import Display
+    before = _stamp(call["work"])
+    _tell_import(call(require_sound=call["embeddings"] is None), before, as_json, details)
 
-    reading = reading_of(column, separator, zeros)
+
+@import_app.command("workspace")
+@offers("datasets.import_workspace")
+def import_workspace(call: Call, as_json: AsJson = False, details: Details = False) -> None:
+    """Make a workspace of another one: other splits, fewer train clips, labels hidden."""
+    work = call["work"] or call["source"]
     before = _stamp(work)
-    with Display() as progress:
-        summary = datasets.import_table(
-            clips,
-            labels,
-            work,
-            columns=reading.columns,
-            separator=reading.separator,
-            zeros=reading.zeros,
-            audio=audio,
-            embeddings=embeddings,
-            require_sound=embeddings is None,
-            deal_splits=deal_splits,
-            replace=replace,
-            progress=progress,
-        )
-    _tell_import(summary, before, as_json, details)
+    _tell_import(call(work=work), before, as_json, details)
 
 
-@import_app.command("sounds")
-def import_sounds(
-    sounds: Annotated[Path, typer.Argument(help="Folder of sound, or one sound file.")],
-    work: WorkOption,
-    labels: Annotated[
-        Path | None,
-        typer.Argument(help="CSV, Parquet or Label Studio JSON; without it, the folders' names."),
-    ] = None,
-    column: ColumnOption = None,
-    separator: SeparatorOption = None,
-    zeros: ZerosOption = "implicit",
-    classes: ClassesOption = None,
-    clip_seconds: Annotated[
-        float | None, typer.Option(help="Cut longer recordings into clips of so many seconds.")
-    ] = None,
-    replace: Replace = False,
-    as_json: AsJson = False,
-    details: Details = False,
-) -> None:
-    """Bring in a folder of sound with labels of any form; each recording becomes a clip."""
-    from earmark import datasets
-    from earmark.runs import Display
+def _importer(name: str, work: str, sentence: str) -> None:
+    """Add the command of an importer that needs nothing of its own."""
 
-    reading = reading_of(column, separator, zeros)
-    before = _stamp(work)
-    with Display() as progress:
-        summary = datasets.import_sounds(
-            sounds,
-            labels,
-            work,
-            columns=reading.columns,
-            separator=reading.separator,
-            zeros=reading.zeros,
-            classes=classes,
-            clip_seconds=clip_seconds,
-            replace=replace,
-            progress=progress,
-        )
-    _tell_import(summary, before, as_json, details)
+    def prints(call: Call, as_json: AsJson = False, details: Details = False) -> None:
+        before = _stamp(call["work"])
+        _tell_import(call(), before, as_json, details)
+
+    prints.__doc__ = sentence
+    import_app.command(name)(Command(prints, [work]))
+
+
+_importer(
+    "sounds",
+    "datasets.import_sounds",
+    "Bring in a folder of sound with labels of any form; each recording becomes a clip.",
+)
+_importer(
+    "hf",
+    "datasets.import_hugging_face",
+    "Bring in a dataset of Hugging Face: saved to disk, Parquet, or a folder of sound.",
+)
+_importer(
+    "webdataset",
+    "datasets.import_webdataset",
+    "Bring in WebDataset tars: sound, with labels as .json, .cls or .txt beside it.",
+)
+_importer(
+    "audioset",
+    "datasets.import_audioset",
+    "Bring in AudioSet's official lists, with whatever of the audio is there.",
+)
+_importer(
+    "audioset-features",
+    "datasets.import_audioset_features",
+    "Bring in AudioSet's official VGGish embeddings, from the folder or the tar.",
+)
+_importer(
+    "fsd50k",
+    "datasets.import_fsd50k",
+    "Bring in FSD50K with its votes: agreed answers become explicit labels.",
+)
+_importer(
+    "openmic",
+    "datasets.import_openmic",
+    "Bring in OpenMIC-2018: masked-in labels are explicit, its VGGish features the frames.",
+)
 
 
 @import_app.command("mixtures")
@@ -196,158 +153,13 @@ def import_mixtures(
         n_groups=groups,
         seed=seed,
     )
-    hiding = HidingParams.checked(recall_range=numbers("--recall", recall), seed=seed)
+    hiding = HidingParams.checked(recall_range=read_numbers(recall), seed=seed)
     before = _stamp(work)
     columns = reading_of(column, None, "implicit").columns
     engine = chosen_engine(workers)
     summary = stages.make_mixtures(
         sounds, labels, work, params, hiding, columns=columns, engine=engine
     )
-    _tell_import(summary, before, as_json, details)
-
-
-@import_app.command("hf")
-def import_hugging_face(
-    root: Annotated[
-        Path, typer.Argument(help="Folder, or one Parquet or Arrow file.", metavar="PATH")
-    ],
-    work: WorkOption,
-    column: ColumnOption = None,
-    separator: SeparatorOption = None,
-    zeros: ZerosOption = "implicit",
-    classes: ClassesOption = None,
-    replace: Replace = False,
-    as_json: AsJson = False,
-) -> None:
-    """Bring in a dataset of Hugging Face: saved to disk, Parquet, or a folder of sound."""
-    from earmark import datasets
-    from earmark.runs import Display
-
-    reading = reading_of(column, separator, zeros)
-    before = _stamp(work)
-    with Display() as progress:
-        summary = datasets.import_hugging_face(
-            root,
-            work,
-            columns=reading.columns,
-            separator=reading.separator,
-            zeros=reading.zeros,
-            classes=classes,
-            replace=replace,
-            progress=progress,
-        )
-    _tell_import(summary, before, as_json)
-
-
-@import_app.command("webdataset")
-def import_webdataset(
-    shards: Annotated[
-        list[str],
-        typer.Argument(help="Tars, folders of them, or a range: 'x-{000..009}.tar'."),
-    ],
-    work: WorkOption,
-    column: ColumnOption = None,
-    separator: SeparatorOption = None,
-    zeros: ZerosOption = "implicit",
-    classes: ClassesOption = None,
-    replace: Replace = False,
-    as_json: AsJson = False,
-) -> None:
-    """Bring in WebDataset tars: sound, with labels as .json, .cls or .txt beside it."""
-    from earmark import datasets
-    from earmark.runs import Display
-
-    reading = reading_of(column, separator, zeros)
-    before = _stamp(work)
-    with Display() as progress:
-        summary = datasets.import_webdataset(
-            shards,
-            work,
-            columns=reading.columns,
-            separator=reading.separator,
-            zeros=reading.zeros,
-            classes=classes,
-            replace=replace,
-            progress=progress,
-        )
-    _tell_import(summary, before, as_json)
-
-
-@import_app.command("audioset")
-def import_audioset(
-    root: Root,
-    work: WorkOption,
-    audio: Annotated[Path | None, typer.Option(help="Where the audio is, if not in ROOT.")] = None,
-    ratings: Annotated[
-        Path | None, typer.Option(help="Table of human ratings: brings explicit negatives.")
-    ] = None,
-    replace: Replace = False,
-    as_json: AsJson = False,
-    details: Details = False,
-) -> None:
-    """Bring in AudioSet's official lists, with whatever of the audio is there."""
-    from earmark import datasets
-    from earmark.runs import Display
-
-    before = _stamp(work)
-    with Display() as progress:
-        summary = datasets.import_audioset(
-            root, work, audio=audio, ratings=ratings, replace=replace, progress=progress
-        )
-    _tell_import(summary, before, as_json, details)
-
-
-@import_app.command("audioset-features")
-def import_audioset_features(
-    root: Root,
-    work: WorkOption,
-    replace: Replace = False,
-    as_json: AsJson = False,
-    details: Details = False,
-) -> None:
-    """Bring in AudioSet's official VGGish embeddings, from the folder or the tar."""
-    from earmark import datasets
-    from earmark.runs import Display
-
-    before = _stamp(work)
-    with Display() as progress:
-        summary = datasets.import_audioset_features(root, work, replace=replace, progress=progress)
-    _tell_import(summary, before, as_json, details)
-
-
-@import_app.command("fsd50k")
-def import_fsd50k(
-    root: Root,
-    work: WorkOption,
-    replace: Replace = False,
-    as_json: AsJson = False,
-    details: Details = False,
-) -> None:
-    """Bring in FSD50K with its votes: agreed answers become explicit labels."""
-    from earmark import datasets
-    from earmark.runs import Display
-
-    before = _stamp(work)
-    with Display() as progress:
-        summary = datasets.import_fsd50k(root, work, replace=replace, progress=progress)
-    _tell_import(summary, before, as_json, details)
-
-
-@import_app.command("openmic")
-def import_openmic(
-    root: Root,
-    work: WorkOption,
-    replace: Replace = False,
-    as_json: AsJson = False,
-    details: Details = False,
-) -> None:
-    """Bring in OpenMIC-2018: masked-in labels are explicit, its VGGish features the frames."""
-    from earmark import datasets
-    from earmark.runs import Display
-
-    before = _stamp(work)
-    with Display() as progress:
-        summary = datasets.import_openmic(root, work, replace=replace, progress=progress)
     _tell_import(summary, before, as_json, details)
 
 

@@ -1,8 +1,7 @@
-"""The verbs of networks: ``train``, ``score``, ``tag``, ``export-model`` and ``models``."""
+"""The verbs of networks: ``train``, ``score`` and ``tag``."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from earmark.cli.commands import Call, offers
 from earmark.cli.options import (
     AsJson,
     Details,
     EngineOption,
     RecipeOption,
-    TrackerOption,
     Work,
     Workers,
     engine_for,
-    table_lines,
     tell,
     wrapped,
 )
@@ -44,13 +42,6 @@ if TYPE_CHECKING:
 
 models_app = typer.Typer()
 
-ModelFolder = Annotated[
-    Path, typer.Argument(help="The folder of a trained network: WORK/models/NAME.")
-]
-StudentOption = Annotated[
-    str | None, typer.Option(help="One of a stack of students: its name, or number from 0.")
-]
-
 
 @models_app.command()
 def train(
@@ -60,16 +51,15 @@ def train(
     processes: Annotated[
         int, typer.Option(min=1, help="On a cluster: processes that train together.")
     ] = 1,
-    tracker: TrackerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train the recipe's teacher on the whole train split, labels as they are.
+    """Train the recipe's network on the whole train split, for tagging.
 
     On several GPUs or cores: torchrun --nproc-per-node N -m earmark train WORK
     """
     from earmark import stages
 
-    where = engine_for(work, recipe, None, engine, tracker)
+    where = engine_for(work, recipe, None, engine)
     trained = stages.train_teacher(work, n_processes=processes, engine=where)
     if trained.is_first:
         tell(as_json, next_command=f"earmark score {quoted(work)}", wrote=trained.folder)
@@ -117,17 +107,16 @@ def score(
     ] = False,
     workers: Workers = None,
     engine: EngineOption = "local",
-    tracker: TrackerOption = None,
     as_json: AsJson = False,
     details: Details = False,
 ) -> None:
-    """Score all clips: by a pretrained teacher, one trained here, or scores of your own."""
+    """Score all clips with a teacher, or bring your own scores."""
     from earmark import stages
 
     of_network = network_options(embedding, output, input_kind, sample_rate, hop_seconds, scale)
     of_file: dict[str, Any] = {"classes": classes, "clips": clips, "scores_key": scores_key}
     _refuse_strangers(teacher, from_, in_sample, way, class_map, of_network, of_file)
-    where = engine_for(work, recipe, workers, engine, tracker)
+    where = engine_for(work, recipe, workers, engine)
     if from_ is not None:
         both = {"skip_unknown": skip_unknown, "scale": of_network["scale"]}
         own = stages.score_by_file(work, from_, out_of_fold=out_of_fold, **both, **of_file)
@@ -199,20 +188,12 @@ def _scored_here(
 
 
 @models_app.command()
-def tag(
-    audio: Annotated[list[Path], typer.Argument(help="Sound files.", metavar="AUDIO...")],
-    model: Annotated[Path, typer.Option(help="The folder of a trained network.")],
-    top: Annotated[int, typer.Option(min=1, help="Classes to name for each file.")] = 5,
-    out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("tags"),
-    student: StudentOption = None,
-    as_json: AsJson = False,
-    details: Details = False,
-) -> None:
-    """Name the classes heard in sound files, and draw when; files of any length."""
-    from earmark import stages
-
+@offers("stages.tag_files")
+def tag(call: Call, as_json: AsJson = False, details: Details = False) -> None:
+    """Detect classes in sound files of any length."""
+    top, out = call["n_drawn"], call["out"]
     unreadable, heard_files = [], []
-    for heard in stages.tag_files(audio, model, n_drawn=top, out=out, student=student):
+    for heard in call():
         if heard.tags is None:
             unreadable.append({"audio": str(heard.path), "reason": heard.reason})
             lines = wrapped(f"earmark: {heard.path}: {heard.reason}; skipped")
@@ -228,56 +209,6 @@ def tag(
         tell(False, more=told, details=details, pictures=out if told else None)
     if unreadable:
         raise typer.Exit(1)
-
-
-@models_app.command("export-model")
-def export_model(
-    model: ModelFolder,
-    out: Annotated[Path, typer.Option(help="ONNX file to write.")],
-    front_end: Annotated[
-        bool, typer.Option(help="From waveforms, or from log-mel patches.")
-    ] = True,
-    student: StudentOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Write a trained network as ONNX, classes in its metadata, checked against torch."""
-    from earmark import stages
-
-    made = stages.export_model(model, out, with_front_end=front_end, student=student)
-    difference = f"{made.largest_difference:.1e}"
-    told = [f"{made.n_classes:,} classes; it says what torch says, to {difference}."]
-    if as_json:
-        tell(True, wrote=out, classes=made.n_classes, largest_difference=difference)
-    else:
-        tell(False, told=told, wrote=out)
-
-
-@models_app.command()
-def models(
-    classes: Annotated[int, typer.Option(min=1, help="Outputs of the networks.")] = 527,
-    width: Annotated[float, typer.Option(help="Share of the paper's channels.")] = 1.0,
-    as_json: AsJson = False,
-) -> None:
-    """Print the networks' parameters and multiply-adds."""
-    from earmark.networks import cost
-    from earmark.runs import ModelParams
-
-    sizes = {
-        params.architecture: cost(params, classes)
-        for params in (
-            ModelParams(architecture="resnet50", width=width),
-            ModelParams(architecture="mobilenet_v1", width=width),
-        )
-    }
-    if as_json:
-        print(json.dumps({name: vars(size) for name, size in sizes.items()}))
-        return
-    rows = [
-        [name, f"{size.n_parameters:,}", f"{size.n_multiply_adds:,}"]
-        for name, size in sizes.items()
-    ]
-    columns = ["network", "parameters", "multiply-adds per patch"]
-    tell(False, table=table_lines(columns, rows))
 
 
 def _refuse_strangers(

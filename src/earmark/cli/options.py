@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from earmark.errors import EarmarkError, quoted
+from earmark.text import printable
 
 if TYPE_CHECKING:
     from earmark.datasets import Stale, Workspace
@@ -25,34 +26,37 @@ if TYPE_CHECKING:
 
 Work = Annotated[Path, typer.Argument(help="The workspace folder.", metavar="WORK")]
 WorkOption = Annotated[Path, typer.Option("--work", help="The workspace folder to write.")]
-Root = Annotated[Path, typer.Argument(help="The dataset's folder.", metavar="ROOT")]
 RecipeOption = Annotated[
     str | None,
     typer.Option("--recipe", help="A shipped recipe's name or a TOML file; the last one used."),
-]
-LabelsOption = Annotated[
-    str | None, typer.Option("--labels", help="A corrected label set; the labels as given.")
 ]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; all cores.")]
 EngineOption = Annotated[
     str, typer.Option("--engine", help="Where work runs: local, ray, ray://HOST:PORT.")
 ]
-TrackerOption = Annotated[
-    str | None,
-    typer.Option("--tracker", help="Show training in tensorboard, wandb, mlflow or trackio."),
-]
 ColumnOption = Annotated[
     list[str] | None,
     typer.Option("--column", help="ROLE=NAME where a guess would be wrong; repeatable."),
 ]
-SeparatorOption = Annotated[
-    str | None, typer.Option("--separator", help="Between labels in one cell.")
+
+
+def hide_progress_for_json(context: typer.Context, as_json: bool) -> bool:
+    """Show no progress while a command that prints JSON runs."""
+    if as_json:
+        from earmark.runs import hide_progress
+
+        context.with_resource(hide_progress())
+    return as_json
+
+
+AsJson = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Print the result as JSON, for programs.", callback=hide_progress_for_json
+    ),
 ]
-ZerosOption = Annotated[
-    str, typer.Option("--zeros", help="What 0 means in a multi-hot table: implicit or absent.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 Details = Annotated[bool, typer.Option("--details", help="Print all, however long it is.")]
+
 
 WIDTH, MOST_LINES = 80, 15
 """Columns and lines of what a verb prints."""
@@ -90,14 +94,11 @@ def engine_for(
     recipe: str | None,
     workers: int | None,
     engine: str = "local",
-    tracker: str | None = None,
 ) -> Engine:
     """Open a workspace, remember the recipe asked for, and return the engine for its tasks."""
     from earmark import stages
 
     chosen = stages.choose_recipe(stages.open_workspace(work), recipe)
-    if tracker is not None:
-        stages.choose_tracker(work, tracker)
     return chosen_engine(workers, engine, chosen.resources)
 
 
@@ -123,32 +124,6 @@ def one_of(option: str, value: str | None, choices: tuple[str, ...]) -> Any:
     return value
 
 
-def numbers(option: str, text: str | None) -> list[float] | None:
-    """Read numbers with commas between; None stays None.
-
-    >>> numbers("--points", "0.5, 1")
-    [0.5, 1.0]
-    """
-    if text is None:
-        return None
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise EarmarkError(f"{option} are numbers with commas between, got {text!r}") from None
-
-
-def split_shares(text: str) -> dict[str, float]:
-    """Read the shares of train, tune and eval; only their proportions count.
-
-    >>> split_shares("80,10,10")
-    {'train': 0.8, 'tune': 0.1, 'eval': 0.1}
-    """
-    given = numbers("--shares", text) or []
-    if len(given) != 3 or min(given) <= 0:
-        raise EarmarkError(f"--shares are three numbers above 0, such as 80,10,10, got {text!r}")
-    return {name: n / sum(given) for name, n in zip(("train", "tune", "eval"), given, strict=True)}
-
-
 def stale_facts(stale: Sequence[Stale]) -> list[dict[str, str]]:
     """Return what is older than the dataset, with the commands that renew it, for programs."""
     return [{"path": str(one.path), "renew": one.command} for one in stale]
@@ -157,16 +132,6 @@ def stale_facts(stale: Sequence[Stale]) -> list[dict[str, str]]:
 def stale_told(stale: Sequence[Stale]) -> list[str]:
     """Say what is older than the dataset now, with the commands that renew it."""
     return [f"older than the dataset now: {one.path} (`{one.command}`)" for one in stale]
-
-
-def names(text: str) -> tuple[str, ...]:
-    """Split a list of names at its commas; AudioSet's names contain some, so use ; for those.
-
-    >>> names("Bark; Male speech, man speaking"), names("Bark, Meow")
-    (('Bark', 'Male speech, man speaking'), ('Bark', 'Meow'))
-    """
-    parts = text.split(";" if ";" in text else ",")
-    return tuple(name.strip() for name in parts if name.strip())
 
 
 def wrapped(sentence: str) -> list[str]:
@@ -185,7 +150,7 @@ def wrapped(sentence: str) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
+    return [printable(line.replace("\N{NO-BREAK SPACE}", " ")) for line in lines]
 
 
 def table_lines(
@@ -251,7 +216,7 @@ def tell(
     tail += [f"then: {then}"] if then else []
     room = MOST_LINES - len(head) - len(tail)
     body = _fitting([wrapped(one) for one in more], None if details else room, details is not None)
-    print("\n".join([*head, *body, *tail]))
+    print("\n".join(map(printable, [*head, *body, *tail])))
 
 
 def _fact_text(value: object) -> str:

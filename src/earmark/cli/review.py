@@ -1,8 +1,9 @@
-"""The verbs of a review: draw a queue, listen, measure precision, correct the labels."""
+"""The verbs of a review: listen, see what the answers tell, correct the labels."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -11,29 +12,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from earmark.cli.judgements import judgements_app, raters_app
+from earmark.cli.commands import Call, offers
 from earmark.cli.options import (
     AsJson,
     Details,
-    RecipeOption,
-    Work,
-    chosen_engine,
-    names,
     one_of,
     table_lines,
     tell,
 )
-from earmark.errors import counted, quoted
+from earmark.errors import EarmarkError, counted, quoted
 
 if TYPE_CHECKING:
     from earmark.labels import Ontology
-    from earmark.review import Agreement, Mode
-    from earmark.review.server.guard import Place
-    from earmark.stages import HeardPrecision
+    from earmark.review import Agreement, Mode, WeighedRaters
+    from earmark.review.server.app import Place
+    from earmark.stages import AnswerSummary, DrawnQueue, HeardPrecision
 
 review_app = typer.Typer()
-review_app.add_typer(judgements_app, name="judgements")
-review_app.add_typer(raters_app)
 
 Classes = Annotated[
     str, typer.Option("--classes", help="Names or identifiers, with commas; all with scores.")
@@ -52,6 +47,21 @@ _AIMS_TOLD = {
     "adjudicate": "aim: adjudicate. Labels about which raters are at odds; one answer decides.",
 }
 
+_RATED = ("sensitivity", "specificity")
+
+_NOT_COMPARED = (
+    "Nothing can be said of how good these raters are: no label was heard by two of them, and no "
+    "control by one. Let two raters hear the same blocks: `earmark review WORK --raters ann,bob`."
+)
+
+_N_RATERS_SHOWN = 5
+"""Raters that are printed without ``--details``."""
+
+_NO_QUEUE = (
+    "No queue was drawn, so nobody knows what these answers are a sample of: no share of right "
+    "flags."
+)
+
 _COUNTED = ("class", "flags", "heard", "present", "not", "unsure")
 
 _N_CLASSES_SHOWN = 5
@@ -66,72 +76,82 @@ _SOUNDLESS = (
 
 _AHEAD = (
     "{tasks}: the next blocks only, because a queue that learns has no end. Bring the answers "
-    "(`earmark judgements import WORK EXPORT`), and the same command writes the blocks that follow "
+    "(`earmark answers WORK --import EXPORT`), and the same command writes the blocks that follow "
     "from them. --n-items says how many labels."
 )
 
 
 @review_app.command()
-def queue(
-    work: Work,
-    classes: Classes = "",
+@offers("stages.draw_queue", "stages.serve_review")
+def review(
+    call: Call,
+    clips: Annotated[
+        bool, typer.Option("--clips", help="Hear whole clips, all likely labels of each at once.")
+    ] = False,
     aim: Annotated[
-        str,
-        typer.Option(help="find most, measure flags and counts, or find for those who train."),
-    ] = "find",
-    adjudicate: Annotated[
-        bool, typer.Option("--adjudicate", help="Labels about which raters are at odds.")
-    ] = False,
-    n_items: Annotated[int | None, typer.Option(min=1, help="Labels to hear; no end.")] = None,
-    sample_share: Annotated[
-        float, typer.Option(min=0.01, max=1, help="Share of a random sample in every block.")
-    ] = 0.12,
-    flags_per_block: Annotated[int, typer.Option(min=1, help="Labels in a block.")] = 25,
-    blocks_per_class: Annotated[int, typer.Option(min=1)] = 4,
-    overlap: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of blocks that all raters judge.")
-    ] = 0.2,
-    held_out: Annotated[
-        bool, typer.Option("--held-out", help="Of the tune and eval splits alone.")
-    ] = False,
-    seed: int = 0,
-    label_studio: Annotated[
-        Path | None, typer.Option(help="Write the queue as Label Studio's tasks, too.")
+        str | None,
+        typer.Option(
+            help="Draw a queue to find most, to measure flags and counts, to find for those who "
+            "train, or to adjudicate where raters are at odds; find."
+        ),
     ] = None,
-    document_root: Annotated[Path, typer.Option(help="Label Studio's, for local files.")] = Path(
-        "/"
-    ),
-    recipe: RecipeOption = None,
+    write_only: Annotated[
+        bool, typer.Option("--write-only", help="Draw the queue, and open no page.")
+    ] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the labels that raters will listen to, with blind controls among them."""
+    """Listen to flags on a local page and answer with one key each.
+
+    An existing queue is continued. Options of a queue, and --write-only, draw a new one.
+    """
+    one_of("--aim", aim, ("find", "measure", "train", "adjudicate"))
+    work, recipe = call["work"], call["recipe"]
+    is_page = not write_only and call["label_studio"] is None
+    if is_page and as_json:
+        raise EarmarkError("a page has no JSON: --json goes with --write-only")
+    before: dict[str, Any] = {}
+    if call.given("params") - {"classes"} or not is_page:
+        before = _drawn_lines(work, _draw(call, aim), call["sample_share"] or 0.12, as_json)
+    if is_page:
+        before.pop("wrote", None)
+        open_page(
+            work,
+            recipe,
+            raters=call["raters"],
+            classes=call["classes"] or (),
+            mode="clip" if clips else "class",
+            host=call["host"],
+            port=call["port"],
+            no_open=no_open,
+            before=before,
+        )
+        return
+    has_sound = _has_sound(work)
+    heard_here = f"earmark review {quoted(work)}"
+    following = heard_here if has_sound else f"earmark answers {quoted(work)} --import FILE"
+    tell(as_json, following, **before)
+
+
+def _draw(call: Call, aim: str | None) -> DrawnQueue:
     from earmark import stages
     from earmark.runs import ReviewParams
 
-    params = ReviewParams(
-        classes=names(classes),
-        aim=one_of("--aim", aim, ("find", "measure", "train")),
-        n_items=n_items,
-        sample_share=sample_share,
-        flags_per_block=flags_per_block,
-        blocks_per_class=blocks_per_class,
-        overlap=overlap,
-        held_out=held_out,
-        seed=seed,
-    )
-    if adjudicate:
-        drawn = stages.draw_adjudication(
-            work, recipe, n_items=n_items, flags_per_block=flags_per_block
+    if aim != "adjudicate":
+        more: dict[str, Any] = {} if call.given("params") else {"params": ReviewParams()}
+        drawn: DrawnQueue = call("draw_queue", "", **more)
+        return drawn
+    sizes = {"n_items", "flags_per_block"}
+    if call.given("params") - {"aim", *sizes} or call["label_studio"] is not None:
+        raise EarmarkError(
+            "--aim adjudicate takes --n-items and --flags-per-block, and no other option of a queue"
         )
-    else:
-        drawn = stages.draw_queue(
-            work,
-            recipe,
-            params=params,
-            label_studio=label_studio,
-            document_root=document_root,
-            engine=chosen_engine(None),
-        )
+    asked = {name: call[name] for name in sizes & call.given("params")}
+    return stages.draw_adjudication(call["work"], call["recipe"], **asked)
+
+
+def _drawn_lines(work: Path, drawn: DrawnQueue, share: float, as_json: bool) -> dict[str, Any]:
+    """Return what was drawn, to be printed, or for programs."""
     facts: dict[str, Any] = {"aim": drawn.queue.aim} if as_json else {}
     if drawn.n_candidates is None:
         facts["items"] = len(drawn.queue.items)
@@ -139,40 +159,17 @@ def queue(
         facts["candidates"] = drawn.n_candidates
     if drawn.n_tasks is not None:
         facts["tasks"] = drawn.n_tasks
-    has_sound = stages.open_workspace(work).has_sound()
-    told = [_AIMS_TOLD[drawn.queue.aim].format(share=sample_share)]
-    told += [] if has_sound else [_SOUNDLESS]
+    told = [_AIMS_TOLD[drawn.queue.aim].format(share=share)]
+    told += [] if _has_sound(work) else [_SOUNDLESS]
     if drawn.n_tasks is not None and drawn.queue.grows:
         told.append(_AHEAD.format(tasks=counted(drawn.n_tasks, "task")))
-    heard_here = f"earmark review {quoted(work)}"
-    following = heard_here if has_sound else f"earmark judgements import {quoted(work)} FILE"
-    tell(as_json, following, told=told, **facts, wrote=drawn.path)
+    return {"told": told, **facts, "wrote": drawn.path}
 
 
-@review_app.command()
-def review(
-    work: Work,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes any free one.")] = 8321,
-    raters: Annotated[str, typer.Option(help="Names with commas; you, by default.")] = "",
-    host: Annotated[str, typer.Option(help="Whose network may reach the page.")] = "127.0.0.1",
-    classes: Classes = "",
-    clips: Annotated[
-        bool, typer.Option("--clips", help="Hear whole clips, all likely labels of each at once.")
-    ] = False,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
-    recipe: RecipeOption = None,
-) -> None:
-    """Listen to flags on a local page and judge them, one key each."""
-    open_page(
-        work,
-        recipe,
-        raters=names(raters),
-        classes=names(classes),
-        mode="clip" if clips else "class",
-        host=host,
-        port=port,
-        no_open=no_open,
-    )
+def _has_sound(work: Path) -> bool:
+    from earmark import stages
+
+    return stages.open_workspace(work).has_sound()
 
 
 def open_page(
@@ -198,14 +195,20 @@ def open_page(
 
         def when_ready(place: Place, tokens: Mapping[str, str]) -> None:
             said = dict(before or {})
-            said["told"] = [*said.get("told", ()), *_addresses_told(place, tokens)]
-            tell(False, f"earmark precision {quoted(work)}", **said, answers=answers)
+            addresses = [f"{rater}: {place.url(token)}" for token, rater in tokens.items()]
+            if not sys.stdout.isatty():  # others may read where it goes
+                path = answers.with_name(f"addresses_{place.port}.txt")
+                opened.enter_context(_private_file(path, "\n".join(addresses) + "\n"))
+                addresses = []
+                said["addresses"] = path
+            said["told"] = [*said.get("told", ()), *addresses, *_network_warning(place)]
+            tell(False, f"earmark answers {quoted(work)}", **said, answers=answers)
             sys.stdout.flush()
             if not no_open:
                 leads = answers.with_name(f"open_page_{place.port}.html")
                 opened.enter_context(_opened(place.url(next(iter(tokens))), leads))
 
-        n_answers = stages.serve_review(
+        n_answers, ended_by = stages.serve_review(
             work,
             recipe,
             raters=raters,
@@ -216,6 +219,8 @@ def open_page(
             when_ready=when_ready,
         )
     print(f"\nStopped; {counted(n_answers, 'answer')} {'is' if n_answers == 1 else 'are'} kept.")
+    if ended_by is not None:
+        signal.raise_signal(ended_by)  # for the exit code
 
 
 @contextmanager
@@ -226,55 +231,51 @@ def _opened(address: str, path: Path) -> Iterator[None]:
     """
     import webbrowser
 
+    page = f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">\n'
+    with _private_file(path, page):
+        webbrowser.open(path.absolute().as_uri())
+        yield
+
+
+@contextmanager
+def _private_file(path: Path, text: str) -> Iterator[None]:
+    """Keep a file that nobody else may read."""
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">\n')
+        file.write(text)
     try:
-        webbrowser.open(path.absolute().as_uri())
         yield
     finally:
         path.unlink(missing_ok=True)
 
 
 @review_app.command()
-def precision(
-    work: Work,
-    discard_percent: Annotated[
-        float | None,
-        typer.Option(min=0, max=100, help="Labels up to this point; the flags that were written."),
-    ] = None,
-    drop_failed_blocks: DropFailed = False,
-    as_json: AsJson = False,
-    details: Details = False,
-) -> None:
-    """Say how many of the flags are right, by class and by band, with intervals."""
+@offers("stages.summarize_answers", "stages.import_judgements", "stages.export_judgements")
+def answers(call: Call, as_json: AsJson = False, details: Details = False) -> None:
+    """Summarise answers: precision of flags, agreement of raters; import, export."""
     from earmark import stages
 
-    heard = stages.measure_precision(
-        work, discard_percent=discard_percent, drop_failed_blocks=drop_failed_blocks
-    )
-    gains = None if heard.gains is None else heard.gains.to_dict()
-    own = {"flags": heard.flags, "is_estimate": heard.is_estimate, "gains": gains}
-    if as_json:
-        facts: dict[str, Any] = heard.overall | own | {"failed_blocks": heard.n_failed_blocks}
+    work, source, path = call["work"], call["source"], call["path"]
+    if source is not None and path is not None:
+        raise EarmarkError("--import FILE or --export FILE: give one of them")
+    if source is not None:
+        n_new = call("import_judgements", because="--import")
+        store = stages.open_workspace(work).judgements_path
+        tell(as_json, next_command=f"earmark answers {quoted(work)}", new=n_new, wrote=store)
+    elif path is not None:
+        tell(as_json, rows=call("export_judgements", because="--export"), wrote=path)
     else:
-        facts = _precision_told(stages.open_workspace(work).ontology, heard, details)
-    verb = "relabel" if heard.overall["n_judged"] else "review"
-    following = f"earmark {verb} {quoted(work)}"
-    tell(as_json, following, details=details, wrote=heard.path, **facts)
+        known = call("summarize_answers", because="what answers tell: give --import or --export")
+        _tell_answers(work, known, as_json, details)
 
 
 @review_app.command()
-def relabel(
-    work: Work,
-    out: Annotated[str, typer.Option(help="Name of the corrected label set.")] = "corrected",
-    drop_failed_blocks: DropFailed = False,
-    as_json: AsJson = False,
-) -> None:
-    """Write the label set that the judgements make of the labels, every change with its origin."""
+@offers("stages.correct_labels")
+def relabel(call: Call, as_json: AsJson = False) -> None:
+    """Write corrected labels from answers, every change with its origin."""
     from earmark import stages
 
-    corrected = stages.correct_labels(work, out, drop_failed_blocks=drop_failed_blocks)
+    corrected, work, out = call(), call["work"], call["name"]
     verb = "sweep" if stages.open_workspace(work).has_held_out() else "flag"
     following = f"earmark {verb} {quoted(work)} --labels {quoted(out)}"
     facts: dict[str, Any] = {
@@ -284,16 +285,15 @@ def relabel(
     tell(as_json, following, **facts, wrote=corrected.folder)
 
 
-def _addresses_told(place: Place, tokens: Mapping[str, str]) -> list[str]:
-    """Say each rater's address, and who else could use it."""
-    told = [f"{rater}: {place.url(token)}" for token, rater in tokens.items()]
-    if not place.is_loopback:
-        told.append(
-            f"Listening on {place.host}: anyone in this network who has an address above can hear "
-            "the clips and answer as that rater, and whoever reads the traffic, which is not "
-            "encrypted, gets the address. Use it in networks that you trust."
-        )
-    return told
+def _network_warning(place: Place) -> list[str]:
+    """Say who else could use the addresses."""
+    if place.is_loopback:
+        return []
+    return [
+        f"Listening on {place.host}: anyone in this network who has a rater's address can hear "
+        "the clips and answer as that rater, and whoever reads the traffic, which is not "
+        "encrypted, gets the address. Use it in networks that you trust."
+    ]
 
 
 def _agreement_told(one: Agreement) -> str:
@@ -357,3 +357,87 @@ def _ends_told(low: float, high: float) -> str:
     """Return a share, or what it is with unsure answers as wrong and as right."""
     ends = f"{low:.2f}", f"{high:.2f}"
     return ends[0] if ends[0] == ends[1] else "-".join(ends)
+
+
+def _tell_answers(work: Path, known: AnswerSummary, as_json: bool, details: bool) -> None:
+    """Print how many flags are right, and how good the raters are."""
+    from earmark import stages
+
+    heard, weighed = known.precision, known.raters.weighed
+    is_judged = heard is None or bool(heard.overall["n_judged"])
+    verb = "relabel" if is_judged else "review"
+    following = f"earmark {verb} {quoted(work)}"
+    if len(weighed.disputed):
+        following = f"earmark review {quoted(work)} --aim adjudicate"
+        following += "" if _has_sound(work) else " --write-only"
+    facts: dict[str, Any] = {"labels": len(weighed.labels), "disputed": len(weighed.disputed)}
+    if as_json:
+        facts["raters"] = weighed.raters.to_dicts()
+        facts["teacher"] = None if weighed.teacher is None else weighed.teacher.to_dicts()
+        facts["raters_file"] = known.raters.raters_path
+        facts["labels_file"] = known.raters.labels_path
+        if heard is not None:
+            gains = None if heard.gains is None else heard.gains.to_dict()
+            facts |= heard.overall | {"flags": heard.flags, "is_estimate": heard.is_estimate}
+            facts |= {"gains": gains, "failed_blocks": heard.n_failed_blocks, "wrote": heard.path}
+        tell(True, following, **facts)
+        return
+    lines: dict[str, Any] = {"told": [_NO_QUEUE]}
+    if heard is not None:
+        lines = _precision_told(stages.open_workspace(work).ontology, heard, details)
+    if len(weighed.disputed):
+        n_labels = counted(len(weighed.labels), "label")
+        lines["told"].append(f"In dispute: {len(weighed.disputed):,} of {n_labels} heard.")
+    if heard is None or details:
+        most = None if details else _N_RATERS_SHOWN
+        lines["table"] = [*lines.get("table", ()), *_raters_table(weighed, most)]
+    more = [*lines.pop("more", ()), *_raters_told(weighed)]
+    wrote = known.raters.raters_path.parent
+    tell(False, following, details=details, more=more, **lines, wrote=wrote)
+
+
+def _raters_table(weighed: WeighedRaters, most: int | None) -> list[str]:
+    """Return how good each rater is, those with most answers first."""
+    columns = ["rater", "heard", "compared", "alike", *_RATED, "unsure"]
+    rows = [
+        [
+            row["rater"],
+            *(f"{row[name]:,}" for name in ("n_labels", "n_compared")),
+            "-" if row["alike"] is None else f"{row['alike']:.2f}",
+            *(_share_told(row, name) for name in _RATED),
+            f"{row['unsure']:.2f}",
+        ]
+        for row in _by_answers(weighed)
+    ]
+    return table_lines(columns, rows, most=most)
+
+
+def _by_answers(weighed: WeighedRaters) -> list[dict[str, Any]]:
+    return weighed.raters.sort("n_labels", "rater", descending=[True, False]).to_dicts()
+
+
+def _raters_told(weighed: WeighedRaters) -> list[str]:
+    """Say what the teacher's vote is worth, and what is doubtful of raters."""
+    doubts = [f"{row['rater']}: {row['doubt']}" for row in _by_answers(weighed) if row["doubt"]]
+    if not weighed.raters["n_compared"].sum():
+        doubts = [_NOT_COMPARED]
+    teacher = weighed.teacher
+    vote = [] if teacher is None else [_teacher_told(teacher["odds"].to_list())]
+    return [*vote, *doubts]
+
+
+def _share_told(row: dict[str, Any], name: str) -> str:
+    """Return a share with its interval, such as ``0.91 (0.85-0.95)``."""
+    if row[name] is None:
+        return "unknown"
+    return f"{row[name]:.2f} ({row[f'{name}_low']:.2f}-{row[f'{name}_high']:.2f})"
+
+
+def _teacher_told(odds: list[float]) -> str:
+    """Say what the teacher's vote is worth."""
+    if not odds:
+        return "teacher: it knows none of the labels that were heard"
+    return (
+        f"teacher: a high score multiplies the odds of a label by {odds[-1]:.1f}, a low one by "
+        f"{odds[0]:.1f}, by what raters say of such labels"
+    )

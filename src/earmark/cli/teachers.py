@@ -8,17 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from earmark.cli.commands import Call, offers
 from earmark.cli.options import (
     AsJson,
-    ColumnOption,
     Details,
-    EngineOption,
-    SeparatorOption,
-    Workers,
-    ZerosOption,
-    chosen_engine,
     one_of,
-    reading_of,
     tell,
 )
 from earmark.cli.review import open_page
@@ -66,72 +60,19 @@ HopOption = Annotated[
 
 
 @teachers_app.command()
+@offers("stages.find")
 def find(
-    sounds: Annotated[Path, typer.Argument(help="Folder of sound, or one recording.")],
-    labels: Annotated[
-        Path | None, typer.Argument(help="A table of any form; without, subfolders are labels.")
-    ] = None,
-    work: Annotated[Path | None, typer.Option(help="Where to keep it all; SOUNDS-earmark.")] = None,
-    teacher: TeacherOption = None,
-    way: WayOption = None,
-    class_map: ClassMapOption = None,
-    skip_unknown: Annotated[
-        bool, typer.Option("--skip-unknown", help="Leave out what the class map has too much.")
-    ] = False,
-    recipe: Annotated[
-        str, typer.Option("--recipe", help="A shipped recipe's name or a TOML file.")
-    ] = "find",
-    classes: Annotated[Path | None, typer.Option(help="List of classes, or ontology.json.")] = None,
-    clip_seconds: Annotated[
-        float | None, typer.Option(help="Cut longer recordings into clips of so many seconds.")
-    ] = None,
-    column: ColumnOption = None,
-    separator: SeparatorOption = None,
-    zeros: ZerosOption = "implicit",
-    n_flags: Annotated[int | None, typer.Option(min=1, help="Flags in all; up to 1,000.")] = None,
-    embedding: EmbeddingOption = None,
-    output: OutputOption = None,
-    input_kind: InputOption = None,
-    sample_rate: SampleRateOption = None,
-    hop_seconds: HopOption = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Put it in the place of another dataset in WORK.")
-    ] = False,
+    call: Call,
     no_review: Annotated[
         bool, typer.Option("--no-review", help="Stop before the listening page.")
     ] = False,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Of the page; 0: any.")] = 8321,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
-    workers: Workers = None,
-    engine: EngineOption = "local",
     as_json: AsJson = False,
     details: Details = False,
 ) -> None:
-    """From a folder of sound and its labels to the first missing label that you can hear."""
-    from earmark import stages
-
-    reading = reading_of(column, separator, zeros)
-    options: dict[str, Any] = {} if n_flags is None else {"n_flags": n_flags}
-    network = network_options(embedding, output, input_kind, sample_rate, hop_seconds, None)
-    found = stages.find(
-        sounds,
-        labels,
-        work=work,
-        teacher=teacher,
-        way=checked_way(way),
-        network=network,
-        class_map=class_map,
-        skip_unknown=skip_unknown,
-        recipe=recipe,
-        classes=classes,
-        columns=reading.columns,
-        separator=reading.separator,
-        zeros=reading.zeros,
-        clip_seconds=clip_seconds,
-        replace=replace,
-        engine=chosen_engine(workers, engine),
-        **options,
-    )
+    """Find missing labels in a folder of sound, and listen to them."""
+    found = call()
     root, is_worth_hearing = found.workspace.root, found.is_worth_hearing
     if as_json:
         _tell_as_json(found)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -19,15 +19,29 @@ import polars as pl
 
 from earmark.datasets.workspace import AUDIO_FOLDER
 from earmark.errors import EarmarkError, counted, first_few, reading, told_briefly
-from earmark.runs import AUDIO_SUFFIXES, Meter, aside_of, check_parquet
+from earmark.labels import CLIP_COLUMNS
+from earmark.memory import is_memory_error
+from earmark.runs import (
+    AUDIO_SUFFIXES,
+    AudioAccess,
+    Meter,
+    aside_of,
+    check_parquet,
+    flush,
+    make_folder,
+)
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+ARCHIVE_SUFFIXES = (*TAR_SUFFIXES, ".parquet")
 
 ROWS_AT_ONCE = 256
 """Rows of a Parquet file whose bytes are in memory at the same time: about 250 MB of wav."""
 
-_ID_COLUMNS = ("clip_id", "video_id", "segment_id", "ytid", "youtube_id", "id", "name", "filename")
-"""Columns that name a Parquet file's rows where the embedded audio has no path, in this order."""
+_ID_COLUMNS = tuple(dict.fromkeys(("clip_id", "video_id", *CLIP_COLUMNS, "name")))
+"""Columns that name a Parquet file's rows where the embedded audio has no path, in this order.
+
+AudioSet's Parquet has ``video_id``, which elsewhere is a recording of several clips.
+"""
 
 _SHRUNK = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
 _LONGEST_NAME, _LONGEST_PATH = 255, 2_000
@@ -61,6 +75,10 @@ class FoundAudio:
     notes: tuple[str, ...] = ()
 
 
+_FILES_AT_ONCE = 1_000
+"""Files that are flushed together."""
+
+
 @dataclass
 class Unpacked:
     """What the summary will say about archives."""
@@ -70,6 +88,19 @@ class Unpacked:
     n_misnamed: int = 0
     refused: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
+    unflushed: list[Path] = field(default_factory=list)
+
+    def add(self, path: Path) -> None:
+        """Take note of a file that has to be flushed."""
+        self.unflushed.append(path)
+        if len(self.unflushed) >= _FILES_AT_ONCE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Have all files on the disk; to be called before a table names them."""
+        for path in (*self.unflushed, *{path.parent for path in self.unflushed}):
+            flush(path)
+        self.unflushed.clear()
 
     def notes(self, folder: Path) -> tuple[str, ...]:
         """Return sentences about what was unpacked into a folder, refused or damaged."""
@@ -94,19 +125,21 @@ def find_audio(
     work: Path,
     is_wanted: Callable[[str], bool],
     meter: Meter | None = None,
+    allow: Sequence[Path] = (),
 ) -> FoundAudio:
     """List the sound files under a folder, unpacking from archives those that are wanted.
 
     ``root`` may also be one archive. ``is_wanted`` is asked about a file's name without folder and
     ending, and decides about plain files and members alike. What lies in ``work`` is not searched.
+    A link that leads out of ``root`` is refused, unless it is into one of ``allow``.
     """
     if not root.exists():
         raise EarmarkError(f"{root}: no such file or folder; where is the audio?")
-    tally = Unpacked()
+    tally, access = Unpacked(), AudioAccess(root, tuple(allow))
     base = root if root.is_dir() else root.parent
     names, paths = [], []
     for path in walk_files(root, skip=work):
-        for name, audio in _sounds(path, base, work, is_wanted, tally):
+        for name, audio in _sounds(path, base, work, is_wanted, tally, access):
             if _is_text(audio):
                 names.append(name)
                 paths.append(audio)
@@ -114,6 +147,7 @@ def find_audio(
                 tally.n_misnamed += 1
             if meter is not None:
                 meter.advance(1)
+    tally.flush()
     schema = {"name": pl.String, "audio": pl.String}
     return FoundAudio(
         pl.DataFrame({"name": names, "audio": paths}, schema), tally.notes(work / AUDIO_FOLDER)
@@ -202,6 +236,8 @@ def read_tar(
                     raise EOFError(f"it ends within {member.name}")
                 yield member.name, content
     except Exception as error:  # tarfile, zlib and lzma have no base in common
+        if is_memory_error(error):
+            raise
         raise DamagedArchive(path, offset, told_briefly(error)) from None
 
 
@@ -265,15 +301,23 @@ def _is_text(path: str) -> bool:
 
 
 def _sounds(
-    path: str, base: Path, work: Path, is_wanted: Callable[[str], bool], tally: Unpacked
+    path: str,
+    base: Path,
+    work: Path,
+    is_wanted: Callable[[str], bool],
+    tally: Unpacked,
+    access: AudioAccess,
 ) -> Iterator[tuple[str, str]]:
     """Yield name and path of the wanted sounds in one file, be it a sound or an archive."""
     lower = path.lower()
     stem, suffix = os.path.splitext(os.path.basename(path))
     if suffix.lower() in AUDIO_SUFFIXES:
         if is_wanted(stem):
+            access.place(path)
             yield stem, path
         return
+    if lower.endswith(ARCHIVE_SUFFIXES):
+        access.place(path)
     if lower.endswith(TAR_SUFFIXES):
         members = _tar_members(path, is_wanted, tally)
     elif lower.endswith(".parquet"):
@@ -287,15 +331,19 @@ def _sounds(
 
 
 def unpack(target: Path, content: bytes, tally: Unpacked) -> None:
-    """Write a member under its own name, whole or not at all; one that is there is kept."""
+    """Write a member under its own name, whole or not at all; one that is there is kept.
+
+    It is on the disk after :meth:`Unpacked.flush`: to flush some hundreds together is faster.
+    """
     aside = aside_of(target)
     try:
-        if target.exists() and target.stat().st_size == len(content):
+        if target.is_file() and target.read_bytes() == content:
+            tally.add(target)  # whose writer may not have flushed it
             return
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         aside.write_bytes(content)
-        # Not flushed to the disk one by one: what a power cut spoils is quarantined when read.
         os.replace(aside, target)
+        tally.add(target)
     except OSError as error:
         raise EarmarkError(f"{target}: cannot be unpacked ({error.strerror})") from None
     finally:

@@ -1,10 +1,12 @@
-"""From sound files to frame stores: one task for each shard.
+"""Extract frames from sound files into frame stores, one task for each shard.
 
-What becomes of a sound is an *ear*'s business: the front end makes log-mel frames of it, a
-pretrained network embeddings and outputs, a store each. A shard is written aside, renamed, and
-sealed by a table of its own. Whatever ends the work, the same call goes on with the shards that are
-missing, and the bytes in the end depend only on the clips and the ear, not on where or how often a
-task ran.
+A :class:`FeatureExtractor` turns a waveform into frames: the front end gives log-mel frames, a
+pretrained network embeddings and outputs, one store each. A shard is written to a temporary file,
+renamed, and completed by a table of its digests. An interrupted call resumes with the shards that
+are missing; the bytes depend only on the clips and the extractor.
+
+The quarantine lists the clips without frames and the reasons. Extraction and every importer of
+embeddings rewrite it with the store; an empty list means that every clip has frames.
 """
 
 from __future__ import annotations
@@ -34,19 +36,17 @@ from earmark.audio import (
     content_digest,
     damage,
     file_fingerprint,
-    local_file,
     log_mel,
     part_path,
     read_clip,
     read_part,
-    read_parts,
     seal_store,
     shard_path,
     size_and_time,
     source_of,
     suspect_files,
+    write_part,
 )
-from earmark.datasets.quarantine import write_quarantine
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning, counted, first_few
 from earmark.runs import (
@@ -54,6 +54,7 @@ from earmark.runs import (
     HERE,
     SILENT,
     AsOneJob,
+    AudioAccess,
     Engine,
     FrontEndParams,
     Meter,
@@ -64,22 +65,19 @@ from earmark.runs import (
     digest,
     is_current,
     is_finished,
-    place_of,
+    local_copy,
     read_seal,
     read_table,
     write_table,
 )
 
-_MIN_SHARDS, _MIN_CLIPS_PER_SHARD = 32, 16
-"""Smaller sets get smaller shards, so that all cores have work; never by the number of cores."""
 
-
-class Ear(Protocol):
-    """What turns waveforms into frames; sent to worker processes, so light until it hears."""
+class FeatureExtractor(Protocol):
+    """Turns waveforms into frames. It is sent to worker processes, so it loads models lazily."""
 
     @property
     def digest(self) -> str:
-        """Identifies what it makes of a waveform."""
+        """Identifies the extractor and its parameters."""
 
     @property
     def sample_rate_hz(self) -> int:
@@ -94,7 +92,7 @@ class Ear(Protocol):
 
 
 @dataclass(frozen=True)
-class FrontEndEar:
+class LogMelExtractor:
     """The log-mel front end."""
 
     params: FrontEndParams
@@ -144,7 +142,7 @@ def extract_frames(
         return FrameStore.open(folder)
     (store,) = write_frames(
         workspace,
-        FrontEndEar(params),
+        LogMelExtractor(params),
         (folder,),
         label="features",
         clips_per_shard=clips_per_shard,
@@ -156,7 +154,7 @@ def extract_frames(
 
 def write_frames(
     workspace: Workspace,
-    ear: Ear,
+    extractor: FeatureExtractor,
     folders: tuple[Path, ...],
     *,
     label: str,
@@ -164,23 +162,27 @@ def write_frames(
     engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> tuple[FrameStore, ...]:
-    """Write what an ear makes of a workspace's clips, a store for each of its formats.
+    """Write an extractor's frames of a workspace's clips, one store for each of its formats.
 
     Shards that are there already are kept, unless a file of theirs has changed since; stores that
     are complete are just opened. Clips that cannot be read are quarantined. Raises EarmarkError
     where not one clip can be read.
     """
-    shards = _plan(workspace, ear, folders, clips_per_shard)
-    is_done = {shard.number: _is_done(shard) for shard in shards}
-    pending = [shard for shard in shards if not is_done[shard.number]]
-    _note_files([shard for shard in shards if is_done[shard.number]])
+    shards = _plan(workspace, extractor, folders, clips_per_shard)
+    finished = [_check_shard(shard) for shard in shards]
+    pending = [shard for shard, found in zip(shards, finished, strict=True) if not found.parts]
     if pending:
-        _tell_replaced([at for shard in pending for at in _replaced(shard, folders[0])])
+        _warn_replaced([file for found in finished for file in found.replaced_files])
         meter = progress.job(label, len(workspace.clips), "clips")
         meter.advance(len(workspace.clips) - sum(len(shard.clips) for shard in pending), FOUND)
         _extract_shards(label, pending, engine, AsOneJob(meter))
-    for folder, frame_format in zip(folders, ear.formats, strict=True):
-        parts = read_parts(folder, len(shards))
+    for at, (folder, frame_format) in enumerate(zip(folders, extractor.formats, strict=True)):
+        parts = pl.concat(
+            [
+                found.parts[at] if found.parts else read_part(folder, shard.number)
+                for shard, found in zip(shards, finished, strict=True)
+            ]
+        )
         store_digest = content_digest(parts, frame_format, workspace.audio_digest)
         if not is_current(folder, store_digest):
             _quarantine(workspace, parts)
@@ -188,7 +190,7 @@ def write_frames(
     return tuple(FrameStore.open(folder) for folder in folders)
 
 
-def _tell_replaced(places: Sequence[str | Path]) -> None:
+def _warn_replaced(places: Sequence[str | Path]) -> None:
     if places:
         n_files = counted(len(places), "sound file")
         message = f"{n_files} changed since frames were made of them, which is done anew"
@@ -232,17 +234,20 @@ class _Shard:
     folders: tuple[Path, ...]
     number: int
     clips: pl.DataFrame
-    root: Path
-    ear: Ear
+    access: AudioAccess
+    extractor: FeatureExtractor
 
     @cached_property
     def digest(self) -> str:
-        """Identifies the ear and the clips of this shard alone."""
-        return digest(LAYOUT_VERSION, self.ear.digest, self.clips.write_csv())
+        """Identifies the extractor and the clips of this shard."""
+        return digest(LAYOUT_VERSION, self.extractor.digest, self.clips.write_csv())
 
 
 def _plan(
-    workspace: Workspace, ear: Ear, folders: tuple[Path, ...], clips_per_shard: int
+    workspace: Workspace,
+    extractor: FeatureExtractor,
+    folders: tuple[Path, ...],
+    clips_per_shard: int,
 ) -> list[_Shard]:
     """Cut the clips into shards; the cut depends on nothing but their number."""
     clips = workspace.clips.select("clip_id", "audio", "start_seconds", "end_seconds")
@@ -252,70 +257,65 @@ def _plan(
     n_clips = max(-(-len(clips) // _MIN_SHARDS), _MIN_CLIPS_PER_SHARD)
     n_clips = min(n_clips, clips_per_shard)
     return [
-        _Shard(folders, number, part, workspace.root, ear)
+        _Shard(folders, number, part, workspace.audio_access, extractor)
         for number, part in enumerate(clips.iter_slices(n_clips))
     ]
 
 
-def _is_done(shard: _Shard) -> bool:
-    """Tell whether a shard is there, whole, of these clips, and its unreadable files as they were.
+@dataclass(frozen=True)
+class _Check:
+    """What is on disk of a shard: its tables, one per store, none where it must be extracted."""
 
-    A drive that was not mounted, or a file that was fetched again, is thus tried once more.
+    parts: tuple[pl.DataFrame, ...] = ()
+    replaced_files: tuple[str | Path, ...] = ()
+
+
+def _check_shard(shard: _Shard) -> _Check:
+    """Check that a shard is complete, of these clips, and its files the same as when it was made.
+
+    A file that could not be read is looked at again: a drive may not have been mounted.
     """
-    return all(
-        _is_written(shard, folder, frame_format)
-        for folder, frame_format in zip(shard.folders, shard.ear.formats, strict=True)
-    )
+    checks = [
+        _check_part(shard, folder, frame_format)
+        for folder, frame_format in zip(shard.folders, shard.extractor.formats, strict=True)
+    ]
+    parts = tuple(part for check in checks for part in check.parts)
+    return _Check(parts if len(parts) == len(checks) else (), checks[0].replaced_files)
 
 
-def _is_written(shard: _Shard, folder: Path, frame_format: FrameFormat) -> bool:
-    seal_path = part_path(folder, shard.number)
-    if not seal_path.exists():
-        return False
-    part = read_table(seal_path)
+def _check_part(shard: _Shard, folder: Path, frame_format: FrameFormat) -> _Check:
+    if not part_path(folder, shard.number).exists():
+        return _Check()
+    part = read_part(folder, shard.number)
     if not (part["digest"] == shard.digest).all():
-        return False
-    path, n_frames = shard_path(folder, shard.number), int(part["n_frames"].sum())
-    if damage(path, n_frames, frame_format):
-        return False
-    unread = _files(shard, part, ~pl.col("reason").is_null())
-    is_same = all(source_of(place) == source for place, source in unread)
-    return is_same and not _replaced(shard, folder)
-
-
-def _files(shard: _Shard, part: pl.DataFrame, wanted: pl.Expr) -> list[tuple[str | Path, str]]:
-    """Return the files of some clips of a shard, and what each was when it was read."""
-    known = part.with_columns(shard.clips["audio"]).filter(wanted, pl.col("audio").is_not_null())
-    rows = known.unique("audio", maintain_order=True).select("audio", "source").iter_rows()
-    return [(place_of(shard.root, audio), source) for audio, source in rows]
-
-
-def _replaced(shard: _Shard, folder: Path) -> list[str | Path]:
-    """Return the files of a shard that are not those which it was made of."""
-    sealed = part_path(folder, shard.number)
-    if not sealed.exists() or not (read_table(sealed)["digest"] == shard.digest).all():
-        return []
-    suspects = suspect_files(shard.root, folder, [shard.number], shard.clips)
-    return [one.place for one in suspects if one.is_other()]
-
-
-def _note_files(shards: Sequence[_Shard]) -> None:
-    """Note sizes and times of files that were moved or copied, so that they are not read again."""
-    for shard in shards:
-        for folder in shard.folders:
-            _note_files_of(shard, folder)
-
-
-def _note_files_of(shard: _Shard, folder: Path) -> None:
-    suspects = suspect_files(shard.root, folder, [shard.number], shard.clips)
-    looked_at = [(one, size_and_time(one.place)) for one in suspects]
-    same = [(one.audio, *now) for one, now in looked_at if not one.is_other()]
-    if same:
+        return _Check()
+    suspects = suspect_files(shard.access.base, part, shard.clips)
+    seen = [(suspect, size_and_time(suspect.place)) for suspect in suspects]
+    replaced = [suspect for suspect in suspects if suspect.is_other()]
+    if replaced:
+        return _Check(replaced_files=tuple(suspect.place for suspect in replaced))
+    n_frames = int(part["n_frames"].sum())
+    if damage(shard_path(folder, shard.number), n_frames, frame_format):
+        return _Check()
+    unread = _unread_files(shard, part)
+    if any(source_of(shard.access, audio) != source for audio, source in unread):
+        return _Check()
+    if seen:  # moved or copied: note size and time, so that they are not read again
+        files = [(suspect.audio, *now) for suspect, now in seen]
         columns = {"audio": pl.String, "n_bytes": pl.Int64, "mtime_ns": pl.Int64}
-        part = read_part(folder, shard.number).with_columns(shard.clips["audio"])
-        part = part.update(pl.DataFrame(same, columns, orient="row"), on="audio").drop("audio")
-        with suppress(OSError):  # where nothing can be written, they are read again
-            write_table(part_path(folder, shard.number), part)
+        part = part.with_columns(shard.clips["audio"])
+        part = part.update(pl.DataFrame(files, columns, orient="row"), on="audio").drop("audio")
+        with suppress(OSError):  # a read-only folder
+            write_part(folder, part)
+    return _Check((part,))
+
+
+def _unread_files(shard: _Shard, part: pl.DataFrame) -> list[tuple[str, str]]:
+    """Return the files of a shard that could not be read, and what each was then."""
+    unread = part.with_columns(shard.clips["audio"]).filter(
+        pl.col("reason").is_not_null(), pl.col("audio").is_not_null()
+    )
+    return unread.unique("audio", maintain_order=True).select("audio", "source").rows()
 
 
 def _extract_shard(shard: _Shard, meter: Meter) -> None:
@@ -323,10 +323,10 @@ def _extract_shard(shard: _Shard, meter: Meter) -> None:
 
     A shard that is there is left alone: a task is started again when only its answer was lost.
     """
-    if _is_done(shard):
+    if _check_shard(shard).parts:
         meter.advance(len(shard.clips), FOUND)
         return
-    formats = shard.ear.formats
+    formats = shard.extractor.formats
     with ExitStack() as stack:
         writers = [
             stack.enter_context(ShardWriter(folder, shard.number, shard.digest, frame_format))
@@ -355,13 +355,13 @@ def _extract_file(
         yield from ([Row(clip_id, None, None, reason)] * n_stores for clip_id, *_ in clips)
         return
     try:
-        place = place_of(shard.root, audio)
+        place = shard.access.place(audio)
         file = size_and_time(place)
-        with local_file(place) as path:
+        with local_copy(place) as path:
             source = file_fingerprint(path)
             for clip_id, *span in clips:
                 meter.advance(0, f"clip {clip_id}")  # the last word, should it end the process
-                rows = _extract(path, source, shard.ear, clip_id, *span)
+                rows = _extract(path, source, shard.extractor, clip_id, *span)
                 yield [replace(row, file=file) for row in rows]
     except UnreadableAudio as error:  # not even the file could be fetched
         yield from ([Row(clip_id, None, None, error.reason)] * n_stores for clip_id, *_ in clips)
@@ -370,17 +370,17 @@ def _extract_file(
 def _extract(
     path: Path,
     source: str | None,
-    ear: Ear,
+    extractor: FeatureExtractor,
     clip_id: str,
     start_seconds: float | None,
     end_seconds: float | None,
 ) -> list[Row]:
     try:
-        waveform = read_clip(path, ear.sample_rate_hz, start_seconds, end_seconds)
+        waveform = read_clip(path, extractor.sample_rate_hz, start_seconds, end_seconds)
     except UnreadableAudio as error:
-        return [Row(clip_id, None, source, error.reason)] * len(ear.formats)
+        return [Row(clip_id, None, source, error.reason)] * len(extractor.formats)
     try:
-        found = ear.frames(waveform)
+        found = extractor.frames(waveform)
     except EarmarkError as error:
         raise EarmarkError(f"clip {clip_id!r}: {error}") from None
     return [Row(clip_id, frames, source) for frames in found]
@@ -397,3 +397,46 @@ def _quarantine(workspace: Workspace, parts: pl.DataFrame) -> None:
             f"{unread['audio'][0]}: {unread['reason'][0]}. Is the audio where clips.parquet says? "
             f"All reasons are in {workspace.quarantine_path}"
         )
+
+
+_N_REASONS = 4
+"""Reasons that are told before the file is named."""
+
+QUARANTINE_SCHEMA = pl.Schema({"clip_id": pl.String(), "audio": pl.String(), "reason": pl.String()})
+"""``audio`` is null where no file was found; ``reason`` never is.
+
+Where a damaged place hides which clip it was, ``clip_id`` is null and ``audio`` names the place.
+"""
+
+
+def write_quarantine(workspace: Workspace, unread: pl.DataFrame) -> None:
+    """Write the clips that have no frames: the columns of QUARANTINE_SCHEMA, others left out."""
+    rows = unread.select(QUARANTINE_SCHEMA.names()).cast(QUARANTINE_SCHEMA)
+    write_table(workspace.quarantine_path, rows)
+
+
+def quarantine_told(workspace: Workspace) -> list[str]:
+    """Say why clips have no frames: a line for each of the commonest reasons, and the file."""
+    unread = read_quarantine(workspace)
+    if unread.is_empty():
+        return []
+    named = pl.coalesce("clip_id", "audio")
+    reasons = unread.group_by("reason").agg(named, n=-pl.len().cast(pl.Int64)).sort("n", "reason")
+    lines = [
+        f"  {-n:,} x {reason}: {first_few(clips)}"
+        for reason, clips, n in reasons.head(_N_REASONS).iter_rows()
+    ]
+    n_more = len(reasons) - _N_REASONS
+    rest = f"{n_more:,} more reasons, and all clips" if n_more > 0 else "all of them"
+    return [*lines, f"  {rest}: {workspace.quarantine_path}"]
+
+
+def read_quarantine(workspace: Workspace) -> pl.DataFrame:
+    """Read the clips that have no frames; none where no frames were ever made."""
+    if not workspace.quarantine_path.exists():
+        return pl.DataFrame(schema=QUARANTINE_SCHEMA)
+    return read_table(workspace.quarantine_path)
+
+
+_MIN_SHARDS, _MIN_CLIPS_PER_SHARD = 32, 16
+"""Smaller sets get smaller shards, so that all cores have work; never by the number of cores."""

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from earmark.audio import FrameStore, source_of, suspect_files
+from earmark.audio import FrameStore, part_path, read_parts, source_of, suspect_files
 from earmark.datasets.label_versions import corrected_names
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning, counted, first_few, quoted
 from earmark.runs import (
     digest,
     is_finished,
-    place_of,
+    is_url,
     read_noted,
     read_seal,
     read_table,
@@ -180,15 +180,30 @@ def replaced_sounds(workspace: Workspace, folder: Path) -> dict[str, bool]:
     elsewhere nobody knows the files.
     """
     noted = read_seal(folder)
-    if noted.get("front_end") is None and noted.get("heard_by") is None:
+    if noted.get("front_end") is None and noted.get("network_facts") is None:
         return {}
     own = workspace.clips.select("clip_id", "audio").drop_nulls()
     known = read_table(folder / "index.parquet").drop_nulls("source").join(own, on="clip_id")
     known = known.unique("audio", maintain_order=True)
     rows = known.select("audio", "source").iter_rows()
-    places = ((audio, place_of(workspace.root, audio), source) for audio, source in rows)
-    found = {audio: (source_of(at), source) for audio, at, source in places if isinstance(at, Path)}
+    access = workspace.audio_access
+    found = {
+        audio: (source_of(access, audio), source) for audio, source in rows if not is_url(audio)
+    }
     return {audio: now is not None for audio, (now, before) in found.items() if now != before}
+
+
+def unusable_sounds(workspace: Workspace) -> tuple[list[str], list[str]]:
+    """Return the sound files of this machine that are not there, and those that have 0 bytes."""
+    missing, empty = [], []
+    for audio in workspace.clips["audio"].unique(maintain_order=True).drop_nulls():
+        if not is_url(audio):
+            try:
+                if workspace.audio_path(audio).stat().st_size == 0:
+                    empty.append(audio)
+            except (OSError, ValueError):  # a NUL in the name
+                missing.append(audio)
+    return missing, empty
 
 
 def tell_replaced(workspace: Workspace, store: FrameStore | None) -> None:
@@ -197,10 +212,12 @@ def tell_replaced(workspace: Workspace, store: FrameStore | None) -> None:
     Every file's size and times are looked at; of those that are suspect, as all are in a workspace
     that was just moved, some hundreds are read.
     """
-    if store is None or (store.meta.front_end is None and store.meta.heard_by is None):
+    if store is None or (store.meta.front_end is None and store.meta.network_facts is None):
         return
     numbers = store.index["shard"].unique(maintain_order=True)
-    suspects = suspect_files(workspace.root, store.folder, numbers, workspace.clips)
+    folder = store.folder
+    parts = read_parts(folder, [number for number in numbers if part_path(folder, number).exists()])
+    suspects = suspect_files(workspace.root, parts, workspace.clips)
     step = max(len(suspects) // MOST_READ, 1)
     others = [one.audio for one in suspects[::step] if one.is_other()]
     if others:
@@ -243,12 +260,11 @@ def _stamped(workspace: Workspace) -> Iterator[tuple[Path, Path, str]]:
         if not folder.name.endswith(("-held-out", "-single", "-whole")):  # renewed with it
             yield folder, seal_path(folder), "score"
     yield workspace.flags_path, seal_path(workspace.flags_folder), "flag"
-    yield workspace.queue_path, workspace.queue_seal_path, "queue"
-    yield workspace.precision_path, stamp_path(workspace.precision_path), "precision"
+    yield workspace.queue_path, workspace.queue_seal_path, "review"
+    yield workspace.precision_path, stamp_path(workspace.precision_path), "answers"
     yield workspace.sweep_folder, seal_path(workspace.sweep_folder), "sweep"
-    for name, verb in (("choices", "compare"), ("rounds", "iterate")):
-        table = workspace.compare_table_path(name)
-        yield table, stamp_path(table), verb
+    choices = workspace.compare_table_path("choices")
+    yield choices, stamp_path(choices), "compare"
     yield workspace.report_page, stamp_path(workspace.report_page), "report"
 
 
@@ -262,4 +278,5 @@ def _stale_corrections(workspace: Workspace) -> list[Stale]:
 
 
 def _command(workspace: Workspace, verb: str) -> str:
-    return f"earmark {quoted(verb)} {quoted(workspace.root)}"
+    command = f"earmark {quoted(verb)} {quoted(workspace.root)}"
+    return f"{command} --write-only" if verb == "review" else command

@@ -20,13 +20,15 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError, about, reading
 from earmark.labels import LabelSet, Ontology
 from earmark.runs import (
+    AudioAccess,
     break_seal,
     digest,
     inside,
     is_finished,
-    place_of,
+    read_noted,
     read_table,
     refuse_written,
+    write_json,
     write_table,
 )
 
@@ -184,7 +186,7 @@ class Workspace:
         return self.root / "compare"
 
     def compare_table_path(self, name: str) -> Path:
-        """A table of a comparison: points, choices or rounds."""
+        """A table of a comparison: points or choices."""
         return self.compare_folder / f"{name}.parquet"
 
     @property
@@ -326,8 +328,22 @@ class Workspace:
         return self.root / audio
 
     def audio_place(self, audio: str) -> str | Path:
-        """Return the place of a clip's file, for :mod:`earmark.audio.decode`: a URL or a path."""
-        return place_of(self.root, audio)
+        """Return a clip's file to be opened, a URL or a path; UnreadableAudio if it may not be."""
+        return self.audio_access.place(audio)
+
+    @property
+    def audio_access_path(self) -> Path:
+        """Where sound may be read from, as the import was told."""
+        return self.root / "sound_folders.json"
+
+    @cached_property
+    def audio_access(self) -> AudioAccess:
+        """The files that clips may name: those in the workspace, and what the import was told."""
+        if not self.audio_access_path.exists():
+            return AudioAccess(self.root)
+        noted = read_noted(self.audio_access_path)
+        folders = tuple(Path(str(folder)) for folder in noted["folders"])
+        return AudioAccess(self.root, folders, is_remote=noted["remote"] is True)
 
 
 def write_dataset(
@@ -337,9 +353,13 @@ def write_dataset(
     labels: LabelSet,
     truth: LabelSet | None = None,
     *,
+    access: AudioAccess | None = None,
     replace: bool = False,
 ) -> Workspace:
     """Write a dataset into a workspace folder; ``labels.parquet`` comes last, as its seal.
+
+    ``access`` says where sound outside the workspace may be read from: its folders, and other
+    machines. Without it no such sound is read.
 
     The very dataset that is there is left alone. Another one is refused, unless ``replace``: what
     was made of it then has to be made again (see :mod:`earmark.datasets.stamps`).
@@ -349,19 +369,29 @@ def write_dataset(
     if workspace.has_dataset():
         changed = _differences(workspace, clips, ontology, labels, truth)
         if not changed:
-            return workspace
+            _write_access(workspace, access)
+            return Workspace(workspace.root)
         if not replace:
             raise EarmarkError(
                 f"{root}: there is a dataset in it already, with other {' and '.join(changed)}; "
                 "nothing was changed. Give another folder, or --replace to put this in its place"
             )
         _make_way(workspace, changed)
+    _write_access(workspace, access)
     write_table(workspace.clips_path, clips)
     write_table(workspace.classes_path, ontology.to_table())
     if truth is not None:
         truth.write(workspace.truth_path)
     labels.write(workspace.labels_path)
     return Workspace(workspace.root)
+
+
+def _write_access(workspace: Workspace, access: AudioAccess | None) -> None:
+    access = access or AudioAccess(workspace.root)
+    folders = [str(folder.absolute()) for folder in access.folders]
+    noted, path = {"folders": folders, "remote": access.is_remote}, workspace.audio_access_path
+    if not path.exists() or read_noted(path) != noted:
+        write_json(path, noted)
 
 
 def _differences(

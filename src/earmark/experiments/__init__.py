@@ -1,9 +1,9 @@
-"""Experiments: students held against one another.
+"""Experiments: students trained with different strategies, and compared.
 
-Here live the strategies by name, the students that they make and the stacks in which these train,
-their marks by every kind of labels, the choice of an operating point, and the three experiments:
-the sweep, the comparison of strategies, and rounds in which students become teachers. Results
-leave as tables; how they are shown is the business of :mod:`earmark.report`.
+This package has the strategies by name, the students that they make and the stacks in which these
+train, the evaluation of students by every kind of labels, the choice of an operating point, and
+the two experiments: the sweep and the comparison of strategies. Results are tables;
+:mod:`earmark.report` shows them.
 """
 
 import lazy_loader

@@ -21,9 +21,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.datasets import GIVEN
-from earmark.experiments.marks import Basis, MarkBook
-from earmark.experiments.operating_point import choose_point
-from earmark.experiments.students import Student
+from earmark.experiments.evaluation import Basis, Evaluations
+from earmark.experiments.strategies import Student, choose_point
 from earmark.metrics import Draws, holm, over_classes, p_value, with_seeds
 
 Floats = NDArray[np.float64]
@@ -52,7 +51,7 @@ _SCHEMA = {
 class _Line:
     """The students of one network and train set by what they ignore, each a list of seeds."""
 
-    book: MarkBook
+    evaluations: Evaluations
     network: str
     train_set: str
     masked: Mapping[float, Sequence[Student]]
@@ -60,13 +59,13 @@ class _Line:
 
     def gains(self, basis: Basis, metric: str, percent: float) -> list[Draws]:
         """Return the difference from the baseline, seed by seed."""
-        return [self.book.gain(basis, one, metric) for one in self.masked[percent]]
+        return [self.evaluations.gain(basis, one, metric) for one in self.masked[percent]]
 
     def is_measured(self, basis: Basis, metric: str) -> bool:
         """Tell whether a metric could be measured on tune and on eval; few clips may not do."""
         students = [one for runs in self.masked.values() for one in runs]
         return all(
-            np.isfinite(self.book.value(where, one, metric).value)
+            np.isfinite(self.evaluations.value(where, one, metric).value)
             for where in (self._tune(basis), basis)
             for one in students
         )
@@ -76,12 +75,12 @@ class _Line:
         tune = self._tune(basis)
         percents = [percent for percent in self.masked if percent > 0]
         return choose_point(
-            {one: self.book.values(tune, self.masked[one], metric).value for one in percents}
+            {one: self.evaluations.values(tune, self.masked[one], metric).value for one in percents}
         )
 
     def _tune(self, basis: Basis) -> Basis:
         """Return the basis of the same labels on tune, or of those given."""
-        tunes = {one.labels: one for one in self.book.bases if one.split == "tune"}
+        tunes = {one.labels: one for one in self.evaluations.bases if one.split == "tune"}
         return tunes.get(basis.labels, tunes[GIVEN])
 
     @cached_property
@@ -99,16 +98,16 @@ class _Found:
     runs: Sequence[Draws]
 
 
-def hold_claims(book: MarkBook, wanted: Sequence[Student]) -> pl.DataFrame:
+def hold_claims(evaluations: Evaluations, wanted: Sequence[Student]) -> pl.DataFrame:
     """Return a row for each finding that can be held against a sweep, with value and verdict.
 
     Columns: finding (one of ``FINDINGS``), labels, metric, student, train_set, value, low and high
     (90 %), p, p_holm and verdict. Rows that compare two lines name both.
     """
-    lines = _lines(book, wanted)
+    lines = _lines(evaluations, wanted)
     rows = [
         {"labels": basis.labels, "metric": metric, **row}
-        for basis in book.bases
+        for basis in evaluations.bases
         if basis.split == "eval"
         for metric in _metrics(lines, basis)
         for row in _rows([o for o in lines if o.is_measured(basis, metric)], basis, metric)
@@ -118,7 +117,7 @@ def hold_claims(book: MarkBook, wanted: Sequence[Student]) -> pl.DataFrame:
     return judged if is_told else judged.with_columns(verdict=pl.lit("cannot be told"))
 
 
-def _lines(book: MarkBook, wanted: Sequence[Student]) -> list[_Line]:
+def _lines(evaluations: Evaluations, wanted: Sequence[Student]) -> list[_Line]:
     names = dict.fromkeys((one.network.name, one.train_set) for one in wanted)
     found = []
     for network, train_set in names:
@@ -129,7 +128,7 @@ def _lines(book: MarkBook, wanted: Sequence[Student]) -> list[_Line]:
             if kind in by_kind:
                 by_kind[kind].setdefault(one.point, []).append(one)
         if any(percent > 0 for percent in by_kind["mask"]):
-            found.append(_Line(book, network, train_set, by_kind["mask"], by_kind["random"]))
+            found.append(_Line(evaluations, network, train_set, by_kind["mask"], by_kind["random"]))
     return found
 
 
@@ -138,7 +137,7 @@ def _metrics(lines: Sequence[_Line], basis: Basis) -> list[str]:
     if not lines:
         return []
     first = next(iter(lines[0].masked.values()))[0]
-    value = lines[0].book.value(basis, first.baseline, "d_prime_explicit").value
+    value = lines[0].evaluations.value(basis, first.baseline, "d_prime_explicit").value
     return ["d_prime_explicit" if np.isfinite(value) else "d_prime_all", "lwlrap"]
 
 
@@ -167,7 +166,7 @@ def _single_rows(
         gains = line.gains(basis, metric, best)
         yield _Found("gain", line.keys, gains)
         for percent in line.at_random:
-            drawn = [line.book.gain(basis, one, metric) for one in line.at_random[percent]]
+            drawn = [line.evaluations.gain(basis, one, metric) for one in line.at_random[percent]]
             same = line.gains(basis, metric, percent) if percent in line.masked else []
             if len(same) == len(drawn):
                 yield _Found("random", line.keys, _less(same, drawn))
@@ -188,8 +187,10 @@ def _single_rows(
 
 def _class_rows(line: _Line, basis: Basis, percent: float) -> Iterator[dict[str, object]]:
     """Compare the third of the classes with most positives on eval with that of fewest."""
-    changes = np.mean([_changes(line.book, basis, one) for one in line.masked[percent]], axis=0)
-    n_positives = line.book.marks[basis, line.masked[percent][0]].per_class["n_positives"]
+    changes = np.mean(
+        [_changes(line.evaluations, basis, one) for one in line.masked[percent]], axis=0
+    )
+    n_positives = line.evaluations.results[basis, line.masked[percent][0]].per_class["n_positives"]
     order = np.argsort(n_positives.to_numpy(), kind="stable")
     order = order[np.isfinite(changes[order])]
     n_third = len(order) // 3
@@ -204,9 +205,9 @@ def _class_rows(line: _Line, basis: Basis, percent: float) -> Iterator[dict[str,
     yield _row("small_classes", line.keys, few - many)
 
 
-def _changes(book: MarkBook, basis: Basis, student: Student) -> Floats:
+def _changes(evaluations: Evaluations, basis: Basis, student: Student) -> Floats:
     """Return how much lwlrap changes from the baseline [class]."""
-    own, base = (book.marks[basis, one].per_class for one in (student, student.baseline))
+    own, base = (evaluations.results[basis, one].per_class for one in (student, student.baseline))
     changed: Floats = own["lwlrap"].to_numpy() - base["lwlrap"].to_numpy()
     return changed
 
@@ -217,7 +218,9 @@ def _decay_row(line: _Line, basis: Basis, metrics: Sequence[str]) -> _Found:
     falls = []
     for metric in metrics:
         best = line.gains(basis, metric, line.best(basis, metric))
-        base = [line.book.value(basis, one.baseline, metric).value for one in line.masked[last]]
+        base = [
+            line.evaluations.value(basis, one.baseline, metric).value for one in line.masked[last]
+        ]
         fallen = zip(_less(best, line.gains(basis, metric, last)), base, strict=True)
         falls.append([_scaled(gap, 1 / value) for gap, value in fallen])
     return _Found("decay", line.keys, _less(falls[1], falls[0]))
@@ -226,7 +229,7 @@ def _decay_row(line: _Line, basis: Basis, metrics: Sequence[str]) -> _Found:
 def _best_point_row(line: _Line, basis: Basis, metric: str) -> dict[str, object]:
     """Say where the best point on eval lies, and where it lies on the resamples."""
     percents = [percent for percent in line.masked if percent > 0]
-    draws = [line.book.gains(basis, line.masked[percent], metric) for percent in percents]
+    draws = [line.evaluations.gains(basis, line.masked[percent], metric) for percent in percents]
     where = np.array(percents)[np.stack([one.resamples for one in draws]).argmax(axis=0)]
     low, high = np.quantile(where, [0.05, 0.95], method="nearest")
     value = percents[int(np.argmax([one.value for one in draws]))]

@@ -1,7 +1,7 @@
 """Strategies compared on one workspace, with the controls and the statistics that they need.
 
 Every strategy is tried at all its operating points, on every train set and with every seed. The
-point of each is chosen on ``tune``, as in a sweep (:mod:`earmark.experiments.operating_point`), and
+point of each is chosen on ``tune``, as in a sweep (:mod:`earmark.experiments.strategies`), and
 may be to do nothing. It is then measured on ``eval``, as a difference from the baseline that takes
 labels as they are: with an interval over clips and seeds, another over classes, and a p-value
 corrected for the number of strategies. Beside it stands what choosing on ``eval`` itself would have
@@ -22,11 +22,16 @@ import polars as pl
 
 from earmark.datasets import Workspace, stamp_path, stamped
 from earmark.errors import EarmarkError, short_repr
-from earmark.experiments.marks import METRICS, Basis, MarkBook
-from earmark.experiments.operating_point import choose_point
-from earmark.experiments.strategies import BASELINE, Strategy, parse_strategy
-from earmark.experiments.students import Student, combine
-from earmark.experiments.sweep import Row, by_seed, measured, train_and_mark
+from earmark.experiments.evaluation import METRICS, Basis, Evaluations
+from earmark.experiments.strategies import (
+    BASELINE,
+    Strategy,
+    Student,
+    choose_point,
+    combine,
+    parse_strategy,
+)
+from earmark.experiments.sweep import Row, by_seed, measured, train_and_evaluate
 from earmark.metrics import Draws, holm, over_classes, p_value
 from earmark.runs import (
     HERE,
@@ -86,36 +91,36 @@ def run_compare(
 ) -> Comparison:
     """Train every strategy's students, measure them, choose points, and write the tables.
 
-    For ``scores`` and ``cross_fit`` see :func:`earmark.experiments.sweep.train_and_mark`.
+    For ``scores`` and ``cross_fit`` see :func:`earmark.experiments.sweep.train_and_evaluate`.
     """
     strategies = [parse_strategy(text, params.discard_percents) for text in params.strategies]
     _check(workspace, strategies)
     points = [(strategy, point) for strategy in strategies for point in strategy.points]
     everyone = combine(networks, params.train_sets, params.seeds, [(BASELINE, 0.0), *points])
     wanted = list(dict.fromkeys(everyone))  # a mask of 0 per cent is the baseline
-    book = train_and_mark(
+    evaluations = train_and_evaluate(
         workspace, wanted, params, scores, cross_fit, engine=engine, progress=progress
     )
-    comparison = compare(book, wanted, params.choose_by)
+    comparison = compare(evaluations, wanted, params.choose_by)
     tables = {f"{name}.parquet": table for name, table in vars(comparison).items()}
     write_sealed(stamp_path(workspace.compare_table_path("choices")), tables, stamped(workspace))
     return comparison
 
 
-def compare(book: MarkBook, wanted: Sequence[Student], choose_by: str) -> Comparison:
-    """Tabulate marks, and choose every strategy's point by a metric on ``tune``."""
+def compare(evaluations: Evaluations, wanted: Sequence[Student], choose_by: str) -> Comparison:
+    """Tabulate results, and choose every strategy's point by a metric on ``tune``."""
     rows = {
-        (runs[0], basis, metric): _row(book, basis, runs, metric)
+        (runs[0], basis, metric): _row(evaluations, basis, runs, metric)
         for runs in by_seed(wanted)
-        for basis in book.bases
+        for basis in evaluations.bases
         for metric in METRICS
     }
     lines = _lines(wanted)
-    chosen = _choose(book, lines, choose_by)
+    chosen = _choose(evaluations, lines, choose_by)
     choices = [
         _choice_row(rows, basis, metric, line, point)
         for (line, point) in zip(lines, chosen, strict=True)
-        for basis in book.bases
+        for basis in evaluations.bases
         for metric in METRICS
         if basis.split == "eval"
     ]
@@ -154,13 +159,14 @@ def _check(workspace: Workspace, strategies: Sequence[Strategy]) -> None:
         if strategy.needs_truth and workspace.truth is None:
             raise EarmarkError(
                 f"strategy {strategy.name!r} needs the truth, which {workspace.root} does not "
-                "have; make a simulated dataset with `earmark import scenes` or `earmark hide`"
+                "have; make a simulated dataset with `earmark import scenes`, or hide labels with "
+                "`earmark import workspace --recall`"
             )
 
 
-def _row(book: MarkBook, basis: Basis, runs: Sequence[Student], metric: str) -> Row:
-    value, gain = book.values(basis, runs, metric), book.gains(basis, runs, metric)
-    by_class = _gains_by_class(book, basis, runs, metric)
+def _row(evaluations: Evaluations, basis: Basis, runs: Sequence[Student], metric: str) -> Row:
+    value, gain = evaluations.values(basis, runs, metric), evaluations.gains(basis, runs, metric)
+    by_class = _gains_by_class(evaluations, basis, runs, metric)
     return {
         **identify(runs, basis, metric),
         **measured(value, gain),
@@ -200,15 +206,15 @@ def _name(student: Student) -> str:
 
 
 def _gains_by_class(
-    book: MarkBook, basis: Basis, runs: Sequence[Student], metric: str
+    evaluations: Evaluations, basis: Basis, runs: Sequence[Student], metric: str
 ) -> Draws | None:
     """Return the mean gain over classes and how it varies with them; None where not known."""
     if metric not in _PER_CLASS:
         return None
     column = _PER_CLASS[metric]
     gains = [
-        book.marks[basis, run].per_class[column].to_numpy()
-        - book.marks[basis, run.baseline].per_class[column].to_numpy()
+        evaluations.results[basis, run].per_class[column].to_numpy()
+        - evaluations.results[basis, run.baseline].per_class[column].to_numpy()
         for run in runs
     ]
     return over_classes(np.mean(gains, axis=0), basis.n_resamples)
@@ -238,19 +244,19 @@ def _lines(wanted: Sequence[Student]) -> list[_Line]:
     return [_Line(name, points) for (_, _, name), points in found.items()]
 
 
-def _choose(book: MarkBook, lines: Sequence[_Line], choose_by: str) -> list[float | None]:
+def _choose(evaluations: Evaluations, lines: Sequence[_Line], choose_by: str) -> list[float | None]:
     """Return the point of every line; None stands for doing nothing.
 
     Only what is tested is chosen. An oracle always acts, and most have one point; the random
     control is taken where the mask is, or as near as it has a point.
     """
-    basis = next(one for one in book.bases if (one.split, one.labels) == ("tune", "given"))
+    basis = next(one for one in evaluations.bases if (one.split, one.labels) == ("tune", "given"))
     chosen: dict[tuple[str, str, str], float | None] = {}
     for line in lines:
         points: list[tuple[float | None, Sequence[Student]]] = [*line.runs.items()]
         if _role_of(line.first) != "oracle":
             points.insert(0, (None, line.baselines))
-        gains = {point: book.gains(basis, runs, choose_by).value for point, runs in points}
+        gains = {point: evaluations.gains(basis, runs, choose_by).value for point, runs in points}
         chosen[_key(line)] = choose_point(gains)
     for line in lines:
         if _role_of(line.first) == "control":

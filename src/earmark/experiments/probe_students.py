@@ -20,7 +20,7 @@ from scipy.special import expit
 from earmark.datasets import hide
 from earmark.flags import flag
 from earmark.labels import IMPLICIT, LabelSet, Ontology, folds
-from earmark.losses import Treatment, treat
+from earmark.losses import treat
 from earmark.metrics import (
     Draws,
     Interval,
@@ -46,9 +46,9 @@ WayTold = tuple[str, float]
 AS_GIVEN: WayTold = ("as given", 0.0)
 TESTED = tuple((name, point) for name in ("mask", "hedge") for point in PERCENTS)
 RANDOM = tuple(("random", point) for point in PERCENTS)
-HEARD: WayTold = ("heard", 0.0)
-HEARD_AT_RANDOM: WayTold = ("heard at random", 0.0)
-WAYS = (AS_GIVEN, *TESTED, *RANDOM, HEARD, HEARD_AT_RANDOM)
+JUDGED: WayTold = ("heard", 0.0)
+JUDGED_AT_RANDOM: WayTold = ("heard at random", 0.0)
+WAYS = (AS_GIVEN, *TESTED, *RANDOM, JUDGED, JUDGED_AT_RANDOM)
 
 _MEASURED = ("lwlrap", "lwlrap_calibrated", "lwlrap_tune", "n_found")
 
@@ -76,8 +76,8 @@ class ProbeData:
 
 
 @dataclass(frozen=True)
-class DrawMarks:
-    """The marks of one draw's students: by measure [strategy, 1 + resample], the value first.
+class DrawResults:
+    """The results of one draw's students: by measure [strategy, 1 + resample], the value first.
 
     ``lwlrap`` and ``lwlrap_calibrated`` (every class given its best offset on tune, by the truth)
     are on eval by the truth; ``lwlrap_tune`` is on tune by the labels as given. ``n_found``
@@ -96,23 +96,23 @@ class DrawMarks:
         return self.draws(measure, strategy) - self.draws(measure, AS_GIVEN)
 
     def write(self, path: Path) -> None:
-        """Write the marks, whole or not at all."""
+        """Write the results, whole or not at all."""
         with write_aside(path) as aside, aside.open("wb") as file:
             np.savez(file, **self.measured)  # type: ignore[arg-type]
 
     @classmethod
-    def read(cls, path: Path) -> DrawMarks:
+    def read(cls, path: Path) -> DrawResults:
         """Read what :meth:`write` wrote."""
         with np.load(path) as found:
             return cls({name: found[name] for name in _MEASURED})
 
 
-def mark_draw(data: ProbeData, seed: int, path: Path, meter: Meter) -> DrawMarks:
+def evaluate_draw(data: ProbeData, seed: int, path: Path, meter: Meter) -> DrawResults:
     """Make a draw, train its students and measure them; what is there already is read."""
     if path.exists():
-        marks = DrawMarks.read(path)
+        results = DrawResults.read(path)
         meter.advance(len(WAYS))
-        return marks
+        return results
     rows = {**data.rows, "train": _drawn(data, seed)}
     hiding = data.hiding.model_copy(update={"seed": seed})
     labels = hide(data.truth, data.ontology, hiding)
@@ -120,13 +120,13 @@ def mark_draw(data: ProbeData, seed: int, path: Path, meter: Meter) -> DrawMarks
     judge = _Judge.of(data, labels, rows)
     measured = []
     for strategy in WAYS:
-        measured.append(judge.marks(told.student_logits(strategy, judge.seen)))
+        measured.append(judge.evaluate(told.student_logits(strategy, judge.seen)))
         meter.advance(1)
     names = [name for name in _MEASURED if name != "n_found"]
     by_name = {name: np.stack([one[name] for one in measured]) for name in names}
-    marks = DrawMarks({**by_name, "n_found": told.n_found})
-    marks.write(path)
-    return marks
+    results = DrawResults({**by_name, "n_found": told.n_found})
+    results.write(path)
+    return results
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class ToldGain:
 
 
 def best_on_tune(
-    draws: Sequence[DrawMarks], treatments: Sequence[str] = ("mask", "hedge")
+    draws: Sequence[DrawResults], treatments: Sequence[str] = ("mask", "hedge")
 ) -> WayTold:
     """Return the way with the best mean lwlrap on tune, by the labels as given there.
 
@@ -158,7 +158,7 @@ def best_on_tune(
     return max(ways, key=lambda way: sum(one.draws("lwlrap_tune", way).value for one in draws))
 
 
-def told_gain(draws: Sequence[DrawMarks], way: WayTold) -> ToldGain:
+def told_gain(draws: Sequence[DrawResults], way: WayTold) -> ToldGain:
     """Return what a way gave, as the mean over draws."""
     random = ("random", way[1]) if way in TESTED else AS_GIVEN
     return ToldGain(
@@ -172,7 +172,7 @@ def told_gain(draws: Sequence[DrawMarks], way: WayTold) -> ToldGain:
 
 
 @dataclass(frozen=True)
-class HeardGain:
+class JudgedGain:
     """What answers found, in the mean over draws, and what they gave a student (lwlrap on eval).
 
     Once in the order of the queue, once at random.
@@ -185,19 +185,19 @@ class HeardGain:
     gain_at_random: Interval
 
 
-def heard_gain(draws: Sequence[DrawMarks]) -> HeardGain:
+def judged_gain(draws: Sequence[DrawResults]) -> JudgedGain:
     """Return what answers by ear found and gave."""
     (n_found, n_answers), (at_random, _) = np.mean([one.measured["n_found"] for one in draws], 0)
-    return HeardGain(
+    return JudgedGain(
         float(n_answers),
         float(n_found),
         float(at_random),
-        _gain(draws, "lwlrap", HEARD),
-        _gain(draws, "lwlrap", HEARD_AT_RANDOM),
+        _gain(draws, "lwlrap", JUDGED),
+        _gain(draws, "lwlrap", JUDGED_AT_RANDOM),
     )
 
 
-def _gain(draws: Sequence[DrawMarks], measure: str, way: WayTold) -> Interval:
+def _gain(draws: Sequence[DrawResults], measure: str, way: WayTold) -> Interval:
     return with_seeds([one.gain(measure, way) for one in draws]).interval()
 
 
@@ -211,8 +211,8 @@ def _drawn(data: ProbeData, seed: int) -> NDArray[np.int64]:
 class _Told:
     """The train clips of a draw, and the places of labels that students are told of.
 
-    ``likeliest`` are the flags, in order; ``shuffled`` all implicit labels; ``heard`` and
-    ``heard_at_random`` those that were answered, by the queue and at random.
+    ``likeliest`` are the flags, in order; ``shuffled`` all implicit labels; ``judged`` and
+    ``judged_at_random`` those that were answered, by the queue and at random.
     """
 
     features: ScaledFeatures
@@ -221,7 +221,7 @@ class _Told:
     outputs: NDArray[np.float32]
     likeliest: NDArray[np.int64]
     shuffled: NDArray[np.int64]
-    heard: NDArray[np.int64]
+    judged: NDArray[np.int64]
 
     @classmethod
     def of(cls, data: ProbeData, every: LabelSet, rows: NDArray[np.int64], seed: int) -> _Told:
@@ -240,26 +240,29 @@ class _Told:
         )
 
     @property
-    def heard_at_random(self) -> NDArray[np.int64]:
-        return self.shuffled[: len(self.heard)]
+    def judged_at_random(self) -> NDArray[np.int64]:
+        return self.shuffled[: len(self.judged)]
 
     @property
     def n_found(self) -> NDArray[np.float64]:
         """Labels that answers found, and answers: by the queue, and at random."""
         present = self.is_present.ravel()
-        asked = (self.heard, self.heard_at_random)
+        asked = (self.judged, self.judged_at_random)
         return np.array([[present[places].sum(), len(places)] for places in asked], np.float64)
 
     def student_logits(self, way: WayTold, seen: NDArray[np.float32]) -> NDArray[np.float32]:
         """Train a student and return its logits of other clips."""
         target = (self.states > 0).astype(np.float32)
         weight = np.ones_like(target)
-        if way in (HEARD, HEARD_AT_RANDOM):
-            places = self.heard if way == HEARD else self.heard_at_random
+        if way in (JUDGED, JUDGED_AT_RANDOM):
+            places = self.judged if way == JUDGED else self.judged_at_random
             target.ravel()[places] = self.is_present.ravel()[places]
         else:
-            treatment: Treatment = "hedge" if way[0] == "hedge" else "mask"
-            treat(treatment, self._is_flagged(way), self.outputs, target, weight)
+            flagged = np.flatnonzero(self._is_flagged(way))
+            treatment = "hedge" if way[0] == "hedge" else "mask"
+            outputs = self.outputs.ravel()[flagged]
+            target, treated = treat(treatment, flagged, outputs, target, weight)
+            weight = treated.astype(np.float32, copy=False)
         return fit_probe(self.features, target, weight, ridge=RIDGE).logits(seen)
 
     def _is_flagged(self, way: WayTold) -> NDArray[np.bool_]:
@@ -313,7 +316,7 @@ class _Judge:
             resample_weights(len(held), N_RESAMPLES, seed=0),
         )
 
-    def marks(self, logits: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
+    def evaluate(self, logits: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
         n_tune = len(self.true_tune)
         tune, held = logits[:n_tune], logits[n_tune:]
         offsets = fit_class_offsets(self.true_tune, tune, self.priors).astype(np.float32)

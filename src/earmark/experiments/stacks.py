@@ -1,5 +1,11 @@
 """Students that train at once: one pass over the data, networks and scores of their own.
 
+Students of one network, train set and seed share their initial weights and see the same examples
+in the same order, so a difference between them is their strategy's doing. Such a group trains in
+stacks, whatever the strategies, and a stack reads every batch once: probes in stacks of ten,
+convolutional networks in as many as memory and idle workers ask for. Every student is found again
+by its digest, alone or in whatever stack it was trained.
+
 A stack trains in a folder of its own. Probes stay there, side by side in the same tensors and on
 one card. Convolutional students move to the folders that they would have had alone, with the very
 same weights, history and digest, so what a workspace holds does not tell how they were stacked;
@@ -8,22 +14,29 @@ the stack's folder keeps TensorBoard's events.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore
-from earmark.datasets import Workspace
-from earmark.errors import EarmarkError
+from earmark.datasets import Workspace, open_frames, readable_clips
+from earmark.errors import EarmarkError, EarmarkWarning, counted
+from earmark.experiments.strategies import EVALUATED_SPLITS, Student, scores_folder
+from earmark.experiments.student_flags import TrainSet
 from earmark.labels import Ontology
 from earmark.networks import (
     AnyNetwork,
     Stack,
     StudentCard,
+    cost,
     examples_of,
     forget_network,
     parts_of,
@@ -34,8 +47,14 @@ from earmark.networks import (
     write_network,
 )
 from earmark.runs import (
+    HERE,
+    SILENT,
+    Engine,
+    LocalEngine,
     Meter,
     NetworkParams,
+    Progress,
+    SweepParams,
     Task,
     digest,
     is_current,
@@ -44,28 +63,154 @@ from earmark.runs import (
     read_seal,
     write_json,
 )
-from earmark.scores import MadeBy, write_score_folder
+from earmark.scores import MadeBy, ScoreFolder, write_score_folder
 from earmark.training import (
-    Told,
+    LabelTreatment,
     TrainingSet,
-    Treated,
     forget_history,
     split_history,
     train,
     training_task,
+    tune_set,
     write_history,
 )
+
+_STACK_GB = SweepParams().stack_gb
+"""Memory for the convolutional students of one stack, unless a recipe says otherwise."""
+
+_PROBES_AT_ONCE = 10
+"""Most probes of a stack: the paper's sweep of a seed keeps two cores busy, not one."""
+
 
 _STACK = "stack.json"
 """Which scores a stack is to make, as long as it has not made all of them."""
 
 
+def train_students(
+    workspace: Workspace,
+    wanted: Sequence[Student],
+    train_sets: Mapping[str, float],
+    scores: ScoreFolder,
+    *,
+    stack_gb: float = _STACK_GB,
+    engine: Engine = HERE,
+    progress: Progress = SILENT,
+) -> None:
+    """Train the students that are not there yet, and score the tune and eval splits with each.
+
+    ``train_sets`` has the share of the train split behind every name; ``scores`` are the
+    teacher's of the train split. For ``stack_gb`` see :class:`earmark.runs.parameters.SweepParams`.
+    """
+    tasks = []
+    by_train_set = _by_train_set(wanted)
+    n_cuts = _n_cuts(by_train_set.values(), engine)
+    for (train_set, labels, _), own in by_train_set.items():
+        store = open_frames(workspace, own[0].network.model)
+        score_rows = np.concatenate(
+            [readable_clips(workspace, store, split).store_rows for split in EVALUATED_SPLITS]
+        )
+        data = TrainSet.open(workspace, store, train_sets[train_set], labels, scores)
+        treatments = data.treatments(own)
+        n_classes = data.clips.labels.n_classes
+        for stack in stacks(own, n_classes, stack_gb=stack_gb, n_cuts=n_cuts):
+            targets = data.targets.with_treatments([treatments[student] for student in stack])
+            network = stack[0].network
+            validation = (
+                tune_set(workspace, store, network.model) if network.train.patience else None
+            )
+            given = TrainingSet(store.folder, data.clips.store_rows, targets, validation)
+            shared = StackSet(stack[0].stack_name, stack[0].seeded_network, given, score_rows)
+            places = [_place(workspace, shared, one, treatments[one]) for one in stack]
+            tasks += shared.tasks(places, store)
+    engine.map(tasks, progress)
+    for task in tasks:
+        write_cards(task, workspace.ontology)
+    mend_cards(workspace)
+    if n_swept := sweep_stacks(workspace):
+        removed = counted(n_swept, "unfinished training")
+        warnings.warn(f"{removed} of a killed run removed", EarmarkWarning, stacklevel=2)
+
+
+def stacks(
+    wanted: Sequence[Student], n_classes: int, *, stack_gb: float = _STACK_GB, n_cuts: int = 1
+) -> list[tuple[Student, ...]]:
+    """Group students that train at once: of one network, train set, labels and seed.
+
+    A group of convolutional networks is cut into ``n_cuts`` stacks, or as many more as it takes to
+    keep each within ``stack_gb``; one of probes into stacks of ``_PROBES_AT_ONCE`` at most.
+    """
+    groups: dict[str, list[Student]] = {}
+    for student in wanted:
+        groups.setdefault(student.stack_name, []).append(student)
+    found: list[tuple[Student, ...]] = []
+    for group in groups.values():
+        # Students of one loss stand together, so that it is computed for all of them at once.
+        own = sorted(group, key=lambda one: (one.strategy.loss, one.loss_point or 0))
+        network = own[0].network
+        if network.model.is_probe:
+            n_stacks = math.ceil(len(own) / _PROBES_AT_ONCE)
+        else:
+            n_fitting = n_within(stack_gb, network, n_classes)
+            n_stacks = min(max(n_cuts, math.ceil(len(own) / n_fitting)), len(own))
+        edges = [len(own) * cut // n_stacks for cut in range(n_stacks + 1)]
+        found += [tuple(own[start:end]) for start, end in pairwise(edges)]
+    return found
+
+
+def n_within(stack_gb: float, network: NetworkParams, n_classes: int) -> int:
+    """Return how many convolutional students fit into so much memory side by side, at least one.
+
+    Each keeps weights, gradients and Adam's two moments (16 bytes a parameter), one copy more where
+    weights are averaged, and two where the best ones are kept. Activations are not counted: only
+    one student's are ever in memory.
+    """
+    train = network.train
+    n_copies = 4 + bool(train.average_share) + 2 * bool(train.patience)
+    n_bytes = 4 * n_copies * cost(network.model, n_classes).n_parameters
+    return max(int(stack_gb * 1e9 / n_bytes), 1)
+
+
+def _n_cuts(groups: Iterable[Sequence[Student]], engine: Engine) -> int:
+    """Return how many stacks each group of convolutional students is cut into at least.
+
+    On this machine enough to leave no worker idle; a GPU does no more in several processes than in
+    one. A cluster may grow to as many machines as there are tasks, so there all train apart.
+    """
+    everyone = [student for group in groups for student in group]
+    names = {one.stack_name for one in everyone if not one.network.model.is_probe}
+    if not isinstance(engine, LocalEngine):
+        return max(len(everyone), 1)
+    return 1 if torch.cuda.is_available() else math.ceil(engine.n_workers / max(len(names), 1))
+
+
+def _by_train_set(
+    wanted: Sequence[Student],
+) -> dict[tuple[str, str, bool], list[Student]]:
+    """Group the students that are trained, each once, by the clips and labels that they need.
+
+    Probes look at other frames than convolutional networks, and so are apart.
+    """
+    groups: dict[tuple[str, str, bool], list[Student]] = {}
+    for student in dict.fromkeys(student.trained for student in wanted):
+        key = (student.train_set, student.strategy.labels, student.network.model.is_probe)
+        groups.setdefault(key, []).append(student)
+    return groups
+
+
+def _place(
+    workspace: Workspace, stack: StackSet, student: Student, treatment: LabelTreatment
+) -> StudentPlace:
+    name = student.name
+    folders = (workspace.model_folder(name), scores_folder(workspace, student))
+    return stack.place(name, treatment, *folders)
+
+
 @dataclass(frozen=True)
 class StudentPlace:
-    """A student in a stack: what it is told, where its network and scores go, and their digests."""
+    """A student in a stack: its treatment, where its network and scores go, and their digests."""
 
     name: str
-    told: Told
+    treatment: LabelTreatment
     folder: Path
     """Of the network, were it alone."""
     run_digest: str
@@ -90,21 +235,16 @@ class StackSet:
     name: str
     network: NetworkParams
     data: TrainingSet
-    """Its lessons are :class:`Treated`, told to anybody."""
     score_rows: NDArray[np.int64]
     """The clips that every student scores, as rows of the frame store."""
 
-    @property
-    def treated(self) -> Treated:
-        """The labels that the students are told about."""
-        assert isinstance(self.data.lessons, Treated)
-        return self.data.lessons
-
-    def place(self, name: str, told: Told, folder: Path, scores_folder: Path) -> StudentPlace:
+    def place(
+        self, name: str, treatment: LabelTreatment, folder: Path, scores_folder: Path
+    ) -> StudentPlace:
         """Return the place of a student; its digests are those that it would have alone."""
-        run_digest = replace(self.data, lessons=self.treated.of([told])).digest(self.network)
+        run_digest = self._data_of([treatment]).digest(self.network)
         scores_digest = digest(run_digest, self.score_rows.tobytes())
-        return StudentPlace(name, told, folder, run_digest, scores_folder, scores_digest)
+        return StudentPlace(name, treatment, folder, run_digest, scores_folder, scores_digest)
 
     def tasks(self, places: Sequence[StudentPlace], store: FrameStore) -> list[Task]:
         """Return the tasks that train and score the students that are not there yet."""
@@ -118,9 +258,12 @@ class StackSet:
         if len(group) > 1:
             which = digest([one.scores_digest for one in group])[:8]
             folder = folder.with_name(f"{self.name}-{which}")
-        told = replace(self.data, lessons=self.treated.of([one.told for one in group]))
+        data = self._data_of([one.treatment for one in group])
         arguments = {"folder": folder, "places": group, "score_rows": self.score_rows}
-        return training_task(folder.name, _train_and_score, self.network, told, store, **arguments)
+        return training_task(folder.name, _train_and_score, self.network, data, store, **arguments)
+
+    def _data_of(self, treatments: Sequence[LabelTreatment]) -> TrainingSet:
+        return replace(self.data, targets=self.data.targets.with_treatments(treatments))
 
 
 def write_cards(task: Task, ontology: Ontology) -> None:
@@ -208,7 +351,7 @@ def _train_and_score(
     if is_apart:
         _write_apart(trained, network, data, folder, places, store)
     examples = examples_of(network.model, store, score_rows)
-    of_clips = (store.clip_ids.gather(score_rows), data.lessons.class_ids)
+    of_clips = (store.clip_ids.gather(score_rows), data.targets.class_ids)
     for own, part in parts_of(trained):
         scored = zip(places[own], *score_and_locate(part, examples), strict=True)
         for student, (one, its, best) in enumerate(scored):
@@ -233,7 +376,7 @@ def _write_apart(
     store: FrameStore,
 ) -> None:
     """Move every student of a stack into its own folder, as if it had trained alone there."""
-    class_ids, histories = data.lessons.class_ids, split_history(folder)
+    class_ids, histories = data.targets.class_ids, split_history(folder)
     for one, (_, part), history in zip(places, parts_of(trained), histories, strict=True):
         write_history(one.folder, history)
         write_network(one.folder, network, part, class_ids, store, one.run_digest)

@@ -1,4 +1,4 @@
-"""What a training loop of one's own is told: any strategy as one object with a loss."""
+"""Targets, weights and the loss of any strategy, for a training loop of one's own."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ from torch import Tensor
 from earmark.datasets import FILLED, GIVEN, Workspace, measured_frames, number_recordings
 from earmark.errors import EarmarkError
 from earmark.experiments.strategies import Strategy, one_point
-from earmark.experiments.telling import Origins, Wish, draw_scores, tell_all
-from earmark.experiments.train_sets import TrainSet
+from earmark.experiments.student_flags import (
+    FlagSources,
+    StrategyPoint,
+    TrainSet,
+    build_treatments,
+    draw_scores,
+)
 from earmark.flags import count_missing
 from earmark.labels import LabelSet, Ontology, find_implied
-from earmark.losses import Moment, Targets, normalised, norms
+from earmark.losses import BatchTargets, normalised, norms
 from earmark.runs import as_array, kept_recipe
 from earmark.scores import (
     HeldScores,
@@ -33,18 +38,18 @@ from earmark.scores import (
     open_scores,
     scale_of,
 )
-from earmark.training import BY_EPOCH, FlagSources, Treated
+from earmark.training import TargetProvider
 
 _SAMPLED_CLIPS = 1_000
 """Clips, spread over all, whose scores tell logits from probabilities."""
 
 
 class Supervision:
-    """What labels, a teacher's scores and a strategy tell a network, batch by batch.
+    """What labels, a teacher's scores and a strategy ask of a network, batch by batch.
 
     ``labels`` are a :class:`~earmark.labels.label_set.LabelSet` or states [clip, class] (+1, -1,
     0); ``scores`` are the teacher's logits [clip, class] in the same order: an array, a memory map,
-    a tensor or the path of an ``.npy`` file. Strategies that ask no teacher, such as ``hill``, need
+    a tensor or the path of an ``.npy`` file. Strategies that ask no teacher, such as ``splc``, need
     none. ``strategy`` is written as for ``earmark compare --strategy``, with one operating point:
     ``hedge@1``, ``mask@2``, ``chance/hedge@0``, ``splc``.
 
@@ -54,11 +59,11 @@ class Supervision:
     - ``recordings``: what each clip was cut from [clip], for ``consistency``
     - ``seed``: what ``random``, the control, draws
 
-    >>> told = Supervision([[0], [0], [1]], np.array([[3.0], [-1.0], [4.0]]), "mask@50")
-    >>> target, weight = told.targets([0, 1, 2])
+    >>> supervision = Supervision([[0], [0], [1]], np.array([[3.0], [-1.0], [4.0]]), "mask@50")
+    >>> target, weight = supervision.targets([0, 1, 2])
     >>> target.ravel().tolist(), weight.ravel().tolist()  # the first label is ignored
     ([0.0, 0.0, 1.0], [0.0, 1.0, 1.0])
-    >>> told.loss(torch.zeros(2, 1), [0, 1])  # half of log 2
+    >>> supervision.loss(torch.zeros(2, 1), [0, 1])  # half of log 2
     tensor(0.3466)
     """
 
@@ -73,45 +78,49 @@ class Supervision:
         recordings: Sequence[object] | NDArray[Any] | None = None,
         seed: int = 0,
     ) -> None:
-        chosen, point = _checked(strategy)
-        known = LabelSet.of(labels)
-        tree = ontology or Ontology(known.class_ids)
-        if chosen.labels == FILLED:
-            known = find_implied(known, _needed(ontology, strategy, "ontology")).fill()
-        origins = _Given(known, strategy, scores, chances, tree)
-        told = tell_all(origins, [Wish(chosen, point, seed)])
-        which = None
-        if chosen.loss == "consistency":
-            which = _needed(recordings, strategy, "recordings")
-            _check_length(which, known)
-        numbers = None if which is None else number_recordings(list(which))
-        rows = np.arange(known.n_clips)
-        self._hold(strategy, chosen, Treated(known, rows, tuple(told.values()), None, numbers))
+        parsed, point = _checked(strategy)
+        labels = LabelSet.of(labels)
+        if parsed.labels == FILLED:
+            labels = find_implied(labels, _needed(ontology, strategy, "ontology")).fill()
+        tree = ontology or Ontology(labels.class_ids)
+        given = _GivenScores(labels, strategy, scores, chances, tree)
+        sources = FlagSources(
+            labels,
+            np.arange(labels.n_clips),
+            lambda: _as_teacher(given.scores, "given"),
+            lambda: given.chances,
+            lambda number: HeldScores(draw_scores(given.scores.array, number), f"random {number}"),
+            tree,
+        )
+        numbers = None
+        if parsed.loss == "consistency":
+            names = list(_needed(recordings, strategy, "recordings"))
+            _check_length(names, labels)
+            numbers = number_recordings(names)
+        treatments = build_treatments(sources, [StrategyPoint(parsed, point, seed)])
+        self.strategy = strategy
+        self._provider = TargetProvider(labels, tuple(treatments.values()), recordings=numbers)
 
     @classmethod
     def from_workspace(
         cls, work: str | Path | Workspace, strategy: str = "hedge@1", *, seed: int = 0
     ) -> Supervision:
-        """Tell what a student of ``earmark compare`` is told, labels of any version included.
+        """Return what a student of ``earmark compare`` gets, on labels of any version.
 
         Its rows are the train split's clips that have frames, in order: those of
-        :class:`~earmark.networks.clip_dataset.ClipDataset`. Scores are those of the teacher that
+        :class:`~earmark.networks.examples.ClipDataset`. Scores are those of the teacher that
         the workspace remembers.
         """
-        chosen, point = _checked(strategy, of_workspace=True)
+        parsed, point = _checked(strategy, of_workspace=True)
         workspace = work if isinstance(work, Workspace) else Workspace.open(work)
         name = kept_recipe(workspace.root).scores_name
         scores, store = ScoreFolder.open(workspace.scores_folder(name)), measured_frames(workspace)
-        data = TrainSet.open(workspace, store, 1.0, chosen.labels, scores)
-        told = tell_all(data, [Wish(chosen, point, seed)])
-        found = cls.__new__(cls)
-        found._hold(strategy, chosen, data.treated.of(tuple(told.values())))
-        return found
-
-    def _hold(self, text: str, strategy: Strategy, treated: Treated) -> None:
-        self.strategy = text
-        self._loss_name = strategy.loss
-        self._treated = treated
+        data = TrainSet.open(workspace, store, 1.0, parsed.labels, scores)
+        treatments = build_treatments(data.sources, [StrategyPoint(parsed, point, seed)])
+        supervision = cls.__new__(cls)
+        supervision.strategy = strategy
+        supervision._provider = data.targets.with_treatments(list(treatments.values()))
+        return supervision
 
     def __repr__(self) -> str:
         labels = self.labels
@@ -120,18 +129,18 @@ class Supervision:
     @property
     def labels(self) -> LabelSet:
         """The labels; rows are its clips."""
-        return self._treated.labels
+        return self._provider.labels
 
     def targets(
         self, rows: ArrayLike | Tensor, device: torch.device | str | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return target and weight of every label of some clips, float32 [len(rows), class].
 
-        For a loss of one's own that weighs labels. Rivals, such as ``splc``, change the loss and
-        not these.
+        For a loss of one's own that weighs labels. Robust losses, such as ``splc``, change the
+        loss and not these.
         """
-        told = self._targets(rows)
-        return told.target[0].to(device), told.weight[0].to(device, torch.float32)
+        targets = self._targets(rows)
+        return targets.target[0].to(device), targets.weight[0].to(device, torch.float32)
 
     def loss(
         self,
@@ -144,36 +153,31 @@ class Supervision:
         """Return the loss of a batch, in float32 (or float64, as the logits are), on their device.
 
         ``logits`` [len(rows), class] are the network's; ``rows`` name the clip of each example,
-        patches of one clip by the same row. ``epoch``, from 0, is needed by the rules that change
-        with it (``splc``, ``ll-r``, ``ll-ct``, ``ll-cp``). ``sum`` adds up classes and averages
-        over examples, which is equation (1) of the paper; ``mean_kept`` divides by the sum of the
-        weights; ``none`` returns [len(rows), class].
+        patches of one clip by the same row. ``epoch``, from 0, is needed by the losses that change
+        with it (``splc``, ``ll-r``). ``sum`` adds up classes and averages over examples, which is
+        equation (1) of the paper; ``mean_kept`` divides by the sum of the weights; ``none`` returns
+        [len(rows), class].
         """
-        if epoch is None and self._loss_name in BY_EPOCH:
-            raise EarmarkError(
-                f"{self.strategy!r} changes from epoch to epoch: pass the epoch, counted from 0, "
-                "as in loss(logits, rows, epoch=epoch)"
-            )
-        told = self._targets(rows)
-        _check_logits(logits, told)
+        targets = self._targets(rows)
+        _check_logits(logits, targets)
         values = logits if logits.dtype == torch.float64 else logits.float()
-        told = told.to(logits.device)
-        target, weight = told.target.to(values.dtype), told.weight.to(values.dtype)
-        told = replace(told, target=target, weight=weight)
-        entries = self._treated.entries(values.unsqueeze(0), told, Moment(epoch or 0, 0, 1))
+        targets = targets.to(logits.device)
+        target, weight = targets.target.to(values.dtype), targets.weight.to(values.dtype)
+        targets = replace(targets, target=target, weight=weight)
+        entries = self._provider.entries(values.unsqueeze(0), targets, epoch)
         if reduction == "none":
             return entries[0]
         return normalised(entries, norms(weight, reduction))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what ``ll-cp`` and ``consistency`` remember, for a checkpoint; else nothing."""
-        return self._treated.state()
+        """Return what ``consistency`` remembers, for a checkpoint; nothing for other losses."""
+        return self._provider.state()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on from a checkpoint."""
-        self._treated.load_state(state)
+        self._provider.load_state(state)
 
-    def _targets(self, rows: ArrayLike | Tensor) -> Targets:
+    def _targets(self, rows: ArrayLike | Tensor) -> BatchTargets:
         numbers = np.atleast_1d(as_array(rows))
         is_outside = (numbers < 0) | (numbers >= self.labels.n_clips)
         if numbers.dtype.kind not in "iu" or numbers.ndim != 1 or is_outside.any():
@@ -181,25 +185,18 @@ class Supervision:
                 f"rows are numbers of clips, from 0 to {self.labels.n_clips - 1:,}, one for each "
                 f"example, got {numbers.dtype} {numbers.shape}: {numbers.ravel()[:3].tolist()} ..."
             )
-        return self._treated.targets(numbers.astype(np.int64))
+        return self._provider.targets(numbers.astype(np.int64))
 
 
 @dataclass(frozen=True)
-class _Given(Origins):
-    """What flags go by, of labels and scores at hand."""
+class _GivenScores:
+    """Scores and chances of some labels, opened when a strategy asks for them."""
 
     labels: LabelSet
     strategy: str
     given_scores: ScoresLike | Tensor | None
     given_chances: ScoresLike | Tensor | None
     ontology: Ontology
-
-    @property
-    def teacher(self) -> TeacherScores:
-        return _to_hold(self.scores, "given")
-
-    def sources(self, teacher: TeacherScores) -> FlagSources:
-        return FlagSources(self.labels, np.arange(self.labels.n_clips), teacher, self.ontology)
 
     @cached_property
     def scores(self) -> ScoreMatrix:
@@ -216,10 +213,10 @@ class _Given(Origins):
     @cached_property
     def chances(self) -> TeacherScores:
         if self.given_chances is not None:
-            return _to_hold(_open(self.given_chances, self.labels), "chances")
-        found = count_missing(self.labels, self.scores, ontology=self.ontology).chances
+            return _as_teacher(_open(self.given_chances, self.labels), "chances")
+        chances = count_missing(self.labels, self.scores, ontology=self.ontology).chances
         matrix = _room_beside(self.scores)
-        found.fill(matrix)
+        chances.fill(matrix)
         if not np.isfinite(matrix[: min(1, len(matrix))]).any():
             raise EarmarkError(
                 f"strategy {self.strategy!r}: no chances can be found, because the scores do not "
@@ -227,11 +224,8 @@ class _Given(Origins):
             )
         return HeldScores(matrix, "chances")
 
-    def random_scores(self, seed: int) -> HeldScores:
-        return HeldScores(draw_scores(self.scores.array, seed), f"random {seed}")
 
-
-def _to_hold(scores: ScoreMatrix, digest: str) -> TeacherScores:
+def _as_teacher(scores: ScoreMatrix, digest: str) -> TeacherScores:
     """Return scores as students hold them; those of a file are found again in any process."""
     if scores.path is None:
         return HeldScores(scores.array, digest)
@@ -280,8 +274,8 @@ def _check_length(recordings: Sequence[object], labels: LabelSet) -> None:
         )
 
 
-def _check_logits(logits: Tensor, told: Targets) -> None:
-    expected = tuple(told.implicit.shape)
+def _check_logits(logits: Tensor, targets: BatchTargets) -> None:
+    expected = tuple(targets.implicit.shape)
     if tuple(logits.shape) != expected or not logits.is_floating_point():
         raise EarmarkError(
             f"logits: expected floats of shape {expected} [example, class], one example for each "

@@ -15,16 +15,16 @@ import polars as pl
 from earmark.datasets import TRUTH, Workspace, read_labels, stamped
 from earmark.errors import EarmarkError, quoted, short_repr
 from earmark.experiments.claims import hold_claims
-from earmark.experiments.marks import (
+from earmark.experiments.evaluation import (
     METRICS,
     Basis,
-    MarkBook,
+    Evaluations,
+    evaluate_students,
     find_bases,
-    mark_students,
     write_student_cards,
 )
-from earmark.experiments.students import Student, students_of_sweep
-from earmark.experiments.train_sets import train_students
+from earmark.experiments.stacks import train_students
+from earmark.experiments.strategies import Student, students_of_sweep
 from earmark.metrics import Draws, p_value
 from earmark.runs import (
     HERE,
@@ -76,20 +76,20 @@ def run_sweep(
 ) -> SweepResults:
     """Train and score every student, evaluate them, and write the result tables.
 
-    For ``scores`` and ``cross_fit`` see :func:`train_and_mark`.
+    For ``scores`` and ``cross_fit`` see :func:`train_and_evaluate`.
     """
     _check_labels(workspace, params.labels)
     wanted = students_of_sweep(networks, params)
-    book = train_and_mark(
+    evaluations = train_and_evaluate(
         workspace, wanted, params, scores, cross_fit, engine=engine, progress=progress
     )
-    results = tabulate(book, wanted)
+    results = tabulate(evaluations, wanted)
     tables = {f"{name}.parquet": table for name, table in vars(results).items()}
     write_sealed(seal_path(workspace.sweep_folder), tables, stamped(workspace))
     return results
 
 
-def train_and_mark(
+def train_and_evaluate(
     workspace: Workspace,
     wanted: Sequence[Student],
     params: SweepParams | CompareParams,
@@ -98,11 +98,11 @@ def train_and_mark(
     *,
     engine: Engine = HERE,
     progress: Progress = SILENT,
-) -> MarkBook:
+) -> Evaluations:
     """Train the students that are not there yet, and measure them all by every kind of labels.
 
     ``scores`` are the teacher's of the train split, made with ``cross_fit``. What students are
-    held against, see :func:`earmark.experiments.marks.find_bases`.
+    held against, see :func:`earmark.experiments.evaluation.find_bases`.
     """
     against = find_bases(workspace, params, scores, cross_fit, engine=engine, progress=progress)
     train_students(
@@ -114,9 +114,9 @@ def train_and_mark(
         engine=engine,
         progress=progress,
     )
-    book = mark_students(workspace, wanted, against, engine=engine, progress=progress)
-    write_student_cards(workspace, book)
-    return book
+    evaluations = evaluate_students(workspace, wanted, against, engine=engine, progress=progress)
+    write_student_cards(workspace, evaluations)
+    return evaluations
 
 
 _TABLES = ("results", "per_class", "summary", "claims")
@@ -129,24 +129,28 @@ def read_sweep(workspace: Workspace) -> SweepResults:
     return SweepResults(*(read_sealed(seal, path.name) for path in paths))
 
 
-def tabulate(book: MarkBook, wanted: Sequence[Student]) -> SweepResults:
-    """Turn marks into the tables of a sweep."""
-    cells = [(basis, metric) for basis in book.bases for metric in METRICS]
+def tabulate(evaluations: Evaluations, wanted: Sequence[Student]) -> SweepResults:
+    """Turn results into the tables of a sweep."""
+    cells = [(basis, metric) for basis in evaluations.bases for metric in METRICS]
     results = [
         {**student.keys, **_basis_keys(basis), "metric": metric}
-        | measured(book.value(basis, student, metric), book.gain(basis, student, metric))
+        | measured(
+            evaluations.value(basis, student, metric), evaluations.gain(basis, student, metric)
+        )
         for student in wanted
         for basis, metric in cells
     ]
     summary = [
         {**_seedless(runs[0].keys), "n_seeds": len(runs), **_basis_keys(basis), "metric": metric}
-        | measured(book.values(basis, runs, metric), book.gains(basis, runs, metric))
-        | {"p": p_value(book.gains(basis, runs, metric))}
+        | measured(evaluations.values(basis, runs, metric), evaluations.gains(basis, runs, metric))
+        | {"p": p_value(evaluations.gains(basis, runs, metric))}
         for runs in by_seed(wanted)
         for basis, metric in cells
     ]
-    per_class = [_per_class(book, basis, one) for one in wanted for basis in book.bases]
-    claims = hold_claims(book, wanted)
+    per_class = [
+        _per_class(evaluations, basis, one) for one in wanted for basis in evaluations.bases
+    ]
+    claims = hold_claims(evaluations, wanted)
     return SweepResults(pl.DataFrame(results), pl.concat(per_class), pl.DataFrame(summary), claims)
 
 
@@ -154,7 +158,7 @@ def by_seed(wanted: Sequence[Student]) -> list[list[Student]]:
     """Group students that differ by their seed alone, in the order of their first."""
     groups: dict[tuple[object, ...], list[Student]] = {}
     for student in wanted:
-        alike = (student.network, student.train_set, student.strategy, student.point, student.round)
+        alike = (student.network, student.train_set, student.strategy, student.point)
         groups.setdefault(alike, []).append(student)
     return list(groups.values())
 
@@ -191,9 +195,9 @@ def _seedless(keys: Mapping[str, str | int | float]) -> Row:
     return {name: value for name, value in keys.items() if name != "seed"}
 
 
-def _per_class(book: MarkBook, basis: Basis, student: Student) -> pl.DataFrame:
+def _per_class(evaluations: Evaluations, basis: Basis, student: Student) -> pl.DataFrame:
     keys = {**student.keys, **_basis_keys(basis)}
-    return book.marks[basis, student].per_class.select(
+    return evaluations.results[basis, student].per_class.select(
         *(pl.lit(value).alias(name) for name, value in keys.items()),
         "class_id",
         "n_positives",

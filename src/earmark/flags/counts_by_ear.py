@@ -17,13 +17,13 @@ from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from earmark.flags.chances.chances import Chances, clues_of, find_taught
 from earmark.flags.chances.learnt import LEAST_ANSWERS, Model, learn
 from earmark.flags.chances.sums import LOWEST, N_STEPS, STEP
 from earmark.flags.histograms import Matrix
 from earmark.runs import PAPER_DISCARD_PERCENTS
-from earmark.scores import expit
 
 N_FOLDS = 5
 """Parts of the answers; the chances of each are learnt from the others."""
@@ -107,7 +107,7 @@ def _by_others(chances: Chances) -> tuple[Matrix, Matrix, NDArray[np.int64]]:
 def reach_after(chances: Chances, n_more: int) -> float:
     """Return about how far off the total would be, either way, after so many more answers.
 
-    As `earmark queue` draws them: as many from each band between operating points. With answers at
+    As `earmark review` draws them: as many from each band between operating points. With answers at
     hand the reach of now shrinks by the root of their number.
     """
     answers = chances.answers

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.special import logit
 
 from earmark.errors import first_few, short_repr
 from earmark.flags.chances.chances import Chances
@@ -23,7 +24,7 @@ from earmark.flags.policies import default_told, policy_told
 from earmark.flags.suspects import FLAGS_AT_ONCE, FlagTable, Suspects
 from earmark.labels import Implied, LabelSet, Ontology, find_implied
 from earmark.runs import SILENT, Engine, Progress
-from earmark.scores import Chunk, ScoreMatrix, find_unscored, logit
+from earmark.scores import Chunk, ScoreMatrix, find_unscored
 
 ANSWERS_MORE = 200
 """Answers by ear of which it is said what they would bring."""

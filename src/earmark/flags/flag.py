@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 
 from earmark.errors import EarmarkError, short_repr
 from earmark.flags.chances.learnt import Answers
@@ -34,7 +35,6 @@ from earmark.scores import (
     ScoreMatrix,
     ScoresLike,
     Summary,
-    expit,
     open_scores,
     passes_by,
     scores_above,

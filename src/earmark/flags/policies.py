@@ -1,7 +1,8 @@
 """The rules by which implicit labels are flagged: the paper's, ours, and the rivals'.
 
 A policy looks at :class:`Evidence` and makes a :class:`Choice`; it flags nothing itself. To add
-one, write a function from the evidence and its options to a choice, and name it in ``POLICIES``.
+one, write a function from the evidence and its options to a choice, and give it a row in
+``POLICIES``: all that students, `earmark flag` and pages know of a policy is there.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 
 from earmark.errors import EarmarkError
 from earmark.flags.chances.highest import Highest
@@ -26,7 +28,7 @@ from earmark.flags.counts import Counts, count_missing
 from earmark.flags.suspects import Suspects
 from earmark.flags.thresholds import n_largest
 from earmark.labels import LabelSet, Ontology
-from earmark.scores import ScoreMatrix, Summary, expit, logit
+from earmark.scores import ScoreMatrix, Summary
 
 MOST_IN_A_BUDGET = 1_000
 """Flags of a budget that nobody stated, unless fewer labels are expected to be missing."""
@@ -104,7 +106,7 @@ def choose(policy: str | None, evidence: Evidence, options: Mapping[str, Any]) -
     """
     check_policy(policy, options)
     if policy is not None:
-        return POLICIES[policy](evidence, **options)
+        return POLICIES[policy].choose(evidence, **options)
     if evidence.counts.knowledge.is_enough:
         return _budget(evidence)
     paper, every = (percentile_flags(evidence.labels, evidence.scores, q) for q in (1.0, 100.0))
@@ -152,12 +154,12 @@ def policy_told(policy: str, options: Mapping[str, Any]) -> str:
     'the 1,000 likeliest of all classes'
     """
     check_policy(policy, options)
-    return _TOLD[policy](**{**_defaults(policy), **options})
+    return POLICIES[policy].describe(**{**_defaults(policy), **options})
 
 
 def _defaults(policy: str) -> dict[str, Any]:
     """Return the options of a policy with their defaults."""
-    parameters = list(inspect.signature(POLICIES[policy]).parameters.values())[1:]
+    parameters = list(inspect.signature(POLICIES[policy].choose).parameters.values())[1:]
     return {parameter.name: parameter.default for parameter in parameters}
 
 
@@ -265,18 +267,6 @@ def _global(evidence: Evidence, probability: float = 0.6) -> Choice:
     return Choice(limits=np.full(evidence.labels.n_classes, logit(probability), np.float32))
 
 
-POLICIES: dict[str, Callable[..., Choice]] = {
-    "percentile": _percentile,
-    "count": _count,
-    "precision": _precision,
-    "budget": _budget,
-    "positives_quantile": _positives_quantile,
-    "confident": _confident,
-    "global": _global,
-}
-"""The policies by name: (evidence, options) to a :class:`Choice`."""
-
-
 def _is_number(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, numbers.Real) and isfinite(value)
 
@@ -309,33 +299,76 @@ _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 """What each option of a policy may be, in words and as a test."""
 
-_TOLD: dict[str, Callable[..., str]] = {
-    "percentile": lambda discard_percent: (
-        f"the highest-scored {discard_percent:g} % of each class's implicit labels"
+
+@dataclass(frozen=True)
+class Policy:
+    """A rule that chooses flags, by its name in :data:`POLICIES`."""
+
+    choose: Callable[..., Choice]
+    """A function of the evidence and the policy's options, whose defaults are in its signature."""
+    describe: Callable[..., str]
+    """Says in words which labels are flagged, by all of the options."""
+    point: str | None = None
+    """The option that students' operating points set."""
+    points: tuple[float, ...] | None = (1.0,)
+    """Students' operating points, mildest first. None: the recipe's percentages, of the implicit
+    labels of each class, or of all where the option is a number of flags."""
+
+
+POLICIES: dict[str, Policy] = {
+    "percentile": Policy(
+        _percentile,
+        lambda discard_percent: (
+            f"the highest-scored {discard_percent:g} % of each class's implicit labels"
+        ),
+        "discard_percent",
+        None,
     ),
-    "count": lambda: "as many of each class as are estimated to be missing",
-    "precision": lambda target: (
-        f"those whose chance is at least {100 * target:g} %, even if few labels are missing"
+    "count": Policy(_count, lambda: "as many of each class as are estimated to be missing"),
+    "precision": Policy(
+        _precision,
+        lambda target: (
+            f"those whose chance is at least {100 * target:g} %, even if few labels are missing"
+        ),
+        "target",
+        (0.9, 0.7, 0.5, 0.3),
     ),
-    "budget": lambda n_flags, balance: (
-        (
-            f"the {n_flags:,} likeliest of all classes"
-            if n_flags is not None
-            else f"the likeliest of all classes ({MOST_IN_A_BUDGET:,} at most, of a chance of "
-            f"{100 * LEAST_IN_A_BUDGET:.0f} % or more)"
-        )
-        + (f", small classes counting more (balance {balance:g})" if balance else "")
+    "budget": Policy(
+        _budget,
+        lambda n_flags, balance: (
+            (
+                f"the {n_flags:,} likeliest of all classes"
+                if n_flags is not None
+                else f"the likeliest of all classes ({MOST_IN_A_BUDGET:,} at most, of a chance of "
+                f"{100 * LEAST_IN_A_BUDGET:.0f} % or more)"
+            )
+            + (f", small classes counting more (balance {balance:g})" if balance else "")
+        ),
+        "n_flags",
+        None,
     ),
-    "positives_quantile": lambda quantile, gate: (
-        "those that score above the "
-        + ("mean" if quantile == "mean" else f"{quantile:g} quantile")
-        + " of their class's positives"
-        + (", where a parent or child is labelled" if gate else "")
+    "positives_quantile": Policy(
+        _positives_quantile,
+        lambda quantile, gate: (
+            "those that score above the "
+            + ("mean" if quantile == "mean" else f"{quantile:g} quantile")
+            + " of their class's positives"
+            + (", where a parent or child is labelled" if gate else "")
+        ),
+        "quantile",
+        (0.5, 0.25, 0.1, 0.05),
     ),
-    "confident": lambda: "probable ones that score above the mean of their class's positives",
-    "global": lambda probability: f"those of a probability above {probability:g}",
+    "confident": Policy(
+        _confident, lambda: "probable ones that score above the mean of their class's positives"
+    ),
+    "global": Policy(
+        _global,
+        lambda probability: f"those of a probability above {probability:g}",
+        "probability",
+        (0.9, 0.6, 0.3),
+    ),
 }
-"""Which labels each policy flags, in words."""
+"""The policies by name."""
 
 
 def _known_counts(evidence: Evidence) -> Counts:

@@ -1,37 +1,44 @@
-"""What people said, about which classes.
+"""Labels of clips: who said what about which classes.
 
 A label is explicit (present, or not present) or implicit; a ``LabelSet`` holds the explicit ones
-of millions of clips. Here live the rows of labels and what is wrong with them, what changed from
-one set to another, the tree of classes, tables of labels in every form, files of labels, classes
-and clips in the formats that people have, the format of AudioSet's own lists, and the dealing of
-recordings into splits, folds and subsets.
+of millions of clips. This package reads labels, classes and clips in the formats that people have,
+checks their rows, compares two sets, holds the tree of classes, matches the class names of two
+lists, and assigns recordings to splits, folds and subsets.
 
-Nothing here knows scores, sound or workspaces.
+It does not import scores, audio or workspaces.
 """
 
-from earmark.labels.audioset_format import (
+from earmark.labels.changes import KINDS, LabelChanges, find_changes
+from earmark.labels.class_names import (
+    NamedClass,
+    NameForms,
+    NameMatch,
+    match_classes,
+    name_words,
+    other_names,
+    read_synonyms,
+)
+from earmark.labels.label_files import (
+    CLASS_COLUMNS,
     CLASSES_FILE,
     NUMBER,
     ONTOLOGY_FILE,
     VIDEO_ID,
-    read_classes,
-    read_ontology,
-    read_segments,
-)
-from earmark.labels.changes import KINDS, LabelChanges, find_changes
-from earmark.labels.class_names import How, NamedClass, NameMatch, match_classes
-from earmark.labels.label_files import (
-    CLASS_COLUMNS,
     LabelFile,
     is_label_table,
     read_class_list,
+    read_classes,
     read_clip_list,
     read_label_file,
+    read_ontology,
+    read_segments,
     refuse_no_labels,
     sparse_labels,
 )
-from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
+from earmark.labels.label_rows import ROW_SCHEMA, Finding, find_problems, number_names, rows_of
+from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, in_order
 from earmark.labels.label_tables import (
+    CLIP_COLUMNS,
     CLIP_ROLES,
     GUESSED,
     LABEL_ROLES,
@@ -46,12 +53,8 @@ from earmark.labels.label_tables import (
     read_label_table,
     row_clips,
 )
-from earmark.labels.lint import ROW_SCHEMA, Finding, find_problems
-from earmark.labels.name_forms import name_words, other_names
-from earmark.labels.name_numbers import rows_of
 from earmark.labels.ontology import Implied, Ontology, find_implied
 from earmark.labels.splits import (
-    SPLIT_SHARES,
     TUNE_SHARE,
     Deviation,
     assign,
@@ -65,6 +68,7 @@ from earmark.labels.splits import (
 __all__ = [
     "CLASSES_FILE",
     "CLASS_COLUMNS",
+    "CLIP_COLUMNS",
     "CLIP_ROLES",
     "GUESSED",
     "IMPLICIT",
@@ -76,17 +80,16 @@ __all__ = [
     "ONTOLOGY_FILE",
     "PRESENT",
     "ROW_SCHEMA",
-    "SPLIT_SHARES",
     "TUNE_SHARE",
     "VIDEO_ID",
     "Deviation",
     "Finding",
-    "How",
     "Implied",
     "LabelChanges",
     "LabelFile",
     "LabelSet",
     "LabelTable",
+    "NameForms",
     "NameMatch",
     "NamedClass",
     "Ontology",
@@ -103,10 +106,12 @@ __all__ = [
     "folds",
     "form_labels",
     "guess_columns",
+    "in_order",
     "is_label_table",
     "largest_deviation",
     "match_classes",
     "name_words",
+    "number_names",
     "other_names",
     "read_class_list",
     "read_classes",
@@ -115,6 +120,7 @@ __all__ = [
     "read_label_table",
     "read_ontology",
     "read_segments",
+    "read_synonyms",
     "refuse_no_labels",
     "row_clips",
     "rows_of",

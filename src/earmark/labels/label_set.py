@@ -22,8 +22,7 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from earmark.errors import EarmarkError, reader
-from earmark.labels.label_tables import LabelTable, form_labels
-from earmark.labels.lint import (
+from earmark.labels.label_rows import (
     ROW_SCHEMA,
     checked_table,
     class_tuple,
@@ -32,6 +31,7 @@ from earmark.labels.lint import (
     place_rows,
     wrong_rows,
 )
+from earmark.labels.label_tables import LabelTable, form_labels
 from earmark.runs import LINE, SourceTable, as_array, read_source, write_table
 
 PRESENT, NOT_PRESENT, IMPLICIT = 1, -1, 0
@@ -146,7 +146,8 @@ class LabelSet:
         for finding in wrong_rows(placed, classes, table.unit):
             if finding.is_error:
                 raise EarmarkError(
-                    f"{table.path}, {finding.message}; `earmark lint` lists every such {table.unit}"
+                    f"{table.path}, {finding.message}; "
+                    f"`earmark check` lists every such {table.unit}"
                 )
         placed = placed.drop_nulls("present")
         labels = cls._from_answers(placed.filter(is_first_said(placed)), clips, classes)

@@ -2,31 +2,121 @@
 
 *Long*: a row for a clip and a class, perhaps with whether it is present. *Lists*: a cell with all
 classes of a clip, perhaps another with those that are not in it. *Multi-hot*: a column for each
-class. Which column plays which role is given or guessed from _COLUMN_NAMES. Every verb that reads a
-table of labels reads it here, by these rules:
+class, with 1, 0 or -1 in its cells. Users name the column of each role, or it is guessed from
+_COLUMN_NAMES. Every command that reads a table of labels reads it here, by these rules:
 
-- a row without a column ``present`` is a positive; false, 0 and -1 in it are explicit negatives,
-  and what is unsure or empty stays implicit
+- a row without a column ``present`` is a positive; false, 0 and -1 in it are explicit negatives;
+  unsure and empty cells stay implicit
 - a multi-hot 1 is present, -1 is not present, and 0 is implicit unless ``zeros`` are absent
-- what is said twice counts once, what is contradicted is refused (see ``LabelSet.from_table``)
+- repeated labels count once; contradictory labels are refused (see ``LabelSet.from_table``)
 - an empty cell of classes is a clip without labels; a table without one label is refused
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, nearest, quoted
-from earmark.labels.lint import presence, state_words
-from earmark.labels.multi_hot import multi_hot_rows
-from earmark.labels.name_numbers import NumberedNames, number_names
+from earmark.labels.label_rows import NumberedNames, number_names, presence, state_words
 from earmark.runs import AUDIO_SUFFIXES, LINE, PRESENCE, TABLE_ERRORS, SourceTable, read_source
+
+_ZEROS = ("0", "0.0", "false", "no", "n")
+_ABSENT, _PRESENT, _UNSURE, _ZERO, _ODD, _EMPTY = range(6)
+"""What a cell says; a zero is one that says nothing, and odd is what no state is."""
+
+_CELLS_AT_ONCE = 5_000_000
+
+
+@dataclass(frozen=True)
+class MultiHot:
+    """Explicit labels of a multi-hot table, in the long form, and its classes in their order."""
+
+    rows: pl.DataFrame
+    classes: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def multi_hot_rows(
+    table: SourceTable, clips: pl.Series, taken: Sequence[str], *, has_unknown: bool
+) -> MultiHot:
+    """Read every column that mostly holds states, those ``taken`` for something else left out.
+
+    ``clips`` names the clip of each row. With ``has_unknown`` a 0 says nothing; else it is absent.
+    """
+    others = [
+        name
+        for name in table.columns
+        if name not in taken and not table.rows[name].dtype.is_nested()
+    ]
+    is_class = np.zeros(len(others), np.bool_)
+    has_zeros, parts = False, []
+    for columns, states in _state_blocks(table, others, has_unknown=has_unknown):
+        # Most of a class's column are states; a few that are not are mistakes, and told.
+        is_state = states < _ODD
+        is_class[columns] = 2 * is_state.sum(axis=1) > (states != _EMPTY).sum(axis=1)
+        columns, states = columns[is_class[columns]], states[is_class[columns]]
+        for column in columns[(states == _ODD).any(axis=1)][:1]:
+            presence(table, others[column])  # raises
+        has_zeros |= bool((states == _ZERO).any())
+        number, row = np.nonzero(states <= _PRESENT)
+        parts.append((row, columns[number], states[number, row] == _PRESENT))
+    classes = [name for name, is_meant in zip(others, is_class, strict=True) if is_meant]
+    if not classes:
+        raise EarmarkError(
+            f"{table.path}: no column of classes (class_id, label, labels, ...) and no column of 0 "
+            f"and 1 among {', '.join(table.columns)}; is the header line missing? Otherwise say "
+            "which column holds the classes (--column class_id=NAME)"
+        )
+    notes = [f"{len(classes):,} columns of classes, from {classes[0]!r} to {classes[-1]!r}"]
+    if has_zeros:
+        notes.append("0 is taken as implicit (nobody was asked), -1 as an explicit negative")
+    passed_over = [name for name, is_meant in zip(others, is_class, strict=True) if not is_meant]
+    if passed_over:
+        notes.append(f"columns passed over: {', '.join(passed_over)}")
+    rows, columns, present = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    order = np.lexsort((columns, rows))
+    places = rows[order]
+    long = pl.DataFrame(
+        {
+            LINE: table.rows[LINE].gather(places),
+            "clip_id": clips.gather(places),
+            "class_id": pl.Series(others, dtype=pl.String).gather(columns[order]),
+            "present": present[order],
+        }
+    )
+    return MultiHot(long, tuple(classes), tuple(notes))
+
+
+def _state_blocks(
+    table: SourceTable, names: Sequence[str], *, has_unknown: bool
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int8]]]:
+    """Yield numbers of columns and what their cells say [column, row], some columns at a time."""
+    state_of = {text: _UNSURE if said is None else int(said) for text, said in PRESENCE.items()}
+    if has_unknown:
+        state_of |= dict.fromkeys(_ZEROS, _ZERO)
+    numbers_of: dict[pl.DataType, list[int]] = {}
+    for number, name in enumerate(names):
+        numbers_of.setdefault(table.rows[name].dtype, []).append(number)
+    step = max(_CELLS_AT_ONCE // max(len(table.rows), 1), 1)
+    for numbers in numbers_of.values():
+        for start in range(0, len(numbers), step):
+            block = numbers[start : start + step]
+            cells = pl.concat([table.rows[names[number]].rename("") for number in block])
+            said = cells.unique().drop_nulls()  # a few words, said millions of times
+            words = state_words(said)
+            states = words.replace_strict(state_of, default=_ODD, return_dtype=pl.Int8)
+            states = states.set(words.is_null(), _EMPTY)
+            codes = cells.replace_strict(said, states, default=_EMPTY, return_dtype=pl.Int8)
+            yield np.array(block), codes.to_numpy().reshape(len(block), -1)
+
 
 _COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "clip_id": (
@@ -55,6 +145,9 @@ _COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "present": ("present", "is_present", "value", "answer", "rating", "vote", "state"),
 }  # fmt: skip
 """What a table may call the columns that we know, best guess first, in any letter case."""
+
+CLIP_COLUMNS = _COLUMN_NAMES["clip_id"]
+"""The columns that may name a table's clips."""
 
 NO_COLUMN = "-"
 """Given in place of a column's name: no column plays this role, whatever they are called."""

@@ -11,6 +11,7 @@ ancestor that somebody marked absent *contradicts* the child; one of the two lab
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError, nearest
+from earmark.errors import EarmarkError, first_few, nearest
 from earmark.labels.label_set import LabelSet
 
 _CLASS_SCHEMA = pl.Schema(
@@ -30,6 +31,9 @@ _CLASS_SCHEMA = pl.Schema(
         "parents": pl.List(pl.String),
     }
 )
+
+_MOST_LEVELS, _MOST_WAYS = 1_000, 50_000_000
+"""Levels of a class tree, and ways from its classes to their ancestors: more take minutes."""
 
 _IMPLIED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "clip_id": pl.String,
@@ -51,23 +55,23 @@ class Ontology:
     names: Mapping[str, str] = field(default_factory=dict)
     definitions: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        _check_parents(self.parents)
+
     @classmethod
     def from_table(cls, classes: pl.DataFrame) -> Ontology:
         """Build from a table with columns class_id, name, definition, parents."""
         classes = classes.select(list(_CLASS_SCHEMA)).cast(_CLASS_SCHEMA)
         ids = tuple(classes["class_id"].to_list())
         if len(set(ids)) < len(ids):
-            twice = sorted({class_id for class_id in ids if ids.count(class_id) > 1})
-            raise EarmarkError(f"classes listed twice: {', '.join(twice)}")
-        ontology = cls(
+            twice = sorted(class_id for class_id, n in Counter(ids).items() if n > 1)
+            raise EarmarkError(f"classes listed twice: {first_few(twice)}")
+        return cls(
             class_ids=ids,
             parents={row["class_id"]: tuple(row["parents"] or ()) for row in classes.to_dicts()},
             names=dict(zip(ids, classes["name"].to_list(), strict=True)),
             definitions={r["class_id"]: r["definition"] or "" for r in classes.to_dicts()},
         )
-        for class_id in ids:
-            ontology.ancestors(class_id)  # refuses a cycle here rather than in a later stage
-        return ontology
 
     def to_table(self) -> pl.DataFrame:
         """Return one row per class, as stored in ``classes.parquet``."""
@@ -108,13 +112,11 @@ class Ontology:
         return tuple(self.name(name) for name in reversed(path))
 
     def ancestors(self, class_id: str) -> set[str]:
-        """Return parents, their parents and so on; refuse a class that is its own ancestor."""
+        """Return parents, their parents and so on."""
         found: set[str] = set()
         waiting = list(self.parents.get(class_id, ()))
         while waiting:
             parent = waiting.pop()
-            if parent == class_id:
-                raise EarmarkError(f"class {class_id!r} is its own ancestor: mend its parents")
             if parent not in found:
                 found.add(parent)
                 waiting.extend(self.parents.get(parent, ()))
@@ -128,6 +130,45 @@ class Ontology:
         """Return the other classes that share a parent with this one."""
         shared = (self.children(parent) for parent in self.parents.get(class_id, ()))
         return set().union(*shared) - {class_id}
+
+
+def _check_parents(parents: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse cycles, and trees so deep or dense that to walk them would take minutes."""
+    n_waiting = {class_id: len(above) for class_id, above in parents.items()}
+    children: dict[str, list[str]] = {}
+    for class_id, above in parents.items():
+        for parent in above:
+            children.setdefault(parent, []).append(class_id)
+    level = [name for name in (*children, *parents) if not n_waiting.get(name)]
+    level, n_levels = list(dict.fromkeys(level)), 0
+    n_ancestors = dict.fromkeys(level, 0)  # each is counted once for each way to it
+    while level:
+        following = []
+        for parent in level:
+            for child in children.get(parent, ()):
+                n_ancestors[child] = n_ancestors.get(child, 0) + n_ancestors[parent] + 1
+                n_waiting[child] -= 1
+                if not n_waiting[child]:
+                    following.append(child)
+        level, n_levels = following, n_levels + 1
+    if any(n_waiting.values()):
+        class_id, seen = next(name for name, n in n_waiting.items() if n), set[str]()
+        while class_id not in seen:  # up among the classes that wait, until one comes again
+            seen.add(class_id)
+            class_id = next(parent for parent in parents[class_id] if n_waiting.get(parent))
+        raise EarmarkError(f"class {class_id!r} is its own ancestor: mend its parents")
+    if n_levels > _MOST_LEVELS:
+        raise EarmarkError(
+            f"the class tree is {n_levels:,} levels deep; it may have {_MOST_LEVELS:,}. Are the "
+            "parents right?"
+        )
+    n_links = sum(map(len, parents.values()))
+    n_ways = sum(n_ancestors.values())
+    if min(n_ways, n_links * len(parents)) > _MOST_WAYS:
+        raise EarmarkError(
+            f"{n_links:,} links between {len(parents):,} classes and their parents are too many to "
+            "follow; name only the nearest parents of each class"
+        )
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
-"""How sure a number is: bootstrap intervals over clips, seeds and classes, p-values, and shares.
+"""Confidence intervals: bootstrap over clips, seeds and classes, p-values, and binomial intervals.
 
-Clips are resampled, and every student is measured on the same resamples, so that the difference of
-two students is paired. A resample repeats clips, which makes ranking easier and lifts d' and
-average precision; so the interval has the spread of the resamples and stands around the value.
+Clips are resampled, and every student is measured on the same resamples, so the difference of two
+students is paired. A resample repeats clips, which makes ranking easier and raises d' and average
+precision; so an interval has the spread of the resamples and is centred on the value.
 
-Seeds are a random effect: see :func:`with_seeds`. Shares of what was counted have Wilson's
-interval; where several cells were sampled, see :func:`stratified`.
+Seeds are a random effect (:func:`with_seeds`). Proportions have Wilson's interval; proportions
+over several strata have :func:`stratified`. :func:`least_share` and :func:`most_expected` give
+exact bounds for any sample size, by inverting the tail of a beta or a gamma distribution.
 """
 
 from __future__ import annotations
@@ -16,9 +17,34 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import betaincinv, gammainccinv
 
 from earmark.errors import EarmarkError
 from earmark.metrics.matrices import Floats, mean_over_classes
+
+Matrix = NDArray[np.float64]
+
+
+def most_expected(n: ArrayLike, error: float) -> Matrix:
+    """Return the largest Poisson mean under which n or fewer are seen with probability ``error``.
+
+    >>> most_expected(0, 0.05).round(4).item()  # the rule of three
+    2.9957
+    """
+    return np.asarray(gammainccinv(np.asarray(n, np.float64) + 1, error))
+
+
+def least_share(k: ArrayLike, n: ArrayLike, error: float) -> Matrix:
+    """Return the smallest share under which k or more of n are seen with probability ``error``.
+
+    It is NaN where k is 0 (the Clopper-Pearson bound).
+
+    >>> least_share(10, 10, 0.05).round(4).item()
+    0.7411
+    """
+    successes = np.where(np.asarray(k) > 0, k, np.nan).astype(np.float64)
+    return np.asarray(betaincinv(successes, np.asarray(n, np.float64) - successes + 1, error))
+
 
 BORROWED_JUDGEMENTS = 2.0
 """How many judgements of the whole a cell's variance borrows: a few answers alike prove little."""

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from earmark.metrics.loops import weigh_pairs
 from earmark.metrics.matrices import (
     RESAMPLES_PER_BLOCK,
     Floats,
@@ -23,6 +22,7 @@ from earmark.metrics.matrices import (
     resample_blocks,
     sortable,
 )
+from earmark.native import weigh_pairs
 
 _PAIRS_PER_BLOCK = 256
 

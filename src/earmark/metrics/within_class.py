@@ -20,7 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from earmark.errors import EarmarkError, nearest
-from earmark.metrics.loops import climb_ladders
 from earmark.metrics.matrices import (
     RESAMPLES_PER_BLOCK,
     Floats,
@@ -30,6 +29,7 @@ from earmark.metrics.matrices import (
     resample_blocks,
     sortable,
 )
+from earmark.native import climb_ladders
 
 Negatives = Literal["explicit", "all"]
 """``explicit``: only what a person marked absent (the paper); ``all``: implicit labels as well."""
@@ -177,7 +177,7 @@ def _count_steps(
 class _Ladders:
     """The labels of all classes sorted into rungs, ready to be weighed by any resample.
 
-    :func:`earmark.metrics.loops.climb_ladders` says what the fields are.
+    :func:`earmark.native.climb_ladders` says what the fields are.
     """
 
     clips: NDArray[np.int32]

@@ -1,9 +1,8 @@
-"""Networks: what they are, how they are kept, and what they say of clips.
+"""Networks: architectures, saved networks with model cards, scores of clips, tags, ONNX.
 
-Here live the architectures, stacks of students, networks on disk with their model cards, the
-device and the numbers that they compute with, the examples that they see, the scores of clips and
-tags of sound files, and ONNX in both directions. How a network learns is no business of this room:
-see :mod:`earmark.training`.
+The package builds networks and stacks of students, writes and loads them with their model cards,
+chooses the device and number types, makes the examples that they take, scores clips, tags sound
+files, and exports and runs ONNX graphs. :mod:`earmark.training` trains them.
 """
 
 import lazy_loader

@@ -1,34 +1,62 @@
-"""The paper's two networks, written as tables of rows, and probes over embeddings.
+"""Architectures: the paper's two networks as tables of rows, probes over embeddings, and stacks.
 
 The networks take log-mel patches [patch, 96, 64] and return one logit per class. MobileNetV1 is
 YAMNet's (Howard et al. 2017, normalisation without a scale); ResNet-50 is Hershey et al. 2017's:
 He's first version with the stride in the first 1x1 convolution, and a 7x7 stem of stride 1. The
 ``width`` of :class:`~earmark.runs.parameters.ModelParams` narrows either for small machines. Probes
-take all frames of a clip, and train the students of a sweep in stacks.
+take all frames of a clip.
+
+The students of a stack see the same batches. A stack of probes is one :class:`Probe` with a student
+axis in its tensors; a :class:`Stack` holds several convolutional networks.
+
+Initial weights and dropout come from numpy's PCG64 and are the same on every machine. Torch's
+generators round differently between processors and builds.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import cast
 
+import numpy as np
 import torch
+from numpy.random import PCG64, Generator
 from torch import Tensor, nn
 from torch.nn import functional
 
 from earmark.errors import EarmarkError
-from earmark.networks.draws import draws, kept_units, truncated_normal
-from earmark.networks.layers import (
-    Layers,
-    SameConv,
-    frame_statistics,
-    hidden_layer,
-    valid_frames,
-)
+from earmark.networks.device import own_device
 from earmark.runs import FrontEndParams, ModelParams, digest
+
+
+def draws(seed: int) -> Generator:
+    """Return a generator whose numbers depend on the seed alone."""
+    return Generator(PCG64(seed))
+
+
+def truncated_normal(shape: tuple[int, ...], sd: float, generator: Generator) -> Tensor:
+    """Draw float32 from a normal distribution, anew where it is beyond two standard deviations.
+
+    Far out numpy's normal numbers need a logarithm, which differs between machines in the last
+    bit; those are never kept.
+    """
+    values = generator.standard_normal(shape)
+    while (is_beyond := np.abs(values) > 2).any():
+        values[is_beyond] = generator.standard_normal(np.count_nonzero(is_beyond))
+    return torch.from_numpy((values * sd).astype(np.float32))
+
+
+def kept_units(shape: tuple[int, int], share: float, generator: Generator) -> Tensor:
+    """Draw which units dropout keeps [clip, unit]: 1 in a share of places, 0 elsewhere."""
+    n = shape[0] * shape[1]
+    words = generator.bit_generator.random_raw((n + 1) // 2).astype("<u8", copy=False)
+    is_kept = words.view("<u4")[:n] < round(share * 2**32)
+    return torch.from_numpy(is_kept.reshape(shape).astype(np.float32))
+
 
 MOBILENET_V1_STEM = (3, 2, 32)
 """Kernel, stride and channels of the first convolution."""
@@ -61,6 +89,27 @@ RESNET50_ROWS = (  # blocks, inner channels, outer channels, stride of each stag
 
 _SWALLOWED_SHARE = 1 / 3
 """Below this share of epsilon a layer's initial variance is lost in batch normalisation."""
+
+
+class SameConv(nn.Conv2d):
+    """A convolution without bias, padded as TensorFlow's "same": odd padding goes at the end.
+
+    Only a strided kernel on even sizes needs an explicit pad; elsewhere the padding is symmetric
+    and left to the convolution, which trains faster.
+    """
+
+    def __init__(self, n_in: int, n_out: int, kernel: int, stride: int, groups: int = 1) -> None:
+        is_symmetric = stride == 1 or kernel == 1
+        padding = kernel // 2 if is_symmetric else 0
+        super().__init__(n_in, n_out, kernel, stride, padding, groups=groups, bias=False)
+        self._pad = 0 if is_symmetric else kernel - stride
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Convolve [patch, channel, frame, band]."""
+        if self._pad:
+            before, after = self._pad // 2, self._pad - self._pad // 2
+            image = functional.pad(image, (before, after, before, after))
+        return super().forward(image)
 
 
 class Network(nn.Module):
@@ -97,7 +146,7 @@ class _Bottleneck(nn.Module):
 
     def __init__(self, n_in: int, n_inner: int, n_out: int, stride: int, epsilon: float) -> None:
         super().__init__()
-        self.residual = Layers(
+        self.residual = nn.Sequential(
             *_normalised(SameConv(n_in, n_inner, 1, stride), epsilon),
             *_normalised(SameConv(n_inner, n_inner, 3, 1), epsilon),
             SameConv(n_inner, n_out, 1, 1),
@@ -105,7 +154,7 @@ class _Bottleneck(nn.Module):
         )
         self.shortcut: nn.Module = nn.Identity()
         if n_in != n_out or stride != 1:
-            self.shortcut = Layers(
+            self.shortcut = nn.Sequential(
                 SameConv(n_in, n_out, 1, stride), nn.BatchNorm2d(n_out, eps=epsilon)
             )
 
@@ -172,10 +221,11 @@ class Probe(nn.Module):
     def see(self, frames: Tensor, n_frames: Tensor) -> Tensor:
         """Return what is seen of clips [student, clip, feature]; the first axis may be shared."""
         frames = self.compressed(frames)
-        seen = frame_statistics(frames, n_frames).unsqueeze(0)  # [1, clip, feature]
+        is_valid = torch.arange(frames.shape[1], device=frames.device) < n_frames.unsqueeze(1)
+        seen = _frame_statistics(frames, is_valid).unsqueeze(0)  # [1, clip, feature]
         if self.queries is None:
             return seen
-        attended = _attended(frames, valid_frames(frames, n_frames), self.queries)
+        attended = _attended(frames, is_valid, self.queries)
         return torch.cat([seen.expand(self.n_students, -1, -1), attended], dim=2)
 
     def compressed(self, frames: Tensor) -> Tensor:
@@ -195,7 +245,8 @@ class Probe(nn.Module):
         hidden = hidden.expand(self.n_students, -1, -1)
         *layers, (weight, bias) = zip(self.weights, self.biases, strict=True)
         for (inner, inner_bias), keep in zip(layers, keeps[1:], strict=True):
-            hidden = hidden_layer(hidden, inner, inner_bias, keep)
+            hidden = functional.relu(torch.baddbmm(inner_bias, hidden, inner))
+            hidden = hidden if keep is None else hidden * keep
         return torch.baddbmm(bias, hidden, weight)
 
     def _keep(self, seen: Tensor, width: int) -> Tensor | None:
@@ -210,6 +261,16 @@ class Probe(nn.Module):
 
 _N_STATISTICS = 3
 """Mean, standard deviation and maximum: what a probe sees of each feature."""
+
+
+def _frame_statistics(frames: Tensor, is_valid: Tensor) -> Tensor:
+    """Return mean, standard deviation and maximum over the valid frames [clip, 3 x feature]."""
+    is_valid = is_valid.unsqueeze(2)  # [clip, frame, 1]
+    n_valid = is_valid.sum(dim=1)
+    mean = (frames * is_valid).sum(dim=1) / n_valid
+    squares = ((frames - mean.unsqueeze(1)) ** 2 * is_valid).sum(dim=1) / n_valid
+    highest = frames.masked_fill(~is_valid, -torch.inf).amax(dim=1)
+    return torch.cat([mean, squares.sqrt(), highest], dim=1)
 
 
 def _attended(frames: Tensor, is_valid: Tensor, queries: Tensor) -> Tensor:
@@ -308,7 +369,7 @@ def _mobilenet_v1(params: ModelParams, n_classes: int) -> Network:
         layers += _shifted(SameConv(n_in, n_in, 3, stride, groups=n_in), params)
         layers += _shifted(SameConv(n_in, n_out, 1, 1), params)
         n_in = n_out
-    return Network(Layers(*layers), n_in, n_classes)
+    return Network(nn.Sequential(*layers), n_in, n_classes)
 
 
 def _resnet50(params: ModelParams, n_classes: int) -> Network:
@@ -322,7 +383,7 @@ def _resnet50(params: ModelParams, n_classes: int) -> Network:
             stride = first_stride if block == 0 else 1
             layers.append(_Bottleneck(n_in, n_inner, n_out, stride, params.norm_epsilon))
             n_in = n_out
-    return Network(Layers(*layers), n_in, n_classes)
+    return Network(nn.Sequential(*layers), n_in, n_classes)
 
 
 _BUILDERS: dict[str, Callable[[ModelParams, int], Network]] = {
@@ -361,3 +422,77 @@ def _initialise(network: Network, sd: float | None, seed: int) -> None:
                 module.weight.copy_(truncated_normal(module.weight.shape, layer_sd, generator))
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
+
+
+class Stack(nn.Module):
+    """Convolutional students side by side: they share every batch, and nothing else.
+
+    ``forward`` takes patches [patch, frame, band] and returns logits [student, patch, class].
+    """
+
+    def __init__(self, students: Sequence[Network]) -> None:
+        super().__init__()
+        self.students = nn.ModuleList(students)
+        self.n_students, self.n_classes = len(students), students[0].n_classes
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """Return logits [student, patch, class]."""
+        return torch.stack([student(patches) for student in self.students])
+
+
+AnyNetwork = Network | Probe | Stack
+
+
+def build(
+    params: ModelParams, n_inputs: int, n_classes: int, n_students: int = 1, seed: int = 0
+) -> AnyNetwork:
+    """Build a network, or a stack of students that begin with the same weights, on the device.
+
+    ``n_inputs`` is the width of a frame, which only a probe needs to know.
+    """
+    network: AnyNetwork
+    if params.is_probe:
+        network = build_probe(params, n_inputs, n_classes, n_students, seed)
+    elif n_students == 1:
+        network = build_model(params, n_classes, seed)
+    else:
+        network = Stack([build_model(params, n_classes, seed) for _ in range(n_students)])
+    return network.to(own_device())
+
+
+def parts_of(network: AnyNetwork) -> list[tuple[slice, Network | Probe]]:
+    """Return what computes at once: the students of a stack one by one, or the whole network.
+
+    Each comes with its place among the students.
+    """
+    if not isinstance(network, Stack):
+        return [(slice(0, n_students(network)), network)]
+    students = cast(Sequence[Network], network.students)
+    return [(slice(place, place + 1), one) for place, one in enumerate(students)]
+
+
+def trainable(network: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that training changes."""
+    return [parameter for parameter in network.parameters() if parameter.requires_grad]
+
+
+def state_of_student(
+    network: AnyNetwork, state: Mapping[str, Tensor], student: int
+) -> list[Tensor]:
+    """Return one student's part of a network's state, as views."""
+    if isinstance(network, Probe):
+        return [values[student] for values in state.values()]
+    prefix = f"students.{student}." if isinstance(network, Stack) else ""
+    return [values for name, values in state.items() if name.startswith(prefix)]
+
+
+def n_students(network: AnyNetwork) -> int:
+    """Return the number of students in a network."""
+    return 1 if isinstance(network, Network) else network.n_students
+
+
+def student_of(network: AnyNetwork, student: int) -> AnyNetwork:
+    """Return one student of a stack as a network of its own, with the very same weights."""
+    if isinstance(network, Stack):
+        return cast(Network, network.students[student])
+    return network.student(student) if isinstance(network, Probe) else network

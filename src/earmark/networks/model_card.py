@@ -27,6 +27,7 @@ from earmark.runs import (
     write_json,
     write_text,
 )
+from earmark.text import markdown
 
 LIBRARIES = ("earmark", "torch", "numpy")
 """Libraries whose versions a card names, beside Python's."""
@@ -177,8 +178,8 @@ def card_text(card: ModelCard) -> str:
         "run": card.digest,
         "versions": ", ".join(f"{name} {version}" for name, version in card.versions.items()),
     }
-    rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
-    classes = ", ".join(card.class_names)
+    rows = "\n".join(f"| {name} | {markdown(value)} |" for name, value in facts.items())
+    classes = markdown(", ".join(card.class_names))
     return (
         f"# {card.network.name}\n\nA sound classifier trained by earmark. Everything below is in "
         f"`card.json` for programs; the weights are safetensors.\n\n| | |\n|---|---|\n{rows}\n\n"
@@ -194,7 +195,7 @@ def _students_text(card: ModelCard) -> str:
     lines = [["student", "name", *names], ["---"] * (2 + len(names))]
     for place, one in enumerate(card.students):
         shown = _shown(one.metrics)
-        lines.append([str(place), one.name, *(shown.get(name, "") for name in names)])
+        lines.append([str(place), markdown(one.name), *(shown.get(name, "") for name in names)])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"Students that trained at once, each with weights of its own:\n\n{table}\n\n"
 

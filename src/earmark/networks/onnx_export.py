@@ -23,9 +23,8 @@ from torch import Tensor, nn
 
 from earmark.audio import log_mel_module
 from earmark.errors import EarmarkError, load_library
-from earmark.networks.architectures import Network, Probe
+from earmark.networks.architectures import AnyNetwork, Network, Probe, Stack
 from earmark.networks.model_card import ModelCard
-from earmark.networks.stacks import AnyNetwork, Stack
 from earmark.runs import FrontEndParams, write_aside
 
 TOLERANCE = 1e-3

@@ -1,4 +1,4 @@
-"""Finished networks, one or a stack of students: written and loaded.
+"""Write and load finished networks, one or a stack of students, and measure them for their card.
 
 A finished network is a folder: ``weights.safetensors``, ``params.json`` and, written last,
 ``meta.json`` with its classes, the frames that it takes and the digest of its run.
@@ -6,7 +6,7 @@ A finished network is a folder: ``weights.safetensors``, ``params.json`` and, wr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,22 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from earmark.audio import FrameStore
+from earmark.datasets import Split, Workspace, open_frames, readable_clips
 from earmark.errors import EarmarkError, reader, reading
-from earmark.networks.model_card import FrameKind, NetworkMeta, make_again, read_meta, read_params
-from earmark.networks.stacks import AnyNetwork, build, n_students
+from earmark.metrics import evaluate
+from earmark.networks.architectures import AnyNetwork, build, n_students
+from earmark.networks.clip_scores import score_clips
+from earmark.networks.examples import examples_of
+from earmark.networks.model_card import (
+    FrameKind,
+    ModelCard,
+    NetworkMeta,
+    make_again,
+    named_metrics,
+    read_meta,
+    read_params,
+    write_card,
+)
 from earmark.runs import NetworkParams, break_seal, digest, seal, write_aside, write_json
 
 
@@ -134,3 +147,23 @@ def _check_classes(folder: Path, trained_on: Sequence[str], given: Sequence[str]
         f"labels have {len(given)} classes {digest(list(given))}, or these in another order; train "
         "again with the command that trained it, such as `earmark train WORK`"
     )
+
+
+def write_measured_card(
+    workspace: Workspace, network: NetworkParams, folder: Path, split: Split = "tune"
+) -> ModelCard:
+    """Measure a finished network on a split, and write its card with the results.
+
+    The metrics are those of :data:`earmark.metrics.evaluation.METRICS`, named after the split
+    (``tune_lwlrap``), those that could be measured; none where the split has no clips, or the
+    folder holds a stack of students.
+    """
+    store = open_frames(workspace, network.model)
+    found: Mapping[str, float] = {}
+    trained = load_network(folder, store, workspace.labels.class_ids)
+    if len(workspace.rows(split)):
+        clips = readable_clips(workspace, store, split)
+        logits = score_clips(trained, examples_of(network.model, store, clips.store_rows))
+        if len(logits) == 1:
+            found = evaluate(clips.labels, logits[0]).overall
+    return write_card(folder, workspace.ontology, named_metrics(split, found))

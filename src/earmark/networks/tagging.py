@@ -19,11 +19,10 @@ from scipy.special import expit
 
 from earmark.audio import YAMNET, log_mel, patches, stream_clip
 from earmark.errors import EarmarkError
-from earmark.networks.architectures import Network
+from earmark.networks.architectures import Network, Stack
 from earmark.networks.clip_scores import sum_outputs
 from earmark.networks.model_card import ModelCard, read_card
 from earmark.networks.saved import load_network
-from earmark.networks.stacks import Stack
 from earmark.runs import FrontEndParams
 
 PATCHES_AT_ONCE = 64

@@ -1,9 +1,8 @@
-"""Networks that others trained, and what they hear in clips.
+"""Pretrained networks: the catalogue of named teachers, readers of weights, inference, class maps.
 
-Here live the catalogue of teachers that earmark knows by name, the readers of others' weights, one
-interface for every network (:class:`~earmark.pretrained.network.PretrainedNetwork`), the pass over
-a workspace's sounds that keeps what a network hears, and the map from its classes to a dataset's.
-How a probe learns from what was heard is the business of :mod:`earmark.training`.
+Every network implements :class:`~earmark.pretrained.network.PretrainedNetwork`. ``embedding`` runs
+one over a workspace's clips and stores embeddings and outputs; ``class_maps`` matches its classes
+with the dataset's. Probes on embeddings are trained in :mod:`earmark.training`.
 """
 
 import lazy_loader

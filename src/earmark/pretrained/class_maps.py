@@ -1,11 +1,12 @@
-"""Which class of a dataset each output of a pretrained network stands for.
+"""Class maps: which class of a dataset each output of a pretrained network stands for.
 
-A class map says which output stands for which class of the workspace. It is a table (CSV, TSV or
-Parquet) with a column ``output`` or ``index``, the number of an output from 0 or its name in the
-model, and a column ``class_id`` (or ``mid``, ``class``, ``name``, ``display_name``) with a class of
-the workspace by identifier or name. A line without a class, or without an output, maps nothing.
-YAMNet's ``yamnet_class_map.csv`` is one. :func:`match_network` makes one by the names of outputs
-and classes, and :func:`write_class_map` writes it to be read and mended.
+A class map is a table (CSV, TSV or Parquet) with a column ``output`` or ``index`` (the number of an
+output from 0, or its name in the model) and a column ``class_id`` (or ``mid``, ``class``, ``name``,
+``display_name``) with a class of the workspace by identifier or name. Rows without a class or
+without an output are ignored. YAMNet's ``yamnet_class_map.csv`` is a class map.
+
+:func:`match_network` makes a class map by comparing names, :func:`write_class_map` writes it for
+its owner to edit, and :func:`map_classes` uses the one that is given or kept in the workspace.
 
 ``yamnet_classes.csv`` holds the facts of Google's ``yamnet_class_map.csv`` (Apache-2.0): the 521
 classes of AudioSet that YAMNet scores, in the order of its outputs.
@@ -23,6 +24,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from earmark.datasets import Workspace
 from earmark.errors import EarmarkError, first_few, reader
 from earmark.labels import (
     CLASS_COLUMNS,
@@ -32,7 +34,70 @@ from earmark.labels import (
     match_classes,
 )
 from earmark.pretrained.network import NetworkFacts
-from earmark.runs import LINE, read_source, write_aside
+from earmark.runs import LINE, file_sha256, read_noted, read_source, write_aside, write_json
+
+
+@dataclass(frozen=True)
+class MappedClasses:
+    """Which outputs are which classes (None: not one), what to say of it, and the file."""
+
+    class_map: ClassMap | None
+    told: str
+    path: Path
+
+
+def map_classes(
+    workspace: Workspace,
+    facts: NetworkFacts,
+    path: str | Path | None = None,
+    *,
+    skip_unknown: bool = False,
+) -> MappedClasses:
+    """Map classes by a given file, by the one that is kept if it was edited, or by name.
+
+    What names came to is written into the workspace; nobody has edited it while it is as written,
+    and it is then made anew, for the classes that are there now.
+    """
+    ontology, kept = workspace.ontology, workspace.class_map_path
+    if not facts.n_outputs:
+        return MappedClasses(None, f"{facts.name} has no classes of its own", kept)
+    is_edited = kept.exists() and not _is_as_written(kept)
+    source = Path(path) if path is not None else kept if is_edited else None
+    if source is not None:
+        found = _read(source, ontology, facts, skip_unknown, is_kept=path is None)
+        n_mapped = len(set(found.columns))
+        told = f"{n_mapped:,} of {len(ontology.class_ids):,} classes are mapped by {source}"
+        return MappedClasses(found, told, source)
+    matched = match_network(facts, ontology)
+    write_class_map(kept, matched)
+    write_json(_note_of(kept), {"sha256": file_sha256(kept)})
+    has_any = bool(matched.class_map.outputs)
+    return MappedClasses(matched.class_map if has_any else None, matched.told, kept)
+
+
+def _read(
+    source: Path, ontology: Ontology, facts: NetworkFacts, skip_unknown: bool, *, is_kept: bool
+) -> ClassMap:
+    """Read a class map; of one that is kept, say how to begin anew."""
+    names = facts.output_names
+    try:
+        return read_class_map(source, ontology, facts.n_outputs, names, skip_unknown=skip_unknown)
+    except EarmarkError as error:
+        if not is_kept:
+            raise
+        anew = f"If it was edited for another network, or other classes, delete it: {source}"
+        raise EarmarkError(f"{error}. {anew}") from None
+
+
+def _note_of(class_map: Path) -> Path:
+    """Return the file that says what a class map was when it was written."""
+    return class_map.with_suffix(".json")
+
+
+def _is_as_written(class_map: Path) -> bool:
+    note = _note_of(class_map)
+    return note.exists() and read_noted(note).get("sha256") == file_sha256(class_map)
+
 
 _OUTPUT_COLUMNS = ("output", "index")
 
@@ -180,25 +245,6 @@ def read_class_map(
         raise _unknown_classes(table.at(min(unknown)), unknown, ontology)
     hint = "write an output beside at least one class; the column suggestions may name some"
     return _checked(str(path), pairs, hint)
-
-
-def map_by_names(
-    model: str | Path, class_ids: Sequence[str], ontology: Ontology, *, skip_unknown: bool = False
-) -> ClassMap:
-    """Map a model's outputs by the class identifiers that it carries itself."""
-    unknown = [class_id for class_id in class_ids if class_id not in ontology.index]
-    if unknown and not skip_unknown:
-        raise EarmarkError(
-            f"{model}: {len(unknown):,} of the model's {len(class_ids):,} classes are not the "
-            f"workspace's ({first_few(unknown)}); say which is which with --class-map, or leave "
-            "them out with --skip-unknown"
-        )
-    pairs = [
-        (output, ontology.index[class_id])
-        for output, class_id in enumerate(class_ids)
-        if class_id in ontology.index
-    ]
-    return _checked(str(model), pairs, "say which is which with --class-map")
 
 
 def _outputs_of(facts: NetworkFacts) -> list[NamedClass]:

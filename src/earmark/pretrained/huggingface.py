@@ -42,7 +42,7 @@ _AST_HOP_SECONDS = 0.010
 """Between the frames in which AST's length is counted."""
 
 _RATES_HZ, _LONGEST_WINDOW_SECONDS = (1_000, 1_000_000), 600
-"""Between which rates networks hear, and how much of a clip at once, at most."""
+"""Accepted range of sample rates, and the largest number of samples at once."""
 
 _DEEP, _MOST_LAYERS = re.compile("layers|depth|blocks|stages"), 1_000
 """Settings that say how deep a network is, and the deepest that is believed."""
@@ -301,7 +301,7 @@ def _check_claims(network: str, rate: int, n_samples: int) -> None:
         _RATES_HZ[0] <= rate <= _RATES_HZ[1] and 0 < n_samples <= _LONGEST_WINDOW_SECONDS * rate
     ):
         raise EarmarkError(
-            f"{network}: it claims to hear {n_samples:,} samples at once, at {rate:,} Hz; is its "
+            f"{network}: it claims to take {n_samples:,} samples at once, at {rate:,} Hz; is its "
             "preprocessor_config.json damaged?"
         )
 

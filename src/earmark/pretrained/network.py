@@ -1,11 +1,10 @@
-"""The one interface of networks that others trained: waveforms in, embeddings and logits out.
+"""The interface of pretrained networks: waveforms in, embeddings and logits out.
 
-To add a kind of network, write one file in this room with a function that opens it: from
-:class:`~earmark.runs.PretrainedParams` and the dataset's class names to an object that has
-``facts`` and ``hear``. One that hears windows of a fixed length, or whole clips, needs no class of
-its own: a function from windows to arrays makes a
-:class:`~earmark.pretrained.windows.WindowNetwork`, which cuts, checks and turns probabilities into
-logits. Then a row in :data:`KINDS` says by which name or file the kind is known.
+To add a kind of network, write one file in this package with a function that opens it: from
+:class:`~earmark.runs.PretrainedParams` and the dataset's class names to an object with ``facts``
+and ``infer``. A network that takes windows of a fixed length, or whole clips, needs no class: pass
+a function from windows to arrays to :class:`~earmark.pretrained.windows.WindowNetwork`, which cuts,
+checks and turns probabilities into logits. Then add a row to :data:`KINDS`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from earmark.runs import PretrainedParams
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkFacts:
-    """What is known of a pretrained network before it hears anything."""
+    """Properties of a pretrained network that are known before inference."""
 
     name: str
     """For people and folders."""
@@ -36,7 +35,7 @@ class NetworkFacts:
     sample_rate_hz: int
     """Of the waveforms that it takes."""
     frame_seconds: float | None
-    """How much sound is under one frame of what it hears; None where that is the whole clip."""
+    """Duration of sound under one output frame; None where that is the whole clip."""
     hop_seconds: float | None
     """From one frame to the next."""
     n_features: int | None
@@ -50,8 +49,8 @@ class NetworkFacts:
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What a network hears in one clip, frame by frame."""
+class ModelOutput:
+    """A network's output for one clip, frame by frame."""
 
     embeddings: NDArray[np.float32] | None
     """[frame, feature]"""
@@ -60,14 +59,14 @@ class Heard:
 
 
 class PretrainedNetwork(Protocol):
-    """A network that others trained, ready to listen."""
+    """A pretrained network, ready for inference."""
 
     @property
     def facts(self) -> NetworkFacts:
         """What it takes and gives."""
 
-    def hear(self, waveforms: Sequence[NDArray[np.float32]]) -> list[Heard]:
-        """Listen to the waveforms [sample] of some clips, at the rate that it takes.
+    def infer(self, waveforms: Sequence[NDArray[np.float32]]) -> list[ModelOutput]:
+        """Return the output for the waveforms [sample] of some clips, at the network's sample rate.
 
         Every clip, even an empty one, has at least one frame.
         """

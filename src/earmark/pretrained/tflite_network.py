@@ -103,7 +103,7 @@ class _Graph:
         return n if n > 1 else None
 
     def check_input(self) -> None:
-        """Refuse what does not hear one waveform at a time."""
+        """Refuse networks that do not take one waveform at a time."""
         inputs = self.interpreter.get_input_details()
         listed = ", ".join(
             f"{one['name']} {np.dtype(one['dtype'])} {one['shape_signature'].tolist()}"

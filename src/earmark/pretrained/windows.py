@@ -1,10 +1,9 @@
-"""Networks that hear a clip in windows: what ONNX, TFLite and Hugging Face's have in common.
+"""Networks that take windows of a clip: shared by ONNX, TFLite and Hugging Face networks.
 
-A network takes windows of one length, or whole clips. Windows stand side by side unless a hop is
-said, and the last one is filled up with zeros; so every clip, even an empty one, is heard. Of each
-window come rows of embeddings and of classes. Classes that are probabilities become logits here:
-whether they are is said, or known from the graph, or told from what the network says of a few
-sounds that are always the same, so that all processes tell alike.
+A network takes windows of one length, or whole clips. Windows do not overlap unless a hop is given,
+and the last one is zero-padded, so every clip, even an empty one, has output. Each window gives
+rows of embeddings and of classes. Probabilities are converted to logits: the scale is given, known
+from the graph, or detected from the outputs for a few fixed sounds, so that all processes agree.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from earmark.audio import YAMNET, log_mel, patches
 from earmark.errors import EarmarkError, counted, reading
-from earmark.pretrained.network import Heard, NetworkFacts
+from earmark.pretrained.network import ModelOutput, NetworkFacts
 from earmark.runs import FrontEndParams
 from earmark.scores import Scale, scale_of
 
@@ -31,7 +30,7 @@ Run = Callable[[Floats], tuple[Floats | None, Floats | None]]
 window as many rows for each."""
 
 SHORTEST_SECONDS = 0.975
-"""Of a clip that is heard whole: one patch of YAMNet's; shorter ones are filled up with zeros."""
+"""Minimum length of a clip for networks that take whole clips; shorter ones are zero-padded."""
 
 _MOST_WINDOWS = 64
 """Windows that a network is given at once."""
@@ -184,18 +183,13 @@ class WindowNetwork:
             n_outputs=n_outputs,
         )
 
-    def hear(self, waveforms: Sequence[Floats]) -> list[Heard]:
-        """Listen to the waveforms [sample] of some clips, at the rate that it takes."""
-        with reading(self._source, "a network that hears"):
-            return [self._hear(waveform) for waveform in waveforms]
+    def infer(self, waveforms: Sequence[Floats]) -> list[ModelOutput]:
+        """Return the output for the waveforms [sample] of some clips, at the network's rate."""
+        with reading(self._source, "a network"):
+            return [self._infer(waveform) for waveform in waveforms]
 
-    @property
-    def takes_patches(self) -> bool:
-        """Whether its windows are log-mel patches, which :meth:`hear_windows` takes as stored."""
-        return isinstance(self._cutter, Patches)
-
-    def hear_windows(self, windows: Floats) -> Heard:
-        """Listen to the windows [window, ...] of one clip that are cut already."""
+    def infer_windows(self, windows: Floats) -> ModelOutput:
+        """Return the output for the windows [window, ...] of one clip."""
         embeddings, outputs = self._rows(windows)
         for what, rows in (("embeddings", embeddings), ("outputs", outputs)):
             if rows is not None and not np.isfinite(rows).all():
@@ -205,15 +199,15 @@ class WindowNetwork:
                 )
         if outputs is not None and self.scale == "probabilities":
             outputs = self._logits(outputs)
-        return Heard(embeddings, outputs)
+        return ModelOutput(embeddings, outputs)
 
-    def _hear(self, waveform: Floats) -> Heard:
+    def _infer(self, waveform: Floats) -> ModelOutput:
         if waveform.ndim != 1 or not np.isfinite(waveform).all():
             what = "NaN or infinite ones" if waveform.ndim == 1 else f"axes {list(waveform.shape)}"
             raise EarmarkError(
                 f"{self._source}: expected one waveform [sample] of finite numbers, got {what}"
             )
-        return self.hear_windows(self._cutter.cut(waveform))
+        return self.infer_windows(self._cutter.cut(waveform))
 
     def _rows(self, windows: Floats) -> tuple[Floats | None, Floats | None]:
         """Return embeddings and outputs [row, ...] of all windows, as many rows of each."""

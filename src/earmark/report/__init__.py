@@ -1,12 +1,12 @@
 """Numbers into words, tables, figures and pages.
 
 ``contents`` is what a report is made of, ``results`` computes all that is said of it, and
-``numerals`` writes numbers as people read them. ``verdict``, ``sentences`` and ``methods`` tell
-what was found, in words that ``rendering`` explains; ``tables``, ``charts`` (drawn by the page
-itself), ``figures`` (drawn by matplotlib, for papers) and ``timeline`` (of a tagged file) show it.
-``page`` is the report; ``missing`` holds what is said of missing labels, with ``scan_page``, the
-page of a scan, and ``listened``, what ears found. ``rendering`` makes both pages from the files in
-``templates``.
+``numerals`` writes numbers as people read them. ``verdict`` and ``sentences`` tell what was found,
+in words that ``rendering`` explains; ``tables`` and ``charts`` (drawn by the page itself, and by
+matplotlib in ``figures``, for papers) show it. ``page`` is the report of a run, ``scan_page`` that
+of a scan, ``demo_page`` that of the demo, all made by ``rendering`` from files in ``templates``;
+``listened`` is their part on what people heard. ``evidence`` says what is known of missing labels,
+and holds it to limits; ``card`` and ``changes`` put it into Markdown.
 
 Nothing is trained, scored or flagged here, and no statistic is computed outside ``results`` and
 ``verdict``. matplotlib is loaded only where something is drawn.

@@ -130,6 +130,7 @@ def classes_chart(changes: pl.DataFrame, percent: float) -> Chart:
                  f"change {signed_text(row['change'])}"),
             )
             for row in changes.filter(group=group).iter_rows(named=True)
+            if is_known(row["baseline"]) and is_known(row["chosen"])
         )  # fmt: skip
         series.append(Series(f"{group} prior ({len(points)})", points, look, "none"))
     label = f"lwlrap, {percent:g} % ignored"
@@ -146,26 +147,6 @@ def comparison_charts(choices: pl.DataFrame, metrics: Iterable[str]) -> dict[str
         for metric in metrics
         if metric in choices["metric"]
     }
-
-
-def rounds_chart(rounds: pl.DataFrame, metric: str) -> Chart:
-    """Return the difference from the baseline after each round, by one kind of labels."""
-    own = rounds.filter(split="eval", metric=metric)
-    series = []
-    for look, part in enumerate(own.partition_by("student", "train_set", maintain_order=True)):
-        name = _line_name(part.row(0, named=True))
-        points = tuple(
-            Point(
-                row["round"], row["difference"],
-                (name, f"round {row['round']}", *_measures(row)),
-                _finite(row["difference_low"]), _finite(row["difference_high"]),
-            )
-            for row in part.sort("round").iter_rows(named=True)
-            if is_known(row["difference"])
-        )  # fmt: skip
-        series.append(Series(name, points, look))
-    label = f"{METRIC_NAMES[metric]}, change"
-    return Chart("lines", "round (0: the first teacher's flags)", label, tuple(series))
 
 
 def training_charts(courses: Mapping[str, pl.DataFrame]) -> dict[str, Chart]:

@@ -93,13 +93,12 @@ class LineChanges:
 class ReportContents:
     """Everything that the report shows, as plain values.
 
-    ``results`` and ``per_class`` are the sweep's tables, ``choices`` is that of a comparison and
-    ``rounds`` that of students as teachers; None where they were not run, but one of them must be
-    there. ``thresholds`` is the table of operating points, ``classes`` comes from
-    :func:`class_summary`, ``judged`` (discard_percent, n_flags, n_right, n_missing) is there where
-    the truth is known, ``heard`` are flags that can be heard, the likeliest first, and
-    ``provenance`` holds versions, seeds and digests. ``courses`` are the histories of trainings by
-    the name of the network.
+    ``results`` and ``per_class`` are the sweep's tables, ``choices`` is that of a comparison; None
+    where they were not run, but one of them must be there. ``thresholds`` is the table of
+    operating points, ``classes`` comes from :func:`class_summary`, ``judged``
+    (discard_percent, n_flags, n_right, n_missing) is there where the truth is known, ``heard`` are
+    flags that can be heard, the likeliest first, and ``provenance`` holds versions, seeds and
+    digests. ``courses`` are the histories of trainings by the name of the network.
     """
 
     title: str
@@ -113,7 +112,6 @@ class ReportContents:
     choices: pl.DataFrame | None = None
     claims: pl.DataFrame | None = None
     """The paper's findings held against the sweep."""
-    rounds: pl.DataFrame | None = None
     courses: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     flag_percent: float = 1.0
     """The operating point at which labels are counted and flags listed."""

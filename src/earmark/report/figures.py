@@ -1,49 +1,44 @@
-"""The paper's figures and ours, each a function from tables to a matplotlib ``Figure``.
+"""Charts drawn by matplotlib, for papers: the same charts that the report's page draws itself.
 
-Figures are drawn at the width of a journal column on a light ground of their own, so that they
-read the same on paper, on a light page and on a dark one. Colours are Okabe and Ito's, and a
-marker or a line style always says what the colour says. The same tables give the same bytes.
+Figures are drawn at the width of a journal column or page on a light ground of their own, so that
+they read the same on paper, on a light page and on a dark one. Colours are Okabe and Ito's, and a
+marker or a line style always says what the colour says. The same charts give the same bytes.
 matplotlib comes with earmark[report] and is loaded when the first figure is drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError, load_library
-from earmark.report.results import (
-    COURSE_NAMES,
-    METRIC_NAMES,
-    PRIOR_GROUPS,
-    flags_judged_table,
-    mean_over_seeds,
-    within_class_metric,
-)
-from earmark.runs import write_aside
+from earmark.audio import LOG_MEL_RANGE, YAMNET, mel_matrix
+from earmark.errors import load_library
+from earmark.report.charts import Chart, Point
+from earmark.runs import FrontEndParams, write_aside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
     from matplotlib.transforms import Bbox
+
+    from earmark.networks import Strip, Tags
+
 
 COLUMN_INCHES = 3.5
 """Width of a journal's column."""
-_PAGE_INCHES = 2 * COLUMN_INCHES
+PAGE_INCHES = 2 * COLUMN_INCHES
 _DOTS_PER_INCH = 200
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
-MARKERS = ("o", "^", "D", "v", "P", "*", "X")
-"""With ``COLOURS``, how the lines of a figure are told apart."""
-_GROUP_LOOKS = {"large": ("#D55E00", "D"), "medium": ("#009E73", "^"), "small": ("#0072B2", "o")}
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
+_MARKERS = ("o", "^", "D", "v", "P", "*", "X")
+"""With ``_COLOURS``, how the series of a figure are told apart."""
+_LINES = {"solid": "-", "dashed": "--", "none": ""}
+_MOST_IN_LEGEND = 15
+"""More names would leave no room to draw."""
 STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.labelsize": 8,
@@ -64,149 +59,36 @@ STYLE: dict[Any, Any] = {
 """How matplotlib draws all figures."""
 
 
-def performance_figure(results: pl.DataFrame, labels: str = "given") -> Figure:
-    """Draw figure 2: d′ and lwlrap on the eval split against the discard percent.
-
-    One line per student and train set, its mean over seeds with the band of the 90 % interval;
-    the baseline is a square, the random control a cross, lwlrap after calibration a thin dashed
-    line. The horizontal axis is spaced by square roots, so that 0 fits on it and the crowd of
-    points below 1 % comes apart. ``labels`` says which labels the students were judged by.
-    """
-    means = mean_over_seeds(results.filter(split="eval", labels=labels))
-    if means.is_empty():
-        raise EarmarkError(f"no results on the eval split by the labels {labels!r}: sweep first")
-    lines = _lines(means)
-    with blank_figure(COLUMN_INCHES, 4.9) as figure:
-        upper, lower = figure.subplots(2, 1, sharex=True)
-        _draw_metric(upper, means, lines, within_class_metric(means))
-        _draw_metric(lower, means, lines, "lwlrap")
-        for line in lines:
-            calibrated = line.rows(means, "lwlrap_calibrated")
-            x, y = calibrated["discard_percent"], calibrated["value"]
-            lower.plot(x, y, "--", color=line.colour, linewidth=0.8)
-        _scale_percents(lower, means["discard_percent"].unique().sort().to_list())
-        figure.legend(handles=_performance_legend(means, lines), loc="outside lower left", ncols=2)
-    return figure
-
-
-def per_class_figure(changes: pl.DataFrame, percent: float, n_names: int = 8) -> Figure:
-    """Draw every class's lwlrap at an operating point against its baseline, by size of class.
-
-    ``changes`` has the columns name, baseline, chosen and group (see :func:`prior_groups`).
-    Classes above the diagonal improved. The most changed ones are named, as many of ``n_names``
-    as find room.
-    """
-    changes = changes.filter(pl.col("baseline").is_finite() & pl.col("chosen").is_finite())
-    with blank_figure(COLUMN_INCHES, 3.4) as figure:
-        axes = figure.subplots()
-        axes.plot([0, 1], [0, 1], color="#777777", linewidth=0.8, zorder=1)
-        for group in reversed(PRIOR_GROUPS):  # the few large classes come last, on top
-            rows = changes.filter(group=group)
-            colour, marker = _GROUP_LOOKS[group]
-            axes.scatter(
-                rows["baseline"], rows["chosen"], s=16, c=colour, marker=marker, alpha=0.75,
-                linewidths=0, label=f"{group} ({len(rows)})",
-            )  # fmt: skip
-        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
-        axes.set(xlabel="lwlrap, baseline", ylabel=f"lwlrap, {percent:g} % ignored")
-        axes.legend(title="class prior", loc="upper left", title_fontsize=7, handletextpad=0.2)
-        _name_points(figure, axes, changes, n_names)
-    return figure
-
-
-def flags_judged_figure(judged: pl.DataFrame) -> Figure:
-    """Draw precision and recall of the flags, by the known truth, against the discard percent.
-
-    ``judged`` has the columns discard_percent, n_flags, n_right (flags that are missing labels)
-    and n_missing (all missing labels); bands are 90 % Wilson intervals.
-    """
-    table = flags_judged_table(judged)
-    if table.is_empty():
-        raise EarmarkError("no flags to judge: the table has no operating point above 0 percent")
-    percents = table["discard_percent"].to_list()
-    curves = (
-        ("precision", "precision: flags that are missing labels", COLOURS[0], "o-"),
-        ("recall", "recall: missing labels that are flagged", COLOURS[1], "^--"),
-    )
-    with blank_figure(COLUMN_INCHES, 2.7) as figure:
-        axes = figure.subplots()
-        for name, label, colour, look in curves:
-            low, high = table[f"{name}_low"], table[f"{name}_high"]
-            axes.fill_between(percents, low, high, color=colour, alpha=0.15, linewidth=0)
-            axes.plot(percents, table[name], look, color=colour, markersize=3, lw=1.2, label=label)
-        axes.set(ylim=(0, 1), ylabel="share")
-        _scale_percents(axes, percents)
-        figure.legend(loc="outside lower left", ncols=1)
-    return figure
-
-
-def comparison_figure(
-    choices: pl.DataFrame, metrics: Sequence[str], labels: str = "given"
+def draw_charts(
+    charts: Sequence[Chart], width_inches: float, height_inches: float, *, is_stacked: bool = True
 ) -> Figure:
-    """Draw every strategy's difference from the baseline on eval, one panel for each metric.
+    """Draw charts of the same kind as panels of one figure, on top of each other or side by side.
 
-    ``choices`` is the table of :class:`earmark.experiments.compare.Comparison`; bars are 90 %
-    intervals over clips and seeds. Each student and train set has a colour and a marker.
+    Stacked panels share their x axis, and intervals side by side their categories.
     """
-    rows = choices.filter((pl.col("labels") == labels) & (pl.col("strategy") != "baseline"))
-    if rows.is_empty():
-        raise EarmarkError(f"no strategies were compared by the labels {labels!r}: compare first")
-    names = rows["strategy"].unique(maintain_order=True).to_list()
-    lines = rows.select("student", "train_set").unique(maintain_order=True).rows()
-    height = 0.9 + 0.2 * len(names) * max(1, 0.6 * len(lines))
-    with blank_figure(_PAGE_INCHES, height) as figure:
-        panels = np.atleast_1d(figure.subplots(1, len(metrics), sharey=True))
-        for axes, metric in zip(panels, metrics, strict=True):
-            axes.axvline(0, color="#777777", linewidth=0.8)
-            for place, line in enumerate(lines):
-                own = rows.filter(student=line[0], train_set=line[1], metric=metric)
-                _draw_intervals(axes, own, names, place, len(lines))
-            axes.set_xlabel(f"{METRIC_NAMES[metric]}, change")
-        panels[0].set_yticks(range(len(names)), [literal(name) for name in names])
-        panels[0].set_ylim(len(names) - 0.5, -0.5)
-        if len(lines) > 1:
-            handles, shown = panels[0].get_legend_handles_labels()
-            figure.legend(handles, shown, loc="outside lower left", ncols=3)
-    return figure
-
-
-def rounds_figure(rounds: pl.DataFrame, metrics: Sequence[str], labels: str = "given") -> Figure:
-    """Draw the difference from the baseline on eval after each round, with 90 % bands."""
-    own = rounds.filter(split="eval", labels=labels).sort("round")
-    if own.is_empty():
-        raise EarmarkError(f"no rounds were measured by the labels {labels!r}: iterate first")
-    with blank_figure(_PAGE_INCHES, 2.3) as figure:
-        panels = np.atleast_1d(figure.subplots(1, len(metrics)))
-        for axes, metric in zip(panels, metrics, strict=True):
-            axes.axhline(0, color="#777777", linewidth=0.8)
-            parts = own.filter(metric=metric).partition_by("train_set", maintain_order=True)
-            for colour, part in zip(COLOURS, parts, strict=False):
-                x = part["round"].to_numpy()
-                axes.fill_between(
-                    x, part["difference_low"], part["difference_high"], color=colour, alpha=0.15
-                )
-                axes.plot(x, part["difference"], "o-", color=colour, markersize=3)
-            axes.set(xlabel="round", ylabel=f"{METRIC_NAMES[metric]}, change")
-            axes.set_xticks(own["round"].unique().sort().to_list())
-    return figure
-
-
-def training_figure(courses: Mapping[str, pl.DataFrame], most_named: int = 15) -> Figure:
-    """Draw every network's loss over its epochs, and lwlrap on tune where it was measured."""
-    if not courses:
-        raise EarmarkError("no course of a training to draw: train first")
-    measures = ("loss", "tune_lwlrap")
-    there = [name for name in measures if any(name in one.columns for one in courses.values())]
-    with blank_figure(_PAGE_INCHES, 2.6) as figure:
-        panels = np.atleast_1d(figure.subplots(1, len(there)))
-        for axes, measure in zip(panels, there, strict=True):
-            for place, (name, course) in enumerate(courses.items()):
-                if measure in course.columns:
-                    _draw_course(axes, name, course, measure, place)
-            axes.set(xlabel="epoch", ylabel=COURSE_NAMES[measure])
-        handles, shown = panels[0].get_legend_handles_labels()
-        if len(courses) <= most_named:  # more names would leave no room to draw
-            figure.legend(handles, shown, loc="outside lower left", ncols=3)
+    has_categories = charts[0].kind == "intervals"
+    draw = {"lines": _draw_lines, "scatter": _draw_scatter, "intervals": _draw_intervals}
+    with blank_figure(width_inches, height_inches) as figure:
+        shape = (len(charts), 1) if is_stacked else (1, len(charts))
+        panels = np.atleast_1d(figure.subplots(*shape, sharex=is_stacked, sharey=has_categories))
+        for axes, chart in zip(panels, charts, strict=True):
+            draw[chart.kind](axes, chart)
+            x_label = chart.x_label if is_stacked else chart.x_label.replace(" from ", "\nfrom ")
+            axes.set_xlabel("" if is_stacked and axes is not panels[-1] else x_label)
+            axes.set_ylabel("" if has_categories else chart.y_label)
+        if charts[0].kind == "scatter":
+            panels[0].legend(loc="upper left", handletextpad=0.2)
+            _name_points(figure, panels[0], charts[0])
+            return figure
+        named: dict[str, Any] = {}
+        for axes in panels:
+            handles, names = axes.get_legend_handles_labels()
+            named |= dict(zip(names, handles, strict=True))
+        if 1 < len(named) <= _MOST_IN_LEGEND:
+            columns = 2 if width_inches < PAGE_INCHES else 3
+            figure.legend(
+                list(named.values()), list(named), loc="outside lower left", ncols=columns
+            )
     return figure
 
 
@@ -243,69 +125,58 @@ def literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-@dataclass(frozen=True)
-class _Line:
-    """One student on one train set, and how its line looks."""
-
-    student: str
-    train_set: str
-    colour: str
-    marker: str
-
-    @property
-    def label(self) -> str:
-        return literal(f"{self.student}, {self.train_set}")
-
-    def rows(self, means: pl.DataFrame, metric: str, kind: str = "mask") -> pl.DataFrame:
-        return means.filter(
-            (pl.col("student") == self.student)
-            & (pl.col("train_set") == self.train_set)
-            & (pl.col("metric") == metric)
-            & (pl.col("kind") == kind)
-        ).sort("discard_percent")
-
-
-def _lines(means: pl.DataFrame) -> list[_Line]:
-    pairs = means.select("student", "train_set").unique(maintain_order=True).rows()
-    return [
-        _Line(student, train_set, COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)])
-        for i, (student, train_set) in enumerate(pairs)
-    ]
+def _draw_lines(axes: Axes, chart: Chart) -> None:
+    """Draw curves over x, with the bands of their intervals."""
+    for series in chart.series:
+        x, y = _ends(series.points, "x"), _ends(series.points, "y")
+        low, high = _ends(series.points, "low"), _ends(series.points, "high")
+        colour = _COLOURS[series.look % len(_COLOURS)]
+        own_marker = _MARKERS[series.look % len(_MARKERS)]
+        marker = {"dot": own_marker, "cross": "x", "none": ""}[series.marker]
+        line = _LINES[series.line]
+        if series.line == "solid":  # more series than colours
+            line = ("-", "--", ":", "-.")[series.look // len(_COLOURS) % 4]
+        if series.line == "solid" and np.isfinite(low).any():
+            axes.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
+        axes.plot(
+            x, y, linestyle=line, marker=marker, color=colour, markersize=3.5, linewidth=1.1,
+            label=literal(series.name),
+        )  # fmt: skip
+    if chart.x_scale == "root":
+        _scale_percents(axes, sorted({one.x for each in chart.series for one in each.points}))
 
 
-def _draw_metric(axes: Axes, means: pl.DataFrame, lines: Sequence[_Line], metric: str) -> None:
-    for line in lines:
-        rows = line.rows(means, metric)
-        x, y = rows["discard_percent"].to_numpy(), rows["value"].to_numpy()
-        axes.fill_between(x, rows["low"], rows["high"], color=line.colour, alpha=0.12, linewidth=0)
-        axes.plot(x, y, color=line.colour, marker=line.marker, markersize=3, linewidth=1.2)
-        axes.plot(x[:1], y[:1], "s", color=line.colour, markersize=6)
-        control = line.rows(means, metric, kind="random")
-        x, y = control["discard_percent"].to_numpy(), control["value"].to_numpy()
-        axes.plot(x, y, "x", color=line.colour, markersize=5, markeredgewidth=1.3, zorder=3)
-    axes.set_ylabel(METRIC_NAMES[metric])
+def _draw_scatter(axes: Axes, chart: Chart) -> None:
+    """Draw points and the diagonal; the last series, which have few points, lie on top."""
+    axes.plot([0, 1], [0, 1], color="#777777", linewidth=0.8, zorder=1)
+    for series in chart.series:
+        axes.scatter(
+            _ends(series.points, "x"), _ends(series.points, "y"), s=16, alpha=0.75, linewidths=0,
+            c=_COLOURS[series.look], marker=_MARKERS[series.look], label=literal(series.name),
+        )  # fmt: skip
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
 
 
-def _performance_legend(means: pl.DataFrame, lines: Sequence[_Line]) -> list[Line2D | Patch]:
-    line_2d, patch = _matplotlib("lines").Line2D, _matplotlib("patches").Patch
-    handles: list[Line2D | Patch] = [
-        line_2d([], [], color=line.colour, marker=line.marker, markersize=3, label=line.label)
-        for line in lines
-    ]
-    grey = "#555555"
-    handles.append(
-        line_2d([], [], color=grey, marker="s", linestyle="", markersize=5, label="baseline")
-    )
-    if "random" in means["kind"]:
-        handles.append(
-            line_2d([], [], color=grey, marker="x", linestyle="", label="random control")
+def _draw_intervals(axes: Axes, chart: Chart) -> None:
+    """Draw intervals by category, each series a little below that before it."""
+    axes.axvline(0, color="#777777", linewidth=0.8)
+    for number, series in enumerate(chart.series):
+        shift = 0.5 * (number - (len(chart.series) - 1) / 2) / len(chart.series)
+        x, y = _ends(series.points, "x"), _ends(series.points, "y") + shift
+        colour = _COLOURS[series.look % len(_COLOURS)]
+        low, high = _ends(series.points, "low"), _ends(series.points, "high")
+        axes.hlines(y, low, high, color=colour, linewidth=1.2)  # it may lie off its value
+        marker = _MARKERS[series.look % len(_MARKERS)]
+        axes.plot(
+            x, y, marker, color=colour, markersize=4, linestyle="", label=literal(series.name)
         )
-    if "lwlrap_calibrated" in means["metric"]:
-        handles.append(
-            line_2d([], [], color=grey, linestyle="--", lw=0.8, label="lwlrap, calibrated")
-        )
-    handles.append(patch(color=grey, alpha=0.2, linewidth=0, label="90 % interval"))
-    return handles
+    axes.set_yticks(range(len(chart.categories)), [literal(name) for name in chart.categories])
+    axes.set_ylim(len(chart.categories) - 0.5, -0.5)
+
+
+def _ends(points: Sequence[Point], name: str) -> NDArray[np.float64]:
+    """Return a coordinate of all points, NaN where it is not known."""
+    return np.array([getattr(point, name) for point in points], np.float64)
 
 
 def _scale_percents(axes: Axes, percents: Sequence[float]) -> None:
@@ -321,7 +192,6 @@ def _scale_percents(axes: Axes, percents: Sequence[float]) -> None:
     axes.xaxis.set_major_locator(ticker.FixedLocator(sorted(named)))
     axes.xaxis.set_minor_locator(ticker.FixedLocator(list(percents)))
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda percent, _: f"{percent:g}"))
-    axes.set_xlabel("implicit labels ignored, % (square-root scale)")
 
 
 def _signed_root(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -332,19 +202,20 @@ def _signed_square(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.sign(x) * np.square(x))
 
 
-def _name_points(figure: Figure, axes: Axes, changes: pl.DataFrame, n_names: int) -> None:
-    """Write the names of the most changed classes where they cover nothing and stay inside."""
+def _name_points(figure: Figure, axes: Axes, chart: Chart, n_names: int = 8) -> None:
+    """Write the names of the points farthest from the diagonal where they find space."""
     _matplotlib("backends.backend_agg").FigureCanvasAgg(figure)
     figure.draw_without_rendering()  # settles the layout, so that sizes in pixels are final
     bbox = _matplotlib("transforms").Bbox
-    points = axes.transData.transform(changes.select("baseline", "chosen").to_numpy())
-    taken = [bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in points]
-    taken += [legend.get_window_extent() for legend in (axes.get_legend(),) if legend]
-    change = (pl.col("chosen") - pl.col("baseline")).abs()
-    for row in changes.sort(change, descending=True, maintain_order=True).iter_rows(named=True):
-        if n_names == 0 or row["chosen"] == row["baseline"]:
+    points = [point for series in chart.series for point in series.points]
+    taken = [legend.get_window_extent() for legend in (axes.get_legend(),) if legend]
+    if points:
+        pixels = axes.transData.transform([(point.x, point.y) for point in points])
+        taken += [bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in pixels]
+    for point in sorted(points, key=lambda point: -abs(point.y - point.x)):
+        if n_names == 0 or point.x == point.y:
             return
-        n_names -= _name_point(axes, row["name"], row["baseline"], row["chosen"], taken)
+        n_names -= _name_point(axes, point.told[0], point.x, point.y, taken)
 
 
 def _name_point(axes: Axes, name: str, x: float, y: float, taken: list[Bbox]) -> bool:
@@ -367,28 +238,6 @@ def _name_point(axes: Axes, name: str, x: float, y: float, taken: list[Bbox]) ->
     return False
 
 
-def _draw_intervals(
-    axes: Axes, rows: pl.DataFrame, names: Sequence[str], place: int, n_places: int
-) -> None:
-    """Draw one student's intervals, a little below those of the student before."""
-    shift = 0.5 * (place - (n_places - 1) / 2) / n_places
-    y = np.array([names.index(name) for name in rows["strategy"]]) + shift
-    value, low, high = (
-        rows[name].to_numpy() for name in ("difference", "difference_low", "difference_high")
-    )
-    colour = COLOURS[place % len(COLOURS)]
-    axes.hlines(y, low, high, color=colour, linewidth=1.2)  # an interval may lie off its value
-    label = literal(f"{rows['student'][0]}, {rows['train_set'][0]}") if len(rows) else None
-    marker = MARKERS[place % len(MARKERS)]
-    axes.plot(value, y, marker, color=colour, markersize=4, linestyle="", label=label)
-
-
-def _draw_course(axes: Axes, name: str, course: pl.DataFrame, measure: str, place: int) -> None:
-    style = ("-", "--", ":", "-.")[place // len(COLOURS) % 4]
-    (line,) = axes.plot(course["epoch"], course[measure], style, linewidth=1.1, label=literal(name))
-    line.set_color(COLOURS[place % len(COLOURS)])
-
-
 def _our_style() -> AbstractContextManager[None]:
     style: AbstractContextManager[None] = _matplotlib("").rc_context(STYLE)
     return style
@@ -397,3 +246,77 @@ def _our_style() -> AbstractContextManager[None]:
 def _matplotlib(part: str) -> Any:
     """Load a part of matplotlib: only those who draw need to have it."""
     return load_library(f"matplotlib.{part}".rstrip("."), "drawing figures", "report")
+
+
+_LONGEST_NAME = 28
+"""Letters of a class's name that are shown."""
+
+_FREQUENCY_TICKS_HZ = (250, 500, 1_000, 2_000, 4_000)
+
+
+def timeline_figure(tags: Tags, n_classes: int = 5) -> Figure:
+    """Draw a file's log-mel frames, and the output for its best-scored classes over time.
+
+    Time is in seconds. Every class is a row from light (0) to dark (1), named with its score; a
+    patch's output is drawn at its middle, half a patch long.
+    """
+    params = tags.card.front_end or YAMNET
+    chosen = tags.top_columns(n_classes)
+    with blank_figure(7.0, 1.9 + 0.22 * len(chosen)) as figure:
+        heights = (1.3, 0.22 * len(chosen))
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=heights)
+        _draw_log_mel(upper, tags, params)
+        _draw_outputs(figure, lower, tags, params, chosen)
+        upper.set_title(literal(tags.path.name), loc="left", fontsize=9)
+        lower.set_xlim(0, tags.seconds)
+        lower.set_xlabel("seconds")
+    return figure
+
+
+def _draw_log_mel(axes: Axes, tags: Tags, params: FrontEndParams) -> None:
+    edges = _edges(tags.log_mel, params.hop_seconds, 0.0, tags.seconds)
+    low, high = LOG_MEL_RANGE
+    frames = tags.log_mel.columns[: len(edges) - 1].T
+    bands = np.arange(params.n_bands + 1) - 0.5
+    axes.pcolormesh(edges, bands, frames, vmin=low, vmax=high, cmap="magma", rasterized=True)
+    axes.set_yticks(_bands_of(_FREQUENCY_TICKS_HZ, params), [_kilo(f) for f in _FREQUENCY_TICKS_HZ])
+    axes.set_ylabel("kHz")
+    axes.grid(visible=False)
+
+
+def _draw_outputs(
+    figure: Figure, axes: Axes, tags: Tags, params: FrontEndParams, chosen: list[int]
+) -> None:
+    hop = params.patch_hop_samples / params.sample_rate_hz
+    middle = params.patch_samples / params.sample_rate_hz / 2
+    edges = _edges(tags.outputs, hop, middle - hop / 2, tags.seconds)
+    outputs = tags.outputs.columns[: len(edges) - 1, chosen].T
+    rows = np.arange(len(chosen) + 1) - 0.5
+    image = axes.pcolormesh(edges, rows, outputs, vmin=0, vmax=1, cmap="Blues", rasterized=True)
+    names = [f"{_short(tags.card.class_names[i])}  {tags.scores[i]:.2f}" for i in chosen]
+    axes.set_yticks(range(len(chosen)), names)
+    axes.hlines(rows[1:-1], 0, tags.seconds, color="white", linewidth=1.5)
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False)
+    figure.colorbar(image, ax=axes, ticks=[0, 0.5, 1], aspect=8, pad=0.01, label="output")
+
+
+def _edges(strip: Strip, step: float, first: float, end: float) -> NDArray[np.float64]:
+    """Return the times between a strip's columns; the outermost reach to the file's ends."""
+    inner = first + np.arange(1, len(strip.columns)) * step * strip.steps_per_column
+    return np.concatenate([[0.0], inner[inner < end], [end]])
+
+
+def _bands_of(frequencies_hz: tuple[int, ...], params: FrontEndParams) -> NDArray[np.int64]:
+    """Return the band in which each frequency weighs most."""
+    bins = np.round(np.array(frequencies_hz) * params.fft_samples / params.sample_rate_hz)
+    return np.asarray(mel_matrix(params)[bins.astype(int)].argmax(axis=1))
+
+
+def _kilo(hz: int) -> str:
+    return f"{hz / 1000:g}"
+
+
+def _short(name: str) -> str:
+    return literal(name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…")

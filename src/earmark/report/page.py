@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from earmark.report import charts, figures
 from earmark.report.charts import Chart
 from earmark.report.contents import LineChanges, ReportContents, TeacherGrade
-from earmark.report.methods import methods_text
-from earmark.report.missing.listened import listened_html
+from earmark.report.listened import listened_html
 from earmark.report.numerals import number_text, percent_text, signed_text
 from earmark.report.rendering import (
     GLOSSARY,
@@ -31,6 +30,7 @@ from earmark.report.rendering import (
 )
 from earmark.report.results import (
     BASIS_NAMES,
+    COURSE_NAMES,
     METRIC_NAMES,
     SHOWN_METRICS,
     bases_of,
@@ -41,21 +41,20 @@ from earmark.report.sentences import (
     best_verdict,
     comparison_told,
     flags_told,
+    methods_text,
     numbers_told,
     page_verdict,
-    rounds_told,
     strategies_told,
 )
 from earmark.report.tables import Table, named_by, report_tables, write_tables
 from earmark.report.verdict import controls_told, noise_note, strategy_verdicts, verdicts
 from earmark.runs import write_text
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-
-
 N_HEARD_FIRST = 4
 """Flags that the first screen plays; the others are folded below them."""
+
+_PRINTED_COURSES = (COURSE_NAMES["loss"], COURSE_NAMES["tune_lwlrap"])
+"""Measures of a training that the files show; the page has all."""
 
 
 @dataclass(frozen=True)
@@ -99,17 +98,16 @@ def write_figures(folder: Path, contents: ReportContents) -> dict[str, list[Figu
     """Write every figure as PNG and SVG, and return them by the part of the report they are in.
 
     Parts are first (what the page shows first), performance, classes, flags_judged, comparison,
-    rounds and training; one in which there is nothing to draw is empty.
+    and training; one in which there is nothing to draw is empty.
     """
     results, judged, choices = contents.results, contents.judged, contents.choices
-    rounds, lines = contents.rounds, contents.line_changes()
+    lines = contents.line_changes()
     return {
         "first": _first(contents),
         "performance": [] if results is None else _performance(folder, results),
         "classes": [_classes(folder, lines)] if lines else [],
         "flags_judged": [] if judged is None else [_flags_judged(folder, judged)],
         "comparison": [] if choices is None else _comparison(folder, named_by_role(choices)),
-        "rounds": [] if rounds is None else _rounds(folder, rounds),
         "training": [_training(folder, contents.courses)] if contents.courses else [],
     }
 
@@ -142,21 +140,20 @@ def _told(contents: ReportContents, tables: Mapping[str, Table]) -> dict[str, An
     """Return what the page says, by the place where it says it; nothing of what was not run."""
     results, choices, judged = contents.results, contents.choices, tables.get("flags_judged")
     return {
-        "verdict": page_verdict(results, choices, contents.rounds),
+        "verdict": page_verdict(results, choices),
         "key_numbers": _key_numbers(contents),
         "controls": [] if results is None else controls_told(results),
         "numbers": {} if results is None else numbers_told(results),
         "noise": "" if results is None else noise_note(results),
-        "compared": _compared_told(choices, contents.rounds),
+        "compared": _compared_told(choices),
         "judged": "" if judged is None else flags_told(judged.values, contents.flag_percent),
-        "methods": methods_text(results, contents.provenance, choices, contents.rounds),
+        "methods": methods_text(results, contents.provenance, choices),
     }
 
 
-def _compared_told(choices: pl.DataFrame | None, rounds: pl.DataFrame | None) -> list[str]:
-    """Say what strategies gain, and what becomes of students as teachers."""
-    told = [] if choices is None else [strategies_told(choices), comparison_told(choices)]
-    return [*told, *([] if rounds is None else [rounds_told(rounds)])]
+def _compared_told(choices: pl.DataFrame | None) -> list[str]:
+    """Say what strategies gain."""
+    return [] if choices is None else [strategies_told(choices), comparison_told(choices)]
 
 
 @dataclass(frozen=True)
@@ -250,89 +247,79 @@ def _ignored_by_point(contents: ReportContents) -> dict[str, list[int]]:
 
 
 def _performance(folder: Path, results: pl.DataFrame) -> list[Figure]:
-    files = _written(
-        folder, "performance", results, lambda by: figures.performance_figure(results, by)
-    )
+    found = charts.performance_charts(results)
     # The files show both of the paper's metrics at once, so the first figure alone has them.
+    panels = [found[metric] for metric in list(found)[:2]]
+    files = _written(folder, "performance", bases_of(results), panels, (figures.COLUMN_INCHES, 4.9))
     return [
         Figure(
             f"performance-{metric}",
             f"{METRIC_NAMES[metric]} on eval; bands are 90 % intervals.",
             variants,
-            files if place == 0 else (),
+            files if number == 0 else (),
         )
-        for place, (metric, variants) in enumerate(charts.performance_charts(results).items())
+        for number, (metric, variants) in enumerate(found.items())
     ]
 
 
 def _classes(folder: Path, lines: Sequence[LineChanges]) -> Figure:
+    variants = {line.name: charts.classes_chart(line.changes, line.percent) for line in lines}
     files: list[Path] = []
     for line in lines:
         name = re.sub(r"[^\w.-]+", "_", f"per_class_{line.student}_{line.train_set}")
-        drawn = figures.per_class_figure(line.changes, line.percent)
+        drawn = figures.draw_charts([variants[line.name]], figures.COLUMN_INCHES, 3.4)
         files += figures.write_figure(drawn, folder / name)
-    variants = {line.name: charts.classes_chart(line.changes, line.percent) for line in lines}
     caption = "Every class's lwlrap against its baseline; classes above the diagonal improved."
     return Figure("classes", caption, variants, files)
 
 
 def _flags_judged(folder: Path, judged: pl.DataFrame) -> Figure:
-    files = figures.write_figure(figures.flags_judged_figure(judged), folder / "flags_judged")
+    chart = charts.flags_chart(judged)
+    drawn = figures.draw_charts([chart], figures.COLUMN_INCHES, 2.7)
+    files = figures.write_figure(drawn, folder / "flags_judged")
     caption = "Precision and recall of the flags; bands are 90 % Wilson intervals."
-    return Figure("flags_judged", caption, {"truth": charts.flags_chart(judged)}, files)
+    return Figure("flags_judged", caption, {"truth": chart}, files)
 
 
 def _comparison(folder: Path, choices: pl.DataFrame) -> list[Figure]:
-    metrics = [metric for metric in SHOWN_METRICS if metric in choices["metric"]]
-    files = _written(
-        folder,
-        "comparison",
-        choices,
-        lambda by: figures.comparison_figure(choices, metrics, by),
-    )
-    found = charts.comparison_charts(choices, metrics)
+    found = charts.comparison_charts(choices, SHOWN_METRICS)
+    first = next(iter(next(iter(found.values())).values()))
+    height = 0.9 + 0.2 * len(first.categories) * max(1, 0.6 * len(first.series))
+    size = figures.PAGE_INCHES, height
+    panels = list(found.values())
+    files = _written(folder, "comparison", bases_of(choices), panels, size, is_stacked=False)
     return [
         Figure(
             f"comparison-{metric}",
             f"{METRIC_NAMES[metric]}: change from the baseline on eval, with 90 % intervals.",
             variants,
-            files if place == 0 else (),
+            files if number == 0 else (),
         )
-        for place, (metric, variants) in enumerate(found.items())
-    ]
-
-
-def _rounds(folder: Path, rounds: pl.DataFrame) -> list[Figure]:
-    metrics = [metric for metric in SHOWN_METRICS if metric in rounds["metric"]]
-    files = _written(
-        folder, "rounds", rounds, lambda by: figures.rounds_figure(rounds, metrics, by)
-    )
-    return [
-        Figure(
-            f"rounds-{metric}",
-            f"{METRIC_NAMES[metric]} by round, the student being the next teacher.",
-            {
-                BASIS_NAMES[labels]: charts.rounds_chart(rounds.filter(labels=labels), metric)
-                for labels in bases_of(rounds)
-            },
-            files if place == 0 else (),
-        )
-        for place, metric in enumerate(metrics)
+        for number, (metric, variants) in enumerate(found.items())
     ]
 
 
 def _training(folder: Path, courses: Mapping[str, pl.DataFrame]) -> Figure:
-    files = figures.write_figure(figures.training_figure(courses), folder / "training")
-    caption = "The course of every training, epoch by epoch."
-    return Figure("training", caption, charts.training_charts(courses), files)
+    found = charts.training_charts(courses)
+    panels = [found[title] for title in _PRINTED_COURSES if title in found]
+    drawn = figures.draw_charts(panels, figures.PAGE_INCHES, 2.6, is_stacked=False)
+    files = figures.write_figure(drawn, folder / "training")
+    return Figure("training", "The course of every training, epoch by epoch.", found, files)
 
 
 def _written(
-    folder: Path, name: str, rows: pl.DataFrame, draw: Callable[[str], Drawing]
+    folder: Path,
+    name: str,
+    bases: Sequence[str],
+    panels: Sequence[Mapping[str, Chart]],
+    size: tuple[float, float],
+    *,
+    is_stacked: bool = True,
 ) -> list[Path]:
-    """Write the figure that ``draw`` makes by each kind of labels that rows are judged by."""
-    return [
-        path
-        for labels in bases_of(rows)
-        for path in figures.write_figure(draw(labels), folder / named_by(labels, name))
-    ]
+    """Write a figure of panels (label names -> chart) for each kind of labels to judge by."""
+    files: list[Path] = []
+    for labels in bases:
+        shown = [panel[BASIS_NAMES[labels]] for panel in panels]
+        drawn = figures.draw_charts(shown, *size, is_stacked=is_stacked)
+        files += figures.write_figure(drawn, folder / named_by(labels, name))
+    return files

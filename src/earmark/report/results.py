@@ -147,12 +147,6 @@ def named_by_role(choices: pl.DataFrame) -> pl.DataFrame:
     return choices.with_columns(strategy=pl.when(is_marked).then(marked).otherwise("strategy"))
 
 
-def teaching_told(rounds: pl.DataFrame) -> str:
-    """Name the strategy and point of students as teachers."""
-    row = named_by_role(rounds.head(1)).row(0, named=True)
-    return f"{row['strategy']} at {row['point']:g}"
-
-
 def class_summary(labels: LabelSet, ontology: Ontology) -> pl.DataFrame:
     """Return names and label counts of all classes: class_id, name, n_total, ..., prior."""
     return pl.DataFrame(

@@ -1,4 +1,4 @@
-"""What a run found in plain words: the head of the report, and the last lines on a terminal."""
+"""What a run found in plain words: the head of the report, a terminal's last lines, the methods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from earmark.errors import EarmarkError, counted
+from earmark.errors import EarmarkError
 from earmark.metrics import Interval
 from earmark.report.numerals import (
     count_text,
@@ -21,9 +21,9 @@ from earmark.report.results import (
     METRIC_NAMES,
     SHOWN_METRICS,
     bases_of,
+    count_seeds,
     flags_judged_table,
     performance_table,
-    teaching_told,
     within_class_metric,
 )
 from earmark.report.verdict import (
@@ -44,9 +44,7 @@ _N_TOLD = 3
 _BEST_FIRST: tuple[Answer, ...] = ("Yes", "Cannot tell", "No")
 
 
-def page_verdict(
-    results: pl.DataFrame | None, choices: pl.DataFrame | None, rounds: pl.DataFrame | None
-) -> str:
+def page_verdict(results: pl.DataFrame | None, choices: pl.DataFrame | None) -> str:
     """Say the one thing that a report says first: what its sweep found, else its comparison.
 
     A sweep asks one question, so its answer is not corrected for the number of strategies.
@@ -55,9 +53,7 @@ def page_verdict(
         return headline(results)
     if choices is not None:
         return comparison_headline(choices)
-    if rounds is not None:
-        return rounds_told(rounds)
-    raise EarmarkError("there is nothing to tell: no sweep, no comparison and no rounds")
+    raise EarmarkError("there is nothing to tell: no sweep and no comparison")
 
 
 def summary_lines(
@@ -155,22 +151,6 @@ def comparison_told(choices: pl.DataFrame) -> str:
     )
 
 
-def rounds_told(rounds: pl.DataFrame) -> str:
-    """Say how far lwlrap is from the baseline with the first teacher and after the last round."""
-    shown = rounds.filter(split="eval", labels="given").sort("round", maintain_order=True)
-    lines = shown.filter(metric="lwlrap").partition_by("student", "train_set", maintain_order=True)
-    told = []
-    for line in lines:
-        name = f"{line['student'][0]}, {line['train_set'][0]}: " if len(lines) > 1 else ""
-        first, last = (signed_text(line["difference"][place]) for place in (0, -1))
-        n_rounds = counted(line["round"][-1], "round")
-        told.append(f"{name}{first} by the first teacher's flags, {last} after {n_rounds}")
-    return (
-        f"lwlrap against the baseline, each student the next teacher ({teaching_told(rounds)}): "
-        f"{'; '.join(told)}."
-    )
-
-
 def _changes_told(verdict: Verdict, others: Mapping[str, Interval], d_prime: str) -> str:
     """List changes by the labels as given, and how lwlrap changed by the others."""
     changes = {
@@ -218,3 +198,91 @@ def _names(rows: pl.DataFrame) -> str:
     gained = rows.filter((pl.col("p_holm") < ALPHA) & (pl.col("difference") > 0))
     best_first = gained.sort("difference", descending=True)["strategy"]
     return ", ".join(best_first.unique(maintain_order=True)) or "none"
+
+
+def methods_text(
+    results: pl.DataFrame | None,
+    provenance: Mapping[str, str],
+    choices: pl.DataFrame | None = None,
+) -> str:
+    """Return a paragraph to paste into a paper.
+
+    It says how students were trained, chosen and judged, which controls were run, how strategies
+    were compared where ``choices`` tells of it, and from what (``provenance``).
+    """
+    ran = [table for table in (results, choices) if table is not None]
+    told = [] if results is None else [_trained(results)]
+    told += [_compared(choices)] if choices is not None else []
+    told += [_judged(ran), _controls(ran)]
+    if provenance:
+        facts = "; ".join(f"{name}: {value}" for name, value in provenance.items())
+        told.append(f"Provenance: {facts}.")
+    return " ".join(filter(None, told))
+
+
+def _trained(results: pl.DataFrame) -> str:
+    points = results.filter(kind="mask")["discard_percent"].unique().sort()
+    n_seeds = count_seeds(results)
+    times = "once" if n_seeds == 1 else f"{n_seeds} times (seeds)"
+    return (
+        f"{_students(results)}, each {times}, ignoring the top-scored implicit labels of every "
+        f"class at {len(points)} operating points from {points[0]:g} to {points[-1]:g} percent "
+        "(Fonseca et al. 2020)."
+    )
+
+
+def _compared(choices: pl.DataFrame) -> str:
+    names = {
+        role: ", ".join(choices.filter(role=role)["strategy"].unique(maintain_order=True))
+        for role in ("tested", "control", "oracle")
+    }
+    told = [
+        f"{_students(choices)} by several strategies ({_seeds(choices)}): {names['tested']}; the "
+        "point of each is its best on tune, which may be to do nothing; p-values are "
+        "Holm-corrected over strategies."
+    ]
+    if names["control"]:
+        told.append(
+            f"The control ({names['control']}) ignores as many labels of each class as the mask, "
+            "chosen at random, and is not tested."
+        )
+    if names["oracle"]:
+        told.append(f"Oracles ({names['oracle']}) know the truth, and are not tested either.")
+    return " ".join(told)
+
+
+def _students(ran: pl.DataFrame) -> str:
+    students, train_sets = (
+        ", ".join(ran[name].unique(maintain_order=True)) for name in ("student", "train_set")
+    )
+    return f"Students ({students}) were trained on {train_sets}"
+
+
+def _seeds(ran: pl.DataFrame) -> str:
+    n_seeds = count_seeds(ran)
+    return f"{n_seeds} seed{'s' if n_seeds > 1 else ''}: {ran['seeds'][0]}"
+
+
+def _judged(ran: Sequence[pl.DataFrame]) -> str:
+    seeds = " and over seeds" if max(map(count_seeds, ran)) > 1 else ""
+    there = {labels for table in ran for labels in bases_of(table)}
+    bases = "; ".join(name for labels, name in BASIS_NAMES.items() if labels in there)
+    return (
+        "Students of one seed share their initial weights and batches. Points were chosen on the "
+        f"tune split and are reported on the eval split, by {bases}. Overall lwlrap, d′ and mAP "
+        "are equal-weight means over classes. Intervals are 90 % bootstrap intervals over "
+        f"clips{seeds}, centred on the value; differences are paired with the baseline of the "
+        "same student, train set and seed."
+    )
+
+
+def _controls(ran: Sequence[pl.DataFrame]) -> str:
+    told = []
+    if any("random" in table.get_column("kind", default=[]) for table in ran):
+        told.append("The random control ignores as many labels of each class chosen at random.")
+    if any("lwlrap_calibrated" in table["metric"] for table in ran):
+        told.append(
+            "The calibration control subtracts τ log(prior) from every logit, with the τ that is "
+            "best on tune for each student, the baseline included."
+        )
+    return " ".join(told)

@@ -1,44 +1,75 @@
-"""People listen to flags: what they are asked, what they answer, and what follows from it.
+"""People judge flags by ear: what they are asked, what they answer, and what follows from it.
 
-``queues`` draws the items to judge, at once or while people answer; ``judgements`` stores
-answers, which are only ever added to, and ``judgement_files`` exchanges them with other tools. From
-answers come the precision of flags (``flag_precision``), the chance that a label is missing
-(``answers``), corrected labels (``relabel``) and how good raters are (``raters``); ``scope`` says
-which labels are the flags.
-``selections`` exchanges where classes are heard. ``peaks`` finds where to listen, and
-``class_card`` tells what a class is. ``server`` is the page on which people listen.
+``queue`` is the queue of a review: it is drawn at once (``random_queue``) or block by block from
+``candidates`` while people answer; ``queue_items`` is its table and ``queue_files`` keeps it in the
+workspace. ``judgements`` stores answers, which are only ever added to, and ``judgement_files``
+exchanges them with other tools. From answers come the precision of flags (``precision``), the
+number of missing labels and a forecast (``estimates``), what chances learn from (``answers``),
+corrected labels (``relabel``) and how good raters are (``raters``). ``selections`` exchanges where
+classes are heard. ``peaks`` finds where to listen, and ``class_card`` describes a class. ``server``
+is the page on which people listen.
 
 Only ``server`` knows of the web, and nothing here draws or trains.
 """
 
 from earmark.review.answers import HeardLabels, read_heard
-from earmark.review.flag_precision import (
-    Agreement,
-    agreement,
-    controls,
-    precision_table,
-    without_failed_blocks,
+from earmark.review.candidates import (
+    RARE_POWER,
+    Candidates,
+    LabelSelection,
+    NoChances,
+    Population,
+    find_candidates,
+    find_population,
+    next_by_class,
+    next_by_clip,
+    turns_due,
+)
+from earmark.review.class_card import Card, Cards
+from earmark.review.estimates import (
+    Cells,
+    Gains,
+    HeardSoFar,
+    advise_change,
+    find_gains,
+    forecast_yield,
+    heard_of,
+    learn_from,
+    score_ends,
+    stands_for,
 )
 from earmark.review.judgement_files import (
-    NAMESPACE,
     read_judgements,
     read_label_studio_answers,
     write_judgements,
     write_label_studio_tasks,
 )
-from earmark.review.judgements import Judgement, JudgementStore
-from earmark.review.peaks import with_places
-from earmark.review.queues.candidates import NoChances
-from earmark.review.queues.drawn import Mode
-from earmark.review.queues.gains import Gains, find_gains
-from earmark.review.queues.heard import heard_of, learn_from
-from earmark.review.queues.live import LiveQueue
-from earmark.review.queues.measuring import make_queue
-from earmark.review.queues.population import Population, find_population
-from earmark.review.queues.promise import advise_change
-from earmark.review.queues.queue import GROWING, Queue, block_plan, item_id
-from earmark.review.queues.scripted import answer_from_truth
-from earmark.review.queues.stored import (
+from earmark.review.judgements import (
+    ADJUDICATED,
+    ANSWERS,
+    JUDGEMENT_SCHEMA,
+    Answer,
+    Conflict,
+    Judgement,
+    JudgementStore,
+    combine_votes,
+    store_refusal,
+)
+from earmark.review.peaks import Peaks, find_peaks, with_places
+from earmark.review.precision import (
+    CELL,
+    Agreement,
+    Scope,
+    agreement,
+    controls,
+    curve,
+    flags_asked,
+    precision_table,
+    tally,
+    without_failed_blocks,
+)
+from earmark.review.queue import N_CLIPS, N_OFFERS, ReviewQueue, answer_from_truth, deal_blocks
+from earmark.review.queue_files import (
     is_drawn_from,
     open_drawn,
     params_of,
@@ -47,60 +78,108 @@ from earmark.review.queues.stored import (
     write_population,
     write_queue,
 )
+from earmark.review.queue_items import (
+    CONTROLS,
+    GROWING,
+    QUEUE_SCHEMA,
+    DrawnBlock,
+    DrawnBlocks,
+    Mode,
+    QueueSnapshot,
+    block_plan,
+    item_id,
+)
+from earmark.review.random_queue import Orders, draw, make_queue, ranks
 from earmark.review.raters import WeighedRaters, adjudication_queue, weigh_answers
 from earmark.review.relabel import relabel, without_cleared, write_relabelled
-from earmark.review.scope import Scope, flags_asked
 from earmark.review.selections import (
     SELECTION_FORMATS,
     SelectionFormat,
+    SoundFiles,
     export_selections,
     import_selections,
     selection_format,
 )
 
 __all__ = [
+    "ADJUDICATED",
+    "ANSWERS",
+    "CELL",
+    "CONTROLS",
     "GROWING",
-    "NAMESPACE",
+    "JUDGEMENT_SCHEMA",
+    "N_CLIPS",
+    "N_OFFERS",
+    "QUEUE_SCHEMA",
+    "RARE_POWER",
     "SELECTION_FORMATS",
     "Agreement",
+    "Answer",
+    "Candidates",
+    "Card",
+    "Cards",
+    "Cells",
+    "Conflict",
+    "DrawnBlock",
+    "DrawnBlocks",
     "Gains",
     "HeardLabels",
+    "HeardSoFar",
     "Judgement",
     "JudgementStore",
-    "LiveQueue",
+    "LabelSelection",
     "Mode",
     "NoChances",
+    "Orders",
+    "Peaks",
     "Population",
-    "Queue",
+    "QueueSnapshot",
+    "ReviewQueue",
     "Scope",
     "SelectionFormat",
+    "SoundFiles",
     "WeighedRaters",
     "adjudication_queue",
     "advise_change",
     "agreement",
     "answer_from_truth",
     "block_plan",
+    "combine_votes",
     "controls",
+    "curve",
+    "deal_blocks",
+    "draw",
     "export_selections",
+    "find_candidates",
     "find_gains",
+    "find_peaks",
     "find_population",
     "flags_asked",
+    "forecast_yield",
     "heard_of",
     "import_selections",
     "is_drawn_from",
     "item_id",
     "learn_from",
     "make_queue",
+    "next_by_class",
+    "next_by_clip",
     "open_drawn",
     "params_of",
     "precision_table",
+    "ranks",
     "read_heard",
     "read_judgements",
     "read_label_studio_answers",
     "read_population",
     "read_queue",
     "relabel",
+    "score_ends",
     "selection_format",
+    "stands_for",
+    "store_refusal",
+    "tally",
+    "turns_due",
     "weigh_answers",
     "with_places",
     "without_cleared",

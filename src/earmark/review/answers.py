@@ -19,10 +19,10 @@ from earmark.datasets import PAIR, Workspace
 from earmark.errors import counted
 from earmark.flags import LEAST_ANSWERS, Answers
 from earmark.labels import LabelSet
+from earmark.review.estimates import heard_of, stands_for
 from earmark.review.judgements import DECIDED, HOW_PRESENT, JudgementStore, after_adjudication
-from earmark.review.queues.heard import heard_of, stands_for
-from earmark.review.queues.queue import GROWING
-from earmark.review.queues.stored import open_drawn, read_population
+from earmark.review.queue_files import open_drawn, read_population
+from earmark.review.queue_items import GROWING
 from earmark.runs import read_noted, read_table
 
 
@@ -101,7 +101,7 @@ def _places(names: pl.Series, key: str, place: str) -> pl.DataFrame:
 def _stands_for(workspace: Workspace, labels: LabelSet, heard: pl.DataFrame) -> pl.DataFrame:
     """Return how many labels each answer stands for, of those that a queue drew at random.
 
-    A queue of some of the clips alone (``earmark queue --held-out``) tells nothing of the others.
+    A queue of some of the clips alone (``earmark review --held-out``) tells nothing of the others.
     """
     if not workspace.queue_seal_path.exists():
         return _unknown(heard)

@@ -16,12 +16,17 @@ from urllib.parse import quote
 from uuid import UUID, uuid5
 
 import polars as pl
-from pydantic import ValidationError
 
 from earmark.datasets import Workspace, annotations_of, read_tasks
 from earmark.errors import EarmarkError, nearest, reader
-from earmark.review.judgements import ANSWERS, JUDGEMENT_SCHEMA, Answer, Judgement
-from earmark.review.queues.queue import Queue, item_id
+from earmark.review.judgements import (
+    ANSWERS,
+    JUDGEMENT_SCHEMA,
+    Answer,
+    Judgement,
+    checked_judgement,
+)
+from earmark.review.queue_items import QueueSnapshot, item_id
 from earmark.runs import LINE, PRESENCE, read_source, write_json, write_table, write_text
 
 _NEEDED = ("clip_id", "class_id", "answer")
@@ -77,7 +82,7 @@ def _judgement(row: dict[str, Any], where: str, at: datetime, rater: str) -> Jud
         # Without a time of its own, the same line is the same answer whenever it is read.
         said = [filled.get(name) for name in ("rater", "item", "answer", "span_start", "span_end")]
         filled["id"] = content_id(*said, given.get("at"))
-    return _checked(filled, where)
+    return checked_judgement(filled, where)
 
 
 def _answer(text: str, where: str) -> Answer:
@@ -90,24 +95,13 @@ def _answer(text: str, where: str) -> Answer:
     raise EarmarkError(f"{where}: the answer is {text!r}{nearest(word, ANSWERS)}")
 
 
-def _checked(values: Mapping[str, Any], where: str) -> Judgement:
-    try:
-        return Judgement.model_validate(values)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(map(str, problem["loc"])) or "judgement"
-        raise EarmarkError(
-            f"{where}: {key}: {problem['msg'].lower()}, got {problem['input']!r}"
-        ) from None
-
-
 def content_id(*parts: object) -> UUID:
     """Return the id of an answer that was given elsewhere: the same for the same content."""
     return uuid5(NAMESPACE, "\0".join(map(str, parts)))
 
 
 def write_label_studio_tasks(
-    path: str | Path, queue: Queue, workspace: Workspace, document_root: str | Path = "/"
+    path: str | Path, queue: QueueSnapshot, workspace: Workspace, document_root: str | Path = "/"
 ) -> int:
     """Write a queue as tasks for Label Studio, and its labelling interface beside it (``.xml``).
 
@@ -174,11 +168,11 @@ def read_label_studio_answers(path: str | Path, queue_digest: str = "") -> list[
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise EarmarkError(
                 f"{where}: not a review's task in Label Studio's JSON export ({error!r}); write "
-                "the tasks with `earmark queue --label-studio`"
+                "the tasks with `earmark review --label-studio`"
             ) from None
         for values in found:
             values["answer"] = _answer(values["answer"], where)
-            judgements.append(_checked({**values, "queue_digest": queue_digest}, where))
+            judgements.append(checked_judgement({**values, "queue_digest": queue_digest}, where))
     return judgements
 
 

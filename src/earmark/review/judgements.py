@@ -3,26 +3,31 @@
 Every key press is one row, committed before anything else happens. Undo is a further row that
 retracts an older one. Rows are identified by a UUID made where the answer was given, so sending
 one twice is harmless, and two stores are merged by taking every row once. What counts is the
-*current* judgements: for each rater and item the last answer that was not retracted.
+*current* judgements: for each rater and item the answer stored last that was not retracted.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
+from urllib.parse import quote
 from uuid import UUID
 
 import polars as pl
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import AwareDatetime, Field, ValidationError, model_validator
 
-from earmark.errors import EarmarkError, reading
-from earmark.runs import Params, open_sqlite, store_refusal
+from earmark.errors import EarmarkError, EarmarkWarning, reading
+from earmark.runs import Params
 
 Answer = Literal["present", "not_present", "unsure", "cannot_play"]
 """``cannot_play``: the sound is missing or cannot be decoded; says nothing about the label."""
@@ -36,6 +41,14 @@ HOW_PRESENT = {"present": 1.0, "not_present": 0.0, "unsure": 0.5}
 """How far an answer says that the label is there."""
 
 _DAMAGED = "another kind of file, or damaged? put a copy in its place"
+
+_TROUBLES = {
+    ("SQLITE_FULL",): "the disk is full: make room and go on. What was saved is safe",
+    ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM"): "may its folder be written to?",
+    ("SQLITE_IOERR",): "the disk failed or is full: what was saved is safe; look at the disk",
+    ("SQLITE_BUSY", "SQLITE_LOCKED"): "another program holds it: close that, and try again",
+}
+"""What to do about troubles of SQLite's that say nothing against the file."""
 
 _APPLICATION_ID = 0x4541524D
 """SQLite's mark of whose file this is: EARM."""
@@ -66,7 +79,23 @@ JUDGEMENT_SCHEMA = pl.Schema(
 ADJUDICATED = "-adjudicated"
 """Ends the name of an item that an adjudicator hears; the rest is the name of the label's item."""
 
-_SECONDS_TO_WAIT = 60.0
+MAX_NAME_LENGTH = 4_096
+"""Characters of a clip's or a class's identifier."""
+
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
+"""Of sound: at most a day."""
+
+SECONDS_TO_WAIT = 20.0
+"""For another program that holds the store; then the page says so and tries again. On a busy
+machine, writers in turn wait for seconds. The page itself waits 30 s for a reply."""
+
+_COLUMNS = ", ".join(JUDGEMENT_SCHEMA)
+
+_MOST_CHUNKS = 100
+
+_TIME_FORMAT = "%Y-%m-%dT%H:%M:%S%.f%:z"
 
 _CREATE = f"""
 CREATE TABLE judgement (
@@ -95,18 +124,13 @@ CREATE TRIGGER never_updated BEFORE UPDATE ON judgement
     BEGIN SELECT RAISE(ABORT, 'judgements are never updated'); END;
 CREATE TRIGGER never_deleted BEFORE DELETE ON judgement
     BEGIN SELECT RAISE(ABORT, 'judgements are never deleted'); END;
-CREATE VIEW current AS
-    SELECT * FROM (
-        SELECT *, ROW_NUMBER() OVER (PARTITION BY rater, item ORDER BY at DESC, id DESC) AS age
-        FROM judgement AS answered
-        WHERE answer IS NOT NULL AND NOT EXISTS (
-            SELECT 1 FROM judgement AS undo
-            WHERE undo.retracts = answered.id AND undo.rater = answered.rater
-        )
-    ) WHERE age = 1;
 PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {_SCHEMA_VERSION};
 """
+
+
+class Conflict(EarmarkError):  # noqa: N818 - named for what it is
+    """What is asked contradicts what is stored."""
 
 
 def check_span(start: float | None, end: float | None) -> None:
@@ -125,8 +149,8 @@ def check_time(at: datetime) -> None:
         raise ValueError(f"{at.isoformat()} is no time that UTC can tell") from None
 
 
-class Judgement(Params):
-    """What one rater said about one item, or that an earlier judgement is taken back.
+class JudgementFields(Params):
+    """What the page sends and what every other source gives: checked in one way.
 
     A judgement either has an ``answer``, or it ``retracts`` the judgement of that id by the same
     rater and has none. ``item`` is the queue's name for clip and class. ``at`` needs a time zone.
@@ -138,31 +162,32 @@ class Judgement(Params):
     at: AwareDatetime
     rater: str = Field(min_length=1, max_length=100)
     item: str = Field(min_length=1, max_length=100)
-    clip_id: str = Field(min_length=1)
-    class_id: str = Field(min_length=1)
     answer: Answer | None = None
-    span_start: float | None = Field(None, ge=0, allow_inf_nan=False)
-    span_end: float | None = Field(None, ge=0, allow_inf_nan=False)
-    heard_seconds: float = Field(0.0, ge=0, allow_inf_nan=False)
+    span_start: Seconds | None = None
+    span_end: Seconds | None = None
+    heard_seconds: Seconds = 0.0
     """Seconds of sound that were really played before the answer."""
     whole_clip: bool = False
     """Whether the whole clip was heard: then ``not_present`` is a claim about all of it."""
     shown_score: bool = False
     shown_picture: bool = True
-    queue_digest: str = ""
     retracts: UUID | None = None
 
     @model_validator(mode="after")
-    def _answers_or_retracts(self) -> Self:
+    def _is_possible(self) -> Self:
         if (self.answer is None) == (self.retracts is None):
             raise ValueError("a judgement has either an answer or the id that it retracts")
-        return self
-
-    @model_validator(mode="after")
-    def _is_possible(self) -> Self:
         check_span(self.span_start, self.span_end)
         check_time(self.at)
         return self
+
+
+class Judgement(JudgementFields):
+    """What one rater said about one item, or that an earlier judgement is taken back."""
+
+    clip_id: str = Field(min_length=1, max_length=MAX_NAME_LENGTH)
+    class_id: str = Field(min_length=1, max_length=MAX_NAME_LENGTH)
+    queue_digest: str = Field("", max_length=100)
 
     def row(self) -> tuple[str | float | bool | None, ...]:
         """Return the values in the order of JUDGEMENT_SCHEMA; the time in UTC, to microseconds."""
@@ -187,7 +212,8 @@ class JudgementStore:
             raise EarmarkError(f"{path}: no judgements there yet; make some with `earmark review`")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = Lock()
-        self._connection = open_sqlite(self.path, _SECONDS_TO_WAIT)
+        self._n_read, self._read = 0, JUDGEMENT_SCHEMA.to_frame()
+        self._connection = open_sqlite(self.path)
         try:
             _prepare(self._connection, self.path)
         except BaseException:
@@ -205,26 +231,47 @@ class JudgementStore:
         """Store judgements, all or none; return how many were new."""
         return self._insert([judgement.row() for judgement in judgements])
 
-    def retract(self, judgement: Judgement, new_id: UUID, at: datetime) -> bool:
-        """Take back a judgement, in its rater's name, by a row of its own id and time."""
-        taken_back = {"id": new_id, "at": at, "answer": None, "retracts": judgement.id}
-        taken_back |= {"span_start": None, "span_end": None}
-        return self.add(Judgement.model_validate(judgement.model_dump() | taken_back))
-
     def merge(self, other: str | Path) -> int:
-        """Add the rows of another store that are not here yet; return their number."""
-        with JudgementStore(other, must_exist=True) as store:
-            return self._insert(store.rows().rows())
+        """Add the rows of another store that are not here yet, in its order, after those here.
+
+        Every row is checked as the page's answers are. Returns the number of new rows.
+        """
+        return self.add_all(read_store(Path(other)))
+
+    def has(self, judgement_id: UUID, rater: str, item: str) -> bool:
+        """Tell whether a rater has stored a judgement of this id about an item."""
+        query = "SELECT 1 FROM judgement WHERE id = ? AND rater = ? AND item = ?"
+        values = (str(judgement_id), rater, item)
+        with self._lock, _explained(self.path):
+            return self._connection.execute(query, values).fetchone() is not None
 
     def rows(self) -> pl.DataFrame:
-        """Return every row ever stored, retractions included, in the order of time."""
-        return self._table("SELECT {} FROM judgement ORDER BY at, id")
+        """Return every row ever stored, retractions included, in the order of storing.
+
+        Rows that were read before are kept: only new ones are read.
+        """
+        with self._lock, _explained(self.path):
+            query = f"SELECT rowid, {_COLUMNS} FROM judgement WHERE rowid > ? ORDER BY rowid"
+            rows = self._connection.execute(query, (self._n_read,)).fetchall()
+            if rows:
+                names = ["rowid", *JUDGEMENT_SCHEMA]
+                new = pl.DataFrame(rows, names, orient="row", infer_schema_length=None)
+                new = self._with_times(new.drop("rowid").cast(JUDGEMENT_SCHEMA))
+                has_many_parts = self._read.n_chunks() >= _MOST_CHUNKS
+                self._read = pl.concat([self._read, new], rechunk=has_many_parts)
+                self._n_read = rows[-1][0]
+            return self._read
 
     def current(self, rater: str | None = None) -> pl.DataFrame:
-        """Return the last unretracted answer for each rater and item, in the order of time."""
-        if rater is None:
-            return self._table("SELECT {} FROM current ORDER BY at, id")
-        return self._table("SELECT {} FROM current WHERE rater = ? ORDER BY at, id", rater)
+        """Return the last unretracted answer for each rater and item, in the order of storing.
+
+        Which one is the last is decided by the order of storing, not by the raters' clocks.
+        """
+        rows = self.rows() if rater is None else self.rows().filter(rater=rater)
+        undone = rows.select("rater", id="retracts").drop_nulls("id")
+        answers = rows.filter(pl.col("answer").is_not_null())
+        answers = answers.join(undone, on=["id", "rater"], how="anti", maintain_order="left")
+        return answers.unique(["rater", "item"], keep="last", maintain_order=True)
 
     def close(self) -> None:
         """Close the file."""
@@ -241,6 +288,20 @@ class JudgementStore:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _with_times(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Leave out rows whose time is none, which imports once let in; say how many."""
+        has_time = rows["at"].str.to_datetime(_TIME_FORMAT, strict=False).is_not_null()
+        if n_without := len(rows) - int(has_time.sum()):
+            example = rows.filter(~has_time).row(0, named=True)
+            warnings.warn(
+                f"{self.path}: left out {n_without} judgements without a valid time, such as "
+                f"{example['id']!r} of {example['rater']!r} at {example['at'][:100]!r}; they were "
+                "imported before such rows were refused, and count nowhere",
+                EarmarkWarning,
+                stacklevel=2,
+            )
+        return rows.filter(has_time)
 
     def _insert(self, rows: Iterable[tuple[object, ...]]) -> int:
         with self._lock, _explained(self.path):
@@ -263,20 +324,56 @@ class JudgementStore:
             "SELECT * FROM judgement WHERE id = ?", row[:1]
         ).fetchone()
         if _but_when(stored) != _but_when(row):
-            raise EarmarkError(
+            raise Conflict(
                 f"{self.path}: judgement {row[0]} is stored with other content; an id stands for "
                 "one answer, so give a new answer a new id"
             )
         return False
 
-    def _table(self, query: str, *values: str) -> pl.DataFrame:
-        with self._lock, _explained(self.path):
-            found = self._connection.execute(query.format(", ".join(JUDGEMENT_SCHEMA)), values)
-            rows = found.fetchall()
-            stored = pl.DataFrame(
-                rows, JUDGEMENT_SCHEMA.names(), orient="row", infer_schema_length=None
+
+def read_store(path: Path) -> Iterator[Judgement]:
+    """Yield the judgements of another store in its order; check each, and change nothing.
+
+    The file may come from anybody: it is opened for reading alone, rows come from a plain table
+    with a store's columns, never from a view, and reading ends when it takes more steps than the
+    file can have rows for.
+    """
+    if not path.exists():
+        raise EarmarkError(f"{path}: no judgements there yet; make some with `earmark review`")
+    log = path.with_name(f"{path.name}-wal")
+    n_steps = 1_000_000 + path.stat().st_size + (log.stat().st_size if log.exists() else 0)
+    connection = open_sqlite(path, read_only=True)
+    try:
+        connection.set_progress_handler(lambda: 1, n_steps)
+        with _explained(path):
+            connection.execute("PRAGMA trusted_schema = OFF")
+        _check_format(connection, path)
+        query = f"SELECT {_COLUMNS} FROM judgement NOT INDEXED ORDER BY rowid"
+        with _explained(path):
+            rows = connection.execute(query).fetchall()
+    finally:
+        connection.close()
+    for number, row in enumerate(rows, start=1):
+        values = dict(zip(JUDGEMENT_SCHEMA, row, strict=True))
+        yield checked_judgement(values, f"{path}, row {number}")
+
+
+def checked_judgement(values: Mapping[str, Any], where: str) -> Judgement:
+    """Return a judgement of values from elsewhere; say what is wrong with them."""
+    for key, value in values.items():
+        if isinstance(value, str) and _CONTROL_CHARACTER.search(value):
+            raise EarmarkError(
+                f"{where}: {key}: expected text without control characters, got {value[:200]!r}; "
+                "is the file damaged, or in another encoding than UTF-8?"
             )
-            return stored.cast(JUDGEMENT_SCHEMA)
+    try:
+        return Judgement.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(map(str, problem["loc"])) or "judgement"
+        raise EarmarkError(
+            f"{where}: {key}: {problem['msg'].lower()}, got {str(problem['input'])[:200]!r}"
+        ) from None
 
 
 def combine_votes(current: pl.DataFrame, by: str | list[str]) -> pl.DataFrame:
@@ -355,8 +452,17 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         with_schema = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
         if not with_schema:
             _create(connection)
+    _check_format(connection, path)
+
+
+def _check_format(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that is no store of judgements of this version."""
+    with _explained(path):
         (owner,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
+        schema = "SELECT type FROM sqlite_master WHERE name = 'judgement'"
+        kinds = connection.execute(f"{schema} AND sql NOT LIKE 'CREATE VIRTUAL%'").fetchall()
+        columns = connection.execute("PRAGMA table_xinfo(judgement)").fetchall()
     if owner != _APPLICATION_ID:
         raise EarmarkError(f"{path}: an SQLite file of another program, not of judgements")
     if version != _SCHEMA_VERSION:
@@ -364,11 +470,20 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             f"{path}: judgements in version {version} of the format, expected {_SCHEMA_VERSION}; "
             "use the version of earmark that wrote it"
         )
+    # A name, and no hidden or generated column: those are computed when they are read.
+    is_plain = [(name, hidden) for _, name, *_, hidden in columns] == [
+        (name, 0) for name in JUDGEMENT_SCHEMA
+    ]
+    if kinds != [("table",)] or not is_plain:
+        raise EarmarkError(
+            f"{path}: not a store of judgements: expected a table 'judgement' with the columns "
+            f"{_COLUMNS}; export the answers as CSV and import that"
+        )
 
 
 def _create(connection: sqlite3.Connection) -> None:
     """Make the tables unless another process did so meanwhile."""
-    connection.execute("PRAGMA journal_mode = WAL")
+    switch_to_write_ahead_log(connection)
     connection.execute("BEGIN IMMEDIATE")
     if not connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
         for statement in _statements(_CREATE):
@@ -390,3 +505,47 @@ def _but_when(row: tuple[object, ...]) -> tuple[object, ...]:
     """Leave out the time: an answer without one of its own gets that of its import."""
     place = JUDGEMENT_SCHEMA.names().index("at")
     return row[:place] + row[place + 1 :]
+
+
+def open_sqlite(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """Open an SQLite file, which is made if it is missing, for several threads and processes.
+
+    Where it may not be written, or ``read_only``, it is read: with what the log beside it holds, if
+    there is one.
+    """
+    address = ":memory:" if str(path) == ":memory:" else f"file:{quote(str(path.absolute()))}"
+    # In this order: another process may make the file meanwhile.
+    if path.exists() and (read_only or not _is_writable(path)):
+        has_log = path.with_name(f"{path.name}-wal").exists()
+        address += "?mode=ro" if has_log else "?immutable=1"
+    return sqlite3.connect(
+        address, timeout=SECONDS_TO_WAIT, isolation_level=None, check_same_thread=False, uri=True
+    )
+
+
+def _is_writable(path: Path) -> bool:
+    return os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)
+
+
+def switch_to_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """Let others read while one writes. SQLite waits for others in everything but this."""
+    give_up_at = time.monotonic() + SECONDS_TO_WAIT
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            is_busy = error.sqlite_errorname.startswith("SQLITE_BUSY")
+            if not is_busy or time.monotonic() > give_up_at:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def store_refusal(path: Path, what: str, error: sqlite3.Error, damaged: str) -> EarmarkError:
+    """Return what to say of a store that fails: a full disk endangers nothing, damage may."""
+    name = getattr(error, "sqlite_errorname", "")
+    for troubles, advice in _TROUBLES.items():
+        if name.startswith(troubles):
+            return EarmarkError(f"{path}: cannot be used now ({error}); {advice}")
+    return EarmarkError(f"{path}: cannot be read as a store of {what} ({error}); {damaged}")

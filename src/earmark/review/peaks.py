@@ -58,8 +58,8 @@ class Peaks:
     """Where to listen to clips for classes; ``outputs`` holds what the teacher said of patches.
 
     ``outputs[clip_id, class_id]`` float32 [patch] are probabilities, or a probe's evidence (see
-    :mod:`earmark.networks.places`); labels without an entry have their best patch only. Times are
-    in seconds from the clip's start.
+    :mod:`earmark.networks.clip_scores`); labels without an entry have their best patch only. Times
+    are in seconds from the clip's start.
     """
 
     scores: ScoreFolder

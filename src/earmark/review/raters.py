@@ -24,8 +24,8 @@ from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.metrics import NO_ANSWER, UNSURE, Votes, Weighed, weigh, wilson_interval
 from earmark.review.judgements import ADJUDICATED, DECIDED, votes_of
-from earmark.review.queues.queue import QUEUE_SCHEMA, Queue, item_id
-from earmark.review.queues.strata import Cells, ranks
+from earmark.review.queue_items import QUEUE_SCHEMA, QueueSnapshot, item_id
+from earmark.review.random_queue import Cells, ranks
 from earmark.runs import PAPER_DISCARD_PERCENTS
 from earmark.scores import ScoreMatrix, ScoresLike, find_unscored, open_scores
 
@@ -268,7 +268,7 @@ def adjudication_queue(
     *,
     flags_per_block: int = 25,
     discard_percents: Sequence[float] = PAPER_DISCARD_PERCENTS,
-) -> Queue:
+) -> QueueSnapshot:
     """Make the queue of labels that an adjudicator hears, in blocks of a class.
 
     ``logits`` [clip, class] belong to ``labels``, clip by clip; ``disputed`` (clip_id, class_id,
@@ -291,7 +291,7 @@ def adjudication_queue(
     flagged = flagged.with_columns(rank=pl.Series(ranks(labels, scores, cells, flagged)))
     items = items.join(flagged.select(*PAIR, "rank"), on=PAIR, how="left", maintain_order="left")
     sizes = cells.table(labels.class_ids).with_columns(is_flagged=pl.lit(value=True))
-    return Queue(_in_blocks(items, flags_per_block), sizes, "adjudicate")
+    return QueueSnapshot(_in_blocks(items, flags_per_block), sizes, "adjudicate")
 
 
 def _placed(labels: LabelSet, scores: ScoreMatrix, disputed: pl.DataFrame) -> pl.DataFrame:

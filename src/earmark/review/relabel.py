@@ -33,11 +33,13 @@ from earmark.datasets import (
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.review.judgements import ADJUDICATED, combine_votes
-from earmark.review.queues.queue import CONTROLS, Queue, item_id
+from earmark.review.queue_items import CONTROLS, QueueSnapshot, item_id
 from earmark.runs import break_seal, digest, seal, write_table
 
 
-def relabel(labels: LabelSet, judgements: pl.DataFrame, queue: Queue | None = None) -> Relabelled:
+def relabel(
+    labels: LabelSet, judgements: pl.DataFrame, queue: QueueSnapshot | None = None
+) -> Relabelled:
     """Correct labels by judgements.
 
     ``judgements`` are a store's current ones. Raters vote on each clip and class: more than half of
@@ -106,7 +108,7 @@ def _check_known(labels: LabelSet, judgements: pl.DataFrame) -> None:
             )
 
 
-def _changes(verdicts: pl.DataFrame, queue: Queue | None) -> pl.DataFrame:
+def _changes(verdicts: pl.DataFrame, queue: QueueSnapshot | None) -> pl.DataFrame:
     """Say what becomes of judged implicit labels."""
     is_no, is_whole = pl.col("answer") == "not_present", pl.col("whole_clip")
     after = (
@@ -126,7 +128,7 @@ def _changes(verdicts: pl.DataFrame, queue: Queue | None) -> pl.DataFrame:
     return changes.select(CHANGE_SCHEMA.names()).cast(CHANGE_SCHEMA)
 
 
-def _flags(queue: Queue | None) -> pl.DataFrame:
+def _flags(queue: QueueSnapshot | None) -> pl.DataFrame:
     """Return item, score, rank and discard_percent of the sampled labels of a queue."""
     columns: Sequence[str] = ("item", "score", "rank", "discard_percent")
     if queue is None:

@@ -1,8 +1,9 @@
 """Files that are either whole or not there.
 
-An artefact is written to a temporary name beside its place, flushed to disk and renamed, so that a
-full disk, a crash or an interrupt never leaves half a file under a good name. A folder artefact
-is finished when its ``meta.json`` is there, and current when the digest in it is the one expected.
+An artefact is written to a temporary name beside its place, flushed to disk and renamed, and its
+folder is flushed (:func:`write_aside`), so that a full disk, a crash, an interrupt or a power cut
+never leaves half a file under a good name. A folder artefact is finished when its ``meta.json`` is
+there, and current when the digest in it is the one expected.
 """
 
 from __future__ import annotations
@@ -12,19 +13,17 @@ import hashlib
 import json
 import os
 import re
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import polars as pl
 from polars.io.plugins import register_io_source
 
 from earmark.errors import EarmarkError, check_file, reading
-from earmark.runs.parquet import check_parquet
-from earmark.runs.writers.leftovers import aside_of
+from earmark.runs.leftovers import aside_of
+from earmark.text import without_formulas
 
 _FILES = "files"
 """The key of the digests of tables in their seal."""
@@ -37,14 +36,6 @@ _LONGEST_NAME = 255
 
 _DELETE = "it is damaged, or of another version: delete it and run again"
 
-_TROUBLES = {
-    ("SQLITE_FULL",): "the disk is full: make room and go on. What was saved is safe",
-    ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM"): "may its folder be written to?",
-    ("SQLITE_IOERR",): "the disk failed or is full: what was saved is safe; look at the disk",
-    ("SQLITE_BUSY", "SQLITE_LOCKED"): "another program holds it: close that, and try again",
-}
-"""What to do about troubles of SQLite's that say nothing against the file."""
-
 
 @contextmanager
 def write_aside(path: str | Path) -> Iterator[Path]:
@@ -56,12 +47,12 @@ def write_aside(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     if path.exists() and not path.is_file():
         raise EarmarkError(f"{path}: not a file but a folder or a device; name another place")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     aside = aside_of(path)
     try:
         yield aside
-        _flush(aside)
-        os.replace(aside, path)
+        flush(aside)
+        rename(aside, path)
     except EarmarkError:
         raise
     except Exception as error:
@@ -121,22 +112,32 @@ def read_noted(path: str | Path) -> Noted:
     return Noted(Path(path), noted)
 
 
-def write_table(path: str | Path, table: pl.DataFrame) -> None:
-    """Write a Parquet or CSV table (chosen by the name's ending), whole or not at all."""
+def write_table(path: str | Path, table: pl.DataFrame, *, for_people: bool = False) -> None:
+    """Write a Parquet or CSV table (chosen by the name's ending), whole or not at all.
+
+    A CSV ``for_people``, which is opened in a spreadsheet and not read again, has no formulas.
+    """
     path = Path(path)
+    if path.suffix == ".csv":
+        write_table_blocks(path, [table], for_people=for_people)
+        return
     with write_aside(path) as aside:
-        table.write_csv(aside) if path.suffix == ".csv" else table.write_parquet(aside)
+        table.write_parquet(aside)
 
 
-def write_table_blocks(path: str | Path, blocks: Iterable[pl.DataFrame]) -> None:
+def write_table_blocks(
+    path: str | Path, blocks: Iterable[pl.DataFrame], *, for_people: bool = False
+) -> None:
     """Write a table as :func:`write_table` does, from blocks of rows of which few are held at once.
 
     There is at least one block, and all have the columns of the first.
     """
     path = Path(path)
     with write_aside(path) as aside:
-        write = _write_csv_blocks if path.suffix == ".csv" else _write_parquet_blocks
-        write(aside, iter(blocks))
+        if path.suffix == ".csv":
+            _write_csv_blocks(aside, map(without_formulas, blocks) if for_people else iter(blocks))
+        else:
+            _write_parquet_blocks(aside, iter(blocks))
 
 
 def _write_csv_blocks(path: Path, blocks: Iterator[pl.DataFrame]) -> None:
@@ -170,7 +171,6 @@ def read_table(path: str | Path, schema: Mapping[str, Any] | None = None) -> pl.
         if path.suffix == ".csv":
             rows = pl.read_csv(path, infer_schema_length=None, glob=False)
         else:
-            check_parquet(path)
             rows = pl.read_parquet(path, glob=False)
         return _of_types(rows, schema or {})
 
@@ -278,35 +278,31 @@ def _disk_error(error: BaseException, aside: Path) -> int | None:
     return errno.EIO if type(error).__name__ == "LibsndfileError" else None
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk before going on."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems cannot flush folders, and need not: their servers do.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP) or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
 
 
-def open_sqlite(path: Path, seconds_to_wait: float) -> sqlite3.Connection:
-    """Open an SQLite file, which is made if it is missing, for several threads and processes.
-
-    Where it may not be written it is read: with what the log beside it holds, if there is one.
-    """
-    address = ":memory:" if str(path) == ":memory:" else f"file:{quote(str(path.absolute()))}"
-    if path.exists() and not (os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)):
-        has_log = path.with_name(f"{path.name}-wal").exists()
-        address += "?mode=ro" if has_log else "?immutable=1"
-    return sqlite3.connect(
-        address, timeout=seconds_to_wait, isolation_level=None, check_same_thread=False, uri=True
-    )
+def rename(source: Path, target: Path) -> None:
+    """Rename a file or a folder, and have its new name on the disk before going on."""
+    os.replace(source, target)
+    flush(target.parent)
 
 
-def store_refusal(path: Path, what: str, error: sqlite3.Error, damaged: str) -> EarmarkError:
-    """Return what to say of a store that fails: a full disk endangers nothing, damage may."""
-    name = getattr(error, "sqlite_errorname", "")
-    for troubles, advice in _TROUBLES.items():
-        if name.startswith(troubles):
-            return EarmarkError(f"{path}: cannot be used now ({error}); {advice}")
-    return EarmarkError(f"{path}: cannot be read as a store of {what} ({error}); {damaged}")
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, and have their names on the disk before going on."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in missing:
+        flush(one.parent)
 
 
 def inside(folder: Path, name: str) -> Path:

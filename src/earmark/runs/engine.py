@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from earmark.errors import EarmarkError, Stopped
+from earmark.runs.leftovers import expect_leftovers
 from earmark.runs.progress import SILENT, Meter, Progress
-from earmark.runs.writers.leftovers import expect_leftovers
 
 _PATIENCE_SECONDS = 5.0
 """How long workers have to end after they were asked to; then they are killed."""
@@ -276,4 +276,4 @@ def _run_there(index: int, task: Task) -> Any:
     try:
         return task.function(**task.arguments, meter=_QueueMeter(index))
     except Stopped:
-        os._exit(0)  # the pool would go on with the next task
+        os._exit(143)  # the pool would go on with the next task

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from earmark.errors import EarmarkError
+from earmark.options import Option, read_names
 from earmark.runs.artefacts import digest
 from earmark.runs.operating_points import PAPER_DISCARD_PERCENTS
 
@@ -20,10 +21,18 @@ FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$")]
 """A name that becomes part of a folder's, and so leads nowhere else."""
 
 
+Seed = Annotated[int, Field(ge=0, le=2**53)]
+"""Begins a generator of random numbers."""
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+Decibels = Annotated[float, Field(ge=-300, le=300)]
+
+
 class Params(BaseModel):
     """A frozen record of parameters that refuses unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @classmethod
     def checked(cls, **values: Any) -> Self:
@@ -58,18 +67,22 @@ def _for_digest(value: Any, plain: Any) -> Any:
     return plain
 
 
+_MOST_SAMPLES = 10_000_000
+"""Samples of one patch: ten minutes at 16 kHz."""
+
+
 class FrontEndParams(Params):
     """Waveform to log-mel frames to patches, as YAMNet does it (see docs/file-formats.md)."""
 
-    sample_rate_hz: int = 16_000
-    window_seconds: float = 0.025
-    hop_seconds: float = 0.010
-    n_bands: int = 64
-    low_hz: float = 125.0
-    high_hz: float = 7_500.0
-    log_offset: float = 0.001
-    patch_frames: int = 96
-    patch_hop_frames: int = 48
+    sample_rate_hz: int = Field(16_000, ge=1, le=1_000_000)
+    window_seconds: float = Field(0.025, gt=0, le=10)
+    hop_seconds: float = Field(0.010, gt=0, le=10)
+    n_bands: int = Field(64, ge=1, le=10_000)
+    low_hz: float = Field(125.0, gt=0, le=1_000_000)
+    high_hz: float = Field(7_500.0, gt=0, le=1_000_000)
+    log_offset: float = Field(0.001, gt=0, le=1e6)
+    patch_frames: int = Field(96, ge=1, le=100_000)
+    patch_hop_frames: int = Field(48, ge=1, le=100_000)
 
     @property
     def window_samples(self) -> int:
@@ -103,11 +116,25 @@ class FrontEndParams(Params):
         return self.patch_hop_frames * self.hop_samples
 
     @model_validator(mode="after")
+    def _windows_and_hops_have_samples(self) -> Self:
+        if min(self.window_samples, self.hop_samples) < 1 or self.patch_samples > _MOST_SAMPLES:
+            raise ValueError(
+                f"windows of {self.window_samples:,} samples, hops of {self.hop_samples:,} and "
+                f"patches of {self.patch_samples:,} are not between 1 and {_MOST_SAMPLES:,} samples"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _bands_fit_below_nyquist(self) -> Self:
         if not 0 < self.low_hz < self.high_hz <= self.sample_rate_hz / 2:
             raise ValueError(
                 f"the mel bands run from {self.low_hz} to {self.high_hz} Hz, which does not fit "
                 f"below half the sample rate ({self.sample_rate_hz / 2} Hz)"
+            )
+        if self.n_bands > self.fft_samples // 2:
+            raise ValueError(
+                f"{self.n_bands:,} mel bands, but windows of {self.window_samples:,} samples tell "
+                f"{self.fft_samples // 2:,} frequencies apart"
             )
         return self
 
@@ -124,23 +151,23 @@ class ModelParams(Params):
     ] = "mobilenet_v1"
     width: float = Field(1.0, gt=0, le=4)
     """Multiplies every channel count; 1 is the paper's network."""
-    init_sd: float | None = Field(None, gt=0)
+    init_sd: float | None = Field(None, gt=0, le=100)
     """Standard deviation of the truncated-normal start; None scales it by each layer's fan-in."""
-    norm_epsilon: float = Field(1e-5, gt=0)
+    norm_epsilon: float = Field(1e-5, gt=0, le=1)
     """Batch normalisation's epsilon; must not exceed the variance that ``init_sd`` leaves."""
     begins_with: str | None = None
     """A kept file of ``earmark teachers`` whose weights a MobileNetV1 begins with, normalisation
     fixed; None: weights are drawn at random."""
-    relu_limit: float | None = Field(None, gt=0)
+    relu_limit: float | None = Field(None, gt=0, le=1e6)
     """Above which MobileNetV1's units saturate: 6 in networks trained for phones; None: never."""
-    n_hidden: int = Field(512, ge=1)
+    n_hidden: int = Field(512, ge=1, le=100_000)
     """Hidden units of ``mlp_probe`` and ``attention_probe``."""
-    n_queries: int = Field(4, ge=1)
+    n_queries: int = Field(4, ge=1, le=1_000)
     """Poolings over time that ``attention_probe`` learns."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Share of a probe's inputs to each layer that is dropped in training."""
 
-    compression: float | None = Field(None, gt=0)
+    compression: float | None = Field(None, gt=0, le=1e9)
     """A probe looks at log(1 + compression x frame), with the frame's sign; None: as they are."""
 
     @property
@@ -160,10 +187,10 @@ class SpecAugmentParams(Params):
     A stripe is up to so many frames or bands wide, and takes the patch's mean.
     """
 
-    n_time_masks: int = Field(0, ge=0)
-    time_mask_frames: int = Field(16, ge=1)
-    n_band_masks: int = Field(0, ge=0)
-    band_mask_bands: int = Field(8, ge=1)
+    n_time_masks: int = Field(0, ge=0, le=1_000)
+    time_mask_frames: int = Field(16, ge=1, le=100_000)
+    n_band_masks: int = Field(0, ge=0, le=1_000)
+    band_mask_bands: int = Field(8, ge=1, le=10_000)
 
     @property
     def is_on(self) -> bool:
@@ -178,31 +205,31 @@ class TrainParams(Params):
     small and large train sets comparable.
     """
 
-    epochs: int | None = Field(10, ge=1)
-    steps: int | None = Field(None, ge=1)
-    batch_patches: int = Field(128, ge=1)
+    epochs: int | None = Field(10, ge=1, le=1_000_000)
+    steps: int | None = Field(None, ge=1, le=1_000_000_000)
+    batch_patches: int = Field(128, ge=1, le=1_000_000)
     """Examples (patches, or clips for a probe) of one step, over all processes."""
-    patches_per_clip: int | None = Field(None, ge=1)
+    patches_per_clip: int | None = Field(None, ge=1, le=1_000_000)
     """Patches drawn at random from each clip in an epoch; None takes all of them."""
     balanced_sampling: bool = False
     """Draw clips, with replacement, by the inverse frequency of their classes."""
-    mixup: float = Field(0.0, ge=0)
+    mixup: float = Field(0.0, ge=0, le=1_000)
     """Beta(mixup, mixup) is how much of an example is its own, the rest another's; 0 is off."""
     specaugment: SpecAugmentParams = SpecAugmentParams()
     solver: Literal["adamw", "lbfgs"] = "adamw"
     """``lbfgs`` fits a linear probe to all clips at once, in ``epochs`` iterations at most."""
-    ridge: float = Field(0.2, ge=0)
+    ridge: float = Field(0.2, ge=0, le=1e9)
     """With ``lbfgs``: half of it weighs the squared weights against the summed loss."""
-    learning_rate: float = Field(1e-3, gt=0)
+    learning_rate: float = Field(1e-3, gt=0, le=1_000)
     schedule: Literal["constant", "cosine"] = "cosine"
     """``cosine`` warms up over the first twentieth of the steps, then decays to zero."""
     loss: Literal["sum", "mean_kept"] = "sum"
     """``sum`` over classes as in equation (1), or the mean over labels that are not ignored."""
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, le=1_000)
     """Decoupled from the gradient, as in AdamW."""
     average_share: float = Field(0.0, ge=0, le=1)
     """Share of the last steps whose weights are averaged into the result; 0 takes the last."""
-    patience: int = Field(0, ge=0)
+    patience: int = Field(0, ge=0, le=1_000_000)
     """Stop after so many epochs without a better result on the tune split, and keep the best
     weights; 0 never stops."""
     watch: Literal["lwlrap", "loss"] = "lwlrap"
@@ -210,8 +237,8 @@ class TrainParams(Params):
     number_type: Literal["float32", "bfloat16", "float16", "auto", "float64"] = "float32"
     """Of activations: ``auto`` mixes on a GPU and is float32 elsewhere; the two short ones need a
     GPU; ``float64`` holds the weights too, and is there for checks."""
-    seed: int = 0
-    checkpoint_seconds: float = Field(60.0, ge=0)
+    seed: Seed = 0
+    checkpoint_seconds: float = Field(60.0, ge=0, le=1e6)
     """How much work a kill may cost. It changes no result, and so no digest."""
 
     def for_digest(self) -> dict[str, Any]:
@@ -248,7 +275,7 @@ Runtime = Literal["torch", "onnx"]
 class CrossFitParams(Params):
     """How the teacher scores the clips that it was trained on."""
 
-    n_folds: int = Field(3, ge=2)
+    n_folds: int = Field(3, ge=2, le=1_000)
     in_sample: bool = False
     """Score with a teacher trained on the very same clips, as the paper did."""
     runtime: Runtime = "torch"
@@ -269,7 +296,7 @@ class SweepParams(Params):
     discard_percents: tuple[float, ...] = PAPER_DISCARD_PERCENTS
     train_sets: dict[FolderName, float] = {"train": 1.0}
     """Name and share of the train split; smaller sets are nested in larger ones."""
-    seeds: tuple[int, ...] = (0,)
+    seeds: tuple[Seed, ...] = Field((0,), max_length=1_000)
     random_control_percents: tuple[float, ...] = (1.0,)
     """Points at which a control student ignores as many labels, chosen at random."""
     labels: str = "given"
@@ -277,10 +304,10 @@ class SweepParams(Params):
     ignoring, and judges by it."""
     ignored_percent: float = Field(1.0, ge=0, le=100)
     """Labels of the evaluation splits that are left out by the teacher's scores; 0: not done."""
-    stack_gb: float = Field(4.0, gt=0)
+    stack_gb: float = Field(4.0, gt=0, le=100_000)
     """Memory for convolutional students that train on the same batches, activations not counted:
     a ResNet-50 takes 0.4 GB, a MobileNetV1 0.06. Changes no result."""
-    n_resamples: int = Field(1_000, ge=100)
+    n_resamples: int = Field(1_000, ge=100, le=1_000_000)
     """Bootstrap resamples (of clips) behind every interval."""
 
     @model_validator(mode="after")
@@ -305,14 +332,14 @@ class CompareParams(Params):
     """Operating points of the strategies that go by per cent."""
     train_sets: dict[FolderName, float] = {"train": 1.0}
     """Name and share of the train split; smaller sets are nested in larger ones."""
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: tuple[Seed, ...] = Field((0, 1, 2), max_length=1_000)
     choose_by: Literal["lwlrap", "d_prime_explicit", "d_prime_all", "map"] = "lwlrap"
     """The metric on ``tune`` by which each strategy's operating point is chosen."""
     ignored_percent: float = Field(1.0, ge=0, le=100)
     """Labels of the evaluation splits that are left out by the teacher's scores; 0: not done."""
-    stack_gb: float = Field(4.0, gt=0)
+    stack_gb: float = Field(4.0, gt=0, le=100_000)
     """As in a sweep."""
-    n_resamples: int = Field(1_000, ge=100)
+    n_resamples: int = Field(1_000, ge=100, le=1_000_000)
     """Bootstrap resamples (of clips) behind every interval."""
 
     @model_validator(mode="after")
@@ -357,29 +384,40 @@ QueueAim = Literal[Aim, "adjudicate"]
 class ReviewParams(Params):
     """Which flags are listened to, in what portions, and with how many controls."""
 
-    classes: tuple[str, ...] = ()
+    classes: Annotated[
+        tuple[str, ...],
+        Option("Names or identifiers, with commas; all with scores.", read=read_names),
+    ] = ()
     """Classes by name or identifier, in the order of listening; empty takes all with scores."""
     discard_percents: tuple[float, ...] = PAPER_DISCARD_PERCENTS
     """Operating points between which the bands lie; what is below the last is unflagged."""
-    aim: Aim = "find"
+    aim: Annotated[Aim, Option()] = "find"
     """To find most missing labels (a queue that learns from answers, with a random sample in every
     block); to measure (a random sample of every class and band, drawn at once); or to find those
     that a student needs (as ``find``, rare classes before common ones)."""
-    sample_share: float = Field(0.12, gt=0, le=1)
+    sample_share: Annotated[
+        float, Option("Share of a random sample in every block; 0.12.", low=0.01, high=1)
+    ] = Field(0.12, gt=0, le=1)
     """Share of the random sample in what a queue that learns asks about."""
-    n_items: int | None = Field(None, ge=1)
+    n_items: Annotated[int | None, Option("Labels to hear; no end.", low=1)] = Field(
+        None, ge=1, le=1_000_000_000
+    )
     """Labels to listen to in all, controls not counted. By default a queue that learns has no end,
     and one that measures ``blocks_per_class`` blocks."""
-    flags_per_block: int = Field(25, ge=1)
+    flags_per_block: Annotated[int, Option("Labels in a block; 25.", low=1)] = Field(
+        25, ge=1, le=10_000
+    )
     """Labels of one class that are sampled for a block, controls not counted."""
-    blocks_per_class: int = Field(4, ge=1)
+    blocks_per_class: Annotated[int, Option("To measure; 4.", low=1)] = Field(4, ge=1, le=100_000)
     control_share: float = Field(0.1, ge=0, lt=1)
     """Share of a block's items that are controls, rounded up."""
-    overlap: float = Field(0.2, ge=0, le=1)
+    overlap: Annotated[
+        float, Option("Share of blocks that all raters judge; 0.2.", low=0, high=1)
+    ] = Field(0.2, ge=0, le=1)
     """Share of the blocks that every rater judges; the others are dealt out."""
-    held_out: bool = False
+    held_out: Annotated[bool, Option("Of the tune and eval splits alone.")] = False
     """Whether labels of the tune and eval splits alone are listened to, in place of the whole."""
-    seed: int = 0
+    seed: Annotated[Seed, Option("Of the queue's random sample; 0.")] = 0
 
     @property
     def n_controls(self) -> int:
@@ -392,3 +430,80 @@ class ReviewParams(Params):
         if not points or points != sorted(set(points)) or points[0] < 0 or points[-1] > 100:
             raise ValueError("discard_percents must rise, not repeat, and lie within 0 and 100")
         return self
+
+
+class SceneParams(Params):
+    """Synthetic sound scenes with known truth."""
+
+    n_train: int = Field(1_800, ge=1, le=10_000_000)
+    n_tune: int = Field(400, ge=1, le=10_000_000)
+    n_eval: int = Field(800, ge=1, le=10_000_000)
+    clip_seconds: float = Field(4.0, ge=0.5, le=4_000)
+    max_events: int = Field(4, ge=1, le=1_000)
+    shortest_event_seconds: float = Field(0.3, gt=0, le=4_000)
+    """Events last from this to the whole clip, evenly on a logarithmic scale."""
+    level_range_db: tuple[Decibels, Decibels] = (-6.0, 18.0)
+    """Event level above the background noise, drawn uniformly."""
+    prior_exponent: float = Field(1.0, ge=0, le=100)
+    """Class priors fall as rank ** -exponent: 0 is flat, 1 is Zipf's law."""
+    with_parents: bool = True
+    """Whether the classes above those that sound, such as Animal, are labelled too."""
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _events_fit_into_a_clip(self) -> Self:
+        if self.shortest_event_seconds > self.clip_seconds:
+            raise ValueError(
+                f"events of at least {self.shortest_event_seconds} s do not fit into clips of "
+                f"{self.clip_seconds} s"
+            )
+        return self
+
+
+class MixtureParams(Params):
+    """Mixtures of recordings of one class each, with known truth."""
+
+    n_clips: int = Field(6_000, ge=1, le=10_000_000)
+    clip_seconds: float = Field(5.0, ge=0.5, le=4_000)
+    max_sounds: int = Field(4, ge=1, le=1_000)
+    shortest_sound_seconds: float = Field(1.0, gt=0, le=4_000)
+    """Sounds last from this to the whole clip, evenly on a logarithmic scale."""
+    level_range_db: tuple[Decibels, Decibels] = (-12.0, 0.0)
+    """Level of a sound, drawn uniformly; at 0 dB all recordings are alike."""
+    background_range_db: tuple[Decibels, Decibels] = (-40.0, -20.0)
+    prior_exponent: float = Field(0.5, ge=0, le=100)
+    """Class priors fall as rank ** -exponent: 0 is flat, 1 is Zipf's law."""
+    n_groups: int = Field(10, ge=3, le=1_000_000)
+    """Groups that recordings are dealt to; a clip's sounds are of one group."""
+    faint_slope_per_db: float = Field(0.0, ge=0, le=1_000)
+    """How much the log-odds of being nominated fall for each decibel below the mean level."""
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _sounds_fit_into_a_clip(self) -> Self:
+        if self.shortest_sound_seconds > self.clip_seconds:
+            raise ValueError(
+                f"sounds of at least {self.shortest_sound_seconds} s do not fit into clips of "
+                f"{self.clip_seconds} s"
+            )
+        return self
+
+    def split_of(self, group: int) -> Literal["train", "tune", "eval"]:
+        """Return the split of a group: of ten, one is tune's and three are eval's."""
+        n_eval, n_tune = max(round(0.3 * self.n_groups), 1), max(round(0.1 * self.n_groups), 1)
+        if group >= self.n_groups - n_eval:
+            return "eval"
+        return "tune" if group >= self.n_groups - n_eval - n_tune else "train"
+
+
+class HidingParams(Params):
+    """The nominator that decides which labels a person is asked about."""
+
+    max_candidates: int = Field(10, ge=1, le=1_000_000)
+    recall_range: tuple[Share, Share] = (0.3, 0.95)
+    """Lowest and highest chance, over classes, that a present sound is nominated."""
+    false_candidates: float = Field(2.0, ge=0, le=1_000_000)
+    """Mean number of absent classes nominated per clip: they become explicit negatives."""
+    sibling_bias: float = Field(4.0, ge=1, le=1e9)
+    """How much likelier a sibling of a present class is nominated wrongly than another class."""
+    seed: Seed = 0

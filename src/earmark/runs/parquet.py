@@ -1,177 +1,103 @@
-"""What a Parquet file claims to hold, looked at before anybody believes it.
+"""Parquet files from elsewhere, tried in a process of their own before they are read here.
 
-Polars makes room for as many values as a file says it has. Where a damaged page claims 2^61 of them
-the whole process ends, with no error that could be caught; and a file of a kilobyte may claim, and
-have, more rows than memory. Both are told by the file's footer and by the headers of its pages:
-structures of Thrift's compact protocol, of which we need the numbers. They take milliseconds to
-read: 20 for a file of 200 MB, which polars reads in 400.
+Polars cannot do it alone: over damaged pages it asks for 2^61 bytes and ends its process with no
+error that could be caught, and a file of kilobytes may unpack to more than there is memory.
 """
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Iterator
+import functools
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 from earmark.errors import EarmarkError
+from earmark.memory import OutOfMemory, available_memory, format_bytes
 
-_MAGIC, _TAIL = b"PAR1", 8
 _LEAST_LIMIT, _MOST_GROWN = 2**29, 1_000
 """Bytes that are never too much, and how many times its size a file may grow in memory."""
 
-_DEEPEST, _MOST_PAGES = 32, 100_000
-_BYTES_OF_TYPE = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 16, 7: 16}
-"""Of one value in memory, by Parquet's physical types; texts are views of 16 bytes."""
+_COPIES = 4
+"""How many times the memory of its values reading a file takes at most."""
+
+_SECONDS, _BYTES_A_SECOND = 60, 5_000_000
+"""How long a trial may last: a fraction of a second and 200 MB/s are usual."""
+
+_TRIAL = """
+import os, resource, sys
+import polars as pl
+path, limit, memory, n_bytes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), 0
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+# Polars' threads are started first: where they find no memory, it waits for them for ever.
+pl.LazyFrame({"a": [1]}).map_batches(lambda rows: rows, streamable=True).collect(engine="streaming")
+if sys.platform == "linux":
+    with open("/proc/self/statm") as file:
+        memory += int(file.read().split()[5]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+print("started", flush=True)
+def count(rows):
+    global n_bytes
+    n_bytes += rows.estimated_size()
+    if n_bytes > limit:
+        print(n_bytes, flush=True)
+        os._exit(0)
+    return rows.clear()
+pl.scan_parquet(path, glob=False).map_batches(count, streamable=True).collect(engine="streaming")
+print(n_bytes)
+"""
 
 
-def check_parquet(path: Path) -> None:
-    """Refuse a Parquet file that claims more than it can hold; other damage is left to polars."""
-    n_bytes = path.stat().st_size
-    if n_bytes < 2 * _TAIL:
-        return
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        try:
-            columns = list(_columns(content))
-        except (IndexError, ValueError):
-            # Polars skips what it does not know there, and goes on.
-            raise EarmarkError(
-                f"{path}: cannot be read as Parquet (its footer is no list of columns); is it "
-                "damaged?"
-            ) from None
-        grown = sum(max(_number(one, 6), _grown(one)) for one in columns)
-        if grown > max(_LEAST_LIMIT, n_bytes * _MOST_GROWN):
-            raise EarmarkError(
-                f"{path}: {n_bytes:,} bytes that claim to be {grown:,} in memory; damaged, or made "
-                "to fill it"
-            )
-        for column in columns:
-            if not _is_sound(content, column):
-                raise EarmarkError(
-                    f"{path}: cannot be read as Parquet (a page claims more values than its column "
-                    "has, or is none); is it damaged?"
-                )
+def check_parquet(path: Path) -> int:
+    """Refuse a file that would end the process or fill the memory; return its bytes in memory.
 
-
-def _columns(content: mmap.mmap) -> Iterator[dict[int, Any]]:
-    """Yield what the footer says of each column in each group of rows; nothing without a footer.
-
-    Raises IndexError or ValueError where it is none.
+    Other damage is left to whoever reads it, and the file counts as 0 bytes.
     """
-    length = int.from_bytes(content[-_TAIL:-4], "little")
-    if content[-4:] != _MAGIC or length + _TAIL > len(content):
-        return
-    footer = _Compact(content, len(content) - _TAIL - length).struct()
-    for group in _list(footer, 4):
-        for chunk in _list(group, 1):
-            meta = chunk.get(3) if isinstance(chunk, dict) else None
-            if isinstance(meta, dict):
-                yield meta
+    status = path.stat()
+    return _try(path, status.st_size, status.st_mtime_ns)
 
 
-def _grown(column: dict[int, Any]) -> int:
-    return _number(column, 5) * _BYTES_OF_TYPE.get(_number(column, 1), 16)
-
-
-def _is_sound(content: mmap.mmap, column: dict[int, Any]) -> bool:
-    """Tell whether the pages of a column claim no more values than the column, and none below 0.
-
-    Pages are looked at until they have the column's values together: after that polars stops.
-    """
-    place = min(filter(None, (_number(column, 9), _number(column, 11))), default=0)
-    end, n_values = place + _number(column, 7), _number(column, 5)
-    n_seen = 0
-    for _ in range(_MOST_PAGES):
-        if n_seen >= n_values or not 0 < place < min(end, len(content)):
-            return n_seen <= n_values
-        reader = _Compact(content, place)
-        try:
-            header = reader.struct()
-        except (IndexError, ValueError):
-            return False
-        in_memory, on_disk = header.get(2, 0), header.get(3, 0)
-        claims = [_claim(header, 5), _claim(header, 8)]
-        if min(in_memory, on_disk, *claims, _claim(header, 7)) < 0 or max(claims) > n_values:
-            return False
-        if _claim(header, 7) > max(in_memory, n_values):
-            return False
-        n_seen += max(claims)
-        place = reader.place + on_disk
-    return True
-
-
-def _claim(header: dict[int, Any], kind: int) -> int:
-    page = header.get(kind)
-    found = page.get(1, 0) if isinstance(page, dict) else 0
-    return found if isinstance(found, int) else 0
-
-
-def _number(record: dict[int, Any], field: int) -> int:
-    found = record.get(field)
-    return found if isinstance(found, int) else 0
-
-
-def _list(record: Any, field: int) -> list[Any]:
-    found = record.get(field) if isinstance(record, dict) else None
-    return found if isinstance(found, list) else []
-
-
-class _Compact:
-    """A reader of Thrift's compact protocol: structures as dicts by the numbers of their fields."""
-
-    def __init__(self, content: mmap.mmap, place: int) -> None:
-        self.content, self.place = content, place
-
-    def struct(self, depth: int = 0) -> dict[int, Any]:
-        """Read a structure; ValueError or IndexError where it is none."""
-        if depth > _DEEPEST:
-            raise ValueError("too deep")
-        fields: dict[int, Any] = {}
-        number = 0
-        while head := self._byte():
-            step, kind = head >> 4, head & 15
-            number = number + step if step else self._zigzag()
-            fields[number] = kind == 1 if kind in (1, 2) else self._value(kind, depth)
-        return fields
-
-    def _value(self, kind: int, depth: int) -> Any:
-        if kind in (1, 2, 3):
-            return self._byte()
-        if kind in (4, 5, 6):
-            return self._zigzag()
-        if kind in (7, 8):
-            self._skip(8 if kind == 7 else self._varint())
-            return None
-        if kind in (9, 10):
-            head = self._byte()
-            n_values = head >> 4 if head >> 4 < 15 else self._varint()
-            if n_values > len(self.content):
-                raise ValueError("a list that is longer than the file")
-            return [self._value(head & 15, depth + 1) for _ in range(n_values)]
-        if kind == 12:
-            return self.struct(depth + 1)
-        raise ValueError(f"no type {kind} in Parquet")
-
-    def _skip(self, n_bytes: int) -> None:
-        if self.place + n_bytes > len(self.content):
-            raise IndexError("beyond the end")
-        self.place += n_bytes
-
-    def _byte(self) -> int:
-        found = self.content[self.place]
-        self.place += 1
-        return found
-
-    def _varint(self) -> int:
-        found = shift = 0
-        while shift < 70:
-            byte = self._byte()
-            found |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return found
-            shift += 7
-        raise ValueError("a number of too many bytes")
-
-    def _zigzag(self) -> int:
-        found = self._varint()
-        return (found >> 1) ^ -(found & 1)
+@functools.lru_cache(maxsize=10_000)
+def _try(path: Path, n_on_disk: int, mtime_ns: int) -> int:
+    del mtime_ns  # a file that was changed is tried again
+    limit = max(_LEAST_LIMIT, n_on_disk * _MOST_GROWN)
+    available = available_memory()
+    memory = min(_COPIES * limit, available[0] if available else _COPIES * limit)
+    out_of_memory = OutOfMemory(
+        f"out of memory (trying {path} in a process of its own): {format_bytes(memory)} is left; "
+        "free some, or take a machine with more memory"
+    )
+    if memory < _LEAST_LIMIT // 2:  # polars waits for ever for threads that cannot be started
+        raise out_of_memory
+    # -P: the folder that the command runs in may hold a polars.py.
+    command = [sys.executable, "-P", "-c", _TRIAL, str(path.absolute()), str(limit), str(memory)]
+    seconds = _SECONDS + n_on_disk / _BYTES_A_SECOND
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        raise EarmarkError(
+            f"{path}: not read as Parquet within {seconds:,.0f} s; damaged, or made to take long? "
+            "If this machine is busy, try again"
+        ) from None
+    started, *counted = done.stdout.split() or [""]
+    if counted and int(counted[0]) > limit:
+        raise EarmarkError(
+            f"{path}: {n_on_disk:,} bytes that unpack to more than {format_bytes(limit)}; damaged, "
+            "or made to fill the memory"
+        )
+    if counted:
+        return int(counted[0])
+    if not started or (memory < _COPIES * limit and "allocat" in done.stderr):
+        raise out_of_memory
+    if done.returncode < 0 or "allocat" in done.stderr:
+        raise EarmarkError(
+            f"{path}: cannot be read as Parquet with {format_bytes(memory)} of memory; damaged, or "
+            "made to fill the memory"
+        )
+    return 0

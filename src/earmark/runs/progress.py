@@ -1,37 +1,43 @@
-"""Progress of long jobs: how far, how fast, how long still.
+"""Progress of long jobs, shown by rich: how much is done, and how much time is left.
 
-Stages take a :class:`Progress` and know nothing of terminals. On a terminal it draws rich's bars,
-in a notebook one short block that is written over; elsewhere (a log file, CI) it prints a line now
-and then.
+Stages take a :class:`Progress` and know nothing of terminals. A :class:`Display` draws bars on a
+terminal and in a notebook, and prints a line now and then elsewhere (a log file, CI).
 """
 
 from __future__ import annotations
 
-import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from html import escape
+from contextvars import ContextVar
 from importlib import import_module
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from rich import progress as bars
 from rich.console import Console
+from rich.table import Column
+from rich.text import Text
 
-from earmark.errors import counted
+from earmark.text import printable
 
-_FIRST_LINE_SECONDS, _GROWTH = 15.0, 1.5
-"""When a log is told of a job for the first time, and how much longer each time after that: a job
-of a day has twenty-odd lines."""
-_SECONDS_SHOWN = 0.3
-"""How long the block of a notebook stays as it is, at least."""
+_FIRST_LINE_SECONDS, _LINE_GROWTH = 15.0, 1.5
+"""When a log gets the first line of a job, and how much later each next one comes: a job of a day
+has twenty-odd lines."""
+_SURE_SECONDS, _SURE_SHARE = 3.0, 0.03
+"""Time left is estimated after so many seconds of work, or after this share of the job."""
+_NOTEBOOK_SECONDS = 0.3
+"""How often a notebook's output is written over, at most."""
 _N_FINISHED = 5
-"""Finished jobs that the block of a notebook lists."""
+"""Finished jobs that a notebook keeps in view."""
+_LEAST_SECONDS = 1e-3
+"""Below this, nothing is said of speed."""
 
 FOUND, RESUMED = "found", "resumed"
-"""Notes on work that an earlier run did: it is done, and tells nothing of how fast this one is."""
+"""Notes on work that an earlier run did: it counts as done, but not for the speed of this run."""
+
+_is_hidden: ContextVar[bool] = ContextVar("is_hidden", default=False)
 
 
 class Meter(Protocol):
@@ -80,176 +86,45 @@ class AsOneJob:
         return self._meter
 
 
-class _BarMeter:
-    def __init__(self, display: bars.Progress, task: bars.TaskID) -> None:
-        self._display, self._task = display, task
-
-    def advance(self, n_done: int, note: str = "") -> None:
-        if note in (FOUND, RESUMED):  # a speed is measured from here on
-            n_before = self._display.tasks[self._display.task_ids.index(self._task)].completed
-            self._display.reset(self._task, completed=int(n_before) + n_done)
-            n_done = 0
-        self._display.update(self._task, advance=n_done, note=note)
-
-
-class _Rate(bars.ProgressColumn):
-    """Units per second, such as ``312 clips/s``."""
-
-    def render(self, task: bars.Task) -> str:
-        speed = task.finished_speed or task.speed
-        return f"{speed:,.0f} {task.fields['unit']}/s" if speed else ""
-
-
-_LEAST_SECONDS = 1e-3
-"""Below, what a task did is told all at once, and how quickly is not known."""
-
-
-class _Job:
-    """How much of a job is done, and since when."""
-
-    def __init__(self, label: str, n_total: int, unit: str) -> None:
-        self.label, self.n_total, self.unit = label, n_total, unit
-        self.n_done = self.n_before = 0
-        self.note = ""
-        self.start = self.last = time.monotonic()
-
-    @property
-    def is_finished(self) -> bool:
-        return self.n_done >= self.n_total
-
-    def advance(self, n_done: int, note: str) -> None:
-        self.n_done += n_done
-        self.n_before += n_done if note in (FOUND, RESUMED) else 0
-        self.note, self.last = note, time.monotonic()
-
-    @property
-    def told(self) -> str:
-        """How far it is, how fast it goes, and how long it will still take."""
-        seconds = self.last - self.start
-        parts = [f"{self.label}: {self.n_done:,}/{self.n_total:,} {self.unit}"]
-        n_own, n_left = self.n_done - self.n_before, self.n_total - self.n_done
-        if n_own and seconds > _LEAST_SECONDS:
-            rate = n_own / seconds
-            timing = f"{_duration(n_left / rate)} left" if n_left > 0 else _duration(seconds)
-            parts += [f"{rate:,.{0 if rate >= 10 else 1}f}/s", f"{timing} {self.note}".rstrip()]
-        elif self.note:
-            parts.append(self.note)
-        return ", ".join(parts)
-
-
-class _LineMeter:
-    def __init__(self, console: Console, job: _Job) -> None:
-        self._console, self._job = console, job
-        self._next_line = job.start + _FIRST_LINE_SECONDS
-
-    def advance(self, n_done: int, note: str = "") -> None:
-        self._job.advance(n_done, note)
-        if self._job.is_finished or self._job.last > self._next_line:
-            self._next_line = self._job.start + _GROWTH * (self._job.last - self._job.start)
-            # No markup: a name of a user's may have brackets in it.
-            told = f"  {self._job.told}"
-            self._console.print(told, markup=False, highlight=False, soft_wrap=True)
-
-
-class _NotebookBlock:
-    """One output of a notebook, written over as jobs go on: a bar for each that runs.
-
-    Jobs that were finished long ago are counted, so that the block stays short.
-    """
-
-    def __init__(self) -> None:
-        self._jobs: list[_Job] = []
-        self._handle: Any = None
-        self._shown_at = -math.inf
-
-    def job(self, label: str, n_total: int, unit: str) -> Meter:
-        self._jobs.append(_Job(label, n_total, unit))
-        return _BlockMeter(self, self._jobs[-1])
-
-    def show(self, *, at_once: bool = False) -> None:
-        """Write the block over, unless that was done just now."""
-        if not self._jobs or not (at_once or time.monotonic() - self._shown_at > _SECONDS_SHOWN):
-            return
-        self._shown_at = time.monotonic()
-        if self._handle is None:
-            notebook = import_module("IPython.display")  # there, as only notebooks come here
-            self._handle = notebook.display(self, display_id=True)
-        else:
-            self._handle.update(self)
-
-    def _repr_html_(self) -> str:
-        lines = [*map(escape, self._earlier()), *map(_bar_html, self._listed())]
-        return f"<div>{'<br>'.join(lines)}</div>"
-
-    def __repr__(self) -> str:
-        return "\n".join([*self._earlier(), *(job.told for job in self._listed())])
-
-    def _listed(self) -> list[_Job]:
-        is_old = {id(job) for job in [job for job in self._jobs if job.is_finished][:-_N_FINISHED]}
-        return [job for job in self._jobs if id(job) not in is_old]
-
-    def _earlier(self) -> list[str]:
-        n_earlier = len(self._jobs) - len(self._listed())
-        return [f"{counted(n_earlier, 'job')} done before"] if n_earlier else []
-
-
-class _BlockMeter:
-    def __init__(self, block: _NotebookBlock, job: _Job) -> None:
-        self._block, self._job = block, job
-
-    def advance(self, n_done: int, note: str = "") -> None:
-        self._job.advance(n_done, note)
-        self._block.show()
-
-
-def _bar_html(job: _Job) -> str:
-    bar = f'<progress value="{job.n_done}" max="{job.n_total}"></progress> '
-    return ("" if job.is_finished else bar) + escape(job.told)
-
-
-def _duration(seconds: float) -> str:
-    """Return a duration in words, as exact as anyone needs.
-
-    >>> _duration(90), _duration(600), _duration(9000)
-    ('90 s', '10 min', '2.5 h')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 class Display:
-    """Progress: bars on a terminal, a block in a notebook, lines on standard error elsewhere.
+    """Progress: bars on a terminal or in a notebook, lines on standard error elsewhere.
 
     Use it as a context manager around the work.
     """
 
     def __init__(self) -> None:
         self._console = Console(file=sys.stderr)
-        self._bars: bars.Progress | None = None
-        self._block = _NotebookBlock() if self._console.is_jupyter else None
-        if self._console.is_terminal and self._block is None:
-            self._bars = bars.Progress(
-                bars.TextColumn("{task.description}", markup=False),
-                bars.BarColumn(bar_width=24),
-                bars.MofNCompleteColumn(),
-                _Rate(),
-                bars.TimeRemainingColumn(elapsed_when_finished=True),
-                bars.TextColumn("{task.fields[note]}", markup=False),
-                console=self._console,
-            )
+        self._is_notebook = self._console.is_jupyter
+        self._is_terminal = self._console.is_terminal and not self._console.is_dumb_terminal
+        longest_note = max(self._console.width - 70, 10)  # so that 80 columns hold all
+        label, note = (
+            Column(no_wrap=True, overflow="ellipsis", max_width=width)
+            for width in (20, longest_note)
+        )
+        self._bars = bars.Progress(
+            bars.TextColumn("{task.description}", markup=False, table_column=label),
+            bars.BarColumn(None, table_column=Column(max_width=24)),
+            bars.TextColumn("{task.fields[count]}", markup=False),
+            bars.TextColumn("{task.fields[timing]}", markup=False),
+            bars.TextColumn("{task.fields[note]}", markup=False, table_column=note),
+            console=self._console,
+            redirect_stdout=sys.stdout.isatty(),
+        )
+        self._notebook_output: Any = None
+        self._next_update = 0.0
 
     def job(self, label: str, n_total: int, unit: str) -> Meter:
         """Start showing a job."""
-        if self._block is not None:
-            return self._block.job(label, n_total, unit)
-        if self._bars is None:
-            return _LineMeter(self._console, _Job(label, n_total, unit))
-        task = self._bars.add_task(label, total=n_total, unit=unit, note="")
-        return _BarMeter(self._bars, task)
+        if _is_hidden.get():
+            return _SilentMeter()
+        job = _Job(self._show, printable(label), n_total, printable(unit))
+        job.task = self._bars.add_task(
+            job.label, total=n_total, count=job.count, timing="", note=""
+        )
+        return job
 
     def __enter__(self) -> Self:
-        if self._bars is not None:
+        if self._is_terminal and not self._is_notebook and not _is_hidden.get():
             self._bars.start()
         return self
 
@@ -259,10 +134,114 @@ class Display:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._bars is not None:
+        if self._bars.live.is_started:
             self._bars.stop()
-        if self._block is not None:
-            self._block.show(at_once=True)
+        if self._is_notebook and self._bars.tasks:
+            self._update_notebook()
+
+    def _show(self, job: _Job) -> None:
+        if job.task not in self._bars.task_ids:  # finished before
+            return
+        self._bars.update(
+            job.task, completed=job.n_done, count=job.count, timing=job.timing, note=job.note
+        )
+        if self._is_notebook:
+            for task in [task for task in self._bars.tasks if task.finished][:-_N_FINISHED]:
+                self._bars.remove_task(task.id)
+            if job.last > self._next_update:
+                self._update_notebook()
+        elif job.is_finished:
+            self._bars.remove_task(job.task)
+            self._print(job)
+        elif not self._is_terminal and job.last > job.next_line:
+            self._print(job)
+
+    def _print(self, job: _Job) -> None:
+        job.next_line = job.start + _LINE_GROWTH * (job.last - job.start)
+        # No markup: users' names may have brackets in them. Terminals cut a line, logs keep it all.
+        line = Text(f"  {job.line}", no_wrap=True, overflow="ellipsis")
+        self._console.print(line, soft_wrap=not self._is_terminal)
+
+    def _update_notebook(self) -> None:
+        """Write the notebook's output over."""
+        self._next_update = time.monotonic() + _NOTEBOOK_SECONDS
+        if self._notebook_output is None:
+            notebook = import_module("IPython.display")  # every notebook has it
+            self._notebook_output = notebook.display(self._bars, display_id=True)
+        else:
+            self._notebook_output.update(self._bars)
+
+
+class _Job:
+    """The meter of one job: how much is done, how fast, and how long the rest will take."""
+
+    def __init__(self, show: Callable[[_Job], None], label: str, n_total: int, unit: str) -> None:
+        self.label, self.n_total, self.unit, self.note = label, n_total, unit, ""
+        self.n_done = self._n_new = self._n_first = 0
+        self.start = self.last = self._first_at = time.monotonic()
+        self.next_line = self.start + _FIRST_LINE_SECONDS
+        self.task = bars.TaskID(-1)
+        self._show = show
+
+    def advance(self, n_done: int, note: str = "") -> None:
+        self.last, self.note = time.monotonic(), printable(note)
+        self.n_done += n_done
+        if n_done and note not in (FOUND, RESUMED):
+            if not self._n_new:  # until here the work was starting up
+                self._n_first, self._first_at = n_done, self.last
+            self._n_new += n_done
+        self._show(self)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.n_done >= self.n_total
+
+    @property
+    def count(self) -> str:
+        return f"{self.n_done:,}/{self.n_total:,} {self.unit}"
+
+    @property
+    def timing(self) -> str:
+        """Time left, or the time that a finished job took; empty while neither is known."""
+        if not self._n_new:
+            return ""
+        if self.is_finished:
+            seconds = self.last - self.start
+            return _duration(seconds) if seconds > _LEAST_SECONDS else ""
+        n_left = self.n_total - self.n_done
+        is_sure = self.last - self._first_at >= _SURE_SECONDS or self._n_new >= _SURE_SHARE * (
+            self._n_new + n_left
+        )
+        rate = self._rate
+        return f"{_duration(n_left / rate)} left" if rate and is_sure else ""
+
+    @property
+    def line(self) -> str:
+        """All of it in one line."""
+        rate = self._rate
+        speed = f"{rate:,.{0 if rate >= 10 else 1}f}/s" if rate else ""
+        return ", ".join(
+            filter(None, [f"{self.label}: {self.count}", speed, self.timing, self.note])
+        )
+
+    @property
+    def _rate(self) -> float:
+        """Units a second, without the start-up where that is known; 0 before it is measurable."""
+        n_done, since = self._n_new, self.start
+        if self._n_new > self._n_first and self.last - self._first_at > _LEAST_SECONDS:
+            n_done, since = self._n_new - self._n_first, self._first_at
+        return n_done / (self.last - since) if self.last - since > _LEAST_SECONDS else 0.0
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration in words, rounded.
+
+    >>> _duration(90), _duration(600), _duration(9000)
+    ('90 s', '10 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 @contextmanager
@@ -273,3 +252,13 @@ def shown(progress: Progress | None) -> Iterator[Progress]:
         return
     with Display() as display:
         yield display
+
+
+@contextmanager
+def hide_progress() -> Iterator[None]:
+    """Have displays show nothing for a while: programs that read JSON want no bars."""
+    token = _is_hidden.set(True)
+    try:
+        yield
+    finally:
+        _is_hidden.reset(token)

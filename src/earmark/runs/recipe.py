@@ -19,16 +19,18 @@ from earmark.runs.parameters import (
     CompareParams,
     CrossFitParams,
     FrontEndParams,
+    HidingParams,
     NetworkParams,
     Params,
     ReportParams,
+    SceneParams,
     SweepParams,
     TrainParams,
 )
-from earmark.runs.scene_parameters import HidingParams, SceneParams
 
 _SHIPPED = Path(__file__).with_name("recipes")
 _KEPT = "recipe.json"
+_MOST_BYTES = 1_000_000
 
 InputKind = Literal["waveforms", "patches"]
 
@@ -51,9 +53,9 @@ class PretrainedParams(Params):
     """The output that is taken for classes."""
     input_kind: InputKind | None = None
     """Whether it takes waveforms or log-mel patches."""
-    sample_rate_hz: int | None = Field(None, ge=1)
+    sample_rate_hz: int | None = Field(None, ge=1, le=1_000_000)
     """Of its waveforms."""
-    hop_seconds: float | None = Field(None, gt=0)
+    hop_seconds: float | None = Field(None, gt=0, le=600)
     """From one window to the next, where the network takes windows of a fixed length."""
     scale: Literal["logits", "probabilities"] | None = None
     """Of its classes; told from the network itself unless said."""
@@ -76,7 +78,7 @@ class Recipe(Params):
     teacher: NetworkParams = NetworkParams(name="teacher")
     teacher_of_many: NetworkParams | None = None
     """The probe that takes the teacher's place above ``many_clips``, with a pretrained network."""
-    many_clips: int = 20_000
+    many_clips: int = Field(20_000, ge=0, le=1_000_000_000)
     """Clips of the train split above which a probe that sees them in batches is the teacher."""
     fine_tuned: NetworkParams = NetworkParams(
         name="teacher-fine-tuned",
@@ -89,7 +91,7 @@ class Recipe(Params):
     compare: CompareParams = CompareParams()
     report: ReportParams = ReportParams()
     resources: ResourceParams = ResourceParams()
-    tracker: Literal["tensorboard", "wandb", "mlflow", "trackio", "none"] = "tensorboard"
+    tracker: Literal["tensorboard", "none"] = "tensorboard"
     """Where the numbers of a training are shown while it lasts; changes no result."""
 
     @property
@@ -131,6 +133,11 @@ def read_recipe(path: str | Path) -> Recipe:
     path = Path(path)
     if not path.exists():
         raise EarmarkError(f"{path}: no such recipe file")
+    if path.stat().st_size > _MOST_BYTES:
+        raise EarmarkError(
+            f"{path}: {path.stat().st_size:,} bytes; a recipe has {_MOST_BYTES:,} at most. Is it "
+            "another file?"
+        )
     with reading(path, "TOML", "a recipe is a TOML file"):
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     return _checked(path, values)

@@ -12,6 +12,7 @@ import csv
 import io
 import itertools
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, check_file, reading
+from earmark.memory import check_memory
 from earmark.runs.parquet import check_parquet
 
 LINE = "__line__"
@@ -48,6 +49,12 @@ AUDIO_SUFFIXES = frozenset(
 
 TABLE_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 """What polars raises on damaged tables."""
+
+_MOST_COLUMNS, _LONGEST_HEADER, _LONGEST_CELL = 100_000, 20_000_000, 1_000_000
+"""Columns of a table, and bytes of its first line and of one cell: more is no table of labels."""
+
+_TEXT_COPIES = 3
+"""How many times its size a table of text takes in memory at least."""
 
 _DELIMITERS = (",", "\t", ";", "|")
 _ROWS_AT_ONCE = 50_000
@@ -113,7 +120,10 @@ def read_source(path: str | Path, header: Sequence[str] | None = None) -> Source
                 f"{path}: not text in UTF-8 ({error}); save it as UTF-8 (a spreadsheet calls it "
                 "'CSV UTF-8')"
             ) from None
-    return SourceTable(path, rows.drop("", strict=False))
+    table = SourceTable(path, rows.drop("", strict=False))
+    if path.stat().st_size > _LONGEST_CELL:
+        _check_cells(table)
+    return table
 
 
 def read_header(path: Path) -> tuple[list[str], str]:
@@ -123,7 +133,7 @@ def read_header(path: Path) -> tuple[list[str], str]:
     """
     check_file(path)
     with path.open("rb") as file:
-        line = file.readline().removeprefix(_BOM).rstrip(b"\n")
+        line = _read_first_line(path, file).removeprefix(_BOM).rstrip(b"\n")
     delimiter = _delimiter(path, line)
     header = _cells(line, delimiter)
     _check_header(path, header)
@@ -137,31 +147,22 @@ def check_unique(names: pl.Series, what: str) -> None:
 
 
 def are_distinct(names: pl.Series) -> bool:
-    """Tell whether no name comes twice; different keys, which soon are sorted, suffice for it."""
-    if names.dtype == pl.String and not has_twins(key_names(names)):
-        return True
+    """Return whether no name comes twice."""
     return names.n_unique() == len(names)
-
-
-def key_names(names: pl.Series) -> NDArray[np.int64]:
-    """Return a key for each name, of 64 bits: the same for the same name, rarely for two."""
-    return names.hash().to_numpy().view(np.int64)
-
-
-def has_twins(keys: NDArray[np.int64]) -> bool:
-    """Tell whether a key comes twice."""
-    ascending = np.sort(keys)
-    return bool((ascending[1:] == ascending[:-1]).any())
 
 
 def _read_parquet(path: Path) -> SourceTable:
     with reading(path, "Parquet"):
-        check_parquet(path)
+        check_memory(check_parquet(path), f"reading {path}")
         rows = pl.read_parquet(path, glob=False)
-    return SourceTable(path, rows.with_row_index(LINE, offset=1), "row")
+    _check_n_columns(path, len(rows.columns))
+    table = SourceTable(path, rows.with_row_index(LINE, offset=1), "row")
+    _check_cells(table)
+    return table
 
 
 def _read_delimited(path: Path, header: Sequence[str] | None) -> pl.DataFrame:
+    check_memory(_TEXT_COPIES * path.stat().st_size, f"reading {path}")
     with path.open("rb") as file:
         rows = _read_in_bulk(path, file, header)
         if rows is not None:
@@ -180,7 +181,7 @@ def _delimiter(path: Path, first_line: bytes) -> str:
 def _read_in_bulk(path: Path, file: BinaryIO, header: Sequence[str] | None) -> pl.DataFrame | None:
     """Read a table that is in order, which most are; None where the slow way has to look."""
     begin = file.seek(len(_BOM) if file.read(len(_BOM)) == _BOM else 0)
-    first, first_line = file.readline().removesuffix(b"\n"), 2
+    first, first_line = _read_first_line(path, file).removesuffix(b"\n"), 2
     delimiter = _delimiter(path, first)
     if header is None:
         header = _cells(first, delimiter)
@@ -340,8 +341,38 @@ def _lines(path: Path, file: Iterator[str], delimiter: str) -> Iterator[tuple[in
             yield line, row
 
 
+def _read_first_line(path: Path, file: BinaryIO) -> bytes:
+    line = file.readline(_LONGEST_HEADER + 1)
+    if len(line) > _LONGEST_HEADER:
+        raise EarmarkError(
+            f"{path}, line 1: more than {_LONGEST_HEADER:,} bytes; expected a line of column names"
+        )
+    return line
+
+
+def _check_cells(table: SourceTable) -> None:
+    """Refuse a text that is no name and no list of them: each is copied many times."""
+    for cells in table.rows.select(pl.col(pl.String, pl.List(pl.String))):
+        texts = cells.explode() if isinstance(cells.dtype, pl.List) else cells
+        longest = texts.str.len_bytes().max()
+        if isinstance(longest, int) and longest > _LONGEST_CELL:
+            raise EarmarkError(
+                f"{table.path}: a cell in column {cells.name!r} has {longest:,} bytes; a cell may "
+                f"have {_LONGEST_CELL:,} at most. Leave the column out, or put a row for each class"
+            )
+
+
+def _check_n_columns(path: Path, n_columns: int) -> None:
+    if n_columns > _MOST_COLUMNS:
+        raise EarmarkError(
+            f"{path}: {n_columns:,} columns; a table may have {_MOST_COLUMNS:,} at most. Put "
+            "labels into rows of a clip and a class each, and scores into an array (.npy)"
+        )
+
+
 def _check_header(path: Path, header: Sequence[str]) -> None:
     """Refuse a first line that cannot be a header; its first name may be empty."""
+    _check_n_columns(path, len(header))
     if not any(header):
         raise EarmarkError(f"{path}: the file is empty; expected a line of column names, then rows")
     data = [name for name in header if Path(name).suffix.lower() in AUDIO_SUFFIXES]
@@ -353,9 +384,9 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
     if "" in header[1:]:
         number = header.index("", 1) + 1
         raise EarmarkError(f"{path}, line 1: column {number} of {len(header)} has no name")
-    for name in header:
-        if header.count(name) > 1:
-            raise EarmarkError(f"{path}, line 1: two columns are called {name!r}")
+    if len(set(header)) < len(header):
+        name = next(name for name, n in Counter(header).items() if n > 1)
+        raise EarmarkError(f"{path}, line 1: two columns are called {name!r}")
 
 
 def _check_widths(

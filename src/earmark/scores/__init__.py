@@ -1,11 +1,17 @@
-"""What a teacher said: scores [clip, class], as logits.
+"""Scores [clip, class] of a teacher, as logits.
 
-A *matrix* of scores lies in memory or on disk and is read a few rows at a time; a *file* of scores
-is what people have, in any format and on either scale; a *folder* of scores is what ``earmark
-score`` writes. They are aligned with labels here, and their order statistics are found, exactly,
-in two passes over scores of any size. What scores mean for labels is the room of flags.
+A *matrix* of scores is in memory or on disk and is read a few rows at a time. A *file* of scores
+comes from users, in any format, as logits or probabilities. A *folder* of scores comes from
+``earmark score``. The package aligns them with labels, and computes exact order statistics in two
+passes over scores of any size.
 """
 
+from earmark.native import (
+    add_chances,
+    fill_clues,
+    fit_mixture,
+    look_at_odds,
+)
 from earmark.scores.alignment import (
     arrange,
     check_aligned,
@@ -19,17 +25,9 @@ from earmark.scores.alignment import (
     pairing_told,
     scored_labels,
 )
-from earmark.scores.blocks import ScoreFile, row_blocks
+from earmark.scores.files import ScoreFile, map_scores, open_score_file, row_blocks
 from earmark.scores.folder import UNLOCATED, MadeBy, Origin, ScoreFolder, write_score_folder
-from earmark.scores.gaps import leave_out_gaps
-from earmark.scores.loops import (
-    add_chances,
-    fill_clues,
-    fit_mixture,
-    keep_labels,
-    look_at_odds,
-    spread_labels,
-)
+from earmark.scores.logits import Scale, detect_scale, leave_out_gaps, scale_of, write_logits
 from earmark.scores.matrix import (
     CHUNK_SCORES,
     Chunk,
@@ -41,24 +39,34 @@ from earmark.scores.matrix import (
     find_unscored,
     open_scores,
 )
-from earmark.scores.odds import expit, logit
-from earmark.scores.scale import Scale, detect_scale, scale_of, write_logits
-from earmark.scores.score_files import open_score_file
-from earmark.scores.sharded import passes_by
-from earmark.scores.top_scores import (
+from earmark.scores.order_statistics import (
+    N_BINS,
+    Grid,
+    Kept,
     Passes,
     Summary,
     Tail,
+    count_bins,
+    first_key,
+    keep,
+    pack,
+    passes_by,
     sample_scores,
     scores_above,
     top_scores,
+    unpack_rows,
+    unpack_scores,
+    valid_bits,
 )
 
 __all__ = [
     "CHUNK_SCORES",
+    "N_BINS",
     "UNLOCATED",
     "Chunk",
+    "Grid",
     "HeldScores",
+    "Kept",
     "MadeBy",
     "MappedScores",
     "Origin",
@@ -76,22 +84,24 @@ __all__ = [
     "check_aligned",
     "classes_of_columns",
     "clips_of_rows",
+    "count_bins",
     "detect_scale",
-    "expit",
     "fill_clues",
     "find_unscored",
+    "first_key",
     "fit_mixture",
-    "keep_labels",
+    "keep",
     "leave_out_gaps",
     "leave_out_unscored",
-    "logit",
     "logits_of",
     "look_at_odds",
+    "map_scores",
     "match_names",
     "named_alike",
     "named_as_scored",
     "open_score_file",
     "open_scores",
+    "pack",
     "pairing_told",
     "passes_by",
     "row_blocks",
@@ -99,8 +109,10 @@ __all__ = [
     "scale_of",
     "scored_labels",
     "scores_above",
-    "spread_labels",
     "top_scores",
+    "unpack_rows",
+    "unpack_scores",
+    "valid_bits",
     "write_logits",
     "write_score_folder",
 ]

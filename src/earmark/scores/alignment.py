@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError, first_few, nearest
 from earmark.labels import LabelFile, LabelSet, Ontology, read_clip_list, rows_of, sparse_labels
 from earmark.runs import AUDIO_SUFFIXES, digest
-from earmark.scores.blocks import ScoreFile
+from earmark.scores.files import ScoreFile
 from earmark.scores.folder import ScoreFolder
 
 _N_FIRST = 1_000

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from earmark.errors import EarmarkError, check_file, reading, short_repr
 from earmark.labels import LabelSet
 from earmark.runs import as_array, default_workers, refuse_long_header
-from earmark.scores.loops import find_fingerprints
 
 ScoresLike = NDArray[np.floating] | str | Path
 """An array, a memory map or the path of an ``.npy`` file."""
@@ -120,16 +119,17 @@ class ScoreMatrix:
         columns = np.unique(np.linspace(0, last, FINGERPRINT_COLUMNS).astype(np.int32))
         columns = columns[: self.n_classes]
         factors = np.random.default_rng(0).integers(1 << 63, size=len(columns), dtype=np.uint64)
-        found = np.empty(self.n_clips, np.uint64)
+        fingerprints = np.empty(self.n_clips, np.uint64)
 
         def look_over(chunks: Iterator[Chunk]) -> list[slice]:
-            return [
-                rows
-                for rows, values in chunks
-                if find_fingerprints(values, columns, factors * 2 + 1, found[rows])
-            ]
+            odd_rows = []
+            for rows, values in chunks:
+                fingerprints[rows] = _fingerprints(values[:, columns], factors * 2 + 1)
+                if not np.isfinite(values).all():
+                    odd_rows.append(rows)
+            return odd_rows
 
-        return found, [rows for part in self.map(look_over) for rows in part]
+        return fingerprints, [rows for part in self.map(look_over) for rows in part]
 
     def map(self, function: Callable[[Iterator[Chunk]], T]) -> list[T]:
         """Call ``function(chunks)`` in several threads that share the chunks among themselves.
@@ -249,6 +249,15 @@ class HeldScores:
 
 TeacherScores = MappedScores | HeldScores
 """Scores that students are told by."""
+
+
+def _fingerprints(scores: NDArray[np.float32], factors: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix the bits of each clip's scores [clip, class] into one number; 0.0 and -0.0 are alike."""
+    bits = (scores + np.float32(0)).view(np.uint32)
+    mixed = (bits * factors).sum(axis=1, dtype=np.uint64)
+    mixed ^= mixed >> np.uint64(31)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    return np.asarray(mixed ^ (mixed >> np.uint64(27)))
 
 
 def _lowest(numbers: NDArray[np.uint64], n: int) -> NDArray[np.int64]:

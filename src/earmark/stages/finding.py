@@ -6,24 +6,29 @@ newcomer would otherwise have to decide.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import polars as pl
 
 from earmark.datasets import ImportSummary, Workspace, import_sounds, quarantine_told
 from earmark.errors import EarmarkError, check_libraries, counted, quoted, short_repr
 from earmark.labels import Zeros
+from earmark.options import Argument, Fields, Option
 from earmark.report import sureness_told
-from earmark.runs import HERE, Engine, Progress, Recipe, ReviewParams, Way, shown, writing_in
+from earmark.runs import HERE, Engine, Progress, Recipe, ReviewParams, shown, writing_in
 from earmark.stages.flag import Flagged, labels_flagged, write_flags
 from earmark.stages.listening.queue import DrawnQueue, draw_queue
 from earmark.stages.prepare import make_features
 from earmark.stages.teachers import (
     FIND_RECIPE,
+    ClassMapFile,
+    NetworkOptions,
     Taught,
+    TeacherName,
+    WayChosen,
     asked_recipe,
     examined,
     teach,
@@ -91,21 +96,29 @@ def default_work(sounds: str | Path) -> Path:
 
 
 def find(
-    sounds: str | Path,
-    labels: str | Path | None = None,
+    sounds: Annotated[str | Path, Argument("Folder of sound, or one recording.")],
+    labels: Annotated[
+        str | Path | None, Argument("A table of any form; without, subfolders are labels.")
+    ] = None,
     *,
-    work: str | Path | None = None,
-    teacher: str | None = None,
-    way: Way | None = None,
-    network: Mapping[str, Any] | None = None,
-    class_map: str | Path | None = None,
-    skip_unknown: bool = False,
-    recipe: str | Path | Recipe = FIND_RECIPE,
-    classes: str | Path | None = None,
+    work: Annotated[str | Path | None, Option("Where to keep it all; SOUNDS-earmark.")] = None,
+    teacher: TeacherName = None,
+    way: WayChosen = None,
+    network: Annotated[NetworkOptions | None, Fields()] = None,
+    class_map: ClassMapFile = None,
+    skip_unknown: Annotated[bool, Option("Leave out what the class map has too much.")] = False,
+    recipe: Annotated[
+        str | Path | Recipe, Option("A shipped recipe's name or a TOML file.", read=str)
+    ] = FIND_RECIPE,
+    classes: Annotated[str | Path | None, Option("List of classes, or ontology.json.")] = None,
     columns: Mapping[str, str] | None = None,
     separator: str | None = None,
     zeros: Zeros = "implicit",
-    clip_seconds: float | None = None,
+    clip_seconds: Annotated[
+        float | None, Option("Cut longer recordings into clips of so many seconds.")
+    ] = None,
+    n_flags: Annotated[int | None, Option("Flags in all; up to 1,000.", low=1)] = None,
+    allow: Sequence[str | Path] = (),
     replace: bool = False,
     engine: Engine = HERE,
     progress: Progress | None = None,
@@ -138,6 +151,7 @@ def find(
             zeros=zeros,
             classes=None if classes is None else Path(classes),
             clip_seconds=clip_seconds,
+            allow=tuple(map(Path, allow)),
             replace=replace,
             progress=display,
         )
@@ -146,6 +160,8 @@ def find(
         taught = _teach(workspace, chosen, class_map, skip_unknown, engine, display)
         # What was corrected by ear stays corrected, unless it was of other labels.
         name = "given" if replace else labels_flagged(workspace)
+        if n_flags is not None:
+            options["n_flags"] = n_flags
         flagged = write_flags(workspace, labels=name, **options)
         queue = _queue(workspace, flagged, engine, display)
     return FoundMissing(workspace, imported, taught, flagged, queue)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Unpack
 
 import polars as pl
 
@@ -41,6 +41,7 @@ from earmark.flags import (
     write_flag_folder,
 )
 from earmark.labels import LabelSet, Ontology
+from earmark.options import Argument, Option
 from earmark.review import read_heard, with_places, without_cleared
 from earmark.runs import (
     Engine,
@@ -57,6 +58,7 @@ from earmark.runs import (
 from earmark.scores import ScoreFolder, open_scores, scored_labels
 from earmark.stages.hearing import shown_flags
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored, open_workspace
+from earmark.stages.policies import PolicyName, PolicyOptions
 
 DEFAULT_PERCENT = 1.0
 
@@ -120,11 +122,13 @@ def write_flags(
     work: WorkLike,
     recipe: RecipeLike = None,
     *,
-    policy: str | None = None,
-    labels: str = "given",
-    keep_chances: bool = False,
+    policy: PolicyName = None,
+    labels: Annotated[str, Option("A corrected label set; the labels as given.")] = "given",
+    keep_chances: Annotated[
+        bool, Option("Keep the chance of every train label, for students.", "--chances")
+    ] = False,
     engine: Engine | None = None,
-    **options: Any,
+    **options: Unpack[PolicyOptions],
 ) -> Flagged:
     """Write the thresholds of the paper's 18 points, and the flags that a policy chooses.
 
@@ -255,11 +259,18 @@ def judged_flags(workspace: Workspace, scores: ScoreFolder) -> pl.DataFrame | No
 
 def export_labels(
     work: WorkLike,
-    path: str | Path,
+    path: Annotated[
+        str | Path, Argument("File to write (CSV or Parquet); for hf a folder.", "FILE")
+    ],
     recipe: RecipeLike = None,
     *,
-    discard_percent: float | None = None,
-    labels: str | None = None,
+    discard_percent: Annotated[
+        float | None,
+        Option("Operating point; the flags that were written last.", low=0, high=100),
+    ] = None,
+    labels: Annotated[
+        str | None, Option("A corrected label set; that of the flags written last, else as given.")
+    ] = None,
 ) -> Exported:
     """Write a label set for other programs: all explicit labels, and flagged ones as ignored.
 
@@ -293,9 +304,11 @@ def export_labels(
 
 def export_hub(
     work: WorkLike,
-    folder: str | Path,
+    path: Annotated[str | Path, Argument("Folder to write.", "FILE")],
     *,
-    labels: str | None = None,
+    labels: Annotated[
+        str | None, Option("A corrected label set; that of the flags written last, else as given.")
+    ] = None,
     progress: Progress | None = None,
 ) -> tuple[HubExport, tuple[str, ...]]:
     """Write a folder that Hugging Face's ``load_dataset`` reads; return what to warn of, too.
@@ -309,7 +322,7 @@ def export_hub(
     flags = _last_flags(workspace)
     with shown(progress) as display:
         told = HubLabels(workspace.labels, corrected, flags)
-        written = write_hub_folder(workspace, Path(folder), told, display)
+        written = write_hub_folder(workspace, Path(path), told, display)
     missing = f"no flags in it yet: `earmark flag {quoted(workspace.root)}` makes them, then export"
     return written, (missing,) if flags is None else ()
 

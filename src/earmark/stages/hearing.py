@@ -74,7 +74,7 @@ def after_flags(work: Path, has_sound: bool, findings: Findings) -> dict[str, st
         return {}
     listening = {
         "Judge flags by ear, one key each": f"earmark review {quoted(work)}",
-        "How many of the flags are right, by what was heard": f"earmark precision {quoted(work)}",
+        "How many of the flags are right, by what was heard": f"earmark answers {quoted(work)}",
         "Correct the labels by what was heard": f"earmark relabel {quoted(work)}",
     }
     return (listening if has_sound else {}) | {

@@ -9,12 +9,20 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from earmark.errors import short_repr
+from earmark.datasets import Workspace
+from earmark.errors import EarmarkError, nearest, short_repr
+from earmark.options import Argument, Option
+from earmark.stages.opening import WorkLike
 
 if TYPE_CHECKING:
     from earmark.networks import Tags
+
+
+StudentName = Annotated[
+    str | None, Option("One of a stack of students: its name, or number from 0.")
+]
 
 
 @dataclass(frozen=True)
@@ -44,12 +52,12 @@ class ExportedModel:
 
 
 def tag_files(
-    paths: Sequence[str | Path],
-    model: str | Path,
+    paths: Annotated[Sequence[str | Path], Argument("Sound files.", "AUDIO...")],
+    model: Annotated[str | Path, Option("The folder of a trained network.")],
     *,
-    n_drawn: int = 5,
-    out: str | Path = "tags",
-    student: str | None = None,
+    n_drawn: Annotated[int, Option("Classes to name for each file.", "--top", low=1)] = 5,
+    out: Annotated[str | Path, Option("Folder for the pictures.", default=Path("tags"))] = "tags",
+    student: StudentName = None,
 ) -> Iterator[TaggedFile]:
     """Name the classes heard in sound files of any length, and draw when; one file after another.
 
@@ -77,17 +85,43 @@ def tag_files(
 
 
 def export_model(
-    model: str | Path, path: str | Path, *, with_front_end: bool = True, student: str | None = None
+    work: WorkLike,
+    path: Annotated[str | Path, Argument("ONNX file to write.", "FILE")],
+    model: Annotated[
+        str | None, Option("onnx: the network's name, a folder of WORK/models.")
+    ] = None,
+    *,
+    with_front_end: Annotated[
+        bool, Option("onnx: from waveforms, or from log-mel patches.", "--front-end/--no-front-end")
+    ] = True,
+    student: StudentName = None,
 ) -> ExportedModel:
     """Write a trained network as ONNX, classes in its metadata, checked against torch.
 
-    With its front end the graph takes waveforms, without it log-mel patches.
+    ``model`` is its name, a folder of the workspace's ``models``. With its front end the graph
+    takes waveforms, without it log-mel patches.
     """
     from earmark.networks import load_network, read_card, student_of, write_onnx
 
-    folder = Path(model)
+    folder = _model_folder(work, model)
     card, network = read_card(folder), load_network(folder)
     if student is not None:
         network = student_of(network, card.place_of(student))
     difference = write_onnx(Path(path), network, card, with_front_end=with_front_end)
     return ExportedModel(Path(path), len(card.class_ids), difference)
+
+
+def _model_folder(work: WorkLike, name: str | None) -> Path:
+    """Return the folder of a trained network; refuse a name that is not there, and list those."""
+    workspace = work if isinstance(work, Workspace) else Workspace(Path(work))
+    names = sorted(path.parent.name for path in workspace.models_folder.glob("*/card.json"))
+    if name is None:
+        if len(names) == 1:
+            return workspace.model_folder(names[0])
+        listed = ", ".join(names) or "none: train one with `earmark train`"
+        raise EarmarkError(f"{workspace.models_folder}: say which network with --model; {listed}")
+    if name not in names:
+        raise EarmarkError(
+            f"{workspace.models_folder}: no network is called {name!r}{nearest(name, names)}"
+        )
+    return workspace.model_folder(name)

@@ -14,7 +14,7 @@ from earmark.datasets import (
     warn_stale,
     whole_scores,
 )
-from earmark.errors import EarmarkError, quoted
+from earmark.errors import EarmarkError, quoted, short_repr
 from earmark.runs import (
     Recipe,
     find_recipe,
@@ -23,13 +23,13 @@ from earmark.runs import (
     keep_recipe,
     kept_recipe,
     seal_path,
-    writes,
     writing,
 )
 from earmark.scores import ScoreFolder
 
 WorkLike = str | Path | Workspace
 """A workspace, or its folder."""
+
 
 RecipeLike = str | Path | Recipe | None
 """A recipe, the name of a shipped one, or a TOML file; None is the one that was used last."""
@@ -46,6 +46,8 @@ class Scored:
     workspace: Workspace
     recipe: Recipe
     scores: ScoreFolder
+
+    __repr__ = short_repr
 
     @cached_property
     def whole(self) -> ScoreFolder:
@@ -81,17 +83,6 @@ def _recipe_there(root: Path) -> Recipe | None:
         return None
 
 
-@writes("train")
-def choose_tracker(work: WorkLike, tracker: str) -> None:
-    """Remember where the numbers of trainings are shown; refuse a tool that is not installed."""
-    from earmark.training import check_tracker  # its room imports torch, an extra
-
-    check_tracker(tracker)
-    workspace = open_workspace(work)
-    kept = kept_recipe(workspace.root)
-    keep_recipe(workspace.root, kept.model_copy(update={"tracker": tracker}))
-
-
 def open_scored(work: WorkLike, recipe: RecipeLike = None) -> Scored:
     """Open a workspace, its recipe, and the scores of the recipe's teacher.
 
@@ -121,6 +112,6 @@ def check_held_out(workspace: Workspace) -> None:
     if missing:
         raise EarmarkError(
             f"{workspace.root}: no clip is in the {' or '.join(missing)} split, where students are "
-            f"chosen and measured; deal splits with `earmark split {quoted(workspace.root)}`, and "
-            "only then score"
+            "chosen and measured; deal splits with `earmark import workspace "
+            f"{quoted(workspace.root)} --splits 80,10,10`, and only then score"
         )

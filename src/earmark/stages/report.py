@@ -1,4 +1,4 @@
-"""The report of a workspace: gathered from what the other stages left there, and written.
+"""The report of a workspace, and its card: gathered from what the other stages left, and written.
 
 Results of students are read inside the functions: their room imports torch, an extra.
 """
@@ -6,37 +6,48 @@ Results of students are read inside the functions: their room imports torch, an 
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import polars as pl
 
 from earmark.datasets import (
+    RelabelledFolder,
     Workspace,
+    corrected_names,
     measured_frames,
     stale_of,
     stamp_path,
     warn_stale,
     write_stamp,
 )
+from earmark.errors import short_repr
 from earmark.flags import stored_flags, stored_thresholds
+from earmark.options import Fields, Option
 from earmark.report import (
+    CardContents,
+    Correction,
+    Description,
     HeardFlag,
+    MissingEvidence,
     ReportContents,
     TeacherGrade,
+    card_markdown,
     class_summary,
     flags_to_hear,
-    strategy_verdicts,
-    verdicts,
     write_report,
 )
-from earmark.runs import read_sealed, seal_path, writes
+from earmark.runs import read_seal, read_sealed, seal_path, write_text, writes
 from earmark.scores import scored_labels
+from earmark.stages.checks.evidence import gather_evidence
 from earmark.stages.flag import found_flags, judged_flags
 from earmark.stages.hearing import after_flags, heard_flags
 from earmark.stages.listening.review import gains_so_far
-from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
+from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored, open_workspace
 from earmark.stages.scanning.scan import write_findings
 from earmark.stages.teachers import examined
 
@@ -51,47 +62,26 @@ N_HEARD_CLASSES = 4
 def make_report(work: WorkLike, recipe: RecipeLike = None) -> Path:
     """Write figures, tables and the page from what the other stages left; return the page's path.
 
-    A sweep, a comparison and rounds of teaching each have their part. Where there is none of them,
-    the page is that of the flags: how many, how sure, and the likeliest to hear.
+    A sweep and a comparison each have their part. Where there is neither, the page is that of the
+    flags: how many, how sure, and the likeliest to hear.
     """
     scored = open_scored(work, recipe)
     students = _students(scored.workspace)
     if students:
         contents = _contents(scored, students)
         path = write_report(scored.workspace.report_folder, contents)
-        _show_outcome(scored, contents)
     else:
         path = _write_flags_page(scored)
     write_stamp(scored.workspace, stamp_path(scored.workspace.report_page))
     return path
 
 
-def _show_outcome(scored: Scored, contents: ReportContents) -> None:
-    """Show what students gained, with its interval, where trainings were shown."""
-    from earmark.training import show_outcome
-
-    found = [] if contents.results is None else verdicts(contents.results)
-    found += [] if contents.choices is None else strategy_verdicts(contents.choices)
-    values = {
-        f"{one.student}/{one.train_set}/{one.strategy}/{name}": value
-        for one in found
-        for name, value in (
-            ("lwlrap", one.best.value),
-            ("lwlrap_gain", one.gain.value),
-            ("lwlrap_gain_low", one.gain.low),
-            ("lwlrap_gain_high", one.gain.high),
-        )
-    }
-    show_outcome(scored.workspace.root, scored.recipe.tracker, values)
-
-
 def _students(workspace: Workspace) -> set[str]:
     """Return the verbs whose results are there; those older than the dataset are left out."""
-    choices, rounds = (workspace.compare_table_path(name) for name in ("choices", "rounds"))
+    choices = workspace.compare_table_path("choices")
     tables = {
         "sweep": (workspace.sweep_table_path("summary"), seal_path(workspace.sweep_folder)),
         "compare": (choices, stamp_path(choices)),
-        "iterate": (rounds, stamp_path(rounds)),
     }
     found = set()
     for verb, (table, stamp) in tables.items():
@@ -135,10 +125,8 @@ def _contents(scored: Scored, students: set[str]) -> ReportContents:
 
     workspace, recipe, scores = scored.workspace, scored.recipe, scored.scores
     sweep = read_sweep(workspace) if "sweep" in students else None
-    choices, rounds = (
-        _table(workspace.compare_table_path(name)) if verb in students else None
-        for name, verb in (("choices", "compare"), ("rounds", "iterate"))
-    )
+    compared = workspace.compare_table_path("choices")
+    choices = _table(compared) if "compare" in students else None
     labels = scored_labels(scores, workspace.labels)
     points = stored_thresholds(workspace.flags_folder, labels, scores.logits, scores.digest)
     every, whole = scored_labels(scored.whole, workspace.labels), scored.whole
@@ -155,7 +143,6 @@ def _contents(scored: Scored, students: set[str]) -> ReportContents:
         heard=_heard(scored, flags),
         provenance=_provenance(scored, sweep),
         choices=choices,
-        rounds=rounds,
         courses=read_histories(workspace.models_folder),
         flag_percent=recipe.report.flag_percent,
         sample_rate_hz=recipe.front_end.sample_rate_hz,
@@ -170,7 +157,7 @@ def _grade(scored: Scored) -> TeacherGrade | None:
     if not scores.out_of_fold:
         return None
     found = examined(scored.workspace, scores.folder.name, scores)
-    return TeacherGrade(found.name, found.best.auc, found.best.hits, found.exam.told)
+    return TeacherGrade(found.name, found.best.auc, found.best.hits, found.evaluation_clips.told)
 
 
 def _heard(scored: Scored, flags: pl.DataFrame) -> list[HeardFlag]:
@@ -201,3 +188,69 @@ def _provenance(scored: Scored, sweep: SweepResults | None) -> dict[str, str]:
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "python": platform.python_version(),
     }
+
+
+@dataclass(frozen=True)
+class WrittenCard:
+    """A card, and the file that holds it."""
+
+    path: Path
+    contents: CardContents
+
+    __repr__ = short_repr
+
+
+def write_card(
+    work: WorkLike,
+    out: Annotated[
+        str | Path,
+        Option("Write the dataset's card here, as Markdown; no page.", "--card", default=None),
+    ],
+    recipe: RecipeLike = None,
+    *,
+    labels: Annotated[
+        str | None,
+        Option("card: a label set; that of the flags written last, else as given."),
+    ] = None,
+    description: Annotated[Description | None, Fields()] = None,
+    day: date | None = None,
+) -> WrittenCard:
+    """Write what a dataset is and what is missing in it, as Markdown.
+
+    ``labels`` names the label set: that of the flags written last, else the labels as given.
+    ``description`` is what only the owner can say, ``day`` the card's date, by default today.
+    """
+    workspace = open_workspace(work)
+    evidence = gather_evidence(workspace, recipe, labels)
+    described = description or Description()
+    if not described.name:
+        described = replace(described, name=workspace.root.resolve().name)
+    contents = _card_contents(workspace, evidence, described, day or datetime.now(UTC).date())
+    write_text(out, card_markdown(contents))
+    return WrittenCard(Path(out), contents)
+
+
+def _card_contents(
+    workspace: Workspace, evidence: MissingEvidence, description: Description, day: date
+) -> CardContents:
+    clips = workspace.clips
+    splits = dict(clips["split"].value_counts().iter_rows())
+    return CardContents(
+        description=description,
+        evidence=evidence,
+        splits={split: splits[split] for split in ("train", "tune", "eval") if split in splits},
+        n_sources=clips["source"].n_unique(),
+        n_with_sound=int(clips["audio"].is_not_null().sum()),
+        corrections=list(_corrections(workspace)),
+        day=day,
+    )
+
+
+def _corrections(workspace: Workspace) -> Iterator[Correction]:
+    """Yield the corrected label sets that still hold for the labels of now."""
+    for name in corrected_names(workspace):
+        noted = read_seal(RelabelledFolder.of(workspace, name).path)
+        if noted["original_labels"] != workspace.labels.digest:
+            continue
+        last = str(noted["last_judgement"])[:10]
+        yield Correction(name, len(noted["raters"]), last, noted["outcomes"], noted["n_conflicts"])

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import polars as pl
+from typing import TYPE_CHECKING, Annotated
 
 from earmark.errors import EarmarkError, short_repr
+from earmark.options import Option, read_numbers, read_whole_numbers
 from earmark.runs import HERE, CompareParams, Engine, Progress, shown, writes
 from earmark.stages.opening import (
     RecipeLike,
@@ -49,22 +48,12 @@ class Compared:
     __repr__ = short_repr
 
 
-@dataclass(frozen=True)
-class Iterated:
-    """What became of students as teachers, round by round, and the table of it."""
-
-    path: Path
-    curve: pl.DataFrame
-
-    __repr__ = short_repr
-
-
 @writes("sweep")
 def sweep(
     work: WorkLike,
     recipe: RecipeLike = None,
     *,
-    labels: str | None = None,
+    labels: Annotated[str | None, Option("A corrected label set; the labels as given.")] = None,
     engine: Engine = HERE,
     progress: Progress | None = None,
 ) -> Swept:
@@ -95,10 +84,21 @@ def compare(
     work: WorkLike,
     recipe: RecipeLike = None,
     *,
-    strategies: Sequence[str] | None = None,
-    discard_percents: Sequence[float] | None = None,
-    seeds: Sequence[int] | None = None,
-    choose_by: str | None = None,
+    strategies: Annotated[
+        Sequence[str] | None,
+        Option("Such as mask, precision/soft, splc, mask+adjust; repeatable.", "--strategy"),
+    ] = None,
+    discard_percents: Annotated[
+        Sequence[float] | None,
+        Option("Discard percents with commas between.", "--points", read=read_numbers),
+    ] = None,
+    seeds: Annotated[
+        Sequence[int] | None,
+        Option("Numbers with commas between: 0,1,2.", read=read_whole_numbers),
+    ] = None,
+    choose_by: Annotated[
+        str | None, Option("Metric on tune that chooses the point of a strategy.")
+    ] = None,
     engine: Engine = HERE,
     progress: Progress | None = None,
 ) -> Compared:
@@ -127,36 +127,6 @@ def compare(
             progress=display,
         )
     return Compared(scored.workspace.compare_folder, params, found)
-
-
-@writes("iterate")
-def iterate(
-    work: WorkLike,
-    recipe: RecipeLike = None,
-    *,
-    strategy: str = "mask@1",
-    n_rounds: int = 2,
-    seeds: Sequence[int] | None = None,
-    engine: Engine = HERE,
-    progress: Progress | None = None,
-) -> Iterated:
-    """Let students become teachers for some rounds, and measure every round."""
-    from earmark.experiments import run_rounds
-
-    scored = _open(work, recipe)
-    with shown(progress) as display:
-        curve = run_rounds(
-            scored.workspace,
-            scored.recipe.students[0],
-            _params(scored, seeds=seeds),
-            strategy,
-            scored.scores,
-            scored.recipe.cross_fit,
-            n_rounds,
-            engine=engine,
-            progress=display,
-        )
-    return Iterated(scored.workspace.compare_table_path("rounds"), curve)
 
 
 def _open(work: WorkLike, recipe: RecipeLike) -> Scored:

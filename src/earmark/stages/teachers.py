@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from earmark.datasets import Workspace, any_frames, extract_frames, open_frames, readable_clips
 from earmark.errors import EarmarkError, short_repr
 from earmark.flags import Strength, find_strength
+from earmark.options import Option
 from earmark.runs import (
     HERE,
     Engine,
+    InputKind,
     PretrainedParams,
     Progress,
     Recipe,
@@ -32,8 +34,8 @@ from earmark.scores import Origin, ScoreFolder
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
 
 if TYPE_CHECKING:
-    from earmark.pretrained import ClassMap, MappedClasses, NetworkFacts, WhatWasHeard
-    from earmark.training import Exam, Tried
+    from earmark.pretrained import ClassMap, MappedClasses, NetworkFacts, NetworkFeatures
+    from earmark.training import EvaluationClips, Tried
 
 FIND_RECIPE = "find"
 """The shipped recipe with a pretrained network."""
@@ -68,7 +70,7 @@ class Taught:
     """None: a network trained here from scratch."""
     scores: ScoreFolder
     tried: tuple[Tried, ...]
-    exam: Exam
+    evaluation_clips: EvaluationClips
     strength: Strength
     """What to expect of its first flags."""
     classes_told: str = ""
@@ -91,7 +93,8 @@ class Taught:
         how_good = (
             "How good it is cannot be told: no class has labels enough"
             if n_times is None
-            else f"AUC {self.best.auc:.2f} in the median class, on {self.exam.told}: a label that "
+            else f"AUC {self.best.auc:.2f} in the median class, on {self.evaluation_clips.told}: "
+            "a label that "
             f"was given outscores one that was not {n_times} times in 100"
         )
         way = f"{self.name}, {_WAYS_TOLD[self.way]}{tried}"
@@ -112,6 +115,31 @@ class Taught:
             f"This teacher is too weak to spend time on its flags. {self.strength.told}.",
             f"What would help: {'; '.join(ideas)}.",
         ]
+
+
+class NetworkOptions(TypedDict, total=False):
+    """What has to be said of a pretrained network where it does not say it itself."""
+
+    embedding: Annotated[str, Option("The teacher's output that is its embedding.")]
+    output: Annotated[str, Option("The teacher's output that is classes.")]
+    input_kind: Annotated[
+        InputKind, Option("What the teacher takes: waveforms or patches.", "--input")
+    ]
+    sample_rate_hz: Annotated[
+        int,
+        Option("Hz of the teacher's waveforms, if it does not say.", "--sample-rate", low=1),
+    ]
+    hop_seconds: Annotated[float, Option("Seconds from one of the teacher's windows to the next.")]
+
+
+TeacherName = Annotated[str | None, Option("yamnet, .onnx, .tflite, .h5, a folder, hf:OWNER/NAME.")]
+WayChosen = Annotated[
+    Way | None,
+    Option("zero-shot, probe, blend, fine-tuned; by default the best of the first three."),
+]
+ClassMapFile = Annotated[
+    str | Path | None, Option("Table of the teacher's output and class_id; by name.")
+]
 
 
 def asked_recipe(
@@ -190,27 +218,31 @@ def teach(
         mapped = map_classes(workspace, lesson.facts, class_map, skip_unknown=skip_unknown)
         ways, why = lesson.ways(mapped.class_map)
         lesson.check(ways, mapped)
-        heard = lesson.listen()
+        heard = lesson.embed()
         scores = {way: lesson.score(way, heard, mapped.class_map) for way in _in_order(ways)}
-        exam, tried = lesson.compare(scores)
+        evaluation_clips, tried = lesson.compare(scores)
     way = chosen.way or best_way(list(tried)).way or "probe"  # a blend has tried others, too
     keep_recipe(workspace.root, lesson.recipe.model_copy(update={"way": way}))
-    strength = _strength(workspace, scores[way], exam)
-    return Taught(heard.facts.name, way, scores[way], tried, exam, strength, mapped.told, why)
+    strength = _strength(workspace, scores[way], evaluation_clips)
+    return Taught(
+        heard.facts.name, way, scores[way], tried, evaluation_clips, strength, mapped.told, why
+    )
 
 
 def examined(work: WorkLike, name: str, scores: ScoreFolder) -> Taught:
     """Say how good the scores of a teacher are that was trained here from scratch."""
-    from earmark.training import hold_exam, judge_way
+    from earmark.training import choose_evaluation_clips, evaluate_way
 
     workspace = open_workspace(work)
-    exam = hold_exam(workspace, scores)
-    tried = (judge_way(workspace, None, scores, exam),)
-    return Taught(name, None, scores, tried, exam, _strength(workspace, scores, exam))
+    evaluation_clips = choose_evaluation_clips(workspace, scores)
+    tried = (evaluate_way(workspace, None, scores, evaluation_clips),)
+    return Taught(
+        name, None, scores, tried, evaluation_clips, _strength(workspace, scores, evaluation_clips)
+    )
 
 
-def _strength(workspace: Workspace, scores: ScoreFolder, exam: Exam) -> Strength:
-    return find_strength(exam.labels.states(), exam.logits(workspace, scores))
+def _strength(workspace: Workspace, scores: ScoreFolder, clips: EvaluationClips) -> Strength:
+    return find_strength(clips.labels.states(), clips.logits(workspace, scores))
 
 
 def _begun(
@@ -312,13 +344,15 @@ class _Lesson:
                 "are (--embedding NAME), or go by its own classes: --way zero-shot"
             )
 
-    def listen(self) -> WhatWasHeard:
+    def embed(self) -> NetworkFeatures:
         """Keep what the network hears in all clips."""
-        from earmark.pretrained import listen
+        from earmark.pretrained import embed_clips
 
-        return listen(self.workspace, self.pretrained, engine=self.engine, progress=self.progress)
+        return embed_clips(
+            self.workspace, self.pretrained, engine=self.engine, progress=self.progress
+        )
 
-    def score(self, way: Way, heard: WhatWasHeard, class_map: ClassMap | None) -> ScoreFolder:
+    def score(self, way: Way, heard: NetworkFeatures, class_map: ClassMap | None) -> ScoreFolder:
         """Score the workspace in one way; what it is made of has been scored before."""
         scorers: dict[Way, Callable[[], ScoreFolder]] = {
             "zero-shot": lambda: self._zero_shot(heard, class_map),
@@ -331,7 +365,7 @@ class _Lesson:
     def _named(self, way: Way) -> str:
         return self.recipe.model_copy(update={"way": way}).scores_name
 
-    def _zero_shot(self, heard: WhatWasHeard, class_map: ClassMap | None) -> ScoreFolder:
+    def _zero_shot(self, heard: NetworkFeatures, class_map: ClassMap | None) -> ScoreFolder:
         from earmark.pretrained import is_catalogued, score_zero_shot
 
         assert heard.outputs is not None
@@ -382,10 +416,12 @@ class _Lesson:
         recipe = self.recipe.model_copy(update={"way": "fine-tuned"})
         return replace(self, recipe=recipe)._cross_fitted()
 
-    def compare(self, scores: dict[Way, ScoreFolder]) -> tuple[Exam, tuple[Tried, ...]]:
+    def compare(self, scores: dict[Way, ScoreFolder]) -> tuple[EvaluationClips, tuple[Tried, ...]]:
         """Say how good each way is, all on the same clips."""
-        from earmark.training import hold_exam, judge_way
+        from earmark.training import choose_evaluation_clips, evaluate_way
 
         first = scores.get("probe") or next(iter(scores.values()))
-        exam = hold_exam(self.workspace, first)
-        return exam, tuple(judge_way(self.workspace, way, own, exam) for way, own in scores.items())
+        evaluation_clips = choose_evaluation_clips(self.workspace, first)
+        return evaluation_clips, tuple(
+            evaluate_way(self.workspace, way, own, evaluation_clips) for way, own in scores.items()
+        )

@@ -61,7 +61,7 @@ def train_teacher(
     ``n_processes`` do.
     """
     from earmark.networks import write_measured_card
-    from earmark.training import replicas
+    from earmark.training import join_processes
 
     workspace = open_workspace(work)
     chosen = choose_recipe(workspace, recipe)
@@ -70,7 +70,7 @@ def train_teacher(
     if isinstance(engine, RayEngine):
         _train_on_cluster(engine, n_processes, chosen, data, store, folder, progress)
     else:
-        with replicas.joined():
+        with join_processes():
             if not _train_here(chosen, data, store, folder, progress):
                 return Trained(folder, is_first=False)
     write_measured_card(workspace, chosen.teacher, folder)
@@ -150,13 +150,15 @@ def check_frames(workspace: Workspace, recipe: Recipe) -> None:
 def _teaching(workspace: Workspace, recipe: Recipe) -> tuple[TrainingSet, FrameStore]:
     """Return the whole train split as the teacher is told it, and the frames."""
     from earmark.datasets import readable_clips
-    from earmark.training import AsLabelled, TrainingSet, tune_set
+    from earmark.training import TargetProvider, TrainingSet, tune_set
 
     check_frames(workspace, recipe)
     store = open_frames(workspace, recipe.teacher.model)
     clips = readable_clips(workspace, store, "train")
-    exam = tune_set(workspace, store, recipe.teacher.model)
-    return TrainingSet(store.folder, clips.store_rows, AsLabelled(clips.labels), exam), store
+    validation = tune_set(workspace, store, recipe.teacher.model)
+    return TrainingSet(
+        store.folder, clips.store_rows, TargetProvider(clips.labels), validation
+    ), store
 
 
 def _train_on_cluster(
@@ -181,13 +183,13 @@ def _train_here(
 ) -> bool:
     """Train in this process, or as one of several; tell whether it is the first of them."""
     from earmark.networks import examples_of
-    from earmark.training import n_examples_in_all, replicas, train
+    from earmark.training import is_first_process, n_examples_in_all, train
 
     teacher = recipe.teacher
-    is_first = replicas.is_first()
+    is_first = is_first_process()
     with shown(progress) if is_first else nullcontext(SILENT) as display:
         examples = examples_of(teacher.model, store, data.store_rows)
         n_examples = n_examples_in_all(examples.per_clip, teacher.train)
-        meter = display.job(teacher.name, n_examples, teacher.model.example_unit)
+        meter = display.job(teacher.name, n_examples, "examples")
         train(teacher, data, folder, meter)
     return is_first

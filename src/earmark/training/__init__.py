@@ -1,9 +1,8 @@
-"""Training: one loop for teachers and students, and what it is given.
+"""Training: one loop for teachers and students, and its input.
 
-Here live the plan of batches and their loading, what a network is told about its clips
-(lessons, treatments of flagged labels, the losses of rivals), checkpoints and history,
-processes that train together, and teachers: cross-fitted ones and those from elsewhere. Which
-students are trained, and how they compare, is decided in :mod:`earmark.experiments`.
+This package has the batches and their loading, the targets and weights of labels, robust losses,
+checkpoints and trackers, processes that train together, and teachers: cross-fitted, pretrained or
+blended. :mod:`earmark.experiments` decides which students are trained, and compares them.
 """
 
 import lazy_loader

@@ -1,11 +1,11 @@
 """One resumable loop for the teacher, its students, and a whole sweep of students.
 
-Teacher and student are the same :func:`train` on different lessons. A run is a function of its
+Teacher and student are the same :func:`train` on different targets. A run is a function of its
 parameters, its data and its seed: which examples make up a batch, how they are augmented, and what
 dropout drops, depends on (seed, epoch, step) alone. So a run that was killed continues to the very
 weights that it would have reached, and students of one seed see the same examples in the same
 order from the same initial weights. Several processes share each batch
-(:mod:`earmark.training.replicas`).
+(:mod:`earmark.training.distributed`).
 
 An example is a patch of log-mel frames for the convolutional networks, and a whole clip for the
 probes. Students of one sweep train in a stack on the same batches, each as if it were alone:
@@ -29,7 +29,8 @@ from torch import Tensor
 
 from earmark.audio import FrameStore
 from earmark.errors import EarmarkError, Stopped
-from earmark.losses import Moment, by_student, norms
+from earmark.losses import by_student, norms
+from earmark.memory import is_memory_error
 from earmark.networks import (
     AnyNetwork,
     NumberTypes,
@@ -45,15 +46,22 @@ from earmark.networks import (
 )
 from earmark.pretrained import begin, keep_statistics
 from earmark.runs import FOUND, RESUMED, Meter, NetworkParams, TrainParams, is_current
-from earmark.training import replicas
-from earmark.training.batches import Plan
-from earmark.training.course import checkpoints
-from earmark.training.course.checkpoints import Run
-from earmark.training.course.history import open_course, show_history, write_history
-from earmark.training.course.trackers import Course
-from earmark.training.lessons import Remembering, TrainingSet, class_balance
-from earmark.training.loading import Loaded, Loader
-from earmark.training.probes.solver import fit_linear_probe
+from earmark.training import checkpoints
+from earmark.training.checkpoints import Run
+from earmark.training.distributed import (
+    broadcast_from_first,
+    is_first_process,
+    n_processes,
+    parallel,
+    share_of_batch,
+    share_statistics,
+    sum_over_processes,
+    wait_for_all,
+)
+from earmark.training.loading import Loaded, Loader, Plan
+from earmark.training.solver import fit_linear_probe
+from earmark.training.targets import TrainingSet, class_balance
+from earmark.training.trackers import TrainingLog, open_training_log, show_history, write_history
 
 _MEMORY_ERRORS = (torch.OutOfMemoryError, MemoryError, RuntimeError)
 """What torch raises for want of memory; a RuntimeError may mean anything else."""
@@ -65,33 +73,32 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
     The meter counts examples. A checkpoint is kept every ``checkpoint_seconds`` and removed at the
     end; the folder then holds ``weights.safetensors``, ``params.json``, ``history.csv``,
     ``meta.json`` and maybe a tracker's files. On SIGTERM it writes a checkpoint and raises
-    :class:`~earmark.errors.Stopped`. Where processes were joined (:func:`replicas.joined`) all of
+    :class:`~earmark.errors.Stopped`. Where processes were joined (:func:`join_processes`) all of
     them call it with the same arguments, and the first one writes.
     """
     run_digest = data.digest(network)
     store = FrameStore.open(data.frames_folder)
     per_clip = examples_of(network.model, store, data.store_rows).per_clip
-    if replicas.first_says(is_current(folder, run_digest)):
+    if broadcast_from_first(is_current(folder, run_digest)):
         checkpoints.forget(folder, run_digest)
         meter.advance(n_examples_in_all(per_clip, network.train), FOUND)
-        return load_network(folder, store, data.lessons.class_ids)
+        return load_network(folder, store, data.targets.class_ids)
     if network.train.solver == "lbfgs":
         return _solve(network, data, folder, meter, run_digest, store)
     is_balanced = network.train.balanced_sampling
-    balance = class_balance(data.lessons, len(per_clip)) if is_balanced else None
+    balance = class_balance(data.targets.labels) if is_balanced else None
     plan = Plan(network.train, per_clip, balance)
     job = _Job(network, data, folder, meter, run_digest, store, plan)
     try:
         run = _begin(job)
         is_resumed = checkpoints.resume(run, folder, run_digest)
     except _MEMORY_ERRORS as error:
-        if not _is_out_of_memory(error):
+        if not is_memory_error(error):
             raise
         raise EarmarkError(
             f"out of memory for the weights on {own_device()}: {_smaller(job)}"
         ) from None
-    if isinstance(data.lessons, Remembering):
-        data.lessons.load_state(run.remembered)
+    data.targets.load_state(run.remembered)
     n_before = plan.n_examples_before(run.epoch, run.step)
     meter.advance(n_before, RESUMED if is_resumed else "")
     _loop(job, run)
@@ -108,12 +115,12 @@ def _solve(
 ) -> AnyNetwork:
     """Fit linear probes and write them as any other network."""
     fitted = fit_linear_probe(network, data, store, meter)
-    if replicas.is_first():
+    if is_first_process():
         write_history(folder, fitted.history)
         show_history(folder, network, fitted.history)
-        class_ids = data.lessons.class_ids
+        class_ids = data.targets.class_ids
         write_network(folder, network, fitted.probe, class_ids, store, run_digest)
-    replicas.wait()
+    wait_for_all()
     return fitted.probe
 
 
@@ -139,39 +146,43 @@ class _Job:
         return self.network.train
 
     def build(self) -> AnyNetwork:
-        lessons = self.data.lessons
-        n_classes, n_students = len(lessons.class_ids), lessons.n_students
+        targets = self.data.targets
+        n_classes, n_students = len(targets.class_ids), targets.n_students
         seed = self.params.seed
         return build(self.network.model, self.store.n_bands, n_classes, n_students, seed)
 
     def loader(self) -> Loader:
         examples = examples_of(self.network.model, self.store, self.data.store_rows)
-        return Loader(self.params, examples, self.data.lessons)
+        return Loader(self.params, examples, self.data.targets)
 
 
 def _begin(job: _Job) -> Run:
     params, types = job.params, NumberTypes.of(job.params, own_device())
-    if params.patience and job.data.exam is None:
+    if params.patience and job.data.validation is None:
         raise EarmarkError(
             f"patience = {params.patience} stops early by the tune split, but no clip is in it; "
-            "deal splits with `earmark split WORK`, or set patience = 0 in the recipe"
+            "deal splits with `earmark import workspace WORK --splits 80,10,10`, or set "
+            "patience = 0 in the recipe"
         )
     begin(model := job.build(), job.network.model)
     model = model.to(types.weights)
-    replicas.shared_statistics(model)
+    share_statistics(model)
     parameters = trainable(model)
     optimiser = torch.optim.AdamW(
         parameters, params.learning_rate, weight_decay=params.weight_decay, fused=True
     )
     scaler = torch.amp.GradScaler("cuda", enabled=types.activations == torch.float16)
     average = [torch.zeros_like(p) for p in parameters] if params.average_share else []
-    return Run(model, optimiser, scaler, average)
+    parts = [(students, parallel(part)) for students, part in parts_of(model)]
+    return Run(model, optimiser, scaler, average, parts=parts)
 
 
 def _loop(job: _Job, run: Run) -> None:
     first_step = run.epoch * job.plan.steps_per_epoch + run.step
-    course = open_course(job.folder, first_step, job.network, is_wanted=replicas.is_first())
-    with checkpoints.heeding_sigterm() as is_terminated, course as shown:
+    training_log = open_training_log(
+        job.folder, first_step, job.network, is_wanted=is_first_process()
+    )
+    with checkpoints.heeding_sigterm() as is_terminated, training_log as shown:
         while run.epoch < job.plan.n_epochs and not _have_waited_enough(job, run).all():
             _train_epoch(job, run, shown, is_terminated)
             _close_epoch(job, run, shown)
@@ -180,7 +191,9 @@ def _loop(job: _Job, run: Run) -> None:
         job.meter.advance(left, f"stopped early after epoch {run.epoch}")
 
 
-def _train_epoch(job: _Job, run: Run, course: Course, is_terminated: Callable[[], bool]) -> None:
+def _train_epoch(
+    job: _Job, run: Run, training_log: TrainingLog, is_terminated: Callable[[], bool]
+) -> None:
     run.network.train()
     keep_statistics(run.network, job.network.model)
     last = time.monotonic()
@@ -189,19 +202,18 @@ def _train_epoch(job: _Job, run: Run, course: Course, is_terminated: Callable[[]
             loss, must_stop = _step(job, run, loaded, is_terminated())
             last, before = time.monotonic(), last
             run.seconds += last - before
-            _tell(job, run, course, loss, len(loaded.batch.clips))
+            _tell(job, run, training_log, loss, len(loaded.batch.clips))
             if must_stop or last - run.saved_at >= job.params.checkpoint_seconds:
-                if isinstance(job.data.lessons, Remembering):
-                    run.remembered = job.data.lessons.state()
+                run.remembered = job.data.targets.state()
                 checkpoints.write_checkpoint(run, job.folder, job.digest)
             if must_stop:
                 raise Stopped
 
 
-def _tell(job: _Job, run: Run, course: Course, loss: float, n_examples: int) -> None:
+def _tell(job: _Job, run: Run, training_log: TrainingLog, loss: float, n_examples: int) -> None:
     """Show a step that was taken."""
     step = run.epoch * job.plan.steps_per_epoch + run.step - 1
-    course.add(step, {"train/loss": loss, "train/learning_rate": _rate(run)})
+    training_log.add(step, {"train/loss": loss, "train/learning_rate": _rate(run)})
     note = f"loss {loss:.3f}, epoch {run.epoch + 1}/{job.plan.n_epochs}"
     job.meter.advance(n_examples, f"{note}, {_clips_per_second(job, run):,.0f} clips/s")
 
@@ -212,7 +224,7 @@ def _step(job: _Job, run: Run, loaded: Loaded, is_terminated: bool) -> tuple[flo
     if losses is None:
         raise _out_of_memory(job, run, loaded)
     report = torch.cat([losses.double(), losses.new_tensor([float(is_terminated)]).double()])
-    *values, n_terminated = replicas.summed(report).tolist()
+    *values, n_terminated = sum_over_processes(report).tolist()
     value = sum(values) / len(values)
     if not math.isfinite(value):
         names = job.loader().examples.names(loaded.batch.clips)
@@ -233,7 +245,6 @@ def _learn(job: _Job, run: Run, loaded: Loaded) -> Tensor:
         group["lr"] = job.plan.learning_rate(batch.epoch, batch.step)
     run.optimiser.zero_grad(set_to_none=True)
     losses = _add_gradients(job, run, loaded)
-    replicas.sum_gradients(parameters)
     run.scaler.step(run.optimiser)
     run.scaler.update()
     n_done = batch.epoch * job.plan.steps_per_epoch + batch.step
@@ -252,26 +263,26 @@ def _add_gradients(job: _Job, run: Run, loaded: Loaded) -> Tensor:
     if isinstance(run.network, Probe):
         n_clips = len(batch.clips)
         keys = (params.seed, batch.epoch, batch.step)
-        run.network.reseed(*keys, n_clips=n_clips, first_clip=replicas.share(n_clips).start)
-    lessons, n_students = job.data.lessons, job.data.lessons.n_students
+        run.network.reseed(*keys, n_clips=n_clips, first_clip=share_of_batch(n_clips).start)
+    n_students = job.data.targets.n_students
     weights = here.targets.weight.expand(n_students, -1, -1)
-    norm = replicas.summed(norms(weights, params.loss)).expand(n_students)
-    moment = Moment(batch.epoch, batch.step, job.plan.steps_per_epoch)
+    norm = sum_over_processes(norms(weights, params.loss)).expand(n_students)
     losses = []
-    for own, network in parts_of(run.network):
+    for own, network in run.parts:
         with types.mixed(device):
             logits: Tensor = network(*here.inputs)
         logits = logits.to(types.weights)
         logits = logits if logits.ndim == 3 else logits.unsqueeze(0)  # [student, example, class]
-        entries = lessons.entries(logits, here.targets.of(own), moment, own)
+        entries = job.data.targets.entries(logits, here.targets.select(own), batch.epoch, own)
         part = by_student(entries, norm[own])
-        run.scaler.scale(part.sum()).backward()  # type: ignore[no-untyped-call]
+        # Gradients are averaged over processes, but losses are parts of a sum.
+        run.scaler.scale(part.sum() * n_processes()).backward()  # type: ignore[no-untyped-call]
         losses.append(part.detach())
     return torch.cat(losses)
 
 
-def _close_epoch(job: _Job, run: Run, course: Course) -> None:
-    """Write an epoch into the history, with the exam's marks, and go to the next."""
+def _close_epoch(job: _Job, run: Run, training_log: TrainingLog) -> None:
+    """Write an epoch into the history, with the results on the tune split, and go to the next."""
     losses = np.array(run.loss_sums) / job.plan.steps_of(run.epoch)
     row = {
         "epoch": run.epoch + 1,
@@ -281,43 +292,43 @@ def _close_epoch(job: _Job, run: Run, course: Course) -> None:
         "seconds": run.seconds,
     }
     is_over = _have_waited_enough(job, run)
-    marks = {} if job.data.exam is None else _sit_exam(job, run)
-    row |= {name: float(values.mean()) for name, values in marks.items()}
+    results = {} if job.data.validation is None else _validate(job, run)
+    row |= {name: float(values.mean()) for name, values in results.items()}
     run.history.append(row)
     for student in np.flatnonzero(~is_over).tolist() if len(losses) > 1 else ():
-        own = {name: float(values[student]) for name, values in {"loss": losses, **marks}.items()}
+        own = {name: float(values[student]) for name, values in {"loss": losses, **results}.items()}
         run.history_by_student.append({"student": student, **row, **own})
     shown = {f"epoch/{name}": value for name, value in row.items() if name != "epoch"}
-    course.add((run.epoch + 1) * job.plan.steps_per_epoch - 1, shown)
+    training_log.add((run.epoch + 1) * job.plan.steps_per_epoch - 1, shown)
     run.epoch, run.step, run.loss_sums, run.seconds = run.epoch + 1, 0, [], 0.0
 
 
-def _sit_exam(job: _Job, run: Run) -> dict[str, NDArray[np.float64]]:
-    """Mark the network as it would be if the run ended here; keep the best of each student."""
-    assert job.data.exam is not None
+def _validate(job: _Job, run: Run) -> dict[str, NDArray[np.float64]]:
+    """Evaluate the tune split as if the run ended here; keep the best weights of each student."""
+    assert job.data.validation is not None
     network = job.build()
     network.load_state_dict(_result(run))
-    marks = job.data.exam.marks(network.eval()) if replicas.is_first() else {}
-    marks = replicas.first_says(marks)
+    results = job.data.validation.evaluate(network.eval()) if is_first_process() else {}
+    results = broadcast_from_first(results)
     if job.params.patience:
-        watched = marks[job.params.watch]
+        watched = results[job.params.watch]
         _keep_best(run, watched if job.params.watch == "lwlrap" else -watched, job.params.patience)
-    return {f"tune_{name}": values for name, values in marks.items()}
+    return {f"tune_{name}": values for name, values in results.items()}
 
 
-def _keep_best(run: Run, marks: NDArray[np.float64], patience: int) -> None:
-    """Keep the weights of students with a better mark; one that has waited enough is left alone."""
+def _keep_best(run: Run, results: NDArray[np.float64], patience: int) -> None:
+    """Keep the weights of students with a better result, unless their patience has run out."""
     state = {name: values.clone() for name, values in _result(run).items()}
     if not run.best:
         run.best = state
-        run.best_marks, run.n_waits = marks.tolist(), [0] * len(marks)
+        run.best_marks, run.n_waits = results.tolist(), [0] * len(results)
         return
-    for student, mark in enumerate(marks.tolist()):
+    for student, result in enumerate(results.tolist()):
         if run.n_waits[student] >= patience:
             continue
         run.n_waits[student] += 1
-        if mark > run.best_marks[student]:
-            run.best_marks[student], run.n_waits[student] = mark, 0
+        if result > run.best_marks[student]:
+            run.best_marks[student], run.n_waits[student] = result, 0
             kept = state_of_student(run.network, run.best, student)
             for old, new in zip(kept, state_of_student(run.network, state, student), strict=True):
                 old.copy_(new)
@@ -325,7 +336,7 @@ def _keep_best(run: Run, marks: NDArray[np.float64], patience: int) -> None:
 
 def _have_waited_enough(job: _Job, run: Run) -> NDArray[np.bool_]:
     """Tell which students have been without a better result for too long [student]."""
-    n_waits = np.array(run.n_waits or [0] * job.data.lessons.n_students)
+    n_waits = np.array(run.n_waits or [0] * job.data.targets.n_students)
     return n_waits >= (job.params.patience or np.inf)
 
 
@@ -341,12 +352,12 @@ def _result(run: Run) -> dict[str, Tensor]:
 def _finish(job: _Job, run: Run) -> AnyNetwork:
     network = job.build()
     network.load_state_dict(run.best or _result(run))
-    if replicas.is_first():
+    if is_first_process():
         write_history(job.folder, run.history, run.history_by_student)
-        class_ids = job.data.lessons.class_ids
+        class_ids = job.data.targets.class_ids
         write_network(job.folder, job.network, network, class_ids, job.store, job.digest)
         (job.folder / "checkpoint.pt").unlink(missing_ok=True)
-    replicas.wait()
+    wait_for_all()
     return network.eval()
 
 
@@ -368,14 +379,9 @@ def _try_to_learn(job: _Job, run: Run, loaded: Loaded) -> Tensor | None:
     try:
         return _learn(job, run, loaded)
     except _MEMORY_ERRORS as error:
-        if not _is_out_of_memory(error):
+        if not is_memory_error(error):
             raise
     return None
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    is_known = isinstance(error, torch.OutOfMemoryError | MemoryError)
-    return is_known or "can't allocate memory" in str(error)
 
 
 def _out_of_memory(job: _Job, run: Run, loaded: Loaded) -> EarmarkError:
@@ -383,7 +389,7 @@ def _out_of_memory(job: _Job, run: Run, loaded: Loaded) -> EarmarkError:
     n_given = len(loaded.batch.clips)
     n_fitting = n_given // 2
     advice = f"try batch_patches = {max(n_fitting, 1)}"
-    if replicas.n_processes() == 1:
+    if n_processes() == 1:
         while n_fitting and _try_to_learn(job, run, loaded.first(n_fitting)) is None:
             n_fitting //= 2
         advice = f"batch_patches = {n_fitting} fits" if n_fitting else "not even one example fits"
@@ -394,7 +400,7 @@ def _out_of_memory(job: _Job, run: Run, loaded: Loaded) -> EarmarkError:
 
 
 def _smaller(job: _Job) -> str:
-    n_students = job.data.lessons.n_students
+    n_students = job.data.targets.n_students
     if n_students == 1:
         return "take a smaller network"
     return f"train fewer than {n_students} students at once (stack_gb), or a smaller network"

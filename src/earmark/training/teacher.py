@@ -10,7 +10,6 @@ an evaluation set are suspect. How folds and folders are named: :mod:`earmark.tr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,16 +31,12 @@ from earmark.datasets import (
     write_stamp,
 )
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet
-from earmark.metrics import lwlrap
 from earmark.networks import (
-    AnyNetwork,
     check_runtime,
     examples_of,
     load_network,
     read_params,
     score_and_locate,
-    score_clips,
     write_card,
 )
 from earmark.runs import (
@@ -55,7 +50,6 @@ from earmark.runs import (
     Progress,
     Runtime,
     Task,
-    digest,
     is_current,
     seal_path,
 )
@@ -66,8 +60,8 @@ from earmark.training.folds import (
     has_networks,
     scores_digest,
 )
-from earmark.training.lessons import AsLabelled, Lessons, TrainingSet
 from earmark.training.loop import n_examples_in_all, train
+from earmark.training.targets import TargetProvider, TrainingSet, TuneSet
 
 
 def cross_fit(
@@ -75,28 +69,25 @@ def cross_fit(
     network: NetworkParams,
     params: CrossFitParams,
     *,
-    supervise: Callable[[NDArray[np.int64]], Lessons] | None = None,
     engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> ScoreFolder:
     """Score the train split with a teacher, out of fold unless ``params.in_sample``.
 
     Clips without frames (quarantined) are left out. Folds that were finished before are found
-    again by their digests. ``supervise`` says what the teacher is told of some of the split's
-    clips, given by their rows; by default the labels as they are.
+    again by their digests.
     """
     store = open_frames(workspace, network.model)
     clips = readable_clips(workspace, store, "train")
     folder = workspace.scores_folder(network.name)
-    supervise = supervise or (lambda rows: AsLabelled(clips.labels.select(rows)))
-    told = supervise(np.arange(len(clips.labels)))
-    run_digest = scores_digest(network, params, store, told.digest)
+    every = TargetProvider(clips.labels.select(np.arange(len(clips.labels))))
+    run_digest = scores_digest(network, params, store, every.digest)
     if is_current(folder, run_digest):
         write_stamp(workspace, seal_path(folder), of_frames=store.folder)
         return ScoreFolder.open(folder)
     check_runtime(params.runtime, network.model)
     fold_of = fold_of_clips(clips, network, params)
-    exam = tune_set(workspace, store, network.model) if network.train.patience else None
+    validation = tune_set(workspace, store, network.model) if network.train.patience else None
     tasks = []
     for fold, model_folder in enumerate(fold_folders(workspace, network.name, params)):
         is_held_out = fold_of == fold
@@ -106,7 +97,12 @@ def cross_fit(
                 model_folder.name,
                 _train_and_score,
                 network,
-                TrainingSet(store.folder, clips.store_rows[rows], supervise(rows), exam),
+                TrainingSet(
+                    store.folder,
+                    clips.store_rows[rows],
+                    TargetProvider(clips.labels.select(rows)),
+                    validation,
+                ),
                 store,
                 folder=model_folder,
                 score_rows=clips.store_rows[is_held_out],
@@ -198,34 +194,8 @@ def score_held_out(
     return written(folder, logits=mean, best_patches=best[0], digest=run_digest)
 
 
-@dataclass(frozen=True)
-class TuneSet:
-    """The tune split as the exam of networks in training (see ``lessons.Exam``)."""
-
-    model: ModelParams
-    frames_folder: Path
-    store_rows: NDArray[np.int64]
-    labels: LabelSet
-
-    @property
-    def digest(self) -> str:
-        """Identifies clips and labels."""
-        return digest(self.store_rows.tobytes(), self.labels.digest)
-
-    def marks(self, network: AnyNetwork) -> dict[str, NDArray[np.float64]]:
-        """Return lwlrap, and binary cross-entropy summed over classes, of clip scores [student]."""
-        store = FrameStore.open(self.frames_folder)
-        logits = score_clips(network, examples_of(self.model, store, self.store_rows))
-        is_positive = self.labels.states() > 0
-        losses = np.logaddexp(0, logits) - is_positive * logits
-        return {
-            "lwlrap": np.array([lwlrap(is_positive, own) for own in logits]),
-            "loss": losses.sum(axis=2, dtype=np.float64).mean(axis=1),
-        }
-
-
 def tune_set(workspace: Workspace, store: FrameStore, model: ModelParams) -> TuneSet | None:
-    """Return the tune split as an exam, on the labels as given; None where it has no positives."""
+    """Return the tune split with its labels as given; None where it has no positives."""
     if "tune" not in workspace.clips["split"]:
         return None
     clips = readable_clips(workspace, store, "tune")
@@ -250,7 +220,7 @@ def training_task(
     examples = examples_of(network.model, store, data.store_rows)
     n_units = n_examples_in_all(examples.per_clip, network.train)
     given = {"network": network, "data": data, **arguments}
-    return Task(label, function, given, n_units, network.model.example_unit, stage="train")
+    return Task(label, function, given, n_units, "examples", stage="train")
 
 
 def _train_and_score(

@@ -26,11 +26,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logit
 
 from earmark.flags.chances.labelled_odds import LabelledOdds, labelled_odds, pooled_odds
 from earmark.flags.histograms import N_BINS, Histograms, Matrix, blurred, smoothed
 from earmark.flags.mixture import MIN_POSITIVES, mixture, most_probable
-from earmark.scores import logit
 
 PER_LABELLED, PER_LABELLED_SD = 1.0, 1.0
 """Missing labels per labelled one: the median of what is believed, and the sd of its logarithm."""
@@ -151,7 +151,7 @@ def _present_when_asked(histograms: Histograms) -> Matrix:
 def as_heard(log_odds: NDArray[Any]) -> NDArray[Any]:
     """Return the log-odds of what is believed to be heard: the chance times HEARD.
 
-    >>> from earmark.scores import expit
+    >>> from scipy.special import expit
     >>> expit(as_heard(np.array([-4.0, 0.0, 50.0]))).round(3).tolist()
     [0.017, 0.475, 0.95]
     """

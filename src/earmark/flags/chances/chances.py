@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 
 from earmark.errors import short_repr
 from earmark.flags.chances.by_score import (
@@ -30,7 +31,7 @@ from earmark.flags.chances.sums import LOWEST, N_STEPS, STEP, Adding, Listed, Su
 from earmark.flags.histograms import Matrix
 from earmark.flags.suspects import sort_with_places
 from earmark.runs import new_array, write_aside
-from earmark.scores import Chunk, ScoreMatrix, expit, logit
+from earmark.scores import Chunk, ScoreMatrix
 
 TAUGHT_CLIPS, N_TAUGHT, FIRST_SHARE = 2_048, 1_000, 1e-4
 """Clips from which labels are taken that stand for what the labels teach; how many labels, evenly

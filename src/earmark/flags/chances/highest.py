@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.special import expit
 
 from earmark.flags.chances.chances import Chances
 from earmark.flags.chances.sums import Listed
 from earmark.flags.suspects import Suspects
-from earmark.scores import Chunk, expit
+from earmark.scores import Chunk
 
 ROUNDED = 1e-5
 """Log-odds that differ by more differ in their chances, too, which are rounded to float32."""

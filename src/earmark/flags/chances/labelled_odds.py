@@ -17,9 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit
 
 from earmark.flags.histograms import N_BINS, Histograms, Matrix
-from earmark.scores import expit, look_at_odds
+from earmark.scores import look_at_odds
 
 CEILING_SD = 1.0
 """How much log r differs between classes, before their scores are seen."""

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from earmark.flags.chances.clues import N_CLUES
 from earmark.flags.histograms import Matrix
-from earmark.scores import expit
 
 LEAST_ANSWERS = 20
 """Answers from which on chances learn from them."""

@@ -131,7 +131,7 @@ function layOut(svg, chart, width) {
   const x = scale(xDomain, [left + inset, right - inset], chart.x_scale);
   const y = scale(yDomain, isList ? [top, bottom] : [bottom, top]);
 
-  const isWhole = chart.kind === "lines" && xs.every(Number.isInteger); // epochs and rounds
+  const isWhole = chart.kind === "lines" && xs.every(Number.isInteger); // epochs
   const across = chart.x_scale === "root" ? xs : roundTicks(xDomain, Math.max(2, (right - left) / 64));
   const ticks = isWhole ? across.filter(Number.isInteger) : across;
   for (const tick of roomy(ticks, x, 26)) {

@@ -1,9 +1,8 @@
 """The listening page: a local server on which people judge flags by ear.
 
-``app`` puts the page on an address and ``guard`` lets in only the page itself; these two need
-Starlette and uvicorn. ``desk`` answers what the page asks and ``media`` keeps sounds and pictures
-at hand. The page is plain HTML, CSS and JavaScript in ``static``: it has no build step and asks no
-other machine for anything.
+``app`` serves the page and needs Starlette and uvicorn. ``session`` answers the page's requests,
+``clips`` has sounds, pictures and class cards, and ``figures`` sums up the answers. The page is
+plain HTML, CSS and JavaScript in ``static``: it has no build step and loads nothing from elsewhere.
 """
 
 from earmark.errors import load_library

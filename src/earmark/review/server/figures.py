@@ -15,13 +15,17 @@ from earmark.datasets import whole_scores
 from earmark.errors import EarmarkWarning
 from earmark.flags import count_missing
 from earmark.review.answers import read_heard
-from earmark.review.flag_precision import PRECISION_SCHEMA, controls, curve, precision_table
-from earmark.review.judgements import ANSWERS
-from earmark.review.queues.live import LiveQueue
-from earmark.review.queues.queue import Queue
-from earmark.review.scope import Scope, flags_asked
-from earmark.review.server.dealt import Conflict
-from earmark.review.server.desk import Desk
+from earmark.review.judgements import ANSWERS, Conflict
+from earmark.review.precision import (
+    PRECISION_SCHEMA,
+    Scope,
+    controls,
+    curve,
+    flags_asked,
+    precision_table,
+)
+from earmark.review.queue_items import QueueSnapshot
+from earmark.review.server.session import ReviewSession
 from earmark.scores import ScoreFolder, scored_labels
 
 _NOT_COUNTED = pl.Schema(
@@ -36,16 +40,16 @@ _NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "i
 
 @dataclass(frozen=True, eq=False)
 class Figures:
-    """The numbers of a desk, for its raters; no rater sees a block's before it is finished."""
+    """The numbers of a review, for its raters; no rater sees a block's before it is finished."""
 
-    desk: Desk
+    session: ReviewSession
 
     def summary(self, rater: str, number: int) -> dict[str, Any]:
         """Return how a finished block went, and the precision of the class's flags so far.
 
         Of a block with several classes, that of all labels heard.
         """
-        items, own = self.desk.items_of(rater, number), self.desk.answers_of(rater)
+        items, own = self.session.items_of(rater, number), self.session.answers_of(rater)
         answered = own.filter(pl.col("block") == number)
         if len(answered) < len(items):
             raise Conflict(
@@ -53,15 +57,15 @@ class Figures:
                 "its summary comes when all have"
             )
         class_id = items["class_id"][0] if items["class_id"].n_unique() == 1 else None
-        queue = self.desk.queue if class_id is None else self._only(class_id)
-        finished = self.desk.finished_of(rater)
+        queue = self.session.queue.snapshot if class_id is None else self._only(class_id)
+        finished = self.session.finished_of(rater)
         table = precision_table(queue, finished, self.flags)
         flags = table.filter(pl.col("class_id").eq_missing(class_id), scope="flags")
-        is_sample = self.desk.queue.aim == "measure"
+        is_sample = self.session.queue.aim == "measure"
         points = curve(queue, finished, class_id) if is_sample else PRECISION_SCHEMA.to_frame()
-        known = controls(self.desk.queue, answered).filter(block=number)
+        known = controls(self.session.queue.snapshot, answered).filter(block=number)
         return {
-            "name": self.desk.names_told(dict.fromkeys(items["class_id"])),
+            "name": self.session.describe_classes(dict.fromkeys(items["class_id"])),
             "answers": {name: int((answered["answer"] == name).sum()) for name in ANSWERS},
             "flags": self.flags.told,
             "is_sample": is_sample,
@@ -82,44 +86,49 @@ class Figures:
 
         Of a queue that grows: what was heard, and how many of the next labels would be there.
         """
-        if self.desk.live is not None:
-            return self._promised(self.desk.live, rater)
+        if self.session.queue.grows:
+            return self._forecast(rater)
         is_counting = not self._counted.done()
-        counts = self.desk.answers_of(rater).group_by("class_id").agg(n_answered=pl.len())
-        own = self.desk.queue.items.join(self.desk.blocks_for(rater), on="block", how="semi")
+        counts = self.session.answers_of(rater).group_by("class_id").agg(n_answered=pl.len())
+        own = self.session.queue.items.join(
+            self.session.queue.plan_of(rater), on="block", how="semi"
+        )
         own = own.sort("block", "place")
         classes = own.group_by("class_id", maintain_order=True).agg(n_items=pl.len())
-        found = precision_table(self.desk.queue, self.desk.finished_of(rater), self.flags)
+        found = precision_table(
+            self.session.queue.snapshot, self.session.finished_of(rater), self.flags
+        )
         found = found.filter(pl.col("class_id").is_not_null(), scope="flags").drop("scope")
         table = classes
         found = found.rename({"n_labels": "n_flags"})
         for more in (counts, found, self._missing_by_now):
             table = table.join(more, on="class_id", how="left", maintain_order="left")
         rows = [self._class_row(row) for row in table.iter_rows(named=True)]
-        is_sample = self.desk.queue.aim == "measure"
+        is_sample = self.session.queue.aim == "measure"
         told = {"flags": self.flags.told, "is_sample": is_sample, "classes": rows}
         return told | {"is_counting": is_counting}
 
-    def _promised(self, live: LiveQueue, rater: str) -> dict[str, Any]:
-        """Return a row for each class that may be asked about; counting is not waited for."""
+    def _forecast(self, rater: str) -> dict[str, Any]:
+        """Return a row for each class that may be asked about; do not wait for the counts."""
         is_counting = not self._counted.done()
         present = (pl.col("answer") == "present").sum()
-        own = self.desk.answers_of(rater).group_by("class_id")
-        heard = own.agg(n_answered=pl.len(), n_present=present)
-        columns = list(live.population.class_ids)
-        promise, ids = live.promise, list(live.population.class_ids.values())
+        answers = self.session.answers_of(rater).group_by("class_id")
+        judged = answers.agg(n_answered=pl.len(), n_present=present)
+        drawer = self.session.queue.drawer
+        columns = list(drawer.population.class_ids)
+        forecast, ids = drawer.forecast, list(drawer.population.class_ids.values())
         table = pl.DataFrame(
             {
                 "class_id": ids,
-                "name": [self.desk.workspace.ontology.name(one) for one in ids],
-                "n_next": promise.n_asked[columns],
-                "n_next_found": promise.n_found[columns],
+                "name": [self.session.workspace.ontology.name(one) for one in ids],
+                "n_next": forecast.n_asked[columns],
+                "n_next_found": forecast.n_found[columns],
             }
         )
-        for more in (heard, self._missing_by_now):
+        for more in (judged, self._missing_by_now):
             table = table.join(more, on="class_id", how="left", maintain_order="left")
         rows = table.with_columns(pl.col("n_answered", "n_present").fill_null(0)).to_dicts()
-        only = self.desk.only_told(rater)
+        only = self.session.describe_only(rater)
         return {"classes": rows, "only": only, "is_counting": is_counting}
 
     @property
@@ -145,24 +154,26 @@ class Figures:
     @cached_property
     def flags(self) -> Scope:
         """The flags that are summed up: those that `earmark flag` wrote, if there are any."""
-        return flags_asked(self.desk.workspace, self.desk.queue)
+        return flags_asked(self.session.workspace, self.session.queue.snapshot)
 
-    def _only(self, class_id: str) -> Queue:
+    def _only(self, class_id: str) -> QueueSnapshot:
         is_own = pl.col("class_id") == class_id
-        items, sizes = self.desk.queue.items.filter(is_own), self.desk.queue.sizes.filter(is_own)
-        return replace(self.desk.queue, items=items, sizes=sizes)
+        queue = self.session.queue.snapshot
+        return replace(queue, items=queue.items.filter(is_own), sizes=queue.sizes.filter(is_own))
 
     @cached_property
     def _missing(self) -> pl.DataFrame:
         # As `earmark flag` counts: in every scored clip, whichever of them are in the queue.
-        of_train = ScoreFolder.open(self.desk.workspace.scores_folder(self.desk.recipe.scores_name))
-        whole = whole_scores(self.desk.workspace, of_train)
-        labels = scored_labels(whole, self.desk.workspace.labels)
-        heard = read_heard(self.desk.workspace, labels)
+        of_train = ScoreFolder.open(
+            self.session.workspace.scores_folder(self.session.recipe.scores_name)
+        )
+        whole = whole_scores(self.session.workspace, of_train)
+        labels = scored_labels(whole, self.session.workspace.labels)
+        heard = read_heard(self.session.workspace, labels)
         counted = count_missing(
             labels,
             whole.logits,
-            ontology=self.desk.workspace.ontology,
+            ontology=self.session.workspace.ontology,
             answers=heard.answers if heard else None,
         ).table.fill_nan(None)
         return counted.select("class_id", "n_missing", missing_low="low", missing_high="high")
@@ -170,7 +181,7 @@ class Figures:
     def _class_row(self, row: dict[str, Any]) -> dict[str, Any]:
         return {
             "class_id": row["class_id"],
-            "name": self.desk.workspace.ontology.name(row["class_id"]),
+            "name": self.session.workspace.ontology.name(row["class_id"]),
             "n_flags": row["n_flags"] or 0,
             "n_items": row["n_items"],
             "n_answered": row["n_answered"] or 0,

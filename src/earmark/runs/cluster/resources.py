@@ -12,10 +12,10 @@ from earmark.runs.parameters import Params
 class TaskResources(Params):
     """What one task takes of a machine; a cluster runs as many at once as fit."""
 
-    cpus: float = Field(1, ge=0)
-    gpus: float = Field(0, ge=0)
+    cpus: float = Field(1, ge=0, le=100_000)
+    gpus: float = Field(0, ge=0, le=100_000)
     """A part of one packs several tasks on a GPU; more than one must be whole."""
-    memory_gb: float = Field(0, ge=0)
+    memory_gb: float = Field(0, ge=0, le=1_000_000)
     """Set aside, so that tasks do not crowd one another out; 0 asks for none."""
 
     @model_validator(mode="after")

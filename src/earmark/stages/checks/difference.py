@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import polars as pl
 
@@ -21,6 +21,7 @@ from earmark.labels import (
     find_changes,
     read_label_file,
 )
+from earmark.options import Argument, Option
 from earmark.runs import is_finished, read_sealed, seal_path, write_table
 from earmark.scores import named_alike
 from earmark.stages.opening import WorkLike, open_workspace
@@ -78,12 +79,15 @@ class _Side:
 
 
 def compare_labels(
-    before: str | Path,
-    after: str | Path,
+    before: Annotated[str | Path, Argument("A file of labels, or a workspace.", "A", read=str)],
+    after: Annotated[str | Path, Argument("The other one.", "B", read=str)],
     *,
-    work: WorkLike | None = None,
+    work: Annotated[
+        WorkLike | None,
+        Option("A workspace: A and B may be names of its label sets, such as given."),
+    ] = None,
     reading: Reading = GUESSED,
-    out: str | Path | None = None,
+    out: Annotated[str | Path | None, Option("CSV or Parquet file to write.")] = None,
 ) -> ComparedLabels:
     """Find what changed from one label set to another.
 
@@ -103,7 +107,7 @@ def compare_labels(
     workspace = home or second.workspace or first.workspace
     table = _with_origin(changes.table, first, second, workspace)
     if out is not None:
-        write_table(out, table)
+        write_table(out, table, for_people=True)
     notes = (*first.notes, *second.notes, *alike, *_strangers(changes))
     path = None if out is None else Path(out)
     return ComparedLabels(first.labels, second.labels, changes, table, notes, path)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Annotated
 
 from earmark.errors import EarmarkWarning
 from earmark.labels import Ontology, read_label_file, refuse_no_labels
 from earmark.metrics import Evaluation, evaluate
+from earmark.options import Argument
 from earmark.scores import ScoreFolder, arrange, leave_out_unscored, open_score_file
 
 
-def evaluate_scores(labels: str | Path, scores: str | Path) -> Evaluation:
+def evaluate_scores(
+    labels: Annotated[str | Path, Argument("Labels: Parquet or CSV rows.")],
+    scores: Annotated[str | Path, Argument("A folder of scores with its clips and classes.")],
+) -> Evaluation:
     """Measure a folder of scores against a file of labels: d', lwlrap and average precision."""
     opened = ScoreFolder.open(scores)
     file, scored = read_label_file(labels), open_score_file(scores)

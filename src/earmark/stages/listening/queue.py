@@ -8,19 +8,21 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import polars as pl
 
 from earmark.datasets import Workspace, any_frames, tell_replaced
 from earmark.errors import EarmarkError, EarmarkWarning, quoted, short_repr
 from earmark.flags import made_from
+from earmark.options import Fields, Option
 from earmark.review import (
     GROWING,
     JudgementStore,
-    LiveQueue,
     Mode,
     NoChances,
-    Queue,
+    QueueSnapshot,
+    ReviewQueue,
     find_population,
     is_drawn_from,
     make_queue,
@@ -49,7 +51,7 @@ class DrawnQueue:
     """The labels that raters will listen to, and the file that holds them."""
 
     path: Path
-    queue: Queue
+    queue: QueueSnapshot
     n_tasks: int | None = None
     """Label Studio's tasks that were written, where they were asked for."""
     n_candidates: int | None = None
@@ -62,9 +64,11 @@ def draw_queue(
     work: WorkLike,
     recipe: RecipeLike = None,
     *,
-    params: ReviewParams | None = None,
-    label_studio: str | Path | None = None,
-    document_root: str | Path = "/",
+    params: Annotated[ReviewParams | None, Fields()] = None,
+    label_studio: Annotated[
+        str | Path | None, Option("Write the queue as Label Studio's tasks; no page.")
+    ] = None,
+    document_root: Annotated[str | Path, Option("Label Studio's, for local files.")] = "/",
     engine: Engine = HERE,
     progress: Progress | None = None,
 ) -> DrawnQueue:
@@ -101,7 +105,7 @@ def open_judgements(workspace: Workspace, *, must_exist: bool = False) -> Judgem
     path = workspace.judgements_path
     if must_exist and not path.exists():
         heard_here = f"make some with `earmark review {quoted(workspace.root)}`"
-        elsewhere = f"bring some: `earmark judgements import {quoted(workspace.root)} FILE`"
+        elsewhere = f"bring some: `earmark answers {quoted(workspace.root)} --import FILE`"
         how = heard_here if workspace.has_sound() else elsewhere
         raise EarmarkError(f"{path}: no judgements there yet; {how}")
     return JudgementStore(path, must_exist=must_exist)
@@ -115,39 +119,46 @@ def draw_ahead(work: WorkLike, n_blocks: int = N_AHEAD) -> DrawnQueue:
     if there is none; one that was drawn at once stays as it is.
     """
     workspace = open_workspace(work)
-    queue = _there_or_drawn(workspace, None, None, HERE, SILENT)
-    if not queue.grows:
-        return DrawnQueue(workspace.queue_path, queue)
+    there = _there_or_drawn(workspace, None, None, HERE, SILENT)
+    if not there.grows:
+        return DrawnQueue(workspace.queue_path, there)
     has_answers = workspace.judgements_path.exists()
     with (
         JudgementStore(workspace.judgements_path if has_answers else ":memory:") as store,
-        open_live(workspace, store, [ELSEWHERE]) as live,
+        open_queue(workspace, store, [ELSEWHERE]) as queue,
     ):
         answered = set(store.current()["item"])
-        own = live.blocks_of(ELSEWHERE)
-        ahead = [one for one in own if not answered.issuperset(one.items["item"])][:n_blocks]
-        ahead += live.draw_blocks(ELSEWHERE, n_blocks - len(ahead))
+        blocks = queue.blocks_of(ELSEWHERE)
+        ahead = [block for block in blocks if not answered.issuperset(block.items["item"])]
+        ahead = ahead[:n_blocks]
+        ahead += queue.draw_blocks(ELSEWHERE, n_blocks - len(ahead))
         is_open = ~pl.col("item").is_in(list(answered))
-        is_open &= pl.col("block").is_in([one.block for one in ahead])
-        queue = live.queue
-        return DrawnQueue(workspace.drawn_path, replace(queue, items=queue.items.filter(is_open)))
+        is_open &= pl.col("block").is_in([block.block for block in ahead])
+        snapshot = queue.snapshot
+        items = snapshot.items.filter(is_open)
+        return DrawnQueue(workspace.drawn_path, replace(snapshot, items=items))
 
 
-def open_live(
+def open_queue(
     workspace: Workspace,
     store: JudgementStore,
     raters: Sequence[str],
     mode: Mode = "class",
     classes: Sequence[str] = (),
-) -> LiveQueue:
-    """Open the workspace's queue that learns; close it, or use it in a ``with``.
+) -> ReviewQueue:
+    """Open the workspace's queue; close it, or use it in a ``with``.
 
-    With ``classes`` (names or identifiers) only these are asked about.
+    With ``classes`` (names or identifiers) only these are asked about. The ``mode`` is that of
+    blocks drawn from now on; a queue that was drawn at once has all its blocks by class.
     """
     chosen = [workspace.ontology.find(name) for name in classes]
+    snapshot = read_queue(workspace)
+    if not snapshot.grows:
+        return ReviewQueue(snapshot, store, raters, chosen)
     population = read_population(workspace)
     drawn = open_drawn(workspace, population)
-    return LiveQueue(population, params_of(workspace), drawn, store, raters, mode, chosen)
+    params = params_of(workspace)
+    return ReviewQueue.growing(population, params, drawn, store, raters, mode, chosen)
 
 
 def _there_or_drawn(
@@ -156,11 +167,11 @@ def _there_or_drawn(
     params: ReviewParams | None,
     engine: Engine,
     progress: Progress,
-) -> Queue:
+) -> QueueSnapshot:
     """Return the queue that is there, or draw one if there is none or another is asked for."""
     if params is None and workspace.queue_seal_path.exists():
         return read_queue(workspace)
-    with writing_in(workspace, "queue"):
+    with writing_in(workspace, "review"):
         return _drawn(workspace, recipe, params or ReviewParams(), engine, progress)
 
 
@@ -170,7 +181,7 @@ def _drawn(
     params: ReviewParams,
     engine: Engine,
     progress: Progress,
-) -> Queue:
+) -> QueueSnapshot:
     scored = open_scored(workspace, recipe)
     scores = scored.whole
     if params.held_out:

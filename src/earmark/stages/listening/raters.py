@@ -5,17 +5,19 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import polars as pl
 
 from earmark.datasets import PAIR, Workspace, stamp_path, write_stamp
 from earmark.errors import EarmarkError, EarmarkWarning, quoted, short_repr
 from earmark.flags import count_missing
+from earmark.options import Option
 from earmark.review import WeighedRaters, adjudication_queue, weigh_answers, write_queue
 from earmark.runs import write_table, writes
 from earmark.scores import scored_labels
 from earmark.stages.listening.queue import DrawnQueue, open_judgements
-from earmark.stages.listening.review import still_there
+from earmark.stages.listening.review import HeardPrecision, measure_precision, still_there
 from earmark.stages.opening import RecipeLike, WorkLike, open_scored, open_workspace
 
 
@@ -30,7 +32,45 @@ class HeardRaters:
     __repr__ = short_repr
 
 
-@writes("raters")
+@dataclass(frozen=True)
+class AnswerSummary:
+    """What is known from all answers: how many flags are right, and how good the raters are.
+
+    ``precision`` is None where no queue was drawn, so that nobody knows what the answers sample.
+    """
+
+    precision: HeardPrecision | None
+    raters: HeardRaters
+
+    __repr__ = short_repr
+
+
+def summarize_answers(
+    work: WorkLike,
+    recipe: RecipeLike = None,
+    *,
+    discard_percent: Annotated[
+        float | None,
+        Option("Labels up to this point; the flags that were written.", low=0, high=100),
+    ] = None,
+    drop_failed_blocks: Annotated[bool, Option("Leave out blocks with a failed control.")] = False,
+    with_teacher: Annotated[bool, Option("Let the teacher vote on labels, too.")] = False,
+) -> AnswerSummary:
+    """Say how many flags are right and how good each rater is.
+
+    See :func:`measure_precision` and :func:`weigh_raters`.
+    """
+    workspace = open_workspace(work)
+    raters = weigh_raters(workspace, recipe, with_teacher=with_teacher)
+    if not workspace.queue_seal_path.exists() and discard_percent is None:
+        return AnswerSummary(None, raters)
+    precision = measure_precision(
+        workspace, discard_percent=discard_percent, drop_failed_blocks=drop_failed_blocks
+    )
+    return AnswerSummary(precision, raters)
+
+
+@writes("answers")
 def weigh_raters(
     work: WorkLike, recipe: RecipeLike = None, *, with_teacher: bool = False
 ) -> HeardRaters:
@@ -43,12 +83,12 @@ def weigh_raters(
     weighed = _weighed(workspace, recipe, with_teacher)
     tables = {workspace.raters_path: weighed.raters, workspace.weighed_path: weighed.labels}
     for path, table in tables.items():
-        write_table(path, table)
+        write_table(path, table, for_people=True)
         write_stamp(workspace, stamp_path(path))
     return HeardRaters(workspace.raters_path, workspace.weighed_path, weighed)
 
 
-@writes("queue")
+@writes("review")
 def draw_adjudication(
     work: WorkLike,
     recipe: RecipeLike = None,

@@ -7,22 +7,24 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
 
 from earmark.datasets import Relabelled, Workspace, is_label_studio, stamp_path, write_stamp
 from earmark.errors import EarmarkError, EarmarkWarning, counted, quoted, short_repr
+from earmark.options import Option, read_names
 from earmark.review import (
     Agreement,
     Gains,
     JudgementStore,
     Mode,
-    Queue,
+    QueueSnapshot,
+    ReviewQueue,
     Scope,
     SelectionFormat,
     advise_change,
@@ -49,11 +51,17 @@ from earmark.review import (
 )
 from earmark.review.server import check_server
 from earmark.runs import Progress, shown, write_table, writes, writing_in
-from earmark.stages.listening.queue import draw_queue, open_judgements, open_live
+from earmark.stages.listening.queue import draw_queue, open_judgements, open_queue
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
 
 if TYPE_CHECKING:
-    from earmark.review.server.guard import Place
+    from earmark.review.server.app import Place
+
+
+SelectionsAs = Annotated[
+    SelectionFormat | None,
+    Option("raven, audacity, dcase; else a table, or told by content.", "--format"),
+]
 
 
 @dataclass(frozen=True)
@@ -93,15 +101,22 @@ def serve_review(
     work: WorkLike,
     recipe: RecipeLike = None,
     *,
-    raters: Sequence[str] = (),
-    classes: Sequence[str] = (),
+    raters: Annotated[
+        Sequence[str], Option("Names with commas; you, by default.", read=read_names)
+    ] = (),
+    classes: Annotated[
+        Sequence[str],
+        Option("Names or identifiers, with commas; all with scores.", read=read_names),
+    ] = (),
     mode: Mode = "class",
-    host: str = "127.0.0.1",
-    port: int = 8321,
+    host: Annotated[str, Option("Whose network may reach the page.")] = "127.0.0.1",
+    port: Annotated[int, Option("0 takes any free one.", low=0, high=65_535)] = 8321,
     when_ready: Callable[[Place, Mapping[str, str]], None] | None = None,
     progress: Progress | None = None,
-) -> int:
-    """Serve the listening page until it is interrupted; return how many answers there are then.
+) -> tuple[int, signal.Signals | None]:
+    """Serve the listening page; return how many answers there are at its end, and what ended it.
+
+    Ctrl-C and SIGTERM end it. In a thread that is not the main one it does not catch them.
 
     With ``classes`` only these are asked about. In the ``mode`` clip, whole clips are heard and all
     likely labels of each are answered at once.
@@ -109,31 +124,30 @@ def serve_review(
     takes any free one. Without names the rater is whoever runs this.
     """
     check_server()
-    from earmark.review.server.app import make_app, make_server, make_tokens, open_socket
-    from earmark.review.server.desk import open_desk
-    from earmark.review.server.guard import Place
+    from earmark.review.server.app import Place, make_app, make_server, make_tokens, open_socket
+    from earmark.review.server.session import open_review_session
 
     workspace = open_workspace(work)
     _check_sound(workspace)
     chosen = choose_recipe(workspace, recipe)
     names = _rater_names(raters)
-    queue = draw_queue(workspace).queue
+    draw_queue(workspace)
     with (
         open_judgements(workspace) as store,
         open_socket(host, port) as listener,
-        open_live(workspace, store, names, mode, classes) if queue.grows else nullcontext() as live,
+        open_queue(workspace, store, names, mode, classes) as queue,
     ):
         if not raters:
             _warn_of_other_raters(workspace, queue, store, names[0])
         with shown(progress) as display:
-            asked = queue if live is None else live
-            desk = open_desk(workspace, chosen, asked, store, names, tuple(classes), display)
+            session = open_review_session(workspace, chosen, queue, display)
         place, tokens = Place(host, listener.getsockname()[1]), make_tokens(names)
-        if when_ready is not None:
-            when_ready(place, tokens)
-        with _ended_by_signals():
-            make_server(make_app(desk, tokens, place)).run(sockets=[listener])
-        return len(store.current())
+        server = make_server(make_app(session, tokens, place))
+        with _caught_signals(server) as caught:
+            if when_ready is not None:
+                when_ready(place, tokens)
+            server.run(sockets=[listener])
+        return len(store.current()), caught[0] if caught else None
 
 
 def measure_precision(
@@ -164,8 +178,8 @@ def measure_precision(
         )
     path = workspace.precision_path
     if is_written:
-        with writing_in(workspace, "precision"):
-            write_table(path, table)
+        with writing_in(workspace, "answers"):
+            write_table(path, table, for_people=True)
             write_stamp(workspace, stamp_path(path))
     return HeardPrecision(
         path,
@@ -180,7 +194,10 @@ def measure_precision(
 
 @writes("relabel")
 def correct_labels(
-    work: WorkLike, name: str = "corrected", *, drop_failed_blocks: bool = False
+    work: WorkLike,
+    name: Annotated[str, Option("Name of the corrected label set.", "--out")] = "corrected",
+    *,
+    drop_failed_blocks: Annotated[bool, Option("Leave out blocks with a failed control.")] = False,
 ) -> CorrectedLabels:
     """Write the label set that the judgements make of the labels, every change with its origin.
 
@@ -202,10 +219,15 @@ def correct_labels(
 
 def export_judgements(
     work: WorkLike,
-    path: str | Path,
+    path: Annotated[
+        str | Path,
+        Option("Write all answers here; a folder of Audacity's.", "--export", default=None),
+    ],
     *,
-    only_current: bool = False,
-    selections: SelectionFormat | None = None,
+    only_current: Annotated[
+        bool, Option("export: leave out what was retracted or answered anew.", "--current")
+    ] = False,
+    selections: SelectionsAs = None,
 ) -> int:
     """Write all answers as a table, retractions included unless ``only_current``; return rows.
 
@@ -224,9 +246,17 @@ def export_judgements(
 
 def import_judgements(
     work: WorkLike,
-    source: str | Path,
-    rater: str = "imported",
-    selections: SelectionFormat | None = None,
+    source: Annotated[
+        str | Path,
+        Option(
+            "Add answers given elsewhere: CSV, Parquet, Label Studio's JSON, another store, or "
+            "selections: Raven's table, Audacity's labels, DCASE's TSV.",
+            "--import",
+            default=None,
+        ),
+    ],
+    rater: Annotated[str, Option("import: where the file names none.")] = "imported",
+    selections: SelectionsAs = None,
 ) -> int:
     """Add answers given elsewhere; return how many were new.
 
@@ -282,7 +312,7 @@ def gains_so_far(workspace: Workspace) -> Gains | None:
         return None
 
 
-def _gains(workspace: Workspace, queue: Queue, judgements: pl.DataFrame) -> Gains | None:
+def _gains(workspace: Workspace, queue: QueueSnapshot, judgements: pl.DataFrame) -> Gains | None:
     """Return what a queue that learns has found by some judgements; None of other queues."""
     if not queue.grows:
         return None
@@ -298,7 +328,9 @@ def _gains(workspace: Workspace, queue: Queue, judgements: pl.DataFrame) -> Gain
     return replace(found, change=change)
 
 
-def _open_judged(work: WorkLike, drop_failed_blocks: bool) -> tuple[Workspace, Queue, pl.DataFrame]:
+def _open_judged(
+    work: WorkLike, drop_failed_blocks: bool
+) -> tuple[Workspace, QueueSnapshot, pl.DataFrame]:
     """Return the workspace, its queue and the current judgements."""
     workspace = open_workspace(work)
     queue = read_queue(workspace)
@@ -310,17 +342,27 @@ def _open_judged(work: WorkLike, drop_failed_blocks: bool) -> tuple[Workspace, Q
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the server, which raises them anew, and nothing else."""
+def _caught_signals(server: Any) -> Iterator[list[signal.Signals]]:
+    """End the server at Ctrl-C and SIGTERM, also before it runs; yield those that came.
+
+    While it runs the server catches them itself, and raises them anew at its end.
+    """
+    caught: list[signal.Signals] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield caught
         return
-    before = {one: signal.signal(one, signal.SIG_IGN) for one in (signal.SIGINT, signal.SIGTERM)}
+
+    def keep(number: int, frame: object) -> None:
+        del frame
+        server.should_exit = True
+        caught.append(signal.Signals(number))
+
+    before = {number: signal.signal(number, keep) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield caught
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _check_sound(workspace: Workspace) -> None:
@@ -328,20 +370,20 @@ def _check_sound(workspace: Workspace) -> None:
         raise EarmarkError(
             f"{workspace.root}: no clip has a sound file, so there is nothing to hear; import the "
             "dataset with its sounds (--audio FOLDER), scan with --sounds FOLDER, or bring answers "
-            f"from elsewhere: `earmark judgements import {quoted(workspace.root)} FILE`"
+            f"from elsewhere: `earmark answers {quoted(workspace.root)} --import FILE`"
         )
 
 
-def _check_sample(workspace: Workspace, queue: Queue) -> None:
+def _check_sample(workspace: Workspace, queue: QueueSnapshot) -> None:
     if queue.aim != "measure":
         raise EarmarkError(
             "this queue is no sample of the labels up to a discard percent; draw one with "
-            f"`earmark queue {quoted(workspace.root)} --aim measure` and listen"
+            f"`earmark review {quoted(workspace.root)} --aim measure` and listen"
         )
 
 
 def _warn_of_other_raters(
-    workspace: Workspace, queue: Queue, store: JudgementStore, name: str
+    workspace: Workspace, queue: ReviewQueue, store: JudgementStore, name: str
 ) -> None:
     """Say who answered before, where a rater without a name would begin anew."""
     answered = store.current().join(queue.items.select("item"), on="item", how="semi")

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError, about, check_file, first_few, reading
+from earmark.errors import EarmarkError, about, check_file, first_few, reading, short_repr
 from earmark.labels import (
     GUESSED,
     LabelFile,
@@ -62,6 +62,8 @@ class InputFiles:
     labels_key: str | None = None
     scores_key: str | None = None
     reading: Reading = GUESSED
+
+    __repr__ = short_repr
 
 
 @dataclass(frozen=True)

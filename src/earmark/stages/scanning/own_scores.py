@@ -78,7 +78,7 @@ def score_by_file(
     Clips and classes are matched by name: those in the file, or the lists ``classes`` and ``clips``
     in the order of its columns and rows. Clips and classes of the workspace without scores are
     never flagged; NaN throughout says the same of a clip or a class (see
-    :mod:`earmark.scores.gaps`). ``out_of_fold`` says that the model behind the scores never saw
+    :mod:`earmark.scores.logits`). ``out_of_fold`` says that the model behind the scores never saw
     these clips.
     """
     workspace = open_workspace(work)

@@ -16,26 +16,27 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from earmark.datasets import SCANNED_FOLDER, Workspace
-from earmark.errors import EarmarkError, check_libraries, quoted, short_repr
+from earmark.errors import EarmarkError, check_libraries, first_few, quoted, short_repr
 from earmark.flags import Findings, check_policy, find, policy_with, spread_rows
 from earmark.labels import GUESSED, LabelSet, Reading, Zeros
+from earmark.options import Option
 from earmark.report import HeardFlag, findings_told, scan_html
 from earmark.runs import (
     Engine,
     Progress,
     break_seal,
+    check_replaceable,
+    foreign_files,
     put_in_place,
-    read_seal,
     scratch_beside,
     seal,
-    seal_path,
     shown,
     write_table,
     write_table_blocks,
@@ -43,6 +44,7 @@ from earmark.runs import (
     writing_in,
 )
 from earmark.scores import Origin
+from earmark.stages.policies import PolicyName, PolicyOptions
 from earmark.stages.scanning.inputs import InputFiles, Inputs, given_inputs, read_inputs
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from earmark.stages.opening import Scored
 
 FORMAT = "earmark scan 1"
-"""What ``meta.json`` of an output folder calls itself; only such a folder is replaced."""
+"""What ``meta.json`` of an output folder calls itself."""
 
 
 @dataclass(frozen=True)
@@ -92,26 +94,36 @@ class ScanResult:
 
 
 def scan(
-    labels: str | Path | LabelSet,
-    scores: str | Path | NDArray[np.floating],
+    labels: Annotated[
+        str | Path | LabelSet,
+        Option("A table, AudioSet segments, states, or JSON.", "--labels"),
+    ],
+    scores: Annotated[
+        str | Path | NDArray[np.floating],
+        Option(".npy, .npz, Parquet, CSV, Zarr or a folder of shards.", "--scores"),
+    ],
     *,
-    out: str | Path | None = None,
-    classes: str | Path | None = None,
-    clips: str | Path | None = None,
-    ontology: str | Path | None = None,
-    scale: Literal["auto", "logits", "probabilities"] = "auto",
-    policy: str | None = None,
-    fill_ancestors: bool = False,
-    labels_key: str | None = None,
-    scores_key: str | None = None,
-    sounds: str | Path | None = None,
+    out: Annotated[str | Path | None, Option("Folder to write.", default=Path("scan"))] = None,
+    classes: Annotated[str | Path | None, Option("Classes in the order of scores.")] = None,
+    clips: Annotated[str | Path | None, Option("Clips in the order of scores.")] = None,
+    ontology: Annotated[str | Path | None, Option("ontology.json, or a table.")] = None,
+    scale: Annotated[
+        Literal["auto", "logits", "probabilities"], Option("auto, logits or probabilities.")
+    ] = "auto",
+    policy: PolicyName = None,
+    fill_ancestors: Annotated[bool, Option("Take implied ancestors for positives.")] = False,
+    labels_key: Annotated[str | None, Option("Array in a labels .npz.")] = None,
+    scores_key: Annotated[str | None, Option("Array in a scores .npz.")] = None,
+    sounds: Annotated[
+        str | Path | None, Option("Folder of sound files called like the clips.")
+    ] = None,
     columns: Mapping[str, str] | None = None,
     separator: str | None = None,
     zeros: Zeros = "implicit",
     n_wrong_per_class: int = 20,
     engine: Engine | None = None,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[PolicyOptions],
 ) -> ScanResult:
     """Find the labels that are likely to be missing, and write what was found to ``out``.
 
@@ -127,7 +139,8 @@ def scan(
     policy's (see :func:`earmark.flags.flag.flag`), and where they alone are given it is the one
     that has them; without any the likeliest labels are flagged, or, where the scores know too
     little for chances, the paper's per cent. ``gate=True`` stands for the given ontology.
-    A folder ``out`` that an earlier scan wrote is replaced; any other that holds files is refused.
+    In a folder ``out`` that an earlier scan wrote, its files are replaced, unless they were edited;
+    others stay. Any other folder that holds files is refused.
 
     With ``sounds``, a folder in which files are called like the clips, the page plays its flags,
     and ``out`` holds a workspace (labels, scores, flags) that the stages of a review open.
@@ -137,7 +150,7 @@ def scan(
     start = time.monotonic()
     out = None if out is None else Path(out)
     policy = policy_with(options) if policy is None else policy
-    _check_request(out, policy, options, ontology is not None, fill_ancestors)
+    _check_request(policy, options, ontology is not None, fill_ancestors)
     _check_sounds(out, sounds)
     tree = None if ontology is None else Path(ontology)
     with shown(progress) as display, _scratch_beside(out) as scratch:
@@ -180,8 +193,8 @@ def scan(
                     found, findings, told, *sounding.heard(findings, policy, options, out)
                 )
             with writing_in(out / SCANNED_FOLDER, "scan"):
-                _refuse_answers(out)  # of raters who listened meanwhile
-                put_in_place(found, out)
+                _refuse_used(out)  # raters may have listened meanwhile
+                put_in_place(found, out, "scan")
     return ScanResult(out, findings, time.monotonic() - start, inputs.notes)
 
 
@@ -197,16 +210,22 @@ def _check_sounds(out: Path | None, sounds: str | Path | None) -> None:
             )
         check_libraries("playing flags on a page", "soundfile", "PIL")
     if out is not None:
-        _refuse_answers(out)
+        _refuse_used(out)
 
 
-def _refuse_answers(out: Path) -> None:
-    """Refuse to replace a folder that holds raters' answers."""
+def _refuse_used(out: Path) -> None:
+    """Refuse a folder with anything that no scan wrote, or that was made of what one wrote."""
     answers = Workspace(out / SCANNED_FOLDER).judgements_path
+    advice = f"another folder, or new scores to this one: earmark score {quoted(out)} --from FILE"
     if answers.exists():
         raise EarmarkError(
-            f"{answers}: what raters answered there would be lost; give the scan another folder, "
-            f"or new scores to this one: earmark score {quoted(out)} --from FILE"
+            f"{answers}: what raters answered there would be lost; give the scan {advice}"
+        )
+    check_replaceable(out, "scan")
+    if others := foreign_files(out, SCANNED_FOLDER):
+        raise EarmarkError(
+            f"{out}: {first_few(others)} was made from the earlier scan, and would not fit the new "
+            f"one; give the scan {advice}"
         )
 
 
@@ -267,11 +286,12 @@ def write_findings(
     break_seal(folder)
     write_table(folder / "thresholds.parquet", findings.thresholds)
     for kind in ("parquet", "csv"):
-        write_table_blocks(folder / f"flags.{kind}", findings.flag_table.blocks())
-        write_table(folder / f"classes.{kind}", findings.classes)
-    write_table(folder / "wrong_positives.csv", findings.wrong_positives)
+        blocks = findings.flag_table.blocks()
+        write_table_blocks(folder / f"flags.{kind}", blocks, for_people=True)
+        write_table(folder / f"classes.{kind}", findings.classes, for_people=True)
+    write_table(folder / "wrong_positives.csv", findings.wrong_positives, for_people=True)
     if findings.implied is not None:
-        write_table(folder / "implied.csv", findings.implied)
+        write_table(folder / "implied.csv", findings.implied, for_people=True)
     facts = {name: str(value) for name, value in provenance.items() if name != "format"}
     page = scan_html(findings, facts, heard, next_commands, sample_rate_hz, gains)
     write_text(folder / "index.html", page)
@@ -309,7 +329,6 @@ def _with_sounds(out: Path | None) -> Scored | None:
 
 
 def _check_request(
-    out: Path | None,
     policy: str | None,
     options: Mapping[str, Any],
     has_ontology: bool,
@@ -319,17 +338,6 @@ def _check_request(
     check_policy(policy, options)
     if not has_ontology and (fill_ancestors or options.get("gate")):
         raise EarmarkError("to fill ancestors, or for the gate, an ontology has to be given")
-    if out is not None and out.exists() and not _is_ours(out):
-        raise EarmarkError(f"{out}: there is something in it that no scan wrote; give another name")
-
-
-def _is_ours(out: Path) -> bool:
-    if not out.is_dir():
-        return False
-    if not any(out.iterdir()):
-        return True
-    found = read_seal(out) if seal_path(out).is_file() else None
-    return isinstance(found, dict) and found.get("format") == FORMAT
 
 
 @contextmanager

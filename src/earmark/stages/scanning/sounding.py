@@ -14,7 +14,7 @@ from earmark.datasets import SCANNED_FOLDER, sounds_of, write_dataset
 from earmark.errors import first_few
 from earmark.flags import Findings
 from earmark.report import HeardFlag, first_to_hear
-from earmark.runs import Progress, Recipe
+from earmark.runs import AudioAccess, Progress, Recipe
 from earmark.scores import Origin
 from earmark.stages.flag import keep_flags
 from earmark.stages.hearing import after_flags, heard_flags
@@ -56,7 +56,8 @@ def make_workspace(
         start_seconds=pl.lit(None, pl.Float64),
         end_seconds=pl.lit(None, pl.Float64),
     )
-    workspace = write_dataset(root, clips, inputs.ontology, inputs.labels)
+    access = AudioAccess(root, (sounds,))
+    workspace = write_dataset(root, clips, inputs.ontology, inputs.labels, access=access)
     silent = clip_ids.filter(audio.is_null())
     if len(silent):
         notes += (

@@ -1,6 +1,6 @@
 """The demo: made-up scenes with known truth, and the three things that follow from their flags.
 
-It needs the core alone. Scenes are made and hidden in part (:mod:`earmark.datasets.synthetic`), a
+It needs the core alone. Scenes are made and hidden in part (:mod:`earmark.datasets.simulate`), a
 linear probe on pooled log-mel is the teacher, and its flags are held against the truth; students
 are told of them in several ways; and a rater made of the truth answers the queue. What is left is
 a workspace like any other, with flags to hear.
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +22,15 @@ from earmark.datasets import Workspace, pooled_scenes, scene, write_scenes, writ
 from earmark.errors import EarmarkError, short_repr
 from earmark.experiments import (
     WAYS,
-    DrawMarks,
+    DrawResults,
     ProbeData,
     best_on_tune,
-    heard_gain,
-    mark_draw,
+    evaluate_draw,
+    judged_gain,
     told_gain,
 )
 from earmark.labels import LabelSet, Ontology, folds
+from earmark.options import Option
 from earmark.report import (
     DemoFound,
     HeardFlag,
@@ -95,11 +97,13 @@ class Demo:
 
 @writes("demo", makes=True)
 def run_demo(
-    work: str | Path = "demo-work",
+    work: Annotated[
+        str | Path, Option("Where to put it.", default=Path("demo-work"))
+    ] = "demo-work",
     *,
-    seed: int = 0,
-    n_scenes: int = N_SCENES,
-    n_draws: int = N_DRAWS,
+    seed: Annotated[int, Option("Other scenes, other hidden labels.", low=0)] = 0,
+    n_scenes: Annotated[int, Option("Fewer are quicker and tell less.", "--scenes")] = N_SCENES,
+    n_draws: Annotated[int, Option("Students are trained on so many draws.", "--draws")] = N_DRAWS,
     engine: Engine = HERE,
     progress: Progress | None = None,
 ) -> Demo:
@@ -253,28 +257,28 @@ class _Course:
             round(DRAWN_SHARE * len(self.rows["train"])),
             _listen,
         )
-        marks = self._marks(data, progress)
-        chosen = told_gain(marks, best_on_tune(marks))
-        each = [told_gain(marks, best_on_tune(marks, [name])) for name in ("mask", "hedge")]
+        results = self._results(data, progress)
+        chosen = told_gain(results, best_on_tune(results))
+        each = [told_gain(results, best_on_tune(results, [name])) for name in ("mask", "hedge")]
         return StudentsFound(
             chosen,
             tuple(each),
-            heard_gain(marks),
+            judged_gain(results),
             self.n_draws,
             data.n_drawn,
             len(self.rows["eval"]),
         )
 
-    def _marks(self, data: ProbeData, progress: Progress) -> Sequence[DrawMarks]:
+    def _results(self, data: ProbeData, progress: Progress) -> Sequence[DrawResults]:
         made_from = digest(self.recipe, data.n_drawn, N_ANSWERS)[:8]
         tasks = []
         for draw in range(self.n_draws):
             seed = N_DRAWS * self.scenes.seed + draw
             path = self.root / "draws" / f"{made_from}-{draw}.npz"
             arguments = {"data": data, "seed": seed, "path": path}
-            tasks.append(Task("students", mark_draw, arguments, len(WAYS), "students"))
+            tasks.append(Task("students", evaluate_draw, arguments, len(WAYS), "students"))
         meter = progress.job("students", self.n_draws * len(WAYS), "students")
-        found: list[DrawMarks] = self.engine.map(tasks, AsOneJob(meter))
+        found: list[DrawResults] = self.engine.map(tasks, AsOneJob(meter))
         return found
 
     def heard_flags(self) -> list[HeardFlag]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import polars as pl
 
 from earmark.datasets import Workspace
 from earmark.errors import check_libraries, short_repr
+from earmark.options import Argument, Option
 from earmark.runs import HERE, Engine, Progress, Recipe, shown, writes
 from earmark.stages.flag import judged_flags, write_flags
 from earmark.stages.opening import check_held_out, choose_recipe
@@ -48,8 +49,10 @@ def _looks_at_frames(recipe: Recipe) -> bool:
 
 @writes("run", makes=True)
 def run(
-    recipe: str | Path | Recipe,
-    work: str | Path = "work",
+    recipe: Annotated[
+        str | Path | Recipe, Argument("A shipped recipe's name or a TOML file.", read=str)
+    ],
+    work: Annotated[str | Path, Option("The workspace folder.", default=Path("work"))] = "work",
     *,
     engine: Engine = HERE,
     progress: Progress | None = None,

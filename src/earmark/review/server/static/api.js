@@ -1,5 +1,7 @@
 /** Talk to the server that this page came from, and to no other. */
 
+const LONGEST_SEND_MILLISECONDS = 30_000;
+
 /**
  * @typedef {object} Judgement What is sent for every answer; a retraction names the id it undoes.
  * @property {string} id
@@ -25,8 +27,12 @@ export class Refused extends Error {
   }
 }
 
+/** The server cannot do it now, and says why: a full disk, a locked store. */
+export class ServerTrouble extends Error {}
+
 /**
- * Fetch JSON; throws Refused for a 4xx and any other error for a server that cannot be reached.
+ * Fetch JSON; throws Refused for a 4xx, ServerTrouble for a 5xx, any other error for a server that
+ * cannot be reached.
  * @param {string} path
  * @param {RequestInit} [options]
  * @returns {Promise<any>}
@@ -34,7 +40,7 @@ export class Refused extends Error {
 async function request(path, options) {
   const response = await fetch(path, options);
   const answer = await response.json().catch(() => ({ error: response.statusText }));
-  if (response.status >= 500) throw new Error(answer.error);
+  if (response.status >= 500) throw new ServerTrouble(answer.error);
   if (!response.ok) throw new Refused(response.status, answer.error);
   return answer;
 }
@@ -42,16 +48,17 @@ async function request(path, options) {
 /** @param {string} path @returns {Promise<any>} */
 export const get = (path) => request(path);
 
-/** @param {string} path @param {object} [body] @returns {Promise<any>} */
-export const post = (path, body = {}) =>
+/** @param {string} path @param {object} [body] @param {AbortSignal} [signal] @returns {Promise<any>} */
+export const post = (path, body = {}, signal) =>
   request(path, {
     method: "POST",
+    signal,
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
   });
 
 /** @param {Judgement} judgement @returns {Promise<any>} */
-export const send = (judgement) => post("/api/judgements", judgement);
+export const send = (judgement) => post("/api/judgements", judgement, AbortSignal.timeout(LONGEST_SEND_MILLISECONDS));
 
 /**
  * Make a random identifier; crypto.randomUUID is missing on pages that are not served from

@@ -6,6 +6,7 @@ import { Outbox } from "./outbox.js";
 const N_PACED = 20;
 const LONGEST_PAUSE_SECONDS = 60;
 const AT_ONCE_SECONDS = 0.1;
+const OTHER_QUEUE = "given in another queue of this workspace; try again to store what this one asks for, too";
 
 /** @typedef {import("./api.js").Judgement} Judgement */
 /** @typedef {{ id: string, item: string, block: number, answer: string, span_start?: number, span_end?: number }} Answered */
@@ -14,6 +15,7 @@ const AT_ONCE_SECONDS = 0.1;
 /**
  * @typedef {object} Session What the server knows of this rater.
  * @property {string} rater
+ * @property {string} workspace digest of its path
  * @property {string} queue digest
  * @property {Answered[]} history
  * @property {Planned[]} blocks those drawn so far
@@ -27,10 +29,11 @@ export class Ledger {
   /** @type {Answered[]} answers that were not retracted, the last one last */
   history;
   #session;
-  /** @type {Outbox<Judgement & { block: number }>} */
+  /** @type {Outbox<Judgement & { block: number, queue: string, refused?: string }>} */
   #outbox;
   /** @type {number[]} when answers were given in this sitting, in seconds */
   #answeredAt = [];
+  #isOfThisQueue = (/** @type {{ queue: string }} */ { queue }) => queue === this.#session.queue;
   /** @type {{ items: Set<string>, blocks: Map<number, number> } | null} what the history sums up to */
   #sums = null;
 
@@ -41,9 +44,13 @@ export class Ledger {
   constructor(session, changed) {
     this.#session = session;
     this.history = session.history;
-    const key = `earmark-${session.queue}-${session.rater}`;
-    this.#outbox = new Outbox(key, ({ block, ...judgement }) => send(judgement), changed);
-    for (const { block, ...judgement } of this.#outbox.waiting) this.#enter(block, judgement);
+    const key = `earmark-${session.workspace}-${session.rater}`;
+    this.#outbox = new Outbox(key, ({ block, queue, ...judgement }) => send(judgement), () => {
+      this.#removeRefused();
+      changed();
+    });
+    this.#outbox.refuse((entry) => !this.#isOfThisQueue(entry), OTHER_QUEUE);
+    this.#readmit();
   }
 
   get nWaiting() {
@@ -52,7 +59,31 @@ export class Ledger {
 
   /** @returns {string} why answers cannot be stored; empty when they can */
   get trouble() {
-    return this.#outbox.trouble;
+    return [this.#outbox.trouble, this.#outbox.warning].filter(Boolean).join(" · ");
+  }
+
+  /** @returns {number} answers that the server has stored */
+  get nStored() {
+    const waiting = new Set(this.#outbox.waiting.map(({ id }) => id));
+    return this.history.filter(({ id }) => !waiting.has(id)).length;
+  }
+
+  /** @returns {(Judgement & { queue: string, refused?: string })[]} what is not stored, each with the reason */
+  get refused() {
+    return this.#outbox.refused;
+  }
+
+  /** Send once more what was refused; the server knows where answers of another queue belong. */
+  async retryRefused() {
+    const isOther = !this.refused.every(this.#isOfThisQueue);
+    this.#readmit(() => true);
+    await this.#outbox.flush();
+    if (isOther && this.nWaiting === 0) location.reload();
+  }
+
+  /** Drop what the server refused. */
+  forgetRefused() {
+    this.#outbox.forgetRefused();
   }
 
   /** @returns {number} all items of this rater's blocks */
@@ -103,6 +134,7 @@ export class Ledger {
   answer(block, judgement) {
     const before = this.history.find(({ item }) => item === judgement.item);
     if (before) this.retract(before);
+    this.#outbox.forgetRefused(({ item }) => item === judgement.item); // which this answer replaces
     this.#post(block, judgement);
     // All labels of a clip are answered at once, and count as one.
     const [now, last] = [performance.now() / 1000, this.#answeredAt.at(-1) ?? -Infinity];
@@ -120,6 +152,22 @@ export class Ledger {
     return this.nWaiting === 0;
   }
 
+  /** Let refused answers wait, by default those of this queue; of this queue they count as answered. */
+  #readmit(isReadmitted = this.#isOfThisQueue) {
+    this.#outbox.readmit(isReadmitted);
+    for (const { block, queue, ...judgement } of this.#outbox.waiting.filter(this.#isOfThisQueue)) {
+      this.#enter(block, judgement);
+    }
+  }
+
+  /** Ask again about what the server refused. */
+  #removeRefused() {
+    const refused = new Set(this.refused.map(({ id }) => id));
+    if (!this.history.some(({ id }) => refused.has(id))) return;
+    this.history = this.history.filter(({ id }) => !refused.has(id));
+    this.#sums = null;
+  }
+
   /** @param {number} block @param {Partial<Judgement> & { item: string }} said */
   #post(block, said) {
     const judgement = {
@@ -131,7 +179,7 @@ export class Ledger {
       ...said,
     };
     this.#enter(block, judgement);
-    this.#outbox.add({ ...judgement, block });
+    this.#outbox.add({ ...judgement, block, queue: this.#session.queue });
   }
 
   /** @param {number} block @param {Judgement} judgement */

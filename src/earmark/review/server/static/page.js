@@ -130,9 +130,26 @@ export function showProgress(session, queue, ledger) {
   const trouble = ledger.trouble ? [ledger.trouble] : [];
   const nUnplayed = ledger.history.filter(({ answer }) => answer === "cannot_play").length;
   const unplayed = nUnplayed ? [`${nUnplayed} could not be played`] : [];
-  const stored = `saved ${ledger.history.length - ledger.nWaiting}`;
+  const stored = `saved ${ledger.nStored}`;
   write("saved", [stored, ...unplayed, ...waiting, ...trouble].join(" · "));
   element("saved").classList.toggle("trouble", trouble.length > 0);
+  showRefused(ledger.refused);
+}
+
+/** Say which answers the server refused, and why. @param {Ledger["refused"]} refused */
+function showRefused(refused) {
+  element("refused").hidden = refused.length === 0;
+  const reasons = [...new Set(refused.map((entry) => entry.refused))];
+  renew("refused-told", `${refused.length} not stored, kept in this browser: ${reasons.join("; ")}.`);
+}
+
+/** Save answers as a file. @param {Ledger["refused"]} answers */
+export function download(answers) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([JSON.stringify(answers, null, 1)], { type: "application/json" }));
+  link.download = "earmark-answers.json";
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
 /** @param {import("./ledger.js").Session} session @param {Queue} queue @param {Ledger} ledger */

@@ -5,7 +5,7 @@
  */
 
 import { About } from "./about.js";
-import { get } from "./api.js";
+import { get, Refused, ServerTrouble } from "./api.js";
 import { ClassMode } from "./class_mode.js";
 import { ClipMode } from "./clip_mode.js";
 import { precisionCurve } from "./drawing.js";
@@ -31,6 +31,7 @@ class Review {
   /** @type {page.View} where the overview leads back to */
   #behind = "gate";
   #hasSummary = false;
+  #hasEnded = false;
   #keys = new Keys();
   #keyTable = new KeyTable(this.#keys, () => page.printKeys(this.#keys));
   #overview;
@@ -61,7 +62,7 @@ class Review {
       clip: new ClipMode(this.#stage, this.#queue, judge),
     };
     this.#volume = new Volume((level) => this.#stage.setVolume(level));
-    const name = `earmark-${session.queue}-${session.rater}`;
+    const name = `earmark-${session.workspace}-${session.rater}`;
     this.#tab = new Tab(name, () => this.#pause(), () => this.#ledger.flush());
   }
 
@@ -125,7 +126,9 @@ class Review {
     try {
       await act();
     } catch (error) {
-      page.write("message", `${/** @type {Error} */ (error).message}: is the server still running?`);
+      const { message } = /** @type {Error} */ (error);
+      const isTold = error instanceof Refused || error instanceof ServerTrouble;
+      page.write("message", isTold ? message : `${message}: is the server still running?`);
     }
   }
 
@@ -141,9 +144,19 @@ class Review {
     if (action === "overview") return this.#toggleOverview();
     if (action === "all_classes") return this.#limit([]);
     if (action === "help") return this.#keyTable.open();
+    if (action.startsWith("refused_")) return this.#treatRefused(action);
     if (action === "undo") return this.#undo(at);
     if (action === "replay" && this.#view !== "work") return this.#goOn(at);
     return this.#view === "work" ? this.#actOnClip(action, at) : undefined;
+  }
+
+  /** Do something with answers that the server refused. @param {string} action @returns {unknown} */
+  #treatRefused(action) {
+    const { refused } = this.#ledger;
+    if (action === "refused_retry") return this.#ledger.retryRefused();
+    if (action === "refused_download") return page.download(refused);
+    if (confirm(`Forget ${refused.length} of your answers? They are stored nowhere else.`)) this.#ledger.forgetRefused();
+    return this.#showProgress();
   }
 
   /** @param {string} action @param {number} at @returns {unknown} */
@@ -224,6 +237,7 @@ class Review {
     const { clip } = this.#queue;
     if (!clip || this.#tab.isPaused) return undefined;
     endTour();
+    this.#hasEnded = false;
     this.#about.hide();
     this.#stage.recall(before);
     this.#mode.enter(before);
@@ -317,9 +331,17 @@ class Review {
   #finish() {
     this.#stage.leave();
     endTour();
-    const text = "Every answer is stored. `earmark relabel` makes the corrected label set of them.";
-    page.showGate("All clips are judged. Thank you!", text, null);
+    this.#hasEnded = true;
+    this.#showEnd();
     this.#show("gate");
+  }
+
+  #showEnd() {
+    const isStored = this.#ledger.nWaiting + this.#ledger.refused.length === 0;
+    const text = isStored
+      ? "Every answer is stored. `earmark relabel` makes the corrected label set of them."
+      : "Not every answer is stored yet: leave this page open until the line at its end says so.";
+    page.showGate("All clips are judged. Thank you!", text, null);
   }
 
   /** Another tab is at work. */
@@ -366,6 +388,7 @@ class Review {
   /** The server has stored an answer, or has not. */
   #stored() {
     this.#showProgress();
+    if (this.#hasEnded) this.#showEnd();
     if (this.#view === "summary" && !this.#hasSummary && this.#ledger.nWaiting === 0) {
       this.#attempt(() => this.#showSummary());
     }

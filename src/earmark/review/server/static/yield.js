@@ -10,6 +10,7 @@ import { write } from "./page.js";
  * @property {[number, number][]} curve answered, found
  * @property {[number, number][]} forecast answered, found
  * @property {string} advice whether to go on; empty where there is nothing to say
+ * @property {boolean} [is_current] whether it counts all answers; false while the server counts
  */
 
 const [WIDE, TALL, LEFT, TOP, BELOW] = [300, 110, 44, 12, 34];
@@ -44,9 +45,18 @@ function yieldCurve({ curve, forecast }) {
   return svg;
 }
 
-/** Ask what was found, and show it wherever it belongs. */
+/** Milliseconds after which a forecast that is still being made is asked for again. */
+const ASK_AGAIN = 3000;
+
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let asking;
+
+/** Ask what was found, and show it wherever it belongs; ask again later while the server counts. */
 export async function showYield() {
   const told = /** @type {Yield} */ (await get("/api/yield"));
+  clearTimeout(asking);
+  if (told.is_current === false) asking = setTimeout(() => showYield().catch(() => {}), ASK_AGAIN);
+  if (told.told === undefined) return; // nothing was counted yet
   write("yield-line", `${told.told}. ${NOTE}, and later answers not yet.`);
   for (const place of document.querySelectorAll(".yield")) {
     /** @type {HTMLElement} */ (place).hidden = false;

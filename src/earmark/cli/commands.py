@@ -1,0 +1,343 @@
+"""Commands made of the functions that do their work: options are what a function's signature says.
+
+``@offers("stages.scan")`` over a function that prints makes a command of both: it has the options
+of :func:`earmark.stages.scan` (see :mod:`earmark.options`) and those of the function itself, which
+is handed a :class:`Call`. The room that the work is in is imported when the options are asked for.
+Parameters that many functions share by name are described here, once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+
+import typer
+
+from earmark.cli.options import chosen_engine, one_of
+from earmark.errors import EarmarkError
+from earmark.options import SAME, Argument, Fields, Option
+
+if TYPE_CHECKING:
+    from earmark.runs import Engine, ResourceParams
+
+_EMPTY = inspect.Parameter.empty
+
+
+def _read_columns(pairs: Sequence[str]) -> dict[str, str]:
+    """Read ROLE=NAME, which may be repeated."""
+    parts = [pair.partition("=") for pair in pairs]
+    for role, equals, name in parts:
+        if not (role and equals and name):
+            raise EarmarkError(
+                f"--column is ROLE=NAME, such as class_id=bird, got {role + equals!r}"
+            )
+    return {role: name for role, _, name in parts}
+
+
+_SHARED: dict[str, Any] = {
+    "root": Annotated[Path, Argument("The dataset's folder.", "ROOT")],
+    "recipe": Annotated[str, Option("A shipped recipe's name or a TOML file; the last one used.")],
+    "columns": Annotated[
+        list[str],
+        Option("ROLE=NAME where a guess would be wrong; repeatable.", "--column"),
+    ],
+    "separator": Annotated[
+        str, Option("Between labels in one cell.", read=lambda text: text or None)
+    ],
+    "zeros": Annotated[
+        Literal["implicit", "absent"],
+        Option("What 0 means in a multi-hot table: implicit or absent."),
+    ],
+    "replace": Annotated[bool, Option("Put it in the place of another dataset in WORK.")],
+    "allow": Annotated[
+        list[Path], Option("Another folder that paths and links of sound may lead into.")
+    ],
+    "remote": Annotated[bool, Option("Fetch sound that https://, s3:// and gs:// name.")],
+}
+_WORK = Annotated[Path, Argument("The workspace folder.", "WORK")]
+_NEW_WORK = Annotated[Path, Option("The workspace folder to write.")]
+_WORKERS = Annotated[int, Option("Processes; all cores.", low=1)]
+_ENGINE = Annotated[str, Option("Where work runs: local, ray, ray://HOST:PORT.")]
+_READING = ("columns", "separator", "zeros")
+"""What is said of how a table of labels is to be read, which some functions take as one."""
+
+
+@dataclass(frozen=True)
+class _Offered:
+    """A parameter as a shell gives it."""
+
+    name: str
+    kind: Any
+    option: Option
+    default: Any
+    choices: tuple[str, ...] = ()
+    record: str = ""
+    """The parameter that is a record with this field."""
+
+    @classmethod
+    def of(cls, name: str, hint: Any, default: Any, record: str = "") -> _Offered:
+        kind, option = typing.get_args(hint)[0], _note(hint, Option)
+        if option.default is not SAME:
+            default = option.default
+        found, choices = (str, ()) if option.read else _shell_kind(kind)
+        return cls(name, found, option, default, choices, record)
+
+    @property
+    def spelling(self) -> str:
+        """The name on the command line."""
+        if isinstance(self.option, Argument):
+            return self.option.name or self.name.upper()
+        return self.option.name or f"--{self.name.replace('_', '-')}"
+
+    def parameter(self) -> inspect.Parameter:
+        """Return it as Typer takes it."""
+        option = self.option
+        told: dict[str, Any] = {"help": option.help, "min": option.low, "max": option.high}
+        default = None if self.default == () else self.default
+        if isinstance(option, Argument):
+            info: Any = typer.Argument(metavar=self.spelling if option.name else None, **told)
+        elif self.kind is bool and self.default:  # --name and --no-name
+            info = typer.Option(*filter(None, [option.name]), **told)
+        else:
+            info = typer.Option(self.spelling, **told)
+        kind = self.kind if default is _EMPTY else self.kind | None
+        by_name = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Parameter(
+            self.name, by_name, default=default, annotation=Annotated[kind, info]
+        )
+
+    def read(self, value: Any) -> Any:
+        """Return what the function takes for what the shell gave."""
+        if self.name == "columns":
+            return _read_columns(value or ())
+        if value is None:
+            return () if self.default == () else None
+        try:
+            if self.option.read is not None and isinstance(value, str):
+                return self.option.read(value)
+        except EarmarkError as error:
+            raise EarmarkError(f"{self.spelling}: {error}") from None
+        return one_of(self.spelling, value, self.choices) if self.choices else value
+
+
+def _note(hint: Any, kind: type[Any]) -> Any:
+    """Return what a hint has noted of some kind; None if nothing."""
+    notes = getattr(hint, "__metadata__", ())
+    return next((note for note in notes if isinstance(note, kind)), None)
+
+
+def _shell_kind(hint: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return the type by which a shell gives a parameter, and its choices if there are some."""
+    origin, kinds = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return str, kinds
+    if origin in (typing.Union, types.UnionType):
+        known = [_shell_kind(kind) for kind in kinds if kind is not types.NoneType]
+        preferred = (Path, bool, int, float)
+        return next((one for one in known if one[0] in preferred), known[0])
+    if origin is not None and issubclass(origin, Sequence):
+        return list[_shell_kind(kinds[0])[0]], ()  # type: ignore[misc]
+    return hint, ()
+
+
+def _hints(function: Callable[..., Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name, the hint and the default of every parameter."""
+    names = inspect.unwrap(function).__globals__
+    for name, parameter in inspect.signature(function).parameters.items():
+        hint = parameter.annotation
+        if isinstance(hint, str):
+            try:
+                alone = types.SimpleNamespace(__annotations__={name: hint})
+                hint = typing.get_type_hints(alone, names, include_extras=True)[name]
+            except NameError:  # a type that is imported for mypy alone, and not offered
+                hint = None
+        yield name, hint, parameter.default
+
+
+def _record_type(name: str, hint: Any) -> Any:
+    """Return the type of a parameter whose fields are options; None of others."""
+    if typing.get_origin(hint) is Unpack:
+        return typing.get_args(hint)[0]
+    if _note(hint, Fields):
+        kind = typing.get_args(hint)[0]
+        return next((one for one in typing.get_args(kind) if one is not types.NoneType), kind)
+    return hint if name == "reading" else None
+
+
+def _offered(function: Callable[..., Any]) -> Iterator[_Offered]:
+    """Yield what a function's signature offers to a shell."""
+    for place, (name, hint, default) in enumerate(_hints(function)):
+        record = _record_type(name, hint)
+        if name == "reading":
+            for one in _READING:
+                yield _Offered.of(one, _SHARED[one], "implicit" if one == "zeros" else None, name)
+        elif record is not None:
+            for field, of_field in typing.get_type_hints(record, include_extras=True).items():
+                if _note(of_field, Option):
+                    yield _Offered.of(field, of_field, None, name)
+        elif _note(hint, Option):
+            yield _Offered.of(name, hint, default)
+        elif name == "work":
+            yield _Offered.of(name, _NEW_WORK if place else _WORK, default)
+        elif name == "engine":
+            if default is not None:
+                yield _Offered.of("workers", _WORKERS, None)
+            yield _Offered.of("engine", _ENGINE, "local")
+        elif name in _SHARED:
+            yield _Offered.of(name, _SHARED[name], default)
+
+
+def _offered_by(functions: Sequence[Callable[..., Any]]) -> dict[str, _Offered]:
+    """Return what several functions offer, by name; the first of them describes what they share."""
+    offered: dict[str, _Offered] = {}
+    for function in functions:
+        for one in _offered(function):
+            offered.setdefault(one.name, one)
+    return offered
+
+
+def _is_said(value: object) -> bool:
+    """Tell a value from an option that was not given; 0 is a value."""
+    return value is not None and value is not False
+
+
+class Call:
+    """The work of a command, not yet done, with what the shell gave for it.
+
+    ``call["name"]`` is what was given for a parameter. ``call()`` does the work, ``call("NAME")``
+    that of one of several functions; what others alone can use is refused then.
+    """
+
+    def __init__(
+        self,
+        functions: Sequence[Callable[..., Any]],
+        given: dict[str, Any],
+        own: Iterable[str] = (),
+    ) -> None:
+        self._functions = {function.__name__: function for function in functions}
+        self._given, self._own = given, set(own)
+        self._offered = _offered_by(functions)
+
+    @property
+    def name(self) -> str:
+        """The name of the function, of the first where there are several."""
+        return next(iter(self._functions))
+
+    def given(self, record: str) -> set[str]:
+        """Return the fields of a record that were given."""
+        return {
+            offered.name
+            for function in self._functions.values()
+            for offered in _offered(function)
+            if offered.record == record and _is_said(self._given[offered.name])
+        }
+
+    def __getitem__(self, name: str) -> Any:
+        return self._offered[name].read(self._given[name])
+
+    def __call__(self, name: str | None = None, /, because: str = "", **more: Any) -> Any:
+        """Do the work; ``because`` is the option that chose the function, for what is refused."""
+        function = self._functions[name or self.name]
+        taken = list(_offered(function))
+        if because:
+            self._refuse_others({*more, *self._own, *(one.name for one in taken)}, because)
+        values = self._values(function, taken) | more
+        parameters = inspect.signature(function).parameters
+        with ExitStack() as display:
+            if "progress" in parameters and parameters["progress"].default is not None:
+                from earmark.runs import Display
+
+                values["progress"] = display.enter_context(Display())
+            by_place = [
+                values.pop(one.name)
+                for one in parameters.values()
+                if one.kind is one.POSITIONAL_OR_KEYWORD and one.name in values
+            ]
+            return function(*by_place, **values)
+
+    def _refuse_others(self, names: set[str], because: str) -> None:
+        """Refuse what was given and is for other functions alone."""
+        for name, offered in self._offered.items():
+            if name not in names and self._given[name] not in (None, offered.default):
+                raise EarmarkError(f"{offered.spelling} does not go with {because}")
+
+    def _values(self, function: Callable[..., Any], taken: list[_Offered]) -> dict[str, Any]:
+        """Return what was given, by the function's parameters."""
+        values: dict[str, Any] = {}
+        records: dict[str, dict[str, Any]] = {}
+        for offered in taken:
+            given = self._given[offered.name]
+            if not offered.record:
+                values[offered.name] = offered.read(given)
+            elif _is_said(given):
+                records.setdefault(offered.record, {})[offered.name] = offered.read(given)
+        for name, hint, _ in _hints(function):
+            if name in records:
+                is_loose = typing.get_origin(hint) is Unpack
+                fields = records[name]
+                kind = _record_type(name, hint)
+                made = fields if is_loose else {name: getattr(kind, "checked", kind)(**fields)}
+                values |= made
+        if "engine" in values:
+            values["engine"] = self._engine(values.pop("workers", None))
+        return values
+
+    def _engine(self, workers: int | None) -> Engine | None:
+        engine = self._given["engine"]
+        if engine == "local" and "workers" not in self._offered:
+            return None  # in this process, which passes over scores fastest
+        return chosen_engine(workers, engine, None if engine == "local" else self._resources())
+
+    def _resources(self) -> ResourceParams | None:
+        """Return what a task takes on a cluster, by the recipe."""
+        from earmark import stages
+
+        if "work" not in self._given or "recipe" not in self._given:
+            return None
+        return stages.choose_recipe(self["work"], self["recipe"]).resources
+
+
+class Command:
+    """A function that prints, as a command with the options of the functions that do the work."""
+
+    def __init__(self, prints: Callable[..., None], works: Sequence[str]) -> None:
+        self._prints, self._works = prints, works
+        self.__name__, self.__doc__ = prints.__name__, prints.__doc__
+        self.__annotations__: dict[str, Any] = {}
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """Import the functions that do the work."""
+        places = [work.rpartition(".") for work in self._works]
+        return [
+            getattr(importlib.import_module(f"earmark.{room}"), name) for room, _, name in places
+        ]
+
+    @property
+    def _own(self) -> list[inspect.Parameter]:
+        parameters = inspect.signature(self._prints, eval_str=True).parameters.values()
+        by_name = inspect.Parameter.KEYWORD_ONLY
+        return [one.replace(kind=by_name) for one in list(parameters)[1:]]
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        offered = _offered_by(self.functions())
+        own = {one.name: one for one in self._own}
+        work = [one.parameter() for name, one in offered.items() if name not in own]
+        return inspect.Signature([*work, *own.values()])
+
+    def __call__(self, **given: Any) -> None:
+        """Print what is made of what a shell gave."""
+        own = {one.name: given[one.name] for one in self._own}
+        self._prints(Call(self.functions(), given, own), **own)
+
+
+def offers(*works: str) -> Callable[[Callable[..., None]], Command]:
+    """Make a command of a function that prints, with the options of those that do the work."""
+    return lambda prints: Command(prints, works)

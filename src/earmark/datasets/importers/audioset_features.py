@@ -1,0 +1,494 @@
+"""AudioSet's released VGGish embeddings, read from TFRecord files without TensorFlow.
+
+A TFRecord file is a sequence of records: length (8 bytes, little endian), its checksum, the
+content, its checksum. Checksums are masked CRC-32C, computed in numpy for thousands of records at
+once (about 150 MB/s).
+
+Each record is a ``tf.train.SequenceExample`` with ``video_id``, ``start_time_seconds``,
+``end_time_seconds``, ``labels`` (class indices) and ``audio_embedding``: up to ten frames of 128
+bytes, one for each 0.96 s. The message is parsed here because protobuf with TensorFlow's classes
+would be a large dependency for five fields. Each frame becomes one patch of the frame store, in
+bytes as published (PCA-whitened, clipped to -2..2, quantised to 0..255).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.audio import write_store
+from earmark.datasets.audio_files import TAR_SUFFIXES, DamagedArchive, read_tar, walk_files
+from earmark.datasets.extraction import QUARANTINE_SCHEMA, write_quarantine
+from earmark.datasets.importer import ImportSummary
+from earmark.datasets.importers.audioset import (
+    Listing,
+    find_official,
+    ontology_notes,
+    read_listing,
+    take_tune,
+)
+from earmark.datasets.workspace import Split, Workspace, write_dataset
+from earmark.errors import EarmarkError, reader
+from earmark.labels import TUNE_SHARE, LabelSet, read_classes, read_ontology
+from earmark.runs import (
+    SILENT,
+    Meter,
+    Progress,
+    break_seal,
+    move_files,
+    scratch_beside,
+    writes,
+)
+
+_LARGEST_RECORD_BYTES = 1 << 16
+"""A longer record is no clip of embeddings; refusing it bounds the memory of a batch."""
+
+_POLYNOMIAL = 0x82F63B78  # CRC-32C, bits reversed
+_MASK_DELTA = 0xA282EAD8
+
+
+@dataclass(frozen=True)
+class Record:
+    """The content of one record of a TFRecord file, and the checksum that it should have."""
+
+    file: str
+    offset: int
+    content: bytes
+    checksum: int
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A place in a file that cannot be read, and why."""
+
+    file: str
+    offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}, byte {self.offset:,}: {self.reason}"
+
+
+def read_records(file: str, content: bytes) -> Iterator[Record | Damage]:
+    """Cut a TFRecord file into records; ``file`` is its name for messages.
+
+    Lengths are checked here. Behind a wrong one, or where the file ends early, nothing more can be
+    found, and the last item is the damage. Contents are checked by :func:`is_intact`.
+    """
+    offset = 0
+    while offset < len(content):
+        length, start = content[offset : offset + 8], offset + 12
+        n_bytes = int.from_bytes(length, "little")
+        end = start + n_bytes
+        if start <= len(content) and _masked_crc32c_of(length) != _number(content, start - 4):
+            yield Damage(file, offset, "a record's length fails its checksum; the rest is lost")
+            return
+        if end + 4 > len(content):
+            yield Damage(file, offset, "the file ends within a record: was it cut off?")
+            return
+        if not 4 <= n_bytes <= _LARGEST_RECORD_BYTES:
+            yield Damage(file, offset, f"a record of {n_bytes} bytes is no clip")
+        else:
+            yield Record(file, offset, content[start:end], _number(content, end))
+        offset = end + 4
+
+
+def is_intact(records: Sequence[Record]) -> NDArray[np.bool_]:
+    """Tell of each record whether its content has the checksum that it should have [record]."""
+    expected = np.array([record.checksum for record in records], np.uint32)
+    actual = masked_crc32c([record.content for record in records])
+    return np.equal(actual, expected)
+
+
+def masked_crc32c(contents: Sequence[bytes]) -> NDArray[np.uint32]:
+    """Compute TFRecord's masked CRC-32C of many byte strings at once [string], uint32.
+
+    The register starts at 0 and leading zeros leave it there, so strings are aligned at their ends
+    and stepped through together, two bytes at a time. The standard's start value, all ones, is the
+    same as the first four bytes inverted; so every string must have four bytes at least.
+
+    >>> hex(masked_crc32c([b"123456789"])[0])  # CRC-32C 0xe3069283
+    '0xc78ab0e5'
+    """
+    if not contents:
+        return np.empty(0, np.uint32)
+    n_columns = -(-max(map(len, contents)) // 2) * 2
+    aligned = np.zeros((len(contents), n_columns), np.uint8)
+    for row, content in zip(aligned, contents, strict=True):
+        start = n_columns - len(content)
+        row[start:] = np.frombuffer(content, np.uint8)
+        row[start : start + 4] ^= 0xFF
+    table = _crc_table()
+    crc = np.zeros(len(contents), np.uint32)
+    for pair in aligned.view("<u2").T.astype(np.uint32):  # [string] for each two bytes
+        crc = table[(crc ^ pair) & 0xFFFF] ^ (crc >> 16)
+    crc = ~crc
+    return np.asarray(((crc >> 15) | (crc << 17)) + np.uint32(_MASK_DELTA), np.uint32)
+
+
+@cache
+def _masked_crc32c_of(length: bytes) -> int:
+    """Compute the checksum of one length; a release has few different ones."""
+    return int(masked_crc32c([length])[0])
+
+
+def _number(content: bytes, offset: int) -> int:
+    return int.from_bytes(content[offset : offset + 4], "little")
+
+
+@cache
+def _crc_table() -> NDArray[np.uint32]:
+    """Return what 16 steps of the register do to each of its low 16 bits' states."""
+    table = np.arange(1 << 16, dtype=np.uint32)
+    for _ in range(16):
+        table = (table >> np.uint32(1)) ^ (table & np.uint32(1)) * np.uint32(_POLYNOMIAL)
+    return table
+
+
+_FRAME_BYTES = 128
+_FRAME_HEAD = b"\x0a\x86\x01\x0a\x83\x01\x0a\x80\x01"  # feature { bytes_list { value: 128 bytes
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """One clip of the release; ``frames`` is uint8 [frame, 128]."""
+
+    source: str
+    start_seconds: float
+    end_seconds: float
+    class_indices: tuple[int, ...]
+    frames: NDArray[np.uint8]
+
+    @property
+    def clip_id(self) -> str:
+        """The video and the start in milliseconds, as the segments name it."""
+        return f"{self.source}_{round(self.start_seconds * 1_000)}"
+
+
+def parse_embedding(content: bytes) -> Embedding:
+    """Read one clip from a serialised SequenceExample; raise ValueError where it is none."""
+    context: dict[str, bytes] = {}
+    frame_lists: dict[str, bytes] = {}
+    try:
+        for number, message in _fields(content):
+            into = {1: context, 2: frame_lists}.get(number, {})
+            for _, entry in _fields(message):
+                parts = dict(_fields(entry))
+                into[parts[1].decode()] = parts[2]
+        (source,) = _values(context["video_id"], 1)
+        start, end = (
+            struct.unpack("<f", b"".join(_values(context[f"{edge}_time_seconds"], 2)))[0]
+            for edge in ("start", "end")
+        )
+        indices = tuple(_varints(b"".join(_values(context["labels"], 3))))
+        frames = _frames(frame_lists["audio_embedding"])
+    except KeyError as error:
+        raise ValueError(f"the field {error} is not there") from None
+    return Embedding(source.decode(), start, end, indices, frames)
+
+
+def _frames(frame_list: bytes) -> NDArray[np.uint8]:
+    """Return the frames [frame, 128] of a FeatureList.
+
+    Around each frame are the same tags and lengths of three messages, so that all of them are cut
+    out at once, many times as fast as field by field.
+    """
+    head = np.frombuffer(_FRAME_HEAD, np.uint8)
+    n_each = len(head) + _FRAME_BYTES
+    encoded = np.frombuffer(frame_list, np.uint8)
+    if len(encoded) == 0 or len(encoded) % n_each:
+        raise ValueError(f"the frames do not have {_FRAME_BYTES} bytes each")
+    rows = encoded.reshape(-1, n_each)
+    if (rows[:, : len(head)] != head).any():
+        raise ValueError(f"the frames do not have {_FRAME_BYTES} bytes each")
+    return np.ascontiguousarray(rows[:, len(head) :])
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield number and content of a protobuf message's fields; varints as their bytes."""
+    place = 0
+    while place < len(message):
+        tag, place = _varint(message, place)
+        kind = tag & 7
+        if kind == _BYTES:
+            n_bytes, place = _varint(message, place)
+            end = place + n_bytes
+        elif kind == _VARINT:
+            _, end = _varint(message, place)
+        elif kind in (_FIXED32, _FIXED64):
+            end = place + (4 if kind == _FIXED32 else 8)
+        else:
+            raise ValueError(f"wire type {kind} is not of protobuf's third version")
+        if end > len(message):
+            raise ValueError("a field is longer than the message")
+        yield tag >> 3, message[place:end]
+        place = end
+
+
+def _values(feature: bytes, kind: int) -> list[bytes]:
+    """Return the values of a Feature of one kind (1 bytes, 2 floats, 3 integers)."""
+    lists = [each for number, each in _fields(feature) if number == kind]
+    return [value for each in lists for _, value in _fields(each)]
+
+
+def _varints(packed: bytes) -> Iterator[int]:
+    place = 0
+    while place < len(packed):
+        value, place = _varint(packed, place)
+        yield value
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    """Return the number at a place and the place behind it."""
+    value = shift = 0
+    while place < len(message):
+        byte = message[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place
+        shift += 7
+    raise ValueError("the message ends within a number")
+
+
+_RECORDS_AT_ONCE = 2_048
+"""Records whose checksums are computed together: many at once is what makes numpy fast."""
+
+_FOLDER_SPLITS: dict[str, Split] = {"bal_train": "train", "unbal_train": "train", "eval": "eval"}
+"""The release's folders; a record elsewhere takes its split from the segments, or else train."""
+
+_CLIP_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "clip_id": pl.String,
+    "start_seconds": pl.Float64,
+    "end_seconds": pl.Float64,
+    "split": pl.String,
+    "source": pl.String,
+    "class_indices": pl.List(pl.Int64),
+}
+
+
+@dataclass
+class _Seen:
+    """What was met on the way to the store."""
+
+    tables: list[pl.DataFrame] = field(default_factory=list)
+    clip_ids: set[str] = field(default_factory=set)
+    damages: list[Damage] = field(default_factory=list)
+    n_repeated: int = 0
+
+    @property
+    def clips(self) -> pl.DataFrame:
+        """The clips of the store, in its order, with the class indices of their records."""
+        return pl.concat(self.tables)
+
+    def notes(self) -> list[str]:
+        notes = [str(damage) for damage in self.damages[:3]]
+        if len(self.damages) > len(notes):
+            n_more = len(self.damages) - len(notes)
+            notes.append(f"{n_more:,} more damaged places are named in quarantine.parquet")
+        if self.n_repeated:
+            notes.append(f"{self.n_repeated:,} records repeat a clip: the first counts")
+        return notes
+
+
+@writes("import", makes=True)
+@reader("AudioSet's features")
+def import_audioset_features(
+    root: Path,
+    work: Path,
+    *,
+    tune_share: float = TUNE_SHARE,
+    replace: bool = False,
+    progress: Progress = SILENT,
+) -> ImportSummary:
+    """Write a workspace with a finished frame store from the released embeddings.
+
+    ``root`` is the folder with the TFRecords, or ``features.tar.gz`` itself, which is read without
+    unpacking it. The label files lie there or beside the archive. Where there are lists of
+    segments, their labels count and clips without embeddings are missing; other records list
+    themselves. Damaged records are left out, and named in the notes and ``quarantine.parquet``.
+    Another dataset in the workspace is refused, unless ``replace`` says so.
+    """
+    files = find_official(root if root.is_dir() else root.parent, skip=work)
+    classes = read_classes(files.classes)
+    ontology = read_ontology(classes, files.ontology)
+    listing = read_listing(files, ontology)
+    seen = _Seen()
+    meter = progress.job("embeddings", len(listing.clips), "clips")
+    with _incoming_store(work, _clips(root, work, seen, meter)):
+        clips, rows, notes = _merge(listing, seen.clips, classes)
+        labels = LabelSet.from_rows(rows, clips["clip_id"], ontology.class_ids, str(root))
+        clips = take_tune(clips, labels, tune_share).with_columns(audio=pl.lit(None, pl.String))
+        workspace = write_dataset(work, clips, ontology, labels, replace=replace)
+    n_found = len(seen.clips)
+    write_quarantine(workspace, _unread(clips[n_found:], seen.damages))
+    notes = [*listing.notes, *ontology_notes(files), *notes, *seen.notes()]
+    return ImportSummary(workspace, len(clips), n_found, len(clips) - n_found, tuple(notes))
+
+
+@contextmanager
+def _incoming_store(work: Path, clips: Iterator[tuple[str, NDArray[np.uint8]]]) -> Iterator[None]:
+    """Write a store beside the one that is there; it takes its place unless an error comes."""
+    frames = Workspace(work).frames_folder
+    with scratch_beside(frames) as incoming:
+        write_store(incoming, clips)
+        yield
+        break_seal(frames)
+        move_files(incoming, frames)
+
+
+def _clips(
+    root: Path, work: Path, seen: _Seen, meter: Meter
+) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+    """Yield each clip's name and frames for the store; the rest goes into ``seen``."""
+    items = (
+        item
+        for file, content in _contents(root, work, seen.damages)
+        for item in read_records(file, content)
+    )
+    while batch := list(islice(items, _RECORDS_AT_ONCE)):
+        seen.damages += [item for item in batch if isinstance(item, Damage)]
+        records = [item for item in batch if isinstance(item, Record)]
+        embeddings = list(_embeddings(records, seen))
+        seen.tables.append(_clip_table(embeddings))
+        for _, embedding in embeddings:
+            yield embedding.clip_id, embedding.frames
+        meter.advance(len(records))
+    if not seen.clip_ids:
+        damage = f" ({seen.damages[0]})" if seen.damages else ""
+        raise EarmarkError(
+            f"{root}: no embeddings could be read{damage}; expected the release's features.tar.gz "
+            "or its *.tfrecord files"
+        )
+
+
+def _embeddings(records: Sequence[Record], seen: _Seen) -> Iterator[tuple[str, Embedding]]:
+    """Yield the file and embedding of each sound record whose clip was not met before."""
+    for record, intact in zip(records, is_intact(records).tolist(), strict=True):
+        reason = None if intact else "the record fails its checksum"
+        try:
+            embedding = parse_embedding(record.content) if intact else None
+        except (ValueError, struct.error) as error:
+            embedding, reason = None, f"the record is no clip of the release: {error}"
+        if embedding is None:
+            seen.damages.append(Damage(record.file, record.offset, str(reason)))
+        elif embedding.clip_id in seen.clip_ids:
+            seen.n_repeated += 1
+        else:
+            seen.clip_ids.add(embedding.clip_id)
+            yield record.file, embedding
+
+
+def _clip_table(embeddings: Sequence[tuple[str, Embedding]]) -> pl.DataFrame:
+    clips = [clip for _, clip in embeddings]
+    columns = {
+        "clip_id": [clip.clip_id for clip in clips],
+        "start_seconds": [clip.start_seconds for clip in clips],
+        "end_seconds": [clip.end_seconds for clip in clips],
+        "split": [_split_of(file) for file, _ in embeddings],
+        "source": [clip.source for clip in clips],
+        "class_indices": [list(clip.class_indices) for clip in clips],
+    }
+    return pl.DataFrame(columns, _CLIP_SCHEMA)
+
+
+@cache
+def _split_of(file: str) -> str | None:
+    folders = Path(file).parts[::-1]
+    return next((_FOLDER_SPLITS[folder] for folder in folders if folder in _FOLDER_SPLITS), None)
+
+
+def _contents(root: Path, work: Path, damages: list[Damage]) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of every TFRecord file; archives count where nothing is unpacked."""
+    paths = list(walk_files(root, skip=work))
+    plain = [path for path in paths if path.endswith(".tfrecord")]
+    for path in plain:
+        yield path, Path(path).read_bytes()
+    if not plain:
+        for path in paths:
+            if path.lower().endswith(TAR_SUFFIXES):
+                yield from _archived(path, damages)
+
+
+def _archived(path: str, damages: list[Damage]) -> Iterator[tuple[str, bytes]]:
+    try:
+        for name, content in read_tar(path, lambda name: name.endswith(".tfrecord")):
+            if content is not None:
+                yield f"{path}/{name}", content
+    except DamagedArchive as error:
+        damages.append(Damage(path, error.offset, error.reason))
+
+
+def _merge(
+    listing: Listing, met: pl.DataFrame, classes: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame, list[str]]:
+    """Return clips (those of the store first, in its order), explicit positives, and notes."""
+    labelled = met.select("clip_id", index="class_indices").explode("index").drop_nulls()
+    labelled = labelled.unique(maintain_order=True).join(
+        classes.select(pl.col("index").cast(pl.Int64), class_id="mid"),
+        on="index",
+        how="left",
+        maintain_order="left",
+    )
+    unknown, named = labelled["class_id"].null_count(), labelled.drop("index").drop_nulls()
+    notes = [f"{unknown:,} labels left out: their class indices are not listed"] if unknown else []
+    notes += _disagreement(listing, met, named)
+    listed = listing.clips.select("clip_id", listed_split="split")
+    split = pl.coalesce("listed_split", "split", pl.lit("train"))
+    stored = met.join(listed, on="clip_id", how="left", maintain_order="left")
+    stored = stored.with_columns(split=split).select(listing.clips.columns)
+    missing = listing.clips.join(stored, on="clip_id", how="anti", maintain_order="left")
+    unlisted = named.join(listed, on="clip_id", how="anti", maintain_order="left")
+    rows = pl.concat([listing.positives, unlisted]).with_columns(present=pl.lit(True))
+    return pl.concat([stored, missing]), rows, notes
+
+
+def _disagreement(listing: Listing, met: pl.DataFrame, named: pl.DataFrame) -> list[str]:
+    """Compare the records' labels with the segments', clip by clip."""
+    both = met.join(listing.clips, on="clip_id", how="semi").select("clip_id")
+    if len(both) == 0:
+        return []
+    ours, theirs = (
+        rows.join(both, on="clip_id", how="semi") for rows in (named, listing.positives)
+    )
+    keys = ["clip_id", "class_id"]
+    odd = pl.concat(
+        [ours.join(theirs, on=keys, how="anti"), theirs.join(ours, on=keys, how="anti")]
+    )
+    n_odd = odd["clip_id"].n_unique()
+    notes = [
+        f"{len(both) - n_odd:,} of {len(both):,} records have exactly the labels of the segments"
+        + (", which count where they differ" if n_odd else "")
+    ]
+    if len(both) < len(met):
+        notes.append(f"{len(met) - len(both):,} records are in no list of segments")
+    return notes
+
+
+def _unread(missing: pl.DataFrame, damages: Sequence[Damage]) -> pl.DataFrame:
+    """Name the clips without frames, and the damaged places, whose clips nobody knows."""
+    places = pl.DataFrame(
+        {
+            "clip_id": [None] * len(damages),
+            "audio": [damage.file for damage in damages],
+            "reason": [f"byte {damage.offset}: {damage.reason}" for damage in damages],
+        },
+        QUARANTINE_SCHEMA,
+    )
+    clips = missing.select(
+        "clip_id",
+        audio=pl.lit(None, pl.String),
+        reason=pl.lit("no embedding of this clip is among the records"),
+    )
+    return pl.concat([places, clips])

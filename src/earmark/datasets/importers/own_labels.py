@@ -1,0 +1,189 @@
+"""What an owner's file tells: clips, labels, splits and times, checked line by line.
+
+Every importer of tables reads them here, in any of the forms of
+:mod:`earmark.labels.label_tables`, or from an export of Label Studio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import polars as pl
+
+from earmark.datasets.importers.label_studio import is_label_studio, read_label_studio
+from earmark.datasets.workspace import SPLITS
+from earmark.errors import EarmarkError
+from earmark.labels import (
+    CLIP_ROLES,
+    LabelSet,
+    LabelTable,
+    Reading,
+    check_given,
+    form_labels,
+    guess_columns,
+    row_clips,
+)
+from earmark.runs import AUDIO_SUFFIXES, LINE, SourceTable, read_source
+
+_SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("tune", "val", "valid", "validation"), "tune"),
+    **dict.fromkeys(("eval", "evaluation", "test", "testing"), "eval"),
+}
+"""What other datasets call the splits. ``dev`` is train to some and tune to others: refused."""
+
+
+@dataclass(frozen=True)
+class OwnLabels:
+    """What a file of labels holds: labels, and a table from which clips can be taken.
+
+    ``columns`` of that table are given, or made here; all others are guessed.
+    """
+
+    table: SourceTable
+    labels: LabelTable
+    columns: Mapping[str, str] = field(default_factory=dict)
+    parents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def read_own_labels(path: Path, clip_tables: Sequence[SourceTable], reading: Reading) -> OwnLabels:
+    """Read a table of labels, or Label Studio's tasks; ``clip_tables`` may have named columns too.
+
+    Without a table of clips, stretches of one recording become clips of their own.
+    """
+    if is_label_studio(path):
+        return _read_export(path, clip_tables, reading)
+    table = read_source(path)
+    check_given(reading.columns, table, *clip_tables)
+    return form_own_labels(table, reading, names_clips=not clip_tables)
+
+
+def form_own_labels(table: SourceTable, reading: Reading, *, names_clips: bool = True) -> OwnLabels:
+    """Take labels from a table that was read; see :func:`read_own_labels`."""
+    if names_clips:
+        table, columns = _named_by_stretch(table, reading.columns)
+        reading = replace(reading, columns=columns)
+    return OwnLabels(table, form_labels(table, reading), reading.columns)
+
+
+def _read_export(path: Path, clip_tables: Sequence[SourceTable], reading: Reading) -> OwnLabels:
+    export = read_label_studio(path)
+    table = SourceTable(path, export.clips, "task")
+    check_given(reading.columns, table, *clip_tables)
+    names = tuple(dict.fromkeys([*export.labels["class_id"].to_list(), *export.parents]))
+    long = SourceTable(path, export.labels, "task")
+    labels = LabelTable(long, export.clips["clip_id"], names, True, False, export.notes)
+    return OwnLabels(table, labels, reading.columns, export.parents)
+
+
+def _named_by_stretch(
+    table: SourceTable, columns: Mapping[str, str]
+) -> tuple[SourceTable, Mapping[str, str]]:
+    """Name stretches of recordings where the table has names of recordings only: ``x.wav@10``.
+
+    Where two begin at the same time, the end is named too: ``x.wav@10-12.5``. A table with names
+    of clips, or with one stretch of each recording, is returned as it is.
+    """
+    roles = guess_columns(table, columns)
+    file, start = roles.get("audio", roles.get("clip_id")), roles.get("start_seconds")
+    if file is None or start is None or roles.get("clip_id", file) != file:
+        return table, columns
+    end = roles.get("end_seconds", start)
+    stretches = table.rows.select(list(dict.fromkeys((file, start, end))))
+    if stretches.dtypes[0].is_nested() or stretches[file].null_count():
+        return table, columns  # refused later, with its line
+    if "clip_id" in roles and stretches.unique().height == stretches[file].n_unique():
+        return table, columns
+    begins, ends = (pl.col(name).cast(pl.String).fill_null("0") for name in (start, end))
+    by_start = pl.format("{}@{}", pl.col(file), begins)
+    is_alone = pl.col(end).n_unique().over(file, start) == 1
+    name = f"{file}@{start}"
+    stretch = pl.when(is_alone).then(by_start).otherwise(pl.format("{}-{}", by_start, ends))
+    is_whole = pl.col(start).is_null() & pl.col(end).is_null()
+    stretch = pl.when(is_whole).then(pl.col(file).cast(pl.String)).otherwise(stretch)
+    rows = table.rows.with_columns(stretch.alias(name))
+    return replace(table, rows=rows), {**columns, "clip_id": name, "audio": file}
+
+
+def read_clips(table: SourceTable, roles: Mapping[str, str], *, may_repeat: bool) -> pl.DataFrame:
+    """Return the clips with LINE and all columns of CLIP_SCHEMA, null where the table has none.
+
+    Where clips ``may_repeat`` (a table of labels) their rows must say the same of them.
+    """
+    rows = pl.DataFrame([row_clips(table, roles), table.rows[LINE].cast(pl.Int64)])
+    rows = rows.with_columns(
+        pl.lit(None, pl.String).alias(role)
+        if role not in roles
+        else table.rows[roles[role]].cast(pl.String).alias(role)
+        for role in CLIP_ROLES
+        if role != "clip_id"
+    )
+    if "audio" not in roles:
+        rows = rows.with_columns(audio=_if_sound_file("clip_id"))
+    if may_repeat:
+        rows = rows.unique(pl.exclude(LINE), keep="first", maintain_order=True)
+    _check_repeated(table, rows)
+    rows = rows.with_columns(_splits(table, rows))
+    for role in ("start_seconds", "end_seconds"):
+        rows = rows.with_columns(_seconds(table, rows, role))
+    default = "audio" if "start_seconds" in roles else "clip_id"
+    return rows.with_columns(pl.coalesce("source", default, "clip_id").alias("source"))
+
+
+def _check_repeated(table: SourceTable, rows: pl.DataFrame) -> None:
+    twice = rows.filter(~pl.col("clip_id").is_first_distinct())
+    if twice.is_empty():
+        return
+    clip_id = twice["clip_id"][0]
+    first = rows.filter(pl.col("clip_id") == clip_id)[LINE][0]
+    raise EarmarkError(
+        f"{table.at(twice[LINE][0])}: clip {clip_id!r} is listed before, in {table.unit} {first}; "
+        "every clip needs a name of its own, and one file, time, split and source"
+    )
+
+
+def _splits(table: SourceTable, rows: pl.DataFrame) -> pl.Series:
+    """Return the splits under our names; refuse unknown ones, and clips without where some have."""
+    given = rows["split"].str.to_lowercase()
+    split = given.replace_strict(_SPLIT_NAMES, default=None, return_dtype=pl.String)
+    is_odd = split.is_null()
+    if is_odd.any() and given.count():
+        line, text = rows[LINE].filter(is_odd)[0], rows["split"].filter(is_odd)[0]
+        raise EarmarkError(
+            f"{table.at(line)}: split must be one of {', '.join(SPLITS)} (or "
+            f"{', '.join(_SPLIT_NAMES.keys() - set(SPLITS))}), got {text or 'nothing'!r}; to have "
+            "none, say --column split=-"
+        )
+    return split
+
+
+def _seconds(table: SourceTable, rows: pl.DataFrame, role: str) -> pl.Series:
+    seconds = rows[role].cast(pl.Float64, strict=False)
+    is_odd = rows[role].is_not_null() & (seconds.is_null() | ~seconds.is_finite())
+    if is_odd.any():
+        line, text = rows[LINE].filter(is_odd)[0], rows[role].filter(is_odd)[0]
+        raise EarmarkError(f"{table.at(line)}: {role} must be a number, got {text!r}")
+    return seconds
+
+
+def label_set_of(told: OwnLabels, clips: pl.Series) -> LabelSet:
+    """Check the labels, with the lines of their table."""
+    long = told.labels.long
+    is_strange = ~long.rows["clip_id"].is_in(clips.implode())
+    if is_strange.any():
+        name = long.rows["clip_id"].filter(is_strange)[0]
+        raise EarmarkError(
+            f"{long.at_first(is_strange)}: clip {name!r} is not in the table of clips "
+            f"({is_strange.sum():,} such labels); do both tables name clips in the same way?"
+        )
+    if not told.labels.class_ids:
+        raise EarmarkError(f"{long.path}: there is not one label in it")
+    return LabelSet.from_table(long, clips, sorted(told.labels.class_ids))
+
+
+def _if_sound_file(column: str) -> pl.Expr:
+    """Return a column's names where they have the ending of a sound file, else null."""
+    endings = "|".join(suffix.removeprefix(".") for suffix in sorted(AUDIO_SUFFIXES))
+    return pl.when(pl.col(column).str.contains(rf"(?i)\.({endings})$")).then(pl.col(column))

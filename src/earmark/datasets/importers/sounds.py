@@ -1,0 +1,329 @@
+"""A folder of sound, and a file of labels of any form: or folders that are named after labels.
+
+Every recording becomes a clip, those that no row names included, for they are where labels may be
+missing. A row whose sound is not there is kept, and counted. Long recordings are cut into clips on
+request (see :mod:`earmark.datasets.importers.segments`). What was understood is told in notes, what
+cannot be is refused with what is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import polars as pl
+
+from earmark.datasets.audio_files import ARCHIVE_SUFFIXES
+from earmark.datasets.importer import ImportSummary
+from earmark.datasets.importers.class_lists import choose_classes
+from earmark.datasets.importers.label_studio import is_label_studio
+from earmark.datasets.importers.own_labels import (
+    OwnLabels,
+    form_own_labels,
+    read_clips,
+    read_own_labels,
+)
+from earmark.datasets.importers.recordings import (
+    Recordings,
+    find_recordings,
+    folders_of,
+    match_recordings,
+    name_column,
+    names_in_style,
+)
+from earmark.datasets.importers.segments import (
+    advise_cutting,
+    cut_recordings,
+    lengths_of,
+    refuse_other_times,
+)
+from earmark.datasets.workspace import CLIP_SCHEMA, write_dataset
+from earmark.errors import EarmarkError, check_file, counted, first_few, reader
+from earmark.labels import (
+    CLIP_ROLES,
+    LabelSet,
+    LabelTable,
+    Reading,
+    Zeros,
+    check_given,
+    column_notes,
+    complete_splits,
+    guess_columns,
+    is_label_table,
+)
+from earmark.options import Argument, Option
+from earmark.runs import (
+    AUDIO_SUFFIXES,
+    LINE,
+    SILENT,
+    AudioAccess,
+    Progress,
+    SourceTable,
+    read_source,
+    writes,
+)
+
+_TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".json", ".parquet", ".pq")
+_SHORTEST_CLIP_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class _Gathered:
+    """Clips and labels on their way into a workspace.
+
+    ``clips``: LINE, the columns of CLIP_SCHEMA, ``recording`` (its key; null where there is no
+    sound) and ``named``, the owner's name of it. ``labels``: LINE, clip_id, class_id, present.
+    """
+
+    clips: pl.DataFrame
+    labels: SourceTable
+    notes: tuple[str, ...] = ()
+
+
+@writes("import", makes=True)
+@reader("sounds with labels")
+def import_sounds(
+    sounds: Annotated[Path, Argument("Folder of sound, or one sound file.")],
+    labels: Annotated[
+        Path | None,
+        Argument(
+            "CSV, Parquet or Label Studio JSON; without it, the folders' names.", default=None
+        ),
+    ],
+    work: Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    separator: str | None = None,
+    zeros: Zeros = "implicit",
+    classes: Annotated[
+        Path | None, Option("List of classes: their names, parents and order.")
+    ] = None,
+    clip_seconds: Annotated[
+        float | None, Option("Cut longer recordings into clips of so many seconds.")
+    ] = None,
+    allow: Sequence[Path] = (),
+    replace: bool = False,
+    progress: Progress = SILENT,
+) -> ImportSummary:
+    """Write a workspace from a folder of sound (or one file) and labels.
+
+    ``labels`` is a table of any form that ``import_table`` reads, with ``columns``, ``separator``
+    and ``zeros`` as there; None takes the innermost folder of each recording for its label.
+    ``classes`` is a list of classes (see ``choose_classes``). ``clip_seconds`` cuts every longer
+    recording into clips of that length. All clips are in train unless the table has splits.
+    Links that lead out of ``sounds`` are refused, unless it is into one of ``allow``. Another
+    dataset in the workspace is refused, unless ``replace`` says so.
+    """
+    _check_places(sounds, labels, work)
+    _check_clip_seconds(clip_seconds)
+    recordings = find_recordings(sounds, work, allow)
+    reading = Reading(columns or {}, separator, zeros)
+    own = _by_folders(recordings) if labels is None else _by_table(labels, reading, recordings)
+    gathered = _gather(own, recordings)
+    _check_times(gathered, clip_seconds)
+    refuse_other_times(gathered.clips, own.table, work)
+    advice = advise_cutting(gathered.clips, work) if clip_seconds is None else ()
+    if clip_seconds is not None:
+        lengths = lengths_of(gathered.clips, work, progress)
+        cut = cut_recordings(gathered.clips, gathered.labels, lengths, clip_seconds)
+        gathered = _Gathered(cut.clips, cut.labels, (*gathered.notes, *cut.notes))
+    chosen = choose_classes(own.labels.class_ids, own.parents, classes)
+    label_set = _label_set(gathered, chosen.ontology.class_ids, chosen.class_of)
+    listed = gathered.clips.with_columns(_splits(gathered.clips, label_set))
+    access = AudioAccess(sounds, (sounds, *allow))
+    workspace = write_dataset(
+        work, listed, chosen.ontology, label_set, access=access, replace=replace
+    )
+    n_found = listed["audio"].count()
+    n_again = gathered.labels.rows["present"].count() - len(label_set.columns)
+    again = (f"{counted(n_again, 'label')} said twice, counted once",) if n_again else ()
+    read_as = (*own.labels.notes, *again, *recordings.notes)
+    notes = (*read_as, *gathered.notes, *chosen.notes, *advice)
+    return ImportSummary(workspace, len(listed), n_found, len(listed) - n_found, notes)
+
+
+def _check_places(sounds: Path, labels: Path | None, work: Path) -> None:
+    """Refuse what cannot be a folder of sound and a file of labels, such as the two swapped."""
+    is_table = sounds.is_file() and sounds.suffix.lower() in _TABLE_SUFFIXES
+    if labels is not None and is_table and (labels.is_dir() or _is_sound(labels)):
+        raise EarmarkError(
+            f"{sounds} is a file of labels and {labels} holds sound: give them the other way "
+            "round, the sounds first"
+        )
+    if not sounds.exists():
+        raise EarmarkError(f"{sounds}: no such folder of sound")
+    is_archive = sounds.name.lower().endswith(ARCHIVE_SUFFIXES)
+    if sounds.is_file() and not (_is_sound(sounds) or is_archive):
+        raise EarmarkError(
+            f"{sounds}: expected a folder of sound, a sound file or a .tar with sound files in it"
+        )
+    if labels is not None and _is_sound(labels):
+        raise EarmarkError(f"{labels}: a sound file, where the file of labels is expected")
+    if labels is not None and not (labels.is_dir() and is_label_studio(labels)):
+        check_file(labels)
+    if work.is_dir() and sounds.is_dir() and work.samefile(sounds):
+        raise EarmarkError(
+            f"{work}: the workspace cannot be the folder of sound itself; give it one of its own"
+        )
+
+
+def _check_clip_seconds(clip_seconds: float | None) -> None:
+    if clip_seconds is None:
+        return
+    if not (math.isfinite(clip_seconds) and clip_seconds >= _SHORTEST_CLIP_SECONDS):
+        raise EarmarkError(
+            f"clips are cut {_SHORTEST_CLIP_SECONDS:g} s long or longer, got {clip_seconds:g} s"
+        )
+
+
+def _by_folders(recordings: Recordings) -> OwnLabels:
+    """Take each recording's innermost folder for its label; at the top it has none."""
+    keys = recordings.files["key"]
+    rows = pl.DataFrame({"audio": keys, "class_id": folders_of(keys)}).with_row_index(LINE, 1)
+    names = rows["class_id"].drop_nulls().unique(maintain_order=True)
+    if len(names) < 2:
+        where = f"in one folder only ({names[0]!r})" if len(names) else "in no folders"
+        raise EarmarkError(
+            f"{recordings.root}: without a file of labels the folders are the labels, such as "
+            f"dog/1.wav and cat/1.wav, but its {counted(len(keys), 'recording')} lie {where}. Give "
+            "a file of labels, such as a CSV with the columns filename and label"
+        )
+    said = rows.drop_nulls("class_id").with_columns(present=pl.lit(True), clip_id="audio")
+    table = SourceTable(recordings.root, rows, "recording")
+    n_bare = rows["class_id"].null_count()
+    without = f"{counted(n_bare, 'recording')} in no folder: all their labels count as unknown"
+    notes = (
+        f"folders are taken for labels, the innermost one of each recording: {first_few(names)}",
+        *((without,) if n_bare else ()),
+    )
+    long = replace(table, rows=said.select(LINE, "clip_id", "class_id", "present"))
+    labels = LabelTable(long, keys, tuple(names.to_list()), True, False, notes)
+    return OwnLabels(table, labels, {"class_id": "class_id"})
+
+
+def _by_table(path: Path, reading: Reading, recordings: Recordings) -> OwnLabels:
+    """Read a file of labels; say how its columns were taken."""
+    if is_label_studio(path):
+        return read_own_labels(path, (), reading)
+    if path.suffix.lower() == ".csv" and not is_label_table(path):
+        raise EarmarkError(
+            f"{path}: begins as AudioSet's lists of segments do, which `earmark import audioset` "
+            "reads; a table of labels begins with a line of names, such as filename,label"
+        )
+    table = read_source(path)
+    check_given(reading.columns, table)
+    table, columns = name_column(table, reading.columns, recordings)
+    own = form_own_labels(table, replace(reading, columns=columns))
+    roles = guess_columns(own.table, own.columns)
+    notes = [*column_notes(own.table, roles, CLIP_ROLES), *own.labels.notes]
+    passed_over = [name for name in table.columns if name not in roles.values()]
+    if passed_over and not own.labels.lists_classes and "class_id" not in reading.columns:
+        notes.append(
+            f"columns passed over: {', '.join(passed_over)}. Should another one hold the classes, "
+            "say so with --column class_id=NAME"
+        )
+    return replace(own, labels=replace(own.labels, notes=tuple(notes)))
+
+
+def _gather(own: OwnLabels, recordings: Recordings) -> _Gathered:
+    """Find each clip's recording, and add the recordings that no clip has."""
+    roles = guess_columns(own.table, own.columns)
+    listed = read_clips(own.table, roles, may_repeat=True)
+    listed = listed.with_columns(named=pl.coalesce("audio", "clip_id")).drop("audio")
+    met = match_recordings(listed["named"], recordings)
+    met = met.join(recordings.files, on="key", how="left")
+    listed = listed.join(met, left_on="named", right_on="name", how="left", maintain_order="left")
+    if not listed["key"].count():
+        raise EarmarkError(
+            f"not one row of {own.table.path} names a recording in {recordings.root}: the rows "
+            f"name {first_few(listed['named'].unique(maintain_order=True))}, the recordings are "
+            f"{first_few(recordings.files['key'])}. Say which column names them with --column "
+            "audio=NAME"
+        )
+    unlisted = _unlisted(listed, recordings)
+    order = [LINE, *CLIP_SCHEMA.names(), "recording", "named"]
+    clips = pl.concat([listed.rename({"key": "recording"}).select(order), unlisted.select(order)])
+    notes = _matching_notes(own.table, listed, len(unlisted), recordings)
+    return _Gathered(clips, own.labels.long, notes)
+
+
+def _unlisted(listed: pl.DataFrame, recordings: Recordings) -> pl.DataFrame:
+    """Return clips of the recordings without a row; they are train where others have splits."""
+    files = recordings.files.join(listed, on="key", how="anti", maintain_order="left")
+    has_times = listed["start_seconds"].count() > 0  # then clips are called x.wav@10
+    names = names_in_style(files["key"], listed["named" if has_times else "clip_id"])
+    split = pl.lit("train" if listed["split"].count() else None, pl.String)
+    nothing = pl.lit(None, pl.Float64)
+    return files.with_columns(names.alias("clip_id")).with_columns(
+        pl.lit(0, pl.Int64).alias(LINE),
+        start_seconds=nothing,
+        end_seconds=nothing,
+        split=split,
+        source="key",
+        recording="key",
+        named="clip_id",
+    )
+
+
+def _matching_notes(
+    table: SourceTable, listed: pl.DataFrame, n_unlisted: int, recordings: Recordings
+) -> tuple[str, ...]:
+    notes = []
+    row = "task" if table.unit == "task" else "row"
+    if n_unlisted:
+        have = "recording has" if n_unlisted == 1 else "recordings have"
+        notes.append(
+            f"{n_unlisted:,} {have} no {row} in {table.path.name}: all their labels count as "
+            "unknown"
+        )
+    missing = listed.filter(pl.col("key").is_null())
+    unclear = missing.filter("is_ambiguous")
+    if len(unclear):
+        notes.append(
+            f"{counted(len(unclear), 'clip')} without sound, for several recordings could be meant "
+            f"(such as {first_few(unclear['named'])}): name them with their folders"
+        )
+    gone = missing.filter(~pl.col("is_ambiguous"))
+    if len(gone):
+        notes.append(
+            f"{counted(len(gone), 'clip')} without sound, for no such recording is in "
+            f"{recordings.root}: {first_few(gone['named'])}"
+        )
+    return tuple(notes)
+
+
+def _check_times(gathered: _Gathered, clip_seconds: float | None) -> None:
+    """Refuse stretches that end before they begin; a moment is one only where clips are cut."""
+    start, end = pl.col("start_seconds").fill_null(0), pl.col("end_seconds")
+    is_odd = (end < start) | (start < 0)
+    if clip_seconds is None:
+        is_odd = is_odd | (end == start)
+    odd = gathered.clips.filter(is_odd)
+    if len(odd):
+        begin, finish = odd["start_seconds"][0], odd["end_seconds"][0]
+        raise EarmarkError(
+            f"{gathered.labels.at(odd[LINE][0])}: from {begin or 0:g} s to {finish:g} s is no "
+            "stretch of time"
+        )
+
+
+def _label_set(
+    gathered: _Gathered, class_ids: tuple[str, ...], class_of: Mapping[str, str]
+) -> LabelSet:
+    long = gathered.labels
+    if class_of:
+        named = pl.col("class_id").replace(dict(class_of))
+        long = replace(long, rows=long.rows.with_columns(named))
+    return LabelSet.from_table(long, gathered.clips["clip_id"], class_ids)
+
+
+def _splits(clips: pl.DataFrame, labels: LabelSet) -> pl.Series:
+    given = None if clips["split"].is_null().all() else clips["split"]
+    return complete_splits(labels, clips["source"], given)
+
+
+def _is_sound(path: Path) -> bool:
+    return path.is_file() and path.suffix.lower() in AUDIO_SUFFIXES

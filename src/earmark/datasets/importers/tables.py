@@ -1,0 +1,324 @@
+"""Import a dataset from tables: CSV, TSV, Parquet, or Label Studio's JSON.
+
+There is one table of labels, or a table of clips beside it, in any of the forms of
+:mod:`earmark.labels.label_tables`. The summary says how each column was read. A 0 in a multi-hot
+table is implicit unless ``zeros="absent"``, because it usually means that nobody was asked.
+
+Embeddings computed elsewhere may come with it: a folder with one ``CLIPID.npy`` per clip, [frame,
+dim] or [dim], or one ``.npy`` for all clips in their order, [clip, dim] or [clip, frame, dim].
+Clips without embeddings are quarantined.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.audio import FrameStore, write_store
+from earmark.datasets.audio_files import find_audio, walk_files
+from earmark.datasets.extraction import write_quarantine
+from earmark.datasets.importer import ImportSummary
+from earmark.datasets.importers.own_labels import label_set_of, read_clips, read_own_labels
+from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
+from earmark.errors import EarmarkError, counted, first_few, reader, told_briefly
+from earmark.labels import (
+    CLIP_ROLES,
+    NO_COLUMN,
+    Ontology,
+    Reading,
+    Zeros,
+    column_notes,
+    complete_splits,
+    guess_columns,
+)
+from earmark.memory import is_memory_error
+from earmark.options import Argument, Option
+from earmark.runs import (
+    AUDIO_SUFFIXES,
+    LINE,
+    SILENT,
+    AudioAccess,
+    Meter,
+    Progress,
+    SourceTable,
+    read_source,
+    refuse_long_header,
+    writes,
+)
+
+
+def write_embeddings(
+    workspace: Workspace, embeddings: Path, progress: Progress = SILENT
+) -> FrameStore:
+    """Write a workspace's frames from a folder of arrays or from one array of all clips.
+
+    A patch is one frame. float64 is stored as float32, any other type of numbers as it is. Clips
+    whose array is missing, damaged, not finite or of another width go to the quarantine.
+    """
+    clips = workspace.clips
+    if not embeddings.exists():
+        raise EarmarkError(f"{embeddings}: no such file or folder of embeddings")
+    reasons: dict[str, str] = {}
+    meter = progress.job("embeddings", len(clips), "clips")
+    usable = _usable(_all_frames(embeddings, clips["clip_id"]), reasons, meter)
+    try:
+        store = write_store(workspace.frames_folder, usable)
+    except EarmarkError:
+        if not reasons:
+            raise
+        clip_id, reason = next(iter(reasons.items()))
+        raise EarmarkError(
+            f"{embeddings}: not one of the {len(reasons):,} clips has a usable embedding; the "
+            f"first is {clip_id!r}: {reason}"
+        ) from None
+    said = pl.col("clip_id").replace_strict(reasons, default=None, return_dtype=pl.String)
+    write_quarantine(workspace, clips.with_columns(reason=said).drop_nulls("reason"))
+    return store
+
+
+def _usable(
+    clips: Iterable[tuple[str, NDArray[Any] | str]], reasons: dict[str, str], meter: Meter
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the clips that fit the first of them; note in ``reasons`` why others do not."""
+    expected: tuple[int, np.dtype[Any]] | None = None
+    for clip_id, frames in clips:
+        meter.advance(1)
+        reason = frames if isinstance(frames, str) else _fault(frames, expected)
+        if reason or isinstance(frames, str):
+            reasons[clip_id] = reason
+            continue
+        expected = frames.shape[1], frames.dtype
+        yield clip_id, frames
+
+
+def _all_frames(embeddings: Path, clip_ids: pl.Series) -> Iterator[tuple[str, NDArray[Any] | str]]:
+    """Yield each clip and its frames [frame, dim], or the reason why there are none."""
+    if embeddings.is_dir():
+        for clip_id in clip_ids.to_list():
+            frames = _read_array(_array_path(embeddings, clip_id))
+            yield clip_id, frames if isinstance(frames, str) else _as_frames(frames)
+        return
+    array = _read_array(embeddings)
+    if isinstance(array, str):
+        raise EarmarkError(f"{embeddings}: {array}")
+    if len(array) != len(clip_ids):
+        raise EarmarkError(
+            f"{embeddings} has embeddings of {len(array):,} clips, the dataset {len(clip_ids):,}; "
+            "expected [clip, dim] or [clip, frame, dim] in the order of the clips"
+        )
+    for clip_id, frames in zip(clip_ids.to_list(), array, strict=True):
+        yield clip_id, _as_frames(frames)
+
+
+def _array_path(folder: Path, clip_id: str) -> Path:
+    """Return CLIPID.npy; a clip called ``a.wav`` may also have its embedding in ``a.npy``."""
+    path = folder / f"{clip_id}.npy"
+    has_ending = Path(clip_id).suffix.lower() in AUDIO_SUFFIXES
+    return path if path.exists() or not has_ending else (folder / clip_id).with_suffix(".npy")
+
+
+def _read_array(path: Path) -> NDArray[Any] | str:
+    """Read an array without ever unpickling; a string says why it cannot be read."""
+    try:
+        refuse_long_header(path)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        return f"no embedding file {path.name}"
+    except Exception as error:  # numpy's reader of headers raises all kinds
+        if is_memory_error(error):
+            raise
+        return f"not an .npy file of numbers ({told_briefly(error)})"
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or array.ndim == 0:
+        return "not an .npy file of numbers"
+    return array
+
+
+def _as_frames(array: NDArray[Any]) -> NDArray[Any]:
+    """Return [frame, dim] of [dim], and float32 of float64."""
+    frames = np.asarray(array[None] if array.ndim == 1 else array)
+    return frames.astype(np.float32) if frames.dtype == np.float64 else frames
+
+
+def _fault(frames: NDArray[Any], expected: tuple[int, np.dtype[Any]] | None) -> str:
+    """Say why frames cannot be stored beside the others; empty where they can."""
+    if frames.ndim != 2 or frames.size == 0:
+        return f"expected an array [frame, dim], got {list(frames.shape)}"
+    if expected is not None and (frames.shape[1], frames.dtype) != expected:
+        return (
+            f"{frames.dtype} [frame, {frames.shape[1]}] where the first clip has "
+            f"{expected[1]} [frame, {expected[0]}]"
+        )
+    if frames.dtype.kind == "f" and not np.isfinite(frames).all():
+        return "the embedding holds NaN or infinity"
+    return ""
+
+
+@writes("import", makes=True)
+@reader("a table of labels", at=1)
+def import_table(
+    clips: Annotated[
+        Path | None,
+        Option("Table of clips, where labels do not say it all.", default=None),
+    ],
+    labels: Annotated[Path, Argument("CSV, Parquet or Label Studio JSON.")],
+    work: Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    separator: str | None = None,
+    zeros: Zeros = "implicit",
+    audio: Annotated[Path | None, Option("Folder that audio paths start at.")] = None,
+    allow: Sequence[Path] = (),
+    remote: bool = False,
+    embeddings: Annotated[
+        Path | None, Option("Folder of CLIP.npy, or one .npy: frames from elsewhere.")
+    ] = None,
+    require_sound: bool = False,
+    deal_splits: Annotated[bool, Option("Into train, tune and eval, 80 : 10 : 10.")] = False,
+    seed: int = 0,
+    replace: bool = False,
+    progress: Progress = SILENT,
+) -> ImportSummary:
+    """Write a workspace from a table of labels and, unless that one names them too, one of clips.
+
+    ``columns`` names columns that are not guessed rightly, from our name to the table's, such as
+    ``{"class_id": "bird"}``; ``-`` stands for none. ``separator`` cuts a cell into classes. Paths
+    of sound files start at ``audio``, by default the folder of the table that names the clips;
+    where ``audio`` is given, files are also found by their names, in its folders and archives.
+    Paths that lead out of that folder are refused, unless it is into one of ``allow``, and so are
+    URLs (``https://``, ``s3://``, ``gs://``), unless ``remote``.
+    ``embeddings`` become the frames (see ``write_embeddings``). Without splits all clips are in
+    train, unless ``deal_splits`` deals recordings out, drawn from ``seed`` (see
+    ``splits.complete_splits``). Clips without a sound file have a null path; with
+    ``require_sound`` it is refused that not one of those that are named is found. Another dataset
+    in the workspace is refused, unless ``replace`` says so.
+    """
+    named, clip_tables = columns or {}, [] if clips is None else [read_source(clips)]
+    told = read_own_labels(labels, clip_tables, Reading(named, separator, zeros))
+    table = clip_tables[0] if clip_tables else told.table
+    roles = guess_columns(table, told.columns)
+    listed = read_clips(table, roles, may_repeat=clips is None)
+    label_set = label_set_of(told, listed["clip_id"])
+    has_order = clips is not None or told.labels.has_row_per_clip
+    paired = () if embeddings is None else _pairing_told(embeddings, table, listed, has_order)
+    given = None if listed["split"].is_null().all() else listed["split"]
+    split = complete_splits(label_set, listed["source"], given, seed, deal=deal_splits)
+    listed = listed.with_columns(split)
+    if named.get("audio") == NO_COLUMN:
+        listed = listed.with_columns(audio=pl.lit(None, pl.String))
+    is_folder = audio is not None and audio.is_dir()
+    base = (audio if audio is not None and is_folder else table.path.parent).resolve()
+    access = AudioAccess(base, (base, *allow), remote)
+    listed, audio_notes = _with_audio(listed, table, access, audio, work, progress, require_sound)
+    is_long = clips is None and not told.labels.lists_classes
+    audio_notes += _unlisted_told(listed, audio, work, table, is_long=is_long)
+    ontology = Ontology(label_set.class_ids, told.parents)
+    workspace = write_dataset(work, listed, ontology, label_set, access=access, replace=replace)
+    n_found = listed["audio"].count()
+    if embeddings is not None:
+        n_found = len(write_embeddings(workspace, embeddings, progress).index)
+    n_again = told.labels.long.rows["present"].count() - len(label_set.columns)
+    again = (f"{n_again:,} labels are said twice, and count once",) if n_again else ()
+    read_as = (*column_notes(table, roles, CLIP_ROLES), *told.labels.notes, *again)
+    notes = (*read_as, *paired, *audio_notes)
+    return ImportSummary(workspace, len(listed), n_found, len(listed) - n_found, notes)
+
+
+def _pairing_told(
+    embeddings: Path, table: SourceTable, listed: pl.DataFrame, has_order: bool
+) -> tuple[str, ...]:
+    """Say which clips the rows of one array are taken for; refuse it where clips have no order."""
+    if not embeddings.is_file():
+        return ()
+    if not has_order:
+        raise EarmarkError(
+            f"{embeddings}: the embeddings do not name their clips, and {table.path} has several "
+            "rows for a clip, so it cannot say which embedding is which clip's; give a table of "
+            "clips in the order of the embeddings (--clips FILE), or a folder of CLIPID.npy"
+        )
+    first, last = listed["clip_id"][0], listed["clip_id"][-1]
+    told = f"The first row of {embeddings.name} is taken for clip {first!r}, the last for {last!r}"
+    return (f"{told}, as in {table.path.name}.",)
+
+
+def _with_audio(
+    clips: pl.DataFrame,
+    table: SourceTable,
+    access: AudioAccess,
+    audio: Path | None,
+    work: Path,
+    progress: Progress,
+    require_sound: bool,
+) -> tuple[pl.DataFrame, list[str]]:
+    """Make the paths absolute, null where there is no file; look for files by name in ``audio``."""
+    base = access.base
+    places = access.find_all(clips["audio"], lambda row: table.at(clips[LINE][row]))
+    clips = clips.with_columns(pl.Series("audio", places, pl.String), named=pl.col("audio"))
+    notes: list[str] = []
+    if audio is not None and clips["audio"].null_count():
+        clips, notes = _found_by_name(clips, audio, access, work, progress)
+    n_named = clips["named"].count()
+    n_missing = clips["audio"].null_count()
+    if require_sound and n_missing == len(clips) and (n_named or audio is not None):
+        _refuse_silence(clips, base, audio)
+    if n_missing and n_named:
+        first = clips.filter(pl.col("audio").is_null())["named"].drop_nulls()
+        hint = f", such as {base / first[0]}" if len(first) else ""
+        notes.append(f"{counted(n_missing, 'clip')} without a sound file{hint}")
+    elif n_missing:
+        notes.append("no column names sound files: clips and labels only")
+    return clips.select(CLIP_SCHEMA.names()), notes
+
+
+def _unlisted_told(
+    clips: pl.DataFrame, audio: Path | None, work: Path, table: SourceTable, *, is_long: bool
+) -> list[str]:
+    """Count the recordings in a folder that are no clip's, and say how they become clips."""
+    if audio is None or not audio.is_dir() or not clips["audio"].count():
+        return []
+    taken = set(clips["audio"].drop_nulls())
+    sounds = (path for path in walk_files(audio, skip=work) if _is_sound_file(path))
+    unlisted = [path for path in sounds if path not in taken]
+    if not unlisted:
+        return []
+    named = first_few(os.path.relpath(path, audio.resolve()) for path in unlisted)
+    row = "task" if table.unit == "task" else "row"
+    how = " with an empty label" if is_long and row == "row" else ""
+    return [
+        f"{len(unlisted):,} more recordings in {audio} are left out, for they have no {row} in "
+        f"{table.path.name}: {named}. To have them searched too, give each a {row}{how} there"
+    ]
+
+
+def _refuse_silence(clips: pl.DataFrame, base: Path, audio: Path | None) -> None:
+    names = clips["named"].drop_nulls()
+    wanted = base / (names if len(names) else clips["clip_id"])[0]
+    searched = "" if audio is None else f", and for files of these names anywhere in {audio}"
+    raise EarmarkError(
+        f"not one of {len(clips):,} sound files was found; looked for {wanted}{searched}. Say "
+        "where they are with --audio FOLDER, or that there are none with --column audio=-"
+    )
+
+
+def _found_by_name(
+    clips: pl.DataFrame, audio: Path, access: AudioAccess, work: Path, progress: Progress
+) -> tuple[pl.DataFrame, list[str]]:
+    """Fill in null paths by files of the same name, without folder and ending."""
+    names = [Path(name).name for name in clips.select(pl.coalesce("named", "clip_id")).to_series()]
+    stems = [Path(name).stem if _is_sound_file(name) else name for name in names]
+    wanted = frozenset(stems)
+    meter = progress.job("find audio", len(clips), "files")
+    found = find_audio(audio, work, wanted.__contains__, meter, access.folders)
+    files = found.files.unique("name", keep="first", maintain_order=True)
+    by_name = dict(files.select("name", "audio").iter_rows())
+    places = pl.Series([by_name.get(stem) for stem in stems], dtype=pl.String)
+    return clips.with_columns(pl.col("audio").fill_null(places)), list(found.notes)
+
+
+def _is_sound_file(name: str) -> bool:
+    return Path(name).suffix.lower() in AUDIO_SUFFIXES

@@ -1,0 +1,444 @@
+"""Mixtures of single-label recordings: clips of recorded sound whose complete labels are known.
+
+A mixture is background noise with one to a few recordings at random times and levels, each of
+another class, drawn by long-tailed priors. Source recordings are dealt to groups, class by class,
+and a clip takes all of its sounds from one group: no recording is in two splits, and folds by
+``source`` (the group) share no recording. :mod:`earmark.datasets.simulate.hiding` removes labels
+as AudioSet's nomination did.
+
+A clip is a function of the recordings, the parameters and its index. All arithmetic on samples is
+on integers, so clips have the same samples on every machine that decodes the recordings alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.audio import UnreadableAudio, read_clip
+from earmark.datasets.importer import ImportSummary
+from earmark.datasets.simulate.hiding import hide, n_missing
+from earmark.datasets.workspace import (
+    AUDIO_FOLDER,
+    CLIP_SCHEMA,
+    Workspace,
+    write_dataset,
+)
+from earmark.errors import EarmarkError, counted, first_few, load_library
+from earmark.labels import NOT_PRESENT, PRESENT, LabelSet, Ontology
+from earmark.runs import (
+    HERE,
+    SILENT,
+    Engine,
+    HidingParams,
+    Meter,
+    MixtureParams,
+    Progress,
+    Task,
+    digest,
+    read_noted,
+    write_aside,
+    write_json,
+    write_table,
+    writes,
+)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording of one class: its file, the stretch of it that counts, and where it is from."""
+
+    clip_id: str
+    place: str | Path
+    start_seconds: float | None
+    end_seconds: float | None
+    class_id: str
+    group: int
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Recordings by group and class, and the classes that they are of."""
+
+    recordings: tuple[Recording, ...]
+    ontology: Ontology
+
+    @cached_property
+    def by_group(self) -> dict[int, dict[str, list[Recording]]]:
+        """The recordings of each group and class."""
+        found: dict[int, dict[str, list[Recording]]] = {}
+        for one in self.recordings:
+            found.setdefault(one.group, {}).setdefault(one.class_id, []).append(one)
+        return found
+
+    @cached_property
+    def class_ids(self) -> tuple[str, ...]:
+        """The classes with recordings."""
+        named = {one.class_id for one in self.recordings}
+        return tuple(class_id for class_id in self.ontology.class_ids if class_id in named)
+
+
+def find_sources(recordings: Workspace, params: MixtureParams) -> Sources:
+    """Find the recordings of one class each, and deal their sources to groups."""
+    ontology, clips = recordings.ontology, recordings.clips
+    class_of = _single_classes(recordings.labels, ontology)
+    usable = clips.filter(pl.col("audio").is_not_null()).sort("clip_id")
+    rows = [row for row in usable.iter_rows(named=True) if row["clip_id"] in class_of]
+    source_of = {row["clip_id"]: row["source"] or row["clip_id"] for row in rows}
+    groups = _deal({name: class_of[name] for name in source_of}, source_of, params)
+    found = tuple(
+        Recording(
+            row["clip_id"],
+            recordings.audio_place(row["audio"]),
+            row["start_seconds"],
+            row["end_seconds"],
+            class_of[row["clip_id"]],
+            groups[source_of[row["clip_id"]]],
+        )
+        for row in rows
+    )
+    sources = Sources(found, ontology)
+    _check(recordings, sources, params)
+    return sources
+
+
+def _single_classes(labels: LabelSet, ontology: Ontology) -> dict[str, str]:
+    """Return the class of each clip whose positives are one class and ancestors of it."""
+    positives = labels.rows().filter("present").group_by("clip_id").agg("class_id")
+    above = {class_id: ontology.ancestors(class_id) for class_id in ontology.class_ids}
+    found = {}
+    for clip_id, names in positives.iter_rows():
+        lowest = [name for name in names if not any(name in above[other] for other in names)]
+        if len(lowest) == 1 and set(names) <= {lowest[0], *above[lowest[0]]}:
+            found[clip_id] = lowest[0]
+    return found
+
+
+def _deal(
+    class_of: dict[str, str], source_of: dict[str, str], params: MixtureParams
+) -> dict[str, int]:
+    """Give every source recording a group, so that each group gets its share of every class."""
+    members: dict[str, set[str]] = defaultdict(set)
+    for clip_id, class_id in class_of.items():
+        members[class_id].add(source_of[clip_id])
+    groups: dict[str, int] = {}
+    for class_id in sorted(members):
+        own = sorted(members[class_id], key=lambda name: drawn_by_name(params.seed, "source", name))
+        dealt = Counter(groups[name] for name in own if name in groups)
+        first = int(drawn_by_name(params.seed, "first", class_id) * params.n_groups)
+        for name in own:
+            if name not in groups:
+                turn = range(first, first + params.n_groups)
+                groups[name] = min((g % params.n_groups for g in turn), key=dealt.__getitem__)
+                dealt[groups[name]] += 1
+    return groups
+
+
+def _check(recordings: Workspace, sources: Sources, params: MixtureParams) -> None:
+    if not sources.recordings:
+        raise EarmarkError(
+            f"{recordings.root}: no recording has a sound and labels of exactly one class, which "
+            "mixtures are made of"
+        )
+    empty = [g for g in range(params.n_groups) if g not in sources.by_group]
+    if empty:
+        raise EarmarkError(
+            f"{recordings.root}: {counted(len(sources.recordings), 'recording')} of "
+            f"{counted(len(sources.class_ids), 'class', 'classes')} are too few for "
+            f"{params.n_groups} groups that share no source; ask for fewer (--groups)"
+        )
+
+
+def drawn_by_name(seed: int, what: str, name: str) -> float:
+    """Return a number in [0, 1) that depends on these alone: the same on every machine."""
+    text = f"{seed}:{what}:{name}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8]) / 2**64
+
+
+SAMPLE_RATE_HZ = 16_000
+CONTENTS = f"{AUDIO_FOLDER}/mixtures.csv"
+"""What every clip is made of: recording, class, place and level."""
+
+_NOTE = f"{AUDIO_FOLDER}/mixtures.json"
+_FULL_SCALE = 32_767
+_LEVEL = 1_638
+"""Root mean square of a sound at 0 dB, measured over what is not silent in it: -26 dBFS."""
+_LOUDEST = 31_100
+_FRACTION_BITS = 16
+"""Gains are whole multiples of 2 ** -16."""
+_BLOCK_SAMPLES, _SILENT_SHARE = 400, 10_000
+"""A block of 25 ms is silent below a ten-thousandth (-40 dB) of the loudest block's energy."""
+_FADE_SAMPLES = 160
+_NOISE_OCTAVES = (1, 6, 11)
+"""Rows of held random numbers whose sum is the background: white, pinkish, pink."""
+
+Samples = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Event:
+    """A sound in a clip: ``where`` and ``length`` (of 1) say which stretch of the recording."""
+
+    recording: Recording
+    level_db: float
+    seconds: float
+    where: float
+    at: float
+
+
+@writes("import", makes=True)
+def import_mixtures(
+    recordings: Workspace,
+    work: Path,
+    params: MixtureParams | None = None,
+    hiding: HidingParams | None = None,
+    *,
+    engine: Engine = HERE,
+    progress: Progress = SILENT,
+) -> ImportSummary:
+    """Write clips mixed from a workspace of recordings, their truth and hidden labels.
+
+    A recording counts if its explicit positives are one class and, maybe, ancestors of it. Audio
+    is 16 kHz, 16-bit FLAC under ``work/audio``; files that are there are kept, so an interrupted
+    run goes on. Mixtures of other parameters in ``work`` are refused.
+    """
+    params, hiding = params or MixtureParams(), hiding or HidingParams(recall_range=(0.3, 0.9))
+    sources = find_sources(recordings, params)
+    _claim(Path(work), params, sources)
+    engine.map(_tasks(Path(work), params, sources, engine.n_workers), progress)
+    drawn = [draw_events(params, sources, index) for index in range(params.n_clips)]
+    clips = _clip_table(params)
+    level_db = _levels(drawn, sources.ontology)  # [clip, class]
+    states = np.where(level_db > -np.inf, np.int8(PRESENT), np.int8(NOT_PRESENT))
+    truth = LabelSet.from_dense(states, clips["clip_id"], sources.ontology.class_ids)
+    slope = params.faint_slope_per_db
+    labels = hide(truth, sources.ontology, hiding, level_db=level_db, faint_slope_per_db=slope)
+    write_table(Path(work) / CONTENTS, _contents(clips["clip_id"].to_list(), drawn))
+    workspace = write_dataset(work, clips, sources.ontology, labels, truth, replace=True)
+    notes = _notes(recordings, sources, int(n_missing(truth, labels).sum()), labels)
+    return ImportSummary(workspace, params.n_clips, params.n_clips, 0, notes)
+
+
+def draw_events(params: MixtureParams, sources: Sources, index: int) -> list[Event]:
+    """Draw what a clip is made of; see :func:`mixed_sound` for its sound."""
+    rng = np.random.default_rng([params.seed, index, 0])
+    own = sources.by_group[index % params.n_groups]
+    names = [name for name in sources.class_ids if name in own]
+    weights = np.array([_prior(params, sources, name) for name in names])
+    n_sounds = min(int(rng.integers(1, params.max_sounds + 1)), len(names))
+    chosen = rng.choice(len(names), n_sounds, replace=False, p=weights / weights.sum())
+    return [_draw_event(rng, own[names[place]], params) for place in chosen.tolist()]
+
+
+def mixed_sound(params: MixtureParams, sources: Sources, index: int) -> NDArray[np.int16]:
+    """Return the samples of a clip, int16 [sample]; turned down as a whole where it would clip."""
+    events = draw_events(params, sources, index)
+    rng = np.random.default_rng([params.seed, index, 1])
+    n_samples = round(params.clip_seconds * SAMPLE_RATE_HZ)
+    mixed = _background(rng, n_samples, rng.uniform(*params.background_range_db))
+    for event in events:
+        sound = _stretch(event, n_samples)
+        start = round(event.at * (n_samples - len(sound)))
+        mixed[start : start + len(sound)] += sound
+    loudest = max(int(np.abs(mixed).max()) >> _FRACTION_BITS, 1)
+    if loudest > _LOUDEST:
+        mixed = mixed // loudest * _LOUDEST
+    half = 1 << (_FRACTION_BITS - 1)
+    return ((mixed + half) >> _FRACTION_BITS).astype(np.int16)
+
+
+def _prior(params: MixtureParams, sources: Sources, class_id: str) -> float:
+    """Return a class's weight: rank ** -exponent, the ranks drawn by name and seed."""
+    rank = _ranks(sources.class_ids, params.seed)[class_id]
+    return float(rank**-params.prior_exponent)
+
+
+@lru_cache
+def _ranks(class_ids: tuple[str, ...], seed: int) -> dict[str, int]:
+    order = sorted(class_ids, key=lambda name: drawn_by_name(seed, "rank", name))
+    return {name: rank for rank, name in enumerate(order, 1)}
+
+
+def _draw_event(rng: np.random.Generator, own: Sequence[Recording], params: MixtureParams) -> Event:
+    recording = own[int(rng.integers(len(own)))]
+    level_db = float(rng.uniform(*params.level_range_db))
+    shortest, longest = math.log(params.shortest_sound_seconds), math.log(params.clip_seconds)
+    seconds = math.exp(rng.uniform(shortest, longest))
+    return Event(recording, level_db, seconds, float(rng.random()), float(rng.random()))
+
+
+@dataclass(frozen=True)
+class _Sound:
+    """A recording's samples, which of its blocks are not silent, and what brings it to 0 dB."""
+
+    samples: NDArray[np.int16]
+    heard: NDArray[np.int64]
+    gain: float
+
+
+@lru_cache(maxsize=2_000)  # of 5 s: 320 MB
+def _read(place: str | Path, start: float | None, end: float | None) -> _Sound:
+    waveform = read_clip(place, SAMPLE_RATE_HZ, start, end)
+    samples = np.rint(np.clip(waveform, -1, 1) * np.float32(_FULL_SCALE)).astype(np.int16)
+    whole = np.pad(samples, (0, -len(samples) % _BLOCK_SAMPLES)).astype(np.int64)
+    energies = np.square(whole).reshape(-1, _BLOCK_SAMPLES).sum(axis=1)
+    heard = np.flatnonzero(energies * _SILENT_SHARE > energies.max())
+    if not len(heard):
+        raise UnreadableAudio(place, "the recording is silent; take it out of the dataset")
+    power = int(energies[heard].sum()) / (len(heard) * _BLOCK_SAMPLES)
+    return _Sound(samples, heard, _LEVEL / math.sqrt(power))
+
+
+def _stretch(event: Event, n_samples: int) -> Samples:
+    """Return a stretch of a recording around something that is not silent, at its level."""
+    recording = event.recording
+    sound = _read(recording.place, recording.start_seconds, recording.end_seconds)
+    length = min(round(event.seconds * SAMPLE_RATE_HZ), len(sound.samples), n_samples)
+    block = int(sound.heard[int(event.where * len(sound.heard))])
+    start = min(max(block * _BLOCK_SAMPLES - length // 2, 0), len(sound.samples) - length)
+    cut = sound.samples[start : start + length].astype(np.int64)
+    cut *= _fixed(sound.gain, event.level_db)
+    n_fade = min(_FADE_SAMPLES, length // 4)
+    ramp = np.arange(n_fade)
+    for edge in (cut[:n_fade], cut[::-1][:n_fade]):
+        edge[:] = edge * ramp // max(n_fade, 1)
+    return cut
+
+
+def _background(rng: np.random.Generator, n_samples: int, level_db: float) -> Samples:
+    """Return noise: a sum of random numbers, each row of them held twice as long as the last."""
+    octaves = _NOISE_OCTAVES[int(rng.integers(len(_NOISE_OCTAVES)))]
+    noise = np.zeros(n_samples + -n_samples % (1 << octaves), np.int32)
+    for octave in range(octaves):
+        held = noise.reshape(-1, 1 << octave)  # the same memory
+        held += rng.integers(-1_024, 1_025, (len(held), 1), np.int32)
+    samples: Samples = noise[:n_samples].astype(np.int64)
+    power = int(np.square(samples).sum()) / n_samples
+    return samples * _fixed(_LEVEL / math.sqrt(max(power, 1)), level_db)
+
+
+def _fixed(gain: float, level_db: float) -> int:
+    """Return a gain as a whole number of 2 ** -16."""
+    return round(gain * 10 ** (level_db / 20) * (1 << _FRACTION_BITS))
+
+
+def _levels(drawn: Sequence[Sequence[Event]], ontology: Ontology) -> NDArray[np.float32]:
+    """Return the level of every class in every clip [clip, class], -inf where it is absent."""
+    columns = {
+        class_id: [ontology.index[name] for name in above if name in ontology.index]
+        for class_id in ontology.class_ids
+        for above in [{class_id, *ontology.ancestors(class_id)}]
+    }
+    level_db = np.full((len(drawn), len(ontology.class_ids)), -np.inf, np.float32)
+    for row, events in enumerate(drawn):
+        for event in events:
+            own = columns[event.recording.class_id]
+            level_db[row, own] = np.maximum(level_db[row, own], event.level_db)
+    return level_db
+
+
+def _contents(clip_ids: Sequence[str], drawn: Sequence[Sequence[Event]]) -> pl.DataFrame:
+    rows = [
+        (clip_id, one.recording.clip_id, one.recording.class_id, one.seconds, one.at, one.level_db)
+        for clip_id, events in zip(clip_ids, drawn, strict=True)
+        for one in events
+    ]
+    columns = ["clip_id", "recording", "class_id", "longest_seconds", "place", "level_db"]
+    return pl.DataFrame(rows, columns, orient="row")
+
+
+def _claim(root: Path, params: MixtureParams, sources: Sources) -> None:
+    """Note which mixtures a workspace holds; refuse to mix them with others, or another dataset."""
+    note = root / _NOTE
+    told = params.model_dump(mode="json", exclude={"n_clips", "faint_slope_per_db"})
+    listed = [[one.clip_id, one.class_id, one.group] for one in sources.recordings]
+    told["recordings"] = digest(listed)
+    if note.exists():
+        before = read_noted(note)
+        changed = [name for name in told if before.get(name) != told[name]]
+        if changed:
+            raise EarmarkError(
+                f"{note.parent}: holds mixtures of other parameters ({first_few(changed)}); give "
+                "another workspace folder, or delete this one"
+            )
+    elif Workspace(root).has_dataset():
+        raise EarmarkError(
+            f"{root}: there is a dataset in it already, which mixtures would replace; nothing was "
+            "changed. Give another folder"
+        )
+    else:
+        write_json(note, told)
+
+
+def _tasks(root: Path, params: MixtureParams, sources: Sources, n_workers: int) -> list[Task]:
+    """Deal the clips that are still to be written to tasks, whole groups at a time."""
+    waiting = [i for i in range(params.n_clips) if not (root / _audio_name(i)).exists()]
+    waiting.sort(key=lambda index: (index % params.n_groups, index))
+    n_tasks = min(n_workers, len(waiting))
+    hands = [part.tolist() for part in np.array_split(waiting, max(n_tasks, 1)) if len(part)]
+    return [
+        Task(
+            label=f"mixtures {i + 1}/{n_tasks}",
+            function=_write_clips,
+            arguments={"root": root, "params": params, "sources": sources, "indices": hand},
+            n_units=len(hand),
+            unit="clips",
+        )
+        for i, hand in enumerate(hands)
+    ]
+
+
+def _write_clips(
+    root: Path, params: MixtureParams, sources: Sources, indices: Sequence[int], meter: Meter
+) -> None:
+    """Write the sound of some clips, each file whole or not at all."""
+    soundfile = load_library("soundfile", "mixing recordings", "audio")
+    for index in indices:
+        samples = mixed_sound(params, sources, index)
+        with write_aside(root / _audio_name(index)) as aside:
+            # Level 0 chooses its predictors by integers: the same bytes on every processor.
+            soundfile.write(
+                aside, samples, SAMPLE_RATE_HZ, "PCM_16", format="FLAC", compression_level=0.0
+            )
+        meter.advance(1)
+
+
+def _clip_table(params: MixtureParams) -> pl.DataFrame:
+    indices = range(params.n_clips)
+    groups = [index % params.n_groups for index in indices]
+    columns = {
+        "clip_id": [f"mixture-{index:06d}" for index in indices],
+        "audio": [_audio_name(index) for index in indices],
+        "start_seconds": np.zeros(params.n_clips),
+        "end_seconds": np.full(params.n_clips, params.clip_seconds),
+        "split": [params.split_of(group) for group in groups],
+        "source": [f"group-{group:02d}" for group in groups],
+    }
+    return pl.DataFrame(columns, schema=CLIP_SCHEMA)
+
+
+def _audio_name(index: int) -> str:
+    return f"{AUDIO_FOLDER}/mixture-{index:06d}.flac"
+
+
+def _notes(
+    recordings: Workspace, sources: Sources, n_hidden: int, labels: LabelSet
+) -> tuple[str, ...]:
+    n_used, n_there = len(sources.recordings), len(recordings.clips)
+    passed = f"; {n_there - n_used:,} of no or several classes were passed over"
+    n_given = int(labels.present.sum())
+    return (
+        f"mixed from {counted(n_used, 'recording')} of "
+        f"{counted(len(sources.class_ids), 'class', 'classes')}"
+        + (passed if n_there > n_used else ""),
+        f"{n_given:,} labels are given and {n_hidden:,} hidden; truth.parquet has all of them",
+    )

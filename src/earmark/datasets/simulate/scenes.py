@@ -1,0 +1,417 @@
+"""Synthetic sound scenes whose complete labels are known.
+
+A scene is background noise with a few events at random times and levels. Each event is a sound of
+one class (:mod:`earmark.datasets.simulate.sound_sources`), drawn by long-tailed priors. The
+classes form a small ontology: siblings sound alike, and a parent is present where a child is.
+:mod:`earmark.datasets.simulate.hiding` removes labels as AudioSet's nomination did.
+
+:func:`pooled_scenes` computes the features of a linear probe together with the sound; each part of
+the scenes is one task and one file, so an interrupted run resumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from earmark.audio import log_mel, plain_wav, pooled
+from earmark.datasets.simulate import sound_sources
+from earmark.datasets.simulate.hiding import hide
+from earmark.datasets.simulate.sound_sources import noise
+from earmark.datasets.workspace import AUDIO_FOLDER, CLIP_SCHEMA, Workspace, write_dataset
+from earmark.errors import EarmarkError
+from earmark.labels import NOT_PRESENT, PRESENT, LabelSet, Ontology
+from earmark.runs import (
+    HERE,
+    SILENT,
+    AsOneJob,
+    Engine,
+    HidingParams,
+    Meter,
+    Progress,
+    SceneParams,
+    Task,
+    read_noted,
+    write_array,
+    write_aside,
+    write_json,
+    writes,
+)
+
+_SCENES_IN_A_PART = 100
+
+
+def pooled_scenes(
+    root: Path, params: SceneParams, *, engine: Engine = HERE, progress: Progress = SILENT
+) -> NDArray[np.float32]:
+    """Write the sound of all scenes into a folder; return their pooled log-mel [clip, feature].
+
+    Clips are in the order of :func:`write_scenes`, which then finds their sound there. Scenes of
+    other parameters are refused.
+    """
+    claim_scenes(root, params)
+    n_clips = params.n_train + params.n_tune + params.n_eval
+    starts = range(0, n_clips, _SCENES_IN_A_PART)
+    parts = [range(start, min(start + _SCENES_IN_A_PART, n_clips)) for start in starts]
+    waiting = [part for part in parts if not _part_path(root, part).exists()]
+    meter = progress.job("scenes", sum(map(len, waiting)), "clips") if waiting else None
+    tasks = [
+        Task("scenes", _write_part, {"root": root, "params": params, "part": part}, len(part))
+        for part in waiting
+    ]
+    engine.map(tasks, SILENT if meter is None else AsOneJob(meter))
+    return np.concatenate([np.load(_part_path(root, part)) for part in parts])
+
+
+def _write_part(root: Path, params: SceneParams, part: range, meter: Meter) -> None:
+    features = []
+    for index in part:
+        waveform = scene(params, index)[0]
+        write_sound(root, index, waveform)
+        features.append(pooled(log_mel(waveform)))
+        meter.advance(1)
+    write_array(_part_path(root, part), np.array(features))
+
+
+def _part_path(root: Path, part: range) -> Path:
+    return root / "pooled" / f"{part.start:06d}-{part.stop:06d}.npy"
+
+
+SAMPLE_RATE_HZ = 16_000
+LOUDEST_PEAK = 0.95
+_BACKGROUND_DB = (-52.0, -28.0)
+"""Level of the background noise below full scale, drawn uniformly."""
+_NOISE_SLOPES = (0.0, 1.0, 2.0)
+"""White, pink and brown: the power of the background falls as frequency ** -slope."""
+
+_LEVEL_SAMPLES = SAMPLE_RATE_HZ // 10
+_SHAPING_FIELDS = (
+    "clip_seconds",
+    "max_events",
+    "shortest_event_seconds",
+    "level_range_db",
+    "prior_exponent",
+    "seed",
+)
+
+
+@dataclass(frozen=True)
+class SceneClass:
+    """One row of the class table; a class without a source is a parent of others."""
+
+    class_id: str
+    name: str
+    definition: str
+    parent: str | None = None
+    rank: int | None = None
+    """Place in the order of frequency, 1 the most frequent; it mixes the families."""
+    source: sound_sources.Source | None = None
+
+
+# fmt: off
+CLASSES: tuple[SceneClass, ...] = (
+    SceneClass("human", "Human sounds", "Sounds made by people's voices, hands and feet."),
+    SceneClass("speech", "Speech", "A person speaking, in words or in babble.", "human"),
+    SceneClass("male_speech", "Male speech", "A low voice speaking.",
+               "speech", 1, sound_sources.male_speech),
+    SceneClass("female_speech", "Female speech", "A higher voice speaking.",
+               "speech", 8, sound_sources.female_speech),
+    SceneClass("child_speech", "Child speech", "A child's high voice speaking.",
+               "speech", 22, sound_sources.child_speech),
+    SceneClass("laughter", "Laughter", "Rhythmic breathy calls of amusement.",
+               "human", 29, sound_sources.laughter),
+    SceneClass("applause", "Applause", "Several hands clapping.",
+               "human", 16, sound_sources.applause),
+    SceneClass("footsteps", "Footsteps", "Feet falling on a floor, walking or running.",
+               "human", 12, sound_sources.footsteps),
+    SceneClass("whistling", "Whistling", "A melody whistled with the lips.",
+               "human", 24, sound_sources.whistling),
+    SceneClass("animal", "Animal", "Sounds made by animals."),
+    SceneClass("songbird", "Songbird", "Quick high chirps in phrases.",
+               "animal", 3, sound_sources.songbird),
+    SceneClass("crow", "Crow", "Harsh caws.",
+               "animal", 31, sound_sources.crow),
+    SceneClass("dog_bark", "Dog bark", "Short sharp barks.",
+               "animal", 9, sound_sources.dog_bark),
+    SceneClass("cat_meow", "Cat meow", "Long calls with an opening and closing mouth.",
+               "animal", 25, sound_sources.cat_meow),
+    SceneClass("cricket", "Cricket", "A high tone in pulses, rubbed by an insect.",
+               "animal", 18, sound_sources.cricket),
+    SceneClass("vehicle", "Vehicle", "Sounds of machines that carry people and goods."),
+    SceneClass("car_engine", "Car engine", "A car's engine, idling or cruising.",
+               "vehicle", 2, sound_sources.car_engine),
+    SceneClass("motorcycle", "Motorcycle", "A buzzing engine that is revved.",
+               "vehicle", 15, sound_sources.motorcycle),
+    SceneClass("helicopter", "Helicopter", "Beating rotor blades under a turbine's whine.",
+               "vehicle", 28, sound_sources.helicopter),
+    SceneClass("alarm", "Alarm", "Signals made to catch attention."),
+    SceneClass("siren", "Siren", "The wailing, yelping or two-tone horn of a vehicle.",
+               "alarm", 7, sound_sources.siren),
+    SceneClass("beep", "Beep", "Even bursts of one electronic tone.",
+               "alarm", 20, sound_sources.beep),
+    SceneClass("telephone", "Telephone", "A warbling ring with pauses.",
+               "alarm", 14, sound_sources.telephone),
+    SceneClass("buzzer", "Buzzer", "A harsh, steady electric buzz.",
+               "alarm", 30, sound_sources.buzzer),
+    SceneClass("mechanism", "Mechanism", "Tools and clockwork."),
+    SceneClass("drill", "Drill", "A motor's whine that sags and grinds under load.",
+               "mechanism", 6, sound_sources.drill),
+    SceneClass("saw", "Saw", "Rasping strokes of a hand saw.",
+               "mechanism", 21, sound_sources.saw),
+    SceneClass("hammer", "Hammer", "Blows on metal.",
+               "mechanism", 26, sound_sources.hammer),
+    SceneClass("clock_tick", "Clock tick", "The strict small clicks of a clock.",
+               "mechanism", 13, sound_sources.clock_tick),
+    SceneClass("music", "Musical instrument", "Instruments, played."),
+    SceneClass("bell", "Bell", "Strokes of a bell that ring for long.",
+               "music", 23, sound_sources.bell),
+    SceneClass("drum", "Drum", "Beats on a skin, with or without snares.",
+               "music", 11, sound_sources.drum),
+    SceneClass("plucked_string", "Plucked string", "Notes of a guitar or harp.",
+               "music", 5, sound_sources.plucked_string),
+    SceneClass("flute", "Flute", "Held notes of a wind instrument.",
+               "music", 17, sound_sources.flute),
+    SceneClass("nature", "Water and weather", "Sounds of water, air and storms."),
+    SceneClass("rain", "Rain", "A steady hiss of many drops.",
+               "nature", 4, sound_sources.rain),
+    SceneClass("wind", "Wind", "Gusts of moving air.",
+               "nature", 10, sound_sources.wind),
+    SceneClass("drip", "Drip", "Single drops falling into water.",
+               "nature", 19, sound_sources.drip),
+    SceneClass("thunder", "Thunder", "A crack and a rolling rumble.",
+               "nature", 27, sound_sources.thunder),
+)
+# fmt: on
+
+
+@dataclass(frozen=True)
+class _Event:
+    column: int
+    start: int
+    n_samples: int
+    fade_samples: int
+    level_db: float
+
+
+@cache
+def ontology(with_parents: bool = True) -> Ontology:
+    """Return the classes of all scenes: 31 sounds and their 8 parents, or the sounds alone."""
+    chosen = [row for row in CLASSES if with_parents or row.source]
+    return Ontology(
+        class_ids=tuple(row.class_id for row in chosen),
+        parents={row.class_id: (row.parent,) for row in chosen if row.parent and with_parents},
+        names={row.class_id: row.name for row in chosen},
+        definitions={row.class_id: row.definition for row in chosen},
+    )
+
+
+def priors(params: SceneParams) -> NDArray[np.float64]:
+    """Return the chance [class] of each class at every event: rank ** -exponent, 0 for parents."""
+    weights = np.array([row.rank**-params.prior_exponent if row.rank else 0.0 for row in CLASSES])
+    return np.asarray(weights / weights.sum(), np.float64)
+
+
+def scene(
+    params: SceneParams, index: int
+) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.float32]]:
+    """Return a scene's waveform [sample] in [-1, 1], and what :func:`scene_truth` says of it.
+
+    The scene is a function of the parameters that shape it and of its index (0 or more) alone;
+    the sizes of the splits do not change it.
+    """
+    rng, events = _begin(params, index)
+    waveform = _background(rng, round(params.clip_seconds * SAMPLE_RATE_HZ))
+    background_rms = np.sqrt(np.mean(waveform**2))
+    for event in events:
+        place = slice(event.start, event.start + event.n_samples)
+        waveform[place] += background_rms * _render(event, rng)
+    waveform /= max(1.0, float(np.abs(waveform).max()) / LOUDEST_PEAK)  # quiet scenes stay quiet
+    return waveform.astype(np.float32), *_truth(events)
+
+
+def scene_truth(params: SceneParams, index: int) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+    """Return which classes are present [class] and at what level [class], without the sound.
+
+    A level is the loudest tenth of a second of an event against the background's mean, in
+    decibels; a class with several events, and a parent, has the loudest one's; an absent class
+    has -inf.
+    """
+    return _truth(_begin(params, index)[1])
+
+
+@writes("import scenes", "root", makes=True)
+def write_scenes(
+    root: Path,
+    params: SceneParams,
+    hiding: HidingParams,
+    *,
+    engine: Engine = HERE,
+    progress: Progress = SILENT,
+) -> Workspace:
+    """Write a dataset of scenes, its truth and its hidden labels into a workspace folder.
+
+    Audio is 16 kHz, 16-bit WAV under ``root/audio``; files that are there already are kept, so
+    an interrupted run continues. The truth has an explicit label for every clip and class. Train
+    clips come first, then tune, then eval. Scenes that are there become what the parameters say;
+    a dataset of others is refused.
+    """
+    root = Path(root)
+    n_clips = params.n_train + params.n_tune + params.n_eval
+    claim_scenes(root, params)
+    engine.map(_audio_tasks(root, params, n_clips, engine.n_workers), progress)
+    clips = _clip_table(params, n_clips)
+    is_present = np.array([scene_truth(params, index)[0] for index in range(n_clips)])
+    tree = ontology(params.with_parents)
+    columns = [ontology().index[class_id] for class_id in tree.class_ids]
+    states = np.where(is_present[:, columns], np.int8(PRESENT), np.int8(NOT_PRESENT))
+    truth = LabelSet.from_dense(states, clips["clip_id"], tree.class_ids)
+    labels = hide(truth, tree, hiding)
+    return write_dataset(root, clips, tree, labels, truth, replace=True)
+
+
+def _begin(params: SceneParams, index: int) -> tuple[np.random.Generator, list[_Event]]:
+    """Return the scene's generator after it has drawn the events; the sounds come from the rest."""
+    rng = np.random.default_rng([params.seed, index])
+    columns = rng.choice(len(CLASSES), rng.integers(1, params.max_events + 1), p=priors(params))
+    return rng, [_draw_event(rng, int(column), params) for column in columns]
+
+
+def _draw_event(rng: np.random.Generator, column: int, params: SceneParams) -> _Event:
+    longest = params.clip_seconds
+    seconds = np.exp(rng.uniform(np.log(params.shortest_event_seconds), np.log(longest)))
+    n_samples = int(seconds * SAMPLE_RATE_HZ)
+    return _Event(
+        column=column,
+        start=int(rng.uniform(0, longest - seconds) * SAMPLE_RATE_HZ),
+        n_samples=n_samples,
+        fade_samples=min(int(rng.uniform(0.01, 0.1) * SAMPLE_RATE_HZ), n_samples // 4),
+        level_db=rng.uniform(*params.level_range_db),
+    )
+
+
+def _background(rng: np.random.Generator, n_samples: int) -> NDArray[np.float64]:
+    """Return noise of a random colour and level."""
+    waveform = noise(rng, n_samples, SAMPLE_RATE_HZ, power_slope=rng.choice(_NOISE_SLOPES))
+    rms: float = 10 ** (rng.uniform(*_BACKGROUND_DB) / 20)
+    return waveform * (rms / float(np.sqrt(np.mean(waveform**2))))
+
+
+def _render(event: _Event, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return an event's sound, faded in and out, at its level above a background of RMS 1."""
+    source = CLASSES[event.column].source
+    if source is None:
+        raise ValueError(f"{CLASSES[event.column].class_id} is a parent and has no sound")
+    waveform = source(rng, event.n_samples, SAMPLE_RATE_HZ)
+    ramp = np.sin(np.linspace(0, np.pi / 2, event.fade_samples)) ** 2
+    waveform[: len(ramp)] *= ramp
+    waveform[event.n_samples - len(ramp) :] *= ramp[::-1]
+    gain: float = 10 ** (event.level_db / 20)
+    return waveform * (gain / _loudest_rms(waveform))
+
+
+def _loudest_rms(waveform: NDArray[np.float64]) -> float:
+    """Return the RMS of the loudest tenth of a second, so that sparse clicks are not blown up."""
+    starts = np.arange(0, len(waveform), _LEVEL_SAMPLES)
+    energies = np.add.reduceat(waveform**2, starts)
+    return float(np.sqrt(energies.max() / _LEVEL_SAMPLES)) + 1e-12
+
+
+def _truth(events: Sequence[_Event]) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+    level_db = np.full(len(CLASSES), -np.inf, np.float32)
+    for event in events:
+        for column in _with_ancestors()[event.column]:
+            level_db[column] = max(level_db[column], event.level_db)
+    return level_db > -np.inf, level_db
+
+
+@cache
+def _with_ancestors() -> tuple[tuple[int, ...], ...]:
+    """Return, for each class, its own column and those of its ancestors."""
+    tree = ontology()
+    return tuple(
+        (column, *(tree.index[ancestor] for ancestor in sorted(tree.ancestors(class_id))))
+        for class_id, column in tree.index.items()
+    )
+
+
+def claim_scenes(root: Path, params: SceneParams) -> None:
+    """Note which scenes a workspace holds; refuse to mix them with others, or another dataset."""
+    folder = root / AUDIO_FOLDER
+    note = folder / "scenes.json"
+    shape = params.model_dump(mode="json", include=set(_SHAPING_FIELDS))
+    if not note.exists():
+        if Workspace(root).has_dataset():
+            raise EarmarkError(
+                f"{root}: there is a dataset in it already, which scenes would replace; nothing "
+                "was changed. Give another folder"
+            )
+        write_json(note, shape)
+        return
+    before = read_noted(note)
+    changed = [name for name in _SHAPING_FIELDS if before.get(name) != shape[name]]
+    if changed:
+        details = ", ".join(f"{name} {before.get(name)} -> {shape[name]}" for name in changed)
+        raise EarmarkError(
+            f"{folder}: holds scenes of other parameters ({details}); give another workspace "
+            "folder, or delete this one"
+        )
+
+
+def _audio_tasks(root: Path, params: SceneParams, n_clips: int, n_workers: int) -> list[Task]:
+    """Deal the scenes that are still to be written to one task per worker."""
+    waiting = [index for index in range(n_clips) if not (root / _audio_name(index)).exists()]
+    n_tasks = min(n_workers, len(waiting))
+    hands = [waiting[first::n_tasks] for first in range(n_tasks)]
+    return [
+        Task(
+            label=f"scenes {i + 1}/{n_tasks}",
+            function=_write_audio,
+            arguments={"root": root, "params": params, "indices": hand},
+            n_units=len(hand),
+            unit="clips",
+        )
+        for i, hand in enumerate(hands)
+    ]
+
+
+def _write_audio(root: Path, params: SceneParams, indices: Sequence[int], meter: Meter) -> None:
+    for index in indices:
+        write_sound(root, index, scene(params, index)[0])
+        meter.advance(1)
+
+
+def write_sound(root: Path, index: int, waveform: NDArray[np.float32]) -> None:
+    """Write the sound of a scene into a workspace folder, whole or not at all.
+
+    A WAV needs no library: scenes can be made and heard with the core alone.
+    """
+    with write_aside(root / _audio_name(index)) as aside:
+        aside.write_bytes(plain_wav(waveform, SAMPLE_RATE_HZ))
+
+
+def _clip_table(params: SceneParams, n_clips: int) -> pl.DataFrame:
+    sizes = {"train": params.n_train, "tune": params.n_tune, "eval": params.n_eval}
+    clip_ids = [_clip_id(index) for index in range(n_clips)]
+    columns = {
+        "clip_id": clip_ids,
+        "audio": [_audio_name(index) for index in range(n_clips)],
+        "start_seconds": np.zeros(n_clips),
+        "end_seconds": np.full(n_clips, params.clip_seconds),
+        "split": np.repeat(list(sizes), list(sizes.values())),
+        "source": clip_ids,
+    }
+    return pl.DataFrame(columns, schema=CLIP_SCHEMA)
+
+
+def _clip_id(index: int) -> str:
+    return f"scene-{index:06d}"
+
+
+def _audio_name(index: int) -> str:
+    return f"{AUDIO_FOLDER}/{_clip_id(index)}.wav"

@@ -1,0 +1,258 @@
+"""What students are trained on: clips, labels, and the flags and treatment of every strategy.
+
+The flags of a policy are those of :func:`earmark.flags.flag`, which ``earmark flag`` asks too, with
+the class tree and with what people answered. Students of a sweep and the public
+:class:`~earmark.experiments.supervision.Supervision` come by theirs here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.special import logit
+
+from earmark.audio import FrameStore
+from earmark.datasets import ReadableClips, Workspace, read_labels, readable_clips
+from earmark.errors import EarmarkError, quoted
+from earmark.experiments.strategies import BASELINE, Strategy, Student
+from earmark.flags import POLICIES, Answers, flag, stored_thresholds, thresholds
+from earmark.labels import LabelSet, Ontology, find_implied, subset
+from earmark.review import read_heard
+from earmark.runs import digest, file_sha256, write_array
+from earmark.scores import MappedScores, ScoreFolder, TeacherScores, check_aligned
+from earmark.training import Flags, LabelTreatment, TargetProvider
+
+
+@dataclass(frozen=True)
+class FlagSources:
+    """All that flags of some clips can be made from.
+
+    ``rows`` are the places of the labels' clips in the score matrices; ``chances`` returns the
+    log-odds that labels are missing, and ``random`` scores by a teacher that knows nothing, for a
+    seed. ``truth`` is parallel to ``labels``; ``answers`` are what people said of these labels;
+    ``flags_folder`` may hold thresholds already.
+    """
+
+    labels: LabelSet
+    rows: NDArray[np.int64]
+    teacher: Callable[[], TeacherScores]
+    chances: Callable[[], TeacherScores]
+    random: Callable[[int], TeacherScores]
+    ontology: Ontology
+    answers: Answers | None = None
+    truth: LabelSet | None = None
+    flags_folder: Path | None = None
+
+
+class StrategyPoint(NamedTuple):
+    """A strategy at one operating point; the seed says what ``random`` draws."""
+
+    strategy: Strategy
+    point: float
+    seed: int
+
+
+def build_treatments(
+    sources: FlagSources, wanted: Sequence[StrategyPoint]
+) -> dict[StrategyPoint, LabelTreatment]:
+    """Find the flags of every strategy; one pass over the scores serves all percentages."""
+    groups: dict[tuple[str | None, bool, int], list[StrategyPoint]] = {}
+    for each in wanted:
+        is_baseline = each.strategy == BASELINE and each.point == 0
+        policy = None if is_baseline else each.strategy.policy
+        seed = each.seed if policy == "random" else 0
+        groups.setdefault((policy, each.strategy.by_chance, seed), []).append(each)
+    treatments = {}
+    for (policy, by_chance, seed), group in groups.items():
+        flags: dict[float, Flags] = {}
+        if policy is not None:
+            scores = _scores(sources, policy, by_chance, seed)
+            flags = find_flags(sources, scores, policy, sorted({each.point for each in group}))
+        for each in group:
+            strategy, loss_point = each.strategy, each.strategy.loss_point(each.point)
+            treatments[each] = LabelTreatment(
+                flags.get(each.point), strategy.treatment or "mask", strategy.loss, loss_point
+            )
+    return treatments
+
+
+def _scores(sources: FlagSources, policy: str, by_chance: bool, seed: int) -> TeacherScores:
+    if policy == "random":
+        return sources.random(seed)
+    return sources.chances() if by_chance else sources.teacher()
+
+
+def find_flags(
+    sources: FlagSources, scores: TeacherScores, policy: str, points: Sequence[float]
+) -> dict[float, Flags]:
+    """Find a policy's flags at several operating points.
+
+    ``percentile`` and ``global`` give thresholds, any other policy a list. ``random`` is
+    ``percentile`` by a teacher that knows nothing; ``ancestors`` flags the labels that the class
+    tree implies. A probability of 0 (``global``) flags all that has a score.
+    """
+    labels = sources.labels
+    if policy in ("percentile", "random"):
+        logits = _logits(sources, scores)
+        if sources.flags_folder is None:
+            found = thresholds(labels, logits, points)
+        else:
+            folder = sources.flags_folder
+            found = stored_thresholds(folder, labels, logits, scores.digest, points)
+        by_point = zip(points, found.values, strict=True)
+        return {point: Flags(scores, values) for point, values in by_point}
+    every = np.ones(labels.n_classes, np.float32)
+    if policy == "global":
+        return {point: Flags(scores, logit(np.float32(point)) * every) for point in points}
+    if policy in ("all", "ancestors", "oracle"):
+        listed = None if policy == "all" else _LISTS[policy](sources)
+        return dict.fromkeys(points, Flags(scores, -np.inf * every, listed))
+    return {
+        point: Flags(scores, -np.inf * every, _flagged(sources, scores, policy, point))
+        for point in points
+    }
+
+
+def _flagged(sources: FlagSources, scores: TeacherScores, policy: str, point: float) -> LabelSet:
+    """List what :func:`earmark.flags.flag` flags at an operating point."""
+    options: dict[str, Any] = {}
+    if policy == "psla":
+        policy, options = "positives_quantile", {"gate": sources.ontology}
+    option = POLICIES[policy].point
+    if option == "n_flags":
+        options[option] = int(point / 100 * sources.labels.n_implicit.sum())
+    elif option is not None:
+        options[option] = point
+    flags = flag(
+        sources.labels,
+        _logits(sources, scores),
+        policy,
+        with_chance=False,
+        ontology=sources.ontology,
+        answers=sources.answers,
+        **options,
+    )
+    rows = flags.select("clip_id", "class_id", present=pl.lit(True))
+    return LabelSet.from_rows(rows, sources.labels.clip_ids, sources.labels.class_ids)
+
+
+def _logits(sources: FlagSources, scores: TeacherScores) -> NDArray[np.floating]:
+    logits = scores.open()
+    return logits if len(sources.rows) == len(logits) else logits[sources.rows]
+
+
+def _missing(sources: FlagSources) -> LabelSet:
+    """Return the labels that the truth has and the labels lack."""
+    if sources.truth is None:
+        raise EarmarkError("an oracle needs the truth, which only simulated datasets have")
+    truth, given = sources.truth, sources.labels
+    places = truth.clip_rows * truth.n_classes + truth.columns
+    given_places = given.clip_rows * given.n_classes + given.columns
+    is_missing = truth.present & ~np.isin(places, given_places)
+    return LabelSet.from_rows(truth.rows().filter(is_missing), truth.clip_ids, truth.class_ids)
+
+
+def _implied(sources: FlagSources) -> LabelSet:
+    """Return the implicit labels of ancestors of positives."""
+    implied, labels = find_implied(sources.labels, sources.ontology), sources.labels
+    rows = implied.table().filter(kind="implied").select("clip_id", "class_id")
+    rows = rows.with_columns(present=pl.lit(True))
+    return LabelSet.from_rows(rows, labels.clip_ids, labels.class_ids)
+
+
+_LISTS = {"ancestors": _implied, "oracle": _missing}
+"""Policies that list labels, whatever they score."""
+
+
+def draw_scores(teacher: NDArray[np.floating], seed: int) -> NDArray[np.float32]:
+    """Draw scores [clip, class] at random for the classes that a teacher scored; NaN elsewhere."""
+    drawn = np.random.default_rng(seed).random(teacher.shape, np.float32)
+    drawn[:, np.isnan(teacher[0])] = np.nan
+    return drawn
+
+
+@dataclass(frozen=True)
+class TrainSet:
+    """A share of the train split, what flags on it can be made from, and its labels' targets."""
+
+    clips: ReadableClips
+    sources: FlagSources
+    targets: TargetProvider
+
+    @classmethod
+    def open(
+        cls,
+        workspace: Workspace,
+        store: FrameStore,
+        share: float,
+        labels: str,
+        scores: ScoreFolder,
+    ) -> TrainSet:
+        """Choose the clips of a share; ``scores`` are the teacher's of the whole train split.
+
+        ``labels`` are named as :func:`read_labels` has it.
+        """
+        given = readable_clips(workspace, store, "train")
+        check_aligned(scores, given.labels)
+        rows = np.flatnonzero(subset(given.labels, given.sources, share))
+
+        def chosen(every: LabelSet) -> ReadableClips:
+            return readable_clips(workspace, store, "train", every).select(rows)
+
+        named = read_labels(workspace, labels)
+        clips = chosen(named.labels)
+        rulings = None if named.rulings is None else chosen(named.rulings).labels
+        judged = read_heard(workspace, clips.labels)
+        teacher = MappedScores(scores.folder / "logits.npy", scores.digest)
+        sources = FlagSources(
+            clips.labels,
+            rows,
+            lambda: teacher,
+            cache(partial(_learnt_chances, workspace, teacher)),
+            partial(_random_scores, workspace, teacher),
+            workspace.ontology,
+            None if judged is None else judged.answers,
+            None if workspace.truth is None else chosen(workspace.truth).labels,
+            workspace.flags_folder,
+        )
+        targets = TargetProvider(clips.labels, (), rows, rulings, clips.recordings)
+        return cls(clips, sources, targets)
+
+    def treatments(self, wanted: Sequence[Student]) -> dict[Student, LabelTreatment]:
+        """Find every student's treatment; one pass over the scores serves all percentages."""
+        points = {one: StrategyPoint(one.strategy, one.point, one.seed) for one in wanted}
+        treatments = build_treatments(self.sources, list(points.values()))
+        return {student: treatments[point] for student, point in points.items()}
+
+
+def _learnt_chances(workspace: Workspace, teacher: TeacherScores) -> MappedScores:
+    """Return the learnt chances, which may take the place of the teacher's scores."""
+    path, expected = workspace.chances_path, teacher.open().shape
+    command = f"`earmark flag {quoted(workspace.root)} --chances` learns them"
+    if not path.exists():
+        raise EarmarkError(f"{path}: there are no learnt chances of missing labels; {command}")
+    chances = MappedScores(path, file_sha256(path))
+    if chances.open().shape != expected:
+        raise EarmarkError(
+            f"{path}: learnt chances of {chances.open().shape} clips and classes, and not of the "
+            f"{expected} that the teacher scored; {command} anew"
+        )
+    return chances
+
+
+def _random_scores(workspace: Workspace, teacher: TeacherScores, seed: int) -> MappedScores:
+    """Return scores drawn at random for the classes that the teacher scored, written once."""
+    logits = teacher.open()
+    is_unscored = np.isnan(logits[0])
+    drawn_digest = digest("random scores", seed, list(logits.shape), is_unscored.tolist())
+    path = workspace.random_scores_path(f"seed{seed}-{drawn_digest}")
+    if not path.exists():
+        write_array(path, draw_scores(logits, seed))
+    return MappedScores(path, drawn_digest)

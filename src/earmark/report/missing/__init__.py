@@ -1,1 +1,0 @@
-"""What is said of missing labels: on the page of a scan, and to whoever watches a dataset."""
