@@ -52,8 +52,8 @@ from earmark.metrics import (
     lwlrap,
     smoothed_priors,
 )
-from earmark.networks import ClipExamples, score_clips
-from earmark.pretrained import add_teacher, embed_clips, kept_teachers
+from earmark.models import ClipExamples, score_clips
+from earmark.models.pretrained import add_teacher, embed_clips, kept_teachers
 from earmark.review import CONTROLS, find_population, make_queue, stands_for
 from earmark.runs import SILENT, LocalEngine, ReviewParams, write_json
 from earmark.scores import logits_of, scored_labels

@@ -64,7 +64,7 @@ LONGEST = (
     "training/test_distributed.py",
     "training/test_loop.py",
     "stages/test_cluster_runs.py",
-    "networks/test_onnx_export.py",
+    "models/test_onnx_export.py",
     "cli/test_models.py",
     "benchmarks/test_fuzz.py",
     "browser/test_clip_mode.py",

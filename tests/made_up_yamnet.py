@@ -20,10 +20,9 @@ import tflite
 import torch
 from torch import nn
 
-from earmark import pretrained
 from earmark.audio import log_mel, patches
-from earmark.networks import Network, SameConv, build_model
-from earmark.pretrained import (
+from earmark.models import Network, SameConv, build_model, pretrained
+from earmark.models.pretrained import (
     CACHE_VARIABLE,
     KERAS_MODEL,
     N_OUTPUTS,

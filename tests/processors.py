@@ -108,7 +108,7 @@ def split() -> str:
 
 
 def initial_weights() -> str:
-    from earmark.networks import build
+    from earmark.models import build
     from earmark.runs import ModelParams
 
     kinds = ("mobilenet_v1", "resnet50", "mlp_probe", "attention_probe")
@@ -134,8 +134,8 @@ def mixtures() -> str:
 
 
 def dropout() -> str:
-    from earmark.networks import kept_units
-    from earmark.networks.architectures import draws
+    from earmark.models import kept_units
+    from earmark.models.architectures import draws
 
     return digest(kept_units((256, 1024), 0.7, draws(0)).numpy())
 
@@ -152,7 +152,7 @@ def flags() -> str:
 def forward_pass() -> str:
     import torch
 
-    from earmark.networks import build_model
+    from earmark.models import build_model
     from earmark.runs import ModelParams
 
     network = build_model(ModelParams(width=0.25), 20).eval()

@@ -14,7 +14,7 @@ from earmark.labels import LabelSet, Ontology
 from earmark.runs import LocalEngine, ModelParams, NetworkParams
 
 if TYPE_CHECKING:
-    from earmark.networks import ModelCard
+    from earmark.models import ModelCard
 
 CLASS_IDS = ("/m/hum", "/m/beep", "/m/hiss")
 ONTOLOGY = Ontology(CLASS_IDS, names=dict(zip(CLASS_IDS, ("Hum", "Beep", "Hiss"), strict=True)))
@@ -59,7 +59,7 @@ def model_folder(
 ) -> ModelCard:
     """Write an untrained network as if it had been trained on a store, with its card."""
     # in here, so that what needs no network runs without torch
-    from earmark.networks import build, write_card, write_network
+    from earmark.models import build, write_card, write_network
 
     network = build(model, store.n_bands, len(CLASS_IDS), n_students, seed=1)
     params = NetworkParams(name=folder.name, model=model)

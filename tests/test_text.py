@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from markdown_it import MarkdownIt
 
-from earmark.networks import ModelCard, card_text
+from earmark.models import ModelCard, card_text
 from earmark.runs import Display, FrontEndParams, NetworkParams
 from earmark.text import markdown, printable, without_formulas
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from earmark.pretrained import read_yamnet_classes
+from earmark.models.pretrained import read_yamnet_classes
 from made_up_yamnet import made_up_network, teach_head, write_keras
 
 RATE_HZ = 16_000

@@ -11,7 +11,7 @@ from .flags import thresholds as thresholds
 from .labels import LabelSet as LabelSet
 from .losses import ignored as ignored
 from .metrics import evaluate as evaluate
-from .networks import ClipDataset as ClipDataset
+from .models import ClipDataset as ClipDataset
 from .runs import PAPER_DISCARD_PERCENTS as PAPER_DISCARD_PERCENTS
 from .stages import run as run
 from .stages import scan as scan

@@ -11,8 +11,8 @@ import soundfile
 
 from called_verbs import earmark, refusal
 from earmark.datasets import Workspace
-from earmark.networks import StudentCard, Tagger, open_session, write_card
-from earmark.pretrained import embedding as listening
+from earmark.models import StudentCard, Tagger, open_session, write_card
+from earmark.models.pretrained import embedding as listening
 from earmark.runs import ModelParams, kept_recipe, read_recipe, read_table, write_table
 from earmark.scores import ScoreFolder
 from made_up_onnx import loudness, mean_of_patches

@@ -32,7 +32,7 @@ from earmark.experiments import (
 from earmark.flags import thresholds
 from earmark.losses import ignored
 from earmark.metrics import evaluate
-from earmark.networks import ModelCard, read_card
+from earmark.models import ModelCard, read_card
 from earmark.review import relabel, write_relabelled
 from earmark.runs import CompareParams, ModelParams, NetworkParams, SweepParams, TrainParams
 from earmark.scores import ScoreFolder, logits_of

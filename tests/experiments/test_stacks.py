@@ -17,7 +17,7 @@ from earmark.experiments import (
     student_scores,
     train_students,
 )
-from earmark.networks import load_network, read_card
+from earmark.models import load_network, read_card
 from earmark.runs import ModelParams, NetworkParams, TrainParams, read_table
 from earmark.scores import ScoreFolder
 from earmark.training import Batch, Loaded, Loader

@@ -21,7 +21,7 @@ from earmark.experiments import (
     train_students,
 )
 from earmark.experiments.stacks import stacks
-from earmark.networks import cost, read_card
+from earmark.models import cost, read_card
 from earmark.runs import (
     SILENT,
     CrossFitParams,

@@ -7,7 +7,7 @@ import pytest
 import soundfile
 from PIL import Image
 
-from earmark.networks import Tagger
+from earmark.models import Tagger
 from earmark.report import timeline_figure, write_png
 from scenes import open_store
 from sounds import model_folder, sound, sound_workspace

@@ -10,7 +10,7 @@ from scipy.special import logit
 
 from earmark.audio import FrameStore
 from earmark.datasets import Workspace, extract_frames
-from earmark.networks import AnyNetwork, patch_outputs
+from earmark.models import AnyNetwork, patch_outputs
 from earmark.review import Peaks, find_peaks, with_places
 from earmark.runs import (
     CrossFitParams,
@@ -92,7 +92,7 @@ def test_an_interrupted_search_goes_on_from_there(
         asked.append(row)
         return patch_outputs(network, store, row)
 
-    monkeypatch.setattr("earmark.networks.patch_outputs", counting, raising=False)
+    monkeypatch.setattr("earmark.models.patch_outputs", counting, raising=False)
     n_until_stopped = 7
     with pytest.raises(KeyboardInterrupt):
         _find(workspace, wanted, recipe, scores)

@@ -112,8 +112,8 @@ def test_twice_is_the_same_and_computes_nothing(
         raise AssertionError("computed again")
 
     for place in (
-        "earmark.pretrained.embedding.NetworkExtractor.frames",
-        "earmark.pretrained.zero_shot._scored",
+        "earmark.models.pretrained.embedding.NetworkExtractor.frames",
+        "earmark.models.pretrained.zero_shot._scored",
         "earmark.training.teacher._train_and_score",
         "earmark.training.blend.learn_weights",
     ):
@@ -200,7 +200,7 @@ def test_no_clip_that_can_be_read_is_an_error(tmp_path: Path) -> None:
 def test_no_weights_are_told_before_anything_is_listened_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from earmark.pretrained import embedding
+    from earmark.models.pretrained import embedding
 
     embedding._opened.cache_clear()
     monkeypatch.setenv("EARMARK_TEACHERS", str(tmp_path / "none"))

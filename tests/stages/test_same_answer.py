@@ -17,7 +17,7 @@ import torch
 
 from earmark.datasets import extract_frames, write_scenes
 from earmark.flags import flag, thresholds
-from earmark.networks import load_network
+from earmark.models import load_network
 from earmark.runs import (
     CrossFitParams,
     Engine,

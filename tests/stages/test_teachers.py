@@ -136,8 +136,8 @@ def test_finished_work_is_found_again(
         raise AssertionError("computed again")
 
     for place in (
-        "earmark.pretrained.embedding.NetworkExtractor.frames",
-        "earmark.pretrained.zero_shot._scored",
+        "earmark.models.pretrained.embedding.NetworkExtractor.frames",
+        "earmark.models.pretrained.zero_shot._scored",
         "earmark.training.loop.fit_linear_probe",
         "earmark.training.teacher._train_and_score",
         "earmark.training.blend.learn_weights",

@@ -14,7 +14,7 @@ import torch
 
 from documents import ROOT
 from earmark.errors import EarmarkError, EarmarkWarning
-from earmark.networks import build_probe
+from earmark.models import build_probe
 from earmark.runs import ModelParams
 from earmark.training import Run, heeding_sigterm, resume, write_checkpoint
 from scenes import band_workspace

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from earmark.datasets import readable_clips
 from earmark.errors import EarmarkError
 from earmark.losses import BatchTargets
-from earmark.networks import examples_of
+from earmark.models import examples_of
 from earmark.runs import ModelParams, SpecAugmentParams, TrainParams
 from earmark.training import (
     N_AHEAD,

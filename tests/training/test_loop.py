@@ -19,7 +19,7 @@ from earmark.datasets import Workspace, readable_clips
 from earmark.errors import EarmarkError, EarmarkWarning, Stopped
 from earmark.losses import BatchTargets
 from earmark.metrics import auc_per_class
-from earmark.networks import AnyNetwork, Network
+from earmark.models import AnyNetwork, Network
 from earmark.runs import (
     SILENT,
     ModelParams,

@@ -13,7 +13,7 @@ from earmark.audio import FrameStore, write_store
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.losses import BatchTargets, bce_entries
-from earmark.networks import Probe, load_network
+from earmark.models import Probe, load_network
 from earmark.runs import SILENT, ModelParams, NetworkParams, TrainParams
 from earmark.training import (
     ALL_STUDENTS,

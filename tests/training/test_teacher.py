@@ -11,7 +11,7 @@ import torch
 from earmark.datasets import Workspace, readable_clips, whole_scores
 from earmark.errors import EarmarkError
 from earmark.metrics import lwlrap
-from earmark.networks import ClipExamples, build_probe, examples_of, load_network, score_clips
+from earmark.models import ClipExamples, build_probe, examples_of, load_network, score_clips
 from earmark.runs import (
     CrossFitParams,
     LocalEngine,

@@ -113,7 +113,7 @@ def teachers(context: typer.Context, as_json: AsJson = False) -> None:
     """List the pretrained networks that earmark knows by name, and whether they are here."""
     if context.invoked_subcommand is not None:
         return
-    from earmark.pretrained import CATALOGUE, kept_teachers, teachers_folder
+    from earmark.models.pretrained import CATALOGUE, kept_teachers, teachers_folder
 
     kept = {one.teacher.name: one for one in reversed(kept_teachers())}
     if as_json:
@@ -139,7 +139,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Keep a file of weights that you have, if its hash is the published one's."""
-    from earmark.pretrained import add_teacher
+    from earmark.models.pretrained import add_teacher
 
     kept = add_teacher(file)
     following = "earmark find SOUNDS LABELS"
@@ -152,7 +152,7 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Download a teacher's weights from where its authors publish them, by hash."""
-    from earmark.pretrained import get_teacher
+    from earmark.models.pretrained import get_teacher
     from earmark.runs import Display
 
     with Display() as progress:

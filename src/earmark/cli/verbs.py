@@ -32,7 +32,7 @@ MOVED = {
     "doctor": "earmark check WORK",
     "card": "earmark report WORK --card CARD.md",
     "export-model": "earmark export WORK FILE --to onnx --model NAME",
-    "models": "earmark.networks.cost in Python",
+    "models": "earmark.models.cost in Python",
     "hide": "earmark import workspace WORK --work OUT --recall 0.3,0.95",
     "subset": "earmark import workspace WORK --work OUT --train-share 0.2",
     "split": "earmark import workspace WORK --splits 80,10,10",

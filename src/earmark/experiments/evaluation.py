@@ -46,7 +46,7 @@ from earmark.metrics import (
     smoothed_priors,
     with_seeds,
 )
-from earmark.networks import StudentCard, named_metrics, read_card, write_card
+from earmark.models import StudentCard, named_metrics, read_card, write_card
 from earmark.runs import (
     HERE,
     SILENT,

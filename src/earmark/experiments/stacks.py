@@ -32,7 +32,7 @@ from earmark.errors import EarmarkError, EarmarkWarning, counted
 from earmark.experiments.strategies import EVALUATED_SPLITS, Student, scores_folder
 from earmark.experiments.student_flags import TrainSet
 from earmark.labels import Ontology
-from earmark.networks import (
+from earmark.models import (
     AnyNetwork,
     Stack,
     StudentCard,

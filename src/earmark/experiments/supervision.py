@@ -108,7 +108,7 @@ class Supervision:
         """Return what a student of ``earmark compare`` gets, on labels of any version.
 
         Its rows are the train split's clips that have frames, in order: those of
-        :class:`~earmark.networks.examples.ClipDataset`. Scores are those of the teacher that
+        :class:`~earmark.models.examples.ClipDataset`. Scores are those of the teacher that
         the workspace remembers.
         """
         parsed, point = _checked(strategy, of_workspace=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 
-    from earmark.networks import Strip, Tags
+    from earmark.models import Strip, Tags
 
 
 COLUMN_INCHES = 3.5

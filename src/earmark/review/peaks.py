@@ -58,7 +58,7 @@ class Peaks:
     """Where to listen to clips for classes; ``outputs`` holds what the teacher said of patches.
 
     ``outputs[clip_id, class_id]`` float32 [patch] are probabilities, or a probe's evidence (see
-    :mod:`earmark.networks.clip_scores`); labels without an entry have their best patch only. Times
+    :mod:`earmark.models.clip_scores`); labels without an entry have their best patch only. Times
     are in seconds from the clip's start.
     """
 
@@ -217,7 +217,7 @@ def _run_teacher(
 ) -> Iterator[pl.DataFrame]:
     """Yield the outputs of patches for the labels wanted, some clips at a time."""
     # heavy: a page whose peaks are known does without torch
-    from earmark.networks import load_network, patch_outputs
+    from earmark.models import load_network, patch_outputs
 
     classes = dict(wanted.group_by("clip_id").agg("class_id").iter_rows())
     columns = {class_id: column for column, class_id in enumerate(clips.labels.class_ids)}

@@ -137,7 +137,7 @@ def find(
     check_libraries("finding missing labels in sound", *needed, extra="find")
     chosen = asked_recipe(recipe, teacher, way, **(network or {}))
     if chosen.pretrained is not None:
-        from earmark.pretrained import check_here
+        from earmark.models.pretrained import check_here
 
         check_here(chosen.pretrained.network)  # before anything is imported
     root = default_work(sounds) if work is None else Path(work)

@@ -17,7 +17,7 @@ from earmark.options import Argument, Option
 from earmark.stages.opening import WorkLike
 
 if TYPE_CHECKING:
-    from earmark.networks import Tags
+    from earmark.models import Tags
 
 
 StudentName = Annotated[
@@ -65,7 +65,7 @@ def tag_files(
     Pictures of files of one name from several folders are numbered.
     """
     from earmark.audio import UnreadableAudio
-    from earmark.networks import Tagger, read_card
+    from earmark.models import Tagger, read_card
     from earmark.report import timeline_figure, write_png
 
     model = Path(model)
@@ -101,7 +101,7 @@ def export_model(
     ``model`` is its name, a folder of the workspace's ``models``. With its front end the graph
     takes waveforms, without it log-mel patches.
     """
-    from earmark.networks import load_network, read_card, student_of, write_onnx
+    from earmark.models import load_network, read_card, student_of, write_onnx
 
     folder = _model_folder(work, model)
     card, network = read_card(folder), load_network(folder)

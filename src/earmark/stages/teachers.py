@@ -34,7 +34,7 @@ from earmark.scores import Origin, ScoreFolder
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
 
 if TYPE_CHECKING:
-    from earmark.pretrained import ClassMap, MappedClasses, NetworkFacts, NetworkFeatures
+    from earmark.models.pretrained import ClassMap, MappedClasses, NetworkFacts, NetworkFeatures
     from earmark.training import EvaluationClips, Tried
 
 FIND_RECIPE = "find"
@@ -173,7 +173,7 @@ def default_teacher(work: WorkLike) -> Recipe | None:
     None where a recipe was used before, where there is no sound, or frames of another program's, or
     no weights in the cache.
     """
-    from earmark.pretrained import DEFAULT_TEACHER, kept_teachers
+    from earmark.models.pretrained import DEFAULT_TEACHER, kept_teachers
 
     workspace = open_workspace(work)
     frames = any_frames(workspace) if workspace.has_frames() else None
@@ -210,7 +210,7 @@ def teach(
     chosen = recipe if isinstance(recipe, Recipe) else choose_recipe(workspace, recipe)
     if chosen.pretrained is None:
         raise EarmarkError(f"recipe {chosen.name!r} has no pretrained network to teach with")
-    from earmark.pretrained import map_classes
+    from earmark.models.pretrained import map_classes
     from earmark.training import best_way
 
     with shown(progress) as display:
@@ -253,7 +253,7 @@ def _begun(
     engine: Engine,
     progress: Progress,
 ) -> _Lesson:
-    from earmark.pretrained import begun_model, network_facts
+    from earmark.models.pretrained import begun_model, network_facts
 
     names = [workspace.ontology.name(class_id) for class_id in workspace.ontology.class_ids]
     facts = network_facts(pretrained, names)
@@ -346,7 +346,7 @@ class _Lesson:
 
     def embed(self) -> NetworkFeatures:
         """Keep what the network hears in all clips."""
-        from earmark.pretrained import embed_clips
+        from earmark.models.pretrained import embed_clips
 
         return embed_clips(
             self.workspace, self.pretrained, engine=self.engine, progress=self.progress
@@ -366,7 +366,7 @@ class _Lesson:
         return self.recipe.model_copy(update={"way": way}).scores_name
 
     def _zero_shot(self, heard: NetworkFeatures, class_map: ClassMap | None) -> ScoreFolder:
-        from earmark.pretrained import is_catalogued, score_zero_shot
+        from earmark.models.pretrained import is_catalogued, score_zero_shot
 
         assert heard.outputs is not None
         assert class_map is not None

@@ -60,7 +60,7 @@ def train_teacher(
     Under ``torchrun`` every process calls this, and they train together; on a cluster
     ``n_processes`` do.
     """
-    from earmark.networks import write_measured_card
+    from earmark.models import write_measured_card
     from earmark.training import join_processes
 
     workspace = open_workspace(work)
@@ -140,7 +140,7 @@ def check_frames(workspace: Workspace, recipe: Recipe) -> None:
 
     Where they were made of other sounds than are there now, say so.
     """
-    from earmark.networks import check_front_end
+    from earmark.models import check_front_end
 
     store = open_frames(workspace, recipe.teacher.model)
     check_front_end(store, recipe.front_end)
@@ -182,7 +182,7 @@ def _train_here(
     recipe: Recipe, data: TrainingSet, store: FrameStore, folder: Path, progress: Progress | None
 ) -> bool:
     """Train in this process, or as one of several; tell whether it is the first of them."""
-    from earmark.networks import examples_of
+    from earmark.models import examples_of
     from earmark.training import is_first_process, n_examples_in_all, train
 
     teacher = recipe.teacher

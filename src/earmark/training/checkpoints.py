@@ -22,7 +22,7 @@ from torch import Tensor
 
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.memory import is_memory_error
-from earmark.networks import AnyNetwork, own_device
+from earmark.models import AnyNetwork, own_device
 from earmark.runs import rename, write_aside
 from earmark.training.distributed import is_first_process, wait_for_all
 

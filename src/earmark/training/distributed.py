@@ -17,7 +17,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed.nn.functional import all_reduce
 from torch.nn.parallel import DistributedDataParallel
 
-from earmark.networks import own_device
+from earmark.models import own_device
 
 _STARTED_TOGETHER = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 """What torchrun sets in the environment of the processes that it starts."""

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from earmark.errors import EarmarkError
 from earmark.losses import BatchTargets
-from earmark.networks import ClipExamples, Examples
+from earmark.models import ClipExamples, Examples
 from earmark.runs import SpecAugmentParams, TrainParams
 from earmark.training.distributed import share_of_batch
 from earmark.training.targets import TargetProvider

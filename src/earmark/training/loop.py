@@ -31,7 +31,7 @@ from earmark.audio import FrameStore
 from earmark.errors import EarmarkError, Stopped
 from earmark.losses import by_student, norms
 from earmark.memory import is_memory_error
-from earmark.networks import (
+from earmark.models import (
     AnyNetwork,
     NumberTypes,
     Probe,
@@ -44,7 +44,7 @@ from earmark.networks import (
     trainable,
     write_network,
 )
-from earmark.pretrained import begin, keep_statistics
+from earmark.models.pretrained import begin, keep_statistics
 from earmark.runs import FOUND, RESUMED, Meter, NetworkParams, TrainParams, is_current
 from earmark.training import checkpoints
 from earmark.training.checkpoints import Run

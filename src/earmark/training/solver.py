@@ -20,7 +20,7 @@ from torch import Tensor
 from earmark.audio import FrameStore
 from earmark.errors import EarmarkError
 from earmark.losses import BatchTargets
-from earmark.networks import ClipExamples, Probe, build, own_device
+from earmark.models import ClipExamples, Probe, build, own_device
 from earmark.runs import Meter, NetworkParams
 from earmark.training.targets import TrainingSet
 

@@ -26,7 +26,7 @@ from earmark.errors import short_repr
 from earmark.labels import NOT_PRESENT, PRESENT, LabelSet
 from earmark.losses import BatchTargets, ignored, treat
 from earmark.metrics import lwlrap
-from earmark.networks import AnyNetwork, examples_of, score_clips
+from earmark.models import AnyNetwork, examples_of, score_clips
 from earmark.runs import ModelParams, NetworkParams, digest, read_seal
 from earmark.scores import TeacherScores
 from earmark.training.robust_losses import Loss, RecordingConsistency, make_loss

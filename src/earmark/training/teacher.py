@@ -31,7 +31,7 @@ from earmark.datasets import (
     write_stamp,
 )
 from earmark.errors import EarmarkError
-from earmark.networks import (
+from earmark.models import (
     check_runtime,
     examples_of,
     load_network,

@@ -1,0 +1,305 @@
+"""Any TFLite file that hears waveforms: BirdNET, Perch and YAMNet are published so.
+
+A file takes [samples] or [1, samples], of one length or of any. Its sample rate is said, or in its
+metadata, or known from its length (:data:`HZ_OF_LENGTH`). Classes are the first output, unless
+``output`` names another; ``embedding`` names what is taken for embeddings: an output or any tensor
+inside, which most files need, because they give classes only. Names of classes are those that the
+file itself carries. Of quantised tensors the numbers that they stand for are taken.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import struct
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from earmark.errors import EarmarkError, check_file, load_library
+from earmark.models.pretrained.windows import Identity, WindowNetwork, Windows, as_rows
+from earmark.runs import PretrainedParams, digest, file_sha256
+from earmark.scores import Scale
+
+HZ_OF_LENGTH: Mapping[int, int] = {15_600: 16_000, 144_000: 48_000, 160_000: 32_000}
+"""Sample rates of windows so many samples long: YAMNet's, BirdNET's of 3 s, Perch's of 5 s."""
+
+_TO_SCALE: Mapping[str, Scale] = {
+    "LOGISTIC": "probabilities",
+    "SOFTMAX": "probabilities",
+    "FULLY_CONNECTED": "logits",
+    "CONV_2D": "logits",
+    "BATCH_MATMUL": "logits",
+}
+"""What comes out of operations that say it."""
+
+_KEEPS_SCALE = ("DEQUANTIZE", "QUANTIZE", "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "MEAN")
+"""Operations that leave probabilities and logits what they are."""
+
+_N_LISTED = 5
+"""Tensors that a message lists."""
+
+_MOST_TEXT = 2**24
+"""Bytes of class names: what is longer, or claims to be, is no list of them."""
+
+
+def open_tflite(params: PretrainedParams, _class_names: Sequence[str] = ()) -> WindowNetwork:
+    """Open a TFLite file; what is not said is told from the file."""
+    path = Path(params.network)
+    check_file(path)
+    graph = _Graph.of(path, params)
+    rate = params.sample_rate_hz or _rate_of(graph)
+    windows = Windows.of_seconds(rate, graph.n_samples, params.hop_seconds)
+    named = (params.output, params.embedding)
+    identity = Identity(
+        source=str(path),
+        name=path.stem,
+        digest=digest("tflite", file_sha256(path), *named, repr(windows), params.scale),
+        output_names=_labels(path),
+    )
+    scale, step = graph.said_scale()
+    return WindowNetwork(identity, windows, graph.run, params.scale or scale, step)
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """An open file, and what the interpreter says of the tensors that are taken."""
+
+    path: Path
+    interpreter: Any
+    output: Any
+    embedding: Any
+
+    @classmethod
+    def of(cls, path: Path, params: PretrainedParams) -> _Graph:
+        interpreter = _open(path, reads_inside=bool(params.output or params.embedding))
+        embedding = _find(path, interpreter, params.embedding) if params.embedding else None
+        taken = embedding["index"] if embedding else None
+        if params.output:
+            output = _find(path, interpreter, params.output)
+        else:
+            others = [one for one in interpreter.get_output_details() if one["index"] != taken]
+            output = others[0] if others else None
+        is_same = output is not None and output["index"] == taken
+        graph = cls(path, interpreter, None if is_same else output, embedding)
+        graph.check_input()
+        return graph
+
+    @property
+    def _input(self) -> Any:
+        return self.interpreter.get_input_details()[0]
+
+    @property
+    def n_samples(self) -> int | None:
+        """Samples of one window; None for any number. One sample is how old files say any."""
+        n = int(self._input["shape_signature"][-1])
+        return n if n > 1 else None
+
+    def check_input(self) -> None:
+        """Refuse networks that do not take one waveform at a time."""
+        inputs = self.interpreter.get_input_details()
+        listed = ", ".join(
+            f"{one['name']} {np.dtype(one['dtype'])} {one['shape_signature'].tolist()}"
+            for one in inputs
+        )
+        axes = inputs[0]["shape_signature"].tolist() if len(inputs) == 1 else []
+        is_waveform = len(axes) == 1 or (len(axes) == 2 and axes[0] in (1, -1))
+        if not is_waveform or inputs[0]["dtype"] != np.float32:
+            raise EarmarkError(
+                f"{self.path}: expected one input of float32 waveforms, [samples] or [1, samples], "
+                f"got {listed or 'none'}"
+            )
+
+    def run(
+        self, windows: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+        """Return embeddings and classes [row, ...] of windows [window, sample], one by one."""
+        found = [self._run(window) for window in windows]
+        embeddings = [rows for rows, _ in found if rows is not None]
+        outputs = [rows for _, rows in found if rows is not None]
+        return (
+            np.concatenate(embeddings) if embeddings else None,
+            np.concatenate(outputs) if outputs else None,
+        )
+
+    def _run(
+        self, window: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+        given = self._input
+        shape = [1] * (len(given["shape"]) - 1) + [len(window)]
+        try:
+            if given["shape"].tolist() != shape:
+                self.interpreter.resize_tensor_input(given["index"], shape)
+                self.interpreter.allocate_tensors()
+            self.interpreter.set_tensor(given["index"], window.reshape(shape))
+            self.interpreter.invoke()
+        except (RuntimeError, ValueError) as error:
+            raise EarmarkError(
+                f"{self.path}: fails on a waveform {shape} ({_reason(error)}); does it take "
+                "something else?"
+            ) from None
+        return self._values(self.embedding), self._values(self.output)
+
+    def _values(self, tensor: Any) -> NDArray[np.float32] | None:
+        """Return a tensor as rows of the numbers that it stands for."""
+        if tensor is None:
+            return None
+        values = self.interpreter.get_tensor(tensor["index"])
+        scale, zero_point = tensor["quantization"]
+        if scale:
+            values = (values.astype(np.float32) - zero_point) * np.float32(scale)
+        return as_rows(str(self.path), tensor["name"], values)
+
+    def said_scale(self) -> tuple[Scale | None, float | None]:
+        """Tell on which scale classes end, and of probabilities the coarsest step on the way."""
+        makers = _makers(self.interpreter)
+        steps = {one["index"]: one["quantization"][0] for one in _tensors(self.interpreter)}
+        index, step = self.output["index"] if self.output else None, 0.0
+        while index is not None:
+            step = max(step, float(steps.get(index, 0)))
+            operation, given = makers.get(index, ("", None))
+            if operation in _TO_SCALE:
+                return _TO_SCALE[operation], step or None
+            index = given if operation in _KEEPS_SCALE else None
+        return None, None
+
+
+def _open(path: Path, *, reads_inside: bool) -> Any:
+    runtime = load_library("ai_edge_litert.interpreter", "running a TFLite file", "tflite")
+    try:
+        with _without_chatter(), warnings.catch_warnings():
+            # That tensors inside are kept is meant, and warned of as a thing for debugging.
+            warnings.filterwarnings("ignore", ".*experimental_preserve_all_tensors")
+            interpreter = runtime.Interpreter(
+                str(path), num_threads=1, experimental_preserve_all_tensors=reads_inside
+            )
+            interpreter.allocate_tensors()
+    except (RuntimeError, ValueError) as error:
+        raise EarmarkError(
+            f"{path}: cannot be opened as TFLite ({_reason(error)}); damaged, or not a TFLite file?"
+        ) from None
+    return interpreter
+
+
+@contextmanager
+def _without_chatter() -> Iterator[None]:
+    """Keep the library from telling the terminal which parts of itself it chose.
+
+    It writes to the process's standard error, past Python; what fails it raises.
+    """
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _tensors(interpreter: Any) -> list[Any]:
+    return [one for one in interpreter.get_tensor_details() if one["name"]]
+
+
+def _makers(interpreter: Any) -> dict[int, tuple[str, int | None]]:
+    """Return for each tensor that is computed the operation that makes it, and its first input."""
+    return {
+        int(index): (one["op_name"], int(one["inputs"][0]) if len(one["inputs"]) else None)
+        for one in interpreter._get_ops_details()
+        if one["op_name"] != "DELEGATE"  # stands for operations that are listed themselves
+        for index in one["outputs"]
+    }
+
+
+def _find(path: Path, interpreter: Any, wanted: str) -> Any:
+    """Return what is known of a tensor that is computed, given its name."""
+    made = _makers(interpreter)
+    computed = [one for one in _tensors(interpreter) if one["index"] in made]
+    found = [one for one in computed if one["name"] == wanted]
+    if found:
+        return found[0]
+    vectors = [one for one in computed if max(one["shape"], default=0) == one["shape"].prod() > 1]
+    listed = ", ".join(
+        f"{one['name']!r} {one['shape'].tolist()}" for one in (vectors or computed)[-_N_LISTED:]
+    )
+    near = difflib.get_close_matches(wanted, [one["name"] for one in computed], n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    raise EarmarkError(f"{path}: it has no tensor {wanted!r}{hint}; the last ones are {listed}")
+
+
+def _rate_of(graph: _Graph) -> int:
+    rate = _rate_in_metadata(graph.path) or HZ_OF_LENGTH.get(graph.n_samples or 0)
+    if rate is None:
+        length = f"{graph.n_samples:,} samples" if graph.n_samples else "any number of samples"
+        raise EarmarkError(
+            f"{graph.path}: it takes {length} and does not say at which rate; say it with "
+            "--sample-rate, in Hz"
+        )
+    return rate
+
+
+def _rate_in_metadata(path: Path) -> int | None:
+    """Return the sample rate that a file's metadata name, if they do.
+
+    The tables, by the numbers of their fields, are those of Google's ``metadata_schema.fbs``.
+    """
+    schema = load_library("ai_edge_litert.schema_py_generated", "reading a TFLite file", "tflite")
+    model = schema.Model.GetRootAs(path.read_bytes(), 0)
+    named = (model.Metadata(place) for place in range(model.MetadataLength()))
+    buffers = [one.Buffer() for one in named if one.Name() == b"TFLITE_METADATA"]
+    if not buffers or not model.Buffers(buffers[0]).DataLength():
+        return None
+    content = model.Buffers(buffers[0]).DataAsNumpy().tobytes()
+    try:
+        return _sample_rate(content)
+    except (struct.error, IndexError, ValueError, TypeError):  # damaged, or of another make
+        return None
+
+
+def _sample_rate(content: bytes) -> int | None:
+    tables = load_library("flatbuffers.table", "reading a TFLite file", "tflite")
+    numbers = load_library("flatbuffers.number_types", "reading a TFLite file", "tflite")
+
+    def field(table: Any, number: int) -> int:
+        """Return where a field of a table lies; 0 where it has none."""
+        offset = int(table.Offset(4 + 2 * number))
+        return offset and offset + int(table.Pos)
+
+    def part(table: Any, number: int) -> Any:
+        """Return the table that a field points to."""
+        return tables.Table(content, table.Indirect(field(table, number)))
+
+    def first_of(table: Any, number: int) -> Any:
+        """Return the first table of a field that points to several."""
+        start = table.Vector(field(table, number) - table.Pos)
+        return tables.Table(content, table.Indirect(start))
+
+    root = tables.Table(content, struct.unpack_from("<I", content)[0])
+    sound = part(first_of(first_of(root, 3), 2), 3)  # Content of the first input
+    if not field(sound, 0) or sound.Get(numbers.Uint8Flags, field(sound, 0)) != 4:
+        return None  # no AudioProperties
+    properties = part(sound, 1)
+    return int(properties.Get(numbers.Uint32Flags, field(properties, 0))) or None
+
+
+def _labels(path: Path) -> tuple[str, ...]:
+    """Return the class names that are zipped into a file: the lines of its one text."""
+    if not zipfile.is_zipfile(path):
+        return ()
+    with zipfile.ZipFile(path) as archive:
+        texts = [name for name in archive.namelist() if name.lower().endswith(".txt")]
+        if len(texts) != 1 or archive.getinfo(texts[0]).file_size > _MOST_TEXT:
+            return ()
+        lines = archive.read(texts[0]).decode("utf-8", "replace").splitlines()
+    return tuple(line.strip() for line in lines if line.strip())
