@@ -38,10 +38,10 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 from sklearn.isotonic import IsotonicRegression
 
+from earmark.config import HidingParams
 from earmark.datasets import hide, recalls
 from earmark.flags import count_missing, flag, n_discarded
 from earmark.labels import IMPLICIT, PRESENT, LabelSet, Ontology
-from earmark.runs import HidingParams
 
 N_CLASSES = 527
 FAMILY_SIZE = 8  # siblings in the made-up class tree

@@ -49,9 +49,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark import audio, datasets, labels, review, runs, stages
+from earmark import audio, config, datasets, labels, review, stages
+from earmark.config import shipped_recipes
 from earmark.errors import EarmarkError
-from earmark.runs import shipped_recipes
 from earmark.scores import open_score_file
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))  # some good files are those of the tests
@@ -432,7 +432,7 @@ READERS = {
     "scores npz": Reader(lambda f: np.savez(f / "s.npz", scores=scores(), **NAMES), read_scores),
     "recipe": Reader(
         lambda f: (f / "r.toml").write_bytes(shipped_recipes()["scenes"].read_bytes()),
-        lambda f, _: runs.find_recipe(str(f / "r.toml")).digest(),
+        lambda f, _: config.find_recipe(str(f / "r.toml")).digest(),
     ),
     "workspace": Reader(write_workspace, read_workspace, WORKSPACE),
     "answers": Reader(write_answers, read_answers),

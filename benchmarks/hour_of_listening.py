@@ -42,6 +42,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.config import ReviewParams
 from earmark.flags import Chances, count_missing
 from earmark.review import (
     CELL,
@@ -60,7 +61,7 @@ from earmark.review import (
     precision_table,
     turns_due,
 )
-from earmark.runs import ReviewParams, write_json
+from earmark.storage import write_json
 from human_truth import Truth, open_truth
 from machine import RESULTS, write_results
 

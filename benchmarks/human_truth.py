@@ -36,6 +36,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from earmark.config import PAPER_DISCARD_PERCENTS
 from earmark.datasets import Workspace, whole_scores
 from earmark.flags import (
     Answers,
@@ -47,7 +48,6 @@ from earmark.flags import (
 )
 from earmark.flags.p_missing import PMissing, fit_answers
 from earmark.labels import IMPLICIT, LabelSet, Ontology
-from earmark.runs import PAPER_DISCARD_PERCENTS
 from earmark.scores import ScoreFolder
 
 RESULTS = Path(__file__).parent / "results" / "human_truth.json"

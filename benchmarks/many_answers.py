@@ -34,6 +34,7 @@ import numpy as np
 import polars as pl
 import soundfile
 
+from earmark.config import ReviewParams
 from earmark.datasets import Workspace, write_dataset
 from earmark.labels import LabelSet, Ontology
 from earmark.review import (
@@ -44,7 +45,6 @@ from earmark.review import (
     open_drawn,
     read_population,
 )
-from earmark.runs import ReviewParams
 from earmark.scores import write_score_folder
 from earmark.stages import draw_queue, serve_review, write_flags
 from machine import RESULTS, write_results

@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from earmark.runs import write_json
+from earmark.storage import write_json
 
 AIM_SECONDS = 0.3
 STARTS = {

@@ -39,6 +39,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.compute import LocalEngine
+from earmark.config import NetworkParams
 from earmark.datasets import Workspace
 from earmark.experiments import (
     BASELINE,
@@ -62,8 +64,8 @@ from earmark.metrics import (
     smoothed_priors,
     with_seeds,
 )
-from earmark.runs import LocalEngine, NetworkParams, file_sha256, write_aside
 from earmark.stages import Scored, open_scored
+from earmark.storage import file_sha256, write_aside
 from machine import RESULTS, write_results
 
 STRATEGIES = (

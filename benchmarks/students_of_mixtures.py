@@ -39,6 +39,8 @@ from numpy.typing import NDArray
 
 from earmark import stages
 from earmark.audio import FrameStore
+from earmark.compute import SILENT, LocalEngine
+from earmark.config import ReviewParams
 from earmark.datasets import Workspace, import_table
 from earmark.flags import Answers, count_missing
 from earmark.labels import IMPLICIT, LabelSet
@@ -55,8 +57,8 @@ from earmark.metrics import (
 from earmark.models import ClipExamples, score_clips
 from earmark.models.pretrained import add_teacher, embed_clips, kept_teachers
 from earmark.review import CONTROLS, find_population, make_queue, stands_for
-from earmark.runs import SILENT, LocalEngine, ReviewParams, write_json
 from earmark.scores import logits_of, scored_labels
+from earmark.storage import write_json
 from earmark.training import LabelTreatment, TargetProvider, TrainingSet, fit_linear_probe
 from hour_of_listening import Sitting
 from mixtures import make_mixtures

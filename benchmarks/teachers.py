@@ -30,9 +30,10 @@ from numpy.typing import NDArray
 
 import earmark
 from earmark import stages
+from earmark.compute import LocalEngine
+from earmark.config import Recipe, Way, find_recipe
 from earmark.datasets import Workspace, import_table
 from earmark.models.pretrained import add_teacher, kept_teachers
-from earmark.runs import LocalEngine, Recipe, Way, find_recipe
 from earmark.scores import ScoreFolder, logits_of, scored_labels
 from machine import processor_name
 from mixtures import make_mixtures

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from earmark import stages
+from earmark.config import ReviewParams
 from earmark.datasets import Workspace, write_dataset
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import ReviewParams
 from earmark.scores import write_score_folder
 from suspects import world
 

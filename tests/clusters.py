@@ -14,7 +14,7 @@ from typing import Any, Literal
 import ray
 from ray.cluster_utils import Cluster
 
-from earmark.runs import SILENT, Meter, Progress, RayEngine, Task, connect
+from earmark.compute import SILENT, Meter, Progress, RayEngine, Task, connect
 
 NODE = {"num_cpus": 1, "num_gpus": 1, "object_store_memory": 100_000_000}
 

@@ -59,7 +59,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 
 LONGEST = (
-    "runs/test_ray.py",
+    "compute/test_ray.py",
     "browser/test_page.py",
     "training/test_distributed.py",
     "training/test_loop.py",

@@ -22,7 +22,9 @@ LIBRARIES = {
 OPTIONAL = set(EXTRAS)
 
 EXTRAS_OF_ROOMS: dict[str, set[str]] = {
-    "runs": set(),
+    "compute": set(),
+    "config": set(),
+    "storage": set(),
     "labels": set(),
     "scores": set(),
     "metrics": set(),
@@ -33,11 +35,11 @@ EXTRAS_OF_ROOMS: dict[str, set[str]] = {
 """Rooms whose tests all run as soon as these extras are installed, if any."""
 
 NEEDS_MORE = {
-    "runs/test_claims.py",  # a table by pyarrow
+    "storage/test_claims.py",  # a table by pyarrow
     "flags/test_ppi.py",  # the reference of totals
-    "runs/test_ray.py",
-    "runs/test_ray_training.py",
-    "runs/test_audio_access.py",
+    "compute/test_ray.py",
+    "compute/test_ray_training.py",
+    "storage/test_audio_access.py",
     "audio/test_front_end.py",  # the same front end as a torch module
     "audio/test_pictures.py",
     "datasets/test_hub_library.py",

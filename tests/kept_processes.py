@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from earmark.runs import ONE_THREAD, SILENT, Progress, Task
+from earmark.compute import ONE_THREAD, SILENT, Progress, Task
 
 
 def run_silently(task: Task) -> tuple[int, Any]:

@@ -13,12 +13,12 @@ import numpy as np
 import polars as pl
 import soundfile
 
+from earmark.config import Recipe, ReportParams, ReviewParams
 from earmark.datasets import Workspace, write_dataset
 from earmark.flags import made_from
 from earmark.labels import LabelSet, Ontology
 from earmark.review import JudgementStore, ReviewQueue, make_queue, write_queue
 from earmark.review.server.session import ReviewSession, open_review_session
-from earmark.runs import Recipe, ReportParams, ReviewParams
 from earmark.scores import ScoreFolder, scored_labels, write_score_folder
 
 RATE_HZ = 16_000

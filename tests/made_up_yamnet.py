@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from earmark.audio import log_mel, patches
+from earmark.config import ModelParams
 from earmark.models import Network, SameConv, build_model, pretrained
 from earmark.models.pretrained import (
     CACHE_VARIABLE,
@@ -34,7 +35,6 @@ from earmark.models.pretrained import (
     keras_layers,
     network,
 )
-from earmark.runs import ModelParams
 from made_up_tflite import Operator, Tensor, write_tflite
 
 EPSILON = 1e-4

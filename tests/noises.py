@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from earmark.config import FrontEndParams
 from earmark.datasets import CLIP_SCHEMA, Workspace, write_dataset
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import AudioAccess, FrontEndParams, read_table
+from earmark.storage import AudioAccess, read_table
 
 RATE = 16_000
 PARAMS = FrontEndParams()

@@ -73,16 +73,16 @@ def plain_noise(*shape: int) -> np.ndarray:
 
 
 def scenes_sound() -> str:
+    from earmark.config import SceneParams
     from earmark.datasets import scene
-    from earmark.runs import SceneParams
 
     return digest(*(scene(SceneParams(), index)[0] for index in range(20)))
 
 
 def scenes_files() -> str:
     """The files' samples have 16 bits: what differs in the 53rd is rounded away, almost always."""
+    from earmark.config import SceneParams
     from earmark.datasets import scene, write_sound
-    from earmark.runs import SceneParams
 
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "audio").mkdir()
@@ -108,8 +108,8 @@ def split() -> str:
 
 
 def initial_weights() -> str:
+    from earmark.config import ModelParams
     from earmark.models import build
-    from earmark.runs import ModelParams
 
     kinds = ("mobilenet_v1", "resnet50", "mlp_probe", "attention_probe")
     networks = [build(ModelParams(architecture=kind, width=0.25), 128, 20) for kind in kinds]
@@ -117,7 +117,7 @@ def initial_weights() -> str:
 
 
 def batches() -> str:
-    from earmark.runs import TrainParams
+    from earmark.config import TrainParams
     from earmark.training import Plan
 
     plan = Plan(TrainParams(epochs=2, batch_patches=64), np.full(300, 5))
@@ -152,8 +152,8 @@ def flags() -> str:
 def forward_pass() -> str:
     import torch
 
+    from earmark.config import ModelParams
     from earmark.models import build_model
-    from earmark.runs import ModelParams
 
     network = build_model(ModelParams(width=0.25), 20).eval()
     with torch.no_grad():

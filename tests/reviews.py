@@ -9,9 +9,9 @@ from uuid import UUID
 import numpy as np
 import polars as pl
 
+from earmark.config import ReviewParams
 from earmark.labels import LabelSet, Ontology
 from earmark.review import JUDGEMENT_SCHEMA, Judgement, QueueSnapshot, make_queue
-from earmark.runs import ReviewParams
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SMALL = ReviewParams(

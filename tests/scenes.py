@@ -11,9 +11,10 @@ import numpy as np
 import polars as pl
 
 from earmark.audio import FrameStore, write_store
+from earmark.compute import LocalEngine
+from earmark.config import CrossFitParams, ModelParams, NetworkParams, TrainParams
 from earmark.datasets import Workspace, write_dataset
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import CrossFitParams, LocalEngine, ModelParams, NetworkParams, TrainParams
 from earmark.scores import ScoreFolder
 
 CLASS_IDS = ("low", "middle", "high")

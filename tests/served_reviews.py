@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from earmark.config import ReviewParams
 from earmark.review import JudgementStore
-from earmark.runs import ReviewParams
 from earmark.stages import draw_queue
 from listening import RECIPE, tone_workspace
 from named_attacks import Target

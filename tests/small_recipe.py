@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from earmark.runs import Recipe
+from earmark.config import Recipe
 
 SMALL = Recipe.model_validate(
     {

@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 
 from earmark.audio import FrameStore
+from earmark.compute import LocalEngine
+from earmark.config import ModelParams, NetworkParams
 from earmark.datasets import Workspace, extract_frames, write_dataset
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import LocalEngine, ModelParams, NetworkParams
 
 if TYPE_CHECKING:
     from earmark.models import ModelCard

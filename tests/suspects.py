@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.stats import norm
 
+from earmark.config import PAPER_DISCARD_PERCENTS
 from earmark.labels import LabelSet
-from earmark.runs import PAPER_DISCARD_PERCENTS
 
 percents = st.sampled_from([*PAPER_DISCARD_PERCENTS, 33.3, 50, 99.9, 100])
 

@@ -7,8 +7,8 @@ import signal
 import time
 from pathlib import Path
 
+from earmark.compute import Meter
 from earmark.errors import EarmarkError
-from earmark.runs import Meter
 
 
 def square(number: int, meter: Meter) -> tuple[int, str]:

@@ -29,9 +29,19 @@ from tests.conftest import LONGEST
 
 HOUSE = ROOT / "src" / "earmark"
 ROOMS = sorted(path.parent for path in HOUSE.glob("*/__init__.py"))
-LIGHT_ROOMS = ["runs", "labels", "scores", "metrics", "audio", "flags", "datasets"]
+LIGHT_ROOMS = [
+    "storage",
+    "config",
+    "compute",
+    "labels",
+    "scores",
+    "metrics",
+    "audio",
+    "flags",
+    "datasets",
+]
 HEAVY_ROOMS = ["models", "models/pretrained", "training", "experiments"]
-LAZY_ROOMS = [*HEAVY_ROOMS, "runs", "datasets", "report", "stages"]
+LAZY_ROOMS = [*HEAVY_ROOMS, "storage", "config", "compute", "datasets", "report", "stages"]
 
 LOAD_EACH = """
 import importlib, sys

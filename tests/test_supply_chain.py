@@ -26,7 +26,7 @@ RUNS_WHAT_IT_READS = {
 STARTS_PROGRAMS = {"subprocess", "pty", "commands", "popen2"}
 """Modules that the package itself does without; what builds and publishes it may use them."""
 
-TRIES_PARQUET = PACKAGE / "earmark" / "runs" / "parquet.py"
+TRIES_PARQUET = PACKAGE / "earmark" / "storage" / "parquet.py"
 """Starts Python with a fixed program: a damaged Parquet file ends the process that reads it."""
 
 FORBIDDEN = {

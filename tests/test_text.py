@@ -15,8 +15,9 @@ import polars as pl
 import pytest
 from markdown_it import MarkdownIt
 
+from earmark.compute import Display
+from earmark.config import FrontEndParams, NetworkParams
 from earmark.models import ModelCard, card_text
-from earmark.runs import Display, FrontEndParams, NetworkParams
 from earmark.text import markdown, printable, without_formulas
 
 ESCAPES = "dog\x1b]owned\x07\x1b[2J\x9b31m\u202egod\u2066"

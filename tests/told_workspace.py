@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 
 from earmark.audio import write_store
+from earmark.config import Recipe
 from earmark.datasets import Workspace, write_dataset
 from earmark.flags import count_missing
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import Recipe
 from earmark.scores import ScoreFolder, write_score_folder
 
 CLASS_IDS = ("animal", "dog", "cat", "engine")

@@ -1,6 +1,7 @@
 from . import losses as losses
 from . import metrics as metrics
 from . import stages as stages
+from .config import PAPER_DISCARD_PERCENTS as PAPER_DISCARD_PERCENTS
 from .datasets import Workspace as Workspace
 from .errors import EarmarkError as EarmarkError
 from .errors import EarmarkWarning as EarmarkWarning
@@ -12,7 +13,6 @@ from .labels import LabelSet as LabelSet
 from .losses import ignored as ignored
 from .metrics import evaluate as evaluate
 from .models import ClipDataset as ClipDataset
-from .runs import PAPER_DISCARD_PERCENTS as PAPER_DISCARD_PERCENTS
 from .stages import run as run
 from .stages import scan as scan
 from .training import MissingLabelFilter as MissingLabelFilter

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.audio import circle, front_end, logarithm
+from earmark.config import FrontEndParams
 from earmark.errors import EarmarkError
-from earmark.runs import FrontEndParams
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "front_end.npz")
 LENGTHS = (100, 8000, 15600, 15601, 16000, 23281, 48000)

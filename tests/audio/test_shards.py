@@ -15,7 +15,7 @@ from earmark.audio import (
     write_store,
 )
 from earmark.errors import EarmarkError
-from earmark.runs import read_json, read_table, write_json
+from earmark.storage import read_json, read_table, write_json
 
 
 def test_a_missing_shard_is_named(tmp_path):

@@ -14,9 +14,9 @@ import polars as pl
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from earmark.config import ReviewParams
 from earmark.review.server.app import Place, make_app, make_server, make_tokens, open_socket
 from earmark.review.server.session import ReviewSession
-from earmark.runs import ReviewParams
 from listening import open_tones
 
 FEW = ReviewParams(aim="measure", flags_per_block=3, blocks_per_class=1, overlap=1)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import polars as pl
 
+from earmark.config import ReviewParams
 from earmark.review import JudgementStore, Mode
 from earmark.review.server.session import open_review_session
-from earmark.runs import ReviewParams
 from earmark.stages import draw_queue, open_queue
 from listening import RECIPE, tone_workspace
 from tests.browser.conftest import Rater, Served, serving

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from earmark.audio import write_store
 from earmark.cli.review import review_app
-from earmark.review import JudgementStore, ReviewQueue, make_queue, relabel, write_queue
-from earmark.review.server.session import open_review_session
-from earmark.runs import (
+from earmark.compute import (
     HERE,
+)
+from earmark.config import (
     CrossFitParams,
     ModelParams,
     NetworkParams,
@@ -28,6 +28,8 @@ from earmark.runs import (
     ReviewParams,
     TrainParams,
 )
+from earmark.review import JudgementStore, ReviewQueue, make_queue, relabel, write_queue
+from earmark.review.server.session import open_review_session
 from earmark.scores import scored_labels
 from earmark.training import cross_fit
 from listening import open_tones, tone_workspace

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from earmark.runs import ReviewParams
+from earmark.config import ReviewParams
 from listening import open_tones
 from tests.browser.conftest import Rater, Served, serving
 

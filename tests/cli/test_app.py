@@ -24,8 +24,8 @@ from earmark.cli.app import app as cli_app
 from earmark.cli.verbs import MOVED, PANELS
 from earmark.datasets import Workspace, read_quarantine
 from earmark.errors import EarmarkWarning
-from earmark.runs import artefacts
 from earmark.scores import write_score_folder
+from earmark.storage import artefacts
 from scenes import band_workspace
 from verbs import Outcome, run_verb
 

@@ -12,10 +12,10 @@ import typer
 from typer.testing import CliRunner
 
 from earmark.cli.commands import Call, Command
+from earmark.compute import HERE, Engine, LocalEngine
 from earmark.errors import EarmarkError
 from earmark.labels import GUESSED, Reading
 from earmark.options import Argument, Fields, Option, read_names, read_numbers
-from earmark.runs import HERE, Engine, LocalEngine
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from audioset_files import BALANCED, EVAL, sequence_example, tfrecord, write_off
 from called_verbs import assert_fits
 from earmark.cli.app import app
 from earmark.datasets import Workspace, stamp_path, stamped
-from earmark.runs import write_sealed
 from earmark.scores import write_score_folder
+from earmark.storage import write_sealed
 from extras import LIBRARIES, OPTIONAL, TESTS, is_installed, run_without
 from made_up import make_choices
 from verbs import Outcome

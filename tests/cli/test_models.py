@@ -10,11 +10,12 @@ import pytest
 import soundfile
 
 from called_verbs import earmark, refusal
+from earmark.config import ModelParams, kept_recipe, read_recipe
 from earmark.datasets import Workspace
 from earmark.models import StudentCard, Tagger, open_session, write_card
 from earmark.models.pretrained import embedding as listening
-from earmark.runs import ModelParams, kept_recipe, read_recipe, read_table, write_table
 from earmark.scores import ScoreFolder
+from earmark.storage import read_table, write_table
 from made_up_onnx import loudness, mean_of_patches
 from made_up_tflite import dense_network
 from made_up_yamnet import install

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from earmark.cli.options import after_import, chosen_engine
+from earmark.compute import LocalEngine, RayEngine
+from earmark.config import ResourceParams, TaskResources
 from earmark.errors import EarmarkError
-from earmark.runs import LocalEngine, RayEngine, ResourceParams, TaskResources
 from own_tables import imported
 from scenes import band_workspace
 

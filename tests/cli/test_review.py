@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from earmark import stages
 from earmark.cli.app import app
 from earmark.cli.review import review_app
+from earmark.config import Recipe, ReviewParams, keep_recipe
 from earmark.datasets import Workspace, read_relabelled, write_dataset
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.review import (
@@ -25,7 +26,6 @@ from earmark.review import (
 )
 from earmark.review.server.figures import Figures
 from earmark.review.server.session import open_review_session
-from earmark.runs import Recipe, ReviewParams, keep_recipe
 from earmark.scores import scored_labels, write_score_folder
 from earmark.stages import gains_so_far, open_judgements, open_queue
 from listening import tone_workspace

@@ -11,7 +11,7 @@ import uvicorn
 from typer.testing import Result
 
 from called_verbs import earmark, refusal
-from earmark.runs import find_recipe, kept_recipe
+from earmark.config import find_recipe, kept_recipe
 from made_up_yamnet import install, publish, published
 from tone_folders import ToneFolder, tone_folder
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from earmark.audio import write_store
+from earmark.config import ModelParams, PretrainedParams, Recipe
 from earmark.datasets import (
     Workspace,
     any_frames,
@@ -19,8 +20,8 @@ from earmark.datasets import (
     write_scores,
 )
 from earmark.errors import EarmarkError
-from earmark.runs import ModelParams, PretrainedParams, Recipe, break_seal
 from earmark.scores import Origin, ScoreFolder
+from earmark.storage import break_seal
 from scenes import band_workspace
 
 

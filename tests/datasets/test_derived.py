@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from earmark.audio import FrameStore, write_store
+from earmark.config import HidingParams
 from earmark.datasets import Workspace, hide, import_workspace, n_missing
 from earmark.errors import EarmarkError
-from earmark.runs import HidingParams
 from scenes import band_workspace
 
 

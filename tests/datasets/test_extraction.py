@@ -22,12 +22,16 @@ from earmark.audio import (
     patches,
     write_store,
 )
+from earmark.compute import (
+    HERE,
+    LocalEngine,
+)
+from earmark.config import (
+    FrontEndParams,
+)
 from earmark.datasets import Workspace, extract_frames, extraction, read_quarantine, write_frames
 from earmark.errors import EarmarkError
-from earmark.runs import (
-    HERE,
-    FrontEndParams,
-    LocalEngine,
+from earmark.storage import (
     file_sha256,
     read_json,
     read_table,
@@ -133,9 +137,9 @@ def test_bytes_and_progress_do_not_depend_on_the_number_of_workers(tmp_path):
 STALLING_EXTRACTION = """
 import sys, time
 from pathlib import Path
-from earmark.runs.engine import HERE, LocalEngine
+from earmark.compute.engine import HERE, LocalEngine
 from earmark.datasets.extraction import extract_frames, write_frames
-from earmark.runs.parameters import FrontEndParams
+from earmark.config.parameters import FrontEndParams
 from earmark.datasets.workspace import Workspace
 
 class Stall:

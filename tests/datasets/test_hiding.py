@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from earmark.config import HidingParams
 from earmark.datasets import hide, missing_labels, n_missing, recalls
 from earmark.datasets.simulate import hiding
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import HidingParams
 
 FLAT = Ontology(())
 

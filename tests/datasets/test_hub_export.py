@@ -19,7 +19,7 @@ from earmark.datasets import (
 )
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import AudioAccess
+from earmark.storage import AudioAccess
 from sound_folders import wav
 
 ONTOLOGY = Ontology(

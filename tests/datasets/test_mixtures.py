@@ -9,6 +9,8 @@ import polars as pl
 import pytest
 import soundfile
 
+from earmark.compute import LocalEngine
+from earmark.config import HidingParams, MixtureParams
 from earmark.datasets import (
     CONTENTS,
     Workspace,
@@ -21,7 +23,6 @@ from earmark.datasets import (
 )
 from earmark.datasets.simulate import mixtures
 from earmark.errors import EarmarkError
-from earmark.runs import HidingParams, LocalEngine, MixtureParams
 
 RATE_HZ = mixtures.SAMPLE_RATE_HZ
 CLASSES = ("bell", "buzz", "click", "hiss")

@@ -12,9 +12,10 @@ import pytest
 import soundfile
 
 from earmark.audio import SuspectFile, log_mel, sources
+from earmark.compute import HERE
 from earmark.datasets import Workspace, extract_frames, replaced_sounds, stamps, tell_replaced
 from earmark.errors import EarmarkWarning
-from earmark.runs import HERE, read_table, write_table
+from earmark.storage import read_table, write_table
 from noises import PARAMS, CountingProgress, noisy_workspace, write_noise
 
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import soundfile
 
+from earmark.compute import LocalEngine
+from earmark.config import HidingParams, SceneParams
 from earmark.datasets import CLASSES, Workspace, ontology, priors, scene, scene_truth, write_scenes
 from earmark.datasets.simulate import scenes
 from earmark.errors import EarmarkError
-from earmark.runs import HidingParams, LocalEngine, SceneParams
 
 RATE_HZ = scenes.SAMPLE_RATE_HZ
 SOUNDS = [row for row in CLASSES if row.source is not None]

@@ -22,7 +22,7 @@ from earmark.datasets import (
 )
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import read_json, seal, seal_path, write_json
+from earmark.storage import read_json, seal, seal_path, write_json
 from scenes import band_workspace
 
 CLASSES = ("low", "middle", "high")

@@ -7,7 +7,7 @@ import pytest
 
 from earmark.datasets import import_table
 from earmark.errors import EarmarkError
-from earmark.runs import read_source
+from earmark.storage import read_source
 from own_tables import CLIPS, LONG, STATES, imported, states, write
 
 

@@ -11,7 +11,7 @@ from documents import ROOT
 from earmark.datasets import Workspace, write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import seal
+from earmark.storage import seal
 
 
 def small_dataset(root: Path, splits: tuple[str, ...] = ("train", "tune", "eval")) -> Workspace:

@@ -15,8 +15,8 @@ import typer
 
 from documents import DOCUMENTS, ROOT, blocks, inline_code
 from earmark.cli.app import app
+from earmark.config import shipped_recipes
 from earmark.flags import POLICIES
-from earmark.runs import shipped_recipes
 from extras import is_installed
 
 ENDS = {"&&", "||", "|", ";", "&"}

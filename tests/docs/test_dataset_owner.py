@@ -13,7 +13,7 @@ import pytest
 
 from documents import ROOT, blocks
 from earmark import stages
-from earmark.runs import (
+from earmark.config import (
     CrossFitParams,
     ModelParams,
     NetworkParams,

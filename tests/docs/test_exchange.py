@@ -18,8 +18,8 @@ import pytest
 from called_verbs import earmark
 from documents import ROOT, blocks
 from earmark import stages
+from earmark.config import Recipe, keep_recipe
 from earmark.datasets import Workspace
-from earmark.runs import Recipe, keep_recipe
 from scenes import TEACHER, band_workspace
 from sound_folders import wav
 

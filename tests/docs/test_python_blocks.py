@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 from documents import DOCUMENTS, Piece, blocks
+from earmark.config import Recipe
 from earmark.datasets import write_dataset
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import Recipe
 from earmark.scores import write_score_folder
 
 N_CLIPS, N_CLASSES = 400, 3

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from earmark.cli.app import app
+from earmark.config import CompareParams, Recipe, keep_recipe
 from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
 from earmark.experiments import (
@@ -29,7 +30,6 @@ from earmark.experiments import (
 from earmark.experiments.compare import compare
 from earmark.metrics import Draws
 from earmark.report import comparison_headline, strategy_verdicts, verdict_sentence, verdicts
-from earmark.runs import CompareParams, Recipe, keep_recipe
 from earmark.scores import ScoreFolder
 from made_up import Page
 from scenes import FOLDS, ONE, PROBE, band_workspace, scored_workspace

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from earmark.config import CompareParams, ModelParams, NetworkParams, SweepParams, TrainParams
 from earmark.datasets import Split, Workspace, read_labels, readable_clips
 from earmark.errors import EarmarkError
 from earmark.experiments import (
@@ -34,7 +35,6 @@ from earmark.losses import ignored
 from earmark.metrics import evaluate
 from earmark.models import ModelCard, read_card
 from earmark.review import relabel, write_relabelled
-from earmark.runs import CompareParams, ModelParams, NetworkParams, SweepParams, TrainParams
 from earmark.scores import ScoreFolder, logits_of
 from earmark.training import score_held_out
 from reviews import judgement, table

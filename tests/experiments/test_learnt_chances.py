@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from earmark.compute import LocalEngine
 from earmark.datasets import Workspace, label_names, read_labels, write_dataset
 from earmark.errors import EarmarkError
 from earmark.experiments import (
@@ -16,7 +17,6 @@ from earmark.experiments import (
     train_students,
 )
 from earmark.labels import Ontology, find_implied
-from earmark.runs import LocalEngine
 from earmark.scores import ScoreFolder
 from earmark.training import cross_fit
 from scenes import FOLDS, PROBE, TEACHER, band_workspace, open_store

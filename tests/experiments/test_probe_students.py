@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from earmark.compute import SILENT
+from earmark.config import HidingParams
 from earmark.experiments import (
     AS_GIVEN,
     JUDGED,
@@ -21,7 +23,6 @@ from earmark.experiments import (
 )
 from earmark.labels import LabelSet, Ontology
 from earmark.losses import treat
-from earmark.runs import SILENT, HidingParams
 
 N_CLIPS, CLASS_IDS = 900, tuple("abcdef")
 TREE = Ontology(CLASS_IDS, {}, {}, {})

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from earmark.config import ModelParams, NetworkParams, TrainParams
 from earmark.datasets import Workspace
 from earmark.experiments import (
     BASELINE,
@@ -18,8 +19,8 @@ from earmark.experiments import (
     train_students,
 )
 from earmark.models import load_network, read_card
-from earmark.runs import ModelParams, NetworkParams, TrainParams, read_table
 from earmark.scores import ScoreFolder
+from earmark.storage import read_table
 from earmark.training import Batch, Loaded, Loader
 from scenes import ONE, PROBE, scored_workspace
 

@@ -8,6 +8,20 @@ import numpy as np
 import pytest
 import torch
 
+from earmark.compute import (
+    SILENT,
+    Engine,
+    LocalEngine,
+    Progress,
+    Task,
+)
+from earmark.config import (
+    CrossFitParams,
+    ModelParams,
+    NetworkParams,
+    SweepParams,
+    TrainParams,
+)
 from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
 from earmark.experiments import (
@@ -22,18 +36,6 @@ from earmark.experiments import (
 )
 from earmark.experiments.stacks import stacks
 from earmark.models import cost, read_card
-from earmark.runs import (
-    SILENT,
-    CrossFitParams,
-    Engine,
-    LocalEngine,
-    ModelParams,
-    NetworkParams,
-    Progress,
-    SweepParams,
-    Task,
-    TrainParams,
-)
 from earmark.scores import ScoreFolder
 from earmark.training import TrainingSet, cross_fit, train
 from scenes import band_workspace, open_store

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 import earmark
+from earmark.config import NetworkParams
 from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
 from earmark.experiments import Student, Supervision, TrainSet, one_point
 from earmark.labels import LabelSet
 from earmark.losses import by_student, norms
-from earmark.runs import NetworkParams
 from earmark.scores import ScoreFolder
 from extras import run_without
 from scenes import open_store

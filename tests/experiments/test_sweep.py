@@ -7,11 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from earmark.config import SweepParams
 from earmark.datasets import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.experiments import read_sweep, run_sweep, student_scores, students_of_sweep
-from earmark.runs import SweepParams, read_seal
 from earmark.scores import ScoreFolder
+from earmark.storage import read_seal
 from kept_processes import KeptProcesses
 from scenes import CLASS_IDS, FOLDS, ONE, PROBE, scored_workspace
 
@@ -103,7 +104,7 @@ def test_tables_of_a_killed_sweep_are_not_taken_for_one(
         table.write_parquet(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr("earmark.runs.artefacts.write_table", killed)
+        patch.setattr("earmark.storage.artefacts.write_table", killed)
         with pytest.raises(KeyboardInterrupt):
             run_sweep(swept, [PROBE], SWEEP, scores, FOLDS, engine=ONE)
     with pytest.raises(EarmarkError, match="not finished"):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from earmark.config import PAPER_DISCARD_PERCENTS
 from earmark.errors import EarmarkError
 from earmark.flags import POLICIES, flag, judge_flags, n_discarded, thresholds
 from earmark.labels import LabelSet
 from earmark.losses import ignored
-from earmark.runs import PAPER_DISCARD_PERCENTS
 from suspects import labelled_scores, percents, plain_threshold, random_case
 
 

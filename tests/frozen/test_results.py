@@ -21,8 +21,8 @@ import pytest
 import torch
 
 from called_verbs import earmark
+from earmark.config import ModelParams
 from earmark.models import build_model
-from earmark.runs import ModelParams
 from made_up_yamnet import install
 from tone_folders import tone_folder
 

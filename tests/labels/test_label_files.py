@@ -20,8 +20,8 @@ from earmark.labels import (
     read_clip_list,
     read_label_file,
 )
-from earmark.runs import arrays
 from earmark.scores import ScoreFile, arrange
+from earmark.storage import arrays
 
 STATES = np.array([[1, 0, -1], [0, 0, 0], [0, 1, 1]], np.int8)
 IDS = Ontology(("a", "b", "c"), names={"a": "Ape", "b": "Bee", "c": "Cat"})

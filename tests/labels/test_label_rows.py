@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from earmark.labels import find_problems, number_names, rows_of
-from earmark.runs import SourceTable, are_distinct
+from earmark.storage import SourceTable, are_distinct
 
 NAMES = st.sampled_from(["", "a", "b", "aa", "é", "0001", "1", "-x_1Y9zzzzz_30000", "x" * 40])
 ROWS = st.lists(NAMES | st.none(), max_size=12)

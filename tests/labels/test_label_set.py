@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as arrays
 
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet, form_labels, in_order, label_set
-from earmark.runs import LINE, SourceTable
+from earmark.storage import LINE, SourceTable
 
 ANSWERS = st.lists(
     st.tuples(

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from earmark.config import ModelParams
 from earmark.errors import EarmarkError
 from earmark.models import build_model, build_probe, cost
-from earmark.runs import ModelParams
 
 MOBILENET = ModelParams(architecture="mobilenet_v1")
 RESNET = ModelParams(architecture="resnet50")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from earmark.config import ModelParams
 from earmark.errors import EarmarkError
 from earmark.models import (
     ClipExamples,
@@ -17,7 +18,6 @@ from earmark.models import (
     score_and_locate,
     score_clips,
 )
-from earmark.runs import ModelParams
 from scenes import band_workspace, event_workspace, open_store
 
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from earmark.config import TrainParams
 from earmark.errors import EarmarkError
 from earmark.models import NumberTypes
-from earmark.runs import TrainParams
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

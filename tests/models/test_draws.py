@@ -4,9 +4,9 @@ import hashlib
 
 import torch
 
+from earmark.config import ModelParams
 from earmark.models import build_model, build_probe, kept_units, truncated_normal
 from earmark.models.architectures import draws
-from earmark.runs import ModelParams
 
 
 def digest(network: torch.nn.Module) -> str:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from earmark.audio import write_store
+from earmark.config import FrontEndParams, ModelParams
 from earmark.errors import EarmarkError
 from earmark.models import (
     ClipExamples,
@@ -18,7 +19,6 @@ from earmark.models import (
     examples_of,
     floats,
 )
-from earmark.runs import FrontEndParams, ModelParams
 from scenes import band_workspace, open_store
 
 PROBE = ModelParams(architecture="attention_probe", n_hidden=4)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from earmark.config import ModelParams, NetworkParams
 from earmark.datasets import Workspace, readable_clips
 from earmark.errors import EarmarkError
 from earmark.metrics import METRICS, evaluate
@@ -18,7 +19,6 @@ from earmark.models import (
     write_measured_card,
     write_network,
 )
-from earmark.runs import ModelParams, NetworkParams
 from scenes import CLASS_IDS, band_workspace, open_store
 from sounds import model_folder
 

@@ -8,7 +8,7 @@ import pytest
 from earmark.audio import YAMNET
 from earmark.errors import EarmarkError
 from earmark.models import StudentCard, card_text, read_card, write_card
-from earmark.runs import read_json, write_json
+from earmark.storage import read_json, write_json
 from scenes import band_workspace, open_store
 from sounds import CLASS_IDS, ONTOLOGY, model_folder, sound_workspace
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from earmark.audio import YAMNET, log_mel, patches
+from earmark.config import FrontEndParams, ModelParams, NetworkParams
 from earmark.errors import EarmarkError
 from earmark.models import (
     AnyNetwork,
@@ -24,7 +25,6 @@ from earmark.models import (
     sum_outputs,
     write_onnx,
 )
-from earmark.runs import FrontEndParams, ModelParams, NetworkParams
 from sounds import NARROW, sound
 
 RESNET = ModelParams(architecture="resnet50", width=0.125)

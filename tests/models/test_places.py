@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from earmark.config import ModelParams
 from earmark.models import (
     ClipExamples,
     Probe,
@@ -16,7 +17,6 @@ from earmark.models import (
     patch_outputs,
     student_of,
 )
-from earmark.runs import ModelParams
 from scenes import band_workspace, event_workspace, open_store
 
 ARCHITECTURES = ["linear_probe", "mlp_probe", "attention_probe"]

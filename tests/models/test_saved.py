@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import save_file
 
 from earmark.audio import FrameStore, write_store
+from earmark.config import ModelParams, NetworkParams
 from earmark.errors import EarmarkError
 from earmark.models import AnyNetwork, build, load_network, n_students, write_network
-from earmark.runs import ModelParams, NetworkParams
 
 CNN = ModelParams(width=0.125)
 PROBE = ModelParams(architecture="mlp_probe", n_hidden=8)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from earmark.config import ModelParams
 from earmark.models import Stack, build, n_students, state_of_student, student_of
-from earmark.runs import ModelParams
 
 CNN = ModelParams(width=0.125)
 PROBE = ModelParams(architecture="mlp_probe", n_hidden=8)

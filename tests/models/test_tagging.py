@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from earmark.audio import log_mel, patches
 from earmark.audio.decode import UnreadableAudio
+from earmark.config import ModelParams
 from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
 from earmark.models import (
@@ -21,7 +22,6 @@ from earmark.models import (
     stream_patches,
     tagging,
 )
-from earmark.runs import ModelParams
 from scenes import band_workspace, open_store
 from sounds import CLASS_IDS, model_folder, sound, sound_workspace
 

@@ -13,8 +13,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
+from earmark.config import PAPER_DISCARD_PERCENTS
 from earmark.report import PRIOR_GROUPS, charts, figures
-from earmark.runs import PAPER_DISCARD_PERCENTS
 from made_up import make_choices, make_courses
 
 GIVEN = "the labels as given"

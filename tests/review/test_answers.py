@@ -8,10 +8,10 @@ import pytest
 
 from checked import CLASS_IDS, checkable_workspace, hear_all
 from earmark import stages
+from earmark.config import ReviewParams
 from earmark.datasets import Workspace
 from earmark.flags import LEAST_ANSWERS
 from earmark.review import HeardLabels, read_heard
-from earmark.runs import ReviewParams
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from earmark.config import ReviewParams
 from earmark.errors import EarmarkError
 from earmark.review.server import app as server_app
 from earmark.review.server import check_server
@@ -31,7 +32,6 @@ from earmark.review.server.app import (
     open_socket,
 )
 from earmark.review.server.session import Posted, ReviewSession
-from earmark.runs import ReviewParams
 from listening import open_tones
 from store_troubles import store_trouble
 

@@ -11,10 +11,10 @@ from PIL import Image
 
 from earmark.audio import MOST_COLUMNS, FrameStore, log_mel, picture_png, seen_frames, write_store
 from earmark.audio.decode import UnreadableAudio
+from earmark.config import FrontEndParams
 from earmark.datasets import Workspace, extract_frames
 from earmark.errors import EarmarkWarning
 from earmark.review.server.clips import Media
-from earmark.runs import FrontEndParams
 from listening import tone_workspace
 
 FRONT_END = FrontEndParams()

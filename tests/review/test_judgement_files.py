@@ -13,6 +13,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from earmark.config import ReviewParams
 from earmark.datasets import CLIP_SCHEMA, Workspace, write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet, Ontology
@@ -27,7 +28,6 @@ from earmark.review import (
     write_judgements,
     write_label_studio_tasks,
 )
-from earmark.runs import ReviewParams
 from reviews import START, judgement, table, uuid
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1, max_size=20)

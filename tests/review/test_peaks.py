@@ -9,17 +9,19 @@ import pytest
 from scipy.special import logit
 
 from earmark.audio import FrameStore
-from earmark.datasets import Workspace, extract_frames
-from earmark.models import AnyNetwork, patch_outputs
-from earmark.review import Peaks, find_peaks, with_places
-from earmark.runs import (
-    CrossFitParams,
+from earmark.compute import (
     LocalEngine,
+)
+from earmark.config import (
+    CrossFitParams,
     ModelParams,
     NetworkParams,
     Recipe,
     TrainParams,
 )
+from earmark.datasets import Workspace, extract_frames
+from earmark.models import AnyNetwork, patch_outputs
+from earmark.review import Peaks, find_peaks, with_places
 from earmark.scores import UNLOCATED, ScoreFolder, write_score_folder
 from earmark.stages import write_flags
 from earmark.training import cross_fit

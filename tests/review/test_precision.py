@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
+from earmark.config import ReviewParams
 from earmark.errors import EarmarkError
 from earmark.flags import flag
 from earmark.labels import Ontology
@@ -23,7 +24,6 @@ from earmark.review import (
     tally,
     without_failed_blocks,
 )
-from earmark.runs import ReviewParams
 from reviews import SMALL, answer_all, make_scores, small_queue
 
 NOTHING = pl.DataFrame(schema=JUDGEMENT_SCHEMA)

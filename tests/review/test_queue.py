@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from earmark.config import ReviewParams
 from earmark.errors import EarmarkWarning
 from earmark.labels import LabelSet, Ontology
 from earmark.review import (
@@ -31,7 +32,6 @@ from earmark.review import (
     turns_due,
 )
 from earmark.review import queue as queue_module
-from earmark.runs import ReviewParams
 from reviews import START, judgement, uuid
 
 FIND = ReviewParams(flags_per_block=20)

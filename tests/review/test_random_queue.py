@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from earmark.config import ReviewParams
 from earmark.datasets import Workspace, write_dataset
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.labels import LabelSet, Ontology
@@ -24,7 +25,6 @@ from earmark.review import (
     read_queue,
     write_queue,
 )
-from earmark.runs import ReviewParams
 from reviews import SMALL, make_scores, small_queue
 
 

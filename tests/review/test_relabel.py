@@ -21,7 +21,7 @@ from earmark.review import (
     without_cleared,
     write_relabelled,
 )
-from earmark.runs import read_json
+from earmark.storage import read_json
 from reviews import SMALL, answer_all, judgement, make_scores, table
 from scenes import band_workspace
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from earmark.config import ReviewParams
 from earmark.labels import LabelSet, Ontology
 from earmark.review import answer_from_truth, find_population
-from earmark.runs import ReviewParams
 
 
 @pytest.mark.parametrize("n_answers", [30, 60])

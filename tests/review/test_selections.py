@@ -12,6 +12,7 @@ import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from earmark.config import Recipe
 from earmark.datasets import CLIP_SCHEMA, Workspace, write_dataset
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.labels import LabelSet, Ontology
@@ -23,7 +24,6 @@ from earmark.review import (
     import_selections,
     selection_format,
 )
-from earmark.runs import Recipe
 from earmark.scores import write_score_folder
 from reviews import START, judgement, table
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from earmark.compute import Engine, LocalEngine
 from earmark.errors import EarmarkError
 from earmark.flags import count_missing
 from earmark.labels import LabelSet
-from earmark.runs import Engine, LocalEngine
 from earmark.scores import Passes, Summary, passes_by, top_scores
 
 

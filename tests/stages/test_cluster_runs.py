@@ -8,7 +8,7 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from clusters import SabotagedEngine, Victim
-from earmark.runs import LocalEngine, RayEngine
+from earmark.compute import LocalEngine, RayEngine
 from earmark.stages import run
 from noises import content
 from small_recipe import SMALL

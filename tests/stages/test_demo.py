@@ -12,12 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from earmark.cli.app import app
+from earmark.compute import SILENT
 from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
 from earmark.metrics import Interval
 from earmark.report import demo_told, scenes_told
-from earmark.runs import SILENT, read_table
 from earmark.stages import Demo, draw_queue, run_demo
+from earmark.storage import read_table
 from made_up import check_policy
 
 SMALL = {"n_scenes": 400, "n_draws": 2, "progress": SILENT}

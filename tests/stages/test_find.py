@@ -12,11 +12,13 @@ import soundfile
 
 from earmark import stages
 from earmark.audio import FrameStore
+from earmark.compute import SILENT
+from earmark.config import Recipe, find_recipe, kept_recipe
 from earmark.datasets import scored_frames
 from earmark.errors import EarmarkError
 from earmark.review import CONTROLS, JudgementStore
-from earmark.runs import SILENT, Recipe, find_recipe, kept_recipe, read_json
 from earmark.stages import FoundMissing, default_work, open_queue
+from earmark.storage import read_json
 from made_up_yamnet import install
 from sound_folders import wav
 from tone_folders import NAMES, ToneFolder, scene, tone_folder

@@ -8,10 +8,10 @@ import pytest
 from scipy.special import expit
 
 from earmark import stages
+from earmark.config import Recipe
 from earmark.datasets import Workspace, import_table
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.flags import Thresholds, flag, stored_thresholds, thresholds
-from earmark.runs import Recipe
 from earmark.scores import ScoreFolder, scored_labels
 from kept_processes import KeptProcesses
 from scenes import FOLDS, ONE, TEACHER, band_workspace, scored_workspace

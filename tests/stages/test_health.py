@@ -20,10 +20,10 @@ from called_verbs import earmark
 from earmark.audio import write_store
 from earmark.datasets import Workspace, write_stamp
 from earmark.review import Judgement, JudgementStore
-from earmark.runs import aside_of, read_json, seal_path, write_json, write_table, writing
 from earmark.scores import write_score_folder
 from earmark.stages import examine
 from earmark.stages.checks import health as health_file
+from earmark.storage import aside_of, read_json, seal_path, write_json, write_table, writing
 from noises import make_workspace
 
 N_CLIPS = 6

@@ -10,11 +10,11 @@ import pytest
 import soundfile
 
 from earmark import stages
+from earmark.config import FrontEndParams, Recipe
 from earmark.datasets import Workspace, extract_frames
 from earmark.errors import EarmarkWarning
 from earmark.report import flags_to_hear
 from earmark.review import Gains
-from earmark.runs import FrontEndParams, Recipe
 from earmark.scores import ScoreFolder
 from earmark.stages import MOST_SECONDS, check_frames, heard_flags, report
 from listening import tone_workspace

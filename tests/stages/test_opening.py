@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from earmark.runs import Recipe
+from earmark.config import Recipe
 from earmark.stages import choose_recipe
 from small_recipe import SMALL
 

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from earmark import stages
+from earmark.config import Recipe
 from earmark.datasets import Workspace, find_stale
 from earmark.errors import EarmarkError
-from earmark.runs import Recipe
 from earmark.scores import ScoreFolder
 from scenes import CLASS_IDS, FOLDS, ONE, TEACHER, band_workspace
 

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from earmark.compute import LocalEngine
 from earmark.errors import EarmarkError
 from earmark.experiments import read_sweep
-from earmark.runs import LocalEngine
 from earmark.scores import ScoreMatrix
 from earmark.stages import run
 from kept_processes import KeptProcesses

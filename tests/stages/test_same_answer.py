@@ -15,19 +15,21 @@ import numpy as np
 import pytest
 import torch
 
-from earmark.datasets import extract_frames, write_scenes
-from earmark.flags import flag, thresholds
-from earmark.models import load_network
-from earmark.runs import (
-    CrossFitParams,
+from earmark.compute import (
     Engine,
-    HidingParams,
     LocalEngine,
+)
+from earmark.config import (
+    CrossFitParams,
+    HidingParams,
     ModelParams,
     NetworkParams,
     SceneParams,
     TrainParams,
 )
+from earmark.datasets import extract_frames, write_scenes
+from earmark.flags import flag, thresholds
+from earmark.models import load_network
 from earmark.training import cross_fit, fold_folders
 from kept_processes import KeptProcesses
 from noises import content
@@ -112,7 +114,7 @@ def test_a_lesser_processor_makes_the_same_bytes(
 
 
 LOADED_MEANWHILE = """
-from earmark.runs.engine import HERE, Task
+from earmark.compute.engine import HERE, Task
 
 def learn(meter):
     import torch

@@ -13,7 +13,7 @@ from small_recipe import SMALL
 SCRIPT = """
 import earmark
 from earmark import stages
-from earmark.runs.recipe import Recipe
+from earmark.config.recipe import Recipe
 
 recipe = Recipe.model_validate_json({recipe!r})
 workspace = stages.make_dataset("w", recipe)

@@ -12,6 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from earmark import stages
+from earmark.compute import SILENT
+from earmark.config import PretrainedParams, Recipe, find_recipe, kept_recipe
 from earmark.datasets import (
     Workspace,
     find_stale,
@@ -21,7 +23,6 @@ from earmark.datasets import (
     whole_scores,
 )
 from earmark.errors import EarmarkError
-from earmark.runs import SILENT, PretrainedParams, Recipe, find_recipe, kept_recipe
 from earmark.scores import ScoreFolder
 from earmark.stages import asked_recipe, default_teacher, teach, teachers
 from made_up_onnx import loudness, mean_of_patches

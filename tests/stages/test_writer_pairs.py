@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from earmark.runs import holder_of
+from earmark.storage import holder_of
 from torture import STAGES, write_answers, write_inputs
 from writing_verbs import WRITERS
 

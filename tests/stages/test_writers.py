@@ -13,9 +13,10 @@ import pytest
 
 from called_verbs import earmark, refusal
 from earmark import stages
+from earmark.config import Recipe
 from earmark.datasets import IMPORTERS, SCANNED_FOLDER, Workspace
 from earmark.errors import EarmarkError
-from earmark.runs import INSIDE, Recipe, holder_of, read_seal, read_table
+from earmark.storage import INSIDE, holder_of, read_seal, read_table
 from told_workspace import told_workspace
 from writing_verbs import WRITERS
 
@@ -44,7 +45,7 @@ IN_PART = {
 
 HOLDS = """
 import sys
-from earmark.runs import writing
+from earmark.storage import writing
 with writing(sys.argv[1], "sweep"):
     print("held", flush=True)
     sys.stdin.readline()

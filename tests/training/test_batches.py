@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from earmark.config import TrainParams
 from earmark.errors import EarmarkError
-from earmark.runs import TrainParams
 from earmark.training import EpochOrder, Plan, learning_rate
 
 PER_CLIP = np.array([3, 1, 0, 4])

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from documents import ROOT
+from earmark.config import ModelParams
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.models import build_probe
-from earmark.runs import ModelParams
 from earmark.training import Run, heeding_sigterm, resume, write_checkpoint
 from scenes import band_workspace
 

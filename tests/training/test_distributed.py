@@ -13,16 +13,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from earmark.datasets import Workspace, readable_clips
-from earmark.errors import Stopped
-from earmark.runs import (
+from earmark.compute import (
     SILENT,
     Meter,
+)
+from earmark.config import (
     ModelParams,
     NetworkParams,
     SpecAugmentParams,
     TrainParams,
     read_recipe,
+)
+from earmark.datasets import Workspace, readable_clips
+from earmark.errors import Stopped
+from earmark.storage import (
     read_table,
 )
 from earmark.training import TargetProvider, TrainingSet, join_processes, train, tune_set

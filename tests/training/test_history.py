@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from earmark.runs import read_table
+from earmark.storage import read_table
 from earmark.training import (
     forget_history,
     open_training_log,

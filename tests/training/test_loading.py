@@ -10,11 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from earmark.config import ModelParams, SpecAugmentParams, TrainParams
 from earmark.datasets import readable_clips
 from earmark.errors import EarmarkError
 from earmark.losses import BatchTargets
 from earmark.models import examples_of
-from earmark.runs import ModelParams, SpecAugmentParams, TrainParams
 from earmark.training import (
     N_AHEAD,
     Batch,

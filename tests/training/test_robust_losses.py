@@ -10,10 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from earmark.compute import Meter, Task
 from earmark.errors import EarmarkError
 from earmark.experiments import LOSS_POINTS
 from earmark.losses import BatchTargets
-from earmark.runs import Meter, Task
 from earmark.training import LOSSES, largest, make_loss
 from kept_processes import KeptProcesses
 

@@ -10,11 +10,12 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from earmark.audio import FrameStore, write_store
+from earmark.compute import SILENT
+from earmark.config import ModelParams, NetworkParams, TrainParams
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.losses import BatchTargets, bce_entries
 from earmark.models import Probe, load_network
-from earmark.runs import SILENT, ModelParams, NetworkParams, TrainParams
 from earmark.training import (
     ALL_STUDENTS,
     Fitted,

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from earmark.config import NetworkParams, TrainParams
 from earmark.labels import LabelSet
 from earmark.losses import TREATMENTS, by_student, norms
-from earmark.runs import NetworkParams, TrainParams
 from earmark.scores import HeldScores, MappedScores
 from earmark.training import Flags, LabelTreatment, TargetProvider, TrainingSet, class_balance
 from scenes import band_workspace

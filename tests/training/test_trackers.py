@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from earmark.config import ModelParams, NetworkParams, Recipe, TrainParams, keep_recipe
 from earmark.errors import EarmarkError
-from earmark.runs import ModelParams, NetworkParams, Recipe, TrainParams, keep_recipe
 from earmark.training import TrackedRun, open_training_log, show_history
 
 NETWORK = NetworkParams(name="student", model=ModelParams(width=0.5), train=TrainParams(epochs=3))

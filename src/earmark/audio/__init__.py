@@ -60,7 +60,7 @@ from earmark.audio.sources import (
     source_of,
     suspect_files,
 )
-from earmark.runs import UnreadableAudio
+from earmark.storage import UnreadableAudio
 
 __all__ = [
     "CLIPS_PER_SHARD",

@@ -28,7 +28,7 @@ from pydantic import TypeAdapter
 
 from earmark.audio.front_end import n_patches
 from earmark.errors import EarmarkError, reader, reading
-from earmark.runs import (
+from earmark.storage import (
     break_seal,
     check_unique,
     digest,

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from earmark.config import FrontEndParams
 from earmark.errors import EarmarkError
-from earmark.runs import FrontEndParams
 
 if TYPE_CHECKING:
     import torch

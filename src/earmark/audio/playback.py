@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from earmark.audio.frame_store import FrameStore
 from earmark.audio.front_end import log_mel
+from earmark.config import FrontEndParams
 from earmark.errors import load_library
-from earmark.runs import FrontEndParams
 
 PICTURE_HEIGHT = 192
 MOST_COLUMNS = 1_200

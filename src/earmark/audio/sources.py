@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from earmark.audio.frame_store import FrameStore, fingerprint
-from earmark.runs import AudioAccess, UnreadableAudio, is_url, local_copy
+from earmark.storage import AudioAccess, UnreadableAudio, is_url, local_copy
 
 _EDGE_BYTES = 1 << 16
 """A file is known by its size and this many of its first and last bytes."""

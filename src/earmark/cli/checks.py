@@ -141,7 +141,7 @@ def _tell_check(
     details: bool,
 ) -> None:
     """Write the JSON where it is asked for, and print words where JSON is not."""
-    from earmark.runs import write_json
+    from earmark.storage import write_json
 
     facts = {**facts, "next": following}
     if str(to) == "-" or (as_json and to is None):

@@ -25,7 +25,8 @@ from earmark.errors import EarmarkError
 from earmark.options import SAME, Argument, Fields, Option
 
 if TYPE_CHECKING:
-    from earmark.runs import Engine, ResourceParams
+    from earmark.compute import Engine
+    from earmark.config import ResourceParams
 
 _EMPTY = inspect.Parameter.empty
 
@@ -252,7 +253,7 @@ class Call:
         parameters = inspect.signature(function).parameters
         with ExitStack() as display:
             if "progress" in parameters and parameters["progress"].default is not None:
-                from earmark.runs import Display
+                from earmark.compute import Display
 
                 values["progress"] = display.enter_context(Display())
             by_place = [

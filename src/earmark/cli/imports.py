@@ -142,7 +142,7 @@ def import_mixtures(
 ) -> None:
     """Mix recordings of one class each into clips with known truth, and hide labels."""
     from earmark import stages
-    from earmark.runs import HidingParams, MixtureParams
+    from earmark.config import HidingParams, MixtureParams
 
     params = MixtureParams.checked(
         n_clips=n_clips,

@@ -37,7 +37,8 @@ from earmark.cli.teachers import (
 from earmark.errors import EarmarkError, first_few, quoted
 
 if TYPE_CHECKING:
-    from earmark.runs import Engine, Recipe
+    from earmark.compute import Engine
+    from earmark.config import Recipe
     from earmark.stages import ScoredByFile, TaggedFile
 
 models_app = typer.Typer()
@@ -151,7 +152,7 @@ def _teacher_recipe(
 ) -> Recipe | None:
     """Return the recipe of a pretrained teacher; None where one is trained from scratch."""
     from earmark import stages
-    from earmark.runs import kept_recipe
+    from earmark.config import kept_recipe
 
     root = stages.open_workspace(work).root
     base = kept_recipe(root)

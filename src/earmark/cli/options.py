@@ -20,9 +20,10 @@ from earmark.errors import EarmarkError, quoted
 from earmark.text import printable
 
 if TYPE_CHECKING:
+    from earmark.compute import Engine
+    from earmark.config import ResourceParams
     from earmark.datasets import Stale, Workspace
     from earmark.labels import Reading
-    from earmark.runs import Engine, ResourceParams
 
 Work = Annotated[Path, typer.Argument(help="The workspace folder.", metavar="WORK")]
 WorkOption = Annotated[Path, typer.Option("--work", help="The workspace folder to write.")]
@@ -43,7 +44,7 @@ ColumnOption = Annotated[
 def hide_progress_for_json(context: typer.Context, as_json: bool) -> bool:
     """Show no progress while a command that prints JSON runs."""
     if as_json:
-        from earmark.runs import hide_progress
+        from earmark.compute import hide_progress
 
         context.with_resource(hide_progress())
     return as_json
@@ -75,7 +76,8 @@ def chosen_engine(
 
     On a cluster the recipe's ``resources`` say how many tasks fit, in place of ``workers``.
     """
-    from earmark.runs import LocalEngine, RayEngine, ResourceParams
+    from earmark.compute import LocalEngine, RayEngine
+    from earmark.config import ResourceParams
 
     if engine == "local":
         return LocalEngine() if workers is None else LocalEngine(workers)

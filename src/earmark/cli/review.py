@@ -135,7 +135,7 @@ def review(
 
 def _draw(call: Call, aim: str | None) -> DrawnQueue:
     from earmark import stages
-    from earmark.runs import ReviewParams
+    from earmark.config import ReviewParams
 
     if aim != "adjudicate":
         more: dict[str, Any] = {} if call.given("params") else {"params": ReviewParams()}

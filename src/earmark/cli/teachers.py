@@ -20,7 +20,7 @@ from earmark.cli.verbs import Verbs
 from earmark.errors import quoted
 
 if TYPE_CHECKING:
-    from earmark.runs import Way
+    from earmark.config import Way
     from earmark.stages import FoundMissing, Taught
 
 teachers_app = typer.Typer()
@@ -152,8 +152,8 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Download a teacher's weights from where its authors publish them, by hash."""
+    from earmark.compute import Display
     from earmark.models.pretrained import get_teacher
-    from earmark.runs import Display
 
     with Display() as progress:
         kept = get_teacher(name, progress)

@@ -17,14 +17,16 @@ from pathlib import Path, PurePosixPath
 
 import polars as pl
 
+from earmark.compute import (
+    Meter,
+)
 from earmark.datasets.workspace import AUDIO_FOLDER
 from earmark.errors import EarmarkError, counted, first_few, reading, told_briefly
 from earmark.labels import CLIP_COLUMNS
 from earmark.memory import is_memory_error
-from earmark.runs import (
+from earmark.storage import (
     AUDIO_SUFFIXES,
     AudioAccess,
-    Meter,
     aside_of,
     check_parquet,
     flush,

@@ -17,12 +17,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore
+from earmark.config import ModelParams, Recipe, Runtime
 from earmark.datasets.stamps import write_stamp
 from earmark.datasets.workspace import HELD_OUT_SPLITS, Split, Workspace
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
-from earmark.runs import ModelParams, Recipe, Runtime, digest, is_current, is_finished, seal_path
 from earmark.scores import UNLOCATED, Origin, ScoreFolder, write_score_folder
+from earmark.storage import digest, is_current, is_finished, seal_path
 
 
 @dataclass(frozen=True)

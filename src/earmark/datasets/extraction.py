@@ -47,19 +47,23 @@ from earmark.audio import (
     suspect_files,
     write_part,
 )
-from earmark.datasets.workspace import Workspace
-from earmark.errors import EarmarkError, EarmarkWarning, counted, first_few
-from earmark.runs import (
+from earmark.compute import (
     FOUND,
     HERE,
     SILENT,
     AsOneJob,
-    AudioAccess,
     Engine,
-    FrontEndParams,
     Meter,
     Progress,
     Task,
+)
+from earmark.config import (
+    FrontEndParams,
+)
+from earmark.datasets.workspace import Workspace
+from earmark.errors import EarmarkError, EarmarkWarning, counted, first_few
+from earmark.storage import (
+    AudioAccess,
     break_seal,
     check_unique,
     digest,

@@ -21,6 +21,10 @@ from typing import Any
 import polars as pl
 
 from earmark.audio import UnreadableAudio, read_clip, sound_header, stream_clip
+from earmark.compute import (
+    SILENT,
+    Progress,
+)
 from earmark.datasets.extraction import read_quarantine
 from earmark.datasets.importers.hub_files import METADATA_KEY
 from earmark.datasets.importers.hugging_face import CLASSES_FILE
@@ -28,9 +32,7 @@ from earmark.datasets.workspace import Workspace
 from earmark.errors import check_libraries
 from earmark.labels import LabelSet, Ontology
 from earmark.memory import is_memory_error
-from earmark.runs import (
-    SILENT,
-    Progress,
+from earmark.storage import (
     check_replaceable,
     local_copy,
     put_in_place,

@@ -16,7 +16,7 @@ import polars as pl
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, nearest, quoted
 from earmark.labels import LabelSet, find_implied
-from earmark.runs import is_finished, read_seal, read_table
+from earmark.storage import is_finished, read_seal, read_table
 
 GIVEN = "given"
 FILLED = "filled"

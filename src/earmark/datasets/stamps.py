@@ -18,7 +18,8 @@ from earmark.audio import FrameStore, part_path, read_parts, source_of, suspect_
 from earmark.datasets.label_versions import corrected_names
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning, counted, first_few, quoted
-from earmark.runs import (
+from earmark.scores import Origin
+from earmark.storage import (
     digest,
     is_finished,
     is_url,
@@ -28,7 +29,6 @@ from earmark.runs import (
     seal_path,
     write_json,
 )
-from earmark.scores import Origin
 
 STAMP = "dataset"
 """The key of the stamp in a file of JSON."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, about, reading
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import (
+from earmark.storage import (
     AudioAccess,
     break_seal,
     digest,

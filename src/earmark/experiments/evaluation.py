@@ -16,6 +16,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.compute import (
+    HERE,
+    SILENT,
+    Engine,
+    Meter,
+    Progress,
+    Task,
+)
+from earmark.config import (
+    CompareParams,
+    CrossFitParams,
+    SweepParams,
+)
 from earmark.datasets import (
     CORRECTED,
     GIVEN,
@@ -47,17 +60,6 @@ from earmark.metrics import (
     with_seeds,
 )
 from earmark.models import StudentCard, named_metrics, read_card, write_card
-from earmark.runs import (
-    HERE,
-    SILENT,
-    CompareParams,
-    CrossFitParams,
-    Engine,
-    Meter,
-    Progress,
-    SweepParams,
-    Task,
-)
 from earmark.scores import ScoreFolder, logits_of
 from earmark.training import has_networks
 

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from earmark.compute import Meter
+from earmark.config import HidingParams
 from earmark.datasets import hide
 from earmark.flags import flag
 from earmark.labels import IMPLICIT, LabelSet, Ontology, folds
@@ -32,7 +34,7 @@ from earmark.metrics import (
     smoothed_priors,
     with_seeds,
 )
-from earmark.runs import HidingParams, Meter, write_aside
+from earmark.storage import write_aside
 from earmark.training import ScaledFeatures, cross_fit_probe, fit_probe
 
 PERCENTS = (1.0, 2.0, 4.0)

@@ -27,6 +27,19 @@ import torch
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore
+from earmark.compute import (
+    HERE,
+    SILENT,
+    Engine,
+    LocalEngine,
+    Meter,
+    Progress,
+    Task,
+)
+from earmark.config import (
+    NetworkParams,
+    SweepParams,
+)
 from earmark.datasets import Workspace, open_frames, readable_clips
 from earmark.errors import EarmarkError, EarmarkWarning, counted
 from earmark.experiments.strategies import EVALUATED_SPLITS, Student, scores_folder
@@ -46,16 +59,8 @@ from earmark.models import (
     write_card,
     write_network,
 )
-from earmark.runs import (
-    HERE,
-    SILENT,
-    Engine,
-    LocalEngine,
-    Meter,
-    NetworkParams,
-    Progress,
-    SweepParams,
-    Task,
+from earmark.scores import MadeBy, ScoreFolder, write_score_folder
+from earmark.storage import (
     digest,
     is_current,
     is_finished,
@@ -63,7 +68,6 @@ from earmark.runs import (
     read_seal,
     write_json,
 )
-from earmark.scores import MadeBy, ScoreFolder, write_score_folder
 from earmark.training import (
     LabelTreatment,
     TrainingSet,
@@ -99,7 +103,7 @@ def train_students(
     """Train the students that are not there yet, and score the tune and eval splits with each.
 
     ``train_sets`` has the share of the train split behind every name; ``scores`` are the
-    teacher's of the train split. For ``stack_gb`` see :class:`earmark.runs.parameters.SweepParams`.
+    teacher's of the train split. For ``stack_gb`` see :class:`earmark.config.SweepParams`.
     """
     tasks = []
     by_train_set = _by_train_set(wanted)

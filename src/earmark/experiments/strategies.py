@@ -48,11 +48,11 @@ from typing import TypeVar
 
 import polars as pl
 
+from earmark.config import NetworkParams, SweepParams
 from earmark.datasets import CORRECTED, FILLED, GIVEN, TRUTH, Split, Workspace
 from earmark.errors import EarmarkError, nearest
 from earmark.flags import POLICIES
 from earmark.losses import TREATMENTS
-from earmark.runs import NetworkParams, SweepParams
 from earmark.scores import ScoreFolder
 
 Point = TypeVar("Point")

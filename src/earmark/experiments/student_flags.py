@@ -25,8 +25,8 @@ from earmark.experiments.strategies import BASELINE, Strategy, Student
 from earmark.flags import POLICIES, Answers, flag, stored_thresholds, thresholds
 from earmark.labels import LabelSet, Ontology, find_implied, subset
 from earmark.review import read_heard
-from earmark.runs import digest, file_sha256, write_array
 from earmark.scores import MappedScores, ScoreFolder, TeacherScores, check_aligned
+from earmark.storage import digest, file_sha256, write_array
 from earmark.training import Flags, LabelTreatment, TargetProvider
 
 

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from earmark.config import kept_recipe
 from earmark.datasets import FILLED, GIVEN, Workspace, measured_frames, number_recordings
 from earmark.errors import EarmarkError
 from earmark.experiments.strategies import Strategy, one_point
@@ -27,7 +28,6 @@ from earmark.experiments.student_flags import (
 from earmark.flags import count_missing
 from earmark.labels import LabelSet, Ontology, find_implied
 from earmark.losses import BatchTargets, normalised, norms
-from earmark.runs import as_array, kept_recipe
 from earmark.scores import (
     HeldScores,
     MappedScores,
@@ -38,6 +38,7 @@ from earmark.scores import (
     open_scores,
     scale_of,
 )
+from earmark.storage import as_array
 from earmark.training import TargetProvider
 
 _SAMPLED_CLIPS = 1_000

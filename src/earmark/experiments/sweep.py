@@ -12,6 +12,18 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from earmark.compute import (
+    HERE,
+    SILENT,
+    Engine,
+    Progress,
+)
+from earmark.config import (
+    CompareParams,
+    CrossFitParams,
+    NetworkParams,
+    SweepParams,
+)
 from earmark.datasets import TRUTH, Workspace, read_labels, stamped
 from earmark.errors import EarmarkError, quoted, short_repr
 from earmark.experiments.claims import hold_claims
@@ -26,20 +38,12 @@ from earmark.experiments.evaluation import (
 from earmark.experiments.stacks import train_students
 from earmark.experiments.strategies import Student, students_of_sweep
 from earmark.metrics import Draws, p_value
-from earmark.runs import (
-    HERE,
-    SILENT,
-    CompareParams,
-    CrossFitParams,
-    Engine,
-    NetworkParams,
-    Progress,
-    SweepParams,
+from earmark.scores import ScoreFolder
+from earmark.storage import (
     read_sealed,
     seal_path,
     write_sealed,
 )
-from earmark.scores import ScoreFolder
 
 Row = dict[str, str | int | float | None]
 """One row of a result table, by column."""

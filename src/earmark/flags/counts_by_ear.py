@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from earmark.config import PAPER_DISCARD_PERCENTS
 from earmark.flags.chances.chances import Chances, clues_of, find_taught
 from earmark.flags.chances.learnt import LEAST_ANSWERS, Model, learn
 from earmark.flags.chances.sums import LOWEST, N_STEPS, STEP
 from earmark.flags.histograms import Matrix
-from earmark.runs import PAPER_DISCARD_PERCENTS
 
 N_FOLDS = 5
 """Parts of the answers; the chances of each are learnt from the others."""

@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import logit
 
+from earmark.compute import SILENT, Engine, Progress
 from earmark.errors import first_few, short_repr
 from earmark.flags.chances.chances import Chances
 from earmark.flags.chances.learnt import Answers
@@ -23,7 +24,6 @@ from earmark.flags.knowledge import Knowledge
 from earmark.flags.policies import default_told, policy_told
 from earmark.flags.suspects import FLAGS_AT_ONCE, FlagTable, Suspects
 from earmark.labels import Implied, LabelSet, Ontology, find_implied
-from earmark.runs import SILENT, Engine, Progress
 from earmark.scores import Chunk, ScoreMatrix, find_unscored
 
 ANSWERS_MORE = 200

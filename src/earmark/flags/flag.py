@@ -15,6 +15,8 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from earmark.compute import Engine
+from earmark.config import PAPER_DISCARD_PERCENTS
 from earmark.errors import EarmarkError, short_repr
 from earmark.flags.chances.learnt import Answers
 from earmark.flags.chances.sums import Listed
@@ -29,7 +31,6 @@ from earmark.flags.policies import (
 from earmark.flags.suspects import UNKNOWN, Suspects, are_among, lowest_places, sort_with_places
 from earmark.flags.thresholds import Thresholds, n_discarded, n_largest
 from earmark.labels import LabelSet, Ontology
-from earmark.runs import PAPER_DISCARD_PERCENTS, Engine
 from earmark.scores import (
     Passes,
     ScoreMatrix,

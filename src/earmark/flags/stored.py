@@ -13,13 +13,16 @@ from pathlib import Path
 
 import polars as pl
 
+from earmark.config import (
+    PAPER_DISCARD_PERCENTS,
+)
 from earmark.errors import reader
 from earmark.flags.flag import flag
 from earmark.flags.suspects import FLAG_SCHEMA
 from earmark.flags.thresholds import Thresholds, thresholds
 from earmark.labels import LabelSet
-from earmark.runs import (
-    PAPER_DISCARD_PERCENTS,
+from earmark.scores import ScoresLike
+from earmark.storage import (
     break_seal,
     digest,
     is_current,
@@ -32,7 +35,6 @@ from earmark.runs import (
     write_sealed,
     write_table,
 )
-from earmark.scores import ScoresLike
 
 BY_PER_CENT = {"policy": "percentile", "labels": "given"}
 """How the flags of one operating point say that nothing but the per cent chose them."""

@@ -17,10 +17,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
+from earmark.compute import Engine
+from earmark.config import PAPER_DISCARD_PERCENTS
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.losses import ignored
-from earmark.runs import PAPER_DISCARD_PERCENTS, Engine
 from earmark.scores import (
     ScoreMatrix,
     ScoresLike,

@@ -37,7 +37,7 @@ from earmark.labels.label_tables import (
     row_clips,
 )
 from earmark.labels.ontology import Ontology
-from earmark.runs import (
+from earmark.storage import (
     check_unique,
     choose_key,
     map_array,

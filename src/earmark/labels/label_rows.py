@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, nearest
-from earmark.runs import LINE, PRESENCE, SourceTable, are_distinct
+from earmark.storage import LINE, PRESENCE, SourceTable, are_distinct
 
 
 @dataclass(frozen=True)

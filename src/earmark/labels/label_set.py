@@ -32,7 +32,7 @@ from earmark.labels.label_rows import (
     wrong_rows,
 )
 from earmark.labels.label_tables import LabelTable, form_labels
-from earmark.runs import LINE, SourceTable, as_array, read_source, write_table
+from earmark.storage import LINE, SourceTable, as_array, read_source, write_table
 
 PRESENT, NOT_PRESENT, IMPLICIT = 1, -1, 0
 """The three states of a label."""

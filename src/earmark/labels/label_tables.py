@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, nearest, quoted
 from earmark.labels.label_rows import NumberedNames, number_names, presence, state_words
-from earmark.runs import AUDIO_SUFFIXES, LINE, PRESENCE, TABLE_ERRORS, SourceTable, read_source
+from earmark.storage import AUDIO_SUFFIXES, LINE, PRESENCE, TABLE_ERRORS, SourceTable, read_source
 
 _ZEROS = ("0", "0.0", "false", "no", "n")
 _ABSENT, _PRESENT, _UNSURE, _ZERO, _ODD, _EMPTY = range(6)

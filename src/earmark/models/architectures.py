@@ -3,7 +3,7 @@
 The networks take log-mel patches [patch, 96, 64] and return one logit per class. MobileNetV1 is
 YAMNet's (Howard et al. 2017, normalisation without a scale); ResNet-50 is Hershey et al. 2017's:
 He's first version with the stride in the first 1x1 convolution, and a 7x7 stem of stride 1. The
-``width`` of :class:`~earmark.runs.parameters.ModelParams` narrows either for small machines. Probes
+``width`` of :class:`~earmark.config.ModelParams` narrows either for small machines. Probes
 take all frames of a clip.
 
 The students of a stack see the same batches. A stack of probes is one :class:`Probe` with a student
@@ -28,9 +28,10 @@ from numpy.random import PCG64, Generator
 from torch import Tensor, nn
 from torch.nn import functional
 
+from earmark.config import FrontEndParams, ModelParams
 from earmark.errors import EarmarkError
 from earmark.models.device import own_device
-from earmark.runs import FrontEndParams, ModelParams, digest
+from earmark.storage import digest
 
 
 def draws(seed: int) -> Generator:

@@ -21,12 +21,12 @@ from scipy.special import expit
 from torch import Tensor
 
 from earmark.audio import FrameStore
+from earmark.config import ModelParams, Runtime
 from earmark.errors import EarmarkError, load_library
 from earmark.models.architectures import AnyNetwork, Probe, n_students
 from earmark.models.device import own_device
 from earmark.models.examples import Examples, floats
 from earmark.models.onnx_export import Forward, runtime_forward
-from earmark.runs import ModelParams, Runtime
 
 _BATCH_EXAMPLES = 256
 """Clips scored at once, or patches on a GPU."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from earmark.config import TrainParams
 from earmark.errors import EarmarkError
-from earmark.runs import TrainParams
 
 
 def own_device() -> torch.device:

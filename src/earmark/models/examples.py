@@ -20,10 +20,10 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from earmark.audio import FrameStore, Levels, read_clip
+from earmark.config import FrontEndParams, ModelParams
 from earmark.datasets import Split, Workspace, any_frames, readable_clips
 from earmark.errors import EarmarkError, nearest, quoted
 from earmark.models.device import own_device
-from earmark.runs import FrontEndParams, ModelParams
 
 _EMBEDDING_LEVELS = Levels(per_one=255 / 4, offset=2)
 """AudioSet's quantised embeddings spread -2..2 over 0..255."""

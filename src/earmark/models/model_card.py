@@ -16,12 +16,14 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from earmark.errors import EarmarkError, nearest, reader
-from earmark.labels import Ontology
-from earmark.runs import (
+from earmark.config import (
     FrontEndParams,
     NetworkParams,
     Params,
+)
+from earmark.errors import EarmarkError, nearest, reader
+from earmark.labels import Ontology
+from earmark.storage import (
     read_json,
     seal_path,
     write_json,

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from earmark.audio import log_mel_module
+from earmark.config import FrontEndParams
 from earmark.errors import EarmarkError, load_library
 from earmark.models.architectures import AnyNetwork, Network, Probe, Stack
 from earmark.models.model_card import ModelCard
-from earmark.runs import FrontEndParams, write_aside
+from earmark.storage import write_aside
 
 TOLERANCE = 1e-3
 """How far a graph's logits may be from torch's. Rounding to float32 moves those of a full-width

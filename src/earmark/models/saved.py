@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from earmark.audio import FrameStore
+from earmark.config import NetworkParams
 from earmark.datasets import Split, Workspace, open_frames, readable_clips
 from earmark.errors import EarmarkError, reader, reading
 from earmark.metrics import evaluate
@@ -30,7 +31,7 @@ from earmark.models.model_card import (
     read_params,
     write_card,
 )
-from earmark.runs import NetworkParams, break_seal, digest, seal, write_aside, write_json
+from earmark.storage import break_seal, digest, seal, write_aside, write_json
 
 
 def write_network(

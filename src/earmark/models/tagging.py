@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from earmark.audio import YAMNET, log_mel, patches, stream_clip
+from earmark.config import FrontEndParams
 from earmark.errors import EarmarkError
 from earmark.models.architectures import Network, Stack
 from earmark.models.clip_scores import sum_outputs
 from earmark.models.model_card import ModelCard, read_card
 from earmark.models.saved import load_network
-from earmark.runs import FrontEndParams
 
 PATCHES_AT_ONCE = 64
 """Patches computed at a time: half a minute."""

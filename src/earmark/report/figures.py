@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio import LOG_MEL_RANGE, YAMNET, mel_matrix
+from earmark.config import FrontEndParams
 from earmark.errors import load_library
 from earmark.report.charts import Chart, Point
-from earmark.runs import FrontEndParams, write_aside
+from earmark.storage import write_aside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -48,7 +48,7 @@ from earmark.report.sentences import (
 )
 from earmark.report.tables import Table, named_by, report_tables, write_tables
 from earmark.report.verdict import controls_told, noise_note, strategy_verdicts, verdicts
-from earmark.runs import write_text
+from earmark.storage import write_text
 
 N_HEARD_FIRST = 4
 """Flags that the first screen plays; the others are folded below them."""

@@ -27,7 +27,7 @@ from earmark.report.results import (
     spread,
 )
 from earmark.report.verdict import Verdict, verdicts
-from earmark.runs import write_table, write_text
+from earmark.storage import write_table, write_text
 
 _N_ROWS_TO_FILTER = 13
 

@@ -23,7 +23,7 @@ from earmark.review.estimates import heard_of, stands_for
 from earmark.review.judgements import DECIDED, HOW_PRESENT, JudgementStore, after_adjudication
 from earmark.review.queue_files import open_drawn, read_population
 from earmark.review.queue_items import GROWING
-from earmark.runs import read_noted, read_table
+from earmark.storage import read_noted, read_table
 
 
 @dataclass(frozen=True)

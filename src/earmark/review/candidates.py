@@ -29,6 +29,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
+from earmark.config import Aim, ReviewParams
 from earmark.datasets import PAIR
 from earmark.errors import EarmarkError
 from earmark.flags import (
@@ -45,8 +46,8 @@ from earmark.flags import (
 from earmark.labels import LabelSet, Ontology
 from earmark.review.queue_items import QUEUE_SCHEMA, DrawnBlocks, QueueSnapshot, as_items, item_id
 from earmark.review.random_queue import SIZE_SCHEMA, Keys, Orders, chosen_columns, known_labels
-from earmark.runs import Aim, ReviewParams, open_archive, write_aside
 from earmark.scores import ScoreMatrix, ScoresLike, open_scores
+from earmark.storage import open_archive, write_aside
 
 MOST_CANDIDATES = 500_000
 """Labels whose chances are kept up to date."""

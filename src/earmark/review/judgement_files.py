@@ -27,7 +27,7 @@ from earmark.review.judgements import (
     checked_judgement,
 )
 from earmark.review.queue_items import QueueSnapshot, item_id
-from earmark.runs import LINE, PRESENCE, read_source, write_json, write_table, write_text
+from earmark.storage import LINE, PRESENCE, read_source, write_json, write_table, write_text
 
 _NEEDED = ("clip_id", "class_id", "answer")
 

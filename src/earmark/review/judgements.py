@@ -26,8 +26,8 @@ from uuid import UUID
 import polars as pl
 from pydantic import AwareDatetime, Field, ValidationError, model_validator
 
+from earmark.config import Params
 from earmark.errors import EarmarkError, EarmarkWarning, reading
-from earmark.runs import Params
 
 Answer = Literal["present", "not_present", "unsure", "cannot_play"]
 """``cannot_play``: the sound is missing or cannot be decoded; says nothing about the label."""

@@ -18,11 +18,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore
-from earmark.datasets import ReadableClips, Workspace, readable_clips
-from earmark.runs import (
+from earmark.compute import (
     SILENT,
     Progress,
+)
+from earmark.config import (
     Recipe,
+)
+from earmark.datasets import ReadableClips, Workspace, readable_clips
+from earmark.scores import UNLOCATED, ScoreFolder
+from earmark.storage import (
     break_seal,
     is_current,
     is_finished,
@@ -30,7 +35,6 @@ from earmark.runs import (
     seal,
     write_table,
 )
-from earmark.scores import UNLOCATED, ScoreFolder
 from earmark.training import networks_behind
 
 _N_PEAKS = 6

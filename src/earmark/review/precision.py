@@ -26,7 +26,7 @@ from earmark.flags import FLAG_SCHEMA
 from earmark.metrics import stratified, wilson_interval
 from earmark.review.judgements import DECIDED, combine_votes
 from earmark.review.queue_items import CONTROLS, QueueSnapshot
-from earmark.runs import is_finished, read_seal, read_sealed, seal_path
+from earmark.storage import is_finished, read_seal, read_sealed, seal_path
 
 
 @dataclass(frozen=True)

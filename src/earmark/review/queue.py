@@ -23,6 +23,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.config import QueueAim, ReviewParams
 from earmark.errors import EarmarkWarning
 from earmark.review.candidates import (
     Ints,
@@ -53,7 +54,6 @@ from earmark.review.queue_items import (
     QueueSnapshot,
     items_by_name,
 )
-from earmark.runs import QueueAim, ReviewParams
 
 N_CLIPS, N_OFFERS = 10, 7
 """Clips in a block of clips, and labels offered for each."""

@@ -11,13 +11,15 @@ from typing import Any
 
 import polars as pl
 
+from earmark.config import (
+    ReviewParams,
+)
 from earmark.datasets import Workspace, refuse_stale, stale_of, stamped, warn_stale, write_stamp
 from earmark.errors import EarmarkError, quoted, reading
 from earmark.flags import FLAG_SCHEMA
 from earmark.review.candidates import Candidates, Population
 from earmark.review.queue_items import GROWING, QUEUE_SCHEMA, DrawnBlocks, QueueSnapshot
-from earmark.runs import (
-    ReviewParams,
+from earmark.storage import (
     is_finished,
     read_noted,
     read_seal,

@@ -19,9 +19,10 @@ from typing import Any, Literal, Self
 
 import polars as pl
 
+from earmark.config import QueueAim
 from earmark.errors import reading
 from earmark.review.judgements import open_sqlite, store_refusal, switch_to_write_ahead_log
-from earmark.runs import QueueAim, digest
+from earmark.storage import digest
 
 QUEUE_SCHEMA = pl.Schema(
     {

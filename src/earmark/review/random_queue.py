@@ -24,11 +24,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.config import ReviewParams
 from earmark.errors import EarmarkError
 from earmark.flags import thresholds
 from earmark.labels import IMPLICIT, LabelSet, Ontology
 from earmark.review.queue_items import CONTROLS, QUEUE_SCHEMA, QueueSnapshot, item_id
-from earmark.runs import ReviewParams
 from earmark.scores import CHUNK_SCORES, ScoreMatrix, ScoresLike, find_unscored, open_scores
 
 MARGIN_SDS = 8.0

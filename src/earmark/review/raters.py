@@ -19,6 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import logit
 
+from earmark.config import PAPER_DISCARD_PERCENTS
 from earmark.datasets import PAIR
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
@@ -26,7 +27,6 @@ from earmark.metrics import NO_ANSWER, UNSURE, Votes, Weighed, weigh, wilson_int
 from earmark.review.judgements import ADJUDICATED, DECIDED, votes_of
 from earmark.review.queue_items import QUEUE_SCHEMA, QueueSnapshot, item_id
 from earmark.review.random_queue import Cells, ranks
-from earmark.runs import PAPER_DISCARD_PERCENTS
 from earmark.scores import ScoreMatrix, ScoresLike, find_unscored, open_scores
 
 LEVEL_OF_RATERS = 0.9

@@ -34,7 +34,7 @@ from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.review.judgements import ADJUDICATED, combine_votes
 from earmark.review.queue_items import CONTROLS, QueueSnapshot, item_id
-from earmark.runs import break_seal, digest, seal, write_table
+from earmark.storage import break_seal, digest, seal, write_table
 
 
 def relabel(

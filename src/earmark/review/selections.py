@@ -26,6 +26,9 @@ from typing import Any, Literal, get_args
 import polars as pl
 
 from earmark.audio import SoundHeader, UnreadableAudio, sound_header
+from earmark.config import (
+    Recipe,
+)
 from earmark.datasets import PAIR, Workspace, scored_frames, whole_scores
 from earmark.errors import EarmarkError, EarmarkWarning, counted, first_few, reader, reading
 from earmark.labels import Ontology
@@ -33,10 +36,10 @@ from earmark.review.judgement_files import content_id
 from earmark.review.judgements import Judgement, combine_votes
 from earmark.review.peaks import best_peaks
 from earmark.review.queue_items import item_id
-from earmark.runs import (
+from earmark.scores import ScoreFolder
+from earmark.storage import (
     AUDIO_SUFFIXES,
     LINE,
-    Recipe,
     digest,
     is_finished,
     is_url,
@@ -45,7 +48,6 @@ from earmark.runs import (
     read_source,
     write_text,
 )
-from earmark.scores import ScoreFolder
 
 
 class SoundFiles:

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, first_few, nearest
 from earmark.labels import LabelFile, LabelSet, Ontology, read_clip_list, rows_of, sparse_labels
-from earmark.runs import AUDIO_SUFFIXES, digest
 from earmark.scores.files import ScoreFile
 from earmark.scores.folder import ScoreFolder
+from earmark.storage import AUDIO_SUFFIXES, digest
 
 _N_FIRST = 1_000
 """Names that are looked for before all are."""

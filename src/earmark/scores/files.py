@@ -29,12 +29,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.compute import (
+    SILENT,
+    Progress,
+)
 from earmark.errors import EarmarkError, check_file, reader, reading
 from earmark.labels import guess_columns, read_class_list, read_clip_list
-from earmark.runs import (
-    SILENT,
+from earmark.storage import (
     TABLE_ERRORS,
-    Progress,
     SourceTable,
     check_parquet,
     check_unique,

@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, quoted, reader, reading, short_repr
-from earmark.runs import (
+from earmark.storage import (
     break_seal,
     file_sha256,
     is_current,
@@ -30,10 +30,10 @@ from earmark.runs import (
     seal_path,
     write_array,
 )
-from earmark.runs import write_table as write_parquet
+from earmark.storage import write_table as write_parquet
 
 if TYPE_CHECKING:
-    from earmark.runs import Runtime
+    from earmark.config import Runtime
 
 UNLOCATED = 65_535
 """The best patch of a label of which nobody knows where it is heard."""

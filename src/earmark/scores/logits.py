@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from earmark.compute import SILENT, Progress
 from earmark.errors import EarmarkError, first_few
 from earmark.labels import LabelSet
-from earmark.runs import SILENT, Progress
 from earmark.scores.files import map_scores, row_blocks, write_blocks
 from earmark.scores.matrix import ScoreMatrix
 

@@ -23,9 +23,10 @@ from typing import NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from earmark.compute import default_workers
 from earmark.errors import EarmarkError, check_file, reading, short_repr
 from earmark.labels import LabelSet
-from earmark.runs import as_array, default_workers, refuse_long_header
+from earmark.storage import as_array, refuse_long_header
 
 ScoresLike = NDArray[np.floating] | str | Path
 """An array, a memory map or the path of an ``.npy`` file."""

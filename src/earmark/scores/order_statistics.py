@@ -44,10 +44,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from earmark.compute import Engine, Meter, Task, default_workers
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.native import count_scores, pick_scores, place_keys
-from earmark.runs import Engine, Meter, Task, default_workers
 from earmark.scores.matrix import (
     Chunk,
     ScoreMatrix,

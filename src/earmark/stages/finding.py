@@ -13,12 +13,13 @@ from typing import Annotated, Any
 
 import polars as pl
 
+from earmark.compute import HERE, Engine, Progress, shown
+from earmark.config import Recipe, ReviewParams
 from earmark.datasets import ImportSummary, Workspace, import_sounds, quarantine_told
 from earmark.errors import EarmarkError, check_libraries, counted, quoted, short_repr
 from earmark.labels import Zeros
 from earmark.options import Argument, Fields, Option
 from earmark.report import sureness_told
-from earmark.runs import HERE, Engine, Progress, Recipe, ReviewParams, shown, writing_in
 from earmark.stages.flag import Flagged, labels_flagged, write_flags
 from earmark.stages.listening.queue import DrawnQueue, draw_queue
 from earmark.stages.prepare import make_features
@@ -34,6 +35,7 @@ from earmark.stages.teachers import (
     teach,
 )
 from earmark.stages.teaching import score
+from earmark.storage import writing_in
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,8 @@ def find(
     ``labels`` is a table in any form; without it the subfolders of ``sounds`` are the classes.
     ``teacher`` is a name of ``earmark teachers``, a file or a folder, by default the recipe's
     (YAMNet); ``way`` how it is used, by default the best of what can be done; ``network`` what else
-    has to be said of it (see :class:`~earmark.runs.PretrainedParams`). ``clip_seconds`` cuts longer
-    recordings into clips. ``options`` are those of a flag policy. The rest is as in
+    has to be said of it (see :class:`~earmark.config.PretrainedParams`). ``clip_seconds`` cuts
+    longer recordings into clips. ``options`` are those of a flag policy. The rest is as in
     :func:`~earmark.datasets.import_sounds` and :func:`~earmark.stages.teach`.
     """
     needed = ("soundfile", "torch", "onnxruntime")

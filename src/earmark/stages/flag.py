@@ -9,6 +9,11 @@ from typing import Annotated, Any, Unpack
 
 import polars as pl
 
+from earmark.compute import (
+    Engine,
+    Progress,
+    shown,
+)
 from earmark.datasets import (
     CORRECTED,
     HubExport,
@@ -43,22 +48,19 @@ from earmark.flags import (
 from earmark.labels import LabelSet, Ontology
 from earmark.options import Argument, Option
 from earmark.review import read_heard, with_places, without_cleared
-from earmark.runs import (
-    Engine,
-    Progress,
+from earmark.scores import ScoreFolder, open_scores, scored_labels
+from earmark.stages.hearing import shown_flags
+from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored, open_workspace
+from earmark.stages.policies import PolicyName, PolicyOptions
+from earmark.storage import (
     break_seal,
     is_finished,
     read_seal,
     read_sealed,
     seal_path,
-    shown,
     write_table,
     writes,
 )
-from earmark.scores import ScoreFolder, open_scores, scored_labels
-from earmark.stages.hearing import shown_flags
-from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored, open_workspace
-from earmark.stages.policies import PolicyName, PolicyOptions
 
 DEFAULT_PERCENT = 1.0
 

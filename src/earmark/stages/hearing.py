@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore, UnreadableAudio, is_replaced, read_clip, seen_frames
+from earmark.config import FrontEndParams, Recipe
 from earmark.datasets import Workspace, any_frames, scored_frames
 from earmark.errors import EarmarkError, quoted
 from earmark.flags import Findings
@@ -23,7 +24,6 @@ from earmark.report import (
     notebook_html,
     unheard,
 )
-from earmark.runs import FrontEndParams, Recipe
 from earmark.scores import ScoreFolder
 from earmark.stages.opening import Scored
 

@@ -6,6 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from earmark.config import (
+    Recipe,
+    find_recipe,
+    has_kept_recipe,
+    keep_recipe,
+    kept_recipe,
+)
 from earmark.datasets import (
     HELD_OUT_SPLITS,
     Workspace,
@@ -15,17 +22,12 @@ from earmark.datasets import (
     whole_scores,
 )
 from earmark.errors import EarmarkError, quoted, short_repr
-from earmark.runs import (
-    Recipe,
-    find_recipe,
-    has_kept_recipe,
+from earmark.scores import ScoreFolder
+from earmark.storage import (
     is_finished,
-    keep_recipe,
-    kept_recipe,
     seal_path,
     writing,
 )
-from earmark.scores import ScoreFolder
 
 WorkLike = str | Path | Workspace
 """A workspace, or its folder."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from earmark.audio import FrameStore
+from earmark.compute import HERE, Engine, Progress, shown
+from earmark.config import HidingParams, MixtureParams
 from earmark.datasets import (
     ImportSummary,
     Workspace,
@@ -19,8 +21,8 @@ from earmark.datasets import (
     write_scenes,
 )
 from earmark.errors import check_libraries, short_repr
-from earmark.runs import HERE, Engine, HidingParams, MixtureParams, Progress, shown, writes
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
+from earmark.storage import writes
 
 
 @dataclass(frozen=True)

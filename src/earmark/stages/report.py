@@ -41,7 +41,6 @@ from earmark.report import (
     flags_to_hear,
     write_report,
 )
-from earmark.runs import read_seal, read_sealed, seal_path, write_text, writes
 from earmark.scores import scored_labels
 from earmark.stages.checks.evidence import gather_evidence
 from earmark.stages.flag import found_flags, judged_flags
@@ -50,6 +49,7 @@ from earmark.stages.listening.review import gains_so_far
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored, open_workspace
 from earmark.stages.scanning.scan import write_findings
 from earmark.stages.teachers import examined
+from earmark.storage import read_seal, read_sealed, seal_path, write_text, writes
 
 if TYPE_CHECKING:
     from earmark.experiments import SweepResults

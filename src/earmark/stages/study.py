@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from earmark.compute import HERE, Engine, Progress, shown
+from earmark.config import CompareParams
 from earmark.errors import EarmarkError, short_repr
 from earmark.options import Option, read_numbers, read_whole_numbers
-from earmark.runs import HERE, CompareParams, Engine, Progress, shown, writes
 from earmark.stages.opening import (
     RecipeLike,
     Scored,
@@ -22,6 +23,7 @@ from earmark.stages.opening import (
     open_workspace,
 )
 from earmark.stages.teaching import check_frames
+from earmark.storage import writes
 
 if TYPE_CHECKING:
     from earmark.experiments import Comparison, SweepResults

@@ -12,26 +12,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
-from earmark.datasets import Workspace, any_frames, extract_frames, open_frames, readable_clips
-from earmark.errors import EarmarkError, short_repr
-from earmark.flags import Strength, find_strength
-from earmark.options import Option
-from earmark.runs import (
+from earmark.compute import (
     HERE,
     Engine,
+    Progress,
+    shown,
+)
+from earmark.config import (
     InputKind,
     PretrainedParams,
-    Progress,
     Recipe,
     Way,
     find_recipe,
     has_kept_recipe,
     keep_recipe,
-    shown,
-    writes,
 )
+from earmark.datasets import Workspace, any_frames, extract_frames, open_frames, readable_clips
+from earmark.errors import EarmarkError, short_repr
+from earmark.flags import Strength, find_strength
+from earmark.options import Option
 from earmark.scores import Origin, ScoreFolder
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
+from earmark.storage import (
+    writes,
+)
 
 if TYPE_CHECKING:
     from earmark.models.pretrained import ClassMap, MappedClasses, NetworkFacts, NetworkFeatures
@@ -150,7 +154,7 @@ def asked_recipe(
 ) -> Recipe:
     """Return a recipe with another pretrained network, or another way to use it.
 
-    ``network`` are more of its parameters (:class:`~earmark.runs.PretrainedParams`).
+    ``network`` are more of its parameters (:class:`~earmark.config.PretrainedParams`).
     """
     chosen = recipe if isinstance(recipe, Recipe) else find_recipe(str(recipe))
     said = {name: value for name, value in network.items() if value is not None}

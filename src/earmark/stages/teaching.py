@@ -10,23 +10,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from earmark.datasets import Workspace, held_out_clips, open_frames, tell_replaced
-from earmark.errors import EarmarkError, quoted, short_repr
-from earmark.runs import (
+from earmark.compute import (
     HERE,
     SILENT,
     Engine,
     Progress,
     RayEngine,
-    Recipe,
-    is_finished,
-    read_seal,
     shown,
-    writes,
 )
+from earmark.config import (
+    Recipe,
+)
+from earmark.datasets import Workspace, held_out_clips, open_frames, tell_replaced
+from earmark.errors import EarmarkError, quoted, short_repr
 from earmark.scores import Origin, ScoreFolder
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
 from earmark.stages.teachers import teach
+from earmark.storage import (
+    is_finished,
+    read_seal,
+    writes,
+)
 
 if TYPE_CHECKING:
     from earmark.audio import FrameStore
@@ -170,7 +174,7 @@ def _train_on_cluster(
     folder: Path,
     progress: Progress | None,
 ) -> None:
-    from earmark.runs import train_together
+    from earmark.compute import train_together
     from earmark.training import train, training_task
 
     task = training_task(recipe.teacher.name, train, recipe.teacher, data, store, folder=folder)

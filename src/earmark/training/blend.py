@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from earmark.config import Way
 from earmark.datasets import (
     Workspace,
     held_out_scores,
@@ -35,8 +36,8 @@ from earmark.datasets import (
 from earmark.flags import median_auc
 from earmark.labels import LabelSet
 from earmark.metrics import auc_per_class
-from earmark.runs import Way, digest, is_current, seal_path
 from earmark.scores import UNLOCATED, ScoreFolder, logits_of, scored_labels
+from earmark.storage import digest, is_current, seal_path
 
 MOST_CLIPS = 8_192
 """Clips that teachers are compared on."""

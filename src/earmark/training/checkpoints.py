@@ -23,7 +23,7 @@ from torch import Tensor
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.memory import is_memory_error
 from earmark.models import AnyNetwork, own_device
-from earmark.runs import rename, write_aside
+from earmark.storage import rename, write_aside
 from earmark.training.distributed import is_first_process, wait_for_all
 
 _SAVED_AS_THEY_ARE = (

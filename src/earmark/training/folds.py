@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore
+from earmark.config import CrossFitParams, NetworkParams
 from earmark.datasets import ReadableClips, Workspace
 from earmark.errors import EarmarkWarning, counted
 from earmark.labels import folds
-from earmark.runs import CrossFitParams, NetworkParams, digest, is_finished
 from earmark.scores import ScoreFolder
+from earmark.storage import digest, is_finished
 
 
 def fold_of_clips(

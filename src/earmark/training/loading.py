@@ -25,10 +25,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from earmark.config import SpecAugmentParams, TrainParams
 from earmark.errors import EarmarkError
 from earmark.losses import BatchTargets
 from earmark.models import ClipExamples, Examples
-from earmark.runs import SpecAugmentParams, TrainParams
 from earmark.training.distributed import share_of_batch
 from earmark.training.targets import TargetProvider
 

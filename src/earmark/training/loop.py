@@ -28,6 +28,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earmark.audio import FrameStore
+from earmark.compute import FOUND, RESUMED, Meter
+from earmark.config import NetworkParams, TrainParams
 from earmark.errors import EarmarkError, Stopped
 from earmark.losses import by_student, norms
 from earmark.memory import is_memory_error
@@ -45,7 +47,7 @@ from earmark.models import (
     write_network,
 )
 from earmark.models.pretrained import begin, keep_statistics
-from earmark.runs import FOUND, RESUMED, Meter, NetworkParams, TrainParams, is_current
+from earmark.storage import is_current
 from earmark.training import checkpoints
 from earmark.training.checkpoints import Run
 from earmark.training.distributed import (

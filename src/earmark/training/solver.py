@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from earmark.audio import FrameStore
+from earmark.compute import Meter
+from earmark.config import NetworkParams
 from earmark.errors import EarmarkError
 from earmark.losses import BatchTargets
 from earmark.models import ClipExamples, Probe, build, own_device
-from earmark.runs import Meter, NetworkParams
 from earmark.training.targets import TrainingSet
 
 _CLIPS_AT_ONCE = 256

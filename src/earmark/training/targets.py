@@ -22,13 +22,14 @@ from scipy.special import expit
 from torch import Tensor
 
 from earmark.audio import FrameStore
+from earmark.config import ModelParams, NetworkParams
 from earmark.errors import short_repr
 from earmark.labels import NOT_PRESENT, PRESENT, LabelSet
 from earmark.losses import BatchTargets, ignored, treat
 from earmark.metrics import lwlrap
 from earmark.models import AnyNetwork, examples_of, score_clips
-from earmark.runs import ModelParams, NetworkParams, digest, read_seal
 from earmark.scores import TeacherScores
+from earmark.storage import digest, read_seal
 from earmark.training.robust_losses import Loss, RecordingConsistency, make_loss
 
 ALL_STUDENTS = slice(0, None)

@@ -18,6 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore
+from earmark.compute import (
+    HERE,
+    SILENT,
+    Engine,
+    Meter,
+    Progress,
+    Task,
+)
+from earmark.config import (
+    CrossFitParams,
+    ModelParams,
+    NetworkParams,
+    Runtime,
+)
 from earmark.datasets import (
     Workspace,
     held_out_clips,
@@ -39,21 +53,11 @@ from earmark.models import (
     score_and_locate,
     write_card,
 )
-from earmark.runs import (
-    HERE,
-    SILENT,
-    CrossFitParams,
-    Engine,
-    Meter,
-    ModelParams,
-    NetworkParams,
-    Progress,
-    Runtime,
-    Task,
+from earmark.scores import ScoreFolder, write_score_folder
+from earmark.storage import (
     is_current,
     seal_path,
 )
-from earmark.scores import ScoreFolder, write_score_folder
 from earmark.training.folds import (
     fold_folders,
     fold_of_clips,

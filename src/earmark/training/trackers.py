@@ -21,8 +21,9 @@ from typing import Any
 
 import polars as pl
 
+from earmark.config import NetworkParams, kept_recipe
 from earmark.errors import EarmarkError
-from earmark.runs import NetworkParams, kept_recipe, read_table, write_table
+from earmark.storage import read_table, write_table
 
 TRACKER_VARIABLE = "EARMARK_TRACKER"
 

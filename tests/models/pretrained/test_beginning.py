@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from earmark.config import ModelParams
 from earmark.errors import EarmarkError
 from earmark.models import Network, Stack, build
 from earmark.models.pretrained import begin, begun_model, keep_statistics, read_yamnet
-from earmark.runs import ModelParams
 from made_up_yamnet import install
 
 FILES = ["yamnet.h5", "yamnet.tflite"]

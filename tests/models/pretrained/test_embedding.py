@@ -11,6 +11,8 @@ import pytest
 import soundfile
 
 from earmark.audio import FrameStore, read_clip
+from earmark.compute import LocalEngine
+from earmark.config import PretrainedParams
 from earmark.datasets import Workspace, read_quarantine
 from earmark.errors import EarmarkError
 from earmark.models.pretrained import (
@@ -24,7 +26,6 @@ from earmark.models.pretrained import (
     network_facts,
     open_network,
 )
-from earmark.runs import LocalEngine, PretrainedParams
 from made_up_onnx import loudness
 from noises import content, make_workspace, noisy_workspace, write_noise
 

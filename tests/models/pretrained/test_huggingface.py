@@ -18,9 +18,9 @@ torch = pytest.importorskip("torch")
 
 from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: E402
 
+from earmark.config import PretrainedParams  # noqa: E402
 from earmark.errors import EarmarkError  # noqa: E402
 from earmark.models.pretrained import WindowNetwork, huggingface, open_network  # noqa: E402
-from earmark.runs import PretrainedParams  # noqa: E402
 from sounds import sound  # noqa: E402
 
 CLASS_NAMES = ["dog", "cow"]

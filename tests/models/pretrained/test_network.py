@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from earmark.config import PretrainedParams
 from earmark.errors import EarmarkError
 from earmark.models.pretrained import check_here, find_kind, open_network
-from earmark.runs import PretrainedParams
 from made_up_yamnet import install
 
 

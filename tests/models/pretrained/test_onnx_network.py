@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save_model
 
 from earmark.audio import log_mel, patches
+from earmark.config import PretrainedParams
 from earmark.errors import EarmarkError
 from earmark.models.pretrained import WindowNetwork, open_network
-from earmark.runs import PretrainedParams
 from made_up_onnx import Axes, loudness, mean_of_patches, write_model
 from sounds import sound
 

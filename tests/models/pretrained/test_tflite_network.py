@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from earmark.config import PretrainedParams
 from earmark.errors import EarmarkError
 from earmark.models.pretrained import WindowNetwork, open_network
-from earmark.runs import PretrainedParams
 from made_up_tflite import Operator, Tensor, dense_network, write_tflite
 
 pytest.importorskip("ai_edge_litert")
@@ -213,7 +213,7 @@ def test_nothing_is_told_to_the_terminal(tmp_path: Path) -> None:
     path = dense_network(tmp_path / "m.tflite")
     lines = [
         "from earmark.models.pretrained import open_network",
-        "from earmark.runs import PretrainedParams",
+        "from earmark.config import PretrainedParams",
         f"open_network(PretrainedParams(network={str(path)!r}, sample_rate_hz=1000))",
     ]
     command = [sys.executable, "-c", "\n".join(lines)]

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from earmark.audio import log_mel, patches
+from earmark.config import PretrainedParams
 from earmark.errors import EarmarkError
 from earmark.models.pretrained import (
     YamnetNetwork,
@@ -17,7 +18,6 @@ from earmark.models.pretrained import (
     read_yamnet,
     read_yamnet_classes,
 )
-from earmark.runs import PretrainedParams
 from made_up_yamnet import install, made_up_network, write_keras
 from sounds import sound
 

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from earmark.config import ModelParams
 from earmark.errors import EarmarkError
 from earmark.models import Network, build_model
 from earmark.models.pretrained import KERAS_MODEL, TFLITE_MODEL, keras_layers, read_yamnet
-from earmark.runs import ModelParams
 from made_up_tflite import Operator, Tensor, dense_network, write_tflite
 from made_up_yamnet import (
     EPSILON,

@@ -13,8 +13,8 @@ from earmark.datasets import Workspace, find_stale, held_out_scores, parts_chang
 from earmark.errors import EarmarkError
 from earmark.flags import flag, thresholds
 from earmark.models.pretrained import ClassMap, score_zero_shot, zero_shot
-from earmark.runs import read_json, seal, seal_path
 from earmark.scores import Origin, ScoreFolder
+from earmark.storage import read_json, seal, seal_path
 from scenes import band_workspace
 
 ORIGIN = Origin("model", "net.onnx")

@@ -23,6 +23,7 @@ import numpy as np
 import polars as pl
 
 from earmark.audio import duration_seconds
+from earmark.compute import SILENT, Progress
 from earmark.datasets.audio_files import find_audio, walk_files
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.workspace import CLIP_SCHEMA, Split, write_dataset
@@ -41,7 +42,7 @@ from earmark.labels import (
     read_segments,
 )
 from earmark.options import Option
-from earmark.runs import LINE, SILENT, AudioAccess, Progress, SourceTable, read_source, writes
+from earmark.storage import LINE, AudioAccess, SourceTable, read_source, writes
 
 SEGMENT_FILES: dict[str, Split] = {
     "eval_segments.csv": "eval",

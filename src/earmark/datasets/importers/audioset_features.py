@@ -26,6 +26,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio import write_store
+from earmark.compute import (
+    SILENT,
+    Meter,
+    Progress,
+)
 from earmark.datasets.audio_files import TAR_SUFFIXES, DamagedArchive, read_tar, walk_files
 from earmark.datasets.extraction import QUARANTINE_SCHEMA, write_quarantine
 from earmark.datasets.importer import ImportSummary
@@ -39,10 +44,7 @@ from earmark.datasets.importers.audioset import (
 from earmark.datasets.workspace import Split, Workspace, write_dataset
 from earmark.errors import EarmarkError, reader
 from earmark.labels import TUNE_SHARE, LabelSet, read_classes, read_ontology
-from earmark.runs import (
-    SILENT,
-    Meter,
-    Progress,
+from earmark.storage import (
     break_seal,
     move_files,
     scratch_beside,

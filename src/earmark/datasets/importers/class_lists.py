@@ -18,7 +18,7 @@ import polars as pl
 
 from earmark.errors import EarmarkError, check_file, first_few
 from earmark.labels import Ontology, read_class_list, read_ontology
-from earmark.runs import read_json
+from earmark.storage import read_json
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,17 @@ from pathlib import Path
 
 import polars as pl
 
+from earmark.compute import (
+    SILENT,
+    Progress,
+)
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.workspace import write_dataset
 from earmark.errors import EarmarkError, reader
 from earmark.labels import ONTOLOGY_FILE, ROW_SCHEMA, LabelSet, Ontology, read_ontology
-from earmark.runs import (
+from earmark.storage import (
     LINE,
-    SILENT,
     AudioAccess,
-    Progress,
     check_unique,
     read_json,
     read_source,

@@ -22,7 +22,7 @@ import polars as pl
 
 from earmark.datasets.audio_files import walk_files
 from earmark.errors import EarmarkError, check_file, check_libraries, first_few, reading
-from earmark.runs import SourceTable, check_parquet, read_json, read_noted
+from earmark.storage import SourceTable, check_parquet, read_json, read_noted
 
 METADATA_KEY = "huggingface"
 """Where a Parquet or Arrow file keeps the features of its columns."""

@@ -15,6 +15,7 @@ from typing import Annotated
 
 import polars as pl
 
+from earmark.compute import SILENT, Progress
 from earmark.datasets.audio_files import Unpacked, unpack, walk_files
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.importers.hub_files import (
@@ -39,7 +40,7 @@ from earmark.datasets.workspace import AUDIO_FOLDER
 from earmark.errors import EarmarkError, counted, first_few, nearest, reader, reading
 from earmark.labels import NO_COLUMN, Reading, Zeros, guess_columns
 from earmark.options import Argument, Option
-from earmark.runs import AUDIO_SUFFIXES, LINE, SILENT, AudioAccess, Progress, read_source, writes
+from earmark.storage import AUDIO_SUFFIXES, LINE, AudioAccess, read_source, writes
 
 CLASSES_FILE = "classes.csv"
 """A list of classes that lies beside the data, as ``hub_export`` writes it."""

@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import polars as pl
 
 from earmark.errors import EarmarkError, reader
-from earmark.runs import AUDIO_SUFFIXES, LINE, PRESENCE, read_json
+from earmark.storage import AUDIO_SUFFIXES, LINE, PRESENCE, read_json
 
 _UPLOAD_PREFIX = re.compile(r"^[0-9a-f]{8}-")
 """Label Studio puts eight digits before the name of an uploaded file."""

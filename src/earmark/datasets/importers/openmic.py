@@ -16,11 +16,12 @@ import numpy as np
 import polars as pl
 
 from earmark.audio import write_store
+from earmark.compute import SILENT, Progress
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.workspace import write_dataset
 from earmark.errors import EarmarkError, quoted, reader, reading
 from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, Ontology, complete_splits
-from earmark.runs import SILENT, AudioAccess, Progress, open_archive, read_json, read_source, writes
+from earmark.storage import AudioAccess, open_archive, read_json, read_source, writes
 
 _PARTITIONS = {"split01_train.csv": "train", "split01_test.csv": "eval"}
 """The official partition and our splits; a tenth of train becomes tune."""

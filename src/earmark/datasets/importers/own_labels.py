@@ -25,7 +25,7 @@ from earmark.labels import (
     guess_columns,
     row_clips,
 )
-from earmark.runs import AUDIO_SUFFIXES, LINE, SourceTable, read_source
+from earmark.storage import AUDIO_SUFFIXES, LINE, SourceTable, read_source
 
 _SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),

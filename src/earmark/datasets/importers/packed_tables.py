@@ -33,7 +33,7 @@ from earmark.labels import (
     form_labels,
     guess_columns,
 )
-from earmark.runs import LINE, AudioAccess, SourceTable
+from earmark.storage import LINE, AudioAccess, SourceTable
 
 _SPLIT_WORDS = {
     **dict.fromkeys(("train", "training"), "train"),

@@ -21,7 +21,7 @@ from earmark.datasets.audio_files import ARCHIVE_SUFFIXES, find_audio, walk_file
 from earmark.datasets.workspace import AUDIO_FOLDER
 from earmark.errors import EarmarkError, counted, first_few
 from earmark.labels import guess_columns
-from earmark.runs import AUDIO_SUFFIXES, SourceTable
+from earmark.storage import AUDIO_SUFFIXES, SourceTable
 
 SOUND_ENDING = rf"(?i)\.({'|'.join(suffix[1:] for suffix in sorted(AUDIO_SUFFIXES))})$"
 """A regular expression of the endings of sound files."""

@@ -19,9 +19,10 @@ from typing import NamedTuple
 import polars as pl
 
 from earmark.audio import duration_seconds
+from earmark.compute import SILENT, Progress
 from earmark.datasets.importers.recordings import without_ending
 from earmark.errors import EarmarkError, counted
-from earmark.runs import LINE, SILENT, Progress, SourceTable
+from earmark.storage import LINE, SourceTable
 
 LONG_SECONDS = 60.0
 """From here on a flag of a whole recording does not help to find the place."""

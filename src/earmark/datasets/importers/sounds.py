@@ -16,6 +16,10 @@ from typing import Annotated
 
 import polars as pl
 
+from earmark.compute import (
+    SILENT,
+    Progress,
+)
 from earmark.datasets.audio_files import ARCHIVE_SUFFIXES
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.importers.class_lists import choose_classes
@@ -55,12 +59,10 @@ from earmark.labels import (
     is_label_table,
 )
 from earmark.options import Argument, Option
-from earmark.runs import (
+from earmark.storage import (
     AUDIO_SUFFIXES,
     LINE,
-    SILENT,
     AudioAccess,
-    Progress,
     SourceTable,
     read_source,
     writes,

@@ -21,6 +21,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore, write_store
+from earmark.compute import (
+    SILENT,
+    Meter,
+    Progress,
+)
 from earmark.datasets.audio_files import find_audio, walk_files
 from earmark.datasets.extraction import write_quarantine
 from earmark.datasets.importer import ImportSummary
@@ -39,13 +44,10 @@ from earmark.labels import (
 )
 from earmark.memory import is_memory_error
 from earmark.options import Argument, Option
-from earmark.runs import (
+from earmark.storage import (
     AUDIO_SUFFIXES,
     LINE,
-    SILENT,
     AudioAccess,
-    Meter,
-    Progress,
     SourceTable,
     read_source,
     refuse_long_header,

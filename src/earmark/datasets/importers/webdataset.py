@@ -20,6 +20,7 @@ from typing import Annotated, Any
 
 import polars as pl
 
+from earmark.compute import SILENT, Progress
 from earmark.datasets.audio_files import (
     TAR_SUFFIXES,
     DamagedArchive,
@@ -42,7 +43,7 @@ from earmark.datasets.workspace import AUDIO_FOLDER
 from earmark.errors import EarmarkError, first_few, reader, reading
 from earmark.labels import Reading, Zeros, guess_columns
 from earmark.options import Argument, Option
-from earmark.runs import AUDIO_SUFFIXES, LINE, SILENT, AudioAccess, Progress, writes
+from earmark.storage import AUDIO_SUFFIXES, LINE, AudioAccess, writes
 
 _MOST_TEXT = 2**20
 """Bytes of a record or text: what is longer is no label."""

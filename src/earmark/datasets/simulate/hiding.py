@@ -18,9 +18,9 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
+from earmark.config import HidingParams
 from earmark.errors import EarmarkError
 from earmark.labels import IMPLICIT, PRESENT, LabelSet, Ontology
-from earmark.runs import HidingParams
 
 _CHUNK_CLIPS = 4096
 

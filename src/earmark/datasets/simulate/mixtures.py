@@ -25,6 +25,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio import UnreadableAudio, read_clip
+from earmark.compute import (
+    HERE,
+    SILENT,
+    Engine,
+    Meter,
+    Progress,
+    Task,
+)
+from earmark.config import (
+    HidingParams,
+    MixtureParams,
+)
 from earmark.datasets.importer import ImportSummary
 from earmark.datasets.simulate.hiding import hide, n_missing
 from earmark.datasets.workspace import (
@@ -35,15 +47,7 @@ from earmark.datasets.workspace import (
 )
 from earmark.errors import EarmarkError, counted, first_few, load_library
 from earmark.labels import NOT_PRESENT, PRESENT, LabelSet, Ontology
-from earmark.runs import (
-    HERE,
-    SILENT,
-    Engine,
-    HidingParams,
-    Meter,
-    MixtureParams,
-    Progress,
-    Task,
+from earmark.storage import (
     digest,
     read_noted,
     write_aside,

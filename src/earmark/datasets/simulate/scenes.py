@@ -21,22 +21,26 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio import log_mel, plain_wav, pooled
+from earmark.compute import (
+    HERE,
+    SILENT,
+    AsOneJob,
+    Engine,
+    Meter,
+    Progress,
+    Task,
+)
+from earmark.config import (
+    HidingParams,
+    SceneParams,
+)
 from earmark.datasets.simulate import sound_sources
 from earmark.datasets.simulate.hiding import hide
 from earmark.datasets.simulate.sound_sources import noise
 from earmark.datasets.workspace import AUDIO_FOLDER, CLIP_SCHEMA, Workspace, write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels import NOT_PRESENT, PRESENT, LabelSet, Ontology
-from earmark.runs import (
-    HERE,
-    SILENT,
-    AsOneJob,
-    Engine,
-    HidingParams,
-    Meter,
-    Progress,
-    SceneParams,
-    Task,
+from earmark.storage import (
     read_noted,
     write_array,
     write_aside,

@@ -30,8 +30,8 @@ from earmark.flags.chances.learnt import LEAST_ANSWERS, Answers, Model, Taught, 
 from earmark.flags.chances.sums import LOWEST, N_STEPS, STEP, Adding, Listed, Sums
 from earmark.flags.histograms import Matrix
 from earmark.flags.suspects import sort_with_places
-from earmark.runs import new_array, write_aside
 from earmark.scores import Chunk, ScoreMatrix
+from earmark.storage import new_array, write_aside
 
 TAUGHT_CLIPS, N_TAUGHT, FIRST_SHARE = 2_048, 1_000, 1e-4
 """Clips from which labels are taken that stand for what the labels teach; how many labels, evenly

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from earmark.compute import SILENT, Progress
 from earmark.errors import EarmarkError, check_file, load_library, nearest, quoted
-from earmark.runs import SILENT, Progress, file_sha256, write_aside
+from earmark.storage import file_sha256, write_aside
 
 CACHE_VARIABLE = "EARMARK_TEACHERS"
 """Names another folder for the weights than the user's cache."""

@@ -34,7 +34,7 @@ from earmark.labels import (
     match_classes,
 )
 from earmark.models.pretrained.network import NetworkFacts
-from earmark.runs import LINE, file_sha256, read_noted, read_source, write_aside, write_json
+from earmark.storage import LINE, file_sha256, read_noted, read_source, write_aside, write_json
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio import FrameFormat, FrameStore
+from earmark.compute import HERE, SILENT, Engine, Progress
+from earmark.config import PretrainedParams
 from earmark.datasets import Workspace, write_frames
 from earmark.errors import EarmarkError, quoted
 from earmark.models.pretrained.network import NetworkFacts, PretrainedNetwork, open_network
-from earmark.runs import HERE, SILENT, Engine, PretrainedParams, Progress
 
 CLIPS_PER_SHARD = 512
 """Fewer than for log-mel frames: inference is slower, and an interrupt should cost little."""

@@ -30,10 +30,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from earmark.config import PretrainedParams
 from earmark.errors import EarmarkError, first_few, load_library
 from earmark.models import own_device
 from earmark.models.pretrained.windows import Identity, Run, WindowNetwork, Windows
-from earmark.runs import PretrainedParams, digest
+from earmark.storage import digest
 
 LONGEST_SECONDS = 10.0
 """Of a window, for networks that take any length: attention takes the square of it."""

@@ -1,7 +1,7 @@
 """The interface of pretrained networks: waveforms in, embeddings and logits out.
 
 To add a kind of network, write one file in this package with a function that opens it: from
-:class:`~earmark.runs.PretrainedParams` and the dataset's class names to an object with ``facts``
+:class:`~earmark.config.PretrainedParams` and the dataset's class names to an object with ``facts``
 and ``infer``. A network that takes windows of a fixed length, or whole clips, needs no class: pass
 a function from windows to arrays to :class:`~earmark.models.pretrained.WindowNetwork`, which cuts,
 checks and turns probabilities into logits. Then add a row to :data:`KINDS`.
@@ -19,9 +19,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from earmark.config import PretrainedParams
 from earmark.errors import EarmarkError, check_file, nearest, reading
 from earmark.models.pretrained.catalogue import CATALOGUE, is_catalogued, kept_weights
-from earmark.runs import PretrainedParams
 
 
 @dataclass(frozen=True, kw_only=True)

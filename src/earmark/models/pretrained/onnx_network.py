@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio import YAMNET
+from earmark.config import InputKind, PretrainedParams
 from earmark.errors import EarmarkError, check_file, load_library, nearest
 from earmark.models import open_session
 from earmark.models.pretrained.windows import (
@@ -31,8 +32,8 @@ from earmark.models.pretrained.windows import (
     Windows,
     as_rows,
 )
-from earmark.runs import InputKind, PretrainedParams, digest, file_sha256
 from earmark.scores import Scale
+from earmark.storage import digest, file_sha256
 
 _DTYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
 

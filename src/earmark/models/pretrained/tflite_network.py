@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from earmark.config import PretrainedParams
 from earmark.errors import EarmarkError, check_file, load_library
 from earmark.models.pretrained.windows import Identity, WindowNetwork, Windows, as_rows
-from earmark.runs import PretrainedParams, digest, file_sha256
 from earmark.scores import Scale
+from earmark.storage import digest, file_sha256
 
 HZ_OF_LENGTH: Mapping[int, int] = {15_600: 16_000, 144_000: 48_000, 160_000: 32_000}
 """Sample rates of windows so many samples long: YAMNet's, BirdNET's of 3 s, Perch's of 5 s."""

@@ -18,9 +18,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from earmark.audio import YAMNET, log_mel, patches
+from earmark.config import FrontEndParams
 from earmark.errors import EarmarkError, counted, reading
 from earmark.models.pretrained.network import ModelOutput, NetworkFacts
-from earmark.runs import FrontEndParams
 from earmark.scores import Scale, scale_of
 
 Floats = NDArray[np.float32]

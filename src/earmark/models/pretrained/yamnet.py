@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from earmark.audio import YAMNET, log_mel, patches
+from earmark.config import ModelParams, PretrainedParams
 from earmark.errors import EarmarkError, check_file, load_library, reader, reading
 from earmark.models import (
     CACHED_PATCHES,
@@ -39,7 +40,7 @@ from earmark.models import (
 from earmark.models.pretrained.catalogue import DEFAULT_TEACHER, kept_weights, teachers_folder
 from earmark.models.pretrained.class_maps import read_yamnet_classes
 from earmark.models.pretrained.network import ModelOutput, NetworkFacts
-from earmark.runs import ModelParams, PretrainedParams, digest, file_sha256
+from earmark.storage import digest, file_sha256
 
 N_OUTPUTS, N_FEATURES = 521, 1_024
 

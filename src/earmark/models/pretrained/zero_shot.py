@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore
+from earmark.compute import SILENT, Progress
 from earmark.datasets import Workspace, readable_clips, write_scores, write_stamp
 from earmark.models import sum_outputs
 from earmark.models.pretrained.class_maps import ClassMap
-from earmark.runs import SILENT, Progress, digest, is_current, seal_path
 from earmark.scores import UNLOCATED, Origin, ScoreFolder
+from earmark.storage import digest, is_current, seal_path
 
 _CLIPS_AT_ONCE = 256
 

@@ -41,12 +41,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from earmark.audio import BadRange, UnreadableAudio, byte_range
+from earmark.config import Params
 from earmark.errors import EarmarkError, told_briefly
 from earmark.review.judgements import Conflict
 from earmark.review.server.clips import Unknown
 from earmark.review.server.figures import Figures
 from earmark.review.server.session import Ahead, Only, Posted, ReviewSession, Wanted
-from earmark.runs import Params
 
 HEAD_SECONDS = 10.0
 """How long a request may take to say what it wants; browsers open connections ahead of need."""

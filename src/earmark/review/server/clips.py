@@ -25,13 +25,14 @@ from earmark.audio import (
     seen_frames,
     wav_bytes,
 )
+from earmark.config import FrontEndParams
 from earmark.datasets import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.labels import Ontology
 from earmark.review.class_card import Card, Cards, search_classes
 from earmark.review.peaks import Peaks
-from earmark.runs import FrontEndParams, digest
 from earmark.scores import ScoreFolder, scored_labels
+from earmark.storage import digest
 
 _N_KEPT = 48
 """Sounds and pictures in memory: those on the page, and those just left."""

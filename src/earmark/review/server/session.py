@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 from pydantic.types import UUID4
 
+from earmark.compute import SILENT, Progress
+from earmark.config import Params, Recipe
 from earmark.datasets import Workspace, scored_frames, scores_of
 from earmark.errors import EarmarkError, quoted
 from earmark.review.judgements import Answer, Conflict, Judgement, JudgementFields, JudgementStore
@@ -25,8 +27,8 @@ from earmark.review.peaks import Peaks, find_peaks
 from earmark.review.queue import ReviewQueue
 from earmark.review.queue_items import DrawnBlock, item_id
 from earmark.review.server.clips import ClipRegistry, Media, Unknown
-from earmark.runs import SILENT, Params, Progress, Recipe, digest
 from earmark.scores import ScoreFolder
+from earmark.storage import digest
 
 
 class Posted(JudgementFields):

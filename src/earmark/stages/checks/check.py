@@ -24,10 +24,10 @@ from earmark.labels import (
 )
 from earmark.options import Fields, Option
 from earmark.report import HeldLimit, Limits, MissingEvidence, hold_limits
-from earmark.runs import SourceTable, read_source
 from earmark.stages.checks.evidence import evidence_of_files, gather_evidence
 from earmark.stages.checks.health import Health, examine
 from earmark.stages.opening import RecipeLike, WorkLike, open_workspace
+from earmark.storage import SourceTable, read_source
 
 NO_LIMITS = Limits()
 

@@ -22,9 +22,9 @@ from earmark.labels import (
     read_label_file,
 )
 from earmark.options import Argument, Option
-from earmark.runs import is_finished, read_sealed, seal_path, write_table
 from earmark.scores import named_alike
 from earmark.stages.opening import WorkLike, open_workspace
+from earmark.storage import is_finished, read_sealed, seal_path, write_table
 
 _PAIR = ["clip_id", "class_id"]
 _WHO = {"rater": pl.String(), "at": pl.String(), "score": pl.Float32()}

@@ -11,12 +11,12 @@ from earmark.datasets import Workspace, read_labels
 from earmark.errors import EarmarkError
 from earmark.metrics import Interval
 from earmark.report import HeardEvidence, MissingEvidence
-from earmark.runs import is_finished, read_seal
 from earmark.stages.flag import find_flags, labels_flagged
 from earmark.stages.listening.queue import open_judgements
 from earmark.stages.listening.review import HeardPrecision, measure_precision
 from earmark.stages.opening import RecipeLike, Scored, WorkLike, open_scored
 from earmark.stages.scanning.scan import scan
+from earmark.storage import is_finished, read_seal
 
 
 def gather_evidence(

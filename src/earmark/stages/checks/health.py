@@ -32,7 +32,9 @@ from earmark.datasets import (
 )
 from earmark.errors import EarmarkError, counted, first_few, quoted, short_repr
 from earmark.review import JudgementStore, read_queue
-from earmark.runs import (
+from earmark.scores import ScoreFolder
+from earmark.stages.opening import WorkLike, open_workspace
+from earmark.storage import (
     file_sha256,
     find_leftovers,
     holder_of,
@@ -42,8 +44,6 @@ from earmark.runs import (
     read_seal,
     seal_path,
 )
-from earmark.scores import ScoreFolder
-from earmark.stages.opening import WorkLike, open_workspace
 
 LEAST_FREE_BYTES = 1_000_000_000
 """Below this a stage may not find the room that it needs."""

@@ -12,6 +12,8 @@ from typing import Annotated
 
 import polars as pl
 
+from earmark.compute import HERE, SILENT, Engine, Progress, shown
+from earmark.config import ReviewParams
 from earmark.datasets import Workspace, any_frames, tell_replaced
 from earmark.errors import EarmarkError, EarmarkWarning, quoted, short_repr
 from earmark.flags import made_from
@@ -35,9 +37,9 @@ from earmark.review import (
     write_population,
     write_queue,
 )
-from earmark.runs import HERE, SILENT, Engine, Progress, ReviewParams, digest, shown, writing_in
 from earmark.scores import scored_labels
 from earmark.stages.opening import RecipeLike, WorkLike, open_scored, open_workspace
+from earmark.storage import digest, writing_in
 
 N_AHEAD = 10
 """Blocks that are drawn at once for those who answer in another program."""

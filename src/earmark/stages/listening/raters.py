@@ -14,11 +14,11 @@ from earmark.errors import EarmarkError, EarmarkWarning, quoted, short_repr
 from earmark.flags import count_missing
 from earmark.options import Option
 from earmark.review import WeighedRaters, adjudication_queue, weigh_answers, write_queue
-from earmark.runs import write_table, writes
 from earmark.scores import scored_labels
 from earmark.stages.listening.queue import DrawnQueue, open_judgements
 from earmark.stages.listening.review import HeardPrecision, measure_precision, still_there
 from earmark.stages.opening import RecipeLike, WorkLike, open_scored, open_workspace
+from earmark.storage import write_table, writes
 
 
 @dataclass(frozen=True)

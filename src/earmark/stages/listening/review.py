@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
 
+from earmark.compute import Progress, shown
 from earmark.datasets import Relabelled, Workspace, is_label_studio, stamp_path, write_stamp
 from earmark.errors import EarmarkError, EarmarkWarning, counted, quoted, short_repr
 from earmark.options import Option, read_names
@@ -50,9 +51,9 @@ from earmark.review import (
     write_relabelled,
 )
 from earmark.review.server import check_server
-from earmark.runs import Progress, shown, write_table, writes, writing_in
 from earmark.stages.listening.queue import draw_queue, open_judgements, open_queue
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
+from earmark.storage import write_table, writes, writing_in
 
 if TYPE_CHECKING:
     from earmark.review.server.app import Place

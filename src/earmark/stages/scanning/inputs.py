@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.compute import SILENT, Progress
 from earmark.errors import EarmarkError, about, check_file, first_few, reading, short_repr
 from earmark.labels import (
     GUESSED,
@@ -27,7 +28,6 @@ from earmark.labels import (
     read_ontology,
     refuse_no_labels,
 )
-from earmark.runs import SILENT, Progress, read_json, write_array
 from earmark.scores import (
     Scale,
     ScoreMatrix,
@@ -43,6 +43,7 @@ from earmark.scores import (
     pairing_told,
     write_logits,
 )
+from earmark.storage import read_json, write_array
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.compute import Progress, shown
 from earmark.datasets import Workspace, write_scores
 from earmark.errors import EarmarkError, first_few, short_repr
 from earmark.labels import LabelSet, read_class_list, rows_of
-from earmark.runs import Progress, digest, new_array, scratch_beside, shown, writes
 from earmark.scores import (
     Origin,
     Scale,
@@ -34,6 +34,7 @@ from earmark.scores import (
     write_logits,
 )
 from earmark.stages.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
+from earmark.storage import digest, new_array, scratch_beside, writes
 
 
 @dataclass(frozen=True)

@@ -22,30 +22,32 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from earmark.compute import (
+    Engine,
+    Progress,
+    shown,
+)
 from earmark.datasets import SCANNED_FOLDER, Workspace
 from earmark.errors import EarmarkError, check_libraries, first_few, quoted, short_repr
 from earmark.flags import Findings, check_policy, find, policy_with, spread_rows
 from earmark.labels import GUESSED, LabelSet, Reading, Zeros
 from earmark.options import Option
 from earmark.report import HeardFlag, findings_told, scan_html
-from earmark.runs import (
-    Engine,
-    Progress,
+from earmark.scores import Origin
+from earmark.stages.policies import PolicyName, PolicyOptions
+from earmark.stages.scanning.inputs import InputFiles, Inputs, given_inputs, read_inputs
+from earmark.storage import (
     break_seal,
     check_replaceable,
     foreign_files,
     put_in_place,
     scratch_beside,
     seal,
-    shown,
     write_table,
     write_table_blocks,
     write_text,
     writing_in,
 )
-from earmark.scores import Origin
-from earmark.stages.policies import PolicyName, PolicyOptions
-from earmark.stages.scanning.inputs import InputFiles, Inputs, given_inputs, read_inputs
 
 if TYPE_CHECKING:
     from earmark.review import Gains

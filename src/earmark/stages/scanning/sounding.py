@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from earmark.compute import Progress
+from earmark.config import Recipe
 from earmark.datasets import SCANNED_FOLDER, sounds_of, write_dataset
 from earmark.errors import first_few
 from earmark.flags import Findings
 from earmark.report import HeardFlag, first_to_hear
-from earmark.runs import AudioAccess, Progress, Recipe
 from earmark.scores import Origin
 from earmark.stages.flag import keep_flags
 from earmark.stages.hearing import after_flags, heard_flags
 from earmark.stages.opening import Scored
 from earmark.stages.scanning.inputs import Inputs
 from earmark.stages.scanning.own_scores import give_scores
+from earmark.storage import AudioAccess
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio import YAMNET, log_mel, pooled
+from earmark.compute import (
+    HERE,
+    AsOneJob,
+    Engine,
+    Progress,
+    Task,
+    shown,
+)
+from earmark.config import (
+    HidingParams,
+    Recipe,
+    ReviewParams,
+    SceneParams,
+    keep_recipe,
+)
 from earmark.datasets import Workspace, pooled_scenes, scene, write_scenes, write_stamp
 from earmark.errors import EarmarkError, short_repr
 from earmark.experiments import (
@@ -39,26 +54,15 @@ from earmark.report import (
     flags_to_hear,
 )
 from earmark.review import answer_from_truth, find_population
-from earmark.runs import (
-    HERE,
-    AsOneJob,
-    Engine,
-    HidingParams,
-    Progress,
-    Recipe,
-    ReviewParams,
-    SceneParams,
-    Task,
+from earmark.scores import ScoreFolder, write_score_folder
+from earmark.stages.flag import write_flags
+from earmark.storage import (
     digest,
-    keep_recipe,
     seal_path,
-    shown,
     write_json,
     write_text,
     writes,
 )
-from earmark.scores import ScoreFolder, write_score_folder
-from earmark.stages.flag import write_flags
 from earmark.training import LinearProbe, cross_fit_probe, fit_probe
 
 SHARES = {"n_train": 0.625, "n_tune": 0.125, "n_eval": 0.25}

@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import polars as pl
 
+from earmark.compute import HERE, Engine, Progress, shown
+from earmark.config import Recipe
 from earmark.datasets import Workspace
 from earmark.errors import check_libraries, short_repr
 from earmark.options import Argument, Option
-from earmark.runs import HERE, Engine, Progress, Recipe, shown, writes
 from earmark.stages.flag import judged_flags, write_flags
 from earmark.stages.opening import check_held_out, choose_recipe
 from earmark.stages.prepare import make_dataset, make_features
 from earmark.stages.report import make_report
 from earmark.stages.study import sweep
 from earmark.stages.teaching import score
+from earmark.storage import writes
 
 if TYPE_CHECKING:
     from earmark.experiments import SweepResults

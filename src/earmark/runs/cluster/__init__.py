@@ -1,1 +1,0 @@
-"""Tasks, and trainings of several processes, on a Ray cluster."""

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from clusters import SabotagedEngine, Victim, wait_until
+from earmark.audio import part_path
+from earmark.compute import (
+    N_ATTEMPTS,
+    LocalEngine,
+    Meter,
+    RayEngine,
+    Task,
+    train_together,
+)
+from earmark.config import (
+    ResourceParams,
+    TaskResources,
+)
+from earmark.datasets import Workspace, extract_frames
+from earmark.errors import EarmarkError
+from noises import PARAMS, content, noisy_workspace
+from tasks import Counter, fail, square
+from tests.scores.test_sharded import assert_same, made_up
+
+pytestmark = pytest.mark.cluster
+ENGINE = RayEngine()
+
+
+def where(seconds: float, meter: Meter) -> str:
+    time.sleep(seconds)
+    return ray.get_runtime_context().get_node_id()
+
+
+def raise_oddly(meter: Meter) -> None:
+    meter.advance(0, "clip 7")
+    raise ZeroDivisionError("by nothing")
+
+
+def die(name: str, folder: Path, n_times: int, meter: Meter) -> int:
+    """End the process the first times; return how often it was started."""
+    n_before = len(list(folder.iterdir()))
+    (folder / f"{n_before}").touch()
+    meter.advance(0, name)
+    if n_before < n_times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return n_before + 1
+
+
+def meet(name: str, folder: Path, n_expected: int, meter: Meter) -> int:
+    """Wait for the others: possible only if all run at once."""
+    (folder / name).touch()
+    wait_until(lambda: len(list(folder.iterdir())) == n_expected)
+    return n_expected
+
+
+def kill_mailboxes(meter: Meter) -> None:
+    """Kill the actor that this task reports to, and report."""
+    ray.kill(meter._mailbox)
+    for _ in range(3):
+        time.sleep(0.6)
+        meter.advance(1)
+
+
+def test_results_come_in_order_and_progress_is_told(cluster: Cluster) -> None:
+    tasks = [Task(f"task {i}", square, {"number": i}) for i in range(5)]
+    counter = Counter()
+    results = ENGINE.map(tasks, counter)
+    assert results == [(i**2, "1") for i in range(5)]  # and each worker has one thread
+    assert counter.done == {f"task {i}": 1 for i in range(5)}
+
+
+def test_all_nodes_take_part(cluster: Cluster) -> None:
+    nodes = ENGINE.map([Task("where", where, {"seconds": 2.0}) for _ in range(4)])
+    assert len(set(nodes)) == ENGINE.n_workers == 2
+
+
+def test_no_tasks_no_work(cluster: Cluster) -> None:
+    assert ENGINE.map([]) == []
+
+
+@pytest.mark.slow  # on a busy machine Ray once ended this very process over 200 tasks taken back
+def test_a_users_mistake_is_told_as_it_is_and_stops_the_rest(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    late = [Task("late", die, {"name": "", "folder": tmp_path, "n_times": 0})] * 200
+    with pytest.raises(EarmarkError, match=r"^task 3 cannot go on$"):
+        ENGINE.map([Task("bad", fail, {"number": 3}), *late])
+    assert len(list(tmp_path.iterdir())) < 200
+
+
+def refuse(meter: Meter) -> None:
+    meter.advance(1)
+    raise EarmarkError("no clips to train on")
+
+
+def fit_twice(trainer: Any) -> None:
+    """Do what Ray Train does, which starts again what has failed."""
+    with contextlib.suppress(EarmarkError):
+        trainer.train_loop_per_worker(trainer.train_loop_config)
+    trainer.train_loop_per_worker(trainer.train_loop_config)
+
+
+def fit_here(trainer: Any) -> None:
+    """Do in this process what Ray Train does in others, and tell of a failure as it does."""
+    from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
+    from ray.train.v2.api.exceptions import WorkerGroupError
+
+    try:
+        trainer.train_loop_per_worker(trainer.train_loop_config)
+    except Exception as error:
+        told = UserExceptionWithTraceback(error, "told by a worker")
+        raise WorkerGroupError("one failed", {0: told}) from None
+
+
+# Ray Train warns of options of Ray Data, which nobody here has set.
+@pytest.mark.filterwarnings("ignore:.* is deprecated")
+def test_a_users_mistake_in_training_is_told_as_it_is(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In processes of its own: test_ray_training.py."""
+    from ray.train.torch import TorchTrainer  # seconds of loading, for this test alone
+
+    context = SimpleNamespace(get_world_rank=lambda: 0)
+    monkeypatch.setattr(TorchTrainer, "fit", fit_here)
+    monkeypatch.setattr("ray.train.get_context", lambda: context)
+    with pytest.raises(EarmarkError, match=r"^no clips to train on$"):
+        train_together(ENGINE, Task("net", refuse), 1, tmp_path / "scratch")
+    monkeypatch.setattr(TorchTrainer, "fit", fit_twice)
+    with pytest.raises(EarmarkError, match=r"^no clips to train on$"):
+        train_together(ENGINE, Task("net", refuse), 1, tmp_path / "scratch")
+    monkeypatch.setattr(TorchTrainer, "fit", lambda trainer: 1 / 0)
+    with pytest.raises(EarmarkError, match=r"task 'net' failed; Ray said: division by zero"):
+        train_together(ENGINE, Task("net", refuse), 1, tmp_path / "scratch")
+
+
+def test_another_error_keeps_its_type_and_names_the_task(cluster: Cluster) -> None:
+    with pytest.raises(ZeroDivisionError, match="by nothing") as caught:
+        ENGINE.map([Task("share out", raise_oddly)])
+    assert "share out" in caught.value.__notes__[0]
+
+
+def test_a_lost_task_is_started_again_and_the_log_says_so(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = Task("fragile", die, {"name": "clip 7", "folder": tmp_path, "n_times": 2})
+    assert ENGINE.map([task]) == [3]
+    lost = [message for message in caplog.messages if "was lost with node" in message]
+    assert [message.partition(";")[2] for message in lost] == [
+        f" started again ({n} of {N_ATTEMPTS})" for n in (2, 3)
+    ]
+    assert all("'fragile'" in message for message in lost)
+
+
+def test_a_task_that_always_dies_ends_in_one_error_that_names_the_clip(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    task = Task("shard 3", die, {"name": "clip 7", "folder": tmp_path, "n_times": 99})
+    with pytest.raises(EarmarkError, match=r"'shard 3' was lost.*'clip 7'"):
+        ENGINE.map([task])
+    assert len(list(tmp_path.iterdir())) == N_ATTEMPTS
+
+
+def test_the_work_goes_on_without_reports(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    counter = Counter()
+    ENGINE.map([Task("quiet", kill_mailboxes, n_units=3)], counter)
+    assert counter.done == {"quiet": 3}
+    assert any("the work goes on" in message for message in caplog.messages)
+
+
+def test_parts_of_a_gpu_pack_tasks(cluster: Cluster, tmp_path: Path) -> None:
+    quarter = ResourceParams(train=TaskResources(cpus=0.25, gpus=0.25, memory_gb=0.1))
+    together = {"folder": tmp_path, "n_expected": 4}
+    tasks = [Task("meet", meet, {"name": str(i), **together}, stage="train") for i in range(4)]
+    assert RayEngine(resources=quarter).map(tasks) == [4] * 4
+
+
+def test_an_address_without_a_cluster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ConnectionError("connection refused")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refuse)
+    with pytest.raises(EarmarkError, match=r"no Ray cluster.*at ray://there:1 \(connection"):
+        RayEngine("ray://there:1").map([Task("never", square)])
+
+
+@pytest.mark.parametrize("victim", ["worker", "node"])
+def test_features_survive_a_death_in_mid_shard(
+    cluster: Cluster, tmp_path: Path, victim: Victim, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole, hurt = noisy_workspace(tmp_path / "whole", 12), noisy_workspace(tmp_path / "hurt", 12)
+    extract_frames(whole, PARAMS, clips_per_shard=3, engine=LocalEngine(1))
+    engine = SabotagedEngine(cluster, victim, tmp_path / "deeds")
+    extract_frames(hurt, PARAMS, clips_per_shard=3, engine=engine)
+    assert content(hurt.frames_folder) == content(whole.frames_folder)
+    assert any("'features, shard" in text for text in caplog.messages if "lost with node" in text)
+
+
+def test_shards_of_scores_merge_to_the_answer_of_one_machine(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    assert_same(*made_up(tmp_path), ENGINE, 700)
+
+
+def test_relative_paths_mean_what_they_mean_to_the_driver(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noisy_workspace(tmp_path / "work", 2)
+    monkeypatch.chdir(tmp_path)
+    store = extract_frames(Workspace.open("work"), PARAMS, engine=ENGINE)
+    assert len(store.clip_ids) == 2
+
+
+DRIVER = """
+import sys
+from earmark.datasets.extraction import extract_frames
+from earmark.compute.ray import RayEngine, connect
+from earmark.datasets.workspace import Workspace
+connect(sys.argv[2])
+extract_frames(Workspace.open(sys.argv[1]), clips_per_shard=1, engine=RayEngine())
+"""
+
+
+def test_a_killed_driver_finds_its_finished_shards(cluster: Cluster, tmp_path: Path) -> None:
+    n_shards = 200  # seconds of work, of which a busy machine may miss the first
+    workspace = noisy_workspace(tmp_path, n_shards)
+    command = [sys.executable, "-c", DRIVER, str(tmp_path), cluster.address]
+    with subprocess.Popen(command) as driver:
+        wait_until(lambda: part_path(workspace.frames_folder, 2).exists())
+        driver.kill()
+    parts = [part_path(workspace.frames_folder, number) for number in range(n_shards)]
+    finished = {path: path.stat().st_ino for path in parts if path.exists()}
+    assert 0 < len(finished) < n_shards
+    extract_frames(workspace, PARAMS, clips_per_shard=1, engine=ENGINE)
+    assert {path: path.stat().st_ino for path in finished} == finished
