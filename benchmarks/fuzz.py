@@ -49,7 +49,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark import audio, config, datasets, labels, review, stages
+from earmark import audio, config, datasets, labels, pipeline, review
 from earmark.config import shipped_recipes
 from earmark.errors import EarmarkError
 from earmark.scores import open_score_file
@@ -354,8 +354,8 @@ def write_workspace(folder: Path) -> None:
     from told_workspace import told_workspace
 
     workspace, _ = told_workspace(folder)
-    stages.write_flags(workspace)
-    stages.draw_queue(workspace)
+    pipeline.write_flags(workspace)
+    pipeline.draw_queue(workspace)
 
 
 def read_workspace(folder: Path, out: Path) -> None:
@@ -364,7 +364,7 @@ def read_workspace(folder: Path, out: Path) -> None:
     datasets.find_stale(workspace)
     review.read_queue(workspace)
     audio.FrameStore.open(workspace.frames_folder).frames(0).sum()
-    stages.export_labels(folder, out / "labels.csv")
+    pipeline.export_labels(folder, out / "labels.csv")
 
 
 def write_answers(folder: Path) -> None:

@@ -37,6 +37,7 @@ import soundfile
 from earmark.config import ReviewParams
 from earmark.datasets import Workspace, write_dataset
 from earmark.labels import LabelSet, Ontology
+from earmark.pipeline import draw_queue, serve_review, write_flags
 from earmark.review import (
     DrawnBlock,
     Judgement,
@@ -46,7 +47,6 @@ from earmark.review import (
     read_population,
 )
 from earmark.scores import write_score_folder
-from earmark.stages import draw_queue, serve_review, write_flags
 from machine import RESULTS, write_results
 
 if TYPE_CHECKING:

@@ -64,7 +64,7 @@ from earmark.metrics import (
     smoothed_priors,
     with_seeds,
 )
-from earmark.stages import Scored, open_scored
+from earmark.pipeline import Scored, open_scored
 from earmark.storage import file_sha256, write_aside
 from machine import RESULTS, write_results
 

@@ -37,7 +37,7 @@ import scipy
 import torch
 from numpy.typing import NDArray
 
-from earmark import stages
+from earmark import pipeline
 from earmark.audio import FrameStore
 from earmark.compute import SILENT, LocalEngine
 from earmark.config import ReviewParams
@@ -94,7 +94,7 @@ def open_set(esc50: Path, folder: Path, number: int) -> MixtureSet:
     out = 1 + number % 4
     train = [fold for fold in (1, 2, 3, 4) if fold != out]
     parts = {"train": (N_TRAIN, train), "other": (N_TUNE + N_EVAL, [out])}
-    recipe = stages.asked_recipe()
+    recipe = pipeline.asked_recipe()
     workspaces = {}
     for name, (n_clips, folds) in parts.items():
         own = folder / f"set{number}" / name
@@ -107,7 +107,7 @@ def open_set(esc50: Path, folder: Path, number: int) -> MixtureSet:
             import_table(own / "clips.csv", own / "labels.csv", own / "work")
         workspaces[name] = Workspace.open(own / "work")
     main, other = workspaces["train"], workspaces["other"]
-    scores = stages.teach(main, recipe, engine=LocalEngine(1)).scores
+    scores = pipeline.teach(main, recipe, engine=LocalEngine(1)).scores
     assert recipe.pretrained is not None
     heard = embed_clips(other, recipe.pretrained, engine=LocalEngine(1)).embeddings
     assert heard is not None
@@ -224,7 +224,7 @@ def told(one: MixtureSet, answers: Answers | None, *, hedged: bool) -> Matrix:
 
 def marks(one: MixtureSet, targets: Sequence[Matrix]) -> list[dict[str, float]]:
     """Train a student on each of some targets, and measure it on the other fold."""
-    network = stages.asked_recipe().students[0]
+    network = pipeline.asked_recipe().students[0]
     stacked = torch.from_numpy(np.stack(targets).astype(np.float32))
     students = (LabelTreatment(),) * len(stacked)
     provider = Fixed(one.labels, students, matrices=stacked)

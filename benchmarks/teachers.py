@@ -29,7 +29,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 import earmark
-from earmark import stages
+from earmark import pipeline
 from earmark.compute import LocalEngine
 from earmark.config import Recipe, Way, find_recipe
 from earmark.datasets import Workspace, import_table
@@ -61,10 +61,10 @@ def teacher_scores(workspace: Workspace, way: str) -> ScoreFolder:
         teacher = recipe.teacher.model_copy(update={"name": "scratch"})
         folds = recipe.cross_fit.model_copy(update={"n_folds": 3})
         recipe = recipe.model_copy(update={"teacher": teacher, "cross_fit": folds})
-        stages.make_features(workspace, recipe, engine=LocalEngine())
-        return stages.score(workspace, recipe, engine=LocalEngine())
-    chosen: Recipe = stages.asked_recipe(way=cast(Way, way))
-    return stages.teach(workspace, chosen, engine=LocalEngine()).scores
+        pipeline.make_features(workspace, recipe, engine=LocalEngine())
+        return pipeline.score(workspace, recipe, engine=LocalEngine())
+    chosen: Recipe = pipeline.asked_recipe(way=cast(Way, way))
+    return pipeline.teach(workspace, chosen, engine=LocalEngine()).scores
 
 
 def measure(workspace: Workspace, scores: ScoreFolder, truth: pl.DataFrame) -> dict[str, float]:

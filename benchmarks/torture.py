@@ -344,7 +344,7 @@ def try_out(
 
 def import_all(stages: list[str]) -> None:
     """Import what the verbs will need, before anything is forked; nothing may run threads yet."""
-    names = ["earmark.cli.app", "earmark.stages"]
+    names = ["earmark.cli.app", "earmark.pipeline"]
     if not set(stages) <= set(LIGHT):
         names += ["matplotlib.pyplot", "soundfile", "earmark.experiments.compare"]
         names += ["earmark.experiments.sweep", "earmark.training.loop"]

@@ -16,7 +16,7 @@ _ALL_OF = re.compile(r"^::: (functions|classes) of (earmark[\w.]*)$", re.MULTILI
 def with_definitions(markdown: str) -> str:
     """Let ``::: earmark.flag`` name the place of the definition, under the public name.
 
-    ``::: functions of earmark.stages`` stands for all public functions of a room.
+    ``::: functions of earmark.pipeline`` stands for all public functions of a room.
     """
     listed = _ALL_OF.sub(lambda found: "\n\n".join(_listed(found[1], found[2])), markdown)
     return _NAMED.sub(lambda found: _entry(found[1]), listed)
@@ -46,7 +46,7 @@ def _listed(kind: str, room: str) -> list[str]:
 
 
 def _entry(name: str) -> str:
-    public = name.removeprefix("earmark.").removeprefix("stages.")
+    public = name.removeprefix("earmark.").removeprefix("pipeline.")
     options = f"{{heading: {public}, toc_label: {public}}}"
     return f"::: {definition(name)}\n    options: {options}"
 

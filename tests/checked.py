@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from earmark import stages
+from earmark import pipeline
 from earmark.config import ReviewParams
 from earmark.datasets import Workspace, write_dataset
 from earmark.labels import LabelSet, Ontology
@@ -46,7 +46,7 @@ def checkable_workspace(root: Path, n_clips: int = 800) -> tuple[Workspace, np.n
 def hear_all(workspace: Workspace, missing: np.ndarray, raters: tuple[str, ...] = ("ann",)) -> None:
     """Draw a queue and answer it from the truth, each rater in turn."""
     params = ReviewParams(aim="measure", flags_per_block=20, blocks_per_class=2)
-    items = stages.draw_queue(workspace, params=params).queue.items
+    items = pipeline.draw_queue(workspace, params=params).queue.items
     is_present = missing | (workspace.labels.states() > 0)
     rows = {clip_id: row for row, clip_id in enumerate(workspace.clips["clip_id"])}
     pairs = items.select("clip_id", "class_id").unique(maintain_order=True).rows()
@@ -64,4 +64,4 @@ def hear_all(workspace: Workspace, missing: np.ndarray, raters: tuple[str, ...] 
     ]
     path = workspace.root / "answers.parquet"
     pl.DataFrame(answers).write_parquet(path)
-    stages.import_judgements(workspace, path)
+    pipeline.import_judgements(workspace, path)

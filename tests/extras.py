@@ -61,10 +61,10 @@ CORE_IS_ENOUGH = {
     "review/test_raters.py",
     "review/test_relabel.py",
     "review/test_cells.py",
-    "stages/test_adversarial.py",
-    "stages/test_demo.py",
-    "stages/test_health.py",
-    "stages/test_scan_inputs.py",
+    "pipeline/test_adversarial.py",
+    "pipeline/test_demo.py",
+    "pipeline/test_health.py",
+    "pipeline/test_scan_inputs.py",
     "test_supply_chain.py",
 }
 """Tests in other rooms that take long, and find the same whatever else is installed."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from earmark.config import ReviewParams
+from earmark.pipeline import draw_queue
 from earmark.review import JudgementStore
-from earmark.stages import draw_queue
 from listening import RECIPE, tone_workspace
 from named_attacks import Target
 

@@ -41,7 +41,7 @@ LIGHT_ROOMS = [
     "datasets",
 ]
 HEAVY_ROOMS = ["models", "models/pretrained", "training", "experiments"]
-LAZY_ROOMS = [*HEAVY_ROOMS, "storage", "config", "compute", "datasets", "report", "stages"]
+LAZY_ROOMS = [*HEAVY_ROOMS, "storage", "config", "compute", "datasets", "report", "pipeline"]
 
 LOAD_EACH = """
 import importlib, sys
@@ -79,7 +79,7 @@ def test_a_name_means_one_thing() -> None:
     """Stages and verbs are called as what they do, and so are named like functions below them."""
     rooms_of = defaultdict(set)
     for room in ROOMS:
-        if room.name not in ("cli", "stages"):
+        if room.name not in ("cli", "pipeline"):
             for path in room.glob("**/*.py"):
                 for name in public_names(path):
                     rooms_of[name].add(room.name)
@@ -162,7 +162,7 @@ def test_tests_stand_in_the_same_rooms() -> None:
 
 def test_light_rooms_need_no_extra() -> None:
     """One Python loads them all: what it cannot find, no room can have found for another."""
-    rooms = [*LIGHT_ROOMS, "review", "report", "stages", "cli"]
+    rooms = [*LIGHT_ROOMS, "review", "report", "pipeline", "cli"]
     names = [name for room in rooms for name in modules_of(room)]
     loads = [name for name in names if not name.startswith("earmark.review.server.")]
     result = run_without(OPTIONAL, ["-c", LOAD_EACH, *loads])

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import earmark
 from documents import ROOT
-from earmark import stages
+from earmark import pipeline
 from earmark.cli.app import app
 from earmark.errors import short_repr
 from earmark.flags import count_missing, survey
@@ -61,7 +61,7 @@ def test_results_of_labels_and_scores_are_short() -> None:
 
 
 def test_every_stage_returns_what_a_prompt_can_show() -> None:
-    results = [getattr(stages, name) for name in stages.__all__]
+    results = [getattr(pipeline, name) for name in pipeline.__all__]
     shown = [result for result in results if is_dataclass(result)]
     assert len(shown) > 20
     assert all(result.__repr__ is short_repr for result in shown)

@@ -4,7 +4,7 @@ The package follows Fonseca et al. 2020 and reads like it: a few rooms, each wit
 paper, and each importing only the rooms below it (ARCHITECTURE.md has the tree, the layers and four
 walks through them).
 
-- ``cli``: options and printing; ``stages``: every verb's work as one Python function
+- ``cli``: options and printing; ``pipeline``: every verb's work as one Python function
 - ``report``: numbers into words, tables, figures and pages
 - ``experiments``: students, compared; ``review``: flags heard by people, and labels corrected
 - ``training``: one loop for teachers and students; ``networks``: what is trained

@@ -1,6 +1,6 @@
 from . import losses as losses
 from . import metrics as metrics
-from . import stages as stages
+from . import pipeline as pipeline
 from .config import PAPER_DISCARD_PERCENTS as PAPER_DISCARD_PERCENTS
 from .datasets import Workspace as Workspace
 from .errors import EarmarkError as EarmarkError
@@ -13,8 +13,8 @@ from .labels import LabelSet as LabelSet
 from .losses import ignored as ignored
 from .metrics import evaluate as evaluate
 from .models import ClipDataset as ClipDataset
-from .stages import run as run
-from .stages import scan as scan
+from .pipeline import run as run
+from .pipeline import scan as scan
 from .training import MissingLabelFilter as MissingLabelFilter
 
 __version__: str

@@ -10,9 +10,9 @@ from pathlib import Path
 import polars as pl
 
 from earmark.config import ReviewParams
+from earmark.pipeline import draw_queue, open_queue
 from earmark.review import JudgementStore, Mode
 from earmark.review.server.session import open_review_session
-from earmark.stages import draw_queue, open_queue
 from listening import RECIPE, tone_workspace
 from tests.browser.conftest import Rater, Served, serving
 

@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from earmark.labels import LabelSet
+from earmark.pipeline import scan
 from earmark.report import HeardFlag, write_report
 from earmark.review import JudgementStore
-from earmark.stages import scan
 from listening import ONTOLOGY
 from made_up import CURVE, make_contents, make_courses, make_results
 from tests.browser.conftest import FEW, Rater, open_tones, serving

@@ -7,16 +7,16 @@ import polars as pl
 import pytest
 
 from checked import checkable_workspace, hear_all
-from earmark import stages
+from earmark import pipeline
 from verbs import Outcome, run_verb
 
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     workspace, missing = checkable_workspace(tmp_path_factory.mktemp("cli") / "w")
-    stages.write_flags(workspace)
+    pipeline.write_flags(workspace)
     hear_all(workspace, missing)
-    stages.correct_labels(workspace)
+    pipeline.correct_labels(workspace)
     return workspace.root
 
 

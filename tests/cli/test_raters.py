@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from called_verbs import earmark, refusal
-from earmark import stages
+from earmark import pipeline
 from earmark.datasets import PAIR, Workspace, read_relabelled
 from earmark.review import ADJUDICATED, JudgementStore, item_id
 from earmark.scores import write_score_folder
@@ -161,8 +161,8 @@ def test_an_adjudicator_hears_disputes_and_decides(workspace: Workspace) -> None
 
 def test_the_most_doubtful_can_be_asked_for_alone(workspace: Workspace) -> None:
     listen_all(workspace)
-    drawn = stages.draw_adjudication(workspace, n_items=3, flags_per_block=2)
-    expected = stages.weigh_raters(workspace).weighed.disputed.head(3)
+    drawn = pipeline.draw_adjudication(workspace, n_items=3, flags_per_block=2)
+    expected = pipeline.weigh_raters(workspace).weighed.disputed.head(3)
     assert set(drawn.queue.items.select(PAIR).rows()) == set(expected.select(PAIR).rows())
 
 

@@ -10,12 +10,13 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from earmark import stages
+from earmark import pipeline
 from earmark.cli.app import app
 from earmark.cli.review import review_app
 from earmark.config import Recipe, ReviewParams, keep_recipe
 from earmark.datasets import Workspace, read_relabelled, write_dataset
 from earmark.errors import EarmarkError, EarmarkWarning
+from earmark.pipeline import gains_so_far, open_judgements, open_queue
 from earmark.review import (
     JudgementStore,
     ReviewQueue,
@@ -27,7 +28,6 @@ from earmark.review import (
 from earmark.review.server.figures import Figures
 from earmark.review.server.session import open_review_session
 from earmark.scores import scored_labels, write_score_folder
-from earmark.stages import gains_so_far, open_judgements, open_queue
 from listening import tone_workspace
 from reviews import answer_all
 from scenes import FOLDS, PROBE, band_workspace, scored_workspace
@@ -113,7 +113,7 @@ def test_from_a_queue_to_corrected_labels(workspace: Workspace) -> None:
 
 
 def test_tables_for_people_name_classes_and_raters(workspace: Workspace) -> None:
-    stages.draw_queue(workspace, params=MEASURE)
+    pipeline.draw_queue(workspace, params=MEASURE)
     listen(workspace)
     done = CliRunner().invoke(review_app, ["answers", str(workspace.root)])
     assert "% of the flags" in done.stdout
@@ -123,7 +123,7 @@ def test_tables_for_people_name_classes_and_raters(workspace: Workspace) -> None
 
 
 def test_answers_go_out_and_come_back(workspace: Workspace, tmp_path: Path) -> None:
-    stages.draw_queue(workspace, params=MEASURE)
+    pipeline.draw_queue(workspace, params=MEASURE)
     judgements = listen(workspace)
     told = earmark("answers", workspace.root, "--export", tmp_path / "out.csv")
     assert told["rows"] == len(judgements)
@@ -141,7 +141,7 @@ def test_answers_go_out_and_come_back(workspace: Workspace, tmp_path: Path) -> N
 
 
 def test_failed_blocks_can_be_left_out(workspace: Workspace) -> None:
-    stages.draw_queue(workspace, params=MEASURE)
+    pipeline.draw_queue(workspace, params=MEASURE)
     listen(workspace, slip=lambda answer: "not_present")
     everything = earmark("answers", workspace.root)
     assert everything["failed_blocks"] > 0
@@ -156,12 +156,12 @@ def test_failed_blocks_can_be_left_out(workspace: Workspace) -> None:
 
 
 def test_a_queue_is_kept_until_other_parameters_are_asked_for(workspace: Workspace) -> None:
-    first = stages.draw_queue(workspace, params=MEASURE).queue
+    first = pipeline.draw_queue(workspace, params=MEASURE).queue
     written = workspace.queue_path.stat().st_mtime_ns
     earmark("review", "--write-only", workspace.root, "--aim", "measure")
     assert workspace.queue_path.stat().st_mtime_ns == written
     earmark("review", "--write-only", workspace.root, "--aim", "measure", "--seed", 1)
-    assert stages.draw_queue(workspace).queue.digest != first.digest
+    assert pipeline.draw_queue(workspace).queue.digest != first.digest
 
 
 SMALL = Recipe.model_validate(
@@ -251,7 +251,7 @@ def test_without_sound_there_is_nothing_to_review(workspace: Workspace) -> None:
     assert "sound: none, so `earmark review` cannot play" in done.stdout
     assert f"next: earmark answers {root} --import FILE" in done.stdout
     with pytest.raises(EarmarkError, match=rf"nothing to hear; .*answers {root} --import FILE`"):
-        stages.serve_review(workspace)
+        pipeline.serve_review(workspace)
     with pytest.raises(EarmarkError, match=f"no judgements there yet; .* {root} --import FILE`"):
         earmark("relabel", root)
 
@@ -265,8 +265,8 @@ def test_without_splits_corrected_labels_are_flagged_next(tmp_path: Path) -> Non
     listen(workspace)
     told = earmark("relabel", workspace.root)
     assert told["next"] == f"earmark flag {workspace.root} --labels corrected"
-    stages.write_flags(workspace, labels="corrected")
-    assert stages.export_labels(workspace, tmp_path / "better.csv").n_of("present") > 0
+    pipeline.write_flags(workspace, labels="corrected")
+    assert pipeline.export_labels(workspace, tmp_path / "better.csv").n_of("present") > 0
 
 
 def test_nothing_to_hear_or_to_correct_is_an_error(workspace: Workspace) -> None:
@@ -288,7 +288,7 @@ def test_nothing_to_hear_or_to_correct_is_an_error(workspace: Workspace) -> None
 def test_verbs_say_what_has_to_come_first(workspace: Workspace) -> None:
     with pytest.raises(EarmarkError, match=r"make it with `earmark review .* --write-only`"):
         earmark("relabel", workspace.root)
-    stages.draw_queue(workspace, params=MEASURE)
+    pipeline.draw_queue(workspace, params=MEASURE)
     for verb in ("answers", "relabel"):
         with pytest.raises(EarmarkError, match=r"bring some: `earmark answers .* --import FILE`"):
             earmark(verb, workspace.root)
@@ -298,15 +298,15 @@ def test_flags_follow_the_judged_chance_and_leave_out_what_was_cleared(
     workspace: Workspace,
 ) -> None:
     likely = {"policy": "precision", "target": 0.3}
-    estimated = stages.write_flags(workspace, **likely).flags
-    stages.draw_queue(workspace, params=MEASURE)
+    estimated = pipeline.write_flags(workspace, **likely).flags
+    pipeline.draw_queue(workspace, params=MEASURE)
     listen(workspace, slip=lambda answer: "not_present")
-    judged = stages.write_flags(workspace, **likely).flags
+    judged = pipeline.write_flags(workspace, **likely).flags
     assert judged.is_empty()  # ears found nothing
     assert not estimated.equals(judged)
     earmark("relabel", workspace.root)
-    plain = stages.write_flags(workspace, discard_percent=20).flags
-    left = stages.write_flags(workspace, discard_percent=20, labels="corrected").flags
+    plain = pipeline.write_flags(workspace, discard_percent=20).flags
+    left = pipeline.write_flags(workspace, discard_percent=20, labels="corrected").flags
     cleared = read_relabelled(workspace, "corrected").rulings.rows()
     assert len(plain.join(cleared, on=["clip_id", "class_id"], how="semi"))
     assert left.join(cleared, on=["clip_id", "class_id"], how="semi").is_empty()
@@ -315,15 +315,15 @@ def test_flags_follow_the_judged_chance_and_leave_out_what_was_cleared(
 def test_what_raters_cleared_after_the_flags_is_not_exported_as_ignored(
     workspace: Workspace, tmp_path: Path
 ) -> None:
-    stages.draw_queue(workspace, params=MEASURE)
-    stages.write_flags(workspace, discard_percent=20)
+    pipeline.draw_queue(workspace, params=MEASURE)
+    pipeline.write_flags(workspace, discard_percent=20)
     listen(workspace, slip=lambda answer: "not_present")
     earmark("relabel", workspace.root)
     # Nothing was found present, so the labels, and with them the digest of the flags, stay.
-    flagged = stages.write_flags(workspace, discard_percent=20, labels="given").flags
+    flagged = pipeline.write_flags(workspace, discard_percent=20, labels="given").flags
     seal = workspace.flags_folder / "meta.json"
     seal.write_text(seal.read_text().replace('"given"', '"corrected"'))
-    exported = stages.export_labels(workspace, tmp_path / "x.csv")
+    exported = pipeline.export_labels(workspace, tmp_path / "x.csv")
     cleared = read_relabelled(workspace, "corrected").rulings.rows()
     still = flagged.join(cleared, on=["clip_id", "class_id"], how="anti")
     assert len(still) == exported.n_ignored < len(flagged)
@@ -335,7 +335,7 @@ def test_a_page_without_a_recipe_remembers_none(
     uvicorn = pytest.importorskip("uvicorn")
     workspace = tone_workspace(tmp_path / "w", n_clips=40)
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
-    stages.serve_review(workspace, port=0)
+    pipeline.serve_review(workspace, port=0)
     assert not (workspace.root / "recipe.json").exists()
 
 
@@ -352,12 +352,12 @@ def test_flags_of_a_chance_are_those_that_are_exported(
 
 
 def test_exported_labels_are_the_corrected_ones(workspace: Workspace, tmp_path: Path) -> None:
-    stages.draw_queue(workspace, params=MEASURE)
+    pipeline.draw_queue(workspace, params=MEASURE)
     answers = iter(["present", "unsure", "not_present"] * 1_000)
     judgements = listen(workspace, slip=lambda answer: next(answers))
     earmark("relabel", workspace.root)
     path = tmp_path / "x.csv"
-    stages.export_labels(workspace, path, discard_percent=20, labels="corrected")
+    pipeline.export_labels(workspace, path, discard_percent=20, labels="corrected")
     pairs = ["clip_id", "class_id"]
     states = {(c, k): s for c, k, s in pl.read_csv(tmp_path / "x.csv").iter_rows()}
     changes = relabel(workspace.labels, judgements).changes
@@ -368,7 +368,7 @@ def test_exported_labels_are_the_corrected_ones(workspace: Workspace, tmp_path: 
 
 
 def test_the_page_sums_up_the_flags_that_flag_wrote(workspace: Workspace) -> None:
-    stages.draw_queue(workspace, params=MEASURE)
+    pipeline.draw_queue(workspace, params=MEASURE)
     listen(workspace)
 
     def counted() -> tuple[int, int]:
@@ -378,10 +378,10 @@ def test_the_page_sums_up_the_flags_that_flag_wrote(workspace: Workspace) -> Non
             on_page = sum(row["n_flags"] for row in Figures(session).overview("ann")["classes"])
         return on_page, earmark("answers", workspace.root)["n_labels"]
 
-    n_up_to_the_last = len(stages.write_flags(workspace, discard_percent=20).flags)
+    n_up_to_the_last = len(pipeline.write_flags(workspace, discard_percent=20).flags)
     assert counted() == (n_up_to_the_last, n_up_to_the_last)
     for asked in ({"discard_percent": 5}, {"policy": "precision", "target": 0.5}):
-        n_flags = len(stages.write_flags(workspace, **asked).flags)
+        n_flags = len(pipeline.write_flags(workspace, **asked).flags)
         assert counted() == (n_flags, n_flags)
         assert n_flags > 0
         done = CliRunner().invoke(review_app, ["answers", str(workspace.root)])
@@ -419,11 +419,11 @@ def test_tasks_of_a_queue_that_learns_are_the_next_blocks_without_an_answer(
 
 def test_a_queue_that_learns_says_what_it_found_and_what_is_left(workspace: Workspace) -> None:
     work = workspace.root
-    stages.write_flags(workspace, discard_percent=20)
+    pipeline.write_flags(workspace, discard_percent=20)
     done = CliRunner().invoke(review_app, ["review", "--write-only", str(work)])
     assert "aim: find" in done.stdout
     assert "12% of every block is a random sample" in " ".join(done.stdout.split())
-    stages.draw_ahead(workspace, 8)
+    pipeline.draw_ahead(workspace, 8)
     listen(workspace)
     told = earmark("answers", work)
     assert told["is_estimate"] is False
@@ -439,7 +439,7 @@ def test_a_queue_that_learns_says_what_it_found_and_what_is_left(workspace: Work
     assert gains.told == told["gains"]["told"], "the report says what `answers` says"
     with pytest.raises(EarmarkError, match="no sample"):
         earmark("answers", work, "--discard-percent", 5)
-    scored = scored_labels(stages.open_scored(workspace).whole, workspace.labels)
+    scored = scored_labels(pipeline.open_scored(workspace).whole, workspace.labels)
     heard = read_heard(workspace, scored)
     assert heard is not None
     assert 0 < heard.answers.is_sampled.sum() < len(heard.answers)

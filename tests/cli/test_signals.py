@@ -31,7 +31,7 @@ runpy.run_module("earmark", run_name="__main__")
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 @pytest.mark.parametrize(
-    "module", ["lazy_loader", "typer", "earmark.errors", "earmark.stages", "polars"]
+    "module", ["lazy_loader", "typer", "earmark.errors", "earmark.pipeline", "polars"]
 )
 def test_a_signal_while_a_command_loads(module: str, number: int, code: int) -> None:
     command = [sys.executable, "-c", WHILE_LOADING, module, str(int(number))]

@@ -94,11 +94,11 @@ def test_a_verb_after_an_option_has_its_own_options(words: list[str]) -> None:
 
 def test_a_scan_loads_no_stage_but_its_own() -> None:
     """Nor what makes reports, figures, cards and queues."""
-    loads = "import earmark.stages, sys; earmark.stages.scan; print(*sorted(sys.modules))"
+    loads = "import earmark.pipeline, sys; earmark.pipeline.scan; print(*sorted(sys.modules))"
     result = run_without([], ["-c", loads])
     assert result.returncode == 0, result.stderr
     loaded = set(result.stdout.split())
     others = ("finding", "teachers", "teaching", "study", "report", "models", "whole", "listening")
-    assert loaded & {f"earmark.stages.{name}" for name in others} == set()
+    assert loaded & {f"earmark.pipeline.{name}" for name in others} == set()
     pages = ("page", "figures", "charts", "verdict", "missing.card", "missing.demo_page")
     assert loaded & {f"earmark.report.{name}" for name in pages} == set()

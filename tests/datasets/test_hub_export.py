@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from earmark import stages
+from earmark import pipeline
 from earmark.datasets import (
     HubLabels,
     Workspace,
@@ -164,5 +164,5 @@ def test_an_interrupted_export_leaves_the_earlier_one(
 
 def test_without_flags_it_says_so(tmp_path: Path) -> None:
     workspace = workspace_of(tmp_path / "w", None, None, None)
-    _, warnings = stages.export_hub(workspace, tmp_path / "out")
+    _, warnings = pipeline.export_hub(workspace, tmp_path / "out")
     assert "no flags in it yet" in warnings[0]

@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 
 from called_verbs import earmark
-from earmark import stages
+from earmark import pipeline
 from earmark.datasets import Workspace, hub_export, import_hugging_face
 from earmark.errors import EarmarkError
 from listening import tone_workspace
@@ -108,13 +108,13 @@ def test_a_damaged_stream_is_named(tmp_path: Path) -> None:
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """Ten tones with flags; three splits, a clip that is part of a file, one without sound."""
     made = tone_workspace(tmp_path_factory.mktemp("tones") / "w", n_clips=60, seconds=0.3)
-    stages.write_flags(made, discard_percent=20)
+    pipeline.write_flags(made, discard_percent=20)
     (made.root / made.clips["audio"][4]).unlink()
     return Workspace(made.root)
 
 
 def exported(workspace: Workspace, folder: Path) -> dict[str, Any]:
-    stages.export_hub(workspace, folder / "out")
+    pipeline.export_hub(workspace, folder / "out")
     told = run_library(READ, folder / "out", folder / "saved", folder=folder)
     found: dict[str, Any] = json.loads(told.splitlines()[-1])
     return found
@@ -125,7 +125,7 @@ def test_what_is_written_the_library_reads(
 ) -> None:
     monkeypatch.setattr(hub_export, "_SHARD_BYTES", 200_000)
     with pytest.raises(EarmarkError, match="not touched"):
-        stages.export_hub(workspace, workspace.root)
+        pipeline.export_hub(workspace, workspace.root)
     found = exported(workspace, tmp_path)
     assert found["features"]["audio"].startswith("Audio(")
     assert found["features"]["flags"].startswith("List(ClassLabel(")

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from documents import ROOT, blocks
-from earmark import stages
+from earmark import pipeline
 from earmark.config import (
     CrossFitParams,
     ModelParams,
@@ -80,10 +80,10 @@ def truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str
 def follow(words: list[str], truth: set[tuple[str, str]]) -> Outcome | None:
     """Run a command; where the reader listens, answer by the truth."""
     if words[0] == "review":
-        items = stages.draw_ahead(words[1]).queue.items.select("clip_id", "class_id").unique()
+        items = pipeline.draw_ahead(words[1]).queue.items.select("clip_id", "class_id").unique()
         answers = ["present" if pair in truth else "not_present" for pair in items.rows()]
         items.with_columns(answer=pl.Series(answers)).write_csv("answers.csv")
-        stages.import_judgements(words[1], "answers.csv")
+        pipeline.import_judgements(words[1], "answers.csv")
         return None
     done = run_verb(words)
     assert done.code == 0, (words, done.stderr)

@@ -17,7 +17,7 @@ import pytest
 
 from called_verbs import earmark
 from documents import ROOT, blocks
-from earmark import stages
+from earmark import pipeline
 from earmark.config import Recipe, keep_recipe
 from earmark.datasets import Workspace
 from scenes import TEACHER, band_workspace
@@ -106,7 +106,7 @@ def test_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = is_present & (rng.random(is_present.shape) < 0.7)
     pairs = [(names[i], classes[c]) for i, c in np.argwhere(shown)]
     pl.DataFrame(pairs, ["clip_id", "class_id"], orient="row").write_csv("labels.csv")
-    stages.scan("labels.csv", "scores.csv", sounds="sounds", out="found")
+    pipeline.scan("labels.csv", "scores.csv", sounds="sounds", out="found")
     given = [*commands("dataset-owner.md", "For other tools")]
     assert [words[-1] for words in given] == ["better.csv", "hf"]
     for words in given:

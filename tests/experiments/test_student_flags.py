@@ -12,8 +12,8 @@ import pytest
 from earmark.datasets import Workspace, read_labels, read_relabelled
 from earmark.experiments import Supervision
 from earmark.labels import LabelSet
+from earmark.pipeline import export_labels, write_flags
 from earmark.review import JudgementStore, relabel, write_relabelled
-from earmark.stages import export_labels, write_flags
 from reviews import judgement
 from told_workspace import N_TRAIN, told_workspace
 

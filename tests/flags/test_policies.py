@@ -10,7 +10,7 @@ import pytest
 from earmark.errors import EarmarkError
 from earmark.flags import POLICIES, check_policy, flag, policy_told, policy_with, survey
 from earmark.labels import LabelSet
-from earmark.stages.policies import PolicyOptions
+from earmark.pipeline.policies import PolicyOptions
 
 ILL = {
     "discard_percent": [-1, 100.1, math.nan, math.inf, "1", None, True],

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from checked import CLASS_IDS, checkable_workspace, hear_all
-from earmark import stages
+from earmark import pipeline
 from earmark.config import ReviewParams
 from earmark.datasets import Workspace
 from earmark.flags import LEAST_ANSWERS
@@ -30,7 +30,7 @@ def answer(workspace: Workspace, *answers: tuple[str, str, str, str]) -> None:
     names = ("clip_id", "class_id", "answer", "rater")
     path = workspace.root / "some.parquet"
     pl.DataFrame(answers, schema=names, orient="row").write_parquet(path)
-    stages.import_judgements(workspace, path)
+    pipeline.import_judgements(workspace, path)
 
 
 def implicit(workspace: Workspace, n: int) -> list[tuple[str, str]]:
@@ -58,7 +58,7 @@ def test_a_queue_that_was_begun_stands_for_all_of_its_bands(
 ) -> None:
     workspace, _ = made
     params = ReviewParams(aim="measure", flags_per_block=20, blocks_per_class=2)
-    items = stages.draw_queue(workspace, params=params).queue.items
+    items = pipeline.draw_queue(workspace, params=params).queue.items
     first = items.filter(pl.col("block") < 2, pl.col("kind").is_in(["flag", "unflagged"]))
     pairs = first.select("clip_id", "class_id").unique(maintain_order=True).rows()
     answer(workspace, *((clip, name, "present", "ann") for clip, name in pairs))
@@ -92,12 +92,12 @@ def test_raters_at_odds_are_between_and_gone_clips_are_left_out(
 
 def test_few_answers_change_nothing_and_twenty_do(made: tuple[Workspace, np.ndarray]) -> None:
     workspace, _ = made
-    before = stages.write_flags(workspace).flags
+    before = pipeline.write_flags(workspace).flags
     pairs = implicit(workspace, LEAST_ANSWERS)
     answer(workspace, *((*pair, "not_present", "ann") for pair in pairs[1:]))
-    assert stages.write_flags(workspace).flags.equals(before)
+    assert pipeline.write_flags(workspace).flags.equals(before)
     answer(workspace, (*pairs[0], "not_present", "ann"))
-    after = stages.write_flags(workspace)
+    after = pipeline.write_flags(workspace)
     assert not after.flags.equals(before)
     assert "all alike, so that they teach little" in after.findings.data_told
 
@@ -116,10 +116,10 @@ def test_a_label_that_was_settled_no_longer_stands_for_itself(
     workspace, missing = made
     hear_all(workspace, missing)
     given = heard(workspace).answers
-    stages.correct_labels(workspace)
-    corrected = stages.write_flags(workspace, labels="corrected").findings
+    pipeline.correct_labels(workspace)
+    corrected = pipeline.write_flags(workspace, labels="corrected").findings
     assert corrected.total is not None
-    before = stages.write_flags(workspace).findings.total
+    before = pipeline.write_flags(workspace).findings.total
     assert before is not None
     n_found = int((given.present > 0.5).sum())
     assert corrected.total[1] == pytest.approx(before[1] - n_found, rel=0.35)

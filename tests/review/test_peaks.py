@@ -21,9 +21,9 @@ from earmark.config import (
 )
 from earmark.datasets import Workspace, extract_frames
 from earmark.models import AnyNetwork, patch_outputs
+from earmark.pipeline import write_flags
 from earmark.review import Peaks, find_peaks, with_places
 from earmark.scores import UNLOCATED, ScoreFolder, write_score_folder
-from earmark.stages import write_flags
 from earmark.training import cross_fit
 from listening import RECIPE, open_tones, tone_workspace
 from scenes import event_workspace

@@ -10,10 +10,10 @@ import pytest
 
 from earmark.config import ReviewParams
 from earmark.errors import EarmarkError
+from earmark.pipeline import draw_adjudication, write_flags
 from earmark.review import Answer, Conflict, JudgementStore, QueueSnapshot, ReviewQueue
 from earmark.review.server.figures import Figures
 from earmark.review.server.session import Posted, ReviewSession, Unknown, open_review_session
-from earmark.stages import draw_adjudication, write_flags
 from listening import RECIPE, open_tones, tone_workspace
 from reviews import judgement
 

@@ -13,5 +13,5 @@
 - ``options``: options that verbs share beside these, and how they tell what they wrote
 - ``verbs``: which commands there are, for whom, and what became of those of earlier versions
 
-What a verb does is a function of :mod:`earmark.stages` or an importer of :mod:`earmark.datasets`.
+What a verb does is a function of :mod:`earmark.pipeline` or an importer of :mod:`earmark.datasets`.
 """

@@ -3,7 +3,7 @@
 Every verb prints what it wrote and the next command. A user's mistake exits with 2 and one
 readable message; an interrupt exits with 130, SIGTERM with 143, and both leave a state from which
 the same command goes on. Verbs hold printing only; the work is a function of
-:mod:`earmark.stages`, whose signature has the options, imported when its verb is set up.
+:mod:`earmark.pipeline`, whose signature has the options, imported when its verb is set up.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from earmark.memory import describe_memory_error, find_memory_error
 from earmark.text import printable
 
 if TYPE_CHECKING:
-    from earmark.stages import Outcome
+    from earmark.pipeline import Outcome
 
 app = typer.Typer(
     cls=Verbs,
@@ -73,7 +73,7 @@ def earmark(
 
 
 @app.command()
-@offers("stages.run_demo")
+@offers("pipeline.run_demo")
 def demo(call: Call, as_json: AsJson = False) -> None:
     """Try it: find hidden labels in simulated scenes, train with and without them."""
     from earmark.report import demo_lines
@@ -85,7 +85,7 @@ def demo(call: Call, as_json: AsJson = False) -> None:
 
 
 @app.command()
-@offers("stages.run")
+@offers("pipeline.run")
 def run(call: Call, as_json: AsJson = False, details: Details = False) -> None:
     """Run a whole experiment from a recipe, from the data to the report."""
     outcome = call()

@@ -20,7 +20,7 @@ from earmark.cli.options import (
 from earmark.errors import EarmarkError, counted, quoted
 
 if TYPE_CHECKING:
-    from earmark.stages import CheckedDataset, CheckedLabels, CheckedWorkspace
+    from earmark.pipeline import CheckedDataset, CheckedLabels, CheckedWorkspace
 
 checks_app = typer.Typer()
 
@@ -29,7 +29,7 @@ _N_CLASSES = 4
 
 
 @checks_app.command()
-@offers("stages.check_workspace", "stages.check_labels", "stages.check_files")
+@offers("pipeline.check_workspace", "pipeline.check_labels", "pipeline.check_files")
 def check(
     call: Call,
     work: Annotated[
@@ -87,7 +87,7 @@ def check(
 
 
 @checks_app.command()
-@offers("stages.compare_labels")
+@offers("pipeline.compare_labels")
 def diff(
     call: Call,
     exit_code: Annotated[
@@ -198,14 +198,14 @@ def _evidence_lines(checked: CheckedDataset) -> list[str]:
 
 def _after_check(work: Path, looked: CheckedWorkspace) -> str | None:
     """Return the next command: mend what is wrong, listen, correct the labels, or tell of it."""
-    from earmark import stages
+    from earmark import pipeline
 
     commands = [one.command for one in looked.health.findings if one.command]
     checked = looked.dataset
     if commands or checked is None:
         return commands[0] if commands else None
     if checked.evidence.heard is None:
-        has_sound = stages.open_workspace(work).has_sound()
+        has_sound = pipeline.open_workspace(work).has_sound()
         heard_here = f"earmark review {quoted(work)}"
         return heard_here if has_sound else f"earmark answers {quoted(work)} --import FILE"
     if checked.is_passed or checked.evidence.labels != "given":

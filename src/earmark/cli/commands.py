@@ -1,8 +1,9 @@
 """Commands made of the functions that do their work: options are what a function's signature says.
 
-``@offers("stages.scan")`` over a function that prints makes a command of both: it has the options
-of :func:`earmark.stages.scan` (see :mod:`earmark.options`) and those of the function itself, which
-is handed a :class:`Call`. The room that the work is in is imported when the options are asked for.
+``@offers("pipeline.scan")`` over a function that prints makes a command of both: it has the
+options of :func:`earmark.pipeline.scan` (see :mod:`earmark.options`) and those of the function
+itself, which is handed a :class:`Call`. The package that does the work is imported when the options
+are asked for.
 Parameters that many functions share by name are described here, once.
 """
 
@@ -298,11 +299,11 @@ class Call:
 
     def _resources(self) -> ResourceParams | None:
         """Return what a task takes on a cluster, by the recipe."""
-        from earmark import stages
+        from earmark import pipeline
 
         if "work" not in self._given or "recipe" not in self._given:
             return None
-        return stages.choose_recipe(self["work"], self["recipe"]).resources
+        return pipeline.choose_recipe(self["work"], self["recipe"]).resources
 
 
 class Command:

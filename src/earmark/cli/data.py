@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     from earmark.datasets import HubExport
-    from earmark.stages import Exported, ExportedModel
+    from earmark.pipeline import Exported, ExportedModel
 
 data_app = typer.Typer()
 
 
 @data_app.command()
-@offers("stages.make_features")
+@offers("pipeline.make_features")
 def features(call: Call, as_json: AsJson = False) -> None:
     """Compute log-mel frames of all clips; list files that cannot be read."""
-    from earmark import stages
+    from earmark import pipeline
     from earmark.datasets import quarantine_told
 
     made, work = call(), call["work"]
-    reasons = quarantine_told(stages.open_workspace(work))
+    reasons = quarantine_told(pipeline.open_workspace(work))
     tell(
         as_json,
         next_command=f"earmark score {quoted(work)}",
@@ -51,7 +51,7 @@ def features(call: Call, as_json: AsJson = False) -> None:
 
 
 @data_app.command()
-@offers("stages.export_labels", "stages.export_hub", "stages.export_model")
+@offers("pipeline.export_labels", "pipeline.export_hub", "pipeline.export_model")
 def export(
     call: Call,
     to: Annotated[
@@ -108,7 +108,7 @@ def _tell_hub(made: HubExport, warnings: Sequence[str], as_json: bool) -> None:
 
 
 @data_app.command()
-@offers("stages.evaluate_scores")
+@offers("pipeline.evaluate_scores")
 def evaluate(call: Call, as_json: AsJson = False) -> None:
     """Compute d', lwlrap and average precision of scores."""
     from earmark.report import METRIC_NAMES

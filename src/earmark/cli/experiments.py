@@ -26,7 +26,7 @@ _N_ROWS = 7
 
 
 @experiments_app.command()
-@offers("stages.sweep")
+@offers("pipeline.sweep")
 def sweep(call: Call, as_json: AsJson = False, details: Details = False) -> None:
     """Train and evaluate a student at every operating point.
 
@@ -42,7 +42,7 @@ def sweep(call: Call, as_json: AsJson = False, details: Details = False) -> None
 
 
 @experiments_app.command()
-@offers("stages.compare")
+@offers("pipeline.compare")
 def compare(call: Call, as_json: AsJson = False, details: Details = False) -> None:
     """Compare strategies: choose points on tune, report differences on eval."""
     compared = call()
@@ -54,7 +54,7 @@ def compare(call: Call, as_json: AsJson = False, details: Details = False) -> No
 
 
 @experiments_app.command()
-@offers("stages.make_report", "stages.write_card")
+@offers("pipeline.make_report", "pipeline.write_card")
 def report(call: Call, as_json: AsJson = False) -> None:
     """Write the report: figures, tables, and flags with players; or a card."""
     from earmark.report import headline_told

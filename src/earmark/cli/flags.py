@@ -23,7 +23,7 @@ _NONE_FLAGGED = (
 
 
 @flags_app.command()
-@offers("stages.scan")
+@offers("pipeline.scan")
 def scan(call: Call, as_json: AsJson = False, details: Details = False) -> None:
     """Find missing labels from labels and your model's scores, without audio."""
     result, out, sounds = call(), call["out"], call["sounds"]
@@ -42,10 +42,10 @@ def scan(call: Call, as_json: AsJson = False, details: Details = False) -> None:
 
 
 @flags_app.command()
-@offers("stages.write_flags")
+@offers("pipeline.write_flags")
 def flag(call: Call, as_json: AsJson = False, details: Details = False) -> None:
     """Flag labels that are likely missing; write the paper's 18 thresholds."""
-    from earmark import stages
+    from earmark import pipeline
 
     flagged, work = call(), call["work"]
     facts = _told(as_json, flagged.findings)
@@ -58,7 +58,7 @@ def flag(call: Call, as_json: AsJson = False, details: Details = False) -> None:
     following, then = f"earmark report {quoted(work)}", export if is_known else None
     if not flagged.findings.n_flags:
         following, then = export, None
-    elif is_known and stages.open_workspace(work).has_sound():
+    elif is_known and pipeline.open_workspace(work).has_sound():
         then = f"earmark review {quoted(work)}"
     tell(as_json, following, then=then, details=details, wrote=flagged.path, **facts)
 

@@ -28,7 +28,7 @@ import_app = typer.Typer(cls=Verbs, help="Bring a dataset into a workspace.", no
 
 
 @import_app.command("scenes")
-@offers("stages.make_dataset")
+@offers("pipeline.make_dataset")
 def import_scenes(call: Call, as_json: AsJson = False) -> None:
     """Make synthetic sound scenes with known truth, and hide labels as nomination does."""
     from earmark import datasets
@@ -141,7 +141,7 @@ def import_mixtures(
     details: Details = False,
 ) -> None:
     """Mix recordings of one class each into clips with known truth, and hide labels."""
-    from earmark import stages
+    from earmark import pipeline
     from earmark.config import HidingParams, MixtureParams
 
     params = MixtureParams.checked(
@@ -157,7 +157,7 @@ def import_mixtures(
     before = _stamp(work)
     columns = reading_of(column, None, "implicit").columns
     engine = chosen_engine(workers)
-    summary = stages.make_mixtures(
+    summary = pipeline.make_mixtures(
         sounds, labels, work, params, hiding, columns=columns, engine=engine
     )
     _tell_import(summary, before, as_json, details)

@@ -39,7 +39,7 @@ from earmark.errors import EarmarkError, first_few, quoted
 if TYPE_CHECKING:
     from earmark.compute import Engine
     from earmark.config import Recipe
-    from earmark.stages import ScoredByFile, TaggedFile
+    from earmark.pipeline import ScoredByFile, TaggedFile
 
 models_app = typer.Typer()
 
@@ -58,10 +58,10 @@ def train(
 
     On several GPUs or cores: torchrun --nproc-per-node N -m earmark train WORK
     """
-    from earmark import stages
+    from earmark import pipeline
 
     where = engine_for(work, recipe, None, engine)
-    trained = stages.train_teacher(work, n_processes=processes, engine=where)
+    trained = pipeline.train_teacher(work, n_processes=processes, engine=where)
     if trained.is_first:
         tell(as_json, next_command=f"earmark score {quoted(work)}", wrote=trained.folder)
 
@@ -112,7 +112,7 @@ def score(
     details: Details = False,
 ) -> None:
     """Score all clips with a teacher, or bring your own scores."""
-    from earmark import stages
+    from earmark import pipeline
 
     of_network = network_options(embedding, output, input_kind, sample_rate, hop_seconds, scale)
     of_file: dict[str, Any] = {"classes": classes, "clips": clips, "scores_key": scores_key}
@@ -120,7 +120,7 @@ def score(
     where = engine_for(work, recipe, workers, engine)
     if from_ is not None:
         both = {"skip_unknown": skip_unknown, "scale": of_network["scale"]}
-        own = stages.score_by_file(work, from_, out_of_fold=out_of_fold, **both, **of_file)
+        own = pipeline.score_by_file(work, from_, out_of_fold=out_of_fold, **both, **of_file)
         facts = _told_of_own(own, as_json)
     else:
         chosen = _teacher_recipe(work, recipe, teacher, way, of_network, in_sample)
@@ -129,8 +129,8 @@ def score(
             facts = _scored_here(work, in_sample, replace, where, as_json)
         else:
             if not replace:
-                stages.keep_own_scores(work, chosen)
-            taught = stages.teach(
+                pipeline.keep_own_scores(work, chosen)
+            taught = pipeline.teach(
                 work,
                 chosen,
                 class_map=class_map,
@@ -151,36 +151,36 @@ def _teacher_recipe(
     in_sample: bool,
 ) -> Recipe | None:
     """Return the recipe of a pretrained teacher; None where one is trained from scratch."""
-    from earmark import stages
+    from earmark import pipeline
     from earmark.config import kept_recipe
 
-    root = stages.open_workspace(work).root
+    root = pipeline.open_workspace(work).root
     base = kept_recipe(root)
     if recipe is None and teacher is None and not in_sample:
-        base = stages.default_teacher(work) or base
+        base = pipeline.default_teacher(work) or base
     if base.pretrained is None:
         if teacher is None and way is None:
             return None
-        base = stages.asked_recipe()
+        base = pipeline.asked_recipe()
     if in_sample:
         raise EarmarkError("--in-sample is for a teacher that is trained here from scratch")
-    return stages.asked_recipe(base, teacher, checked_way(way), **of_network)
+    return pipeline.asked_recipe(base, teacher, checked_way(way), **of_network)
 
 
 def _scored_here(
     work: Path, in_sample: bool, replace: bool, where: Engine, as_json: bool
 ) -> dict[str, Any]:
     """Score by a teacher that is trained from scratch."""
-    from earmark import stages
+    from earmark import pipeline
     from earmark.datasets import held_out_scores
 
-    scores = stages.score(work, in_sample=in_sample, replace=replace, engine=where)
+    scores = pipeline.score(work, in_sample=in_sample, replace=replace, engine=where)
     how = "out of fold" if scores.out_of_fold else "in-sample"
     facts: dict[str, Any] = {"clips": len(scores.clip_ids), "scored": how}
     if scores.out_of_fold and not as_json:
-        examined = stages.examined(work, scores.folder.name, scores)
+        examined = pipeline.examined(work, scores.folder.name, scores)
         facts |= {"told": examined.lines(), "more": examined.advice()}
-    held_out = held_out_scores(stages.open_workspace(work), scores)
+    held_out = held_out_scores(pipeline.open_workspace(work), scores)
     if held_out is not None:
         facts["held_out_clips"] = len(held_out.clip_ids)
         if not scores.out_of_fold:
@@ -189,7 +189,7 @@ def _scored_here(
 
 
 @models_app.command()
-@offers("stages.tag_files")
+@offers("pipeline.tag_files")
 def tag(call: Call, as_json: AsJson = False, details: Details = False) -> None:
     """Detect classes in sound files of any length."""
     top, out = call["n_drawn"], call["out"]

@@ -98,9 +98,9 @@ def engine_for(
     engine: str = "local",
 ) -> Engine:
     """Open a workspace, remember the recipe asked for, and return the engine for its tasks."""
-    from earmark import stages
+    from earmark import pipeline
 
-    chosen = stages.choose_recipe(stages.open_workspace(work), recipe)
+    chosen = pipeline.choose_recipe(pipeline.open_workspace(work), recipe)
     return chosen_engine(workers, engine, chosen.resources)
 
 
@@ -251,8 +251,8 @@ def after_import(workspace: Workspace) -> str:
     if workspace.has_frames():
         return f"earmark score {quoted(work)}"
     if workspace.has_sound():
-        from earmark import stages
+        from earmark import pipeline
 
-        verb = "features" if stages.default_teacher(workspace) is None else "score"
+        verb = "features" if pipeline.default_teacher(workspace) is None else "score"
         return f"earmark {verb} {quoted(work)}"
     return f"earmark score {quoted(work)} --from scores.npy"

@@ -24,9 +24,9 @@ from earmark.errors import EarmarkError, counted, quoted
 
 if TYPE_CHECKING:
     from earmark.labels import Ontology
+    from earmark.pipeline import AnswerSummary, DrawnQueue, HeardPrecision
     from earmark.review import Agreement, Mode, WeighedRaters
     from earmark.review.server.app import Place
-    from earmark.stages import AnswerSummary, DrawnQueue, HeardPrecision
 
 review_app = typer.Typer()
 
@@ -82,7 +82,7 @@ _AHEAD = (
 
 
 @review_app.command()
-@offers("stages.draw_queue", "stages.serve_review")
+@offers("pipeline.draw_queue", "pipeline.serve_review")
 def review(
     call: Call,
     clips: Annotated[
@@ -134,7 +134,7 @@ def review(
 
 
 def _draw(call: Call, aim: str | None) -> DrawnQueue:
-    from earmark import stages
+    from earmark import pipeline
     from earmark.config import ReviewParams
 
     if aim != "adjudicate":
@@ -147,7 +147,7 @@ def _draw(call: Call, aim: str | None) -> DrawnQueue:
             "--aim adjudicate takes --n-items and --flags-per-block, and no other option of a queue"
         )
     asked = {name: call[name] for name in sizes & call.given("params")}
-    return stages.draw_adjudication(call["work"], call["recipe"], **asked)
+    return pipeline.draw_adjudication(call["work"], call["recipe"], **asked)
 
 
 def _drawn_lines(work: Path, drawn: DrawnQueue, share: float, as_json: bool) -> dict[str, Any]:
@@ -167,9 +167,9 @@ def _drawn_lines(work: Path, drawn: DrawnQueue, share: float, as_json: bool) -> 
 
 
 def _has_sound(work: Path) -> bool:
-    from earmark import stages
+    from earmark import pipeline
 
-    return stages.open_workspace(work).has_sound()
+    return pipeline.open_workspace(work).has_sound()
 
 
 def open_page(
@@ -188,9 +188,9 @@ def open_page(
 
     ``before`` is what has to be said first: see :func:`~earmark.cli.options.tell`.
     """
-    from earmark import stages
+    from earmark import pipeline
 
-    answers = stages.open_workspace(work).judgements_path
+    answers = pipeline.open_workspace(work).judgements_path
     with ExitStack() as opened:
 
         def when_ready(place: Place, tokens: Mapping[str, str]) -> None:
@@ -208,7 +208,7 @@ def open_page(
                 leads = answers.with_name(f"open_page_{place.port}.html")
                 opened.enter_context(_opened(place.url(next(iter(tokens))), leads))
 
-        n_answers, ended_by = stages.serve_review(
+        n_answers, ended_by = pipeline.serve_review(
             work,
             recipe,
             raters=raters,
@@ -250,17 +250,17 @@ def _private_file(path: Path, text: str) -> Iterator[None]:
 
 
 @review_app.command()
-@offers("stages.summarize_answers", "stages.import_judgements", "stages.export_judgements")
+@offers("pipeline.summarize_answers", "pipeline.import_judgements", "pipeline.export_judgements")
 def answers(call: Call, as_json: AsJson = False, details: Details = False) -> None:
     """Summarise answers: precision of flags, agreement of raters; import, export."""
-    from earmark import stages
+    from earmark import pipeline
 
     work, source, path = call["work"], call["source"], call["path"]
     if source is not None and path is not None:
         raise EarmarkError("--import FILE or --export FILE: give one of them")
     if source is not None:
         n_new = call("import_judgements", because="--import")
-        store = stages.open_workspace(work).judgements_path
+        store = pipeline.open_workspace(work).judgements_path
         tell(as_json, next_command=f"earmark answers {quoted(work)}", new=n_new, wrote=store)
     elif path is not None:
         tell(as_json, rows=call("export_judgements", because="--export"), wrote=path)
@@ -270,13 +270,13 @@ def answers(call: Call, as_json: AsJson = False, details: Details = False) -> No
 
 
 @review_app.command()
-@offers("stages.correct_labels")
+@offers("pipeline.correct_labels")
 def relabel(call: Call, as_json: AsJson = False) -> None:
     """Write corrected labels from answers, every change with its origin."""
-    from earmark import stages
+    from earmark import pipeline
 
     corrected, work, out = call(), call["work"], call["name"]
-    verb = "sweep" if stages.open_workspace(work).has_held_out() else "flag"
+    verb = "sweep" if pipeline.open_workspace(work).has_held_out() else "flag"
     following = f"earmark {verb} {quoted(work)} --labels {quoted(out)}"
     facts: dict[str, Any] = {
         **corrected.relabelled.n_by_outcome,
@@ -361,7 +361,7 @@ def _ends_told(low: float, high: float) -> str:
 
 def _tell_answers(work: Path, known: AnswerSummary, as_json: bool, details: bool) -> None:
     """Print how many flags are right, and how good the raters are."""
-    from earmark import stages
+    from earmark import pipeline
 
     heard, weighed = known.precision, known.raters.weighed
     is_judged = heard is None or bool(heard.overall["n_judged"])
@@ -384,7 +384,7 @@ def _tell_answers(work: Path, known: AnswerSummary, as_json: bool, details: bool
         return
     lines: dict[str, Any] = {"told": [_NO_QUEUE]}
     if heard is not None:
-        lines = _precision_told(stages.open_workspace(work).ontology, heard, details)
+        lines = _precision_told(pipeline.open_workspace(work).ontology, heard, details)
     if len(weighed.disputed):
         n_labels = counted(len(weighed.labels), "label")
         lines["told"].append(f"In dispute: {len(weighed.disputed):,} of {n_labels} heard.")

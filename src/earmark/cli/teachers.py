@@ -21,7 +21,7 @@ from earmark.errors import quoted
 
 if TYPE_CHECKING:
     from earmark.config import Way
-    from earmark.stages import FoundMissing, Taught
+    from earmark.pipeline import FoundMissing, Taught
 
 teachers_app = typer.Typer()
 names_app = typer.Typer(
@@ -60,7 +60,7 @@ HopOption = Annotated[
 
 
 @teachers_app.command()
-@offers("stages.find")
+@offers("pipeline.find")
 def find(
     call: Call,
     no_review: Annotated[

@@ -1,0 +1,199 @@
+"""The teacher: trained on the whole train split, or cross-fitted to score it.
+
+Networks are imported inside the functions: torch takes seconds to load, and is an extra.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from earmark.compute import (
+    HERE,
+    SILENT,
+    Engine,
+    Progress,
+    RayEngine,
+    shown,
+)
+from earmark.config import (
+    Recipe,
+)
+from earmark.datasets import Workspace, held_out_clips, open_frames, tell_replaced
+from earmark.errors import EarmarkError, quoted, short_repr
+from earmark.pipeline.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
+from earmark.pipeline.teachers import teach
+from earmark.scores import Origin, ScoreFolder
+from earmark.storage import (
+    is_finished,
+    read_seal,
+    writes,
+)
+
+if TYPE_CHECKING:
+    from earmark.audio import FrameStore
+    from earmark.training import TrainingSet
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained network's folder: parameters, weights, history and model card.
+
+    ``is_first`` is false in all but one of several processes that trained it together.
+    """
+
+    folder: Path
+    is_first: bool = True
+
+    __repr__ = short_repr
+
+
+@writes("train")
+def train_teacher(
+    work: WorkLike,
+    recipe: RecipeLike = None,
+    *,
+    n_processes: int = 1,
+    engine: Engine = HERE,
+    progress: Progress | None = None,
+) -> Trained:
+    """Train the recipe's teacher on the whole train split, labels as they are.
+
+    Under ``torchrun`` every process calls this, and they train together; on a cluster
+    ``n_processes`` do.
+    """
+    from earmark.models import write_measured_card
+    from earmark.training import join_processes
+
+    workspace = open_workspace(work)
+    chosen = choose_recipe(workspace, recipe)
+    data, store = _teaching(workspace, chosen)
+    folder = workspace.model_folder(chosen.teacher.name)
+    if isinstance(engine, RayEngine):
+        _train_on_cluster(engine, n_processes, chosen, data, store, folder, progress)
+    else:
+        with join_processes():
+            if not _train_here(chosen, data, store, folder, progress):
+                return Trained(folder, is_first=False)
+    write_measured_card(workspace, chosen.teacher, folder)
+    return Trained(folder)
+
+
+@writes("score")
+def score(
+    work: WorkLike,
+    recipe: RecipeLike = None,
+    *,
+    in_sample: bool = False,
+    replace: bool = False,
+    engine: Engine = HERE,
+    progress: Progress | None = None,
+) -> ScoreFolder:
+    """Score the train split with the recipe's teacher, out of fold unless ``in_sample``.
+
+    Its networks score the tune and eval splits, too, where there are any
+    (:func:`~earmark.datasets.held_out_scores`). Scores of the owner's own, from a file, make way
+    only with ``replace``. A recipe with a pretrained network teaches by that
+    (:func:`~earmark.pipeline.teach`).
+    """
+    workspace = open_workspace(work)
+    chosen = choose_recipe(workspace, recipe)
+    if not replace:
+        keep_own_scores(workspace, chosen)
+    if chosen.pretrained is not None:
+        _refuse_in_sample(in_sample)
+        return teach(workspace, chosen, engine=engine, progress=progress).scores
+    from earmark.training import cross_fit, score_held_out
+
+    check_frames(workspace, chosen)
+    params = chosen.cross_fit
+    params = params.model_copy(update={"in_sample": in_sample or params.in_sample})
+    with shown(progress) as display:
+        scores = cross_fit(workspace, chosen.teacher, params, engine=engine, progress=display)
+        if _has_held_out(workspace, chosen):
+            score_held_out(workspace, scores, params, engine=engine, progress=display)
+    return scores
+
+
+def keep_own_scores(work: WorkLike, recipe: Recipe) -> None:
+    """Refuse to put a teacher's scores in the place of the owner's own."""
+    workspace = open_workspace(work)
+    folder = workspace.scores_folder(recipe.scores_name)
+    origin = Origin.noted(read_seal(folder)) if is_finished(folder) else None
+    if origin is not None and origin.kind == "file":
+        source = f" ({origin.path})" if origin.path else ""
+        raise EarmarkError(
+            f"{folder}: {origin.told}{source}; "
+            f"`earmark score {quoted(workspace.root)} --replace` puts a teacher's in their place"
+        )
+
+
+def _refuse_in_sample(in_sample: bool) -> None:
+    if in_sample:
+        raise EarmarkError("--in-sample is for a teacher that is trained here from scratch")
+
+
+def _has_held_out(workspace: Workspace, recipe: Recipe) -> bool:
+    return held_out_clips(workspace, open_frames(workspace, recipe.teacher.model)) is not None
+
+
+def check_frames(workspace: Workspace, recipe: Recipe) -> None:
+    """Refuse a workspace whose frames were made with another front end than the recipe's.
+
+    Where they were made of other sounds than are there now, say so.
+    """
+    from earmark.models import check_front_end
+
+    store = open_frames(workspace, recipe.teacher.model)
+    check_front_end(store, recipe.front_end)
+    tell_replaced(workspace, store)
+
+
+def _teaching(workspace: Workspace, recipe: Recipe) -> tuple[TrainingSet, FrameStore]:
+    """Return the whole train split as the teacher is told it, and the frames."""
+    from earmark.datasets import readable_clips
+    from earmark.training import TargetProvider, TrainingSet, tune_set
+
+    check_frames(workspace, recipe)
+    store = open_frames(workspace, recipe.teacher.model)
+    clips = readable_clips(workspace, store, "train")
+    validation = tune_set(workspace, store, recipe.teacher.model)
+    return TrainingSet(
+        store.folder, clips.store_rows, TargetProvider(clips.labels), validation
+    ), store
+
+
+def _train_on_cluster(
+    cluster: RayEngine,
+    n_processes: int,
+    recipe: Recipe,
+    data: TrainingSet,
+    store: FrameStore,
+    folder: Path,
+    progress: Progress | None,
+) -> None:
+    from earmark.compute import train_together
+    from earmark.training import train, training_task
+
+    task = training_task(recipe.teacher.name, train, recipe.teacher, data, store, folder=folder)
+    with shown(progress) as display:
+        train_together(cluster, task, n_processes, folder / "ray", display)
+
+
+def _train_here(
+    recipe: Recipe, data: TrainingSet, store: FrameStore, folder: Path, progress: Progress | None
+) -> bool:
+    """Train in this process, or as one of several; tell whether it is the first of them."""
+    from earmark.models import examples_of
+    from earmark.training import is_first_process, n_examples_in_all, train
+
+    teacher = recipe.teacher
+    is_first = is_first_process()
+    with shown(progress) if is_first else nullcontext(SILENT) as display:
+        examples = examples_of(teacher.model, store, data.store_rows)
+        n_examples = n_examples_in_all(examples.per_clip, teacher.train)
+        meter = display.job(teacher.name, n_examples, "examples")
+        train(teacher, data, folder, meter)
+    return is_first
