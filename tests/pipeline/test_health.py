@@ -20,7 +20,7 @@ from called_verbs import earmark
 from earmark.audio import write_store
 from earmark.datasets import Workspace, write_stamp
 from earmark.pipeline import examine
-from earmark.pipeline.checks import health as health_file
+from earmark.pipeline import health as health_file
 from earmark.review import Judgement, JudgementStore
 from earmark.scores import write_score_folder
 from earmark.storage import aside_of, read_json, seal_path, write_json, write_table, writing

@@ -1,1 +1,0 @@
-"""Verbs that go through all stages, from the data to the report: ``run`` and ``demo``."""
