@@ -4,7 +4,6 @@ import base64
 import io
 import json
 import re
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +21,6 @@ from earmark.report import (
     linker,
     report_tables,
     strategies_told,
-    write_figures,
     write_report,
 )
 from made_up import (
@@ -148,15 +146,9 @@ def test_comparison_and_training_join_the_page_where_they_were_run(tmp_path):
     page = Page(text)
     assert {"compared", "training"} < set(page.ids)
     assert {"comparison", "comparison_ignored", "comparison_truth"} < set(page.ids)
-    assert (
-        "gain beyond chance by the labels as given (Holm-corrected p below 0.1): lwlrap: mask"
-        in (page.text)
-    )
     assert strategies_told(choices) in page.text
-    for name in ("comparison", "comparison_ignored", "comparison_truth", "training"):
-        assert (tmp_path / "figures" / f"{name}.svg").is_file()
-        assert (tmp_path / "figures" / f"{name}.png").is_file()
-    drawn = json.loads(re.search(r'id="data">(.*?)</script>', text)[1])["charts"]
+    drawn = json.loads(re.search(r'id="charts">(.*?)</script>', text)[1])
+    assert list(drawn["classes"]) == ["net, small"]
     assert list(drawn["comparison-lwlrap"]) == [BASIS_NAMES[labels] for labels in BASES]
     assert list(drawn["training"]) == ["loss", "lwlrap on tune"]
 
@@ -168,9 +160,7 @@ def test_every_kind_of_labels_is_in_figures_tables_and_words(tmp_path, labels):
     contents = make_contents(results, choices=choices)
     page = Page(write_report(tmp_path, contents).read_text(encoding="utf-8"))
     for by in labels[1:]:
-        assert f"lwlrap by {BASIS_NAMES[by]} +0.030" in page.text
         assert {f"performance_{by}", f"comparison_{by}"} < set(page.ids)
-        assert (tmp_path / "figures" / f"performance_{by}.svg").is_file()
     assert f"reported on the eval split, by {'; '.join(map(BASIS_NAMES.get, labels))}." in page.text
 
 
@@ -254,36 +244,9 @@ def test_without_truth_nothing_is_claimed_of_a_flag(tmp_path) -> None:
     assert "not there" not in listed
 
 
-def test_every_figure_is_written_twice_and_drawn(tmp_path) -> None:
-    results = make_results(CURVE, CURVE, labels=("given", "truth"))
-    drawn = write_figures(tmp_path, make_contents(results))
-    assert {part for part, group in drawn.items() if group} == {
-        "first", "performance", "classes",
-    }  # fmt: skip
-    names = {"performance", "performance_truth", "per_class_net_small"}
-    written = {path.name for path in tmp_path.iterdir()}
-    assert written == {f"{name}.{ending}" for name in names for ending in ("png", "svg")}
-    listed = {path for group in drawn.values() for figure in group for path in figure.files}
-    assert {path.name for path in listed} == written
-
-
-def test_names_of_students_make_names_of_files(tmp_path) -> None:
-    results = make_results(CURVE, CURVE, train_set=NASTY)
-    (figure,) = write_figures(tmp_path, make_contents(results))["classes"]
-    assert all(path.parent == tmp_path and path.is_file() for path in figure.files)
-    assert list(figure.variants) == [f"net, {NASTY}"]
-
-
 def test_flags_can_be_judged_where_nothing_is_missing(tmp_path) -> None:
     judged = pl.DataFrame(
         {"discard_percent": [1.0], "n_flags": [10], "n_right": [0], "n_missing": [0]}
     )
     page = Page(write_report(tmp_path, make_contents(judged=judged)).read_text(encoding="utf-8"))
     assert "0 of 10 flags are missing labels" in page.text
-
-
-def test_without_matplotlib_the_extra_is_named_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(EarmarkError, match=r"drawing figures needs .*'earmark\[report\]'"):
-        write_report(tmp_path / "report", make_contents())
-    assert not (tmp_path / "report").exists()

@@ -3,14 +3,29 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import subprocess
+import sys
+from dataclasses import replace
+from xml.etree import ElementTree
 
 import polars as pl
 import pytest
 from jinja2 import UndefinedError
 
-from earmark.report import Chart, Figure, Table, content_hash
+from earmark.report import (
+    CURVE_HEIGHT,
+    CURVE_WIDTH,
+    Chart,
+    Figure,
+    Table,
+    content_hash,
+    flags_to_hear,
+    listened_html,
+    write_report,
+)
 from earmark.report.rendering import templates
-from made_up import NASTY, Page
+from earmark.review import Gains
+from made_up import NASTY, Page, make_contents
 
 
 def rendered(source: str, **values: object) -> str:
@@ -87,3 +102,105 @@ def test_json_cannot_end_its_script() -> None:
 def test_the_hash_is_that_of_the_policy() -> None:
     digest = base64.b64encode(hashlib.sha256("é".encode()).digest()).decode()
     assert content_hash("é") == f"'sha256-{digest}'"
+
+
+def test_libraries_that_draw_are_loaded_only_to_draw() -> None:
+    modules = ("report.page", "report.scan_page", "report.timeline", "review.server.clips")
+    imports = ", ".join(f"earmark.{name}" for name in modules)
+    code = f"import sys, {imports}; print({{'matplotlib', 'PIL', 'torch'}} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
+
+
+GAINS = Gains(
+    300,
+    214,
+    (1500.0, 1900.0, 2400.0),
+    71.0,
+    820,
+    (0.53, 0.58, 0.63),
+    curve=((0, 0), (100, 90), (300, 214)),
+    forecast=((400, 285), (500, 350)),
+)
+
+
+def test_the_part_says_what_was_found_and_draws_it_with_its_forecast():
+    told = str(listened_html(GAINS))
+    assert f"300 answers: {GAINS.told}." in told
+    assert "good place to stop" not in told
+    root = ElementTree.fromstring(told)
+    forecast, found = (one.get("points") for one in root.iter("polyline"))
+    assert found.split()[0] == f"0.0,{CURVE_HEIGHT:.1f}"
+    assert forecast.split()[0] == found.split()[-1], "the forecast goes on where listening ended"
+    assert forecast.split()[-1] == f"{CURVE_WIDTH:.1f},0.0"
+
+
+def test_a_low_yield_is_told_with_the_advice_to_stop():
+    told = str(listened_html(replace(GAINS, n_next_found=4.0)))
+    assert "good place to stop" in told
+
+
+def test_nothing_is_said_where_nobody_listened():
+    assert not listened_html(None)
+    assert not listened_html(replace(GAINS, n_answered=0))
+
+
+def test_a_single_answer_has_no_curve():
+    few = replace(GAINS, n_answered=1, curve=((0, 0),), forecast=())
+    assert "<svg" not in str(listened_html(few))
+
+
+def test_the_report_of_students_has_the_part_once(tmp_path):
+    page = write_report(tmp_path, make_contents(gains=GAINS)).read_text(encoding="utf-8")
+    assert page.count("What listening found") == 1
+    assert GAINS.told in page
+    without = write_report(tmp_path, make_contents()).read_text(encoding="utf-8")
+    assert "What listening found" not in without
+
+
+def made_flags(chances: dict[str, list[float | None]]) -> pl.DataFrame:
+    rows = [
+        {"clip_id": f"{name}{i}", "class_id": name, "rank": i + 1, "chance": chance}
+        for name, own in chances.items()
+        for i, chance in enumerate(own)
+    ]
+    schema = {"clip_id": pl.String, "class_id": pl.String, "rank": pl.Int32, "chance": pl.Float32}
+    return pl.DataFrame(rows, schema)
+
+
+def chosen(flags: pl.DataFrame, n_most: int) -> list[str]:
+    return flags_to_hear(flags, n_most)["clip_id"].to_list()
+
+
+def test_the_likeliest_come_first_whatever_their_class() -> None:
+    flags = made_flags({"a": [0.35, 0.2], "b": [0.99, 0.5]})
+    assert chosen(flags, 3) == ["b0", "b1", "a0"]
+
+
+def test_one_class_does_not_fill_the_list() -> None:
+    flags = made_flags({"a": [0.9] * 50} | {f"c{i}": [0.1, 0.05] for i in range(20)})
+    heard = flags_to_hear(flags, 20)
+    assert heard["class_id"].to_list()[:3] == ["a"] * 3
+    assert (heard["class_id"] == "a").sum() == 3
+    assert len(heard) == 20
+
+
+def test_few_classes_fill_the_list_together() -> None:
+    flags = made_flags({"a": [0.9] * 50, "b": [0.8] * 50})
+    assert flags_to_hear(flags, 40)["class_id"].value_counts().sort("class_id")[
+        "count"
+    ].to_list() == [20, 20]
+
+
+def test_without_chances_classes_take_turns_by_rank() -> None:
+    flags = made_flags({"a": [None] * 3, "b": [None] * 3})
+    assert chosen(flags, 4) == ["a0", "b0", "a1", "b1"]
+
+
+def test_what_has_no_chance_comes_last() -> None:
+    flags = made_flags({"a": [None] * 3, "b": [0.01]})
+    assert chosen(flags, 2) == ["b0", "a0"]
+
+
+def test_no_flags_are_no_list() -> None:
+    assert chosen(made_flags({}), 5) == []

@@ -90,12 +90,14 @@ def test_class_changes_are_means_over_seeds_of_defined_classes():
     is_second = pl.col("class_id") == "b"
     shifted = pl.col("lwlrap") + 0.02 * (pl.col("seed") - 0.5)
     undefined = pl.when(is_second).then(float("nan")).otherwise(shifted).alias("lwlrap")
-    changes = class_changes(
-        contents.per_class.with_columns(undefined), contents.classes, 2.0, cutoffs=(0.03, 0.07)
-    )
-    assert changes["class_id"].to_list() == ["a", "c"]
-    assert changes["group"].to_list() == ["large", "small"]
-    assert changes["change"].to_list() == pytest.approx([-0.1, 0.1])
+    per_class = contents.per_class.with_columns(undefined, ap=0.5 + pl.col("discard_percent") / 10)
+    changes = class_changes(per_class, contents.classes, 2.0)
+    assert changes["class_id"].to_list() == ["a", "b", "c"]
+    assert changes["group"].to_list() == ["large", "medium", "small"]
+    assert changes["change"].to_list() == pytest.approx([-0.1, float("nan"), 0.1], nan_ok=True)
+    assert changes["ap_change"].to_list() == pytest.approx([0.2] * 3)
+    assert "d_prime_all_change" not in changes.columns
+    assert group_table(changes)["n_classes"].to_list() == [1, 0, 1]
 
 
 def test_group_table_by_hand():

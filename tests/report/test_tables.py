@@ -1,15 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
 from earmark.report import (
     Table,
-    class_table,
     controls_table,
     report_tables,
-    show_classes,
     show_comparison,
     to_latex,
     verdicts,
@@ -35,9 +35,8 @@ def test_label_counts_refuse_a_point_that_was_not_computed():
 
 
 def test_groups_name_their_cutoffs():
-    contents = make_contents(prior_cutoffs=(0.03, 0.07))
-    (groups,) = (table for table in report_tables(contents) if table.name == "groups")
-    assert "(small: below 0.03, large: above 0.07)" in groups.caption
+    (groups,) = (table for table in report_tables(make_contents()) if table.name == "groups")
+    assert "(small: below 0.04, large: above 0.0667)" in groups.caption
     assert groups.shown["Improved"].to_list() == ["0 (0.0 %)", "0 (0.0 %)", "1 (100.0 %)"]
 
 
@@ -98,46 +97,18 @@ def test_other_labels_make_a_table_of_another_name() -> None:
     assert show_comparison(CHOICES, "truth").name == "comparison_truth"
 
 
-COUNTS = pl.DataFrame(
-    {"class_id": ["a", "b"], "name": ["Bird", "Rain"], "positives": [1_000, 0], "to_ignore": [5, 6]}
-)
-
-
-CHANGES = pl.DataFrame(
-    {"class_id": ["a"], "group": ["large"], "baseline": [0.5], "chosen": [0.75], "change": [0.25]}
-)
-
-
-def per_class(values: dict[float, tuple[float, float]]) -> pl.DataFrame:
-    """AP of class a by discard percent and seed."""
-    return pl.DataFrame(
-        [
-            {
-                "kind": "mask", "split": "eval", "labels": "given", "class_id": "a",
-                "discard_percent": percent, "ap": value,
-            }
-            for percent, seeds in values.items()
-            for value in seeds
-        ]
-    )  # fmt: skip
-
-
-def test_metrics_are_means_over_seeds_and_their_change() -> None:
-    rows = per_class({0.0: (0.2, 0.4), 1.0: (0.5, 0.7), 2.0: (0.9, 0.9)})
-    table = class_table(CHANGES, rows, COUNTS, 1.0)
-    assert table["ap_baseline"][0] == pytest.approx(0.3)
-    assert table["ap_change"][0] == pytest.approx(0.3)
-    assert "d_prime_all_baseline" not in table.columns
-
-
 def test_a_class_that_cannot_be_measured_stays_in_the_table() -> None:
-    table = class_table(CHANGES, per_class({0.0: (0.2,), 1.0: (0.5,)}), COUNTS, 1.0)
-    values = table.select(pl.lit("net, small").alias("line"), pl.all())
-    shown = show_classes(values, {"net, small": 1.0}).shown
-    assert shown.columns == [
+    contents = make_contents()
+    is_first = pl.col("class_id") == "a"
+    value = pl.when(is_first).then(float("nan")).otherwise("lwlrap")
+    per_class = contents.per_class.with_columns(lwlrap=value, ap=0.5)
+    (table,) = (
+        table
+        for table in report_tables(replace(contents, per_class=per_class))
+        if table.name == "per_class"
+    )
+    assert table.shown.columns == [
         "Class", "Prior", "Positives", "To ignore", "lwlrap", "AP", "lwlrap change", "AP change",
     ]  # fmt: skip
-    assert shown.rows() == [
-        ("Bird", "large", "1,000", "5", "0.500", "0.200", "+0.250", "+0.300"),
-        ("Rain", "–", "0", "6", "–", "–", "–", "–"),
-    ]
+    assert table.shown.row(0) == ("Bird", "large", "100", "8", "–", "0.500", "–", "+0.000")
+    assert table.shown.row(2)[-2] == "+0.100"

@@ -63,7 +63,7 @@ def run(
 
     Scenes are made where the recipe has them; otherwise the folder holds an imported dataset.
     """
-    check_libraries("a whole run", "soundfile", "torch", "matplotlib")
+    check_libraries("a whole run", "soundfile", "torch", "PIL")
     chosen = choose_recipe(work, recipe)
     with shown(progress) as display:
         workspace = make_dataset(work, chosen, engine=engine, progress=display)

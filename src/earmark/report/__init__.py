@@ -1,15 +1,15 @@
-"""Numbers into words, tables, figures and pages.
+"""Numbers into words, tables, charts and pages.
 
-``contents`` is what a report is made of, ``results`` computes all that is said of it, and
-``numerals`` writes numbers as people read them. ``verdict`` and ``sentences`` tell what was found,
-in words that ``rendering`` explains; ``tables`` and ``charts`` (drawn by the page itself, and by
-matplotlib in ``figures``, for papers) show it. ``page`` is the report of a run, ``scan_page`` that
-of a scan, ``demo_page`` that of the demo, all made by ``rendering`` from files in ``templates``;
-``listened`` is their part on what people heard. ``evidence`` says what is known of missing labels,
-and holds it to limits; ``card`` and ``changes`` put it into Markdown.
+``results`` has what a report is made of, and computes all that is said of it; ``numerals`` writes
+numbers as people read them. ``verdict`` judges students, ``sentences`` says what was found, in
+words that ``rendering`` explains; ``tables`` and ``charts``, which the page draws itself, show it.
+``page`` is the report of a run, ``scan_page`` that of a scan, ``demo_page`` that of the demo, all
+made by ``rendering`` from files in ``templates``. ``evidence`` says what is known of missing
+labels, and holds it to limits; ``card`` and ``changes`` put it into Markdown and words.
+``timeline`` is a picture of one sound file.
 
 Nothing is trained, scored or flagged here, and no statistic is computed outside ``results`` and
-``verdict``. matplotlib is loaded only where something is drawn.
+``verdict``. matplotlib is loaded only where a timeline is drawn.
 """
 
 import lazy_loader

@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 from earmark.audio import LOG_MEL_RANGE, wav_bytes
 from earmark.errors import quoted
 from earmark.experiments import JudgedGain, ToldGain
-from earmark.metrics import Interval
-from earmark.report.contents import HeardFlag
-from earmark.report.numerals import percent_text, rounded, signed_text
-from earmark.report.rendering import render
+from earmark.report.numerals import change_text, percent_text, rounded, signed_text
+from earmark.report.rendering import HeardFlag, render
 from earmark.report.verdict import Verdict
 
 _N_FIRST = 100
@@ -131,8 +129,8 @@ def heard_told(heard: JudgedGain) -> str:
     """Say what answers by ear found, and what they gave a student."""
     return (
         f"{heard.n_answers:.0f} answers by ear find {heard.n_found:.0f} missing labels, asked at "
-        f"random {heard.n_found_at_random:.0f}. They change lwlrap by {_ends(heard.gain)}; at "
-        f"random by {_ends(heard.gain_at_random)}."
+        f"random {heard.n_found_at_random:.0f}. They change lwlrap by {change_text(heard.gain)}; "
+        f"at random by {change_text(heard.gain_at_random)}."
     )
 
 
@@ -164,20 +162,16 @@ def controls_told(students: StudentsFound) -> str:
         []
         if chosen.treatment not in _ACTS
         else [
-            f"As many at random: {_ends(chosen.random)}.",
-            f"Every class calibrated first: {_ends(chosen.calibrated)}.",
+            f"As many at random: {change_text(chosen.random)}.",
+            f"Every class calibrated first: {change_text(chosen.calibrated)}.",
         ]
     )
     others = [one for one in students.each if one.treatment not in (chosen.treatment, "as given")]
     told += [
-        f"{_ACTS[one.treatment].capitalize()} {one.percent:g} %: {_ends(one.gain)}."
+        f"{_ACTS[one.treatment].capitalize()} {one.percent:g} %: {change_text(one.gain)}."
         for one in others
     ]
     return " ".join(told)
-
-
-def _ends(gain: Interval) -> str:
-    return f"{signed_text(gain.value)} ({signed_text(gain.low)} to {signed_text(gain.high)})"
 
 
 def demo_html(found: DemoFound, heard: Sequence[HeardFlag], work: Path) -> str:

@@ -44,12 +44,6 @@ def ranged_text(
     return "–" if row[name] is None else interval_text(interval_in(row, name), write)
 
 
-def change_text(interval: Interval) -> str:
-    """Return a difference and its interval in words."""
-    low, high = signed_text(interval.low), signed_text(interval.high)
-    return f"{signed_text(interval.value)}, 90 % interval {low} to {high}"
-
-
 def gain_text(interval: Interval, write: Callable[[float], str] = number_text) -> str:
     """Return a number and its interval as a sentence has them.
 
@@ -58,6 +52,11 @@ def gain_text(interval: Interval, write: Callable[[float], str] = number_text) -
     """
     value, low, high = (write(number) for number in interval)
     return f"{value} ({low} to {high})"
+
+
+def change_text(interval: Interval) -> str:
+    """Return a difference and its interval as a sentence has them, with signs."""
+    return gain_text(interval, signed_text)
 
 
 def share_text(share: float | None) -> str:

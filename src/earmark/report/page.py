@@ -1,13 +1,12 @@
 """One self-contained page that tells what a run found, can be heard, and needs no network.
 
-Every number in a sentence is computed from the results, the verdict included. Beside the page lie
-its figures and tables as files, for use elsewhere.
+Every number in a sentence is computed from the results, the verdict included. The page draws its
+figures itself and saves them as SVG; its tables lie beside it as files.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,8 @@ from typing import Any
 
 import polars as pl
 
-from earmark.report import charts, figures
+from earmark.report import charts
 from earmark.report.charts import Chart
-from earmark.report.contents import LineChanges, ReportContents, TeacherGrade
-from earmark.report.listened import listened_html
 from earmark.report.numerals import number_text, percent_text, signed_text
 from earmark.report.rendering import (
     GLOSSARY,
@@ -26,89 +23,103 @@ from earmark.report.rendering import (
     flag_picture,
     flag_sound,
     linker,
+    listened_html,
     render,
 )
 from earmark.report.results import (
     BASIS_NAMES,
-    COURSE_NAMES,
     METRIC_NAMES,
     SHOWN_METRICS,
-    bases_of,
-    label_counts,
+    ReportContents,
+    TeacherGrade,
     named_by_role,
 )
 from earmark.report.sentences import (
-    best_verdict,
-    comparison_told,
+    controls_told,
     flags_told,
     methods_text,
-    numbers_told,
+    noise_note,
     page_verdict,
     strategies_told,
 )
-from earmark.report.tables import Table, named_by, report_tables, write_tables
-from earmark.report.verdict import controls_told, noise_note, strategy_verdicts, verdicts
+from earmark.report.tables import Table, report_tables, write_tables
+from earmark.report.verdict import best_verdict, strategy_verdicts, verdicts
 from earmark.storage import write_text
 
 N_HEARD_FIRST = 4
 """Flags that the first screen plays; the others are folded below them."""
 
-_PRINTED_COURSES = (COURSE_NAMES["loss"], COURSE_NAMES["tune_lwlrap"])
-"""Measures of a training that the files show; the page has all."""
-
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that the page draws itself, and the files in which it is drawn for use elsewhere.
-
-    ``variants`` are charts by the name of what is chosen: labels to judge by, a student. They may
-    be empty, and the files fewer than the variants: files show what papers print.
-    """
+    """A figure that the page draws: charts by the name of what is chosen, labels or a student."""
 
     name: str
     caption: str
     variants: Mapping[str, Chart]
-    files: Sequence[Path] = ()
-    """Pairs of SVG and PNG in the folder ``figures``."""
-
-    def downloads(self) -> dict[str, list[str]]:
-        """Return the names of its files by what they show."""
-        found: dict[str, list[str]] = {}
-        for path in self.files:
-            found.setdefault(path.stem, []).append(path.name)
-        return found
 
 
 def write_report(folder: str | Path, contents: ReportContents) -> Path:
-    """Write ``index.html``, ``figures/`` and ``tables/`` and return the path of the page.
+    """Write ``index.html`` and ``tables/`` and return the path of the page.
 
-    The page needs no network and no other file: figures and sounds are inside it. The figures
-    and tables beside it are the same ones for use elsewhere.
+    The page needs no network and no other file: figures and sounds are inside it. The tables beside
+    it are the same ones for use elsewhere.
     """
-    figures.check_drawing()
     folder = Path(folder)
     tables = report_tables(contents)
     write_tables(folder / "tables", tables)
-    drawn = write_figures(folder / "figures", contents)
+    drawn = report_figures(contents)
     write_text(folder / "index.html", _page(contents, tables, drawn))
     return folder / "index.html"
 
 
-def write_figures(folder: Path, contents: ReportContents) -> dict[str, list[Figure]]:
-    """Write every figure as PNG and SVG, and return them by the part of the report they are in.
+def report_figures(contents: ReportContents) -> dict[str, list[Figure]]:
+    """Return every figure by the part of the report that it is in; an empty part has none.
 
-    Parts are first (what the page shows first), performance, classes, flags_judged, comparison,
-    and training; one in which there is nothing to draw is empty.
+    Parts are first (what the page shows first), performance, classes, flags_judged, comparison
+    and training.
     """
-    results, judged, choices = contents.results, contents.judged, contents.choices
+    results, choices = contents.results, contents.choices
     lines = contents.line_changes()
+    classes = {line.name: charts.classes_chart(line.changes, line.percent) for line in lines}
+    flags = {} if contents.judged is None else {"truth": charts.flags_chart(contents.judged)}
+    performance = {} if results is None else charts.performance_charts(results)
+    compared = (
+        {} if choices is None else charts.comparison_charts(named_by_role(choices), SHOWN_METRICS)
+    )
     return {
         "first": _first(contents),
-        "performance": [] if results is None else _performance(folder, results),
-        "classes": [_classes(folder, lines)] if lines else [],
-        "flags_judged": [] if judged is None else [_flags_judged(folder, judged)],
-        "comparison": [] if choices is None else _comparison(folder, named_by_role(choices)),
-        "training": [_training(folder, contents.courses)] if contents.courses else [],
+        "performance": [
+            Figure(
+                f"performance-{metric}",
+                f"{METRIC_NAMES[metric]} on eval; bands are 90 % intervals.",
+                variants,
+            )
+            for metric, variants in performance.items()
+        ],
+        "classes": _unless_empty(
+            "classes",
+            "Every class's lwlrap against its baseline; classes above the diagonal improved.",
+            classes,
+        ),
+        "flags_judged": _unless_empty(
+            "flags_judged",
+            "Precision and recall of the flags; bands are 90 % Wilson intervals.",
+            flags,
+        ),
+        "comparison": [
+            Figure(
+                f"comparison-{metric}",
+                f"{METRIC_NAMES[metric]}: change from the baseline on eval, with 90 % intervals.",
+                variants,
+            )
+            for metric, variants in compared.items()
+        ],
+        "training": _unless_empty(
+            "training",
+            "The course of every training, epoch by epoch.",
+            charts.training_charts(contents.courses),
+        ),
     }
 
 
@@ -123,8 +134,7 @@ def _page(
         tables=by_name,
         drawn=drawn,
         basis_names=BASIS_NAMES,
-        points=contents.thresholds["discard_percent"].unique().sort().to_list(),
-        data={"charts": _charts_json(drawn), "ignored": _ignored_by_point(contents)},
+        charts=_charts_json(drawn),
         picture=flag_picture,
         sound=sound,
         heard=fit_sounds(contents.heard, sound),
@@ -143,17 +153,11 @@ def _told(contents: ReportContents, tables: Mapping[str, Table]) -> dict[str, An
         "verdict": page_verdict(results, choices),
         "key_numbers": _key_numbers(contents),
         "controls": [] if results is None else controls_told(results),
-        "numbers": {} if results is None else numbers_told(results),
         "noise": "" if results is None else noise_note(results),
-        "compared": _compared_told(choices),
+        "compared": "" if choices is None else strategies_told(choices),
         "judged": "" if judged is None else flags_told(judged.values, contents.flag_percent),
         "methods": methods_text(results, contents.provenance, choices),
     }
-
-
-def _compared_told(choices: pl.DataFrame | None) -> list[str]:
-    """Say what strategies gain."""
-    return [] if choices is None else [strategies_told(choices), comparison_told(choices)]
 
 
 @dataclass(frozen=True)
@@ -237,89 +241,5 @@ def _charts_json(drawn: Mapping[str, Sequence[Figure]]) -> dict[str, Any]:
     }
 
 
-def _ignored_by_point(contents: ReportContents) -> dict[str, list[int]]:
-    """Return to_ignore by point and class, for the page's chooser."""
-    counts = label_counts(contents.thresholds, contents.classes)
-    return {
-        f"{percent:g}": rows["to_ignore"].to_list()
-        for (percent,), rows in counts.group_by("discard_percent", maintain_order=True)
-    }
-
-
-def _performance(folder: Path, results: pl.DataFrame) -> list[Figure]:
-    found = charts.performance_charts(results)
-    # The files show both of the paper's metrics at once, so the first figure alone has them.
-    panels = [found[metric] for metric in list(found)[:2]]
-    files = _written(folder, "performance", bases_of(results), panels, (figures.COLUMN_INCHES, 4.9))
-    return [
-        Figure(
-            f"performance-{metric}",
-            f"{METRIC_NAMES[metric]} on eval; bands are 90 % intervals.",
-            variants,
-            files if number == 0 else (),
-        )
-        for number, (metric, variants) in enumerate(found.items())
-    ]
-
-
-def _classes(folder: Path, lines: Sequence[LineChanges]) -> Figure:
-    variants = {line.name: charts.classes_chart(line.changes, line.percent) for line in lines}
-    files: list[Path] = []
-    for line in lines:
-        name = re.sub(r"[^\w.-]+", "_", f"per_class_{line.student}_{line.train_set}")
-        drawn = figures.draw_charts([variants[line.name]], figures.COLUMN_INCHES, 3.4)
-        files += figures.write_figure(drawn, folder / name)
-    caption = "Every class's lwlrap against its baseline; classes above the diagonal improved."
-    return Figure("classes", caption, variants, files)
-
-
-def _flags_judged(folder: Path, judged: pl.DataFrame) -> Figure:
-    chart = charts.flags_chart(judged)
-    drawn = figures.draw_charts([chart], figures.COLUMN_INCHES, 2.7)
-    files = figures.write_figure(drawn, folder / "flags_judged")
-    caption = "Precision and recall of the flags; bands are 90 % Wilson intervals."
-    return Figure("flags_judged", caption, {"truth": chart}, files)
-
-
-def _comparison(folder: Path, choices: pl.DataFrame) -> list[Figure]:
-    found = charts.comparison_charts(choices, SHOWN_METRICS)
-    first = next(iter(next(iter(found.values())).values()))
-    height = 0.9 + 0.2 * len(first.categories) * max(1, 0.6 * len(first.series))
-    size = figures.PAGE_INCHES, height
-    panels = list(found.values())
-    files = _written(folder, "comparison", bases_of(choices), panels, size, is_stacked=False)
-    return [
-        Figure(
-            f"comparison-{metric}",
-            f"{METRIC_NAMES[metric]}: change from the baseline on eval, with 90 % intervals.",
-            variants,
-            files if number == 0 else (),
-        )
-        for number, (metric, variants) in enumerate(found.items())
-    ]
-
-
-def _training(folder: Path, courses: Mapping[str, pl.DataFrame]) -> Figure:
-    found = charts.training_charts(courses)
-    panels = [found[title] for title in _PRINTED_COURSES if title in found]
-    drawn = figures.draw_charts(panels, figures.PAGE_INCHES, 2.6, is_stacked=False)
-    files = figures.write_figure(drawn, folder / "training")
-    return Figure("training", "The course of every training, epoch by epoch.", found, files)
-
-
-def _written(
-    folder: Path,
-    name: str,
-    bases: Sequence[str],
-    panels: Sequence[Mapping[str, Chart]],
-    size: tuple[float, float],
-    *,
-    is_stacked: bool = True,
-) -> list[Path]:
-    """Write a figure of panels (label names -> chart) for each kind of labels to judge by."""
-    files: list[Path] = []
-    for labels in bases:
-        shown = [panel[BASIS_NAMES[labels]] for panel in panels]
-        drawn = figures.draw_charts(shown, *size, is_stacked=is_stacked)
-        files += figures.write_figure(drawn, folder / named_by(labels, name))
-    return files
+def _unless_empty(name: str, caption: str, variants: Mapping[str, Chart]) -> list[Figure]:
+    return [Figure(name, caption, variants)] if variants else []

@@ -1,8 +1,9 @@
 """Pages from templates: every text is escaped, and a page contains all that it needs.
 
 The templates, styles and scripts lie in ``templates/``. A page asks for its own style and script
-by ``shipped``, so that it opens without a network and without another file. The words that a page
-cannot do without are in ``GLOSSARY``, each in a sentence, and linked from their first use.
+by ``shipped``, so that it opens without a network and without another file. Several pages share the
+flags to hear, the curve of what listening found, and the words that a page cannot do without: they
+are in ``GLOSSARY``, each in a sentence, and linked from their first use.
 """
 
 from __future__ import annotations
@@ -17,19 +18,32 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 from markupsafe import Markup, escape
+from numpy.typing import NDArray
 
-from earmark.report.contents import HeardFlag
 from earmark.report.numerals import is_known, number_text, percent_text, rounded
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from earmark.flags import Findings
+    from earmark.review import Gains
+
 
 MOST_SOUND_BYTES = 900_000
 """MP3 of all flags that a page plays: with pictures, and as text, it stays below 2 MB."""
 
+CURVE_WIDTH, CURVE_HEIGHT = 320, 120
+"""Size of the curve of what listening found, in pixels, without its words."""
+
 _TOO_MANY = "not played here, to keep the page small"
+
+_N_HEARD = 40
+"""Flags that a page lists to be heard."""
+
+_FEW_OF_A_CLASS = 3
+"""As many flags of a class are heard, or more where there are few classes."""
 
 
 def render(name: str, **values: Any) -> str:
@@ -63,6 +77,45 @@ def templates() -> Environment:
         rounded=rounded,
     )
     return found
+
+
+@dataclass(frozen=True)
+class HeardFlag:
+    """One flag to hear and see; ``is_missing`` is the truth about it, where it is known."""
+
+    rank: int
+    clip_id: str
+    score: float
+    chance: float | None = None
+    is_missing: bool | None = None
+    waveform: NDArray[np.float32] | None = None
+    frames: NDArray[np.floating] | None = None
+    """Log-mel frames [frame, band]."""
+    best_patch: tuple[int, int] | None = None
+    """First frame of the patch that scored best, and the frame after its last."""
+    class_name: str = ""
+    note: str = ""
+    """Which part of a long clip it is, or why there is nothing to hear."""
+
+
+def first_to_hear(findings: Findings, n_most: int = _N_HEARD) -> pl.DataFrame:
+    """Choose of what was found the flags that are worth hearing first (:func:`flags_to_hear`)."""
+    # No class is heard more often than that.
+    return flags_to_hear(findings.flag_table.first_of_each(max(n_most, _FEW_OF_A_CLASS)), n_most)
+
+
+def flags_to_hear(flags: pl.DataFrame, n_most: int = _N_HEARD) -> pl.DataFrame:
+    """Choose the flags that are worth hearing first: the likeliest, but only a few of each class.
+
+    Flags without a chance come last, those at the top of their class first.
+    """
+    n_classes = max(flags["class_id"].n_unique(), 1)
+    n_each = max(_FEW_OF_A_CLASS, -(-n_most // n_classes))
+    # What is as likely, or as unknown, is taken by rank, so that classes take turns.
+    likeliest = flags.sort(
+        "chance", "rank", "class_id", descending=[True, False, False], nulls_last=True
+    )
+    return likeliest.filter(pl.int_range(pl.len()).over("class_id") < n_each).head(n_most)
 
 
 def flag_picture(flag: HeardFlag) -> bytes:
@@ -103,6 +156,38 @@ def fit_sounds(
         silent = replace(flag, waveform=None, frames=None, note=flag.note or _TOO_MANY)
         shown.append(flag if room >= 0 else silent)
     return shown
+
+
+def listened_html(gains: Gains | None) -> Markup:
+    """Return the part of a page that says what listening found; nothing where nobody listened.
+
+    Its curve is drawn here, into the page: it needs no script, no style sheet and no file.
+    """
+    if gains is None or not gains.n_answered:
+        return Markup("")
+    points = [*gains.curve, *gains.forecast]
+    if len(points) < 2:
+        return Markup(render("listened.html", gains=gains, lines=None))
+    most_answered, most_found = (max(1, *counts) for counts in zip(*points, strict=True))
+
+    def line(points: Sequence[tuple[int, int]]) -> str:
+        return " ".join(
+            f"{CURVE_WIDTH * n / most_answered:.1f},{CURVE_HEIGHT * (1 - k / most_found):.1f}"
+            for n, k in points
+        )
+
+    forecast = line([*gains.curve[-1:], *gains.forecast])
+    return Markup(
+        render(
+            "listened.html",
+            gains=gains,
+            lines={"found": line(gains.curve), "forecast": forecast},
+            n_answered=most_answered,
+            n_found=most_found,
+            wide=CURVE_WIDTH,
+            tall=CURVE_HEIGHT,
+        )
+    )
 
 
 def content_hash(content: str) -> Markup:

@@ -1,11 +1,13 @@
-"""What a run's tables of results say: metrics and their names, means, points, classes.
+"""What a report is made of, and what its tables say: metrics and names, means, points, classes.
 
-All statistics of a report are computed here; tables, sentences, charts and figures only show them.
+All statistics of a report are computed here; tables, sentences and charts only show them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -16,6 +18,10 @@ from earmark.experiments import best_point
 from earmark.labels import LabelSet, Ontology
 from earmark.metrics import Interval, wilson_interval
 from earmark.report.numerals import interval_in
+from earmark.report.rendering import HeardFlag
+
+if TYPE_CHECKING:
+    from earmark.review import Gains
 
 METRIC_NAMES = {
     "d_prime_explicit": "d′ (explicit labels)",
@@ -58,6 +64,84 @@ PAPER_PRIOR_CUTOFFS = (0.00325, 0.01)
 
 
 PRIOR_GROUPS = ("large", "medium", "small")
+
+
+@dataclass(frozen=True)
+class TeacherGrade:
+    """How good the teacher was, on clips that it was not trained on.
+
+    ``auc`` is that of the class in the middle; ``found`` is the share of the labels given that the
+    teacher finds again; both may be NaN. ``clips`` says on which.
+    """
+
+    name: str
+    auc: float
+    found: float
+    clips: str
+
+
+@dataclass(frozen=True)
+class LineChanges:
+    """How the classes of one student and train set change at a point (see ``class_changes``)."""
+
+    student: str
+    train_set: str
+    percent: float
+    changes: pl.DataFrame
+
+    @property
+    def name(self) -> str:
+        """How the student is called where people read."""
+        return f"{self.student}, {self.train_set}"
+
+
+@dataclass(frozen=True)
+class ReportContents:
+    """Everything that the report shows, as plain values.
+
+    ``results`` and ``per_class`` are the sweep's tables, ``choices`` is that of a comparison; None
+    where they were not run, but one of them must be there. ``thresholds`` is the table of
+    operating points, ``classes`` comes from :func:`class_summary`, ``judged``
+    (discard_percent, n_flags, n_right, n_missing) is there where the truth is known, ``heard`` are
+    flags that can be heard, the likeliest first, and ``provenance`` holds versions, seeds and
+    digests. ``courses`` are the histories of trainings by the name of the network.
+    """
+
+    title: str
+    results: pl.DataFrame | None
+    per_class: pl.DataFrame | None
+    thresholds: pl.DataFrame
+    classes: pl.DataFrame
+    judged: pl.DataFrame | None = None
+    heard: Sequence[HeardFlag] = ()
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    choices: pl.DataFrame | None = None
+    claims: pl.DataFrame | None = None
+    """The paper's findings held against the sweep."""
+    courses: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    flag_percent: float = 1.0
+    """The operating point at which labels are counted and flags listed."""
+    sample_rate_hz: int = 16_000
+    teacher: TeacherGrade | None = None
+    """None where it was not measured: its scores are in-sample, or of unknown origin."""
+    gains: Gains | None = None
+    """What listening has found, where a queue that learns was heard."""
+
+    def line_changes(self) -> list[LineChanges]:
+        """Return the per-class changes of every student and train set.
+
+        The point is the one chosen on ``tune`` among those that ignore something.
+        """
+        if self.results is None or self.per_class is None:
+            return []
+        lines = []
+        for results in by_line(self.results.filter(pl.col("discard_percent") > 0)):
+            student, train_set = results["student"][0], results["train_set"][0]
+            percent = chosen_point(results)
+            rows = self.per_class.filter(student=student, train_set=train_set)
+            changes = class_changes(rows, self.classes, percent)
+            lines.append(LineChanges(student, train_set, percent, changes))
+        return lines
 
 
 def mean_over_seeds(results: pl.DataFrame) -> pl.DataFrame:
@@ -204,28 +288,29 @@ def prior_groups(priors: ArrayLike, cutoffs: tuple[float, float]) -> list[str]:
     return [str(group) for group in np.where(priors > large_above, "large", groups)]
 
 
-def class_changes(
-    per_class: pl.DataFrame,
-    classes: pl.DataFrame,
-    percent: float,
-    cutoffs: tuple[float, float] | None = None,
-) -> pl.DataFrame:
-    """Return every class's lwlrap on ``eval`` at baseline and at a point, and its size group.
+def class_changes(per_class: pl.DataFrame, classes: pl.DataFrame, percent: float) -> pl.DataFrame:
+    """Return every class's metrics on ``eval`` at the baseline and at a point, by given labels.
 
-    ``per_class`` holds one student and train set; values are means over seeds. Classes whose
-    lwlrap is undefined (no positives) are left out. Columns: class_id, name, prior, group,
-    baseline, chosen, change.
+    ``per_class`` holds one student and train set; values are means over seeds, and not finite where
+    a class has no positives to measure by. Columns: class_id, name, prior, group, and the
+    baseline, chosen and change of lwlrap; d' over all labels and AP have the same with their names
+    before them, where ``per_class`` has them.
     """
     rows = per_class.filter(kind="mask", split="eval", labels="given")
+    names = {"lwlrap": "", "d_prime_all": "d_prime_all_", "ap": "ap_"}
+    starts = {metric: start for metric, start in names.items() if metric in rows.columns}
+    means = rows.group_by("class_id", "discard_percent").agg(pl.col(*starts).mean())
     priors = classes["prior"].to_numpy()
-    groups = prior_groups(priors, cutoffs or prior_cutoffs(priors))
-    changes = classes.select("class_id", "name", "prior", group=pl.Series(groups, dtype=pl.String))
+    groups = pl.Series(prior_groups(priors, prior_cutoffs(priors)), dtype=pl.String)
+    changes = classes.select("class_id", "name", "prior", group=groups)
     for name, point in (("baseline", 0.0), ("chosen", percent)):
-        at_point = rows.filter(discard_percent=point).group_by("class_id")
-        means = at_point.agg(pl.col("lwlrap").mean().alias(name))
-        changes = changes.join(means, on="class_id", maintain_order="left")
-    changes = changes.filter(pl.col("baseline").is_finite() & pl.col("chosen").is_finite())
-    return changes.with_columns(change=pl.col("chosen") - pl.col("baseline"))
+        columns = {f"{start}{name}": metric for metric, start in starts.items()}
+        at_point = means.filter(discard_percent=point).select("class_id", **columns)
+        changes = changes.join(at_point, on="class_id", how="left", maintain_order="left")
+    return changes.with_columns(
+        (pl.col(f"{start}chosen") - pl.col(f"{start}baseline")).alias(f"{start}change")
+        for start in starts.values()
+    )
 
 
 def group_table(changes: pl.DataFrame) -> pl.DataFrame:
@@ -236,7 +321,8 @@ def group_table(changes: pl.DataFrame) -> pl.DataFrame:
     A group without (improved) classes has null means.
     """
     change, is_improved = pl.col("change"), pl.col("change") > 0
-    found = changes.group_by("group").agg(
+    measured = changes.filter(pl.col("change").is_finite())
+    found = measured.group_by("group").agg(
         n_classes=pl.len().cast(pl.Int64),
         n_improved=is_improved.sum().cast(pl.Int64),
         improved_percent=100 * is_improved.mean(),
@@ -246,33 +332,6 @@ def group_table(changes: pl.DataFrame) -> pl.DataFrame:
     order = pl.DataFrame({"group": PRIOR_GROUPS})
     table = order.join(found, on="group", how="left", maintain_order="left")
     return table.with_columns(pl.col("n_classes", "n_improved").fill_null(0))
-
-
-def class_table(
-    changes: pl.DataFrame, per_class: pl.DataFrame, counts: pl.DataFrame, percent: float
-) -> pl.DataFrame:
-    """Return everything that is known of the classes of one student and train set.
-
-    ``changes`` come from :func:`class_changes`, ``counts`` (class_id, positives, to_ignore) from
-    the train split. d' (over all labels) and AP are added where ``per_class`` has them: at the
-    baseline and how they change, by the labels as given.
-    """
-    table = counts.join(changes, on="class_id", how="left", maintain_order="left")
-    rows = per_class.filter(kind="mask", split="eval", labels="given")
-    for metric in ("d_prime_all", "ap"):
-        if metric not in rows.columns:
-            continue
-        at = [
-            rows.filter(discard_percent=point)
-            .group_by("class_id")
-            .agg(pl.col(metric).mean().alias(f"{metric}_{name}"))
-            for name, point in (("baseline", 0.0), ("chosen", percent))
-        ]
-        for means in at:
-            table = table.join(means, on="class_id", how="left", maintain_order="left")
-        change = pl.col(f"{metric}_chosen") - pl.col(f"{metric}_baseline")
-        table = table.with_columns(change.alias(f"{metric}_change"))
-    return table
 
 
 def _has(own: pl.DataFrame, metric: str, split: str, labels: str) -> bool:

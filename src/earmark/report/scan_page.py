@@ -15,15 +15,16 @@ import polars as pl
 
 from earmark.errors import counted
 from earmark.flags import ANSWERS_MORE, VAGUE, Findings
-from earmark.report.contents import HeardFlag, first_to_hear
-from earmark.report.listened import listened_html
 from earmark.report.numerals import is_known, rounded
 from earmark.report.rendering import (
     GLOSSARY,
+    HeardFlag,
+    first_to_hear,
     fit_sounds,
     flag_picture,
     flag_sound,
     linker,
+    listened_html,
     render,
 )
 
@@ -130,7 +131,7 @@ def scan_html(
 ) -> str:
     """Return the page as HTML.
 
-    ``heard`` are the flags of :func:`~earmark.report.contents.first_to_hear` with their sounds;
+    ``heard`` are the flags of :func:`~earmark.report.rendering.first_to_hear` with their sounds;
     without them the page lists the same flags by name. ``next_commands`` say what to do next, from
     what it does to the command, and ``gains`` what listening found.
     """
@@ -212,7 +213,7 @@ _Lists = list[tuple[dict[str, Any], list[dict[str, Any]]]]
 
 
 def unheard(listed: pl.DataFrame) -> list[HeardFlag]:
-    """Return flags of :func:`~earmark.report.contents.first_to_hear` without their sounds."""
+    """Return flags of :func:`~earmark.report.rendering.first_to_hear` without their sounds."""
     return [
         HeardFlag(
             rank=row["rank"],

@@ -5,43 +5,42 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import polars as pl
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, counted
 from earmark.metrics import Interval
 from earmark.report.numerals import (
+    change_text,
     count_text,
-    interval_text,
+    gain_text,
     percent_text,
     ranged_text,
+    share_text,
     signed_text,
 )
 from earmark.report.results import (
     BASIS_NAMES,
     METRIC_NAMES,
-    SHOWN_METRICS,
     bases_of,
     count_seeds,
     flags_judged_table,
     performance_table,
-    within_class_metric,
 )
 from earmark.report.verdict import (
     ALPHA,
     Answer,
     Verdict,
-    controls_told,
-    headline,
-    noise_note,
+    best_verdict,
     strategy_verdicts,
-    verdict_sentence,
     verdicts,
 )
 
-_N_TOLD = 3
-"""Strategies whose gains are told one by one."""
+_CONTROLS = {"random": "ignoring as many at random", "calibration": "calibration alone"}
+"""What each control does, in place of ignoring what is likely."""
 
-_BEST_FIRST: tuple[Answer, ...] = ("Yes", "Cannot tell", "No")
+_N_NAMED = 3
+"""Strategies whose gains are named one by one."""
 
 
 def page_verdict(results: pl.DataFrame | None, choices: pl.DataFrame | None) -> str:
@@ -78,15 +77,159 @@ def detail_lines(results: pl.DataFrame) -> list[str]:
     return lines
 
 
-def numbers_told(results: pl.DataFrame) -> dict[str, str]:
-    """Say, for each student and train set, what changed at its point by every kind of labels."""
-    by_basis = {labels: verdicts(results, labels) for labels in bases_of(results)}
-    d_prime = METRIC_NAMES[within_class_metric(results)]
-    told = {}
-    for place, verdict in enumerate(by_basis.pop("given")):
-        others = {labels: found[place].gain for labels, found in by_basis.items()}
-        told[f"{verdict.student}, {verdict.train_set}"] = _changes_told(verdict, others, d_prime)
-    return told
+def headline(results: pl.DataFrame) -> str:
+    """Say in one short sentence whether ignoring labels helped, and by how much.
+
+    Of several students, the average is over those that gained.
+    """
+    students = verdicts(results)
+    if len(students) == 1:
+        return verdict_sentence(students[0])
+    answers = {verdict.answer for verdict in students}
+    answer: Answer = answers.pop() if len(answers) == 1 else "Cannot tell"
+    gained = [verdict for verdict in students if verdict.is_gain]
+    n_lost = sum(verdict.is_loss for verdict in students)
+    lost = f" and lowers it for {n_lost}" if n_lost else ""
+    start = f"{answer}: ignoring the likeliest labels nobody was asked about raises lwlrap for"
+    if not gained:
+        return f"{start} none of the {len(students)} students{lost}."
+    mean = float(np.mean([verdict.gain.value for verdict in gained]))
+    n_survive = sum(verdict.survives for verdict in gained)
+    return (
+        f"{start} {count_text(len(gained), len(students))} students (by {mean:.3f} on average)"
+        f"{lost}; both controls agree for {count_text(n_survive, len(gained))}."
+    )
+
+
+def comparison_headline(choices: pl.DataFrame) -> str:
+    """Say in one short sentence what the strategy that fares best did to its student."""
+    tested = strategy_verdicts(choices)
+    if not tested:
+        return "Cannot tell: only controls and oracles were compared, and these are not tested."
+    return verdict_sentence(best_verdict(tested), is_named=_has_lines(tested))
+
+
+def verdict_sentence(verdict: Verdict, *, is_named: bool = False) -> str:
+    """Say in one short sentence what became of one student on one train set."""
+    gain = verdict.gain
+    lwlrap = f"lwlrap of {verdict.student}, {verdict.train_set}" if is_named else "lwlrap"
+    act = f"the strategy {verdict.strategy}@{verdict.percent:g}"
+    if verdict.strategy == "mask":
+        act = f"ignoring the likeliest {verdict.percent:g} % of labels nobody was asked about"
+    if not math.isfinite(gain.value):
+        why = "lwlrap could not be measured; do the evaluation clips have labels that are present?"
+    elif verdict.percent == 0 and verdict.strategy == "mask":
+        why = "on the clips set apart for choosing, no share of ignored labels beats ignoring none."
+    elif gain.value == 0 and gain.low == gain.high:
+        why = f"on the clips set apart for choosing, nothing {verdict.strategy} does beats nothing."
+    elif verdict.is_gain:
+        why = f"{act} raises {lwlrap} by {gain_text(gain)}{_but(verdict)}."
+    elif verdict.is_loss:
+        loss = Interval(-gain.value, -gain.high, -gain.low)
+        why = f"{act} lowers {lwlrap} by {gain_text(loss)}."
+    else:
+        why = f"{act} changes {lwlrap} by {change_text(gain)}{_doubt(verdict)}."
+    return f"{verdict.answer}: {why}"
+
+
+def _but(verdict: Verdict) -> str:
+    """Say what the controls make of a gain that is beyond chance."""
+    if verdict.survives:
+        name, least = min(verdict.shares_left.items(), key=lambda item: item[1] or 0.0)
+        if least is None or least >= 0.5:
+            return "; both controls agree"
+        return f"; {_CONTROLS[name]} gives {share_text(1 - least)} of it"
+    if verdict.explained_by:
+        return f", but {_CONTROLS[verdict.explained_by]} does as much"
+    not_run = [name for name, left in verdict.left.items() if left is None]
+    if not_run:
+        return f", but the {' and the '.join(not_run)} control was not run"
+    name = next(name for name, left in verdict.left.items() if left and left.low <= 0)
+    return f"; to rule out the {name} control, more seeds or clips are needed"
+
+
+def _doubt(verdict: Verdict) -> str:
+    """Say why a change is neither a gain nor a loss."""
+    if verdict.answer == "No":
+        return ", too little to matter"
+    if verdict.gain.low > 0 or verdict.gain.high < 0:
+        return ", which may be chance among so many strategies"
+    return "; more seeds or clips are needed"
+
+
+def controls_told(results: pl.DataFrame) -> list[str]:
+    """Say of each student that gained how much of its gain both controls leave."""
+    return [
+        f"{verdict.student}, {verdict.train_set}: {_left(verdict, 'random')}, and "
+        f"{_left(verdict, 'calibration')}."
+        for verdict in verdicts(results)
+        if verdict.is_gain
+    ]
+
+
+def _left(verdict: Verdict, control: str) -> str:
+    """Say what a control leaves of a gain, with the interval."""
+    left, share = verdict.left[control], verdict.shares_left[control]
+    if left is None:
+        return f"the {control} control was not run"
+    chance = ", which may be chance" if share and left.low <= 0 else ""
+    at = f" at {verdict.random_percent:g} %" if control == "random" else ""
+    return (
+        f"{share_text(share)} of it is left after the {control} control{at}, "
+        f"{change_text(left)}{chance}"
+    )
+
+
+def noise_note(results: pl.DataFrame) -> str:
+    """Say how far training alone moves a student: what the random control did, beside the gain.
+
+    Labels ignored at random hold next to nothing, so whatever that student differs by is mostly
+    the chaos of training, which intervals over clips do not contain. Empty without the control.
+    """
+    moved = [
+        f"{verdict.student}, {verdict.train_set}: lwlrap by "
+        f"{signed_text(verdict.random_gain.value)} and d' by "
+        f"{signed_text(verdict.random_d_prime_gain.value)}"
+        for verdict in verdicts(results)
+        if verdict.random_gain is not None and verdict.random_d_prime_gain is not None
+    ]
+    if not moved:
+        return ""
+    n_seeds = count_seeds(results)
+    over = "and over training runs" if "n_seeds" in results.columns and n_seeds > 1 else "only"
+    return (
+        f"Intervals are over clips {over} ({counted(n_seeds, 'seed')}). Ignoring labels at random, "
+        f"which should change little, moved {'; '.join(moved)}: take differences of that size for "
+        "noise."
+    )
+
+
+def strategies_told(choices: pl.DataFrame) -> str:
+    """Say how many strategies gain beyond chance, by how much, and which survive the controls."""
+    tested = strategy_verdicts(choices)
+    gained = sorted((one for one in tested if one.is_gain), key=lambda one: -one.gain.value)
+    n_lost = sum(verdict.is_loss for verdict in tested)
+    has_lines = _has_lines(tested)
+
+    def title(verdict: Verdict) -> str:
+        line = f" for {verdict.student}, {verdict.train_set}" if has_lines else ""
+        return f"{verdict.strategy}{line}"
+
+    each = " (each student and train set counts)" if has_lines else ""
+    lost = f", {n_lost} lower it" if n_lost else ""
+    counts = f"{count_text(len(gained), len(tested))} strategies{each} raise lwlrap{lost}"
+    start = f"{counts[:1].upper()}{counts[1:]}, beyond chance (p < {ALPHA:g}, corrected by Holm)"
+    if not gained:
+        return f"{start}."
+    named = ", ".join(f"{title(one)} by {one.gain.value:.3f}" for one in gained[:_N_NAMED])
+    more = f" and {len(gained) - _N_NAMED} more" if len(gained) > _N_NAMED else ""
+    agree = ", ".join(title(one) for one in gained if one.survives) or "none of them"
+    return f"{start}: {named}{more}. Both controls agree for {agree}."
+
+
+def _has_lines(tested: Sequence[Verdict]) -> bool:
+    """Whether there are several students or train sets to tell apart."""
+    return len({(verdict.student, verdict.train_set) for verdict in tested}) > 1
 
 
 def flags_told(judged: pl.DataFrame, percent: float) -> str:
@@ -101,103 +244,6 @@ def flags_told(judged: pl.DataFrame, percent: float) -> str:
         f"({100 * row['precision']:.0f} %, {low:.0f} to {high:.0f}); that is "
         f"{percent_text(row['recall'])} of the {row['n_missing']:,} that are missing."
     )
-
-
-def comparison_headline(choices: pl.DataFrame) -> str:
-    """Say in one short sentence what the strategy that fares best did to its student."""
-    found = strategy_verdicts(choices)
-    if not found:
-        return "Cannot tell: only controls and oracles were compared, and these are not tested."
-    return verdict_sentence(best_verdict(found), is_named=_has_lines(found))
-
-
-def best_verdict(found: Sequence[Verdict]) -> Verdict:
-    """Return the verdict that speaks most for what was done: by its answer, then by its gain."""
-    return min(found, key=lambda one: (_BEST_FIRST.index(one.answer), -_known(one.gain.value)))
-
-
-def strategies_told(choices: pl.DataFrame) -> str:
-    """Say how many strategies gain beyond chance, by how much, and which survive the controls."""
-    found = strategy_verdicts(choices)
-    gained = sorted((one for one in found if one.is_gain), key=lambda one: -one.gain.value)
-    n_lost = sum(one.is_loss for one in found)
-    has_lines = _has_lines(found)
-    each = " (each student and train set counts)" if has_lines else ""
-    lost = f", {n_lost} lower it" if n_lost else ""
-    told = f"{count_text(len(gained), len(found))} strategies{each} raise lwlrap{lost}"
-    told = f"{told[:1].upper()}{told[1:]}, beyond chance (p < {ALPHA:g}, corrected by Holm)"
-    if not gained:
-        return f"{told}."
-    listed = ", ".join(_gain_told(one, has_lines) for one in gained[:_N_TOLD])
-    more = f" and {len(gained) - _N_TOLD} more" if len(gained) > _N_TOLD else ""
-    surviving = [_title(one, has_lines) for one in gained if one.survives]
-    agree = ", ".join(surviving) or "none of them"
-    return f"{told}: {listed}{more}. Both controls agree for {agree}."
-
-
-def comparison_told(choices: pl.DataFrame) -> str:
-    """Say which strategies gain beyond chance in lwlrap, once calibrated, in d' and in mAP.
-
-    A gain counts if its p-value, corrected for the number of strategies, is below 0.1, as befits
-    90 % intervals. Several students or train sets are counted each for itself. Oracles, which
-    nobody can use, are told apart, as what the best of strategies could reach.
-    """
-    given = choices.filter(labels="given")
-    there = [metric for metric in SHOWN_METRICS if metric in given["metric"]]
-    told = [f"{METRIC_NAMES[metric]}: {_names(given.filter(metric=metric))}" for metric in there]
-    return (
-        "Strategies that gain beyond chance by the labels as given (Holm-corrected p below "
-        f"{ALPHA:g}): {'; '.join(told)}.{_oracles_told(given)}"
-    )
-
-
-def _changes_told(verdict: Verdict, others: Mapping[str, Interval], d_prime: str) -> str:
-    """List changes by the labels as given, and how lwlrap changed by the others."""
-    changes = {
-        "lwlrap": verdict.gain,
-        f"random control (at {verdict.random_percent or 0:g} %)": verdict.random_gain,
-        "calibrated": verdict.calibrated_gain,
-        d_prime: verdict.d_prime_gain,
-        f"{d_prime} of the random control": verdict.random_d_prime_gain,
-        **{f"lwlrap by {BASIS_NAMES[labels]}": gain for labels, gain in others.items()},
-    }
-    numbers = [
-        f"{name} {interval_text(gain, signed_text)}" for name, gain in changes.items() if gain
-    ]
-    return f"at {verdict.percent:g} %, change from the baseline: {'; '.join(numbers)}."
-
-
-def _has_lines(found: Sequence[Verdict]) -> bool:
-    """Whether there are several students or train sets to tell apart."""
-    return len({(one.student, one.train_set) for one in found}) > 1
-
-
-def _known(gain: float) -> float:
-    return gain if math.isfinite(gain) else -math.inf
-
-
-def _gain_told(verdict: Verdict, has_lines: bool) -> str:
-    return f"{_title(verdict, has_lines)} by {verdict.gain.value:.3f}"
-
-
-def _title(verdict: Verdict, has_lines: bool) -> str:
-    line = f" for {verdict.student}, {verdict.train_set}" if has_lines else ""
-    return f"{verdict.strategy}{line}"
-
-
-def _oracles_told(given: pl.DataFrame) -> str:
-    oracles = given.filter(role="oracle", metric="lwlrap")
-    told = [
-        f"{row['strategy']} by {ranged_text(row, 'difference', signed_text)}"
-        for row in oracles.iter_rows(named=True)
-    ]
-    return f" Oracles, which know the truth, change lwlrap: {'; '.join(told)}." if told else ""
-
-
-def _names(rows: pl.DataFrame) -> str:
-    gained = rows.filter((pl.col("p_holm") < ALPHA) & (pl.col("difference") > 0))
-    best_first = gained.sort("difference", descending=True)["strategy"]
-    return ", ".join(best_first.unique(maintain_order=True)) or "none"
 
 
 def methods_text(
@@ -237,9 +283,9 @@ def _compared(choices: pl.DataFrame) -> str:
         for role in ("tested", "control", "oracle")
     }
     told = [
-        f"{_students(choices)} by several strategies ({_seeds(choices)}): {names['tested']}; the "
-        "point of each is its best on tune, which may be to do nothing; p-values are "
-        "Holm-corrected over strategies."
+        f"{_students(choices)} by several strategies ({counted(count_seeds(choices), 'seed')}: "
+        f"{choices['seeds'][0]}): {names['tested']}; the point of each is its best on tune, which "
+        "may be to do nothing; p-values are Holm-corrected over strategies."
     ]
     if names["control"]:
         told.append(
@@ -256,11 +302,6 @@ def _students(ran: pl.DataFrame) -> str:
         ", ".join(ran[name].unique(maintain_order=True)) for name in ("student", "train_set")
     )
     return f"Students ({students}) were trained on {train_sets}"
-
-
-def _seeds(ran: pl.DataFrame) -> str:
-    n_seeds = count_seeds(ran)
-    return f"{n_seeds} seed{'s' if n_seeds > 1 else ''}: {ran['seeds'][0]}"
 
 
 def _judged(ran: Sequence[pl.DataFrame]) -> str:

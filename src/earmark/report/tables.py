@@ -11,19 +11,20 @@ import polars as pl
 
 from earmark.errors import EarmarkError
 from earmark.metrics import wilson_interval
-from earmark.report.contents import LineChanges, ReportContents
 from earmark.report.numerals import number_text, ranged_text, signed_text
 from earmark.report.results import (
     BASIS_NAMES,
     METRIC_NAMES,
     SHOWN_METRICS,
+    LineChanges,
+    ReportContents,
     bases_of,
-    class_table,
     flags_judged_table,
     group_table,
     label_counts,
     named_by_role,
     performance_table,
+    prior_cutoffs,
     spread,
 )
 from earmark.report.verdict import Verdict, verdicts
@@ -231,8 +232,8 @@ def report_tables(contents: ReportContents) -> list[Table]:
     counted = show_label_counts(counts, contents.flag_percent)
     if contents.per_class is not None:
         lines = contents.line_changes()
-        tables.append(show_groups(_all_groups(lines), contents.cutoffs()))
-        tables.append(_all_classes(contents, contents.per_class, lines))
+        tables.append(_show_groups(lines, contents.classes["prior"]))
+        tables.append(_show_classes(contents, lines))
     return [*tables, counted]
 
 
@@ -252,9 +253,9 @@ def controls_table(found: Iterable[Verdict]) -> pl.DataFrame:
                 **spread("gain", verdict.gain),
                 "random_percent": verdict.random_percent,
                 **spread("random_gain", verdict.random_gain),
-                "left_after_random": verdict.left_after_random,
+                "left_after_random": verdict.shares_left["random"],
                 **spread("calibrated_gain", verdict.calibrated_gain),
-                "left_after_calibration": verdict.left_after_calibration,
+                "left_after_calibration": verdict.shares_left["calibration"],
                 "survives_both": verdict.survives,
             }
             for verdict in found
@@ -351,8 +352,18 @@ def show_flags_judged(values: pl.DataFrame) -> Table:
     return Table("flags_judged", caption, values, pl.DataFrame(shown), n_text_columns=0)
 
 
-def show_groups(values: pl.DataFrame, cutoffs: tuple[float, float]) -> Table:
-    """Return the table of size groups for files and the page."""
+def _show_groups(lines: Sequence[LineChanges], priors: pl.Series) -> Table:
+    """Return the table of size groups of all students and train sets."""
+    values = pl.concat(
+        group_table(line.changes).select(
+            pl.lit(line.student).alias("student"),
+            pl.lit(line.train_set).alias("train_set"),
+            pl.lit(line.percent).alias("discard_percent"),
+            pl.all(),
+        )
+        for line in lines
+    )
+    cutoffs = prior_cutoffs(priors.to_numpy())
     shown = [
         {
             "Student": row["student"],
@@ -374,33 +385,42 @@ def show_groups(values: pl.DataFrame, cutoffs: tuple[float, float]) -> Table:
     return Table("groups", caption, values, pl.DataFrame(shown), n_text_columns=3)
 
 
-def show_classes(values: pl.DataFrame, percents: Mapping[str, float]) -> Table:
-    """Return the table of classes of all students; ``percents`` are their points by name."""
-    has_one = values["line"].n_unique() == 1
-    measures = {
-        "lwlrap": ("baseline", "change"),
-        "d′": ("d_prime_all_baseline", "d_prime_all_change"),
-        "AP": ("ap_baseline", "ap_change"),
-    }
-    there = {name: pair for name, pair in measures.items() if pair[0] in values.columns}
+def _show_classes(contents: ReportContents, lines: Sequence[LineChanges]) -> Table:
+    """Return the table of the classes of all students."""
+    ignored = contents.thresholds.filter(discard_percent=contents.flag_percent)
+    counts = contents.classes.select("class_id", positives="n_positives").join(
+        ignored.select("class_id", to_ignore="n_ignored"), on="class_id", how="left"
+    )
+    values = pl.concat(
+        line.changes.join(counts, on="class_id", maintain_order="left").select(
+            pl.lit(line.name).alias("line"), pl.all()
+        )
+        for line in lines
+    )
+    metrics = {"lwlrap": "", "d′": "d_prime_all_", "AP": "ap_"}
+    there = {name: start for name, start in metrics.items() if f"{start}change" in values.columns}
     shown = [
         {
             "Class": row["name"],
-            **({} if has_one else {"Student": row["line"]}),
-            "Prior": row["group"] or "–",
+            **({} if len(lines) == 1 else {"Student": row["line"]}),
+            "Prior": row["group"],
             "Positives": f"{row['positives']:,}",
             "To ignore": f"{row['to_ignore']:,}",
-            **{name: number_text(row[base]) for name, (base, _) in there.items()},
-            **{f"{name} change": signed_text(row[by]) for name, (_, by) in there.items()},
+            **{name: number_text(row[f"{start}baseline"]) for name, start in there.items()},
+            **{
+                f"{name} change": signed_text(row[f"{start}change"])
+                for name, start in there.items()
+            },
         }
         for row in values.iter_rows(named=True)
     ]
-    at = ", ".join(f"{line} at {percent:g} %" for line, percent in percents.items())
+    at = ", ".join(f"{line.name} at {line.percent:g} %" for line in lines)
     caption = (
         "Every class: its positives and labels to ignore in the train split, its metrics on eval "
         f"at the baseline, and how they change ({at}). A dash: no positives to measure by."
     )
-    return Table("per_class", caption, values, pl.DataFrame(shown), 2 if has_one else 3)
+    n_text_columns = 2 if len(lines) == 1 else 3
+    return Table("per_class", caption, values, pl.DataFrame(shown), n_text_columns)
 
 
 def show_label_counts(values: pl.DataFrame, percent: float) -> Table:
@@ -423,36 +443,6 @@ def show_label_counts(values: pl.DataFrame, percent: float) -> Table:
     )  # fmt: skip
     caption = f"Labels of every class in the train split at the operating point of {percent:g} %."
     return Table("label_counts", caption, values, shown, n_text_columns=1)
-
-
-def _all_groups(lines: Sequence[LineChanges]) -> pl.DataFrame:
-    """Stack the group tables of all students and train sets."""
-    return pl.concat(
-        group_table(line.changes).select(
-            pl.lit(line.student).alias("student"),
-            pl.lit(line.train_set).alias("train_set"),
-            pl.lit(line.percent).alias("discard_percent"),
-            pl.all(),
-        )
-        for line in lines
-    )
-
-
-def _all_classes(
-    contents: ReportContents, per_class: pl.DataFrame, lines: Sequence[LineChanges]
-) -> Table:
-    """Put the classes of all students into one table."""
-    points = contents.thresholds.select("class_id", "discard_percent", to_ignore="n_ignored")
-    parts = []
-    for line in lines:
-        at = points.filter(discard_percent=contents.flag_percent).drop("discard_percent")
-        counts = contents.classes.select("class_id", "name", positives="n_positives").join(
-            at, on="class_id", how="left", maintain_order="left"
-        )
-        rows = per_class.filter(student=line.student, train_set=line.train_set)
-        table = class_table(line.changes.drop("name"), rows, counts, line.percent)
-        parts.append(table.select(pl.lit(line.name).alias("line"), pl.all()))
-    return show_classes(pl.concat(parts), {line.name: line.percent for line in lines})
 
 
 def _shown(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -22,7 +22,7 @@ const SHAPES = [
 ];
 const CROSS = "M-4-4L4 4M-4 4L4-4";
 
-const data = JSON.parse(document.getElementById("data").textContent);
+const charts = JSON.parse(document.getElementById("charts").textContent);
 const holder = document.createElement("div");
 holder.innerHTML = "<svg></svg>";
 const svgSpace = holder.firstChild.namespaceURI;
@@ -322,7 +322,7 @@ function openFigures(group) {
   const select = group.querySelector(":scope > .chooser select");
   if (select) select.closest("p").hidden = false;
   const draw = (place) => {
-    const variants = data.charts[place.dataset.figure];
+    const variants = charts[place.dataset.figure];
     const chart = variants[select?.value] ?? Object.values(variants)[0];
     if (chart) drawChart(place, chart);
   };
@@ -336,6 +336,52 @@ function openFigures(group) {
   const places = group.querySelectorAll("[data-figure]");
   places.forEach((place) => observer.observe(place));
   select?.addEventListener("change", () => places.forEach(draw));
+  for (const button of group.querySelectorAll(".save")) {
+    button.hidden = false;
+    button.addEventListener("click", () => save(button.closest("figure").querySelector(".chart")));
+  }
+}
+
+const SAVED_STYLES = [
+  "display", "fill", "font-family", "font-size", "opacity", "stroke", "stroke-dasharray", "stroke-width",
+];
+const LEGEND_PIXELS = 16;
+
+/**
+ * Save a drawn chart as an SVG file with its legend, in the colours that it has on the page.
+ * @param {HTMLElement} place
+ */
+function save(place) {
+  const drawn = place.querySelector("svg");
+  const copy = /** @type {SVGElement} */ (drawn.cloneNode(true));
+  const originals = [drawn, ...drawn.querySelectorAll("*")];
+  [copy, ...copy.querySelectorAll("*")].forEach((element, i) => {
+    const style = getComputedStyle(originals[i]);
+    for (const name of SAVED_STYLES) element.setAttribute(name, style.getPropertyValue(name));
+  });
+  const [, , width, height] = drawn.getAttribute("viewBox").split(" ").map(Number);
+  const names = [...place.querySelectorAll(".legend [aria-pressed='true']")];
+  const font = { "font-family": "sans-serif", "font-size": 12 };
+  names.forEach((button, i) => {
+    const ink = getComputedStyle(button).getPropertyValue("--ink");
+    const y = height + (i + 0.5) * LEGEND_PIXELS;
+    const [isCross, isDashed] = ["cross", "dashed"].map((name) => button.classList.contains(name));
+    const look = Number(button.className.match(/look(\d+)/)[1]);
+    const shape = isDashed ? "M-7 0H-2M2 0H7" : isCross ? CROSS : SHAPES[look % SHAPES.length];
+    const paint = isDashed || isCross ? { fill: "none", stroke: ink, "stroke-width": 2 } : { fill: ink };
+    add(copy, "path", { d: shape, transform: `translate(10 ${y})`, ...paint });
+    add(copy, "text", { x: 22, y: y + 4, fill: ink, ...font }, button.textContent);
+  });
+  const whole = height + names.length * LEGEND_PIXELS + 8;
+  for (const [name, value] of Object.entries({ viewBox: `0 0 ${width} ${whole}`, width, height: whole })) {
+    copy.setAttribute(name, value);
+  }
+  const ground = add(copy, "rect", { width, height: whole, fill: getComputedStyle(document.body).backgroundColor });
+  copy.prepend(ground);
+  const link = document.createElement("a");
+  link.download = `${place.dataset.figure}.svg`;
+  link.href = `data:image/svg+xml,${encodeURIComponent(new XMLSerializer().serializeToString(copy))}`;
+  link.click();
 }
 
 /**
@@ -397,19 +443,6 @@ function openFilter(table) {
   show();
 }
 
-function openPointChooser() {
-  const point = document.getElementById("point");
-  point.closest("p").hidden = false;
-  const words = [...document.getElementById("about-label_counts").childNodes]; // a term may be a link
-  const caption = words.find((node) => /[\d.]+\s%/.test(node.textContent));
-  point.addEventListener("change", () => {
-    caption.textContent = caption.textContent.replace(/[\d.]+(?=\s%)/, point.value);
-    for (const row of document.getElementById("label_counts").tBodies[0].rows) {
-      row.lastElementChild.textContent = data.ignored[point.value][row.dataset.row].toLocaleString("en");
-    }
-  });
-}
-
 function openCopying() {
   const button = document.getElementById("copy");
   button.hidden = false;
@@ -431,5 +464,4 @@ for (const table of document.querySelectorAll("table")) {
   });
   if ("filter" in table.dataset) openFilter(table);
 }
-openPointChooser();
 openCopying();
