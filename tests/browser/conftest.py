@@ -145,6 +145,15 @@ class Rater:
             timeout=10_000,
         )
 
+    def saved(self, n_answers: int) -> None:
+        """Wait until the page says that so many answers are stored, and that none waits."""
+        self.page.wait_for_function(
+            "n => { const words = document.getElementById('saved').textContent.split(' · ');"
+            " return words[0] === `saved ${n}` && !words.some((each) => /waiting$/.test(each)); }",
+            arg=n_answers,
+            timeout=10_000,
+        )
+
 
 @pytest.fixture
 def sit_down(browser: Browser) -> Iterator[Callable[..., Rater]]:

@@ -53,7 +53,7 @@ def test_numbers_mark_and_enter_goes_on(growing: Growing, rater: Rater) -> None:
     assert marks(rater) == ["present", "", "unsure"]
     rater.answer("Enter")
     rater.told("progress", "here 1/33 answered1 present")
-    rater.told("saved", "saved 3")
+    rater.saved(3)
     expected = {"dog": "present", "rain": "not_present", "bell": "unsure"}
     assert said_of(growing, 0) == expected
     assert marks(rater) == ["", "", ""]
@@ -73,7 +73,7 @@ def test_the_clip_plays_once_and_whole_is_said_only_if_it_was(
     rater.press("3")
     assert marks(rater) == ["", "unsure", "present"]
     rater.answer("Enter")
-    rater.told("saved", "saved 3")
+    rater.saved(3)
     assert {one["whole_clip"] for one in growing.said} == {True}
     assert said_of(growing, 0)["rain"] == "unsure"
 
@@ -87,20 +87,19 @@ def test_undo_brings_the_clip_back_with_its_marks(growing: Growing, rater: Rater
     rater.press("z")
     rater.told("progress", "here 0/30 answered")
     assert marks(rater) == ["present", "unsure", ""]
-    # "saved 0 · 3 waiting" comes before the retractions are stored
-    rater.page.wait_for_function("() => document.getElementById('saved').textContent === 'saved 0'")
+    rater.saved(0)
     assert said_of(growing, 0) == {}
     rater.wait("#answers:not(.locked)")
     rater.press("1")
     rater.answer("Enter")
-    rater.told("saved", "saved 3")
+    rater.saved(3)
     assert said_of(growing, 0) == {"dog": "not_present", "rain": "unsure", "bell": "not_present"}
 
     rater.reload()
     rater.press("z")
     rater.wait("body[data-view=work]")
     assert marks(rater) == ["", "unsure", ""]
-    rater.told("saved", "saved 0")
+    rater.saved(0)
 
 
 def spans_said(growing: Growing, clip: int) -> dict[str, tuple[float, float] | None]:
@@ -142,7 +141,7 @@ def test_each_marked_class_has_a_span_of_its_own(growing: Growing, rater: Rater)
     assert rater.page.locator(".strip i.own").count() == 2
     rater.told("heard", "whole clip heard ✓")  # a span does not stop the clip
     rater.answer("Enter")
-    rater.told("saved", "saved 3")
+    rater.saved(3)
     said = spans_said(growing, 0)
     assert said["dog"] == (pytest.approx(0.35, abs=0.02), pytest.approx(1.75, abs=0.02))
     assert said["bell"] is not None
@@ -156,7 +155,7 @@ def test_each_marked_class_has_a_span_of_its_own(growing: Growing, rater: Rater)
     rater.wait("#answers:not(.locked)")
     rater.press("3")  # not heard after all
     rater.answer("Enter")
-    rater.told("saved", "saved 3")
+    rater.saved(3)
     assert said_of(growing, 0)["bell"] == "not_present"
     assert spans_said(growing, 0) == said | {"bell": None}
 
@@ -178,7 +177,7 @@ def test_a_class_is_searched_for_and_added(growing: Growing, rater: Rater) -> No
     assert marks(rater) == ["", "", "", "present"]
     assert not rater.page.is_visible("#search")
     rater.answer("Enter")
-    rater.told("saved", "saved 4")
+    rater.saved(4)
     assert said_of(growing, 0)["siren"] == "present"
 
 

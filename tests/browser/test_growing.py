@@ -90,7 +90,7 @@ def test_answers_that_wait_hold_the_next_block_back(growing: Growing, rater: Rat
     assert rater.view == "summary"
     assert not rater.page.is_visible("#summary .yield")
     rater.page.unroute("**/api/judgements")
-    rater.told("saved", "saved 3")
+    rater.saved(3)
     rater.press(" ")
     rater.wait("body[data-view=work]")
     assert len(growing.drawn) == 2

@@ -43,7 +43,7 @@ def test_what_was_heard_says_what_not_present_will_speak_for(served: Served, rat
     )
     rater.press("g")  # and too soon
     rater.answer("j")
-    rater.told("saved", "saved 2")
+    rater.saved(2)
     assert served.stored()["whole_clip"].to_list() == [True, False]
 
 
@@ -95,7 +95,7 @@ def test_an_answer_may_be_given_while_an_example_plays(served: Served, rater: Ra
     rater.press("1")
     rater.wait("[data-example=example1][aria-pressed]")
     rater.answer("h")
-    rater.told("saved", "saved 1")
+    rater.saved(1)
     first, second = served.session.queue.items["item"][:2]
     assert served.stored().select("item", "answer").rows() == [(first, "unsure")]
     assert rater.page.evaluate("window.playing.src").endswith(f"/clips/{second}.wav")

@@ -74,14 +74,14 @@ def test_clips_are_answered_as_a_whole_and_classes_added(tmp_path: Path, sit_dow
         rater.page.locator("#offers li.present", has_text="Hum").wait_for()
         n_rows = rater.page.locator("#offers li").count()
         rater.answer("Enter")
-        rater.told("saved", f"saved {n_rows}")
+        rater.saved(n_rows)
         stored = served.stored()
         assert len(stored) == n_rows
         assert stored.filter(class_id="hum")["answer"].to_list() == ["present"]
         rater.reload()
         rater.press("z")
         rater.wait("body[data-view=work]")
-        rater.told("saved", "saved 0")
+        rater.saved(0)
         rater.page.locator("#offers li.present", has_text="Hum").wait_for()
         assert served.stored().is_empty()
 

@@ -71,7 +71,7 @@ def test_clips_of_three_blocks_by_keyboard_alone(tmp_path: Path, sit_down: Sit) 
             expected.append(LETTERS[key])
             rater.answer(key)
         assert n_summaries == 2
-        rater.told("saved", f"saved {N_BY_KEYBOARD}")
+        rater.saved(N_BY_KEYBOARD)
         stored = served.stored()
         assert stored["answer"].to_list() == expected
         assert (
@@ -112,7 +112,7 @@ def test_keys_before_the_sound_are_ignored(served: Served, sit_down: Sit) -> Non
     rater.page.evaluate("() => { Audio.prototype.play = window.play; }")
     rater.press(" ")
     rater.answer("ArrowRight")
-    rater.told("saved", "saved 1")
+    rater.saved(1)
     assert served.stored()["answer"].to_list() == ["not_present"]
 
 
@@ -134,11 +134,11 @@ def test_undo_across_the_end_and_after_a_reload(served: Served, sit_down: Sit) -
         rater.told("progress", f"here {left}/{n_block}")
     rater.press("z")
     rater.told("message", "nothing to undo")
-    rater.told("saved", "saved 0")
+    rater.saved(0)
     assert served.stored().is_empty()
     assert len(served.session.judgements.rows()) == 2 * n_block
     rater.answer("j")
-    rater.told("saved", "saved 1")
+    rater.saved(1)
     first = served.session.queue.items["item"][0]
     assert served.stored().select("item", "answer").rows() == [(first, "not_present")]
 
@@ -158,7 +158,7 @@ def test_the_end_of_all_can_be_undone_too(two_blocks: Served, sit_down: Sit) -> 
     rater.told("gate-title", "All clips are judged")
     rater.press("z")
     rater.wait("body[data-view=work]")
-    rater.told("saved", f"saved {n_items(served) - 1}")
+    rater.saved(n_items(served) - 1)
 
 
 NOTES_LOCKS = """
@@ -177,6 +177,7 @@ def test_an_answer_can_be_reopened_and_stands_until_there_is_another(
     rater.start()
     rater.answer("f")
     rater.answer("f")
+    rater.saved(2)
     rater.page.evaluate(NOTES_LOCKS)
     rater.page.locator("#last button").first.click()
     rater.told("progress", "all 2/")
@@ -187,7 +188,7 @@ def test_an_answer_can_be_reopened_and_stands_until_there_is_another(
     rater.page.evaluate("wasLocked = false")
     rater.press("h")
     rater.page.wait_for_function("wasLocked")
-    rater.told("saved", "saved 2")
+    rater.saved(2)
     assert served.stored().filter(item=first)["answer"].to_list() == ["unsure"]
 
 
@@ -207,7 +208,7 @@ def test_a_reply_that_is_lost_leads_to_one_stored_answer(served: Served, sit_dow
     rater.start()
     rater.answer("f")
     rater.told("saved", "waiting")
-    rater.told("saved", "saved 1")
+    rater.saved(1)
     assert served.session.judgements.rows()["id"].to_list() == lost
 
 
@@ -227,7 +228,7 @@ def test_answers_wait_offline_survive_a_reload_and_arrive_in_order(
     rater.reload()
     rater.told("progress", "all 2/")
     rater.page.unroute("**/api/judgements")
-    rater.told("saved", "saved 2")
+    rater.saved(2)
     rows = served.session.judgements.rows()
     assert rows["id"].to_list() == [judgement["id"] for judgement in json.loads(waiting)]
     assert rows["answer"].to_list() == ["present", "unsure"]
@@ -240,7 +241,7 @@ def test_an_answer_waits_until_the_store_is_mended(
     rater = sit_down(served)
     rater.start()
     rater.answer("f")
-    rater.told("saved", "saved 1")
+    rater.saved(1)
     with store_trouble(served.session.judgements, trouble) as reason:
         rater.answer("j")
         rater.told("saved", "saved 1 · 1 waiting")
@@ -248,9 +249,24 @@ def test_an_answer_waits_until_the_store_is_mended(
         rater.reload()
         rater.told("saved", "saved 1 · 1 waiting")
         rater.told("saved", reason)
-    rater.told("saved", "saved 2")
+    rater.saved(2)
     assert rater.page.text_content("#saved") == "saved 2"
     assert served.stored("ann")["answer"].to_list() == ["present", "not_present"]
+
+
+def test_an_undo_counts_once_it_is_stored(served: Served, sit_down: Sit) -> None:
+    rater = sit_down(served)
+    rater.start()
+    rater.answer("f")
+    rater.saved(1)
+    rater.page.route("**/api/judgements", lambda route: route.abort())
+    rater.press("z")
+    rater.told("saved", "saved 1 · 1 waiting")
+    rater.reload()
+    rater.told("saved", "saved 1 · 1 waiting")
+    rater.page.unroute("**/api/judgements")
+    rater.saved(0)
+    assert served.stored().is_empty()
 
 
 def test_a_refused_answer_is_kept_and_told(served: Served, sit_down: Sit) -> None:
@@ -263,7 +279,7 @@ def test_a_refused_answer_is_kept_and_told(served: Served, sit_down: Sit) -> Non
     rater.wait("#answers:not(.locked)")
     rater.press("f")
     rater.told("refused-told", "1 not stored, kept in this browser: there is no such item.")
-    rater.told("saved", "saved 0")
+    rater.saved(0)
     rater.told("progress", "all 0/")
     with rater.page.expect_download() as download:
         rater.page.get_by_role("button", name="Download").click()
@@ -273,7 +289,7 @@ def test_a_refused_answer_is_kept_and_told(served: Served, sit_down: Sit) -> Non
     rater.told("refused-told", "1 not stored")
     rater.page.unroute("**/api/judgements")
     rater.page.get_by_role("button", name="Try again").click()
-    rater.told("saved", "saved 1")
+    rater.saved(1)
     assert not rater.page.is_visible("#refused")
     assert served.stored()["id"].to_list() == [kept["id"]]
 
@@ -328,7 +344,7 @@ def test_waiting_answers_are_offered_to_another_queue(
             rater.told("refused-told", "2 not stored")
             assert served.stored().is_empty()
         else:
-            rater.told("saved", "saved 2")
+            rater.saved(2)
             assert served.stored()["answer"].to_list() == ["present", "not_present"]
 
 
@@ -344,7 +360,7 @@ def test_going_offline_does_not_stop_the_clips_that_were_fetched(
     rater.answer("j")
     rater.told("saved", "2 waiting")
     rater.context.set_offline(False)
-    rater.told("saved", "saved 2")
+    rater.saved(2)
 
 
 def test_two_raters_are_blind_to_each_other(tmp_path: Path, sit_down: Sit) -> None:
@@ -352,12 +368,12 @@ def test_two_raters_are_blind_to_each_other(tmp_path: Path, sit_down: Sit) -> No
         ann, bob = sit_down(served, "ann"), sit_down(served, "bob")
         ann.start()
         ann.answer("f")
-        ann.told("saved", "saved 1")
+        ann.saved(1)
         bob.reload()
         assert "all 0/" in bob.progress
         bob.start()
         bob.answer("j")
-        bob.told("saved", "saved 1")
+        bob.saved(1)
         assert served.stored("ann")["answer"].to_list() == ["present"]
         assert served.stored("bob")["answer"].to_list() == ["not_present"]
 
@@ -402,7 +418,7 @@ def test_score_and_picture_are_noted_and_only_for_the_clip(served: Served, sit_d
     rater.answer("f")
     assert rater.page.text_content("#score") == "teacher’s score hidden"
     rater.answer("f")
-    rater.told("saved", "saved 2")
+    rater.saved(2)
     noted = served.stored().select("shown_score", "shown_picture").rows()
     assert noted == [(True, True), (False, False)]
 
@@ -429,7 +445,7 @@ def test_the_tour_of_peaks_and_the_whole_clip(tmp_path: Path, sit_down: Sit) -> 
         rater.press("g")
         rater.page.wait_for_timeout(2_500)
         rater.answer("j")
-        rater.told("saved", "saved 2")
+        rater.saved(2)
         assert served.stored()["whole_clip"].to_list() == [False, True]
 
 
@@ -509,7 +525,7 @@ def test_where_nobody_knows_the_place_the_whole_clip_plays(tmp_path: Path, sit_d
         rater.press("s")
         rater.told("score", "teacher’s score")
         rater.answer("j")
-        rater.told("saved", "saved 1")
+        rater.saved(1)
         rater.press("1")
         rater.page.wait_for_function("() => window.playing.currentTime > 0.2")
         assert served.stored()["whole_clip"].to_list() == [True]
@@ -571,7 +587,7 @@ def test_keys_can_be_changed_and_stay_changed(served: Served, sit_down: Sit) -> 
     rater.wait("#answers:not(.locked)")
     rater.press("f")
     rater.answer("a")
-    rater.told("saved", "saved 1")
+    rater.saved(1)
 
 
 def test_a_class_is_opened_from_the_sorted_overview(served: Served, sit_down: Sit) -> None:
@@ -614,7 +630,7 @@ def test_an_answer_outlives_the_server(tmp_path: Path, sit_down: Sit) -> None:
         rater = sit_down(_At(url))
         rater.start()
         rater.answer("f")
-        rater.told("saved", "saved 1")
+        rater.saved(1)
         server.kill()
     assert _answers(tmp_path) == ["present"]
     rater.answer("j")
@@ -622,7 +638,7 @@ def test_an_answer_outlives_the_server(tmp_path: Path, sit_down: Sit) -> None:
     port = int(url.partition("/?")[0].rpartition(":")[2])
     with running(tmp_path, port) as (server, url):
         rater.open(url)
-        rater.told("saved", "saved 2")
+        rater.saved(2)
         assert _answers(tmp_path) == ["present", "not_present"]
         server.send_signal(signal.SIGINT)
         assert server.wait(timeout=20) == 130

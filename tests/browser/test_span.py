@@ -64,7 +64,7 @@ def test_a_span_is_dragged_moved_and_stored(served: Served, sit_down: Sit) -> No
     assert 0.95 <= rater.page.evaluate("playing.currentTime") <= 3.2
     rater.answer("f")
     rater.answer("f")
-    rater.told("saved", "saved 2")
+    rater.saved(2)
     (start, end), untouched = spans(served)
     assert start == pytest.approx(1.0, abs=A_PIXEL)
     assert end == pytest.approx(3.0, abs=A_PIXEL)
@@ -79,7 +79,7 @@ def test_the_teachers_span_is_taken_over_by_an_edge(served: Served, sit_down: Si
     ((start, end), *_) = served.session.peaks.spans(item["clip_id"], item["class_id"])
     drag(rater, end, end + 0.5)
     rater.answer("f")
-    rater.told("saved", "saved 1")
+    rater.saved(1)
     ((stored_start, stored_end),) = spans(served)
     assert stored_start == pytest.approx(start, abs=0.001)
     assert stored_end == pytest.approx(end + 0.5, abs=A_PIXEL)
@@ -107,7 +107,7 @@ def test_keys_mark_the_span_at_the_playhead_and_clear_it(served: Served, sit_dow
     rater.page.click("#span-clear")
     rater.told("span", "drag to mark")
     rater.answer("j")
-    rater.told("saved", "saved 2")
+    rater.saved(2)
     (start, end), cleared = spans(served)
     assert start is not None
     assert end is not None
@@ -126,7 +126,7 @@ def test_an_undone_answer_keeps_its_span_for_the_next(served: Served, sit_down: 
     rater.press("z")
     rater.told("span", "your span 0.5")
     rater.answer("h")
-    rater.told("saved", "saved 1")
+    rater.saved(1)
     assert served.stored()["answer"].to_list() == ["unsure"]
     assert spans(served)[0][0] == pytest.approx(0.5, abs=A_PIXEL)
     retraction = served.session.judgements.rows().filter(pl.col("retracts").is_not_null())
@@ -139,7 +139,7 @@ def test_a_span_is_there_again_after_a_reload(served: Served, sit_down: Sit) -> 
     rater.wait("#answers:not(.locked)")
     drag(rater, 0.5, 1.5)
     rater.answer("f")
-    rater.told("saved", "saved 1")
+    rater.saved(1)
     rater.reload()
     rater.press(" ")
     rater.wait("body[data-view=work]")
@@ -148,7 +148,7 @@ def test_a_span_is_there_again_after_a_reload(served: Served, sit_down: Sit) -> 
     rater.wait("#answers:not(.locked)")
     rater.press("h")
     rater.told("last", "U")
-    rater.told("saved", "saved 1")
+    rater.saved(1)
     assert served.stored()["answer"].to_list() == ["unsure"]
     assert spans(served)[0][1] == pytest.approx(1.5, abs=A_PIXEL)
 
@@ -160,7 +160,7 @@ def test_a_click_or_a_finger_that_scrolls_sets_nothing(served: Served, sit_down:
     rater.page.mouse.click(*x_of(rater, 1.0))
     rater.page.touchscreen.tap(*x_of(rater, 2.0))
     rater.answer("f")
-    rater.told("saved", "saved 1")
+    rater.saved(1)
     assert spans(served) == [(None, None)]
 
 

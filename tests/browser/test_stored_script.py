@@ -71,7 +71,7 @@ def test_the_listening_page(tmp_path: Path, sit_down: Sit, folded: bool) -> None
             rater.told("classes", script("class"))
         else:
             rater.answer("f")
-            rater.told("saved", "saved 1")
+            rater.saved(1)
         assert rater.page.title() != "ran"
         assert not rater.page.query_selector_all("img[onerror]")
         rater.page.close()  # before its server ends, or it complains of that

@@ -29,7 +29,7 @@ def test_a_second_tab_answers_nothing(served: Served, sit_down: Sit) -> None:
     assert second.get_attribute("body", "data-view") == "elsewhere"
     rater.page.bring_to_front()
     rater.answer("j")
-    rater.told("saved", "saved 2")
+    rater.saved(2)
     assert served.stored()["answer"].to_list() == ["present", "not_present"]
 
 
@@ -53,7 +53,7 @@ def test_taking_over_pauses_the_first_and_knows_its_answers(served: Served, sit_
     rater.start()
     rater.told("progress", "here 1/")
     rater.answer("h")
-    rater.told("saved", "saved 2")
+    rater.saved(2)
     assert served.stored()["answer"].to_list() == ["present", "unsure"]
 
     first.bring_to_front()
@@ -70,4 +70,4 @@ def test_a_closed_tab_is_in_nobodys_way(served: Served, sit_down: Sit) -> None:
     rater.open(rater.home)
     rater.start()
     rater.answer("f")
-    rater.told("saved", "saved 1")
+    rater.saved(1)

@@ -33,6 +33,8 @@ export class Ledger {
   #outbox;
   /** @type {number[]} when answers were given in this sitting, in seconds */
   #answeredAt = [];
+  /** @type {Set<string>} answers that the server has stored and that no stored retraction takes back */
+  #stored;
   #isOfThisQueue = (/** @type {{ queue: string }} */ { queue }) => queue === this.#session.queue;
   /** @type {{ items: Set<string>, blocks: Map<number, number> } | null} what the history sums up to */
   #sums = null;
@@ -44,8 +46,14 @@ export class Ledger {
   constructor(session, changed) {
     this.#session = session;
     this.history = session.history;
+    this.#stored = new Set(session.history.map(({ id }) => id));
     const key = `earmark-${session.workspace}-${session.rater}`;
-    this.#outbox = new Outbox(key, ({ block, queue, ...judgement }) => send(judgement), () => {
+    const store = async (/** @type {Judgement & { block: number, queue: string }} */ { block, queue, ...judgement }) => {
+      await send(judgement);
+      if (judgement.retracts) this.#stored.delete(judgement.retracts);
+      else this.#stored.add(judgement.id);
+    };
+    this.#outbox = new Outbox(key, store, () => {
       this.#removeRefused();
       changed();
     });
@@ -62,10 +70,9 @@ export class Ledger {
     return [this.#outbox.trouble, this.#outbox.warning].filter(Boolean).join(" · ");
   }
 
-  /** @returns {number} answers that the server has stored */
+  /** @returns {number} answers that count on the server: an undo that waits has not happened there */
   get nStored() {
-    const waiting = new Set(this.#outbox.waiting.map(({ id }) => id));
-    return this.history.filter(({ id }) => !waiting.has(id)).length;
+    return this.#stored.size;
   }
 
   /** @returns {(Judgement & { queue: string, refused?: string })[]} what is not stored, each with the reason */
@@ -75,10 +82,12 @@ export class Ledger {
 
   /** Send once more what was refused; the server knows where answers of another queue belong. */
   async retryRefused() {
-    const isOther = !this.refused.every(this.#isOfThisQueue);
+    const before = this.refused;
+    const isOther = !before.every(this.#isOfThisQueue);
     this.#readmit(() => true);
     await this.#outbox.flush();
-    if (isOther && this.nWaiting === 0) location.reload();
+    const isAnyStored = this.nWaiting === 0 && this.refused.length < before.length;
+    if (isOther && isAnyStored) location.reload(); // which shows them in their blocks
   }
 
   /** Drop what the server refused. */
