@@ -24,7 +24,7 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +34,15 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import numpy as np
 import polars as pl
 import scipy
-import torch
 from numpy.typing import NDArray
 
 from earmark import pipeline
 from earmark.audio import FrameStore
-from earmark.compute import SILENT, LocalEngine
+from earmark.compute import LocalEngine
 from earmark.config import ReviewParams
 from earmark.datasets import Workspace, import_table
 from earmark.flags import Answers, count_missing
 from earmark.labels import IMPLICIT, LabelSet
-from earmark.losses import BatchTargets
 from earmark.metrics import (
     apply_offset,
     auc_per_class,
@@ -54,12 +52,12 @@ from earmark.metrics import (
     lwlrap,
     smoothed_priors,
 )
-from earmark.models import ClipExamples, score_clips
+from earmark.models import ClipExamples, build_probe, probe_features
 from earmark.models.pretrained import add_teacher, embed_clips, kept_teachers
 from earmark.review import CONTROLS, find_population, make_queue, stands_for
 from earmark.scores import logits_of, scored_labels
 from earmark.storage import write_json
-from earmark.training import LabelTreatment, TargetProvider, TrainingSet, fit_linear_probe
+from earmark.training import ScaledFeatures, fit_probe
 from hour_of_listening import Sitting
 from mixtures import make_mixtures
 
@@ -68,7 +66,6 @@ N_TRAIN, N_TUNE, N_EVAL = 2_400, 400, 800
 N_ANSWERS = (300, 1_000, 2_000)
 METRICS = ("lwlrap_calibrated", "map", "d_prime", "lwlrap")
 ORDERS = ("measure", "logit", "find", "train")
-SILENT_METER = SILENT.job("", 0, "")
 
 Matrix = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -194,18 +191,6 @@ def _answers(one: MixtureSet, rows: Any, columns: Any, stands: Matrix) -> Answer
     return Answers(rows, columns, one.is_true[rows, columns].astype(float), stands)
 
 
-@dataclass(frozen=True)
-class Fixed(TargetProvider):
-    """Targets [student, clip, class] as they are, all with weight 1."""
-
-    matrices: torch.Tensor = field(kw_only=True)
-
-    def targets(self, rows: Ints) -> BatchTargets:
-        """Return what some clips ask."""
-        own = self.matrices[:, torch.from_numpy(rows)]
-        return BatchTargets(own, torch.ones_like(own), own[0] == 0)
-
-
 def told(one: MixtureSet, answers: Answers | None, *, hedged: bool) -> Matrix:
     """Return the targets [clip, class] of a student."""
     states = one.labels.states()
@@ -225,17 +210,18 @@ def told(one: MixtureSet, answers: Answers | None, *, hedged: bool) -> Matrix:
 def marks(one: MixtureSet, targets: Sequence[Matrix]) -> list[dict[str, float]]:
     """Train a student on each of some targets, and measure it on the other fold."""
     network = pipeline.asked_recipe().students[0]
-    stacked = torch.from_numpy(np.stack(targets).astype(np.float32))
-    students = (LabelTreatment(),) * len(stacked)
-    provider = Fixed(one.labels, students, matrices=stacked)
-    data = TrainingSet(one.embeddings.folder, one.store_rows, provider)
-    probe = fit_linear_probe(network, data, one.embeddings, SILENT_METER).probe
-    rows = np.arange(len(one.other_true))
-    logits = score_clips(probe, ClipExamples(one.other, rows))
-    return [
-        _measured(one, each, (target > 0.5).sum(axis=0))
-        for each, target in zip(logits, targets, strict=True)
-    ]
+    assert network.train.epochs is not None
+    probe = build_probe(network.model, one.embeddings.n_bands, one.labels.n_classes)
+    learnt = probe_features(probe, ClipExamples(one.embeddings, one.store_rows))
+    scaled = ScaledFeatures.of(learnt, power=0.5)
+    others = probe_features(probe, ClipExamples(one.other, np.arange(len(one.other_true))))
+    rows = []
+    for target in targets:
+        fitted = fit_probe(
+            scaled, target, ridge=network.train.ridge, n_iterations=network.train.epochs
+        )
+        rows.append(_measured(one, fitted.logits(others), (target > 0.5).sum(axis=0)))
+    return rows
 
 
 def _measured(one: MixtureSet, logits: NDArray[np.float32], n_positives: Ints) -> dict[str, float]:

@@ -10,7 +10,7 @@ import pytest
 
 from earmark.config import ModelParams, NetworkParams, Recipe, TrainParams, keep_recipe
 from earmark.errors import EarmarkError
-from earmark.training import TrackedRun, open_training_log, show_history
+from earmark.training import TrackedRun, open_training_log
 
 NETWORK = NetworkParams(name="student", model=ModelParams(width=0.5), train=TrainParams(epochs=3))
 
@@ -59,12 +59,6 @@ def test_a_run_that_fails_is_closed_as_such(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no"), open_training_log(model_folder(tmp_path / "w"), 0):
         raise ValueError("no")
     assert calls[-1] == ("failed",)
-
-
-def test_a_solved_probe_is_shown_at_its_end(tmp_path: Path) -> None:
-    rows = [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}]
-    show_history(model_folder(tmp_path / "w"), NETWORK, rows)
-    assert calls[1:-1] == [(0, {"epoch/loss": 0.5}), (1, {"epoch/loss": 0.25})]
 
 
 @pytest.mark.parametrize(("name", "is_wanted"), [("none", True), ("tensorboard", False)])

@@ -20,6 +20,7 @@ from .clip_scores import best_patches as best_patches
 from .clip_scores import check_runtime as check_runtime
 from .clip_scores import evidence as evidence
 from .clip_scores import patch_outputs as patch_outputs
+from .clip_scores import probe_features as probe_features
 from .clip_scores import score_and_locate as score_and_locate
 from .clip_scores import score_clips as score_clips
 from .clip_scores import sum_outputs as sum_outputs

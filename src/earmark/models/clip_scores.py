@@ -164,6 +164,17 @@ def _best(z: NDArray[np.float32], firsts: NDArray[np.int64]) -> NDArray[np.uint1
     return np.stack([own.argmax(axis=1) for own in of_clips], axis=1).astype(np.uint16)
 
 
+def probe_features(probe: Probe, examples: Examples) -> NDArray[np.float32]:
+    """Return what a probe without queries sees of clips [clip, feature]."""
+    parts = []
+    for first in range(0, len(examples.rows), _BATCH_EXAMPLES):
+        clips = np.arange(first, min(first + _BATCH_EXAMPLES, len(examples.rows)))
+        with torch.inference_mode():
+            features = probe.see(*examples.inputs(clips, np.zeros_like(clips)))[0]
+        parts.append(features.cpu().numpy())
+    return np.concatenate(parts)
+
+
 PATCHES_AT_ONCE = 256
 """Patches without which a probe is asked in one go: its weights are read once for all of them."""
 

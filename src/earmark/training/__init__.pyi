@@ -39,8 +39,6 @@ from .robust_losses import RECORDING_RATE as RECORDING_RATE
 from .robust_losses import RecordingConsistency as RecordingConsistency
 from .robust_losses import largest as largest
 from .robust_losses import make_loss as make_loss
-from .solver import Fitted as Fitted
-from .solver import fit_linear_probe as fit_linear_probe
 from .targets import ALL_STUDENTS as ALL_STUDENTS
 from .targets import Flags as Flags
 from .targets import LabelTreatment as LabelTreatment
@@ -56,6 +54,5 @@ from .trackers import TrackedRun as TrackedRun
 from .trackers import forget_history as forget_history
 from .trackers import open_training_log as open_training_log
 from .trackers import read_histories as read_histories
-from .trackers import show_history as show_history
 from .trackers import split_history as split_history
 from .trackers import write_history as write_history

@@ -1,17 +1,17 @@
 """Logistic regression of many classes at once, with a target and a weight for every label.
 
 The whole fit is one convex problem, solved by L-BFGS: the answer does not depend on an order of
-clips, a learning rate or a seed. Nothing here needs torch; what is fitted are plain arrays,
-features [clip, feature] against targets [clip, class]. :mod:`earmark.training.solver` fits
-the probes of a frame store by whatever loss a strategy has, on any device, which takes torch's
-gradients; this file knows binary cross-entropy alone.
+clips, a learning rate or a seed. Plain arrays are fitted, features [clip, feature] to targets
+[clip, class], and nothing needs torch. :func:`earmark.training.train` fits the linear probes of a
+frame store with it, where a recipe says ``solver = "lbfgs"``.
 
-Features are centred and divided by their spread, then scaled such that a clip's mean square is 1,
-so that ``ridge`` means the same for any features.
+Features are centred and divided by a power of their spread, then scaled such that a clip's mean
+square is 1, so that ``ridge`` means the same for any features.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,10 +37,12 @@ _HISTORY, _TOLERANCE = 10, 1e-7
 
 @dataclass(frozen=True)
 class LinearProbe:
-    """Weights [feature, class] and bias [class] for features as they came."""
+    """Weights [feature, class] and bias [class] for unscaled features."""
 
     weights: Numbers
     bias: Numbers
+    loss: float
+    """The weighted cross-entropy that the fit reached, summed over clips and classes."""
 
     def logits(self, features: Numbers) -> NDArray[np.float32]:
         """Return the logits [clip, class] float32 of features [clip, feature]."""
@@ -49,7 +51,7 @@ class LinearProbe:
 
 @dataclass(frozen=True)
 class ScaledFeatures:
-    """Features [clip, feature] as they are fitted, and what was taken off and divided by.
+    """Scaled features [clip, feature] with the centre and the scale of each.
 
     Scale once, fit many probes: the copy of the features is the only large one.
     """
@@ -59,25 +61,24 @@ class ScaledFeatures:
     scale: Numbers
 
     @classmethod
-    def of(cls, features: Numbers) -> ScaledFeatures:
-        """Copy and scale features; float32 stays float32."""
+    def of(cls, features: Numbers, power: float = 1.0) -> ScaledFeatures:
+        """Copy and scale features; float32 stays float32.
+
+        Features are divided by this power of their spread: 1 makes all spreads equal, 0.5 goes
+        half-way.
+        """
         raw = np.asarray(features)
         kind = raw.dtype if raw.dtype in (np.float32, np.float64) else np.dtype(np.float32)
         values = raw.astype(kind)  # a copy, even of a memory map
         centre = values.mean(axis=0, dtype=np.float64).astype(kind)
         values -= centre
         spread = np.sqrt(np.square(values).mean(axis=0, dtype=np.float64))
-        root = spread + _LEAST_SPREAD * spread.mean()
-        root = np.where(root > 0, root, 1.0)
-        length = max(float(np.sqrt(np.square(spread / root).sum())), 1e-12)
-        scale = (root * length).astype(kind)
+        divisor = (spread + _LEAST_SPREAD * spread.mean()) ** power
+        divisor = np.where(divisor > 0, divisor, 1.0)
+        length = max(float(np.sqrt(np.square(spread / divisor).sum())), 1e-12)
+        scale = (divisor * length).astype(kind)
         values /= scale
         return cls(values, centre, scale)
-
-    def unscaled(self, weights: Numbers, bias: Numbers) -> LinearProbe:
-        """Return a probe of scaled features as one of features as they came."""
-        own = weights / self.scale[:, None]
-        return LinearProbe(own, bias - self.centre @ own)
 
 
 def fit_probe(
@@ -87,6 +88,7 @@ def fit_probe(
     *,
     ridge: float = RIDGE,
     n_iterations: int = 300,
+    on_iteration: Callable[[], object] | None = None,
 ) -> LinearProbe:
     """Fit one linear probe to targets in 0 to 1 [clip, class] by weighted cross-entropy.
 
@@ -95,15 +97,18 @@ def fit_probe(
     """
     scaled = features if isinstance(features, ScaledFeatures) else ScaledFeatures.of(features)
     problem = _Problem.of(scaled.values, target, weight, ridge)
-    found = scipy.optimize.minimize(
+    solution = scipy.optimize.minimize(
         problem.loss_and_slope,
         problem.start(),
         jac=True,
         method="L-BFGS-B",
+        callback=None if on_iteration is None else lambda _: on_iteration(),
         options={"maxiter": n_iterations, "maxcor": _HISTORY, "ftol": _TOLERANCE, "gtol": 1e-5},
     )
-    weights, bias = problem.parts(found.x)
-    return scaled.unscaled(weights, bias)
+    weights, bias = problem.parts(solution.x)
+    penalty = ridge / 2 * np.square(weights).sum(dtype=np.float64)
+    weights = weights / scaled.scale[:, None]
+    return LinearProbe(weights, bias - scaled.centre @ weights, float(solution.fun - penalty))
 
 
 def cross_fit_probe(
@@ -143,17 +148,17 @@ class _Problem:
         weight: Numbers | None,
         ridge: float,
     ) -> _Problem:
-        told = np.asarray(target, features.dtype)
-        if told.ndim != 2 or len(told) != len(features):
+        targets = np.asarray(target, features.dtype)
+        if targets.ndim != 2 or len(targets) != len(features):
             raise EarmarkError(
-                f"targets must be [clip, class] for {len(features):,} clips, got {told.shape}"
+                f"targets must be [clip, class] for {len(features):,} clips, got {targets.shape}"
             )
         if weight is None:
-            return cls(features, told, None, ridge)
-        own = np.asarray(weight, features.dtype)
-        if own.shape != told.shape:
-            raise EarmarkError(f"targets have shape {told.shape}, their weights {own.shape}")
-        return cls(features, told * own, own, ridge)
+            return cls(features, targets, None, ridge)
+        weights = np.asarray(weight, features.dtype)
+        if weights.shape != targets.shape:
+            raise EarmarkError(f"targets have shape {targets.shape}, their weights {weights.shape}")
+        return cls(features, targets * weights, weights, ridge)
 
     def start(self) -> NDArray[np.float64]:
         """Return no weights, and the biases that fit each class's share of positives."""
@@ -162,15 +167,15 @@ class _Problem:
         share = (self.pull.sum(axis=0, dtype=np.float64) + 0.5) / (n + 1)
         return np.concatenate([np.zeros(n_features * n_classes), logit(share)])
 
-    def parts(self, found: NDArray[np.float64]) -> tuple[Numbers, Numbers]:
+    def parts(self, solution: NDArray[np.float64]) -> tuple[Numbers, Numbers]:
         """Return weights [feature, class] and bias [class]."""
         n_classes = self.pull.shape[1]
-        values = found.astype(self.features.dtype)
+        values = solution.astype(self.features.dtype)
         return values[:-n_classes].reshape(-1, n_classes), values[-n_classes:]
 
-    def loss_and_slope(self, found: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def loss_and_slope(self, solution: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return the loss and its gradient, both float64."""
-        weights, bias = self.parts(found)
+        weights, bias = self.parts(solution)
         logits = self.features @ weights
         logits += bias
         # log(1 + e^z) and its slope from one exponential, which never overflows.

@@ -35,6 +35,7 @@ from earmark.losses import by_student, norms
 from earmark.memory import is_memory_error
 from earmark.models import (
     AnyNetwork,
+    ClipExamples,
     NumberTypes,
     Probe,
     build,
@@ -42,6 +43,7 @@ from earmark.models import (
     load_network,
     own_device,
     parts_of,
+    probe_features,
     state_of_student,
     trainable,
     write_network,
@@ -60,10 +62,10 @@ from earmark.training.distributed import (
     sum_over_processes,
     wait_for_all,
 )
+from earmark.training.linear_probe import ScaledFeatures, fit_probe
 from earmark.training.loading import Loaded, Loader, Plan
-from earmark.training.solver import fit_linear_probe
 from earmark.training.targets import TrainingSet, class_balance
-from earmark.training.trackers import TrainingLog, open_training_log, show_history, write_history
+from earmark.training.trackers import TrainingLog, open_training_log, write_history
 
 _MEMORY_ERRORS = (torch.OutOfMemoryError, MemoryError, RuntimeError)
 """What torch raises for want of memory; a RuntimeError may mean anything else."""
@@ -86,7 +88,7 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
         meter.advance(n_examples_in_all(per_clip, network.train), FOUND)
         return load_network(folder, store, data.targets.class_ids)
     if network.train.solver == "lbfgs":
-        return _solve(network, data, folder, meter, run_digest, store)
+        return _fit_linear_probes(network, data, folder, meter, run_digest, store)
     is_balanced = network.train.balanced_sampling
     balance = class_balance(data.targets.labels) if is_balanced else None
     plan = Plan(network.train, per_clip, balance)
@@ -107,23 +109,64 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
     return _finish(job, run)
 
 
-def _solve(
+def _fit_linear_probes(
     network: NetworkParams,
     data: TrainingSet,
     folder: Path,
     meter: Meter,
     run_digest: str,
     store: FrameStore,
-) -> AnyNetwork:
-    """Fit linear probes and write them as any other network."""
-    fitted = fit_linear_probe(network, data, store, meter)
+) -> Probe:
+    """Fit the linear probes of all students by L-BFGS, and write them as any other network.
+
+    What a probe sees of each clip is computed once and kept in memory.
+    """
+    start, params, targets = time.monotonic(), network.train, data.targets
+    if network.model.architecture != "linear_probe" or params.epochs is None:
+        raise EarmarkError(
+            f'solver = "lbfgs" fits linear probes in so many epochs, got '
+            f"{network.model.architecture} and {params.length}"
+        )
+    if others := {treatment.loss for treatment in targets.treatments} - {"bce"}:
+        raise EarmarkError(
+            f'solver = "lbfgs" fits cross-entropy only, got the loss {min(others)}; set solver = '
+            '"adamw" for students of robust losses'
+        )
+    n_clips, n_classes = len(data.store_rows), len(targets.class_ids)
+    probe = build(network.model, store.n_bands, n_classes, targets.n_students, params.seed)
+    assert isinstance(probe, Probe)
+    features = probe_features(probe, ClipExamples(store, data.store_rows))
+    scaled = ScaledFeatures.of(features, power=0.5)
+    asked, n_left, losses = targets.targets(np.arange(n_clips)), params.epochs, []
+
+    def count_iteration() -> None:
+        nonlocal n_left
+        if n_left > 1:  # the last is counted at the end: nobody knows how many there will be
+            n_left -= 1
+            meter.advance(n_clips)
+
+    for student in range(targets.n_students):
+        student_targets = asked.select(slice(student, student + 1))
+        fitted = fit_probe(
+            scaled,
+            student_targets.target[0].numpy(),
+            student_targets.weight[0].numpy(),
+            ridge=params.ridge,
+            n_iterations=params.epochs,
+            on_iteration=count_iteration,
+        )
+        with torch.no_grad():
+            probe.weights[0][student] = torch.from_numpy(fitted.weights)
+            probe.biases[0][student, 0] = torch.from_numpy(fitted.bias)
+        losses.append(fitted.loss / max(n_clips, 1))
+    loss = float(np.mean(losses))
+    meter.advance(n_clips * n_left, f"loss {loss:.3f}")
     if is_first_process():
-        write_history(folder, fitted.history)
-        show_history(folder, network, fitted.history)
-        class_ids = data.targets.class_ids
-        write_network(folder, network, fitted.probe, class_ids, store, run_digest)
+        seconds = time.monotonic() - start
+        write_history(folder, [{"epoch": params.epochs, "loss": loss, "seconds": seconds}])
+        write_network(folder, network, probe, targets.class_ids, store, run_digest)
     wait_for_all()
-    return fitted.probe
+    return probe.eval()
 
 
 def n_examples_in_all(per_clip: NDArray[np.int64], params: TrainParams) -> int:

@@ -181,16 +181,6 @@ def open_training_log(
         yield training_log
 
 
-def show_history(folder: Path, network: NetworkParams, rows: Rows) -> None:
-    """Show a run that is over, a step for each epoch; TensorBoard is for those that last."""
-    if not has_own_tracker():
-        return
-    with open_training_log(folder, 0, network) as training_log:
-        for row in rows:
-            shown = {f"epoch/{name}": value for name, value in row.items() if name != "epoch"}
-            training_log.add(int(row["epoch"]) - 1, shown)
-
-
 def project_of(workspace: Path) -> str:
     """Return what trackers call the runs of a workspace together."""
     return f"earmark-{workspace.absolute().name}"
