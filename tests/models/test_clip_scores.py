@@ -7,14 +7,11 @@ import pytest
 import torch
 
 from earmark.config import ModelParams
-from earmark.errors import EarmarkError
 from earmark.models import (
     ClipExamples,
     Examples,
     build,
     build_model,
-    clip_scores,
-    runtime_forward,
     score_and_locate,
     score_clips,
 )
@@ -44,33 +41,6 @@ def test_tiny_outputs_keep_their_order(tmp_path: Path) -> None:
         network.head.bias.copy_(torch.tensor([-60.0, -61.0, 60.0]))
     (logits,) = score_clips(network, Examples(store, np.array([0])))
     assert logits[0] == pytest.approx([-60.0, -61.0, 60.0])
-
-
-def test_only_who_asks_for_the_runtime_gets_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = open_store(band_workspace(tmp_path, n_clips=5, n_frames=240))
-    network, examples = (
-        build_model(ModelParams(width=0.125), 3).eval(),
-        Examples(store, np.arange(5)),
-    )
-    made = []
-    monkeypatch.setattr(
-        clip_scores, "runtime_forward", lambda *given: made.append(1) or runtime_forward(*given)
-    )
-    by_torch, best = score_and_locate(network, examples)
-    assert not made
-    by_runtime, best_too = score_and_locate(network, examples, "onnx")
-    assert made
-    assert by_runtime == pytest.approx(by_torch, abs=1e-4)
-    assert np.array_equal(best, best_too)
-
-
-def test_a_probe_has_no_runtime(tmp_path: Path) -> None:
-    store = open_store(band_workspace(tmp_path, n_clips=5))
-    probe = build(ModelParams(architecture="linear_probe"), store.n_bands, 3)
-    with pytest.raises(EarmarkError, match=r'probe.*set runtime = "torch"'):
-        score_clips(probe, ClipExamples(store, np.arange(5)), "onnx")
 
 
 def test_scores_do_not_depend_on_whether_places_are_asked_for(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ from earmark.datasets import Workspace, readable_clips, whole_scores
 from earmark.errors import EarmarkError
 from earmark.metrics import lwlrap
 from earmark.models import ClipExamples, build_probe, examples_of, load_network, score_clips
-from earmark.scores import ScoreFolder
 from earmark.storage import (
     write_table,
 )
@@ -41,7 +39,6 @@ PROBE = NetworkParams(
     train=TrainParams(epochs=1, batch_patches=16),
 )
 TWO_FOLDS = CrossFitParams(n_folds=2)
-BY_RUNTIME = CrossFitParams(in_sample=True, runtime="onnx")  # one network: graphs take seconds
 
 
 def test_cross_fitting_scores_every_train_clip_and_is_found_again(tmp_path: Path) -> None:
@@ -127,60 +124,6 @@ def test_a_teacher_from_elsewhere_cannot_be_asked_again(tmp_path: Path) -> None:
     scores = cross_fit(workspace, PROBE, TWO_FOLDS, engine=LocalEngine(1))
     with pytest.raises(EarmarkError, match="'teacher' has scores but no network"):
         score_held_out(workspace, scores, CrossFitParams(n_folds=3), engine=LocalEngine(1))
-
-
-@pytest.fixture
-def no_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment without the extra ``onnx``."""
-    for name in ("onnxruntime", "onnxscript"):
-        monkeypatch.setitem(sys.modules, name, None)
-
-
-def files_of(scores: ScoreFolder) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(scores.folder.iterdir())}
-
-
-def test_scores_do_not_depend_on_what_is_installed(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    def scored(folder: Path) -> list[dict[str, bytes]]:
-        workspace = band_workspace(folder)
-        scores = cross_fit(workspace, SHORT, TWO_FOLDS)
-        return [files_of(scores), files_of(score_held_out(workspace, scores, TWO_FOLDS))]
-
-    with_it = scored(tmp_path / "with")
-    request.getfixturevalue("no_onnx")
-    assert scored(tmp_path / "without") == with_it
-
-
-def test_scores_by_the_runtime_are_others_and_say_so(tmp_path: Path) -> None:
-    workspace = band_workspace(tmp_path)
-    params = CrossFitParams(in_sample=True)
-    by_torch = cross_fit(workspace, SHORT, params)
-    held_out = score_held_out(workspace, by_torch, params)
-    logits, held_out_logits = np.array(by_torch.logits), np.array(held_out.logits)
-    by_runtime = cross_fit(workspace, SHORT, BY_RUNTIME)
-    again = score_held_out(workspace, by_runtime, BY_RUNTIME)
-    assert by_runtime.digest != by_torch.digest
-    assert again.digest != held_out.digest
-    assert [one.runtime for one in (by_torch, held_out, by_runtime, again)] == [
-        "torch", "torch", "onnx", "onnx",
-    ]  # fmt: skip
-    assert by_runtime.logits == pytest.approx(logits, abs=1e-4)
-    assert again.logits == pytest.approx(held_out_logits, abs=1e-4)
-
-
-@pytest.mark.usefixtures("no_onnx")
-def test_the_runtime_is_asked_for_before_anything_is_trained(tmp_path: Path) -> None:
-    workspace = band_workspace(tmp_path)
-    with pytest.raises(EarmarkError, match=r"onnxruntime.*pip install 'earmark\[onnx\]'"):
-        cross_fit(workspace, SHORT, BY_RUNTIME)
-    assert not workspace.model_folder("teacher").exists()
-
-
-def test_a_probe_is_not_computed_by_the_runtime(tmp_path: Path) -> None:
-    with pytest.raises(EarmarkError, match=r'probe.*set runtime = "torch"'):
-        cross_fit(band_workspace(tmp_path), PROBE, BY_RUNTIME)
 
 
 @pytest.mark.parametrize("architecture", ["linear_probe", "mlp_probe", "attention_probe"])

@@ -11,7 +11,6 @@ from .parameters import Params as Params
 from .parameters import QueueAim as QueueAim
 from .parameters import ReportParams as ReportParams
 from .parameters import ReviewParams as ReviewParams
-from .parameters import Runtime as Runtime
 from .parameters import SceneParams as SceneParams
 from .parameters import SpecAugmentParams as SpecAugmentParams
 from .parameters import SweepParams as SweepParams

@@ -268,18 +268,12 @@ class TrainParams(Params):
         return self
 
 
-Runtime = Literal["torch", "onnx"]
-"""What computes a network that scores clips: torch, or ONNX Runtime."""
-
-
 class CrossFitParams(Params):
     """How the teacher scores the clips that it was trained on."""
 
     n_folds: int = Field(3, ge=2, le=1_000)
     in_sample: bool = False
     """Score with a teacher trained on the very same clips, as the paper did."""
-    runtime: Runtime = "torch"
-    """``onnx`` scores about twice as fast on a CPU; the scores differ by float32's rounding."""
 
 
 class NetworkParams(Params):

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore
-from earmark.config import ModelParams, Recipe, Runtime
+from earmark.config import ModelParams, Recipe
 from earmark.datasets.stamps import write_stamp
 from earmark.datasets.workspace import HELD_OUT_SPLITS, Split, Workspace
 from earmark.errors import EarmarkError
@@ -136,9 +136,9 @@ def single_digest(held_out: str) -> str:
     return digest("single", held_out)
 
 
-def held_out_digest(scores_digest: str, runtime: Runtime | None) -> str:
+def held_out_digest(scores_digest: str) -> str:
     """Identify a teacher's scores of the held-out splits by those of the train split."""
-    return digest("held out", scores_digest, runtime)
+    return digest("held out", scores_digest)
 
 
 def held_out_scores(workspace: Workspace, scores: ScoreFolder) -> ScoreFolder | None:
@@ -147,7 +147,7 @@ def held_out_scores(workspace: Workspace, scores: ScoreFolder) -> ScoreFolder | 
     if not is_finished(folder):
         return None
     found = ScoreFolder.open(folder)
-    return found if found.digest == held_out_digest(scores.digest, found.runtime) else None
+    return found if found.digest == held_out_digest(scores.digest) else None
 
 
 def whole_scores(workspace: Workspace, scores: ScoreFolder) -> ScoreFolder:
@@ -227,7 +227,7 @@ def write_scores(
 
     if clips["split"].is_in(HELD_OUT_SPLITS).any():  # first: the others say that all are there
         held_out = held_out_folder(workspace, teacher)
-        written(held_out, HELD_OUT_SPLITS, held_out_digest(digest, None))
+        written(held_out, HELD_OUT_SPLITS, held_out_digest(digest))
     scores = written(workspace.scores_folder(teacher), ("train",), digest)
     write_stamp(workspace, seal_path(scores.folder))
     return scores

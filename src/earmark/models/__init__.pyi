@@ -17,7 +17,6 @@ from .architectures import trainable as trainable
 from .architectures import truncated_normal as truncated_normal
 from .clip_scores import CACHED_PATCHES as CACHED_PATCHES
 from .clip_scores import best_patches as best_patches
-from .clip_scores import check_runtime as check_runtime
 from .clip_scores import evidence as evidence
 from .clip_scores import patch_outputs as patch_outputs
 from .clip_scores import probe_features as probe_features
@@ -42,7 +41,6 @@ from .model_card import read_params as read_params
 from .model_card import write_card as write_card
 from .onnx_export import make_graph as make_graph
 from .onnx_export import open_session as open_session
-from .onnx_export import runtime_forward as runtime_forward
 from .onnx_export import write_onnx as write_onnx
 from .saved import forget_network as forget_network
 from .saved import load_network as load_network

@@ -1,7 +1,6 @@
 """Clip scores: the mean over a clip's patches of a network's output, and its best patch.
 
-An output is a probability; the mean is stored as its logit. Torch or ONNX Runtime computes the
-network. The two differ by float32's rounding, so digests include the runtime.
+An output is a probability; the mean is stored as its logit.
 
 A network of patches has an output for each patch. A probe sees a clip through statistics of its
 frames, so it scores the clip again without each patch (a patch of embeddings is one frame): the
@@ -21,12 +20,9 @@ from scipy.special import expit
 from torch import Tensor
 
 from earmark.audio import FrameStore
-from earmark.config import ModelParams, Runtime
-from earmark.errors import EarmarkError, load_library
 from earmark.models.architectures import AnyNetwork, Probe, n_students
 from earmark.models.device import own_device
 from earmark.models.examples import Examples, floats
-from earmark.models.onnx_export import Forward, runtime_forward
 
 _BATCH_EXAMPLES = 256
 """Clips scored at once, or patches on a GPU."""
@@ -35,22 +31,20 @@ CACHED_PATCHES = 32
 """Patches scored at once on a CPU: many more fall out of its cache."""
 
 
-def score_clips(
-    network: AnyNetwork, examples: Examples, runtime: Runtime = "torch"
-) -> NDArray[np.float32]:
+def score_clips(network: AnyNetwork, examples: Examples) -> NDArray[np.float32]:
     """Return logits float32 [student, clip, class].
 
     The logit is that of the mean output over a clip's examples (patches), exact also where all
-    outputs are tiny. For ``runtime`` see :func:`check_runtime`.
+    outputs are tiny.
     """
     logits = np.empty((n_students(network), len(examples.rows), network.n_classes), np.float32)
-    for group, z, firsts in _outputs(network, examples, runtime):
+    for group, z, firsts in _outputs(network, examples):
         logits[:, group] = _logits_of_mean(z, firsts)
     return logits
 
 
 def score_and_locate(
-    network: AnyNetwork, examples: Examples, runtime: Runtime = "torch"
+    network: AnyNetwork, examples: Examples
 ) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
     """Return what :func:`score_clips` does, and the best patches uint16 [student, clip, class].
 
@@ -58,10 +52,10 @@ def score_and_locate(
     clips, the one that it can least do without (:mod:`earmark.models.clip_scores`).
     """
     if isinstance(network, Probe):
-        return score_clips(network, examples, runtime), best_patches(network, examples)
+        return score_clips(network, examples), best_patches(network, examples)
     logits = np.empty((n_students(network), len(examples.rows), network.n_classes), np.float32)
     best = np.empty(logits.shape, np.uint16)
-    for group, z, firsts in _outputs(network, examples, runtime):
+    for group, z, firsts in _outputs(network, examples):
         logits[:, group], best[:, group] = _logits_of_mean(z, firsts), _best(z, firsts)
     return logits, best
 
@@ -80,44 +74,11 @@ def sum_outputs(
     return present, np.add.reduceat(expit(-z), firsts, axis=-2)
 
 
-def check_runtime(runtime: Runtime, model: ModelParams) -> None:
-    """Refuse ``onnx``, before hours of training, where it is not installed or of no use.
-
-    ONNX Runtime computes convolutional networks on the CPU, about twice as fast as torch does on
-    one core. A probe is a few matrix products and gains nothing.
-    """
-    if runtime == "torch":
-        return
-    if model.is_probe:
-        raise _no_runtime_for_probes()
-    for library in ("onnxruntime", "onnxscript"):
-        load_library(library, f'scoring with runtime = "{runtime}"', "onnx")
-
-
-def torch_forward(network: AnyNetwork) -> Forward:
-    """Return a network's forward pass as torch computes it, on the device where it is."""
-
-    def forward(*inputs: Tensor) -> NDArray[np.float32]:
-        with torch.inference_mode():
-            logits: NDArray[np.float32] = network(*inputs).float().cpu().numpy()
-        return logits
-
-    return forward
-
-
-def _forward(network: AnyNetwork, examples: Examples, runtime: Runtime) -> Forward:
-    if runtime == "torch":
-        return torch_forward(network)
-    if isinstance(network, Probe):
-        raise _no_runtime_for_probes()
-    return runtime_forward(network, (examples.store.patch_frames, examples.store.n_bands))
-
-
-def _no_runtime_for_probes() -> EarmarkError:
-    return EarmarkError(
-        'runtime = "onnx" is for convolutional networks, and this one is a probe over embeddings; '
-        'set runtime = "torch"'
-    )
+@torch.inference_mode()
+def forward_to_numpy(network: AnyNetwork, *inputs: Tensor) -> NDArray[np.float32]:
+    """Return a network's logits of inputs that are on its device."""
+    logits: NDArray[np.float32] = network(*inputs).float().cpu().numpy()
+    return logits
 
 
 def _n_at_once(network: AnyNetwork) -> int:
@@ -139,16 +100,15 @@ def _groups(per_clip: NDArray[np.int64], n_at_once: int) -> list[slice]:
 
 
 def _outputs(
-    network: AnyNetwork, examples: Examples, runtime: Runtime
+    network: AnyNetwork, examples: Examples
 ) -> Iterator[tuple[slice, NDArray[np.float32], NDArray[np.int64]]]:
     """Yield some clips, logits [student, example, class], and where the examples of each begin."""
-    forward = _forward(network, examples, runtime)
     for group in _groups(examples.per_clip, _n_at_once(network)):
         lengths = examples.per_clip[group]
         firsts = np.cumsum(lengths) - lengths
         clips = np.repeat(np.arange(group.start, group.stop), lengths)
         which = np.arange(len(clips)) - np.repeat(firsts, lengths)
-        z = forward(*examples.inputs(clips, which))
+        z = forward_to_numpy(network, *examples.inputs(clips, which))
         yield group, z.reshape(-1, len(clips), z.shape[-1]), firsts
 
 

@@ -1,8 +1,7 @@
-"""Networks as ONNX graphs: to use them elsewhere, and to score faster on a CPU.
+"""Networks as ONNX graphs, to use them elsewhere.
 
 A graph holds the front end or not, takes any number of patches, clips or samples, and carries the
-classes in its metadata. ONNX Runtime computes the convolutional networks about twice as fast as
-torch does on one core; the seconds that making a graph takes pay off from some thousand patches.
+classes in its metadata.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import copy
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,9 +38,6 @@ _FREE_AXES = {
     "n_frames": ("clips",),
 }
 """The axes of each input that may have any length; the axes after them are fixed."""
-
-Forward = Callable[..., NDArray[np.float32]]
-"""A network's forward pass: tensors to logits."""
 
 
 class _WaveformNetwork(nn.Module):
@@ -156,18 +152,6 @@ def open_session(model: str | Path | bytes, n_threads: int | None = None) -> Any
         raise EarmarkError(
             f"{name}: ONNX Runtime cannot open it ({reason}); damaged, or not an ONNX model?"
         ) from None
-
-
-def runtime_forward(network: Network | Stack, patch_shape: tuple[int, int]) -> Forward:
-    """Return a network's forward pass through ONNX Runtime, from patches to logits."""
-    example = torch.zeros(2, *patch_shape)
-    session = open_session(make_graph(_on_cpu(network), {"patches": example}))
-
-    def forward(patches: Tensor) -> NDArray[np.float32]:
-        logits: NDArray[np.float32] = session.run(None, {"patches": patches.cpu().numpy()})[0]
-        return logits
-
-    return forward
 
 
 def _on_cpu(network: AnyNetwork) -> AnyNetwork:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -31,9 +31,6 @@ from earmark.storage import (
     write_array,
 )
 from earmark.storage import write_table as write_parquet
-
-if TYPE_CHECKING:
-    from earmark.config import Runtime
 
 UNLOCATED = 65_535
 """The best patch of a label of which nobody knows where it is heard."""
@@ -85,9 +82,8 @@ class ScoreFolder:
 
     ``best_patches`` [clip, class] is the patch with the highest output, UNLOCATED where nobody
     knows, None where nobody knows of any label (ask :meth:`best_patch`). ``made_by`` is None where
-    several networks scored, one from elsewhere, or an earlier version of earmark. ``runtime`` is
-    what computed a network of earmark's own; None where nobody said. ``origin`` is where scores
-    of the owner's own come from; None for those of a teacher trained here.
+    several networks scored, one from elsewhere, or an earlier version of earmark. ``origin`` is
+    where scores of the owner's own come from; None for those of a teacher trained here.
     """
 
     folder: Path
@@ -98,7 +94,6 @@ class ScoreFolder:
     out_of_fold: bool
     digest: str
     made_by: MadeBy | None = None
-    runtime: Runtime | None = None
     origin: Origin | None = None
 
     __repr__ = short_repr
@@ -151,7 +146,6 @@ class ScoreFolder:
             meta["out_of_fold"],
             meta["digest"],
             MadeBy(**meta["made_by"]) if "made_by" in meta else None,
-            meta.get("runtime"),
             Origin.noted(meta),
         )
 
@@ -166,14 +160,13 @@ def write_score_folder(
     out_of_fold: bool,
     digest: str,
     made_by: MadeBy | None = None,
-    runtime: Runtime | None = None,
     origin: Origin | None = None,
 ) -> ScoreFolder:
     """Write scores into a folder; ``meta.json`` comes last, as its seal.
 
-    ``made_by`` is the network, where it is one, and ``runtime`` what computed it; ``origin`` is
-    where scores from elsewhere come from. Scores of the same digest are left alone, but for their
-    origin: a task that runs twice takes no seal away.
+    ``made_by`` is the network, where it is one; ``origin`` is where scores from elsewhere come
+    from. Scores of the same digest are left alone, but for their origin: a task that runs twice
+    takes no seal away.
     """
     whence = {} if origin is None else {"origin": asdict(origin)}
     if is_current(folder, digest):
@@ -194,8 +187,7 @@ def write_score_folder(
     )
     meta["files"] = {name: file_sha256(folder / name) for name in written}
     network = {} if made_by is None else {"made_by": asdict(made_by)}
-    by = {} if runtime is None else {"runtime": runtime}
-    seal(folder, meta | network | by | whence)
+    seal(folder, meta | network | whence)
     return ScoreFolder.open(folder)
 
 

@@ -30,7 +30,6 @@ from earmark.config import (
     CrossFitParams,
     ModelParams,
     NetworkParams,
-    Runtime,
 )
 from earmark.datasets import (
     Workspace,
@@ -46,7 +45,6 @@ from earmark.datasets import (
 )
 from earmark.errors import EarmarkError
 from earmark.models import (
-    check_runtime,
     examples_of,
     load_network,
     read_params,
@@ -89,7 +87,6 @@ def cross_fit(
     if is_current(folder, run_digest):
         write_stamp(workspace, seal_path(folder), of_frames=store.folder)
         return ScoreFolder.open(folder)
-    check_runtime(params.runtime, network.model)
     fold_of = fold_of_clips(clips, network, params)
     validation = tune_set(workspace, store, network.model) if network.train.patience else None
     tasks = []
@@ -110,7 +107,6 @@ def cross_fit(
                 store,
                 folder=model_folder,
                 score_rows=clips.store_rows[is_held_out],
-                runtime=params.runtime,
             )
         )
     logits = np.empty((len(fold_of), clips.labels.n_classes), np.float32)
@@ -126,7 +122,6 @@ def cross_fit(
         best,
         out_of_fold=not params.in_sample,
         digest=run_digest,
-        runtime=params.runtime,
     )
     write_stamp(workspace, seal_path(folder), of_frames=store.folder)
     return scores
@@ -149,7 +144,7 @@ def score_held_out(
     """
     teacher = scores.folder.name
     folder = held_out_folder(workspace, teacher)
-    run_digest = held_out_digest(scores.digest, params.runtime)
+    run_digest = held_out_digest(scores.digest)
     single = single_folder(workspace, teacher)
     known = held_out_scores(workspace, scores)
     if known is not None and not has_networks(workspace, teacher, params):
@@ -163,7 +158,6 @@ def score_held_out(
         )
     models = fold_folders(workspace, teacher, params)
     model = read_params(models[0]).model
-    check_runtime(params.runtime, model)
     store = open_frames(workspace, model)
     clips = held_out_clips(workspace, store)
     if clips is None:
@@ -173,7 +167,6 @@ def score_held_out(
         "frames_folder": store.folder,
         "rows": rows,
         "class_ids": scores.class_ids,
-        "runtime": params.runtime,
     }
     tasks = [
         Task(f"{path.name}, tune and eval", _score, {"model": path, **shared}, len(rows), "clips")
@@ -186,7 +179,6 @@ def score_held_out(
         clip_ids=store.clip_ids.gather(rows),
         class_ids=scores.class_ids,
         out_of_fold=True,
-        runtime=params.runtime,
     )
     written(
         single,
@@ -232,13 +224,12 @@ def _train_and_score(
     data: TrainingSet,
     folder: Path,
     score_rows: NDArray[np.int64],
-    runtime: Runtime,
     meter: Meter,
 ) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
     """Train a network, or find it again, and score clips with it (see :func:`score_and_locate`)."""
     trained = train(network, data, folder, meter)
     store = FrameStore.open(data.frames_folder)
-    return score_and_locate(trained, examples_of(network.model, store, score_rows), runtime)
+    return score_and_locate(trained, examples_of(network.model, store, score_rows))
 
 
 def _score(
@@ -246,13 +237,12 @@ def _score(
     frames_folder: Path,
     rows: NDArray[np.int64],
     class_ids: Sequence[str],
-    runtime: Runtime,
     meter: Meter,
 ) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
     """Return logits and best patches [clip, class] of some clips by one network."""
     store = FrameStore.open(frames_folder)
     network = load_network(model, store, class_ids)
     examples = examples_of(read_params(model).model, store, rows)
-    (logits,), (best,) = score_and_locate(network, examples, runtime)
+    (logits,), (best,) = score_and_locate(network, examples)
     meter.advance(len(rows))
     return logits, best
