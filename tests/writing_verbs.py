@@ -12,7 +12,6 @@ WRITERS = (
     "import audioset . --work W",
     "import audioset-features . --work W",
     "import fsd50k . --work W",
-    "import openmic . --work W",
     "import workspace OTHER --work W --train-share 0.2",
     "import workspace W --splits 80,10,10",
     "features W",

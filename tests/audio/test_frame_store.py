@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from earmark.audio import (
     FrameFormat,
     FrameStore,
-    Levels,
     Row,
     content_digest,
-    read_parts,
+    open_shard,
+    read_part,
     seal_store,
-    write_shard,
     write_store,
 )
 from earmark.errors import EarmarkError
@@ -88,24 +87,6 @@ def test_a_batch_of_clips_equals_frames_and_zeros(random_store, data):
         assert not own[length:].any()
 
 
-def test_levels_become_numbers_as_numpy_makes_them(tmp_path):
-    """To the last bit, of every level, and of the zeros that a shorter clip is padded with."""
-    every = np.arange(256, dtype=np.uint8).reshape(64, 4)
-    store = write_store(tmp_path, [("a", every), ("b", every[:7]), ("c", every[:0])])
-    for levels in (Levels(255 / 4, 2), Levels(3, 0.1)):
-        stored, lengths = store.clips([2, 0, 1, 0])
-        found, same = store.clips([2, 0, 1, 0], levels)
-        expected = stored.astype(np.float32) / np.float32(levels.per_one)
-        expected -= np.float32(levels.offset)
-        assert found.dtype == np.float32
-        assert found.tobytes() == expected.tobytes()
-        assert np.array_equal(same, lengths)
-    assert store.clips([], Levels(1, 0))[0].shape == (0, 1, 4)
-    words = write_store(tmp_path / "words", [("a", np.ones((2, 4), np.float16))])
-    with pytest.raises(TypeError, match="only bytes are levels, not float16"):
-        words.clips([0], Levels(1, 0))
-
-
 def test_a_shard_of_another_type_or_width_is_refused(tmp_path):
     for other in (np.zeros((3, 4), "i2"), np.zeros((3, 4), ">f2"), np.zeros((4, 3), np.float16)):
         store = write_store(tmp_path, [("a", np.ones((3, 4), np.float16))])
@@ -140,8 +121,9 @@ def store_of(folder, **facts) -> FrameStore:
     """A store of one clip of ten frames."""
     given = {"n_bands": 2, "dtype": "float32", "patch_frames": 1, "patch_hop_frames": 1, **facts}
     frame_format = FrameFormat(**given)
-    write_shard(folder, 0, "d", [Row("a", np.zeros((10, 2), np.float32), None)], frame_format)
-    parts = read_parts(folder, [0])
+    with open_shard(folder, 0, "d", frame_format) as add:
+        add(Row("a", np.zeros((10, 2), np.float32), None))
+    parts = read_part(folder, 0)
     seal_store(folder, parts, frame_format, content_digest(parts, frame_format))
     return FrameStore.open(folder)
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,11 +9,10 @@ from earmark.audio import (
     FrameFormat,
     FrameStore,
     Row,
-    ShardWriter,
     damage,
+    open_shard,
     part_path,
     shard_path,
-    write_shard,
     write_store,
 )
 from earmark.errors import EarmarkError
@@ -64,9 +65,9 @@ def rows(*lengths: int) -> list[Row]:
 
 
 def test_a_shard_is_written_row_by_row(tmp_path):
-    with ShardWriter(tmp_path, 3, "digest", FORMAT) as writer:
+    with open_shard(tmp_path, 3, "digest", FORMAT) as add:
         for row in [*rows(2, 0, 1), Row("bad", None, None, "no sound")]:
-            writer.add(row)
+            add(row)
             assert not shard_path(tmp_path, 3).exists(), "in place only when it is whole"
             assert not part_path(tmp_path, 3).exists()
     assert np.load(shard_path(tmp_path, 3)).tolist() == [[0, 0], [0, 0], [2, 2]]
@@ -79,35 +80,25 @@ def test_a_shard_is_written_row_by_row(tmp_path):
     assert damage(shard_path(tmp_path, 3), 3, FORMAT) is None
 
 
-def test_writing_row_by_row_or_at_once_gives_the_same_bytes(tmp_path):
-    write_shard(tmp_path / "once", 0, "d", rows(100, 7), FORMAT)
-    with ShardWriter(tmp_path / "rows", 0, "d", FORMAT) as writer:
-        for row in rows(100, 7):
-            writer.add(row)
-    for path in (shard_path, part_path):
-        assert path(tmp_path / "once", 0).read_bytes() == path(tmp_path / "rows", 0).read_bytes()
+def write_half(folder: Path, number: int, error: BaseException) -> None:
+    with open_shard(folder, number, "e", FORMAT) as add:
+        add(rows(5)[0])
+        raise error
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, EarmarkError])
-def test_an_error_leaves_nothing(tmp_path, error):
-    def broken_off():
-        yield from rows(5)
-        raise error("half way")
-
-    with pytest.raises(error, match="half way"):
-        write_shard(tmp_path, 0, "d", broken_off(), FORMAT)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_error_leaves_an_older_shard_as_it_was(tmp_path):
-    write_shard(tmp_path, 0, "d", rows(2), FORMAT)
+def test_an_error_leaves_an_older_shard_as_it_was(tmp_path, error):
+    with open_shard(tmp_path, 0, "d", FORMAT) as add:
+        add(rows(2)[0])
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(EarmarkError, match="clip 'wide'"):
-        write_shard(tmp_path, 0, "e", [Row("wide", np.zeros((1, 9), np.float32), None)], FORMAT)
+    for number in (0, 1):
+        with pytest.raises(error, match="half way"):
+            write_half(tmp_path, number, error("half way"))
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_shard_without_rows_is_a_shard(tmp_path):
-    write_shard(tmp_path, 0, "d", [], FORMAT)
+    with open_shard(tmp_path, 0, "d", FORMAT):
+        pass
     assert np.load(shard_path(tmp_path, 0)).shape == (0, 2)
     assert len(read_table(part_path(tmp_path, 0))) == 0

@@ -48,7 +48,6 @@ COMMANDS = {
     "import hf": "sounds/sounds.parquet --work HUB",
     "import webdataset": "sounds/sounds.tar --work TARS",
     "import fsd50k": "FSD50K --work FREESOUND",
-    "import openmic": "OPENMIC --work INSTRUMENTS",
     "import workspace": "W --work HIDDEN --assume-complete --recall 0.3,0.95 --train-share 0.5",
     "import scenes": "SCENES --recipe small.toml --workers 1",
     "scan": "--labels labels.csv --scores scores.npy --clips clips.csv --classes classes.txt",
@@ -168,7 +167,7 @@ def write_sounds(folder: Path) -> None:
 
 
 def write_official_layouts(folder: Path) -> None:
-    """Write AudioSet, FSD50K and OpenMIC with a few clips each, without sound."""
+    """Write AudioSet and FSD50K with a few clips each, without sound."""
     audioset = write_official(folder / "AUDIOSET", BALANCED, EVAL)
     for part, video_id in (("bal_train", "--PJHxphWEs"), ("eval", "-0SdAVK79lg")):
         path = audioset / "audioset_v1_embeddings" / part / "00.tfrecord"
@@ -180,19 +179,6 @@ def write_official_layouts(folder: Path) -> None:
     (truth / "vocabulary.csv").write_text("0,Bark,/m/bark\n1,Rain,/m/rain\n")
     (truth / "dev.csv").write_text("fname,labels,mids,split\n1,Bark,/m/bark,train\n")
     (truth / "eval.csv").write_text("fname,labels,mids\n2,Rain,/m/rain\n")
-    openmic = folder / "OPENMIC"
-    (openmic / "partitions").mkdir(parents=True)
-    keys = [f"{track:06}_0" for track in range(40)]
-    np.savez(
-        openmic / "openmic-2018.npz",
-        X=np.zeros((40, 10, 128), np.int64),
-        Y_true=np.ones((40, 1)),
-        Y_mask=np.ones((40, 1), bool),
-        sample_key=np.array(keys, dtype=object),
-    )
-    (openmic / "class-map.json").write_text('{"voice": 0}')
-    (openmic / "partitions" / "split01_train.csv").write_text("\n".join(keys[:30]))
-    (openmic / "partitions" / "split01_test.csv").write_text("\n".join(keys[30:]))
 
 
 def run_all(folder: Path, verbs: list[str], hidden: set[str]) -> dict[str, Outcome]:

@@ -33,9 +33,7 @@ from earmark.datasets import Workspace, extract_frames, extraction, read_quarant
 from earmark.errors import EarmarkError
 from earmark.storage import (
     file_sha256,
-    read_json,
     read_table,
-    write_json,
 )
 from noises import (
     PARAMS,
@@ -231,20 +229,6 @@ def test_shards_are_known_by_their_digests(tmp_path):
     shards[1].unlink()
     extract_frames(workspace, PARAMS, clips_per_shard=2, engine=HERE)
     assert content(store.folder) == before
-
-
-def test_a_store_from_before_digests_were_kept_goes_on(tmp_path):
-    workspace = noisy_workspace(tmp_path)
-    folder = extract_frames(workspace, PARAMS, clips_per_shard=2, engine=HERE).folder
-    for path in folder.glob("shard-*.parquet"):
-        pl.read_parquet(path).drop("sha256").write_parquet(path)
-    meta = read_json(folder / "meta.json")
-    del meta["files"]
-    write_json(folder / "meta.json", meta)
-    assert FrameStore.open(folder).meta.files == {}
-    (folder / "shard-00001.npy").unlink()
-    store = extract_frames(workspace, PARAMS, clips_per_shard=2, engine=HERE)
-    assert list(store.meta.files) == ["shard-00001.npy"]
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_an_interrupted_export_leaves_the_earlier_one(
     workspace = workspace_of(tmp_path / "w", None, None, None)
     write_hub_folder(workspace, tmp_path / "out", HubLabels(workspace.labels))
     before = row_of(tmp_path / "out")
-    monkeypatch.setattr(hub_export, "_write_words", lambda *_: 1 / 0)
+    monkeypatch.setattr(hub_export, "_write_descriptions", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_hub_folder(workspace, tmp_path / "out", HubLabels(workspace.labels))
     assert row_of(tmp_path / "out") == before

@@ -86,24 +86,3 @@ def test_other_json_is_refused(tmp_path: Path, content: Any, message: str) -> No
     labels = write(tmp_path, "export.json", json.dumps(content))
     with pytest.raises(EarmarkError, match=message):
         import_table(None, labels, tmp_path / "w")
-
-
-def test_a_folder_of_tasks_is_read_as_an_export(tmp_path: Path) -> None:
-    """As storages keep them: a file a task, or a file an annotation that holds its task."""
-    write(tmp_path, "tasks/one.json", json.dumps(TASKS[1]))
-    write(tmp_path, "tasks/more.json", json.dumps(TASKS[2:3]))
-    write(tmp_path, "tasks/bare.json", json.dumps({"data": TASKS[3]["data"]}))
-    for number, said in enumerate(TASKS[0]["annotations"]):
-        held = said | {"id": number, "task": {"id": 7, "data": TASKS[0]["data"]}}
-        write(tmp_path, f"tasks/{number}", json.dumps(held))
-    folder = import_table(None, tmp_path / "tasks", tmp_path / "w")
-    labels = write(tmp_path, "export.json", json.dumps(TASKS))
-    export = import_table(None, labels, tmp_path / "v")
-    own, given = (
-        one.workspace.labels.rows().sort("clip_id", "class_id") for one in (folder, export)
-    )
-    assert own.equals(given)
-    assert sorted(folder.workspace.clips["clip_id"]) == sorted(export.workspace.clips["clip_id"])
-    write(tmp_path, "tasks/settings.json", "{}")
-    with pytest.raises(EarmarkError, match=r"settings.json: expected a task .* got a dict"):
-        import_table(None, tmp_path / "tasks", tmp_path / "x")

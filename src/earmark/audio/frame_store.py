@@ -15,11 +15,12 @@ import hashlib
 import io
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
@@ -61,9 +62,6 @@ _SHARD_FILE = re.compile(
     r"shard-\d{5,}\.(npy|parquet)|\.shard-\d{5,}\.(npy|parquet)\..+\.[0-9a-f]{8}\.partial"
 )
 """Names of shards, and of those that are being written."""
-
-_READ_WITH: dict[str, type[pl.DataType]] = {"shard": pl.Int64, "sealed_ns": pl.Int64}
-"""Columns that a table of a shard has once it was read."""
 
 INDEX_SCHEMA = {
     "clip_id": pl.String,
@@ -127,57 +125,34 @@ class Row:
     """Bytes and time of change, in nanoseconds, of the file when it was read, if it is here."""
 
 
-class ShardWriter:
-    """Writes a shard row by row and, at the end of its context, its part of the index, the seal.
+@contextmanager
+def open_shard(
+    folder: Path, number: int, shard_digest: str, frame_format: FrameFormat
+) -> Iterator[Callable[[Row], None]]:
+    """Yield a function that appends a clip to a shard; at the end write its table, which seals it.
 
     An older seal is the caller's to remove: it must not stand beside newer frames. Where the
     context ends by an error, nothing is left.
     """
+    records: list[tuple[Any, ...]] = []
+    n_written = 0
 
-    def __init__(
-        self, folder: Path, number: int, shard_digest: str, frame_format: FrameFormat
-    ) -> None:
-        self._part, self._digest, self._format = (
-            part_path(folder, number),
-            shard_digest,
-            frame_format,
-        )
-        self._aside = write_aside(shard_path(folder, number))
-        self._records: list[tuple[Any, ...]] = []
-        self._n_written = 0
+    def add(row: Row) -> None:
+        nonlocal n_written
+        n_frames = _write_frames(file, row, frame_format)
+        records.append((row.clip_id, n_written, n_frames, row.source, row.reason, *row.file))
+        n_written += n_frames
 
-    def __enter__(self) -> ShardWriter:
-        self._written = self._aside.__enter__()
-        self._file = open(self._written, "wb")
-        _write_header(self._file, self._n_written, self._format)
-        return self
-
-    def add(self, row: Row) -> None:
-        """Append a clip."""
-        n_frames = _write_frames(self._file, row, self._format)
-        record = (row.clip_id, self._n_written, n_frames, row.source, row.reason, *row.file)
-        self._records.append(record)
-        self._n_written += n_frames
-
-    def __exit__(self, *error: Any) -> None:
-        with self._file:
-            self._file.seek(0)
+    with write_aside(shard_path(folder, number)) as aside:
+        with open(aside, "wb") as file:
+            _write_header(file, n_written, frame_format)
+            yield add
+            file.seek(0)
             # numpy leaves room in the header for the first axis to grow: its length is the same.
-            _write_header(self._file, self._n_written, self._format)
-        sha256 = "" if error[0] else file_sha256(self._written)
-        self._aside.__exit__(*error)
-        if error[0] is None:
-            records = [(*record, self._digest, sha256) for record in self._records]
-            write_table(self._part, pl.DataFrame(records, _PART_SCHEMA, orient="row"))
-
-
-def write_shard(
-    folder: Path, number: int, shard_digest: str, rows: Iterable[Row], frame_format: FrameFormat
-) -> None:
-    """Write a shard and then its part of the index, which seals it (see :class:`ShardWriter`)."""
-    with ShardWriter(folder, number, shard_digest, frame_format) as writer:
-        for row in rows:
-            writer.add(row)
+            _write_header(file, n_written, frame_format)
+        sha256 = file_sha256(aside)
+    rows = [(*record, shard_digest, sha256) for record in records]
+    write_table(part_path(folder, number), pl.DataFrame(rows, _PART_SCHEMA, orient="row"))
 
 
 def _write_header(file: BinaryIO, n_frames: int, frame_format: FrameFormat) -> None:
@@ -202,27 +177,15 @@ def _write_frames(file: BinaryIO, row: Row, frame_format: FrameFormat) -> int:
     return len(frames)
 
 
-def read_parts(folder: Path, numbers: Iterable[int]) -> pl.DataFrame:
-    """Return the tables of some shards as one."""
-    empty = pl.DataFrame(schema=_PART_SCHEMA | _READ_WITH)
-    return pl.concat([empty, *(read_part(folder, number) for number in numbers)], how="diagonal")
-
-
 def read_part(folder: Path, number: int) -> pl.DataFrame:
-    """Return the table of a shard, with its number and the time at which it was written.
-
-    What was not kept when it was written is null in it.
-    """
-    path = part_path(folder, number)
-    empty = pl.DataFrame(schema=_PART_SCHEMA)
-    return pl.concat([empty, read_table(path)], how="diagonal").with_columns(
-        shard=pl.lit(number, pl.Int64), sealed_ns=pl.lit(path.stat().st_mtime_ns, pl.Int64)
-    )
+    """Return the table of a shard, with its number."""
+    part = read_table(part_path(folder, number), _PART_SCHEMA)
+    return part.with_columns(shard=pl.lit(number, pl.Int64))
 
 
 def write_part(folder: Path, part: pl.DataFrame) -> None:
     """Write the table of a shard, as :func:`read_part` returned it."""
-    write_table(part_path(folder, int(part["shard"][0])), part.drop(*_READ_WITH))
+    write_table(part_path(folder, int(part["shard"][0])), part.drop("shard"))
 
 
 def content_digest(parts: pl.DataFrame, frame_format: FrameFormat, clips_digest: str = "") -> str:
@@ -236,22 +199,18 @@ def seal_store(
 ) -> None:
     """Write the index and, when all else is in place, ``meta.json``."""
     index = parts.filter(pl.col("reason").is_null()).select(*INDEX_SCHEMA)
+    shards = parts.select("shard", "sha256").unique(maintain_order=True).drop_nulls()
     meta = StoreMeta(
         **asdict(frame_format),
         n_clips=len(index),
         n_frames=int(index["n_frames"].sum()),
         n_shards=parts["shard"].n_unique(),
         digest=store_digest,
-        files=_sha256_of_shards(parts),
+        files={shard_path(Path(), number).name: sha256 for number, sha256 in shards.iter_rows()},
     )
     _remove_leftovers(folder, meta.n_shards)
     write_table(folder / "index.parquet", index.rechunk())
     seal(folder, asdict(meta))
-
-
-def _sha256_of_shards(parts: pl.DataFrame) -> dict[str, str]:
-    known = parts.select("shard", "sha256").unique(maintain_order=True).drop_nulls()
-    return {shard_path(Path(), number).name: sha256 for number, sha256 in known.iter_rows()}
 
 
 def _remove_leftovers(folder: Path, n_shards: int) -> None:
@@ -293,13 +252,6 @@ def part_path(folder: Path, number: int) -> Path:
 
 CLIPS_PER_SHARD = 2_000
 """Clips in a shard of a large store: about 260 MB for clips of 10 s."""
-
-
-class Levels(NamedTuple):
-    """Numbers that are stored as bytes: byte / per_one - offset."""
-
-    per_one: float
-    offset: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,27 +368,17 @@ class FrameStore:
         lengths = np.full(len(clips), self.patch_frames)
         return self._gather(self._shard[clips], firsts, lengths, self.patch_frames)
 
-    def clips(
-        self, clips: ArrayLike, levels: Levels | None = None
-    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def clips(self, clips: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Gather whole clips [batch, frame, band] in the stored type, and their lengths [batch].
 
         Shorter clips are padded with zeros at the end up to the longest of the batch, no clips to
-        one frame. The disk is asked for them in the order of their places there. With ``levels``
-        stored bytes become the numbers that they stand for, zeros at the end included.
+        one frame. The disk is asked for them in the order of their places there.
         """
         clips = np.asarray(clips, np.int64)
         self._check_rows(clips)
         lengths = self.n_frames[clips]
         longest = int(lengths.max(initial=1))
-        batch = self._gather(self._shard[clips], self._first_frame[clips], lengths, longest)
-        if levels is None:
-            return batch, lengths
-        if batch.dtype != np.uint8:
-            raise TypeError(f"{self.folder}: only bytes are levels, not {batch.dtype}")
-        values = batch / np.float32(levels.per_one)
-        values -= np.float32(levels.offset)
-        return values, lengths
+        return self._gather(self._shard[clips], self._first_frame[clips], lengths, longest), lengths
 
     def _gather(
         self,
@@ -545,11 +487,12 @@ def write_store(
     remaining = itertools.chain([first], clips)
     n_shards = 0
     while batch := list(itertools.islice(remaining, clips_per_shard)):
-        rows = (Row(clip_id, array, fingerprint(array.tobytes())) for clip_id, array in batch)
         part_path(folder, n_shards).unlink(missing_ok=True)
-        write_shard(folder, n_shards, "", rows, frame_format)
+        with open_shard(folder, n_shards, "", frame_format) as add:
+            for clip_id, array in batch:
+                add(Row(clip_id, array, fingerprint(array.tobytes())))
         n_shards += 1
-    parts = read_parts(folder, range(n_shards))
+    parts = pl.concat(read_part(folder, number) for number in range(n_shards))
     check_unique(parts["clip_id"], f"{folder}: clip")
     seal_store(folder, parts, frame_format, content_digest(parts, frame_format))
     return FrameStore.open(folder)

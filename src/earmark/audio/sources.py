@@ -45,10 +45,10 @@ def file_fingerprint(path: Path) -> str | None:
 def size_and_time(place: str | Path) -> tuple[int | None, int | None]:
     """Return a file's bytes and the nanosecond of its last change; of one elsewhere nothing."""
     try:
-        found = place.stat() if isinstance(place, Path) else None
-    except OSError:
-        return None, None
-    return (None, None) if found is None else (found.st_size, found.st_mtime_ns)
+        status = os.stat(place) if isinstance(place, Path) else None
+    except (OSError, ValueError):  # a NUL in its name
+        status = None
+    return (None, None) if status is None else (status.st_size, status.st_mtime_ns)
 
 
 @dataclass(frozen=True)
@@ -65,37 +65,21 @@ class SuspectFile:
 
 
 def suspect_files(root: Path, parts: pl.DataFrame, clips: pl.DataFrame) -> list[SuspectFile]:
-    """Return the files of some shards that may have been replaced since; none of them is read.
+    """Return the files of some shards whose size or time of change is not what was noted.
 
-    A file is suspect if its size or its time of change differs from what was noted (an earlier
-    time too: copies keep the times of what they copy), or if the disk changed it after the frames
-    were sealed. ``parts`` are tables of shards (:func:`read_part`), ``clips`` has the ``audio`` of
-    clips by ``clip_id``. Remote files are not checked, and neither are clips without frames.
+    None of them is read. ``parts`` are tables of shards (:func:`read_part`), ``clips`` has the
+    ``audio`` of clips by ``clip_id``. Remote files are not checked, and neither are clips without
+    frames.
     """
-    made = parts.filter(pl.col("reason").is_null()).drop_nulls("source")
-    known = made.join(clips.select("clip_id", "audio").drop_nulls(), on="clip_id")
-    known = known.unique("audio", maintain_order=True)
-    rows = known.select("audio", "source", "n_bytes", "mtime_ns", "sealed_ns").iter_rows()
-    return [
-        SuspectFile(audio, Path(place), source)
-        for audio, source, *noted in rows
-        if (place := _path_of(root, audio)) and _is_suspect(place, *noted)
-    ]
-
-
-def _path_of(root: Path, audio: str) -> str:
-    """Return where a file is, as text: a Path takes longer than the look; elsewhere, nothing."""
-    return "" if is_url(audio) else os.path.join(root, audio)
-
-
-def _is_suspect(place: str, n_bytes: int | None, mtime_ns: int | None, sealed_ns: int) -> bool:
-    try:
-        found = os.stat(place)
-    except (OSError, ValueError):
-        return False
-    is_late = max(found.st_mtime_ns, found.st_ctime_ns) > sealed_ns
-    is_noted = mtime_ns is not None  # not by seals made before it was kept
-    return is_late or (is_noted and (found.st_size, found.st_mtime_ns) != (n_bytes, mtime_ns))
+    made = parts.filter(pl.col("reason").is_null()).drop_nulls(["source", "mtime_ns"])
+    of_clips = made.join(clips.select("clip_id", "audio").drop_nulls(), on="clip_id")
+    of_files = of_clips.unique("audio", maintain_order=True)
+    suspects = []
+    for audio, source, *noted in of_files.select("audio", "source", "n_bytes", "mtime_ns").rows():
+        path = root / audio
+        if not is_url(audio) and size_and_time(path) not in ((None, None), tuple(noted)):
+            suspects.append(SuspectFile(audio, path, source))
+    return suspects
 
 
 def is_replaced(place: str | Path, store: FrameStore, row: int) -> bool:

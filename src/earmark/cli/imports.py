@@ -83,12 +83,12 @@ _importer(
 _importer(
     "hf",
     "datasets.import_hugging_face",
-    "Bring in a dataset of Hugging Face: saved to disk, Parquet, or a folder of sound.",
+    "Bring in a dataset of Hugging Face: saved to disk, or Parquet.",
 )
 _importer(
     "webdataset",
     "datasets.import_webdataset",
-    "Bring in WebDataset tars: sound, with labels as .json, .cls or .txt beside it.",
+    "Bring in WebDataset tars: sound, with labels as .json or .cls beside it.",
 )
 _importer(
     "audioset",
@@ -104,11 +104,6 @@ _importer(
     "fsd50k",
     "datasets.import_fsd50k",
     "Bring in FSD50K with its votes: agreed answers become explicit labels.",
-)
-_importer(
-    "openmic",
-    "datasets.import_openmic",
-    "Bring in OpenMIC-2018: masked-in labels are explicit, its VGGish features the frames.",
 )
 
 

@@ -33,9 +33,6 @@ from .hub_export import HubExport as HubExport
 from .hub_export import HubLabels as HubLabels
 from .hub_export import hub_names as hub_names
 from .hub_export import write_hub_folder as write_hub_folder
-from .importer import IMPORTERS as IMPORTERS
-from .importer import Importer as Importer
-from .importer import ImportSummary as ImportSummary
 from .importers.audioset import find_official as find_official
 from .importers.audioset import import_audioset as import_audioset
 from .importers.audioset import read_listing as read_listing
@@ -48,15 +45,13 @@ from .importers.audioset_features import parse_embedding as parse_embedding
 from .importers.audioset_features import read_records as read_records
 from .importers.fsd50k import agreed_answer as agreed_answer
 from .importers.fsd50k import import_fsd50k as import_fsd50k
-from .importers.hub_files import ArrowRows as ArrowRows
+from .importers.hugging_face import ArrowRows as ArrowRows
 from .importers.hugging_face import import_hugging_face as import_hugging_face
 from .importers.label_studio import annotations_of as annotations_of
 from .importers.label_studio import is_label_studio as is_label_studio
 from .importers.label_studio import read_tasks as read_tasks
-from .importers.openmic import import_openmic as import_openmic
 from .importers.sounds import import_sounds as import_sounds
 from .importers.tables import import_table as import_table
-from .importers.webdataset import find_shards as find_shards
 from .importers.webdataset import import_webdataset as import_webdataset
 from .label_versions import CHANGE_SCHEMA as CHANGE_SCHEMA
 from .label_versions import CONFLICT_SCHEMA as CONFLICT_SCHEMA
@@ -111,6 +106,7 @@ from .stamps import write_stamp as write_stamp
 from .workspace import CLIP_SCHEMA as CLIP_SCHEMA
 from .workspace import HELD_OUT_SPLITS as HELD_OUT_SPLITS
 from .workspace import SCANNED_FOLDER as SCANNED_FOLDER
+from .workspace import ImportSummary as ImportSummary
 from .workspace import Split as Split
 from .workspace import Workspace as Workspace
 from .workspace import write_dataset as write_dataset

@@ -243,6 +243,20 @@ def read_tar(
         raise DamagedArchive(path, offset, told_briefly(error)) from None
 
 
+def read_members(
+    path: str, is_wanted: Callable[[str], bool], tally: Unpacked
+) -> Iterator[tuple[str, bytes]]:
+    """Yield plain members that stay inside; an archive that ends early yields what it has."""
+    try:
+        for name, content in read_tar(path, is_wanted):
+            if content is None or not stays_inside(name):
+                tally.refused.append(name)
+            else:
+                yield name, content
+    except DamagedArchive as error:
+        tally.damaged.append(str(error))
+
+
 def _most_bytes(path: str | Path) -> int:
     """Return how many bytes an archive can hold: its own; a compressed one, many times more."""
     n_bytes = os.path.getsize(path)
@@ -320,8 +334,9 @@ def _sounds(
         return
     if lower.endswith(ARCHIVE_SUFFIXES):
         access.place(path)
+    members: Iterator[tuple[str, bytes]]
     if lower.endswith(TAR_SUFFIXES):
-        members = _tar_members(path, is_wanted, tally)
+        members = read_members(path, lambda name: _is_sound(name, is_wanted), tally)
     elif lower.endswith(".parquet"):
         members = _parquet_members(path, is_wanted, tally)
     else:
@@ -329,7 +344,7 @@ def _sounds(
     folder = Path(AUDIO_FOLDER) / os.path.relpath(path, base.resolve())
     for member, content in members:
         unpack(work / folder / member, content, tally)
-        yield member.stem, (folder / member).as_posix()
+        yield PurePosixPath(member).stem, (folder / member).as_posix()
 
 
 def unpack(target: Path, content: bytes, tally: Unpacked) -> None:
@@ -354,22 +369,6 @@ def unpack(target: Path, content: bytes, tally: Unpacked) -> None:
     tally.n_bytes += len(content)
 
 
-_Member = tuple[PurePosixPath, bytes]
-"""A member's path within its archive, and its content."""
-
-
-def _tar_members(path: str, is_wanted: Callable[[str], bool], tally: Unpacked) -> Iterator[_Member]:
-    """Yield the wanted members; an archive that ends early yields what it has."""
-    try:
-        for name, content in read_tar(path, lambda name: _is_sound(name, is_wanted)):
-            if content is None or not stays_inside(name):
-                tally.refused.append(name)
-            else:
-                yield PurePosixPath(name), content
-    except DamagedArchive as error:
-        tally.damaged.append(str(error))
-
-
 def stays_inside(name: str) -> bool:
     """Tell whether a member's name leads to a file below the folder that it is unpacked into.
 
@@ -391,7 +390,7 @@ def _is_sound(name: str, is_wanted: Callable[[str], bool]) -> bool:
 
 def _parquet_members(
     path: str, is_wanted: Callable[[str], bool], tally: Unpacked
-) -> Iterator[_Member]:
+) -> Iterator[tuple[str, bytes]]:
     """Yield the wanted rows of a Parquet file with a column ``audio`` of bytes or {bytes, path}."""
     try:
         for name, content in _embedded(path):
@@ -401,7 +400,7 @@ def _parquet_members(
             if not stays_inside(member.name):
                 tally.refused.append(name)
             elif is_wanted(member.stem):
-                yield member, content
+                yield member.name, content
     except EarmarkError as error:
         tally.damaged.append(f"passed over: {error}")
 

@@ -22,9 +22,8 @@ from earmark.compute import (
 from earmark.config import (
     HidingParams,
 )
-from earmark.datasets.importer import ImportSummary
 from earmark.datasets.simulate.hiding import hide, n_missing
-from earmark.datasets.workspace import Workspace, write_dataset
+from earmark.datasets.workspace import ImportSummary, Workspace, write_dataset
 from earmark.errors import EarmarkError, counted
 from earmark.labels import LabelSet, deal_splits, largest_deviation, subset
 from earmark.options import Argument, Option, read_numbers, read_shares

@@ -31,12 +31,12 @@ from earmark.audio import (
     FrameFormat,
     FrameStore,
     Row,
-    ShardWriter,
     UnreadableAudio,
     content_digest,
     damage,
     file_fingerprint,
     log_mel,
+    open_shard,
     part_path,
     read_clip,
     read_part,
@@ -332,13 +332,13 @@ def _extract_shard(shard: _Shard, meter: Meter) -> None:
         return
     formats = shard.extractor.formats
     with ExitStack() as stack:
-        writers = [
-            stack.enter_context(ShardWriter(folder, shard.number, shard.digest, frame_format))
+        adders = [
+            stack.enter_context(open_shard(folder, shard.number, shard.digest, frame_format))
             for folder, frame_format in zip(shard.folders, formats, strict=True)
         ]
         for rows in _extracted(shard, meter):
-            for writer, row in zip(writers, rows, strict=True):
-                writer.add(row)
+            for add, row in zip(adders, rows, strict=True):
+                add(row)
 
 
 def _extracted(shard: _Shard, meter: Meter) -> Iterator[list[Row]]:

@@ -14,7 +14,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -26,8 +26,7 @@ from earmark.compute import (
     Progress,
 )
 from earmark.datasets.extraction import read_quarantine
-from earmark.datasets.importers.hub_files import METADATA_KEY
-from earmark.datasets.importers.hugging_face import CLASSES_FILE
+from earmark.datasets.importers.hugging_face import CLASSES_FILE, METADATA_KEY
 from earmark.datasets.workspace import Workspace
 from earmark.errors import check_libraries
 from earmark.labels import LabelSet, Ontology
@@ -89,13 +88,31 @@ def write_hub_folder(
     are replaced, unless somebody edited one; all others stay.
     """
     check_replaceable(folder, _MADE_BY)
+    rows = _rows(workspace, labels)
+    columns = [name for name in rows.columns if name in _MEANINGS]
+    names = hub_names(workspace.ontology)
+    meta = {METADATA_KEY: json.dumps({"info": {"features": _features(columns, names)}})}
+    meter = progress.job("write clips", len(rows), "clips")
+    unread: list[str] = []
+    n_sounds = 0
     with scratch_beside(folder) as scratch:
         made = scratch / "made"
         (made / "data").mkdir(parents=True)
-        written = _write_into(made, workspace, labels, progress)
+        for split, name in _SPLIT_NAMES.items():
+            paths: list[Path] = []
+            for shard in _shards(workspace, rows.filter(split=split), unread):
+                paths.append(made / "data" / f"part-{len(paths)}.parquet")
+                shard.select(columns).write_parquet(
+                    paths[-1], row_group_size=_GROUP_ROWS, metadata=meta
+                )
+                n_sounds += shard["audio"].count()
+                meter.advance(len(shard))
+            for number, path in enumerate(paths):
+                path.rename(path.with_name(f"{name}-{number:05}-of-{len(paths):05}.parquet"))
+        _write_descriptions(made, workspace.ontology, columns, names)
         put_in_place(made, folder, _MADE_BY)
     n_flags = 0 if labels.flags is None else len(labels.flags)
-    return HubExport(folder, written.n_clips, written.n_sounds, n_flags, tuple(written.unread))
+    return HubExport(folder, len(rows), n_sounds, n_flags, tuple(unread))
 
 
 def hub_names(ontology: Ontology) -> list[str]:
@@ -106,38 +123,6 @@ def hub_names(ontology: Ontology) -> list[str]:
         name if n_called[name] == 1 and name not in ontology.index else class_id
         for name, class_id in zip(names, ontology.class_ids, strict=True)
     ]
-
-
-@dataclass
-class _Written:
-    n_clips: int = 0
-    n_sounds: int = 0
-    unread: list[str] = field(default_factory=list)
-
-
-def _write_into(
-    folder: Path, workspace: Workspace, labels: HubLabels, progress: Progress
-) -> _Written:
-    names = hub_names(workspace.ontology)
-    rows = _rows(workspace, labels)
-    features = _features(rows.columns, names)
-    meta = {METADATA_KEY: json.dumps({"info": {"features": features}})}
-    written = _Written()
-    meter = progress.job("write clips", len(rows), "clips")
-    splits = [name for name in _SPLIT_NAMES if name in set(rows["split"])]
-    for split in splits:
-        own = rows.filter(split=split).drop("split")
-        parts: list[Path] = []
-        for shard in _shards(workspace, own, written):
-            path = folder / "data" / f"part-{len(parts)}.parquet"
-            shard.write_parquet(path, row_group_size=_GROUP_ROWS, metadata=meta)
-            parts.append(path)
-            meter.advance(len(shard))
-        for number, path in enumerate(parts):
-            name = f"{_SPLIT_NAMES[split]}-{number:05}-of-{len(parts):05}.parquet"
-            path.rename(path.with_name(name))
-    _write_words(folder, workspace.ontology, rows.columns, names, splits)
-    return written
 
 
 def _rows(workspace: Workspace, labels: HubLabels) -> pl.DataFrame:
@@ -171,65 +156,40 @@ def _with_lists(
     return joined.with_columns(pl.col(name).fill_null([]) for name in lists)
 
 
-def _shards(workspace: Workspace, rows: pl.DataFrame, written: _Written) -> Iterator[pl.DataFrame]:
+def _shards(workspace: Workspace, rows: pl.DataFrame, unread: list[str]) -> Iterator[pl.DataFrame]:
     """Yield rows with their sound, as many at a time as make up a shard."""
+    kind = pl.Struct({"bytes": pl.Binary, "path": pl.String})
     sounds: list[dict[str, Any] | None] = []
     first, n_bytes = 0, 0
     quarantined = dict(read_quarantine(workspace).select("clip_id", "reason").iter_rows())
     places = rows.select("clip_id", "audio", "start_seconds", "end_seconds")
-    for row, (clip_id, audio, start, end) in enumerate(places.iter_rows()):
-        sound = _embedded(workspace, clip_id, audio, start, end, quarantined, written)
-        sounds.append(sound)
-        n_bytes += len(sound["bytes"]) if sound else 0
-        is_last = row + 1 == len(rows)
-        if is_last or n_bytes >= _SHARD_BYTES or len(sounds) >= _SHARD_ROWS:
-            yield _shard(rows[first : row + 1], sounds)
-            sounds, first, n_bytes = [], row + 1, 0
-
-
-def _shard(rows: pl.DataFrame, sounds: Sequence[dict[str, Any] | None]) -> pl.DataFrame:
-    kind = pl.Struct({"bytes": pl.Binary, "path": pl.String})
-    embedded = pl.Series("audio", list(sounds), kind)
-    return rows.with_columns(embedded).drop("start_seconds", "end_seconds")
+    for n_rows, (clip_id, audio, start, end) in enumerate(places.iter_rows(), start=1):
+        try:
+            if audio is not None and clip_id in quarantined:
+                raise UnreadableAudio(audio, f"quarantined: {quarantined[clip_id]}")
+            sounds.append(audio and _embedded(workspace, clip_id, audio, start, end))
+        except (UnreadableAudio, OSError) as error:
+            if is_memory_error(error):
+                raise
+            unread.append(f"{clip_id}: {error}")
+            sounds.append(None)
+        n_bytes += len(sounds[-1]["bytes"]) if sounds[-1] else 0
+        if n_rows == len(rows) or n_bytes >= _SHARD_BYTES or len(sounds) >= _SHARD_ROWS:
+            yield rows[first:n_rows].with_columns(pl.Series("audio", sounds, kind))
+            sounds, first, n_bytes = [], n_rows, 0
 
 
 def _embedded(
-    workspace: Workspace,
-    clip_id: str,
-    audio: str | None,
-    start: float | None,
-    end: float | None,
-    quarantined: Mapping[str, str],
-    written: _Written,
-) -> dict[str, Any] | None:
-    """Return the bytes and the name of a clip's sound; None where there is none to be had."""
-    written.n_clips += 1
-    if audio is None:
-        return None
-    try:
-        if clip_id in quarantined:
-            raise UnreadableAudio(audio, f"quarantined: {quarantined[clip_id]}")
-        place = workspace.audio_place(audio)
-        with local_copy(place) as path:
-            _check_sound(path, start, end)
-            name = PurePosixPath(str(place)).name
-            if start is None and end is None:
-                found = {"bytes": path.read_bytes(), "path": name}
-            else:
-                cut = _cut(path, start or 0.0, end)
-                found = {"bytes": cut, "path": f"{_plain_name(clip_id)}.flac"}
-    except (UnreadableAudio, OSError) as error:
-        if is_memory_error(error):
-            raise
-        written.unread.append(f"{clip_id}: {error}")
-        return None
-    written.n_sounds += 1
-    return found
-
-
-def _check_sound(path: Path, start: float | None, end: float | None) -> None:
-    """Raise UnreadableAudio where the first samples cannot be decoded: what is no sound stays."""
-    any(len(block) for block in stream_clip(path, _CHECKED_HZ, start, end))
+    workspace: Workspace, clip_id: str, audio: str, start: float | None, end: float | None
+) -> dict[str, Any]:
+    """Return the bytes and the name of a clip's sound; what cannot be decoded is refused."""
+    place = workspace.audio_place(audio)
+    with local_copy(place) as path:
+        any(len(block) for block in stream_clip(path, _CHECKED_HZ, start, end))
+        if start is None and end is None:
+            return {"bytes": path.read_bytes(), "path": PurePosixPath(str(place)).name}
+        name = clip_id.replace("/", "_").replace("\\", "_")
+        return {"bytes": _cut(path, start or 0.0, end), "path": f"{name}.flac"}
 
 
 def _cut(path: Path, start: float, end: float | None) -> bytes:
@@ -253,42 +213,6 @@ def _cut(path: Path, start: float, end: float | None) -> bytes:
     return file.getvalue()
 
 
-def _plain_name(clip_id: str) -> str:
-    return clip_id.replace("/", "_").replace("\\", "_")
-
-
-def _features(columns: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
-    """Describe the columns as the library does within a Parquet file."""
-    return {name: _feature(name, names) for name in _written_columns(columns)}
-
-
-def _feature(column: str, names: Sequence[str]) -> dict[str, Any]:
-    if column == "audio":
-        return {"_type": "Audio"}
-    if column in _FLOATS:
-        return {"feature": {"dtype": "float32", "_type": "Value"}, "_type": "List"}
-    if column in _MEANINGS and column not in ("clip_id", "source"):
-        return {"feature": {"names": list(names), "_type": "ClassLabel"}, "_type": "List"}
-    return {"dtype": "string", "_type": "Value"}
-
-
-def _in_readme(column: str, names: Sequence[str]) -> dict[str, Any]:
-    """Describe a column as the library does in README.md."""
-    kind = _feature(column, names)
-    if kind["_type"] == "Audio":
-        return {"name": column, "dtype": "audio"}
-    if column in _FLOATS:
-        return {"name": column, "list": "float32"}
-    if kind["_type"] == "List":
-        numbered = {str(number): name for number, name in enumerate(names)}
-        return {"name": column, "list": {"class_label": {"names": numbered}}}
-    return {"name": column, "dtype": "string"}
-
-
-def _written_columns(columns: Sequence[str]) -> list[str]:
-    return [name for name in columns if name not in ("start_seconds", "end_seconds", "split")]
-
-
 _FLOATS = ("flag_chances", "flag_scores")
 _MEANINGS = {
     "clip_id": "the clip's name",
@@ -305,25 +229,34 @@ _MEANINGS = {
 """The columns, and what README.md says of each."""
 
 
-def _write_words(
-    folder: Path,
-    ontology: Ontology,
-    columns: Sequence[str],
-    names: Sequence[str],
-    splits: Sequence[str],
+def _features(columns: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
+    """Describe the columns as the library does within a Parquet file."""
+    number = {"feature": {"dtype": "float32", "_type": "Value"}, "_type": "List"}
+    classes = {"feature": {"names": list(names), "_type": "ClassLabel"}, "_type": "List"}
+    kinds: dict[str, Any] = dict.fromkeys(_FLOATS, number) | {"audio": {"_type": "Audio"}}
+    kinds |= {name: {"dtype": "string", "_type": "Value"} for name in ("clip_id", "source")}
+    return {name: kinds.get(name, classes) for name in columns}
+
+
+def _in_readme(column: str, names: Sequence[str]) -> dict[str, Any]:
+    """Describe a column as the library does in README.md, where it looks for types."""
+    if column in ("clip_id", "source", "audio"):
+        return {"name": column, "dtype": "audio" if column == "audio" else "string"}
+    if column in _FLOATS:
+        return {"name": column, "list": "float32"}
+    numbered = {str(number): name for number, name in enumerate(names)}
+    return {"name": column, "list": {"class_label": {"names": numbered}}}
+
+
+def _write_descriptions(
+    folder: Path, ontology: Ontology, columns: Sequence[str], names: Sequence[str]
 ) -> None:
     """Write README.md and classes.csv."""
-    shown = _written_columns(columns)
-    own = [_SPLIT_NAMES[split] for split in splits]
-    files = [{"split": name, "path": f"data/{name}-*.parquet"} for name in own]
-    front = {
-        "dataset_info": {"features": [_in_readme(name, names) for name in shown]},
-        "configs": [{"config_name": "default", "data_files": files}],
-    }
+    info = {"features": [_in_readme(name, names) for name in columns]}
     # JSON is YAML, and quotes whatever stands in a class's name.
-    head = "".join(f"{key}: {json.dumps(value)}\n" for key, value in front.items())
-    told = "".join(f"| `{name}` | {_MEANINGS[name]} |\n" for name in shown)
-    text = f"---\n{head}---\n\n| column | |\n|---|---|\n{told}\nWritten by `earmark export`.\n"
+    head = f"---\ndataset_info: {json.dumps(info)}\n---\n\n"
+    table = "".join(f"| `{name}` | {_MEANINGS[name]} |\n" for name in columns)
+    text = f"{head}| column | |\n|---|---|\n{table}\nWritten by `earmark export`.\n"
     write_text(folder / "README.md", text)
     classes = ontology.to_table().with_columns(pl.col("parents").list.join(";"))
     write_table(folder / CLASSES_FILE, classes)

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from earmark.audio import FrameStore, part_path, read_parts, source_of, suspect_files
+import polars as pl
+
+from earmark.audio import FrameStore, part_path, read_part, source_of, suspect_files
 from earmark.datasets.label_versions import corrected_names
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning, counted, first_few, quoted
@@ -214,10 +216,12 @@ def tell_replaced(workspace: Workspace, store: FrameStore | None) -> None:
     """
     if store is None or (store.meta.front_end is None and store.meta.network_facts is None):
         return
-    numbers = store.index["shard"].unique(maintain_order=True)
-    folder = store.folder
-    parts = read_parts(folder, [number for number in numbers if part_path(folder, number).exists()])
-    suspects = suspect_files(workspace.root, parts, workspace.clips)
+    parts = [
+        read_part(store.folder, number)
+        for number in store.index["shard"].unique(maintain_order=True)
+        if part_path(store.folder, number).exists()
+    ]
+    suspects = suspect_files(workspace.root, pl.concat(parts), workspace.clips) if parts else []
     step = max(len(suspects) // MOST_READ, 1)
     others = [one.audio for one in suspects[::step] if one.is_other()]
     if others:

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError, about, reading
+from earmark.errors import EarmarkError, about, counted, reading
 from earmark.labels import LabelSet, Ontology
 from earmark.storage import (
     AudioAccess,
@@ -55,11 +55,82 @@ SCANNED_FOLDER = "workspace"
 """Where a scan that was given sounds keeps them, with labels and scores, within its folder."""
 
 
+class _Place:
+    """An attribute that is a path below the workspace's folder."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __get__(self, workspace: Workspace, owner: type[Workspace]) -> Path:
+        return workspace.root.joinpath(self._path)
+
+
 @dataclass(frozen=True)
 class Workspace:
     """The folder of one dataset."""
 
     root: Path
+
+    clips_path = _Place("clips.parquet")
+    """The clips and their order."""
+    classes_path = _Place("classes.parquet")
+    """The classes and their parents."""
+    labels_path = _Place("labels.parquet")
+    """The explicit labels, as given; written last, as the dataset's seal."""
+    frames_folder = _Place("frames")
+    """The frame store."""
+    embeddings_folder = _Place("embeddings")
+    """What a pretrained network hears, as frames: its embeddings."""
+    outputs_folder = _Place("outputs")
+    """What a pretrained network says by its own classes, as frames: its logits."""
+    class_map_path = _Place("class_map.csv")
+    """Which class of a pretrained network each class is; may be edited."""
+    quarantine_path = _Place("quarantine.parquet")
+    """Clips that could not be read, with reasons."""
+    truth_path = _Place("truth.parquet")
+    """All labels of a simulated dataset: used to judge, never to train."""
+    flags_folder = _Place("flags")
+    """Thresholds and flags."""
+    flags_path = _Place("flags/flags.parquet")
+    """The flags of one point, or of one target."""
+    chances_path = _Place("flags/chances.npy")
+    """Learnt chances that implicit labels are missing: log-odds of the train split's scores."""
+    sweep_folder = _Place("sweep")
+    """Results of the students of a sweep."""
+    random_flags_folder = _Place("sweep/random")
+    """Flags that were drawn at random, for the controls."""
+    compare_folder = _Place("compare")
+    """Results of a comparison of strategies."""
+    report_folder = _Place("report")
+    """The page, figures and tables."""
+    report_page = _Place("report/index.html")
+    """The page itself."""
+    review_folder = _Place("review")
+    """The queue of a review, and the raters' judgements."""
+    queue_path = _Place("review/queue.parquet")
+    """The items that raters are asked about, in their order."""
+    queue_sizes_path = _Place("review/cells.parquet")
+    """The sizes of the strata that the queue was drawn from."""
+    candidates_path = _Place("review/candidates.npz")
+    """Labels that a queue that learns may ask about."""
+    drawn_path = _Place("review/drawn.sqlite")
+    """The blocks that raters were given."""
+    queue_seal_path = _Place("review/queue.json")
+    """The digest of the queue, and of what it was drawn from; written last."""
+    peaks_folder = _Place("review/peaks")
+    """What the teacher says of each patch of the queue's clips: where to listen."""
+    precision_path = _Place("review/precision.csv")
+    """How many of the flags are right, by class and by band."""
+    raters_path = _Place("review/raters.csv")
+    """How good each rater is."""
+    weighed_path = _Place("review/labels_by_raters.parquet")
+    """The chance of every label that was heard, by all raters together."""
+    judgements_path = _Place("review/judgements.sqlite")
+    """The store of raters' judgements."""
+    models_folder = _Place("models")
+    """All trained networks, a folder each."""
+    audio_access_path = _Place("sound_folders.json")
+    """Where sound may be read from, as the import was told."""
 
     @classmethod
     def open(cls, root: str | Path) -> Workspace:
@@ -86,21 +157,6 @@ class Workspace:
         """Tell whether clips, classes and labels are there."""
         return all(path.exists() for path in (self.clips_path, self.classes_path, self.labels_path))
 
-    @property
-    def clips_path(self) -> Path:
-        """The clips and their order."""
-        return self.root / "clips.parquet"
-
-    @property
-    def classes_path(self) -> Path:
-        """The classes and their parents."""
-        return self.root / "classes.parquet"
-
-    @property
-    def labels_path(self) -> Path:
-        """The explicit labels, as given; written last, as the dataset's seal."""
-        return self.root / "labels.parquet"
-
     def has_frames(self) -> bool:
         """Tell whether the store of frames is finished."""
         return is_finished(self.frames_folder)
@@ -108,56 +164,6 @@ class Workspace:
     def has_sound(self) -> bool:
         """Tell whether any clip has a sound file."""
         return bool(self.clips["audio"].is_not_null().any())
-
-    @property
-    def frames_folder(self) -> Path:
-        """The frame store."""
-        return self.root / "frames"
-
-    @property
-    def embeddings_folder(self) -> Path:
-        """What a pretrained network hears, as frames: its embeddings."""
-        return self.root / "embeddings"
-
-    @property
-    def outputs_folder(self) -> Path:
-        """What a pretrained network says by its own classes, as frames: its logits."""
-        return self.root / "outputs"
-
-    @property
-    def class_map_path(self) -> Path:
-        """Which class of a pretrained network each class is; may be edited."""
-        return self.root / "class_map.csv"
-
-    @property
-    def quarantine_path(self) -> Path:
-        """Clips that could not be read, with reasons."""
-        return self.root / "quarantine.parquet"
-
-    @property
-    def truth_path(self) -> Path:
-        """All labels of a simulated dataset: used to judge, never to train."""
-        return self.root / "truth.parquet"
-
-    @property
-    def flags_folder(self) -> Path:
-        """Thresholds and flags."""
-        return self.root / "flags"
-
-    @property
-    def flags_path(self) -> Path:
-        """The flags of one point, or of one target."""
-        return self.flags_folder / "flags.parquet"
-
-    @property
-    def chances_path(self) -> Path:
-        """Learnt chances that implicit labels are missing: log-odds of the train split's scores."""
-        return self.flags_folder / "chances.npy"
-
-    @property
-    def sweep_folder(self) -> Path:
-        """Results of the students of a sweep."""
-        return self.root / "sweep"
 
     def sweep_table_path(self, name: str) -> Path:
         """A table of a sweep: results, per_class or summary."""
@@ -171,97 +177,17 @@ class Workspace:
         """Thresholds by which suspect labels of an evaluated split are left out."""
         return self.sweep_folder / "left-out" / split
 
-    @property
-    def random_flags_folder(self) -> Path:
-        """Flags that were drawn at random, for the controls."""
-        return self.sweep_folder / "random"
-
     def random_scores_path(self, name: str) -> Path:
         """Scores drawn at random, from which such flags are made."""
         return inside(self.random_flags_folder, f"{name}.npy")
-
-    @property
-    def compare_folder(self) -> Path:
-        """Results of a comparison of strategies."""
-        return self.root / "compare"
 
     def compare_table_path(self, name: str) -> Path:
         """A table of a comparison: points or choices."""
         return self.compare_folder / f"{name}.parquet"
 
-    @property
-    def report_folder(self) -> Path:
-        """The page, figures and tables."""
-        return self.root / "report"
-
-    @property
-    def report_page(self) -> Path:
-        """The page itself."""
-        return self.report_folder / "index.html"
-
-    @property
-    def review_folder(self) -> Path:
-        """The queue of a review, and the raters' judgements."""
-        return self.root / "review"
-
-    @property
-    def queue_path(self) -> Path:
-        """The items that raters are asked about, in their order."""
-        return self.review_folder / "queue.parquet"
-
-    @property
-    def queue_sizes_path(self) -> Path:
-        """The sizes of the strata that the queue was drawn from."""
-        return self.review_folder / "cells.parquet"
-
-    @property
-    def candidates_path(self) -> Path:
-        """Labels that a queue that learns may ask about."""
-        return self.review_folder / "candidates.npz"
-
-    @property
-    def drawn_path(self) -> Path:
-        """The blocks that raters were given."""
-        return self.review_folder / "drawn.sqlite"
-
-    @property
-    def queue_seal_path(self) -> Path:
-        """The digest of the queue, and of what it was drawn from; written last."""
-        return self.review_folder / "queue.json"
-
-    @property
-    def peaks_folder(self) -> Path:
-        """What the teacher says of each patch of the queue's clips: where to listen."""
-        return self.review_folder / "peaks"
-
-    @property
-    def precision_path(self) -> Path:
-        """How many of the flags are right, by class and by band."""
-        return self.review_folder / "precision.csv"
-
-    @property
-    def raters_path(self) -> Path:
-        """How good each rater is."""
-        return self.review_folder / "raters.csv"
-
-    @property
-    def weighed_path(self) -> Path:
-        """The chance of every label that was heard, by all raters together."""
-        return self.review_folder / "labels_by_raters.parquet"
-
-    @property
-    def judgements_path(self) -> Path:
-        """The store of raters' judgements."""
-        return self.review_folder / "judgements.sqlite"
-
     def relabelled_folder(self, name: str) -> Path:
         """A label set corrected by judgements."""
         return inside(self.root / "relabelled", name)
-
-    @property
-    def models_folder(self) -> Path:
-        """All trained networks, a folder each."""
-        return self.root / "models"
 
     def model_folder(self, name: str) -> Path:
         """A trained network: parameters, weights, history."""
@@ -330,11 +256,6 @@ class Workspace:
     def audio_place(self, audio: str) -> str | Path:
         """Return a clip's file to be opened, a URL or a path; UnreadableAudio if it may not be."""
         return self.audio_access.place(audio)
-
-    @property
-    def audio_access_path(self) -> Path:
-        """Where sound may be read from, as the import was told."""
-        return self.root / "sound_folders.json"
 
     @cached_property
     def audio_access(self) -> AudioAccess:
@@ -427,3 +348,42 @@ def _make_way(workspace: Workspace, changed: Sequence[str]) -> None:
         stores = workspace.frames_folder, workspace.embeddings_folder, workspace.outputs_folder
         for folder in stores:
             break_seal(folder)  # frames that still hold are found again by `earmark features`
+
+
+@dataclass(frozen=True)
+class ImportSummary:
+    """The outcome of one import: every listed clip was either found or is missing.
+
+    ``notes`` are whole sentences about whatever a user should know: what was passed over and why,
+    how columns were understood, what was written where.
+    """
+
+    workspace: Workspace
+    n_listed: int
+    n_found: int
+    n_missing: int
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.n_found + self.n_missing != self.n_listed:
+            raise EarmarkError(
+                f"{self.workspace.root}: {self.n_found:,} clips found and {self.n_missing:,} "
+                f"missing do not add up to the {self.n_listed:,} listed; please report this"
+            )
+
+    @property
+    def split_counts(self) -> dict[str, int]:
+        """Listed clips of each split, in the order train, tune, eval; 0 where there are none."""
+        counts = self.workspace.clips["split"].value_counts()
+        by_split = dict(counts.select(pl.col("split"), pl.col("count")).iter_rows())
+        return {split: by_split.get(split, 0) for split in SPLITS}
+
+    def lines(self) -> list[str]:
+        """Return the summary as lines to print: the sum, the splits, then each note."""
+        splits = ", ".join(f"{split} {n:,}" for split, n in self.split_counts.items())
+        listed = f"{counted(self.n_listed, 'clip')} listed"
+        return [
+            f"{listed} = {self.n_found:,} found + {self.n_missing:,} missing",
+            splits,
+            *self.notes,
+        ]

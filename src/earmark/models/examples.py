@@ -19,13 +19,13 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
-from earmark.audio import FrameStore, Levels, read_clip
+from earmark.audio import FrameStore, read_clip
 from earmark.config import FrontEndParams, ModelParams
 from earmark.datasets import Split, Workspace, any_frames, readable_clips
 from earmark.errors import EarmarkError, nearest, quoted
 from earmark.models.device import own_device
 
-_EMBEDDING_LEVELS = Levels(per_one=255 / 4, offset=2)
+_BYTES_PER_ONE, _BYTE_OFFSET = 255 / 4, 2
 """AudioSet's quantised embeddings spread -2..2 over 0..255."""
 
 
@@ -67,17 +67,17 @@ class ClipExamples(Examples):
     def gather(self, clips: NDArray[np.int64], which: NDArray[np.int64]) -> tuple[Tensor, ...]:
         """Return frames [example, frame, feature], padded, and the number of frames of each."""
         del which
-        levels = _EMBEDDING_LEVELS if self.store.meta.dtype == "uint8" else None
-        frames, n_frames = self.store.clips(self.rows[clips], levels)
-        return _as_float32(frames), torch.from_numpy(n_frames)
+        frames, n_frames = self.store.clips(self.rows[clips])
+        values = floats(frames) if frames.dtype == np.uint8 else _as_float32(frames)
+        return values, torch.from_numpy(n_frames)
 
 
 def floats(frames: NDArray[Any]) -> Tensor:
     """Return stored frames as numbers that a probe takes, float32 on the CPU."""
     values = frames.astype(np.float32)
     if frames.dtype == np.uint8:
-        values /= np.float32(_EMBEDDING_LEVELS.per_one)
-        values -= np.float32(_EMBEDDING_LEVELS.offset)
+        values /= np.float32(_BYTES_PER_ONE)
+        values -= np.float32(_BYTE_OFFSET)
     return torch.from_numpy(values)
 
 

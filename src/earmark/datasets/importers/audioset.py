@@ -25,8 +25,7 @@ import polars as pl
 from earmark.audio import duration_seconds
 from earmark.compute import SILENT, Progress
 from earmark.datasets.audio_files import find_audio, walk_files
-from earmark.datasets.importer import ImportSummary
-from earmark.datasets.workspace import CLIP_SCHEMA, Split, write_dataset
+from earmark.datasets.workspace import CLIP_SCHEMA, ImportSummary, Split, write_dataset
 from earmark.errors import EarmarkError, nearest, reader
 from earmark.labels import (
     CLASSES_FILE,

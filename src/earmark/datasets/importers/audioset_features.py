@@ -33,7 +33,6 @@ from earmark.compute import (
 )
 from earmark.datasets.audio_files import TAR_SUFFIXES, DamagedArchive, read_tar, walk_files
 from earmark.datasets.extraction import QUARANTINE_SCHEMA, write_quarantine
-from earmark.datasets.importer import ImportSummary
 from earmark.datasets.importers.audioset import (
     Listing,
     find_official,
@@ -41,7 +40,7 @@ from earmark.datasets.importers.audioset import (
     read_listing,
     take_tune,
 )
-from earmark.datasets.workspace import Split, Workspace, write_dataset
+from earmark.datasets.workspace import ImportSummary, Split, Workspace, write_dataset
 from earmark.errors import EarmarkError, reader
 from earmark.labels import TUNE_SHARE, LabelSet, read_classes, read_ontology
 from earmark.storage import (

@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from earmark.errors import EarmarkError, check_file, first_few
-from earmark.labels import Ontology, read_class_list, read_ontology
-from earmark.storage import read_json
+from earmark.errors import EarmarkError, check_file, counted, first_few
+from earmark.labels import LabelSet, Ontology, read_class_list, read_ontology
+from earmark.storage import SourceTable, read_json
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,16 @@ class ChosenClasses:
     ontology: Ontology
     class_of: Mapping[str, str]
     notes: tuple[str, ...] = ()
+
+    def label_set(self, long: SourceTable, clips: pl.Series) -> tuple[LabelSet, tuple[str, ...]]:
+        """Return the labels of clips by their classes' identifiers, and how many came twice."""
+        if self.class_of:
+            named = pl.col("class_id").replace(dict(self.class_of))
+            long = replace(long, rows=long.rows.with_columns(named))
+        labels = LabelSet.from_table(long, clips, self.ontology.class_ids)
+        n_again = long.rows["present"].count() - len(labels.columns)
+        again = (f"{counted(n_again, 'label')} said twice, counted once",) if n_again else ()
+        return labels, again
 
 
 def choose_classes(

@@ -24,8 +24,7 @@ from earmark.compute import (
     SILENT,
     Progress,
 )
-from earmark.datasets.importer import ImportSummary
-from earmark.datasets.workspace import write_dataset
+from earmark.datasets.workspace import ImportSummary, write_dataset
 from earmark.errors import EarmarkError, reader
 from earmark.labels import ONTOLOGY_FILE, ROW_SCHEMA, LabelSet, Ontology, read_ontology
 from earmark.storage import (

@@ -1,49 +1,79 @@
-"""Datasets of Hugging Face: what ``save_to_disk`` wrote, Parquet as on the hub, or ``audiofolder``.
+"""Datasets of Hugging Face: Parquet as on the hub, and the Arrow that ``save_to_disk`` writes.
 
-Whatever a column of labels holds was said by somebody: a list (of names, of numbers with names, or
-of plain numbers) names classes that are present, a second list those that are not, and in columns
-or vectors of 0 and 1 a 1 is present and a 0 is implicit unless ``zeros`` are absent. Embedded sound
-is unpacked into the workspace; sound that is named by a path stays where it is.
+A column of labels holds what somebody said: a list (of names, of numbers with names, or of plain
+numbers) names classes that are present, a second list those that are not, and in columns of 0 and 1
+a 1 is present and a 0 is implicit unless ``zeros`` are absent. Embedded sound is unpacked into the
+workspace; sound that is named by a path stays where it is.
+
+Parquet is read by polars, Arrow by pyarrow (the extra ``hf``), and sound a few rows at a time. The
+library ``datasets`` is not used: a damaged Arrow file ends its process, Parquet of a few kilobytes
+may fill its memory, and it installs 125 MB more.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Annotated
+from typing import Annotated, Any
 
 import polars as pl
 
-from earmark.compute import SILENT, Progress
-from earmark.datasets.audio_files import Unpacked, unpack, walk_files
-from earmark.datasets.importer import ImportSummary
-from earmark.datasets.importers.hub_files import (
-    HubFeatures,
-    HubFile,
-    find_hub_files,
-    same_columns,
-    with_class_names,
+from earmark.compute import (
+    SILENT,
+    Progress,
 )
+from earmark.datasets.audio_files import Unpacked, unpack, walk_files
 from earmark.datasets.importers.packed_tables import (
-    ClassChoice,
     PackedTable,
     Part,
     check_labels_early,
     split_named,
-    unknown_splits,
     with_clip_names,
-    with_vectors_as_lists,
-    write_gathered,
+    write_packed,
 )
-from earmark.datasets.workspace import AUDIO_FOLDER
-from earmark.errors import EarmarkError, counted, first_few, nearest, reader, reading
+from earmark.datasets.workspace import AUDIO_FOLDER, ImportSummary
+from earmark.errors import (
+    EarmarkError,
+    check_file,
+    check_libraries,
+    counted,
+    first_few,
+    nearest,
+    reader,
+    reading,
+)
 from earmark.labels import NO_COLUMN, Reading, Zeros, guess_columns
 from earmark.options import Argument, Option
-from earmark.storage import AUDIO_SUFFIXES, LINE, AudioAccess, read_source, writes
+from earmark.storage import (
+    AUDIO_SUFFIXES,
+    LINE,
+    AudioAccess,
+    check_parquet,
+    read_json,
+    writes,
+)
 
 CLASSES_FILE = "classes.csv"
 """A list of classes that lies beside the data, as ``hub_export`` writes it."""
+
+METADATA_KEY = "huggingface"
+"""Where a Parquet or Arrow file keeps the features of its columns."""
+
+_SPLITS_FILE, _STATE_FILE = "dataset_dict.json", "state.json"
+_LISTS = ("List", "LargeList", "Sequence")
+_NO_CLASS = -1
+"""What ClassLabel has where nobody knows the class, as in hidden test sets."""
+
+_BYTES_AT_ONCE = 64 * 2**20
+"""Sound of a Parquet file that is in memory at the same time, about."""
+
+_ROWS_AT_FIRST, _MOST_ROWS = 8, 1024
+
+Sound = tuple[str | None, bytes | None]
+"""What a row says of its sound: a path or a name, and the file's bytes where they are embedded."""
 
 
 @writes("import", makes=True)
@@ -76,53 +106,229 @@ def import_hugging_face(
     reading = Reading(columns or {}, separator, zeros)
     base = (root if root.is_dir() else root.parent).resolve()
     access = AudioAccess(base, (base, *allow), remote)
-    files = find_hub_files(root, work)
+    files = _find_files(root, work)
     for file in files:
         access.place(str(file.path.absolute()))
-    if files:
-        found = _from_files(root, files, reading, access, work, progress)
-    else:
-        found = _from_folder(root, reading, access, work)
-    if classes is None and (root / CLASSES_FILE).is_file():
-        classes = root / CLASSES_FILE
-    choice = ClassChoice(classes, found.class_names)
-    return write_gathered(
-        found.table, found.reading, choice, work, found.notes, access=access, replace=replace
-    )
-
-
-@dataclass(frozen=True)
-class _Found:
-    """Rows with the places of their sound, and how they are to be read."""
-
-    table: PackedTable
-    reading: Reading
-    class_names: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def _from_files(
-    root: Path,
-    files: Sequence[HubFile],
-    reading: Reading,
-    access: AudioAccess,
-    work: Path,
-    progress: Progress,
-) -> _Found:
-    schema, features = same_columns(files), files[0].features()
+    schema, features = _same_columns(files), files[0].features()
     column = _audio_column(root, schema, features, reading)
     table, reading = _read_rows(root, files, schema, column, features, reading)
     check_labels_early(table, reading)
     table, reading, notes = _with_sound(files, table, column, reading, access, work, progress)
-    strange = unknown_splits([file.split for file in files])
-    if strange:
-        named = ", ".join(dict.fromkeys(strange))
-        notes += (f"splits that are none of ours are in train: {named}",)
-    return _Found(table, reading, _names_in_use(table, reading, features), notes)
+    unknown = [file.split for file in files if split_named(file.split) is None]
+    if 0 < len(unknown) < len(files):
+        notes += (
+            f"splits that are none of ours are in train: {', '.join(dict.fromkeys(unknown))}",
+        )
+    if classes is None and (root / CLASSES_FILE).is_file():
+        classes = root / CLASSES_FILE
+    roles = guess_columns(table, reading.columns)
+    names = features.class_names.get(roles.get("class_id", roles.get("labels", "")), ())
+    return write_packed(
+        table, reading, work, notes, classes=classes, names=names, access=access, replace=replace
+    )
+
+
+@dataclass(frozen=True)
+class _Features:
+    """Columns of sound, and for columns of class numbers the names, in the numbers' order."""
+
+    audio: tuple[str, ...]
+    class_names: Mapping[str, tuple[str, ...]]
+
+
+def _features(metadata: str | bytes | None) -> _Features:
+    """Read what ``datasets`` noted of the columns in the metadata of a file."""
+    try:
+        described = dict(json.loads(metadata or "null")["info"]["features"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        described = {}
+    audio = tuple(name for name, kind in described.items() if _type_name(kind) == "Audio")
+    names = {name: _class_names(kind) for name, kind in described.items()}
+    return _Features(audio, {name: labels for name, labels in names.items() if labels})
+
+
+def _type_name(described: Any) -> str:
+    return str(described.get("_type", "")) if isinstance(described, dict) else ""
+
+
+def _class_names(described: Any) -> tuple[str, ...]:
+    """Return the names of a ClassLabel, or of a list of them; none for any other column."""
+    if isinstance(described, list) and len(described) == 1:
+        return _class_names(described[0])
+    if _type_name(described) in _LISTS:
+        return _class_names(described.get("feature"))
+    names = described.get("names") if _type_name(described) == "ClassLabel" else None
+    return tuple(map(str, names)) if isinstance(names, list) else ()
+
+
+@dataclass(frozen=True)
+class _ParquetRows:
+    """A Parquet file. ``key`` is its path within the dataset, ``split`` what names its split."""
+
+    path: Path
+    key: str
+    split: str
+
+    def features(self) -> _Features:
+        """Return what ``datasets`` noted of the columns."""
+        with reading(self.path, "Parquet"):
+            return _features(pl.read_parquet_metadata(self.path).get(METADATA_KEY))
+
+    def schema(self) -> pl.Schema:
+        """Return the columns and their types."""
+        with reading(self.path, "Parquet"):
+            return self._scan().collect_schema()
+
+    def rows(self, columns: Sequence[str]) -> pl.DataFrame:
+        """Read some columns, which hold no sound; without any, rows are counted all the same."""
+        with reading(self.path, "Parquet"):
+            if columns:
+                return self._scan().select(columns).collect()
+            n_rows = self._scan().select(pl.len()).collect().item()
+            return pl.DataFrame({"row": range(1, n_rows + 1)})
+
+    def sounds(self, column: str) -> Iterator[Sound]:
+        """Yield the sound of each row, a few rows at a time: as many as are not too large."""
+        first, n_rows, n_bytes = 0, _ROWS_AT_FIRST, 0
+        while True:
+            with reading(self.path, "Parquet"):
+                rows = self._scan().slice(first, n_rows).select(column).collect().to_series()
+            if rows.is_empty():
+                return
+            for cell in rows:
+                name, content = _sound(cell)
+                n_bytes += len(content or b"")
+                yield name, content
+            first += len(rows)
+            n_rows = max(1, min(_MOST_ROWS, _BYTES_AT_ONCE * first // max(n_bytes, 1)))
+
+    def _scan(self) -> pl.LazyFrame:
+        check_parquet(self.path)
+        return pl.scan_parquet(self.path, glob=False, low_memory=True)
+
+
+@dataclass(frozen=True)
+class ArrowRows:
+    """A stream of Arrow, as ``save_to_disk`` writes it."""
+
+    path: Path
+    key: str
+    split: str
+
+    def features(self) -> _Features:
+        """Return what ``datasets`` noted of the columns."""
+        with self._stream() as stream:
+            return _features((stream.schema.metadata or {}).get(METADATA_KEY.encode()))
+
+    def schema(self) -> pl.Schema:
+        """Return the columns and their types."""
+        with self._stream() as stream:
+            return pl.DataFrame(pl.from_arrow(stream.schema.empty_table())).schema
+
+    def rows(self, columns: Sequence[str]) -> pl.DataFrame:
+        """Read some columns, which hold no sound; without any, rows are counted all the same."""
+        with self._stream() as stream:
+            parts = [
+                pl.DataFrame(pl.from_arrow(batch.select(list(columns))))
+                if columns
+                else pl.DataFrame({"row": range(batch.num_rows)})
+                for batch in _checked_batches(stream)
+            ]
+        return pl.concat(parts) if parts else pl.DataFrame(schema=dict.fromkeys(columns, pl.Null))
+
+    def sounds(self, column: str) -> Iterator[Sound]:
+        """Yield the sound of each row; the file is mapped, so that one is in memory at a time."""
+        with self._stream() as stream:
+            for batch in _checked_batches(stream):
+                for cell in batch.column(column):
+                    yield _sound(cell.as_py())
+
+    @contextlib.contextmanager
+    def _stream(self) -> Iterator[Any]:
+        check_libraries("reading what save_to_disk wrote", "pyarrow")
+        import pyarrow as pa  # optional: Parquet is read without it
+
+        with reading(self.path, "Arrow"):
+            file = pa.memory_map(str(self.path))
+            with file, pa.ipc.open_stream(file) as stream:
+                yield stream
+
+
+_RowFile = _ParquetRows | ArrowRows
+
+
+def _checked_batches(stream: Any) -> Iterator[Any]:
+    """Yield the rows of a stream; refuse lengths that lead out of it, where Arrow would crash."""
+    for batch in stream:
+        batch.validate(full=True)
+        yield batch
+
+
+def _sound(cell: Any) -> Sound:
+    if cell is None:
+        return None, None
+    if isinstance(cell, dict):
+        return cell.get("path"), cell.get("bytes")
+    return (None, cell) if isinstance(cell, bytes) else (str(cell), None)
+
+
+def _find_files(root: Path, work: Path) -> Sequence[_RowFile]:
+    """List the files of rows in a folder (``work`` is not searched), or take one."""
+    if root.is_file() and root.suffix.lower() == ".arrow":
+        return [ArrowRows(root, root.name, root.name)]
+    if (root / _SPLITS_FILE).is_file():
+        noted = read_json(root / _SPLITS_FILE)
+        splits = noted.get("splits") if isinstance(noted, dict) else None
+        if not isinstance(splits, list) or not splits:
+            raise EarmarkError(f"{root / _SPLITS_FILE}: expected a list of splits, got {noted!r}")
+        return [file for name in splits for file in _saved_files(root / str(name), str(name))]
+    if (root / _STATE_FILE).is_file():
+        return _saved_files(root, "")
+    base = root if root.is_dir() else root.parent
+    keys = [str(Path(path).relative_to(base.resolve())) for path in walk_files(root, work)]
+    tables = [key for key in keys if key.lower().endswith((".parquet", ".pq"))]
+    if not tables:
+        raise EarmarkError(
+            f"{root}: expected what save_to_disk wrote, or Parquet as on the hub; there is none of "
+            f"them, but files such as {first_few(keys)}. A folder of sound with labels of any form "
+            "is read by `earmark import sounds FOLDER LABELS --work W`"
+        )
+    return [_ParquetRows(base / key, key, key) for key in tables]
+
+
+def _saved_files(folder: Path, split: str) -> list[ArrowRows]:
+    """List the Arrow files of one split, as its ``state.json`` does."""
+    check_file(folder / _STATE_FILE)
+    state = read_json(folder / _STATE_FILE)
+    listed = state.get("_data_files") if isinstance(state, dict) else None
+    if not isinstance(listed, list):
+        raise EarmarkError(f"{folder / _STATE_FILE}: expected a list _data_files of Arrow files")
+    names = [str(file["filename"]) for file in listed if isinstance(file, dict)]
+    for name in names:
+        if not (folder / name).is_file():
+            raise EarmarkError(f"{folder / name}: no such file, though {_STATE_FILE} lists it")
+    split = split or str(state.get("_split") or "")
+    parent = Path(split) if split and folder.name == split else Path()
+    return [ArrowRows(folder / name, str(parent / name), split) for name in names]
+
+
+def _same_columns(files: Sequence[_RowFile]) -> pl.Schema:
+    """Return the columns that all files have; refuse a file whose columns are others."""
+    first = files[0].schema()
+    for file in files[1:]:
+        names = file.schema().names()
+        if names != first.names():
+            strange = set(names) ^ set(first.names())
+            raise EarmarkError(
+                f"{file.path}: its columns are {', '.join(names)}, but those of "
+                f"{files[0].path} are {', '.join(first.names())} (they differ in "
+                f"{first_few(sorted(strange))}); give the folder of one configuration alone"
+            )
+    return first
 
 
 def _audio_column(
-    root: Path, schema: pl.Schema, features: HubFeatures, reading: Reading
+    root: Path, schema: pl.Schema, features: _Features, reading: Reading
 ) -> str | None:
     """Return the column of sound: as given, as noted by ``datasets``, or by its type."""
     given = reading.columns.get("audio")
@@ -130,8 +336,8 @@ def _audio_column(
         return None
     if given is not None and given not in schema:
         raise EarmarkError(f"{root}: there is no column {given!r}{nearest(given, schema.names())}")
-    kept = [name for name, kind in schema.items() if _is_embedded(kind)]
-    choices = [given, *features.audio, *kept, "audio" if "audio" in schema else None]
+    embedded = [name for name, kind in schema.items() if _is_embedded(kind)]
+    choices = [given, *features.audio, *embedded, "audio"]
     return next((name for name in choices if name in schema), None)
 
 
@@ -143,10 +349,10 @@ def _is_embedded(kind: pl.DataType) -> bool:
 
 def _read_rows(
     root: Path,
-    files: Sequence[HubFile],
+    files: Sequence[_RowFile],
     schema: pl.Schema,
     audio: str | None,
-    features: HubFeatures,
+    features: _Features,
     reading: Reading,
 ) -> tuple[PackedTable, Reading]:
     """Read all columns but sound and what is no text, number or list of such."""
@@ -159,16 +365,16 @@ def _read_rows(
     rows = pl.concat(frames, how="vertical_relaxed").with_row_index(LINE, offset=1)
     if rows.is_empty():
         raise EarmarkError(f"{root}: there is not one row in it")
-    splits = [part.split for part in parts]
-    if any(splits) and "split" not in reading.columns:
-        own = [name or "train" for name, part in zip(splits, parts, strict=True)
-               for _ in range(part.n_rows)]  # fmt: skip
-        rows = rows.with_columns(pl.Series("split", own, pl.String))
+    if any(part.split for part in parts) and "split" not in reading.columns:
+        splits = [part.split or "train" for part in parts for _ in range(part.n_rows)]
+        rows = rows.with_columns(pl.Series("split", splits, pl.String))
         reading = replace(reading, columns={**reading.columns, "split": "split"})
     table = PackedTable(root, rows, "row", parts)
-    named = with_class_names(table, features.names)
-    assert isinstance(named, PackedTable)
-    return with_vectors_as_lists(named, reading)
+    for column, names in features.class_names.items():
+        if column in table.columns:
+            table = _with_class_names(table, column, names)
+    _refuse_vector(table, reading)
+    return table, reading
 
 
 def _is_plain(kind: pl.DataType) -> bool:
@@ -177,14 +383,51 @@ def _is_plain(kind: pl.DataType) -> bool:
     return not kind.is_nested() and kind not in (pl.Binary, pl.Null)
 
 
-def _names_in_use(table: PackedTable, reading: Reading, features: HubFeatures) -> tuple[str, ...]:
-    """Return the names, in their order, of the classes in the column that holds the labels."""
+def _with_class_names(table: PackedTable, column: str, names: Sequence[str]) -> PackedTable:
+    """Put names in the place of class numbers; -1 stands for a class that nobody knows."""
+    cells = table.rows[column]
+    is_list = isinstance(cells.dtype, pl.List)
+    number = cells.dtype.inner if isinstance(cells.dtype, pl.List) else cells.dtype
+    if number is None or not number.is_integer():
+        return table  # names already
+    every = cells.explode() if is_list else cells
+    odd = every.filter((every < _NO_CLASS) | (every >= len(names))).drop_nulls()
+    if len(odd):
+        is_odd = cells.list.contains(odd[0]) if is_list else cells == odd[0]
+        raise EarmarkError(
+            f"{table.at_first(is_odd)}, column {column!r}: class {odd[0]}, but only "
+            f"{len(names):,} classes have names (0 to {len(names) - 1})"
+        )
+    cell = pl.element() if is_list else pl.col(column)
+    named = cell.replace_strict(
+        pl.Series([*range(len(names))], dtype=number),
+        pl.Series(list(names), dtype=pl.String),
+        default=None,
+        return_dtype=pl.String,
+    )
+    if is_list:
+        named = pl.col(column).list.eval(named).list.drop_nulls()
+    return replace(table, rows=table.rows.with_columns(named))
+
+
+def _refuse_vector(table: PackedTable, reading: Reading) -> None:
+    """Refuse vectors of 0 and 1 in the place of lists of classes."""
     roles = guess_columns(table, reading.columns)
-    return features.names.get(roles.get("class_id", roles.get("labels", "")), ())
+    column = roles.get("labels", roles.get("class_id", ""))
+    kind = table.rows.schema.get(column)
+    if isinstance(kind, pl.Array) or kind in (
+        pl.List(pl.Boolean),
+        pl.List(pl.Float32),
+        pl.List(pl.Float64),
+    ):
+        raise EarmarkError(
+            f"{table.path}: column {column!r} holds vectors ({kind}), which do not say what their "
+            "places stand for; expected lists of classes, or a column of 0 and 1 for each class"
+        )
 
 
 def _with_sound(
-    files: Sequence[HubFile],
+    files: Sequence[_RowFile],
     table: PackedTable,
     column: str | None,
     reading: Reading,
@@ -195,21 +438,21 @@ def _with_sound(
     """Unpack what is embedded, find what is named, and name the clips."""
     tally = Unpacked()
     names: list[str | None] = [None] * len(table.rows)
-    places = names.copy()
+    unpacked = names.copy()
     if column is not None:
         meter = progress.job("unpack sound", len(table.rows), "clips")
-        for row, (name, place) in enumerate(_sounds(files, column, work, tally)):
-            names[row], places[row] = name, place
+        for row, (name, target) in enumerate(_sounds(files, column, work, tally)):
+            names[row], unpacked[row] = name, target
             meter.advance(1)
     tally.flush()
-    elsewhere = [None if at else name for name, at in zip(names, places, strict=True)]
-    found = access.find_all(elsewhere, lambda row: table.at(row + 1))
-    places = [at or other for at, other in zip(places, found, strict=True)]
-    rows = table.rows.with_columns(pl.Series("audio", places, pl.String))
+    elsewhere = [None if at else name for name, at in zip(names, unpacked, strict=True)]
+    paths = access.find_all(elsewhere, lambda row: table.at(row + 1))
+    audio = [at or path for at, path in zip(unpacked, paths, strict=True)]
+    rows = table.rows.with_columns(pl.Series("audio", audio, pl.String))
     table = replace(table, rows=rows)
     columns = {**reading.columns, "audio": "audio"}
     table, columns = with_clip_names(table, columns, [name and _stem(name) for name in names])
-    missing = [n for n, place in zip(names, places, strict=True) if n and place is None]
+    missing = [n for n, place in zip(names, audio, strict=True) if n and place is None]
     notes = tally.notes(work / AUDIO_FOLDER)
     if column is None:
         notes += ("no column holds sound: clips and labels only",)
@@ -220,7 +463,7 @@ def _with_sound(
 
 
 def _sounds(
-    files: Sequence[HubFile], column: str, work: Path, tally: Unpacked
+    files: Sequence[_RowFile], column: str, work: Path, tally: Unpacked
 ) -> Iterator[tuple[str | None, str | None]]:
     """Yield the name of each row's sound and where it was unpacked; None without any."""
     for file in files:
@@ -252,136 +495,3 @@ def _stem(name: str) -> str:
     """Return a file's name without folders and the ending of sound."""
     path = PurePosixPath(name.replace("\\", "/"))
     return path.stem if path.suffix.lower() in AUDIO_SUFFIXES else path.name
-
-
-def _from_folder(root: Path, reading: Reading, access: AudioAccess, work: Path) -> _Found:
-    """Read a folder of sound with ``metadata`` files, or with folders named after classes."""
-    folder = _read_audio_folder(root, work)
-    access.find_all(folder.table.rows["audio"], lambda row: folder.table.at(row + 1))
-    check_labels_early(folder.table, reading)
-    columns = {**reading.columns, "audio": "audio"}
-    table, columns = with_clip_names(folder.table, columns, folder.names)
-    return _Found(table, replace(reading, columns=columns), (), folder.notes)
-
-
-_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-_SPLIT = "__split__"
-_FILE_COLUMNS = ("file_name", "audio_file_name")
-"""Columns of metadata that name the sound file, from the folder of the metadata."""
-
-
-@dataclass(frozen=True)
-class _AudioFolder:
-    """Rows with ``audio`` (absolute, null where no such file is) and ``split`` where there are any.
-
-    ``names`` are the files' names without folders and endings [row].
-    """
-
-    table: PackedTable
-    names: Sequence[str]
-    notes: tuple[str, ...] = ()
-
-
-def _read_audio_folder(root: Path, work: Path) -> _AudioFolder:
-    """Read a folder as the library's ``audiofolder`` does; what lies in ``work`` is left out."""
-    if not root.is_dir():
-        raise EarmarkError(f"{root}: expected a folder")
-    base = root.resolve()
-    keys = [Path(path).relative_to(base).as_posix() for path in walk_files(root, skip=work)]
-    tables = [key for key in keys if PurePosixPath(key).name in _METADATA]
-    sounds = [key for key in keys if PurePosixPath(key).suffix.lower() in AUDIO_SUFFIXES]
-    if not sounds:
-        raise EarmarkError(
-            f"{root}: expected what save_to_disk wrote, Parquet as on the hub, or a folder of "
-            f"sound; there is none of them, but files such as {first_few(keys)}"
-        )
-    return _by_metadata(base, tables, sounds) if tables else _by_folders(base, sounds)
-
-
-def _by_metadata(base: Path, tables: Sequence[str], sounds: Sequence[str]) -> _AudioFolder:
-    frames, parts, there = [], [], set(sounds)
-    for key in tables:
-        rows = _read_metadata(base / key)
-        files = [(PurePosixPath(key).parent / name).as_posix() for name in rows["__file__"]]
-        splits = [split_named(file) or split_named(key) for file in files]
-        audio = [str(base / file) if file in there else None for file in files]
-        frames.append(
-            rows.with_columns(
-                pl.Series("audio", audio, pl.String),
-                pl.Series(_SPLIT, splits, pl.String),
-                pl.Series("__file__", files, pl.String),
-            )
-        )
-        parts.append(Part(base / key, len(rows)))
-    rows = pl.concat(frames, how="diagonal_relaxed").with_row_index(LINE, offset=1)
-    notes = _metadata_notes(rows, there)
-    names = _names(rows["__file__"].to_list())
-    return _AudioFolder(_table(base, rows.drop("__file__"), parts), names, notes)
-
-
-def _metadata_notes(rows: pl.DataFrame, there: set[str]) -> tuple[str, ...]:
-    notes = []
-    n_missing = rows["audio"].null_count()
-    if n_missing:
-        first = rows.filter(pl.col("audio").is_null())["__file__"][0]
-        notes.append(f"{counted(n_missing, 'clip')} whose sound file is not there, such as {first}")
-    left = there - set(rows["__file__"])
-    if left:
-        named = first_few(sorted(left))
-        notes.append(f"{counted(len(left), 'sound file')} without a row left out: {named}")
-    return tuple(notes)
-
-
-def _read_metadata(path: Path) -> pl.DataFrame:
-    """Read a metadata table, the file's name as ``__file__``."""
-    if path.suffix == ".jsonl":
-        with reading(path, "lines of JSON"):
-            rows = pl.read_ndjson(path, infer_schema_length=None)
-    else:
-        rows = read_source(path).rows.drop(LINE)
-    column = next((name for name in _FILE_COLUMNS if name in rows.columns), None)
-    if column is None:
-        raise EarmarkError(
-            f"{path}: expected a column file_name that names the sound files, got "
-            f"{', '.join(rows.columns)}"
-        )
-    if rows[column].null_count() or rows[column].dtype != pl.String:
-        raise EarmarkError(f"{path}: column {column!r} must name a file in every row")
-    return rows.rename({column: "__file__"})
-
-
-def _by_folders(base: Path, sounds: Sequence[str]) -> _AudioFolder:
-    """Take the innermost folder of a sound for its class, unless it is a split."""
-    folders = [_class_folder(PurePosixPath(key)) for key in sounds]
-    if not any(folders):
-        raise EarmarkError(
-            f"{base}: no metadata.csv, and no folders that are named after classes; `earmark "
-            "import sounds SOUNDS LABELS --work W` reads sounds with labels of any other form"
-        )
-    rows = pl.DataFrame(
-        {
-            "audio": [str(base / key) for key in sounds],
-            _SPLIT: pl.Series([split_named(key) for key in sounds], dtype=pl.String),
-            "label": pl.Series(folders, dtype=pl.String),
-        }
-    ).with_row_index(LINE, offset=1)
-    return _AudioFolder(_table(base, rows, [Part(base, len(rows))]), _names(sounds))
-
-
-def _class_folder(key: PurePosixPath) -> str | None:
-    folder = key.parent.name
-    return folder if folder and split_named(folder) is None else None
-
-
-def _names(keys: Sequence[str]) -> list[str]:
-    """Return the files' names without endings; with their folders where some would be alike."""
-    stems = [PurePosixPath(key).stem for key in keys]
-    whole = [PurePosixPath(key).with_suffix("").as_posix() for key in keys]
-    return stems if len(set(stems)) == len(stems) else whole
-
-
-def _table(base: Path, rows: pl.DataFrame, parts: Sequence[Part]) -> PackedTable:
-    """Take the splits that paths tell of, where they do, before a column of that name."""
-    if rows[_SPLIT].count():
-        rows = rows.with_columns(pl.col(_SPLIT).fill_null("train").alias("split"))
-    return PackedTable(base, rows.drop(_SPLIT), "row", tuple(parts))

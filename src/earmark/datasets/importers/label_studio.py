@@ -1,4 +1,4 @@
-"""Label Studio's JSON export, or a folder of its tasks: what annotators ticked about each sound.
+"""Label Studio's JSON export: what annotators ticked about each sound.
 
 Choices and labelled regions name classes; a taxonomy names a class with its parents. A question
 whose answer is yes, no or unsure (present, not present) asks about the class that the question is
@@ -6,14 +6,11 @@ named after, and is the one source of explicit negatives: a choice that was not 
 
 A class is present where more than half of a task's annotators say so, not present where more than
 half say that, and implicit otherwise. Skipped annotations and a model's predictions do not count.
-
-A folder holds what Label Studio's storages hold: files of tasks, or of annotations with their task.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -79,65 +76,26 @@ def read_label_studio(path: Path) -> LabelStudioExport:
 
 
 def is_label_studio(path: Path) -> bool:
-    """Tell whether a path may be Label Studio's: a JSON file, or a folder with files of tasks."""
-    return path.suffix.lower() == ".json" if not path.is_dir() else bool(_task_files(path))
+    """Tell whether a file may be an export of Label Studio's: all other labels are tables."""
+    return path.suffix.lower() == ".json"
 
 
 @reader("tasks of Label Studio")
 def read_tasks(path: Path) -> list[dict[str, Any]]:
-    """Read the tasks of a JSON export, as they are, or those of a folder."""
-    if not path.exists():
-        raise EarmarkError(f"{path}: no such file")
-    if path.is_dir():
-        return _read_folder(path)
+    """Read the tasks of a JSON export, as they are."""
     tasks = read_json(path)
     if not isinstance(tasks, list) or not tasks:
-        raise EarmarkError(f"{path}: expected a list of Label Studio's tasks, got {_kind(tasks)}")
+        kind = "an empty list" if tasks == [] else f"a {type(tasks).__name__}"
+        raise EarmarkError(f"{path}: expected a list of Label Studio's tasks, got {kind}")
     return tasks
-
-
-def _task_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that may hold tasks; storages call annotations by a number."""
-    files = (path for path in folder.iterdir() if path.is_file())
-    return sorted(path for path in files if path.suffix.lower() == ".json" or path.name.isdigit())
-
-
-def _read_folder(folder: Path) -> list[dict[str, Any]]:
-    """Read all tasks of a folder, each with all of its annotations."""
-    tasks: dict[str, dict[str, Any]] = {}
-    for path in _task_files(folder):
-        held = read_json(path)
-        for one in held if isinstance(held, list) else [held]:
-            task, annotations = _task_and_annotations(one, path)
-            name = json.dumps(task["data"], sort_keys=True)
-            known = tasks.setdefault(name, task | {"annotations": []})
-            known["annotations"] += annotations
-    if not tasks:
-        raise EarmarkError(f"{folder}: no file of Label Studio's tasks (.json) in this folder")
-    return list(tasks.values())
-
-
-def _task_and_annotations(held: Any, path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return a task and what was said of it; a target storage's files hold one annotation each."""
-    is_annotation = isinstance(held, dict) and "result" in held
-    task = held.get("task") if is_annotation else held
-    if not isinstance(task, dict) or not isinstance(task.get("data"), dict):
-        raise EarmarkError(
-            f"{path}: expected a task of Label Studio with its data, or an annotation with its "
-            f"task, got {_kind(held)}; keep other files in a folder of their own"
-        )
-    return task, [held] if is_annotation else list(_given(task))
 
 
 def annotations_of(task: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a task's annotations, skipped ones left out; ValueError if it cannot have any."""
     if "annotations" not in task and "completions" not in task:
         raise ValueError("no annotations: exported as JSON-MIN? export as JSON")
-    return [one for one in _given(task) if not one.get("was_cancelled")]
-
-
-def _given(task: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return task.get("annotations", task.get("completions")) or []
+    annotations = task.get("annotations", task.get("completions")) or []
+    return [annotation for annotation in annotations if not annotation.get("was_cancelled")]
 
 
 def _sound(task: Mapping[str, Any]) -> tuple[str, str]:
@@ -186,7 +144,3 @@ def _answers(
                     yield choice, True
                 elif (present := PRESENCE[choice.lower()]) is not None:
                     yield region["from_name"], present
-
-
-def _kind(value: object) -> str:
-    return "an empty list" if value == [] else f"a {type(value).__name__}"

@@ -21,7 +21,6 @@ from earmark.compute import (
     Progress,
 )
 from earmark.datasets.audio_files import ARCHIVE_SUFFIXES
-from earmark.datasets.importer import ImportSummary
 from earmark.datasets.importers.class_lists import choose_classes
 from earmark.datasets.importers.label_studio import is_label_studio
 from earmark.datasets.importers.own_labels import (
@@ -44,7 +43,7 @@ from earmark.datasets.importers.segments import (
     lengths_of,
     refuse_other_times,
 )
-from earmark.datasets.workspace import CLIP_SCHEMA, write_dataset
+from earmark.datasets.workspace import CLIP_SCHEMA, ImportSummary, write_dataset
 from earmark.errors import EarmarkError, check_file, counted, first_few, reader
 from earmark.labels import (
     CLIP_ROLES,
@@ -133,16 +132,14 @@ def import_sounds(
         cut = cut_recordings(gathered.clips, gathered.labels, lengths, clip_seconds)
         gathered = _Gathered(cut.clips, cut.labels, (*gathered.notes, *cut.notes))
     chosen = choose_classes(own.labels.class_ids, own.parents, classes)
-    label_set = _label_set(gathered, chosen.ontology.class_ids, chosen.class_of)
+    label_set, repeated = chosen.label_set(gathered.labels, gathered.clips["clip_id"])
     listed = gathered.clips.with_columns(_splits(gathered.clips, label_set))
     access = AudioAccess(sounds, (sounds, *allow))
     workspace = write_dataset(
         work, listed, chosen.ontology, label_set, access=access, replace=replace
     )
     n_found = listed["audio"].count()
-    n_again = gathered.labels.rows["present"].count() - len(label_set.columns)
-    again = (f"{counted(n_again, 'label')} said twice, counted once",) if n_again else ()
-    read_as = (*own.labels.notes, *again, *recordings.notes)
+    read_as = (*own.labels.notes, *repeated, *recordings.notes)
     notes = (*read_as, *gathered.notes, *chosen.notes, *advice)
     return ImportSummary(workspace, len(listed), n_found, len(listed) - n_found, notes)
 
@@ -164,7 +161,7 @@ def _check_places(sounds: Path, labels: Path | None, work: Path) -> None:
         )
     if labels is not None and _is_sound(labels):
         raise EarmarkError(f"{labels}: a sound file, where the file of labels is expected")
-    if labels is not None and not (labels.is_dir() and is_label_studio(labels)):
+    if labels is not None:
         check_file(labels)
     if work.is_dir() and sounds.is_dir() and work.samefile(sounds):
         raise EarmarkError(
@@ -310,16 +307,6 @@ def _check_times(gathered: _Gathered, clip_seconds: float | None) -> None:
             f"{gathered.labels.at(odd[LINE][0])}: from {begin or 0:g} s to {finish:g} s is no "
             "stretch of time"
         )
-
-
-def _label_set(
-    gathered: _Gathered, class_ids: tuple[str, ...], class_of: Mapping[str, str]
-) -> LabelSet:
-    long = gathered.labels
-    if class_of:
-        named = pl.col("class_id").replace(dict(class_of))
-        long = replace(long, rows=long.rows.with_columns(named))
-    return LabelSet.from_table(long, gathered.clips["clip_id"], class_ids)
 
 
 def _splits(clips: pl.DataFrame, labels: LabelSet) -> pl.Series:

@@ -28,9 +28,8 @@ from earmark.compute import (
 )
 from earmark.datasets.audio_files import find_audio, walk_files
 from earmark.datasets.extraction import write_quarantine
-from earmark.datasets.importer import ImportSummary
 from earmark.datasets.importers.own_labels import label_set_of, read_clips, read_own_labels
-from earmark.datasets.workspace import CLIP_SCHEMA, Workspace, write_dataset
+from earmark.datasets.workspace import CLIP_SCHEMA, ImportSummary, Workspace, write_dataset
 from earmark.errors import EarmarkError, counted, first_few, reader, told_briefly
 from earmark.labels import (
     CLIP_ROLES,

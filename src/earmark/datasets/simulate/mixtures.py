@@ -37,11 +37,11 @@ from earmark.config import (
     HidingParams,
     MixtureParams,
 )
-from earmark.datasets.importer import ImportSummary
 from earmark.datasets.simulate.hiding import hide, n_missing
 from earmark.datasets.workspace import (
     AUDIO_FOLDER,
     CLIP_SCHEMA,
+    ImportSummary,
     Workspace,
     write_dataset,
 )
