@@ -18,7 +18,6 @@ from earmark.experiments import (
     Basis,
     Evaluations,
     Student,
-    TrainSet,
     bases,
     combine,
     evaluate_students,
@@ -39,6 +38,7 @@ from earmark.scores import ScoreFolder, logits_of
 from earmark.training import score_held_out
 from reviews import judgement, table
 from scenes import FOLDS, ONE, PROBE, open_store, scored_workspace
+from students import listed, targets_of
 
 CNN = NetworkParams(
     name="cnn",
@@ -109,10 +109,8 @@ def judge(
 def test_students_follow_the_raters_rulings(tmp_path: Path) -> None:
     workspace, scores = scored_workspace(tmp_path)
     cleared, unsure = judge(workspace, "train", ["not_present", "unsure"])
-    data = TrainSet.open(workspace, open_store(workspace), 1.0, "corrected", scores)
-    wanted = Student(PROBE, "train", 0, parse_strategy("corrected+all/mask", [20]), 1.0)
-    told = data.treatments([wanted])[wanted]
-    weight = data.targets.with_treatments([told]).targets(np.arange(40)).weight[0].numpy()
+    targets = targets_of(workspace, scores, listed("corrected+all/mask"))
+    weight = targets.targets(np.arange(40)).weight[0].numpy()
     assert weight[tuple(cleared)] == 1  # all other implicit labels are ignored
     assert weight[tuple(unsure)] == 0
     params = SweepParams(

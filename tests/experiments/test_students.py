@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,62 +10,35 @@ import numpy as np
 import pytest
 import torch
 
-from earmark.compute import (
-    SILENT,
-    Engine,
-    LocalEngine,
-    Progress,
-    Task,
-)
-from earmark.config import (
-    CrossFitParams,
-    ModelParams,
-    NetworkParams,
-    SweepParams,
-    TrainParams,
-)
-from earmark.datasets import Workspace
+from earmark.compute import SILENT, Engine, LocalEngine, Progress, Task
+from earmark.config import ModelParams, NetworkParams, SweepParams, TrainParams
+from earmark.datasets import Workspace, readable_clips
 from earmark.errors import EarmarkError
 from earmark.experiments import (
     Student,
-    TrainSet,
-    combine,
     n_within,
-    parse_strategy,
     student_scores,
     students_of_sweep,
     train_students,
 )
 from earmark.experiments.stacks import stacks
-from earmark.models import cost, read_card
+from earmark.models import cost, load_network, read_card
 from earmark.scores import ScoreFolder
-from earmark.training import TrainingSet, cross_fit, train
-from scenes import band_workspace, open_store
+from earmark.storage import read_table
+from earmark.training import Batch, Loaded, Loader, TrainingSet, train
+from scenes import ONE, PROBE, open_store, scored_workspace
+from students import WHOLE, listed, targets_of, with_baseline
 
-PROBE = NetworkParams(
-    name="probe",
-    model=ModelParams(architecture="mlp_probe", n_hidden=16, dropout=0.2),
-    train=TrainParams(epochs=3, batch_patches=16, learning_rate=1e-2, average_share=0.5),
-)
 CNN = NetworkParams(
     name="cnn",
     model=ModelParams(width=0.125),
-    train=TrainParams(epochs=2, batch_patches=32, learning_rate=3e-3, average_share=0.5),
+    train=TrainParams(epochs=2, batch_patches=40, learning_rate=1e-2, average_share=0.5),
 )
-TEACHER = PROBE.model_copy(update={"name": "teacher"})
-ONE = LocalEngine(1)
-WHOLE = {"train": 1.0}
-
-
-def scored(root: Path) -> tuple[Workspace, ScoreFolder]:
-    workspace = band_workspace(root)
-    return workspace, cross_fit(workspace, TEACHER, CrossFitParams(n_folds=2), engine=ONE)
-
-
-def listed(*names: str, seeds: tuple[int, ...] = (0,), of: NetworkParams = PROBE) -> list[Student]:
-    strategies = [parse_strategy(name, [10]) for name in names]
-    points = [(strategy, point) for strategy in strategies for point in strategy.points]
-    return combine([of], WHOLE, seeds, points)
+PATIENT = NetworkParams(
+    name="patient",
+    model=CNN.model,
+    train=TrainParams(epochs=4, batch_patches=40, learning_rate=3e-2, patience=1),
+)
 
 
 def test_students_of_one_network_and_seed_train_in_one_stack() -> None:
@@ -135,7 +110,7 @@ class Here(Elsewhere, LocalEngine):
 def test_students_are_stacked_as_far_as_no_worker_stands_idle(
     tmp_path: Path, engine: Engine, n_tasks: int
 ) -> None:
-    workspace, scores = scored(tmp_path)
+    workspace, scores = scored_workspace(tmp_path)
     wanted = students_of_sweep(
         [CNN, PROBE], SweepParams(discard_percents=(0, 5, 10), random_control_percents=())
     )
@@ -153,7 +128,7 @@ def test_a_student_in_a_stack_is_the_student_that_it_would_be_alone(tmp_path: Pa
     wanted += listed("splc", "weight", "precision/mask@0.1", "oracle/mask", "truth")
     logits = {}
     for name, groups in (("stack", [wanted]), ("alone", [[student] for student in wanted])):
-        workspace, scores = scored(tmp_path / name)
+        workspace, scores = scored_workspace(tmp_path / name)
         for group in groups:
             train_students(workspace, group, WHOLE, scores, engine=ONE)
         logits[name] = [student_scores(workspace, student).logits for student in wanted]
@@ -164,7 +139,7 @@ def test_a_student_in_a_stack_is_the_student_that_it_would_be_alone(tmp_path: Pa
 
 
 def test_students_are_found_again_whatever_stack_they_come_in(tmp_path: Path) -> None:
-    workspace, scores = scored(tmp_path)
+    workspace, scores = scored_workspace(tmp_path)
     first = listed("mask", "soft")
     train_students(workspace, first, WHOLE, scores, engine=ONE)
     path = student_scores(workspace, first[0]).folder / "logits.npy"
@@ -187,16 +162,14 @@ class StopAfter:
 
 
 def test_what_a_loss_remembers_survives_an_interrupt(tmp_path: Path) -> None:
-    workspace, scores = scored(tmp_path)
+    workspace, scores = scored_workspace(tmp_path)
     store = open_store(workspace)
-    often = PROBE.train.model_copy(update={"checkpoint_seconds": 0})
+    often = PROBE.train.model_copy(update={"checkpoint_seconds": 0, "epochs": 3})
     network = PROBE.model_copy(update={"train": often})
 
     def data() -> TrainingSet:
-        given = TrainSet.open(workspace, store, 1.0, "given", scores)
-        student = listed("consistency")[0]
-        treated = given.targets.with_treatments([given.treatments([student])[student]])
-        return TrainingSet(store.folder, given.clips.store_rows, treated)
+        rows = readable_clips(workspace, store, "train").store_rows
+        return TrainingSet(store.folder, rows, targets_of(workspace, scores, listed("consistency")))
 
     whole = train(network, data(), tmp_path / "whole", StopAfter(1_000))
     with pytest.raises(KeyboardInterrupt):
@@ -217,16 +190,10 @@ def test_logit_adjustment_trains_nothing_of_its_own() -> None:
 def test_the_random_control_ignores_as_many_labels_and_others_for_every_seed(
     tmp_path: Path,
 ) -> None:
-    workspace, scores = scored(tmp_path)
-    data = TrainSet.open(workspace, open_store(workspace), 1.0, "given", scores)
+    workspace, scores = scored_workspace(tmp_path)
     wanted = [*listed("mask"), *listed("random", seeds=(0, 1))]
-    told = data.treatments(wanted)
-    rows = np.arange(len(data.clips.labels))
-    weights = (
-        data.targets.with_treatments([told[student] for student in wanted])
-        .targets(rows)
-        .weight.numpy()
-    )
+    targets = targets_of(workspace, scores, wanted)
+    weights = targets.targets(np.arange(len(targets.labels))).weight.numpy()
     n_ignored = (weights == 0).sum(axis=1)  # [student, class]
     assert n_ignored.sum() > 0
     assert (n_ignored == n_ignored[0]).all()
@@ -237,18 +204,12 @@ def test_the_random_control_ignores_as_many_labels_and_others_for_every_seed(
 def test_the_random_control_leaves_classes_alone_that_the_teacher_did_not_score(
     tmp_path: Path,
 ) -> None:
-    workspace, scores = scored(tmp_path)
+    workspace, scores = scored_workspace(tmp_path)
     logits = np.array(scores.logits)
     logits[:, 1] = np.nan
     np.save(scores.folder / "logits.npy", logits)
-    data = TrainSet.open(workspace, open_store(workspace), 1.0, "given", scores)
-    control = listed("random")[0]
-    rows = np.arange(len(data.clips.labels))
-    weight = (
-        data.targets.with_treatments([data.treatments([control])[control]])
-        .targets(rows)
-        .weight.numpy()[0]
-    )
+    targets = targets_of(workspace, scores, listed("random"))
+    weight = targets.targets(np.arange(len(targets.labels))).weight.numpy()[0]
     is_ignored = (weight == 0).any(axis=0)
     assert not is_ignored[1]
     assert is_ignored[[0, 2]].all()
@@ -262,7 +223,7 @@ def test_the_baseline_is_the_student_that_takes_labels_as_they_are() -> None:
 
 
 def test_scores_of_other_clips_are_refused(tmp_path: Path) -> None:
-    workspace, scores = scored(tmp_path)
+    workspace, scores = scored_workspace(tmp_path)
     shorter = ScoreFolder(
         scores.folder, scores.clip_ids[1:], scores.class_ids, scores.logits[1:],
         scores.best_patches[1:], scores.out_of_fold, scores.digest,
@@ -277,6 +238,89 @@ def test_scores_of_other_clips_are_refused(tmp_path: Path) -> None:
 
 
 def test_training_on_corrected_labels_needs_judgements(tmp_path: Path) -> None:
-    workspace, scores = scored(tmp_path)
+    workspace, scores = scored_workspace(tmp_path)
     with pytest.raises(EarmarkError, match="earmark relabel"):
         train_students(workspace, listed("corrected"), WHOLE, scores, engine=ONE)
+
+
+@pytest.mark.parametrize("network", [CNN, PATIENT], ids=["averaged", "patient"])
+def test_networks_of_a_stack_are_those_that_they_would_be_alone_and_batches_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: NetworkParams
+) -> None:
+    wanted = with_baseline("mask", "soft", "consistency", of=network)
+    load, n_loaded = Loader.load, Counter[str]()
+
+    def counted(self: Loader, batch: Batch) -> Loaded:
+        n_loaded[name] += 1
+        return load(self, batch)
+
+    monkeypatch.setattr(Loader, "load", counted)
+    workspaces = {}
+    for name, groups in (("stack", [wanted]), ("alone", [[student] for student in wanted])):
+        workspaces[name], scores = scored_workspace(tmp_path / name)
+        n_loaded[name] = 0  # the teacher's do not count
+        for group in groups:
+            train_students(workspaces[name], group, WHOLE, scores, engine=ONE)
+    if not network.train.patience:
+        assert n_loaded["stack"] == 4  # two a pass
+        assert n_loaded["alone"] == len(wanted) * 4
+    for student in wanted:
+        for left, right in zip(*(contents(w, student) for w in workspaces.values()), strict=True):
+            assert left == right
+    first, *others = (last_mean(workspaces["stack"], student) for student in wanted[:3])
+    assert not any(torch.equal(first, mean) for mean in others)
+
+
+def contents(workspace: Workspace, student: Student) -> list[object]:
+    """Return a student's weights and scores, byte by byte, and the history but for its times."""
+    scores = student_scores(workspace, student)
+    folder = workspace.model_folder(student.name)
+    files = (folder / "weights.safetensors", folder / "meta.json", folder / "params.json")
+    arrays = (scores.folder / name for name in ("logits.npy", "best_patches.npy", "meta.json"))
+    history = read_table(folder / "history.csv").drop("clips_per_second", "seconds")
+    return [*(path.read_bytes() for path in (*files, *arrays)), history.rows(named=True)]
+
+
+def last_mean(workspace: Workspace, student: Student) -> torch.Tensor:
+    """Return what batch normalisation remembers before the head."""
+    state = load_network(workspace.model_folder(student.name)).state_dict()
+    return next(values for name, values in reversed(state.items()) if "running_mean" in name)
+
+
+def test_a_stacks_folder_keeps_the_events_alone(tmp_path: Path) -> None:
+    workspace, scores = scored_workspace(tmp_path)
+    train_students(workspace, with_baseline("mask", of=CNN), WHOLE, scores, engine=ONE)
+    folders = {path.name: path for path in (tmp_path / "models").glob("cnn-*")}
+    assert len(folders) == 3
+    (stack,) = folders.keys() - {"cnn-train-seed0-mask0", "cnn-train-seed0-mask10"}
+    assert [path.name for path in folders[stack].iterdir()] == ["tensorboard"]
+
+
+def test_students_that_are_trained_but_not_scored_are_not_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, scores = scored_workspace(tmp_path)
+    wanted = with_baseline("mask", of=CNN)
+    train_students(workspace, wanted, WHOLE, scores, engine=ONE)
+    before = [np.array(student_scores(workspace, student).logits) for student in wanted]
+    shutil.rmtree(workspace.sweep_folder / "scores")
+    monkeypatch.setattr(Loader, "load_all", None)  # nobody trains
+    train_students(workspace, wanted, WHOLE, scores, engine=ONE)
+    after = [student_scores(workspace, student).logits for student in wanted]
+    assert np.array_equal(before, after)
+
+
+def test_probes_stay_in_their_stack_and_its_card_names_them(tmp_path: Path) -> None:
+    workspace, scores = scored_workspace(tmp_path)
+    wanted = with_baseline("mask", "soft", of=PROBE)
+    train_students(workspace, wanted, WHOLE, scores, engine=ONE)
+    made_by = [made_by_of(student_scores(workspace, student)) for student in wanted]
+    assert len({network for network, _ in made_by}) == 1
+    card = read_card(workspace.model_folder(made_by[0][0]))
+    assert [card.students[place].name for _, place in made_by] == [one.name for one in wanted]
+    assert len(read_table(workspace.model_folder(made_by[0][0]) / "history_by_student.csv")) == 6
+
+
+def made_by_of(scores: ScoreFolder) -> tuple[str, int]:
+    assert scores.made_by is not None
+    return scores.made_by.network, scores.made_by.student

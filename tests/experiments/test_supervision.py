@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 import earmark
-from earmark.config import NetworkParams
 from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
-from earmark.experiments import Student, Supervision, TrainSet, one_point
+from earmark.experiments import Student, Supervision, one_point
 from earmark.labels import LabelSet
 from earmark.losses import by_student, norms
 from earmark.scores import ScoreFolder
 from extras import run_without
-from scenes import open_store
+from scenes import PROBE
+from students import targets_of
 from told_workspace import N_TRAIN, TREE, told_workspace, write_chances
 
 FLAGGING = [
@@ -47,9 +47,8 @@ class Sweep:
 
     def __init__(self, workspace: Workspace, scores: ScoreFolder, name: str) -> None:
         strategy, point = one_point(name)
-        data = TrainSet.open(workspace, open_store(workspace), 1.0, strategy.labels, scores)
-        student = Student(NetworkParams(name="any"), "train", 7, strategy, point).trained
-        self.provider = data.targets.with_treatments([data.treatments([student])[student]])
+        student = Student(PROBE, "train", 7, strategy, point).trained
+        self.provider = targets_of(workspace, scores, [student])
 
     def loss(self, logits: Tensor, rows: np.ndarray, epoch: int, reduction: Any) -> Tensor:
         """As the loop computes it (``earmark.training.loop``)."""

@@ -37,8 +37,9 @@ from .strategies import parse_strategy as parse_strategy
 from .strategies import student_scores as student_scores
 from .strategies import students_of_sweep as students_of_sweep
 from .student_flags import FlagSources as FlagSources
-from .student_flags import TrainSet as TrainSet
+from .student_flags import build_targets as build_targets
 from .student_flags import find_flags as find_flags
+from .student_flags import open_train_set as open_train_set
 from .supervision import Supervision as Supervision
 from .sweep import SweepResults as SweepResults
 from .sweep import read_sweep as read_sweep

@@ -41,9 +41,9 @@ from earmark.config import (
     SweepParams,
 )
 from earmark.datasets import Workspace, open_frames, readable_clips
-from earmark.errors import EarmarkError, EarmarkWarning, counted
+from earmark.errors import EarmarkWarning, counted
 from earmark.experiments.strategies import EVALUATED_SPLITS, Student, scores_folder
-from earmark.experiments.student_flags import TrainSet
+from earmark.experiments.student_flags import build_targets, open_train_set
 from earmark.labels import Ontology
 from earmark.models import (
     AnyNetwork,
@@ -53,8 +53,6 @@ from earmark.models import (
     examples_of,
     forget_network,
     parts_of,
-    read_card,
-    read_meta,
     score_and_locate,
     write_card,
     write_network,
@@ -63,7 +61,6 @@ from earmark.scores import MadeBy, ScoreFolder, write_score_folder
 from earmark.storage import (
     digest,
     is_current,
-    is_finished,
     read_json,
     read_seal,
     write_json,
@@ -108,28 +105,32 @@ def train_students(
     tasks = []
     by_train_set = _by_train_set(wanted)
     n_cuts = _n_cuts(by_train_set.values(), engine)
-    for (train_set, labels, _), own in by_train_set.items():
-        store = open_frames(workspace, own[0].network.model)
+    for (train_set, labels, _), students in by_train_set.items():
+        store = open_frames(workspace, students[0].network.model)
         score_rows = np.concatenate(
             [readable_clips(workspace, store, split).store_rows for split in EVALUATED_SPLITS]
         )
-        data = TrainSet.open(workspace, store, train_sets[train_set], labels, scores)
-        treatments = data.treatments(own)
-        n_classes = data.clips.labels.n_classes
-        for stack in stacks(own, n_classes, stack_gb=stack_gb, n_cuts=n_cuts):
-            targets = data.targets.with_treatments([treatments[student] for student in stack])
-            network = stack[0].network
+        clips, sources = open_train_set(workspace, store, train_sets[train_set], labels, scores)
+        targets = build_targets(sources, [(one.strategy, one.point, one.seed) for one in students])
+        treatments = dict(zip(students, targets.treatments, strict=True))
+        for stack in stacks(students, sources.labels.n_classes, stack_gb=stack_gb, n_cuts=n_cuts):
+            network = stack[0].seeded_network
             validation = (
                 tune_set(workspace, store, network.model) if network.train.patience else None
             )
-            given = TrainingSet(store.folder, data.clips.store_rows, targets, validation)
-            shared = StackSet(stack[0].stack_name, stack[0].seeded_network, given, score_rows)
-            places = [_place(workspace, shared, one, treatments[one]) for one in stack]
-            tasks += shared.tasks(places, store)
+            given = TrainingSet(store.folder, clips.store_rows, targets, validation)
+            shared = StackSet(stack[0].stack_name, network, given, score_rows)
+            places = [
+                shared.place(
+                    student.name,
+                    treatments[student],
+                    workspace.model_folder(student.name),
+                    scores_folder(workspace, student),
+                )
+                for student in stack
+            ]
+            tasks += shared.tasks(places, store, workspace.ontology)
     engine.map(tasks, progress)
-    for task in tasks:
-        write_cards(task, workspace.ontology)
-    mend_cards(workspace)
     if n_swept := sweep_stacks(workspace):
         removed = counted(n_swept, "unfinished training")
         warnings.warn(f"{removed} of a killed run removed", EarmarkWarning, stacklevel=2)
@@ -149,7 +150,9 @@ def stacks(
     found: list[tuple[Student, ...]] = []
     for group in groups.values():
         # Students of one loss stand together, so that it is computed for all of them at once.
-        own = sorted(group, key=lambda one: (one.strategy.loss, one.loss_point or 0))
+        own = sorted(
+            group, key=lambda one: (one.strategy.loss, one.strategy.loss_point(one.point) or 0)
+        )
         network = own[0].network
         if network.model.is_probe:
             n_stacks = math.ceil(len(own) / _PROBES_AT_ONCE)
@@ -201,14 +204,6 @@ def _by_train_set(
     return groups
 
 
-def _place(
-    workspace: Workspace, stack: StackSet, student: Student, treatment: LabelTreatment
-) -> StudentPlace:
-    name = student.name
-    folders = (workspace.model_folder(name), scores_folder(workspace, student))
-    return stack.place(name, treatment, *folders)
-
-
 @dataclass(frozen=True)
 class StudentPlace:
     """A student in a stack: its treatment, where its network and scores go, and their digests."""
@@ -250,76 +245,43 @@ class StackSet:
         scores_digest = digest(run_digest, self.score_rows.tobytes())
         return StudentPlace(name, treatment, folder, run_digest, scores_folder, scores_digest)
 
-    def tasks(self, places: Sequence[StudentPlace], store: FrameStore) -> list[Task]:
+    def tasks(
+        self, places: Sequence[StudentPlace], store: FrameStore, ontology: Ontology
+    ) -> list[Task]:
         """Return the tasks that train and score the students that are not there yet."""
-        left = [one for one in places if not one.is_scored]
-        alone = [[one] for one in left if one.is_trained]
-        together = [one for one in left if not one.is_trained]
-        return [self._task(group, store) for group in (*alone, together) if group]
+        left = [place for place in places if not place.is_scored]
+        alone = [[place] for place in left if place.is_trained]
+        together = [place for place in left if not place.is_trained]
+        return [self._task(group, store, ontology) for group in (*alone, together) if group]
 
-    def _task(self, group: Sequence[StudentPlace], store: FrameStore) -> Task:
+    def _task(self, group: Sequence[StudentPlace], store: FrameStore, ontology: Ontology) -> Task:
         folder = group[0].folder
         if len(group) > 1:
             which = digest([one.scores_digest for one in group])[:8]
             folder = folder.with_name(f"{self.name}-{which}")
         data = self._data_of([one.treatment for one in group])
         arguments = {"folder": folder, "places": group, "score_rows": self.score_rows}
+        arguments["ontology"] = ontology
         return training_task(folder.name, _train_and_score, self.network, data, store, **arguments)
 
     def _data_of(self, treatments: Sequence[LabelTreatment]) -> TrainingSet:
         return replace(self.data, targets=self.data.targets.with_treatments(treatments))
 
 
-def write_cards(task: Task, ontology: Ontology) -> None:
-    """Write the cards of the networks that a task has trained; metrics come later."""
-    folder, places = task.arguments["folder"], task.arguments["places"]
-    students = [StudentCard(name=one.name) for one in places]
-    if is_finished(folder):
-        write_card(folder, ontology, students=students)
-        return
-    for one, student in zip(places, students, strict=True):
-        if is_finished(one.folder):
-            write_card(one.folder, ontology, students=[student])
-
-
-def mend_cards(workspace: Workspace) -> None:
-    """Write the cards of students that were killed between their scores and their cards."""
-    for network, known in _makers(workspace).items():
-        folder = workspace.model_folder(network)
-        if is_finished(folder) and not _has_card(folder):
-            places = range(read_meta(folder).n_students)
-            students = [StudentCard(name=known.get(place, f"student {place}")) for place in places]
-            write_card(folder, workspace.ontology, students=students)
-
-
-def _makers(workspace: Workspace) -> dict[str, dict[int, str]]:
-    """Return the networks behind students' scores: the name of each student by its place."""
-    names: dict[str, dict[int, str]] = {}
-    for folder in sorted(workspace.student_scores_folder("any").parent.glob("*")):
-        made_by = read_seal(folder).get("made_by") if is_finished(folder) else None
-        if made_by is not None:
-            names.setdefault(made_by["network"], {})[made_by["student"]] = folder.name
-    return names
-
-
-def _has_card(folder: Path) -> bool:
-    try:
-        return bool(read_card(folder).digest)
-    except EarmarkError:  # none, or of the network that was here before
-        return False
-
-
 def sweep_stacks(workspace: Workspace) -> int:
     """Remove what killed stacks left whose students are all there; return how many they were."""
-    n_swept, makers = 0, _makers(workspace)
+    n_swept = 0
     for note in sorted(workspace.models_folder.glob(f"*/{_STACK}")):
-        told = read_json(note)
-        is_done = all(
-            is_current(workspace.student_scores_folder(name), own) for name, own in told.items()
-        )
-        if is_done and note.parent.name in makers:
+        digests = {
+            workspace.student_scores_folder(name): scores_digest
+            for name, scores_digest in read_json(note).items()
+        }
+        if not all(is_current(folder, known) for folder, known in digests.items()):
+            continue
+        makers = [read_seal(folder).get("made_by") or {} for folder in digests]
+        if any(made_by.get("network") == note.parent.name for made_by in makers):
             note.unlink()  # finished but for this
-        elif is_done:
+        else:
             _forget_stack(note.parent)
             n_swept += 1
     return n_swept
@@ -341,19 +303,22 @@ def _train_and_score(
     folder: Path,
     places: Sequence[StudentPlace],
     score_rows: NDArray[np.int64],
+    ontology: Ontology,
     meter: Meter,
 ) -> None:
-    """Train a stack, and write everyone's network and scores."""
+    """Train a stack, and write everyone's network, card and scores; metrics join cards later."""
     if all(one.is_scored for one in places):  # the task ran before, and its answer was lost
         return
     store = FrameStore.open(data.frames_folder)
     if len(places) > 1:
-        told = {one.scores_folder.name: one.scores_digest for one in places}
-        write_json(folder / _STACK, told)
+        digests = {place.scores_folder.name: place.scores_digest for place in places}
+        write_json(folder / _STACK, digests)
     trained = train(network, data, folder, meter)
     is_apart = isinstance(trained, Stack)
     if is_apart:
-        _write_apart(trained, network, data, folder, places, store)
+        _write_apart(trained, network, data, folder, places, store, ontology)
+    else:
+        write_card(folder, ontology, students=[StudentCard(name=place.name) for place in places])
     examples = examples_of(network.model, store, score_rows)
     of_clips = (store.clip_ids.gather(score_rows), data.targets.class_ids)
     for own, part in parts_of(trained):
@@ -378,11 +343,13 @@ def _write_apart(
     folder: Path,
     places: Sequence[StudentPlace],
     store: FrameStore,
+    ontology: Ontology,
 ) -> None:
     """Move every student of a stack into its own folder, as if it had trained alone there."""
     class_ids, histories = data.targets.class_ids, split_history(folder)
     for one, (_, part), history in zip(places, parts_of(trained), histories, strict=True):
         write_history(one.folder, history)
         write_network(one.folder, network, part, class_ids, store, one.run_digest)
+        write_card(one.folder, ontology, students=[StudentCard(name=one.name)])
     forget_network(folder)
     forget_history(folder)

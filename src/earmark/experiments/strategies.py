@@ -275,11 +275,6 @@ class Student:
         return replace(self, strategy=strategy)
 
     @property
-    def loss_point(self) -> float | None:
-        """The operating point of the loss; a strategy that flags has given it to its policy."""
-        return self.strategy.loss_point(self.point)
-
-    @property
     def baseline(self) -> Student:
         """The student that takes labels as they are, to which this one is compared."""
         return Student(self.network, self.train_set, self.seed)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,7 +21,7 @@ from scipy.special import logit
 from earmark.audio import FrameStore
 from earmark.datasets import ReadableClips, Workspace, read_labels, readable_clips
 from earmark.errors import EarmarkError, quoted
-from earmark.experiments.strategies import BASELINE, Strategy, Student
+from earmark.experiments.strategies import BASELINE, Strategy
 from earmark.flags import POLICIES, Answers, flag, stored_thresholds, thresholds
 from earmark.labels import LabelSet, Ontology, find_implied, subset
 from earmark.review import read_heard
@@ -37,7 +37,8 @@ class FlagSources:
     ``rows`` are the places of the labels' clips in the score matrices; ``chances`` returns the
     log-odds that labels are missing, and ``random`` scores by a teacher that knows nothing, for a
     seed. ``truth`` is parallel to ``labels``; ``answers`` are what people said of these labels;
-    ``flags_folder`` may hold thresholds already.
+    ``flags_folder`` may hold thresholds already. For ``rulings`` and ``recordings`` see
+    :class:`~earmark.training.TargetProvider`.
     """
 
     labels: LabelSet
@@ -49,38 +50,45 @@ class FlagSources:
     answers: Answers | None = None
     truth: LabelSet | None = None
     flags_folder: Path | None = None
+    rulings: LabelSet | None = None
+    recordings: NDArray[np.int64] | None = None
 
 
-class StrategyPoint(NamedTuple):
-    """A strategy at one operating point; the seed says what ``random`` draws."""
-
-    strategy: Strategy
-    point: float
-    seed: int
+StrategyPoint = tuple[Strategy, float, int]
+"""A strategy, its operating point, and the seed that says what ``random`` draws."""
 
 
-def build_treatments(
-    sources: FlagSources, wanted: Sequence[StrategyPoint]
-) -> dict[StrategyPoint, LabelTreatment]:
-    """Find the flags of every strategy; one pass over the scores serves all percentages."""
-    groups: dict[tuple[str | None, bool, int], list[StrategyPoint]] = {}
-    for each in wanted:
-        is_baseline = each.strategy == BASELINE and each.point == 0
-        policy = None if is_baseline else each.strategy.policy
-        seed = each.seed if policy == "random" else 0
-        groups.setdefault((policy, each.strategy.by_chance, seed), []).append(each)
-    treatments = {}
-    for (policy, by_chance, seed), group in groups.items():
-        flags: dict[float, Flags] = {}
-        if policy is not None:
-            scores = _scores(sources, policy, by_chance, seed)
-            flags = find_flags(sources, scores, policy, sorted({each.point for each in group}))
-        for each in group:
-            strategy, loss_point = each.strategy, each.strategy.loss_point(each.point)
-            treatments[each] = LabelTreatment(
-                flags.get(each.point), strategy.treatment or "mask", strategy.loss, loss_point
+def build_targets(sources: FlagSources, points: Sequence[StrategyPoint]) -> TargetProvider:
+    """Return the targets of one student a point; all percentages share a pass over the scores."""
+    groups: dict[tuple[str, bool, int], set[float]] = {}
+    for strategy, point, seed in points:
+        if (key := _scores_key(strategy, point, seed)) is not None:
+            groups.setdefault(key, set()).add(point)
+    flags = {
+        key: find_flags(sources, _scores(sources, *key), key[0], sorted(group))
+        for key, group in groups.items()
+    }
+    treatments = []
+    for strategy, point, seed in points:
+        key = _scores_key(strategy, point, seed)
+        treatments.append(
+            LabelTreatment(
+                None if key is None else flags[key][point],
+                strategy.treatment or "mask",
+                strategy.loss,
+                strategy.loss_point(point),
             )
-    return treatments
+        )
+    return TargetProvider(
+        sources.labels, tuple(treatments), sources.rows, sources.rulings, sources.recordings
+    )
+
+
+def _scores_key(strategy: Strategy, point: float, seed: int) -> tuple[str, bool, int] | None:
+    """Return policy, whether it goes by chances, and seed; None where no label is flagged."""
+    if strategy.policy is None or (strategy == BASELINE and point == 0):
+        return None
+    return strategy.policy, strategy.by_chance, seed if strategy.policy == "random" else 0
 
 
 def _scores(sources: FlagSources, policy: str, by_chance: bool, seed: int) -> TeacherScores:
@@ -178,58 +186,39 @@ def draw_scores(teacher: NDArray[np.floating], seed: int) -> NDArray[np.float32]
     return drawn
 
 
-@dataclass(frozen=True)
-class TrainSet:
-    """A share of the train split, what flags on it can be made from, and its labels' targets."""
+def open_train_set(
+    workspace: Workspace, store: FrameStore, share: float, labels: str, scores: ScoreFolder
+) -> tuple[ReadableClips, FlagSources]:
+    """Choose the clips of a share of the train split, and open what their flags are made from.
 
-    clips: ReadableClips
-    sources: FlagSources
-    targets: TargetProvider
+    ``labels`` are named as :func:`read_labels` has it; ``scores`` are the teacher's of the whole
+    train split.
+    """
+    given = readable_clips(workspace, store, "train")
+    check_aligned(scores, given.labels)
+    rows = np.flatnonzero(subset(given.labels, given.sources, share))
 
-    @classmethod
-    def open(
-        cls,
-        workspace: Workspace,
-        store: FrameStore,
-        share: float,
-        labels: str,
-        scores: ScoreFolder,
-    ) -> TrainSet:
-        """Choose the clips of a share; ``scores`` are the teacher's of the whole train split.
+    def chosen(every: LabelSet) -> ReadableClips:
+        return readable_clips(workspace, store, "train", every).select(rows)
 
-        ``labels`` are named as :func:`read_labels` has it.
-        """
-        given = readable_clips(workspace, store, "train")
-        check_aligned(scores, given.labels)
-        rows = np.flatnonzero(subset(given.labels, given.sources, share))
-
-        def chosen(every: LabelSet) -> ReadableClips:
-            return readable_clips(workspace, store, "train", every).select(rows)
-
-        named = read_labels(workspace, labels)
-        clips = chosen(named.labels)
-        rulings = None if named.rulings is None else chosen(named.rulings).labels
-        judged = read_heard(workspace, clips.labels)
-        teacher = MappedScores(scores.folder / "logits.npy", scores.digest)
-        sources = FlagSources(
-            clips.labels,
-            rows,
-            lambda: teacher,
-            cache(partial(_learnt_chances, workspace, teacher)),
-            partial(_random_scores, workspace, teacher),
-            workspace.ontology,
-            None if judged is None else judged.answers,
-            None if workspace.truth is None else chosen(workspace.truth).labels,
-            workspace.flags_folder,
-        )
-        targets = TargetProvider(clips.labels, (), rows, rulings, clips.recordings)
-        return cls(clips, sources, targets)
-
-    def treatments(self, wanted: Sequence[Student]) -> dict[Student, LabelTreatment]:
-        """Find every student's treatment; one pass over the scores serves all percentages."""
-        points = {one: StrategyPoint(one.strategy, one.point, one.seed) for one in wanted}
-        treatments = build_treatments(self.sources, list(points.values()))
-        return {student: treatments[point] for student, point in points.items()}
+    named = read_labels(workspace, labels)
+    clips = chosen(named.labels)
+    judged = read_heard(workspace, clips.labels)
+    teacher = MappedScores(scores.folder / "logits.npy", scores.digest)
+    sources = FlagSources(
+        clips.labels,
+        rows,
+        lambda: teacher,
+        cache(partial(_learnt_chances, workspace, teacher)),
+        partial(_random_scores, workspace, teacher),
+        workspace.ontology,
+        None if judged is None else judged.answers,
+        None if workspace.truth is None else chosen(workspace.truth).labels,
+        workspace.flags_folder,
+        None if named.rulings is None else chosen(named.rulings).labels,
+        clips.recordings,
+    )
+    return clips, sources
 
 
 def _learnt_chances(workspace: Workspace, teacher: TeacherScores) -> MappedScores:

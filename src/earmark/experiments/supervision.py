@@ -20,10 +20,9 @@ from earmark.errors import EarmarkError
 from earmark.experiments.strategies import Strategy, one_point
 from earmark.experiments.student_flags import (
     FlagSources,
-    StrategyPoint,
-    TrainSet,
-    build_treatments,
+    build_targets,
     draw_scores,
+    open_train_set,
 )
 from earmark.flags import count_missing
 from earmark.labels import LabelSet, Ontology, find_implied
@@ -39,7 +38,6 @@ from earmark.scores import (
     scale_of,
 )
 from earmark.storage import as_array
-from earmark.training import TargetProvider
 
 _SAMPLED_CLIPS = 1_000
 """Clips, spread over all, whose scores tell logits from probabilities."""
@@ -85,6 +83,11 @@ class Supervision:
             labels = find_implied(labels, _needed(ontology, strategy, "ontology")).fill()
         tree = ontology or Ontology(labels.class_ids)
         given = _GivenScores(labels, strategy, scores, chances, tree)
+        numbers = None
+        if parsed.loss == "consistency":
+            names = list(_needed(recordings, strategy, "recordings"))
+            _check_length(names, labels)
+            numbers = number_recordings(names)
         sources = FlagSources(
             labels,
             np.arange(labels.n_clips),
@@ -92,15 +95,10 @@ class Supervision:
             lambda: given.chances,
             lambda number: HeldScores(draw_scores(given.scores.array, number), f"random {number}"),
             tree,
+            recordings=numbers,
         )
-        numbers = None
-        if parsed.loss == "consistency":
-            names = list(_needed(recordings, strategy, "recordings"))
-            _check_length(names, labels)
-            numbers = number_recordings(names)
-        treatments = build_treatments(sources, [StrategyPoint(parsed, point, seed)])
         self.strategy = strategy
-        self._provider = TargetProvider(labels, tuple(treatments.values()), recordings=numbers)
+        self._provider = build_targets(sources, [(parsed, point, seed)])
 
     @classmethod
     def from_workspace(
@@ -116,11 +114,10 @@ class Supervision:
         workspace = work if isinstance(work, Workspace) else Workspace.open(work)
         name = kept_recipe(workspace.root).scores_name
         scores, store = ScoreFolder.open(workspace.scores_folder(name)), measured_frames(workspace)
-        data = TrainSet.open(workspace, store, 1.0, parsed.labels, scores)
-        treatments = build_treatments(data.sources, [StrategyPoint(parsed, point, seed)])
+        _, sources = open_train_set(workspace, store, 1.0, parsed.labels, scores)
         supervision = cls.__new__(cls)
         supervision.strategy = strategy
-        supervision._provider = data.targets.with_treatments(list(treatments.values()))
+        supervision._provider = build_targets(sources, [(parsed, point, seed)])
         return supervision
 
     def __repr__(self) -> str:
