@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 
 import numpy as np
@@ -132,24 +131,6 @@ def test_a_folder_of_earmark_s_own_scores_is_used_where_it_lies(tmp_path):
     assert file.class_ids == tuple(CLASSES)
 
 
-def test_a_zarr_array_is_read_chunk_by_chunk(tmp_path):
-    zarr = pytest.importorskip("zarr")
-    array = zarr.create_array(tmp_path / "s.zarr", shape=(7, 3), chunks=(2, 2), dtype="f4")
-    array[:] = SCORES
-    np.testing.assert_array_equal(loaded(tmp_path / "s.zarr", tmp_path)[1], SCORES)
-    (tmp_path / "empty.zarr").mkdir()
-    with pytest.raises(EarmarkError, match="cannot be read as a Zarr array"):
-        open_score_file(tmp_path / "empty.zarr")
-
-
-def test_a_zarr_array_that_claims_more_than_it_has_is_refused(tmp_path):
-    zarr = pytest.importorskip("zarr")
-    huge = {"shape": (10**9, 10**3), "chunks": (1_000, 1_000), "dtype": "f4"}
-    zarr.create_array(tmp_path / "s.zarr", **huge)
-    with pytest.raises(EarmarkError, match=r"claims 4,000,000,000,000 bytes of scores"):
-        open_score_file(tmp_path / "s.zarr")
-
-
 @pytest.mark.parametrize("name", ["s.csv", "s.parquet"])
 def test_a_table_that_cannot_be_used_leaves_nothing_behind(tmp_path, name):
     rows = {"clip_id": ["a", "a", "b"], "class_id": ["x", "y", "x"], "score": [1.0, 2.0, 3.0]}
@@ -159,16 +140,6 @@ def test_a_table_that_cannot_be_used_leaves_nothing_behind(tmp_path, name):
     with pytest.raises(EarmarkError, match="has no score"):
         open_score_file(tmp_path / name).write_npy(tmp_path / "out" / "s.npy")
     assert list((tmp_path / "out").iterdir()) == []
-
-
-def test_without_zarr_its_installation_is_advised(tmp_path, monkeypatch):
-    def no_zarr(name):
-        raise ImportError(name)
-
-    (tmp_path / "s.zarr").mkdir()
-    monkeypatch.setattr(importlib, "import_module", no_zarr)
-    with pytest.raises(EarmarkError, match="pip install zarr"):
-        open_score_file(tmp_path / "s.zarr")
 
 
 def test_a_truncated_npy_is_refused(tmp_path):
@@ -284,7 +255,7 @@ def try_to_read(path, scratch):
 
 
 @SHARED_FOLDER
-@given(st.binary(max_size=300), st.sampled_from(["npy", "npz", "parquet", "zarr", "csv"]))
+@given(st.binary(max_size=300), st.sampled_from(["npy", "npz", "parquet", "csv"]))
 def test_random_bytes_are_read_or_refused_but_never_crash(tmp_path, content, ending):
     path = tmp_path / f"fuzz.{ending}"
     path.write_bytes(content)

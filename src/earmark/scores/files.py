@@ -4,35 +4,28 @@
 - ``.npz``: its only matrix, or the one asked for; it may also hold ``clip_ids`` and ``class_ids``
 - Parquet, CSV or TSV, *wide*: the clip and one column for each class; or *long*: a row for clip,
   class and score. Names of columns are recognised as in tables of labels
-- a Zarr array
 - a folder of ``.npy`` or Parquet shards in the order of their names (``part_2`` comes before
   ``part_10``), maybe with ``clips.parquet`` and ``classes.parquet``; or a folder of scores that
   ``earmark score`` wrote
 
-Every format but ``.npy`` is converted once, a block at a time, into a scratch file. A CSV becomes
-Parquet first, a piece at a time, because each column of scores is read by itself.
+Every format but ``.npy`` is converted once, a block at a time, into a scratch file.
 """
 
 from __future__ import annotations
 
-import importlib
-import math
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.compute import (
-    SILENT,
-    Progress,
-)
+from earmark.compute import SILENT, Progress
 from earmark.errors import EarmarkError, check_file, reader, reading
 from earmark.labels import guess_columns, read_class_list, read_clip_list
 from earmark.storage import (
@@ -44,6 +37,7 @@ from earmark.storage import (
     is_finished,
     map_array,
     names_in,
+    new_array,
     open_archive,
     read_header,
     read_seal,
@@ -52,6 +46,9 @@ from earmark.storage import (
 
 BLOCK_BYTES = 64 << 20
 """Scores in memory at a time during a conversion."""
+
+_NOT_SCORED = np.uint64(0x7FF8_0000_0000_0001)
+"""The bits of a NaN that no file has: marks labels whose score has not come yet."""
 
 Convert = Callable[[Path, Progress], None]
 
@@ -87,8 +84,12 @@ class ScoreFile:
         if self.npy is not None:
             return self.npy
         assert self.convert is not None
-        with reading(self.path, "scores"):
-            self.convert(path, progress)
+        try:
+            with reading(self.path, "scores"):
+                self.convert(path, progress)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
         return path
 
 
@@ -140,15 +141,21 @@ class _Table:
     path: Path
     scanned: pl.LazyFrame
     schema: dict[str, pl.DataType]
-    kind: str
+    kind: Literal["Parquet", "CSV"]
 
-    def collected(self, wanted: pl.LazyFrame) -> pl.DataFrame:
+    def collect(self, wanted: pl.LazyFrame) -> pl.DataFrame:
         """Read some of the table; what cannot be read is an error with its line, if it has one."""
-        with self.explained():
+        with self._naming_lines():
             return wanted.collect(engine="streaming")
 
+    def batches(self, wanted: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+        """Yield some of the table, block by block, in its order."""
+        n_rows = rows_at_once(len(self.schema))
+        with self._naming_lines():
+            yield from wanted.collect_batches(chunk_size=n_rows, maintain_order=True)
+
     @contextmanager
-    def explained(self) -> Iterator[None]:
+    def _naming_lines(self) -> Iterator[None]:
         """Name the line of a CSV that cannot be read, which polars does not."""
         with reading(self.path, self.kind):
             try:
@@ -157,23 +164,6 @@ class _Table:
                 if self.kind == "CSV":
                     _refuse_odd_cell(self)
                 raise
-
-    @contextmanager
-    def by_columns(self, scratch: Path) -> Iterator[_Table]:
-        """Yield the table as Parquet, which columns can be read from one by one."""
-        if self.kind == "Parquet":
-            yield self
-            return
-        parquet = scratch.with_suffix(".parquet")
-        n_rows = rows_at_once(len(self.schema))
-        try:
-            with self.explained():
-                self.scanned.sink_parquet(
-                    parquet, compression="uncompressed", row_group_size=n_rows
-                )
-            yield _Table(self.path, pl.scan_parquet(parquet, glob=False), self.schema, self.kind)
-        finally:
-            parquet.unlink(missing_ok=True)
 
 
 def open_parquet(path: Path, parts: Sequence[Path]) -> ScoreFile:
@@ -242,18 +232,22 @@ def _open_wide(table: _Table, clip: str | None) -> ScoreFile:
             )
     clips = None if clip is None else _clips(table, clip)
     count = table.scanned.select(pl.len())
-    n_clips = table.collected(count).item() if clips is None else len(clips)
+    n_clips = table.collect(count).item() if clips is None else len(clips)
     shape = (n_clips, len(columns))
-    dtype = np.dtype(np.float64 if pl.Float64 in [schema[c] for c in columns] else np.float32)
+    is_double = pl.Float64 in [schema[name] for name in columns]
+    dtype = pl.Float64 if is_double else pl.Float32
+    # All columns are read: with some of them polars does not see that a row has too many.
+    scores = table.scanned.with_columns(pl.col(columns).cast(dtype))
 
     def convert(target: Path, progress: Progress) -> None:
-        with table.by_columns(target) as columnar:
+        meter = progress.job("read scores", n_clips, "clips")
 
-            def read(group: Sequence[str]) -> NDArray[Any]:
-                found = columnar.collected(columnar.scanned.select(group))
-                return np.asarray(found.to_numpy().T)
+        def blocks() -> Iterator[NDArray[Any]]:
+            for batch in table.batches(scores):
+                yield batch.select(columns).to_numpy()
+                meter.advance(len(batch))
 
-            _by_columns(columns, shape, dtype, read)(target, progress)
+        write_blocks(target, np.dtype(np.float64 if is_double else np.float32), shape, blocks())
 
     is_numbered = columns == [str(number) for number in range(len(columns))]
     class_ids = None if is_numbered else tuple(columns)
@@ -261,119 +255,58 @@ def _open_wide(table: _Table, clip: str | None) -> ScoreFile:
 
 
 def _clips(table: _Table, column: str) -> pl.Series:
-    clips = table.collected(table.scanned.select(pl.col(column).cast(pl.String)))[column]
+    clips = table.collect(table.scanned.select(pl.col(column).cast(pl.String)))[column]
     if clips.null_count():
-        place = int(clips.is_null().arg_max() or 0)
-        raise EarmarkError(f"{table.path}: {column} is empty in row {place + 1:,} of the scores")
+        first = int(clips.is_null().arg_max() or 0)
+        raise EarmarkError(f"{table.path}: {column} is empty in row {first + 1:,} of the scores")
     return clips.str.strip_chars()
 
 
 def _open_long(table: _Table, clip: str, class_: str, score: str) -> ScoreFile:
-    named = {"clip_id": clip, "class_id": class_}
-
-    def renamed(scanned: pl.LazyFrame) -> pl.LazyFrame:
-        texts = [
-            pl.col(column).cast(pl.String).str.strip_chars().alias(name)
-            for name, column in named.items()
-        ]
-        return scanned.select(*texts, pl.col(score).cast(pl.Float64).alias("score"))
-
+    names = {"clip_id": clip, "class_id": class_}
+    long = table.scanned.select(
+        *(pl.col(column).cast(pl.String).str.strip_chars().alias(n) for n, column in names.items()),
+        pl.col(score).cast(pl.Float64).alias("score"),
+    )
     clips, classes = (
-        table.collected(renamed(table.scanned).select(pl.col(name).unique(maintain_order=True)))[
-            name
-        ]
-        for name in named
+        table.collect(long.select(pl.col(name).unique(maintain_order=True)))[name] for name in names
     )
     if clips.null_count() or classes.null_count():
         raise EarmarkError(f"{table.path}: a row names no {clip} or no {class_}")
     shape = (len(clips), len(classes))
-    rows = pl.LazyFrame({"clip_id": clips}).with_row_index("row")
 
     def convert(target: Path, progress: Progress) -> None:
-        with table.by_columns(target) as columnar:
-
-            def read(group: Sequence[str]) -> NDArray[Any]:
-                chosen = renamed(columnar.scanned).filter(pl.col("class_id").is_in(list(group)))
-                found = columnar.collected(chosen.join(rows, on="clip_id"))
-                return _block(table.path, found, clips, group)
-
-            _by_columns(classes.to_list(), shape, np.dtype(np.float64), read)(target, progress)
+        meter = progress.job("read scores", shape[0] * shape[1], "labels")
+        scores = new_array(target, shape, np.float64)
+        scores.view(np.uint64)[:] = _NOT_SCORED
+        rows = clips.to_frame().with_row_index("row")
+        columns = classes.to_frame().with_row_index("column")
+        n_read = 0
+        for batch in table.batches(long):
+            placed = batch.join(rows, on="clip_id").join(columns, on="class_id")
+            scores[placed["row"].to_numpy(), placed["column"].to_numpy()] = placed["score"]
+            n_read += len(batch)
+            meter.advance(len(batch))
+        is_missing = scores.view(np.uint64) == _NOT_SCORED
+        if n_read > scores.size - np.count_nonzero(is_missing):
+            is_again = pl.struct("clip_id", "class_id").is_duplicated()
+            _refuse_pair(table, table.collect(long.filter(is_again)), "more than one")
+        if is_missing.any():
+            row, column = np.argwhere(is_missing)[0]
+            pair = pl.DataFrame({"clip_id": clips[int(row)], "class_id": classes[int(column)]})
+            _refuse_pair(table, pair, "no")
 
     return ScoreFile(table.path, shape, clips, tuple(classes.to_list()), convert=convert)
 
 
-def _block(
-    path: Path, found: pl.DataFrame, clips: pl.Series, group: Sequence[str]
-) -> NDArray[np.float64]:
-    """Put rows of a long table into a matrix [class, clip]; refuse gaps and repetitions."""
-    places = pl.Series(group).to_frame("class_id").with_row_index("column")
-    found = found.join(places, on="class_id")
-    block = np.full((len(group), len(clips)), np.nan)
-    n_said = np.zeros(block.shape, np.uint8)
-    where = found["column"].to_numpy(), found["row"].to_numpy()
-    n_said[where] = 1
-    if len(found) != block.size or not n_said.all():
-        _refuse_gaps(path, found, clips, group)
-    block[where] = found["score"].to_numpy()
-    return block
-
-
-def _refuse_gaps(path: Path, found: pl.DataFrame, clips: pl.Series, group: Sequence[str]) -> None:
-    """Name the first pair of clip and class that has no score, or more than one."""
-    pairs = found.select("clip_id", "class_id")
-    wanted = pl.DataFrame({"clip_id": clips}).join(pl.DataFrame({"class_id": group}), how="cross")
-    for odd, what in (
-        (wanted.join(pairs, on=["clip_id", "class_id"], how="anti", maintain_order="left"), "no"),
-        (pairs.filter(pairs.is_duplicated()), "more than one"),
-    ):
-        if len(odd):
-            clip_id, class_id = odd.row(0)
-            raise EarmarkError(f"{path}: clip {clip_id!r}, class {class_id!r} has {what} score")
-
-
-def _by_columns(
-    columns: Sequence[str],
-    shape: tuple[int, int],
-    dtype: np.dtype[Any],
-    read: Callable[[Sequence[str]], NDArray[Any]],
-) -> Convert:
-    """Convert a columnar file: some columns at a time to a raw file, which is then transposed."""
-    # Parquet stores columns: to cut it into rows would decode every row group again and again.
-    step = rows_at_once(shape[0])
-
-    def convert(path: Path, progress: Progress) -> None:
-        meter = progress.job("read scores", len(columns), "classes")
-        raw = path.with_suffix(".columns")
-        try:
-            with raw.open("wb") as file:
-                for start in range(0, len(columns), step):
-                    group = columns[start : start + step]
-                    file.write(np.ascontiguousarray(read(group), dtype).data)
-                    meter.advance(len(group))
-            write_blocks(path, dtype, shape, _transposed(raw, dtype, shape))
-        finally:
-            raw.unlink(missing_ok=True)
-
-    return convert
-
-
-def _transposed(raw: Path, dtype: np.dtype[Any], shape: tuple[int, int]) -> Iterator[NDArray[Any]]:
-    """Yield blocks of rows of a matrix that lies in a file column after column."""
-    n_rows, n_columns = shape
-    step = rows_at_once(n_columns)
-    with raw.open("rb") as file:
-        for start in range(0, n_rows, step):
-            n = min(step, n_rows - start)
-            block = np.empty((n_columns, n), dtype)
-            for column in range(n_columns):
-                file.seek((column * n_rows + start) * dtype.itemsize)
-                block[column] = np.fromfile(file, dtype, n)
-            yield block.T
+def _refuse_pair(table: _Table, pairs: pl.DataFrame, what: str) -> NoReturn:
+    clip_id, class_id = pairs["clip_id"][0], pairs["class_id"][0]
+    raise EarmarkError(f"{table.path}: clip {clip_id!r}, class {class_id!r} has {what} score")
 
 
 def _check_numbers(table: _Table) -> None:
     """Refuse a first column that has no name and is no row number: it may name the clips."""
-    first = table.collected(table.scanned.select(_NUMBERS).head(1))[_NUMBERS]
+    first = table.collect(table.scanned.select(_NUMBERS).head(1))[_NUMBERS]
     if first.cast(pl.Int64, strict=False).null_count():
         raise EarmarkError(
             f"{table.path}, line 1: column 1 has no name; if it holds the clips, call it clip_id"
@@ -397,19 +330,14 @@ def _refuse_odd_cell(table: _Table) -> None:
             )
 
 
-_LEAST_LIMIT, _MOST_SHRUNK = 2**28, 100
-"""Bytes of a Zarr array that are never too much, and how many times smaller its files may be."""
-
 SCORE_KEYS = ("scores", "logits", "probabilities", "probs", "pred_probs")
 
 
 @reader("scores")
 def open_score_file(path: str | Path, key: str | None = None) -> ScoreFile:
-    """Find shape and names of scores; ``key`` names the array of an ``.npz`` or a Zarr group."""
+    """Find shape and names of scores; ``key`` names the array of an ``.npz``."""
     path = Path(path)
     suffix = path.suffix.lower()
-    if _is_zarr(path):
-        return _open_zarr(path, key)
     if path.is_dir():
         return _open_folder(path)
     check_file(path)
@@ -422,7 +350,7 @@ def open_score_file(path: str | Path, key: str | None = None) -> ScoreFile:
     if suffix in (".csv", ".tsv"):
         return open_csv(path)
     raise EarmarkError(
-        f"{path}: scores are expected as .npy, .npz, .parquet, .csv, .tsv, .zarr or a folder of "
+        f"{path}: scores are expected as .npy, .npz, .parquet, .csv, .tsv or a folder of "
         f"shards, got {suffix or 'no ending'!r}"
     )
 
@@ -452,59 +380,6 @@ def _open_npz(path: Path, key: str | None) -> ScoreFile:
     n_clips, n_classes = shapes[chosen]
     class_ids = None if classes is None else tuple(classes.to_list())
     return ScoreFile(path, (n_clips, n_classes), clips, class_ids, convert=convert)
-
-
-def _is_zarr(path: Path) -> bool:
-    return path.suffix.lower() == ".zarr" or any(
-        (path / name).is_file() for name in (".zarray", ".zgroup", "zarr.json")
-    )
-
-
-def _open_zarr(path: Path, key: str | None) -> ScoreFile:
-    array = _zarr_array(path, key)
-    if len(array.shape) != 2:
-        raise EarmarkError(f"{path}: expected a matrix [clip, class], got shape {array.shape}")
-    n_clips, n_classes = (int(n) for n in array.shape)
-    _refuse_claims(path, array)
-    step = rows_at_once(n_classes)
-    step = max(step // array.chunks[0], 1) * array.chunks[0]  # whole chunks: each is read once
-
-    def convert(target: Path, progress: Progress) -> None:
-        meter = progress.job("read scores", n_clips, "clips")
-
-        def blocks() -> Iterator[NDArray[Any]]:
-            for start in range(0, n_clips, step):
-                yield np.asarray(array[start : start + step])
-                meter.advance(min(step, n_clips - start))
-
-        write_blocks(target, np.dtype(array.dtype), array.shape, blocks())
-
-    return ScoreFile(path, (n_clips, n_classes), convert=convert)
-
-
-def _refuse_claims(path: Path, array: Any) -> None:
-    """Refuse a Zarr array that is far larger than its files: chunks that are not there are fill."""
-    claimed = math.prod(array.shape) * array.dtype.itemsize
-    chunk = math.prod(array.chunks) * array.dtype.itemsize
-    if max(claimed, chunk) <= _LEAST_LIMIT:
-        return
-    n_bytes = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    if max(claimed, chunk) > _MOST_SHRUNK * n_bytes:
-        raise EarmarkError(
-            f"{path}: claims {claimed:,} bytes of scores (in chunks of {chunk:,}), but has "
-            f"{n_bytes:,} bytes of files; are chunks missing?"
-        )
-
-
-def _zarr_array(path: Path, key: str | None) -> Any:
-    if not path.is_dir():
-        raise EarmarkError(f"{path}: no such folder")
-    try:
-        zarr = importlib.import_module("zarr")  # optional: most people have no Zarr
-    except ImportError:
-        raise EarmarkError(f"{path}: to read it, `pip install zarr`") from None
-    with reading(path, "a Zarr array", "of a group, name the array to use"):
-        return zarr.open_array(path / key if key else path, mode="r")
 
 
 def _open_folder(folder: Path) -> ScoreFile:

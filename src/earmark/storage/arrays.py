@@ -87,9 +87,9 @@ class _ByPython:
         return self.file.write(content)
 
 
-def new_array(path: Path, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Map a new ``.npy`` file of float32; a full disk is told of now, and kills nobody later."""
-    array: NDArray[np.float32] = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+def new_array(path: Path, shape: tuple[int, ...], dtype: type = np.float32) -> NDArray[Any]:
+    """Map a new ``.npy`` file; a full disk is an error now, and kills no process later."""
+    array: NDArray[Any] = np.lib.format.open_memmap(path, "w+", dtype, shape)
     if hasattr(os, "posix_fallocate"):
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
