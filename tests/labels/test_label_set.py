@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet, form_labels, in_order, label_set
+from earmark.labels import LabelSet, form_labels, label_set
 from earmark.storage import LINE, SourceTable
 
 ANSWERS = st.lists(
@@ -68,48 +68,36 @@ def test_rows_and_dense_states_are_the_same_labels(states: np.ndarray) -> None:
 
 @given(STATES, st.randoms())
 def test_labels_are_sorted_by_clip_and_class(states: np.ndarray, random) -> None:
+    labels = LabelSet.from_dense(states)
     clips, classes = np.nonzero(states)
-    present = states[clips, classes] == 1
     order = list(range(len(clips)))
     random.shuffle(order)
-    found = in_order(states.shape[1], clips[order], classes[order].astype(np.int32), present[order])
-    for one, other in zip(found, (clips, classes, present), strict=True):
-        assert one.tolist() == other.tolist()
-    assert in_order(states.shape[1], clips, classes, present)[1] is classes
-
-
-def outcome(build, *given) -> list[object]:
-    """Return all that a label set is, or the message of an error."""
-    try:
-        labels = build(*given)
-    except EarmarkError as error:
-        return [str(error)]
-    arrays_ = (labels.starts, labels.columns, labels.present)
-    kinds = [str(array.dtype) for array in arrays_]
-    return [labels.rows().rows(), labels.clip_ids.to_list(), labels.class_ids, kinds, labels.digest]
+    numbers = (clips[order], classes[order], states[clips, classes][order] == 1)
+    shuffled = LabelSet.from_numbers(labels.clip_ids, labels.class_ids, *numbers)
+    assert shuffled.digest == labels.digest
 
 
 @given(ANSWERS, st.booleans(), st.sampled_from(["class_id", "labels"]))
-def test_numbered_rows_give_the_labels_of_rows_matched_by_name(
+def test_repeated_answers_count_once_and_contradictions_are_refused(
     answers, has_present, column
 ) -> None:
-    """Duplicates, contradictions, unsure answers and empty classes among them."""
+    """Unsure answers and empty classes among them."""
     table = rows(*answers).rename({"class_id": column})
     table = table if has_present else table.drop("present")
     try:
         formed = form_labels(SourceTable.of(table, "t.csv"))
     except EarmarkError:
         return
-    assert formed.numbers is not None
-    by_name = outcome(LabelSet.from_table, formed.long, formed.clip_ids, formed.class_ids)
-    assert outcome(LabelSet.from_formed, formed) == by_name
-    said: dict[tuple[str, str], bool] = {}
+    expected: dict[tuple[str, str], bool] = {}
+    contradicts = False
     for clip, of_class, is_present in formed.long.rows.drop(LINE).drop_nulls().rows():
-        if said.setdefault((clip, of_class), is_present) != is_present:
-            assert "contradicts" in str(by_name[0])
-            return
-    expected = [(*pair, is_present) for pair, is_present in said.items()]
-    assert sorted(by_name[0]) == sorted(expected)  # type: ignore[call-overload]
+        contradicts |= expected.setdefault((clip, of_class), is_present) != is_present
+    if contradicts:
+        with pytest.raises(EarmarkError, match="contradicts"):
+            LabelSet.from_table(formed.long, formed.clip_ids, formed.class_ids)
+        return
+    labels = LabelSet.from_table(formed.long, formed.clip_ids, formed.class_ids)
+    assert sorted(labels.rows().rows()) == sorted((*pair, p) for pair, p in expected.items())
 
 
 @pytest.mark.parametrize("n_clips", [0, 1, 3, 7])

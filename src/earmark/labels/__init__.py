@@ -33,10 +33,17 @@ from earmark.labels.label_files import (
     read_ontology,
     read_segments,
     refuse_no_labels,
-    sparse_labels,
 )
-from earmark.labels.label_rows import ROW_SCHEMA, Finding, find_problems, number_names, rows_of
-from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, in_order
+from earmark.labels.label_set import (
+    IMPLICIT,
+    NOT_PRESENT,
+    PRESENT,
+    ROW_SCHEMA,
+    Finding,
+    LabelSet,
+    find_problems,
+    rows_of,
+)
 from earmark.labels.label_tables import (
     CLIP_COLUMNS,
     CLIP_ROLES,
@@ -106,12 +113,10 @@ __all__ = [
     "folds",
     "form_labels",
     "guess_columns",
-    "in_order",
     "is_label_table",
     "largest_deviation",
     "match_classes",
     "name_words",
-    "number_names",
     "other_names",
     "read_class_list",
     "read_classes",
@@ -124,6 +129,5 @@ __all__ = [
     "refuse_no_labels",
     "row_clips",
     "rows_of",
-    "sparse_labels",
     "subset",
 ]

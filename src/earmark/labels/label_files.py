@@ -28,7 +28,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, about, check_file, reader, reading
-from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet, in_order
+from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.label_tables import (
     GUESSED,
     Reading,
@@ -183,21 +183,9 @@ def read_clip_list(path: str | Path) -> pl.Series:
     return clips
 
 
-def sparse_labels(
-    clip_ids: pl.Series,
-    class_ids: Sequence[str],
-    rows: NDArray[np.integer],
-    columns: NDArray[np.integer],
-    present: NDArray[np.bool_],
-) -> LabelSet:
-    """Build a label set from the numbers of clips and classes, in any order."""
-    labels = in_order(len(class_ids), rows, columns, present)
-    return LabelSet.from_sorted(clip_ids.alias("clip_id"), tuple(class_ids), *labels)
-
-
 def _read_table(path: Path, reading: Reading) -> LabelFile:
     read = read_label_table(path, reading)
-    labels = LabelSet.from_formed(read)
+    labels = LabelSet.from_table(read.long, read.clip_ids, read.class_ids)
     n_again = read.long.rows["present"].count() - len(labels.columns)
     again = (f"{n_again:,} labels are said twice, and count once",) if n_again else ()
     return LabelFile(
@@ -251,7 +239,7 @@ def _dense(
 ) -> LabelFile:
     if len(shape) != 2 or shape[1] > _MAX_CLASSES:
         raise EarmarkError(f"{path}: expected a matrix [clip, class], got shape {shape}")
-    labels = sparse_labels(
+    labels = LabelSet.from_numbers(
         _names_or_numbers(path, clips, shape[0], "clip"),
         _names_or_numbers(path, classes, shape[1], "class").to_list(),
         *_explicit(path, rows),
@@ -312,7 +300,7 @@ def _read_lists(path: Path) -> LabelFile:
     places = np.unique(rows * max(len(names), 1) + columns)  # twice in one list says it once
     rows, columns = np.divmod(places, max(len(names), 1))
     clips = pl.Series("clip_id", range(len(lists)), pl.Int64).cast(pl.String)
-    labels = sparse_labels(clips, names, rows, columns, np.ones(len(rows), bool))
+    labels = LabelSet.from_numbers(clips, names, rows, columns, np.ones(len(rows), bool))
     return LabelFile(path, labels, False, is_named, True, False)
 
 

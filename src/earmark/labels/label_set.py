@@ -12,30 +12,31 @@ answer that is unsure says nothing: the label stays implicit.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from earmark.errors import EarmarkError, reader
-from earmark.labels.label_rows import (
-    ROW_SCHEMA,
-    checked_table,
-    class_tuple,
-    clip_series,
-    is_first_said,
-    place_rows,
-    wrong_rows,
+from earmark.errors import EarmarkError, nearest, reader
+from earmark.labels.label_tables import form_labels, presence
+from earmark.storage import (
+    LINE,
+    SourceTable,
+    are_distinct,
+    as_array,
+    read_source,
+    write_table,
 )
-from earmark.labels.label_tables import LabelTable, form_labels
-from earmark.storage import LINE, SourceTable, as_array, read_source, write_table
 
 PRESENT, NOT_PRESENT, IMPLICIT = 1, -1, 0
 """The three states of a label."""
+
+ROW_SCHEMA = {"clip_id": pl.String, "class_id": pl.String, "present": pl.Boolean}
 
 _CLIPS_AT_ONCE = 1 << 14
 
@@ -85,9 +86,9 @@ class LabelSet:
             )
         n_clips, n_classes = dense.shape
         rows, columns = np.nonzero(dense)
-        return cls.from_sorted(
-            clip_series(range(n_clips) if clip_ids is None else clip_ids, n_clips),
-            class_tuple(range(n_classes) if class_ids is None else class_ids, n_classes),
+        return cls.from_numbers(
+            _clip_series(range(n_clips) if clip_ids is None else clip_ids, n_clips),
+            _class_tuple(range(n_classes) if class_ids is None else class_ids, n_classes),
             rows,
             columns,
             dense[rows, columns] == PRESENT,
@@ -118,55 +119,24 @@ class LabelSet:
         class_ids: Iterable[str] | None = None,
     ) -> LabelSet:
         """Build from a table of such rows that was read from a file (see :meth:`from_rows`)."""
-        table = checked_table(table)
-        clips = table.rows["clip_id"].unique(maintain_order=True) if clip_ids is None else clip_ids
-        classes = (
-            table.rows["class_id"].unique(maintain_order=True) if class_ids is None else class_ids
-        )
-        clip_names, class_names = clip_series(clips), class_tuple(classes)
-        placed = place_rows(table, clip_names, class_names)
-        return cls._from_placed(table, placed, clip_names, class_names)
-
-    @classmethod
-    def from_formed(cls, formed: LabelTable) -> LabelSet:
-        """Build from a table in the long form, by the numbers that it has of clips and classes."""
-        table, numbers = formed.long, formed.numbers
-        if numbers is None:
-            return cls.from_table(table, formed.clip_ids, formed.class_ids)
-        placed = table.rows.rename({LINE: "line"}).hstack(numbers)
-        return cls._from_placed(table, placed, formed.clip_ids, formed.class_ids)
-
-    @classmethod
-    def _from_placed(
-        cls, table: SourceTable, placed: pl.DataFrame, clips: pl.Series, classes: tuple[str, ...]
-    ) -> LabelSet:
-        labels = cls._from_answers(placed, clips, classes)
-        if labels is not None:
-            return labels
-        for finding in wrong_rows(placed, classes, table.unit):
-            if finding.is_error:
-                raise EarmarkError(
-                    f"{table.path}, {finding.message}; "
-                    f"`earmark check` lists every such {table.unit}"
-                )
-        placed = placed.drop_nulls("present")
-        labels = cls._from_answers(placed.filter(is_first_said(placed)), clips, classes)
-        assert labels is not None
-        return labels
-
-    @classmethod
-    def _from_answers(
-        cls, placed: pl.DataFrame, clips: pl.Series, classes: tuple[str, ...]
-    ) -> LabelSet | None:
-        """Build from placed rows; None where one is unknown, or comes again."""
-        said = placed.select("clip", "class", "present")
-        if said["clip"].null_count() or said["class"].null_count():
-            return None
-        said = said.drop_nulls() if said["present"].null_count() else said
-        rows, columns, present = in_order(len(classes), *(each.to_numpy() for each in said))
-        if ((rows[1:] == rows[:-1]) & (columns[1:] == columns[:-1])).any():
-            return None
-        return cls.from_sorted(clips.alias("clip_id"), classes, rows, columns, present)
+        table = _checked_table(table)
+        if clip_ids is None:
+            clip_ids = table.rows["clip_id"].unique(maintain_order=True)
+        if class_ids is None:
+            class_ids = table.rows["class_id"].unique(maintain_order=True)
+        clips, classes = _clip_series(clip_ids), _class_tuple(class_ids)
+        rows = _number_rows(table, clips, classes)
+        firsts = _first_answers(rows)
+        n_unknown = rows["clip"].null_count() + rows["class"].null_count()
+        if n_unknown or len(firsts) < rows["present"].count():
+            for finding in _wrong_rows(rows, classes, table.unit):
+                if finding.is_error:
+                    raise EarmarkError(
+                        f"{table.path}, {finding.message}; "
+                        f"`earmark check` lists every such {table.unit}"
+                    )
+        numbers = (firsts[name].to_numpy() for name in ("clip", "class", "present"))
+        return cls.from_numbers(clips, classes, *numbers)
 
     @classmethod
     @reader("labels", at=1)
@@ -191,18 +161,20 @@ class LabelSet:
         )
 
     @classmethod
-    def from_sorted(
+    def from_numbers(
         cls,
         clip_ids: pl.Series,
-        class_ids: tuple[str, ...],
+        class_ids: Sequence[str],
         rows: NDArray[np.integer],
         columns: NDArray[np.integer],
         present: NDArray[np.bool_],
     ) -> LabelSet:
-        """Build from the numbers of clips and classes, sorted by both; :func:`in_order` sorts."""
+        """Build from the clip and class numbers of the explicit labels, in any order."""
+        rows, columns, present = _in_order(len(class_ids), rows, columns, present)
         starts = np.zeros(len(clip_ids) + 1, np.int64)
         np.cumsum(np.bincount(rows, minlength=len(clip_ids)), out=starts[1:])
-        return cls(clip_ids, class_ids, starts, columns.astype(np.int32), present.copy())
+        names = clip_ids.alias("clip_id")
+        return cls(names, tuple(class_ids), starts, columns.astype(np.int32), present.copy())
 
     def write(self, path: str | Path) -> None:
         """Write the explicit labels as Parquet or CSV, by the name's ending."""
@@ -341,7 +313,7 @@ class LabelSet:
         return content.hexdigest()[:16]
 
 
-def in_order(
+def _in_order(
     n_classes: int,
     rows: NDArray[np.integer],
     columns: NDArray[np.integer],
@@ -365,3 +337,136 @@ def in_order(
     sorted_columns = (labels & ((1 << n_bits) - 1)).astype(np.int32)
     labels >>= n_bits
     return labels, sorted_columns, is_present
+
+
+def rows_of(clip_ids: pl.Series, among: pl.Series) -> pl.Series:
+    """Return the row of each clip among others; null where it is not one of them.
+
+    >>> rows_of(pl.Series(["b", "x"]), pl.Series(["a", "b"])).to_list()
+    [1, None]
+    """
+    rows = among.to_frame("name").with_row_index("row")
+    return clip_ids.to_frame("name").join(rows, on="name", how="left", maintain_order="left")["row"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, or worth knowing, about a label file."""
+
+    kind: Literal[
+        "unknown clip", "unknown class", "duplicate row", "contradictory rows",
+        "class without positives", "no explicit negatives",
+    ]  # fmt: skip
+    line: int | None
+    message: str
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the labels cannot be used as they are."""
+        return self.line is not None and self.kind != "duplicate row"
+
+
+def find_problems(
+    table: SourceTable, clip_ids: Iterable[str], class_ids: Iterable[str]
+) -> list[Finding]:
+    """List what is wrong with a table of labels.
+
+    Finds unknown clips and classes, repeated and contradictory rows, classes without positives,
+    and a label set without a single explicit negative.
+    """
+    table = _checked_table(table)
+    classes = _class_tuple(class_ids)
+    rows = _number_rows(table, _clip_series(clip_ids), classes)
+    findings = _wrong_rows(rows, classes, table.unit)
+    with_positives = set(rows.filter(pl.col("present"))["class_id"].unique().to_list())
+    findings += [
+        Finding("class without positives", None, f"class {class_id!r} has no explicit positive")
+        for class_id in classes
+        if class_id not in with_positives
+    ]
+    if rows["present"].all():
+        message = "no label is an explicit negative: every absent class counts as implicit"
+        findings.append(Finding("no explicit negatives", None, message))
+    return sorted(findings, key=lambda finding: (finding.line is None, finding.line or 0))
+
+
+def _checked_table(table: SourceTable) -> SourceTable:
+    """Return the columns clip_id, class_id and present with their types; null is unsure.
+
+    Names the column that is missing, or the line of a name that is empty or a word that says
+    nothing of presence.
+    """
+    for column in ROW_SCHEMA:
+        if column not in table.columns:
+            hint = nearest(column, table.columns)
+            raise EarmarkError(f"{table.path}: there is no column {column!r}{hint}")
+        is_empty = table.rows[column].is_null()
+        if column != "present" and is_empty.any():
+            raise EarmarkError(f"{table.at_first(is_empty)}: {column} is empty")
+    rows = table.rows.select(LINE, *ROW_SCHEMA)
+    rows = rows.with_columns(presence(table, "present"))
+    return replace(table, rows=rows.cast({"clip_id": pl.String, "class_id": pl.String}))
+
+
+def _number_rows(table: SourceTable, clips: pl.Series, classes: Sequence[str]) -> pl.DataFrame:
+    """Add to a checked table its rows' clip and class numbers; null where a name is unknown."""
+    rows = table.rows
+    class_list = pl.Series(list(classes), dtype=pl.String)
+    return rows.rename({LINE: "line"}).with_columns(
+        rows_of(rows["clip_id"], clips).alias("clip"),
+        rows_of(rows["class_id"], class_list).alias("class"),
+    )
+
+
+def _first_answers(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the first decided answer on each clip and class of numbered rows."""
+    pair = pl.col("clip").cast(pl.UInt64) * 2**32 + pl.col("class")
+    return rows.drop_nulls("present").filter(pair.is_first_distinct())
+
+
+def _wrong_rows(rows: pl.DataFrame, classes: Sequence[str], unit: str) -> list[Finding]:
+    """List the numbered rows that name unknown clips or classes, or repeat or contradict others."""
+    findings = []
+    for row in rows.filter(pl.col("clip").is_null()).iter_rows(named=True):
+        message = f"{unit} {row['line']}: clip {row['clip_id']!r} is not in the list of clips"
+        findings.append(Finding("unknown clip", row["line"], message))
+    for row in rows.filter(pl.col("class").is_null()).iter_rows(named=True):
+        hint = nearest(row["class_id"], classes) if len(classes) < 10_000 else ""
+        message = f"{unit} {row['line']}: there is no class {row['class_id']!r}{hint}"
+        findings.append(Finding("unknown class", row["line"], message))
+    answers = rows.drop_nulls(["clip", "class", "present"])
+    first = pl.col("line", "present").first().over("clip", "class").name.prefix("first_")
+    again = answers.with_columns(first).filter(pl.col("line") != pl.col("first_line"))
+    for row in again.iter_rows(named=True):
+        what = f"{unit} {row['first_line']} (clip {row['clip_id']!r}, class {row['class_id']!r})"
+        if row["present"] == row["first_present"]:
+            message = f"{unit} {row['line']}: repeats {what}"
+            findings.append(Finding("duplicate row", row["line"], message))
+        else:
+            message = f"{unit} {row['line']}: contradicts {what}"
+            findings.append(Finding("contradictory rows", row["line"], message))
+    return findings
+
+
+def _clip_series(clip_ids: Iterable[object], n_expected: int | None = None) -> pl.Series:
+    """Return the names of clips as a series; refuse two of one name, or another number of them."""
+    if not isinstance(clip_ids, pl.Series):
+        clip_ids = pl.Series([str(clip_id) for clip_id in clip_ids], dtype=pl.String)
+    series = clip_ids.cast(pl.String).alias("clip_id")
+    _check_identifiers(series, n_expected, "clip")
+    return series
+
+
+def _class_tuple(class_ids: Iterable[object], n_expected: int | None = None) -> tuple[str, ...]:
+    """Return the names of classes; refuse two of one name, or another number of them."""
+    series = pl.Series([str(class_id) for class_id in class_ids], dtype=pl.String)
+    _check_identifiers(series, n_expected, "class")
+    return tuple(series.to_list())
+
+
+def _check_identifiers(series: pl.Series, n_expected: int | None, what: str) -> None:
+    if n_expected is not None and len(series) != n_expected:
+        raise EarmarkError(f"{len(series)} {what} identifiers given for {n_expected} labels' rows")
+    if not are_distinct(series):
+        twice = series.filter(series.is_duplicated())[0]
+        raise EarmarkError(f"{what} {twice!r} is listed twice")

@@ -25,7 +25,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, nearest, quoted
-from earmark.labels.label_rows import NumberedNames, number_names, presence, state_words
 from earmark.storage import AUDIO_SUFFIXES, LINE, PRESENCE, TABLE_ERRORS, SourceTable, read_source
 
 _ZEROS = ("0", "0.0", "false", "no", "n")
@@ -191,7 +190,6 @@ class LabelTable:
     ``long``: LINE, clip_id, class_id, present (null where unsure). ``clip_ids``: all clips of the
     table, as they come; ``class_ids``: all classes. ``has_row_per_clip``: whether no clip has two
     rows; ``lists_classes``: whether every class has a column, so that they have an order.
-    ``numbers`` (clip, class) are the places of each row's names in these lists, where known.
     """
 
     long: SourceTable
@@ -200,7 +198,6 @@ class LabelTable:
     has_row_per_clip: bool
     lists_classes: bool
     notes: tuple[str, ...]
-    numbers: pl.DataFrame | None = None
 
 
 def read_label_table(path: str | Path, reading: Reading = GUESSED) -> LabelTable:
@@ -343,31 +340,27 @@ def _from_long_or_lists(
     table: SourceTable, clips: pl.Series, roles: Mapping[str, str], reading: Reading
 ) -> LabelTable:
     column = roles.get("class_id", roles.get("labels", ""))
-    cells, classes, notes = _class_cells(table, roles, reading.separator)
-    all_clips = number_names(clips)
-    clip_rows = pl.DataFrame([table.rows[LINE], clips, pl.Series("clip", all_clips.numbers)])
+    cells, notes = _class_cells(table, roles, reading.separator)
+    clip_rows = pl.DataFrame([table.rows[LINE], clips])
     rows = _long_rows(clip_rows, cells, _presence(table, roles))
-    if classes is None or _is_empty(classes.names).any():
-        is_empty = _is_empty(rows["class_id"])
-        is_odd = is_empty & rows["present"].is_not_null()
-        if "present" in roles and not isinstance(cells.dtype, pl.List) and is_odd.any():
-            raise EarmarkError(f"{table.at_first(is_odd)}: {column} is empty")
-        rows, classes = rows.filter(~is_empty), None
+    is_empty = _is_empty(rows["class_id"])
+    is_odd = is_empty & rows["present"].is_not_null()
+    if "present" in roles and not isinstance(cells.dtype, pl.List) and is_odd.any():
+        raise EarmarkError(f"{table.at_first(is_odd)}: {column} is empty")
+    rows = rows.filter(~is_empty)
     if "negatives" in roles:
-        negatives = _negatives(table, clip_rows, roles, rows, reading.separator)
-        rows, classes = pl.concat([rows, negatives]), None
+        rows = pl.concat([rows, _negatives(table, clip_rows, roles, rows, reading.separator)])
     n_unsure = rows["present"].null_count()
     if n_unsure:
         notes.append(f"{n_unsure:,} answers are unsure or empty: these labels stay implicit")
-    classes = number_names(rows["class_id"]) if classes is None else classes
+    all_clips = clips.unique(maintain_order=True)
     return LabelTable(
-        replace(table, rows=rows.drop("clip")),
-        all_clips.names,
-        tuple(classes.names.to_list()),
-        has_row_per_clip=len(all_clips.names) == len(clips),
+        replace(table, rows=rows),
+        all_clips,
+        tuple(rows["class_id"].unique(maintain_order=True).to_list()),
+        has_row_per_clip=len(all_clips) == len(clips),
         lists_classes=False,
         notes=tuple(notes),
-        numbers=pl.DataFrame([rows["clip"], pl.Series("class", classes.numbers)]),
     )
 
 
@@ -393,7 +386,7 @@ def _negatives(
 ) -> pl.DataFrame:
     """Return the classes that a column says are not in a clip; refuse those that are in it, too."""
     column = roles["negatives"]
-    cells, _, _ = _class_cells(table, {"labels": column}, separator)
+    cells, _ = _class_cells(table, {"labels": column}, separator)
     rows = _long_rows(clip_rows, cells, pl.repeat(False, len(clip_rows), eager=True))
     rows = rows.filter(pl.col("class_id") != "")
     both = rows.join(positives.filter("present"), on=[LINE, "class_id"], how="semi")
@@ -408,22 +401,20 @@ def _negatives(
 
 def _class_cells(
     table: SourceTable, roles: Mapping[str, str], separator: str | None
-) -> tuple[pl.Series, NumberedNames | None, list[str]]:
-    """Return the class of each row, numbered, or its list of classes, and what to say of it."""
+) -> tuple[pl.Series, list[str]]:
+    """Return the class of each row, or its list of classes, and notes on how it was read."""
     column = roles.get("class_id", roles.get("labels", ""))
     if isinstance(table.rows[column].dtype, pl.List):
-        return table.rows[column], None, []
+        return table.rows[column], []
     cells = _texts(table, column)
-    numbered = number_names(cells)  # a few names, said millions of times
-    texts = numbered.names
+    texts = cells.unique()  # a few names, millions of times
     if separator is None:
         separator = _separator_in(texts, roles)
     if separator is not None:
         note = f"{column!r} holds lists of classes, separated by {separator!r}"
-        return cells.str.split(separator), None, [note]
-    if not (texts != texts.str.strip_chars()).any():
-        return cells, numbered, []
-    return cells.str.strip_chars(), None, []
+        return cells.str.split(separator), [note]
+    has_blanks = (texts != texts.str.strip_chars()).any()
+    return cells.str.strip_chars() if has_blanks else cells, []
 
 
 def _separator_in(texts: pl.Series, roles: Mapping[str, str]) -> str | None:
@@ -485,3 +476,37 @@ def _refuse_swapped(table: SourceTable, roles: Mapping[str, str], formed: LabelT
 
 def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", name.strip().lower()).strip("_")
+
+
+def presence(
+    table: SourceTable,
+    column: str,
+    meanings: Mapping[str, bool | None] = PRESENCE,
+    hint: str = "",
+) -> pl.Series:
+    """Return what people said of being present in a column; null where unsure or empty.
+
+    ``meanings`` are those of the words, ``hint`` ends the message about any other.
+    """
+    cells = table.rows[column]
+    if cells.dtype == pl.Boolean and meanings is PRESENCE:
+        return cells.alias("present")
+    said = cells.unique().drop_nulls()  # a few words, said millions of times
+    words = state_words(said)
+    odd = said.filter(words.is_not_null() & ~words.is_in(list(meanings)))
+    if len(odd):
+        is_odd = cells.is_in(odd.implode())
+        raise EarmarkError(
+            f"{table.at_first(is_odd)}: {column} must say whether the class is present (true or "
+            "false, 1 or 0, 1 or -1, yes or no, present or not_present) or unsure, got "
+            f"{cells.filter(is_odd)[0]!r}{hint}"
+        )
+    values = words.replace_strict(dict(meanings), default=None, return_dtype=pl.Boolean)
+    said_so = cells.replace_strict(said, values, default=None, return_dtype=pl.Boolean)
+    return said_so.alias("present")
+
+
+def state_words(cells: pl.Series) -> pl.Series:
+    """Return cells as the words of PRESENCE are written; null where they are empty."""
+    words = cells.cast(pl.String).str.strip_chars().str.to_lowercase()
+    return words.set(words == "", None)

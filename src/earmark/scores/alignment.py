@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, first_few, nearest
-from earmark.labels import LabelFile, LabelSet, Ontology, read_clip_list, rows_of, sparse_labels
+from earmark.labels import LabelFile, LabelSet, Ontology, read_clip_list, rows_of
 from earmark.scores.files import ScoreFile
 from earmark.scores.folder import ScoreFolder
 from earmark.storage import AUDIO_SUFFIXES, digest
@@ -191,7 +191,7 @@ def arrange(
     rows, clip_ids = _match_clips(file, scores, clip_ids)
     columns = _match_classes(file, classes)
     labels = file.labels
-    return sparse_labels(
+    return LabelSet.from_numbers(
         clip_ids,
         classes.class_ids,
         np.repeat(rows, np.diff(labels.starts)),
