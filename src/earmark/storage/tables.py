@@ -11,14 +11,12 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import polars as pl
 
 from earmark.errors import EarmarkError, check_file, reading
@@ -58,10 +56,7 @@ _TEXT_COPIES = 3
 
 _DELIMITERS = (",", "\t", ";", "|")
 _ROWS_AT_ONCE = 50_000
-_BYTES_AT_ONCE = 1 << 18
-_BOM, _LINE_END = b"\xef\xbb\xbf", np.uint8(10)
-_PLAIN = np.uint8(0x23), np.uint8(0x7F)
-"""The first and last of the bytes that are neither quotes, blanks nor parts of other letters."""
+_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -91,15 +86,6 @@ class SourceTable:
     def at_first(self, is_meant: pl.Series) -> str:
         """Return the place of the first row that is meant [row], for messages."""
         return self.at(self.rows[LINE].filter(is_meant)[0])
-
-
-@dataclass(frozen=True)
-class _Looks:
-    """How many lines and delimiters a text has; ``is_plain``: beside them only bytes of _PLAIN."""
-
-    n_lines: int
-    n_delimiters: int
-    is_plain: bool
 
 
 def read_source(path: str | Path, header: Sequence[str] | None = None) -> SourceTable:
@@ -164,12 +150,18 @@ def _read_parquet(path: Path) -> SourceTable:
 def _read_delimited(path: Path, header: Sequence[str] | None) -> pl.DataFrame:
     check_memory(_TEXT_COPIES * path.stat().st_size, f"reading {path}")
     with path.open("rb") as file:
-        rows = _read_in_bulk(path, file, header)
+        first_line = _read_first_line(path, file).removeprefix(_BOM)
+        rest = file.read()
+    delimiter = _delimiter(path, first_line)
+    names = _cells(first_line, delimiter) if header is None else header
+    if names:
+        if header is None:
+            _check_header(path, names)
+        body = rest if header is None else first_line + rest
+        rows = _read_in_bulk(body.rstrip(b"\r\n"), names, delimiter)
         if rows is not None:
-            return rows
-        file.seek(0)
-        text = file.read().removeprefix(_BOM)
-    return _read_line_by_line(path, text, _delimiter(path, text.partition(b"\n")[0]), header)
+            return rows.with_row_index(LINE, offset=2 if header is None else 1)
+    return _read_line_by_line(path, first_line + rest, delimiter, header)
 
 
 def _delimiter(path: Path, first_line: bytes) -> str:
@@ -178,101 +170,37 @@ def _delimiter(path: Path, first_line: bytes) -> str:
     return max((usual, *_DELIMITERS), key=lambda delimiter: first_line.count(delimiter.encode()))
 
 
-def _read_in_bulk(path: Path, file: BinaryIO, header: Sequence[str] | None) -> pl.DataFrame | None:
-    """Read a table that is in order, which most are; None where the slow way has to look."""
-    begin = file.seek(len(_BOM) if file.read(len(_BOM)) == _BOM else 0)
-    first, first_line = _read_first_line(path, file).removesuffix(b"\n"), 2
-    delimiter = _delimiter(path, first)
-    if header is None:
-        header = _cells(first, delimiter)
-        if not header:
-            return None
-        _check_header(path, header)
-    else:
-        first_line = 1
-        file.seek(begin)
-    body = _read_body(file)
-    looks = _look_at(body, delimiter)
-    if not looks.is_plain and _has_odd_lines(body):
+def _read_in_bulk(body: bytes, header: Sequence[str], delimiter: str) -> pl.DataFrame | None:
+    """Read lines without quotes by polars; None where each line has to be looked at.
+
+    Polars refuses rows that are too long and fills up those that are too short: so as many
+    delimiters as there should be show that all have their length.
+    """
+    n_lines = body.count(b"\n") + 1 if body else 0
+    n_delimiters = n_lines * (len(header) - 1)
+    if b'"' in body or _has_odd_lines(body) or body.count(delimiter.encode()) != n_delimiters:
         return None
     try:
-        rows = _parse(body, header, delimiter, '"' if not looks.is_plain and b'"' in body else None)
-        if not _is_accounted_for(rows, body, delimiter, looks):
-            return None
+        rows = pl.read_csv(
+            body,
+            has_header=False,
+            schema=dict.fromkeys(header, pl.String),
+            separator=delimiter,
+            quote_char=None,
+            raise_if_empty=False,
+        )
     except TABLE_ERRORS:
         return None
-    rows = rows if looks.is_plain else _stripped(rows)
-    return rows.rechunk().with_row_index(LINE, offset=first_line)
-
-
-def _read_body(file: BinaryIO) -> bytes:
-    """Read what is left of a file without the line ends at its end; a long text is not copied."""
-    begin, end = file.tell(), file.seek(0, os.SEEK_END)
-    tail_begin = file.seek(max(begin, end - 2))
-    file_end = tail_begin + len(file.read().rstrip(b"\r\n"))
-    file.seek(begin)
-    return file.read(file_end - begin).rstrip(b"\r\n")
-
-
-def _parse(
-    body: bytes, header: Sequence[str], delimiter: str, quote_char: str | None
-) -> pl.DataFrame:
-    return pl.read_csv(
-        body,
-        has_header=False,
-        schema=dict.fromkeys(header, pl.String),
-        separator=delimiter,
-        quote_char=quote_char,
-        raise_if_empty=False,
-    )
-
-
-def _is_accounted_for(rows: pl.DataFrame, body: bytes, delimiter: str, looks: _Looks) -> bool:
-    """Tell whether each line became one row, and each delimiter in it an edge or part of a cell.
-
-    Polars fills up rows that are too short, and has its own opinion of strange quotes: only cells
-    that are quoted as a whole, with no quote inside, are left to it.
-    """
-    if len(rows) != looks.n_lines:
-        return False
-    n_edges = rows.width - 1
-    has_quotes = not looks.is_plain and b'"' in body
-    if not has_quotes and rows.to_series(-1).null_count() == 0:  # no row is too short, or blank
-        return looks.n_delimiters == len(rows) * n_edges
-    if looks.is_plain and _has_odd_lines(body):
-        return False
-    lines = _parse(body, ["line"], "\0", None)["line"]
-    cell = rf'(?:"[^"]*"|[^"{delimiter}]*)'
-    quoted = lines.filter(lines.str.contains('"', literal=True))
-    if not quoted.str.contains(rf"^{cell}(?:[{delimiter}]{cell})*\r?$").all():
-        return False
-    n_delimiters = lines.str.count_matches(delimiter, literal=True)
-    if len(quoted):
-        within = pl.all().str.count_matches(delimiter, literal=True).fill_null(0)
-        n_delimiters -= rows.select(pl.sum_horizontal(within)).to_series()
-    return bool((n_delimiters == n_edges).all())
+    return _stripped(rows).rechunk() if len(rows) == n_lines else None
 
 
 def _cells(line: bytes, delimiter: str) -> list[str]:
     """Return the stripped cells of a line; none where it is no whole row."""
     try:
-        rows = list(_csv_reader([line.decode().rstrip("\r")], delimiter))
+        rows = list(_csv_reader([line.decode().rstrip("\r\n")], delimiter))
     except (csv.Error, UnicodeDecodeError):
         return []
     return [cell.strip() for cell in rows[0]] if rows else []
-
-
-def _look_at(body: bytes, delimiter: str) -> _Looks:
-    """Look at a text once, a piece at a time, which stays in the cache meanwhile."""
-    values, edge = np.frombuffer(body, np.uint8), delimiter.encode()[0]
-    n_ends, n_edges, n_odd = 0, 0, 0
-    for start in range(0, len(values), _BYTES_AT_ONCE):
-        piece = values[start : start + _BYTES_AT_ONCE]
-        n_ends += int(np.count_nonzero(piece == _LINE_END))
-        n_edges += int(np.count_nonzero(piece == edge))
-        n_odd += int(np.count_nonzero(piece - _PLAIN[0] > _PLAIN[1] - _PLAIN[0]))
-    n_expected = n_ends + (0 if _PLAIN[0] <= edge <= _PLAIN[1] else n_edges)
-    return _Looks(n_ends + 1 if body else 0, n_edges, is_plain=n_odd == n_expected)
 
 
 def _has_odd_lines(body: bytes) -> bool:
