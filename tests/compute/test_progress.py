@@ -3,8 +3,6 @@ from __future__ import annotations
 import io
 import re
 import sys
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -123,60 +121,6 @@ def test_bars_do_not_wrap(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
         assert any(
             "1,233,678/2,467,357 examples" in line and "3 min left" in line for line in lines
         )
-
-
-class Notebook:
-    """The output of a cell: what is displayed stays, and what is updated is written over."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.outputs: list[Any] = []
-        self.n_updates = 0
-        console = Console(file=io.StringIO(), force_jupyter=True)
-        monkeypatch.setattr(progress_module, "Console", lambda **_: console)
-        monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=self.display))
-
-    def display(self, shown: object, *, display_id: bool) -> Notebook:
-        assert display_id
-        self.outputs.append(shown)
-        return self
-
-    def update(self, shown: object) -> None:
-        assert shown is self.outputs[-1]
-        self.n_updates += 1
-
-
-def test_in_a_notebook_all_jobs_are_one_short_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, notebook = Clock(monkeypatch), Notebook(monkeypatch)
-    with Display() as progress:
-        for number in range(8):
-            meter = progress.job(f"fold {number}", 1_000, "steps")
-            for _ in range(1_000):
-                clock.now += 0.001
-                meter.advance(1)
-    (output,) = notebook.outputs
-    assert notebook.n_updates <= 8 / 0.3 + 1
-    lines = output._repr_mimebundle_((), ())["text/plain"].splitlines()
-    assert [line.split()[1] for line in lines] == ["3", "4", "5", "6", "7"]
-    assert all("1,000/1,000 steps" in line for line in lines)
-
-
-def test_a_notebook_shows_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, notebook = Clock(monkeypatch), Notebook(monkeypatch)
-    with Display() as progress:
-        meter = progress.job("<b>net</b>", 10, "steps")
-        clock.now += 2
-        meter.advance(4, "loss 0.1")
-        html = notebook.outputs[0]._repr_mimebundle_((), ())["text/html"]
-    assert "&lt;b&gt;net&lt;/b&gt;" in html
-    assert "4/10 steps" in html
-    assert "<b>" not in html
-
-
-def test_a_notebook_without_jobs_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    notebook = Notebook(monkeypatch)
-    with Display():
-        pass
-    assert notebook.outputs == []
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])

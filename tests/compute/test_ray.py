@@ -17,7 +17,6 @@ from ray.cluster_utils import Cluster
 from clusters import SabotagedEngine, Victim, wait_until
 from earmark.audio import part_path
 from earmark.compute import (
-    N_ATTEMPTS,
     LocalEngine,
     Meter,
     RayEngine,
@@ -65,9 +64,9 @@ def meet(name: str, folder: Path, n_expected: int, meter: Meter) -> int:
     return n_expected
 
 
-def kill_mailboxes(meter: Meter) -> None:
+def kill_reports(meter: Meter) -> None:
     """Kill the actor that this task reports to, and report."""
-    ray.kill(meter._mailbox)
+    ray.kill(meter._actor)
     for _ in range(3):
         time.sleep(0.6)
         meter.advance(1)
@@ -156,27 +155,25 @@ def test_a_lost_task_is_started_again_and_the_log_says_so(
 ) -> None:
     task = Task("fragile", die, {"name": "clip 7", "folder": tmp_path, "n_times": 2})
     assert ENGINE.map([task]) == [3]
-    lost = [message for message in caplog.messages if "was lost with node" in message]
+    lost = [message for message in caplog.messages if "was lost" in message]
     assert [message.partition(";")[2] for message in lost] == [
-        f" started again ({n} of {N_ATTEMPTS})" for n in (2, 3)
+        f" started again ({n} of 4)" for n in (2, 3)
     ]
     assert all("'fragile'" in message for message in lost)
 
 
-def test_a_task_that_always_dies_ends_in_one_error_that_names_the_clip(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_task_that_always_dies_ends_in_one_error(cluster: Cluster, tmp_path: Path) -> None:
     task = Task("shard 3", die, {"name": "clip 7", "folder": tmp_path, "n_times": 99})
-    with pytest.raises(EarmarkError, match=r"'shard 3' was lost.*'clip 7'"):
+    with pytest.raises(EarmarkError, match=r"'shard 3' was lost .* 4 times"):
         ENGINE.map([task])
-    assert len(list(tmp_path.iterdir())) == N_ATTEMPTS
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_the_work_goes_on_without_reports(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     counter = Counter()
-    ENGINE.map([Task("quiet", kill_mailboxes, n_units=3)], counter)
+    ENGINE.map([Task("quiet", kill_reports, n_units=3)], counter)
     assert counter.done == {"quiet": 3}
     assert any("the work goes on" in message for message in caplog.messages)
 
@@ -207,7 +204,7 @@ def test_features_survive_a_death_in_mid_shard(
     engine = SabotagedEngine(cluster, victim, tmp_path / "deeds")
     extract_frames(hurt, PARAMS, clips_per_shard=3, engine=engine)
     assert content(hurt.frames_folder) == content(whole.frames_folder)
-    assert any("'features, shard" in text for text in caplog.messages if "lost with node" in text)
+    assert any("'features, shard" in text for text in caplog.messages if "was lost" in text)
 
 
 def test_shards_of_scores_merge_to_the_answer_of_one_machine(

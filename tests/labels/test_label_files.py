@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import pickle
 from pathlib import Path
 
@@ -113,14 +112,6 @@ def test_of_several_matrices_one_has_to_be_named(tmp_path):
     np.testing.assert_array_equal(states_of(path, key="two"), STATES)
 
 
-def test_lists_of_class_numbers_or_names_mean_the_same(tmp_path):
-    numbers, names = tmp_path / "numbers.json", tmp_path / "names.json"
-    numbers.write_text(json.dumps([[0], [], [2, 1, 2]]))
-    names.write_text(json.dumps([["a"], [], ["Cat", "b"]]))
-    for path in (numbers, names):
-        np.testing.assert_array_equal(states_of(path), STATES > 0)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -128,15 +119,8 @@ def test_lists_of_class_numbers_or_names_mean_the_same(tmp_path):
         ("l.csv", "clip_id,class_id,present\nx,a,perhaps\n", "line 2: present must say"),
         ("l.csv", "what,class\nx,a\n", "no column names the clips"),
         ("l.csv", "clip_id,class_id,present\n", "not one label"),
-        ("l.json", '[{"data": {}}]', "an export of Label Studio"),
         ("l.csv", "clip_id,class_id\nx,q\n", "no score column for the classes 'q'"),
         ("l.csv", "clip_id,class_id\nw,a\n", "no row for the clips 'w'"),
-        ("l.json", "{}", "list of lists"),
-        ("l.json", '[[0], ["a"]]', "all be numbers or all be names"),
-        ("l.json", "[[true]]", "got bool"),
-        ("l.json", "[[-1]]", "numbered from 0"),
-        ("l.json", "[[3]]", "4 classes, but the scores have 3 columns"),
-        ("l.json", "[[0], [1]]", "2 clips, but the scores have 1 rows"),
         ("l.txt", "x", "got '.txt'"),
     ],
 )
@@ -201,7 +185,7 @@ def test_lists_with_a_name_twice_or_without_the_column_are_refused(tmp_path):
 @SHARED_FOLDER
 @given(
     st.binary(max_size=300),
-    st.sampled_from(["csv", "tsv", "parquet", "npy", "npz", "json", "txt"]),
+    st.sampled_from(["csv", "tsv", "parquet", "npy", "npz", "txt"]),
 )
 def test_random_bytes_are_read_or_refused_but_never_crash(tmp_path, content, ending):
     path = tmp_path / f"fuzz.{ending}"
@@ -212,7 +196,7 @@ def test_random_bytes_are_read_or_refused_but_never_crash(tmp_path, content, end
 
 
 @SHARED_FOLDER
-@given(st.data(), st.sampled_from(["csv", "parquet", "npy", "npz", "json"]))
+@given(st.data(), st.sampled_from(["csv", "parquet", "npy", "npz"]))
 def test_damaged_files_are_read_or_refused_but_never_crash(tmp_path, data, ending):
     path = tmp_path / f"damaged.{ending}"
     rows = pl.DataFrame({"clip_id": ["x", "y"], "class_id": ["a", "b"], "present": [True, False]})
@@ -221,7 +205,6 @@ def test_damaged_files_are_read_or_refused_but_never_crash(tmp_path, data, endin
         "parquet": lambda: rows.write_parquet(path),
         "npy": lambda: np.save(path, STATES),
         "npz": lambda: np.savez_compressed(path, labels=STATES, clip_ids=["x", "y", "z"]),
-        "json": lambda: path.write_text("[[0, 1], [2], []]"),
     }[ending]()
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(0, 4))):
@@ -229,12 +212,6 @@ def test_damaged_files_are_read_or_refused_but_never_crash(tmp_path, data, endin
     path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
     with contextlib.suppress(EarmarkError):
         read_label_file(path)
-
-
-def test_nested_json_without_end_is_refused(tmp_path):
-    (tmp_path / "deep.json").write_text("[" * 200_000)
-    with pytest.raises(EarmarkError, match="JSON"):
-        read_label_file(tmp_path / "deep.json")
 
 
 def test_identifiers_that_are_lists_are_refused(tmp_path):

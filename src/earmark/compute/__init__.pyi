@@ -13,7 +13,6 @@ from .progress import Meter as Meter
 from .progress import Progress as Progress
 from .progress import hide_progress as hide_progress
 from .progress import shown as shown
-from .ray import N_ATTEMPTS as N_ATTEMPTS
 from .ray import RayEngine as RayEngine
 from .ray import connect as connect
-from .ray_training import train_together as train_together
+from .ray import train_together as train_together

@@ -206,41 +206,24 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Compute on one thread, whatever libraries are there or loaded meanwhile.
+    """Compute on one thread, whatever libraries are loaded now or meanwhile.
 
     They add up in another order on two threads than on one, so results would depend on the number
     of cores; and where other processes share the cores, threads that wait for one another are slow.
-    Afterwards each has as many threads as before; one that was loaded meanwhile has as many as it
-    would have taken.
+    Afterwards all have as many threads as before.
     """
-    n_before = {name: library.num_threads for name, library in _pools()}
+    from threadpoolctl import threadpool_limits  # only work in this process needs it
+
     torch = sys.modules.get("torch")
-    n_of_torch = torch.get_num_threads() if torch else _n_default()
-    with _environment(ONE_THREAD):
+    n_threads = torch.get_num_threads() if torch else default_workers()
+    with _environment(ONE_THREAD), threadpool_limits(1):
+        if torch:
+            torch.set_num_threads(1)
         try:
-            _set_threads({}, 1, 1)
             yield
         finally:
-            _set_threads(n_before, n_of_torch, n_of_torch)
-
-
-def _set_threads(known: Mapping[str, int], n_others: int, n_of_torch: int) -> None:
-    for name, library in _pools():
-        library.set_num_threads(known.get(name, n_others))
-    if torch := sys.modules.get("torch"):
-        torch.set_num_threads(n_of_torch)
-
-
-def _pools() -> list[tuple[str, Any]]:
-    """Return the libraries of this process that have threads, by file."""
-    from threadpoolctl import ThreadpoolController  # only work in this process needs it
-
-    return [(one.filepath, one) for one in ThreadpoolController().lib_controllers]
-
-
-def _n_default() -> int:
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return int(asked) if asked.isdigit() and int(asked) else default_workers()
+            if torch := sys.modules.get("torch"):
+                torch.set_num_threads(n_threads)
 
 
 _reports: Any = None

@@ -1,7 +1,7 @@
 """Progress of long jobs, shown by rich: how much is done, and how much time is left.
 
 Stages take a :class:`Progress` and know nothing of terminals. A :class:`Display` draws bars on a
-terminal and in a notebook, and prints a line now and then elsewhere (a log file, CI).
+terminal, and prints a line now and then elsewhere (a log file, CI, a notebook).
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib import import_module
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from rich import progress as bars
 from rich.console import Console
@@ -27,10 +26,6 @@ _FIRST_LINE_SECONDS, _LINE_GROWTH = 15.0, 1.5
 has twenty-odd lines."""
 _SURE_SECONDS, _SURE_SHARE = 3.0, 0.03
 """Time left is estimated after so many seconds of work, or after this share of the job."""
-_NOTEBOOK_SECONDS = 0.3
-"""How often a notebook's output is written over, at most."""
-_N_FINISHED = 5
-"""Finished jobs that a notebook keeps in view."""
 _LEAST_SECONDS = 1e-3
 """Below this, nothing is said of speed."""
 
@@ -87,14 +82,13 @@ class AsOneJob:
 
 
 class Display:
-    """Progress: bars on a terminal or in a notebook, lines on standard error elsewhere.
+    """Progress: bars on a terminal, lines on standard error elsewhere.
 
     Use it as a context manager around the work.
     """
 
     def __init__(self) -> None:
-        self._console = Console(file=sys.stderr)
-        self._is_notebook = self._console.is_jupyter
+        self._console = Console(file=sys.stderr, force_jupyter=False)
         self._is_terminal = self._console.is_terminal and not self._console.is_dumb_terminal
         longest_note = max(self._console.width - 70, 10)  # so that 80 columns hold all
         label, note = (
@@ -110,8 +104,6 @@ class Display:
             console=self._console,
             redirect_stdout=sys.stdout.isatty(),
         )
-        self._notebook_output: Any = None
-        self._next_update = 0.0
 
     def job(self, label: str, n_total: int, unit: str) -> Meter:
         """Start showing a job."""
@@ -124,7 +116,7 @@ class Display:
         return job
 
     def __enter__(self) -> Self:
-        if self._is_terminal and not self._is_notebook and not _is_hidden.get():
+        if self._is_terminal and not _is_hidden.get():
             self._bars.start()
         return self
 
@@ -136,8 +128,6 @@ class Display:
     ) -> None:
         if self._bars.live.is_started:
             self._bars.stop()
-        if self._is_notebook and self._bars.tasks:
-            self._update_notebook()
 
     def _show(self, job: _Job) -> None:
         if job.task not in self._bars.task_ids:  # finished before
@@ -145,12 +135,7 @@ class Display:
         self._bars.update(
             job.task, completed=job.n_done, count=job.count, timing=job.timing, note=job.note
         )
-        if self._is_notebook:
-            for task in [task for task in self._bars.tasks if task.finished][:-_N_FINISHED]:
-                self._bars.remove_task(task.id)
-            if job.last > self._next_update:
-                self._update_notebook()
-        elif job.is_finished:
+        if job.is_finished:
             self._bars.remove_task(job.task)
             self._print(job)
         elif not self._is_terminal and job.last > job.next_line:
@@ -161,15 +146,6 @@ class Display:
         # No markup: users' names may have brackets in them. Terminals cut a line, logs keep it all.
         line = Text(f"  {job.line}", no_wrap=True, overflow="ellipsis")
         self._console.print(line, soft_wrap=not self._is_terminal)
-
-    def _update_notebook(self) -> None:
-        """Write the notebook's output over."""
-        self._next_update = time.monotonic() + _NOTEBOOK_SECONDS
-        if self._notebook_output is None:
-            notebook = import_module("IPython.display")  # every notebook has it
-            self._notebook_output = notebook.display(self._bars, display_id=True)
-        else:
-            self._notebook_output.update(self._bars)
 
 
 class _Job:

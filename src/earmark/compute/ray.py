@@ -1,36 +1,40 @@
-"""Tasks on a Ray cluster: the cores and GPUs of many machines, some of which die.
+"""Tasks, and trainings of several processes, on a Ray cluster of machines of which some die.
 
-Ray places tasks where the resources are that the recipe gives their stage. A task that was lost
-with its worker or its machine is started again, a few times, and the log says so; tasks are
-idempotent, so one that ran twice did no harm. A task that fails by itself stops all others: its
-error would only come again. Reports of progress travel through a mailbox that the work does not
-depend on.
+Ray runs tasks where the resources are that the recipe gives their stage. A task that was lost with
+its worker or its machine is started again, a few times, and the log says so; tasks are idempotent,
+so one that ran twice did no harm. A task that fails by itself stops all others: its error would
+only come again. Progress is reported through an actor that the work does not depend on.
+
+A network that several processes train together runs in Ray Train, which joins the processes with
+torch.distributed, and starts all of them again when one dies. They run the function that torchrun
+runs, with its checkpoints, so they reach the weights of an uninterrupted run.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import shutil
 import time
-from collections import deque
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from earmark.compute.engine import ONE_THREAD, Task, TaskMeter
 from earmark.compute.progress import FOUND, RESUMED, SILENT, Progress
 from earmark.config import ResourceParams, TaskResources
 from earmark.errors import EarmarkError, load_library
+from earmark.storage import write_text
 
 N_ATTEMPTS = 4
-"""Times that a task is started at most; machines die, but a task that kills them must not."""
-
-_N_QUEUED = 1_000
-"""Tasks handed to Ray at once: enough to show an autoscaler how much there is to do."""
+"""Times that a task is started at most."""
 
 _SECONDS_BETWEEN_REPORTS = 0.5
-SECONDS_BETWEEN_LOOKS = 0.2
-_SECONDS_UNTIL_DEAF = 10.0
+_SECONDS_BETWEEN_LOOKS = 0.2
+_REPORT_TIMEOUT_SECONDS = 10.0
 
 log = logging.getLogger(__name__)
 
@@ -79,142 +83,104 @@ def connect(address: str | None = None) -> Any:
     return ray
 
 
-@dataclass
-class _Attempt:
-    """Where a task stands: how often it was started, and where it was last seen."""
-
-    task: Task
-    meter: TaskMeter
-    n_started: int = 0
-    node: str = "an unknown node"
-
-
-@dataclass
 class _Run:
     """One call of :meth:`RayEngine.map`."""
 
-    ray: Any
-    tasks: Sequence[Task]
-    resources: ResourceParams
-    progress: Progress
-    _waiting: deque[int] = field(default_factory=deque)
-    _running: dict[Any, int] = field(default_factory=dict)
-    _results: dict[int, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._attempts = [_Attempt(task, TaskMeter(task, self.progress)) for task in self.tasks]
-        self._mailbox = Mailbox(self.ray)
-        self._remote = self.ray.remote(_run_task)
+    def __init__(
+        self, ray: Any, tasks: Sequence[Task], resources: ResourceParams, progress: Progress
+    ) -> None:
+        self._ray, self._tasks, self._resources = ray, tasks, resources
+        self._meters = [TaskMeter(task, progress) for task in tasks]
+        self._n_started = [0] * len(tasks)
+        self._running: dict[Any, int] = {}
+        self._results: dict[int, Any] = {}
 
     def results(self) -> list[Any]:
-        self._waiting.extend(range(len(self.tasks)))
+        self._reports = _Reports(self._ray)
+        self._remote = self._ray.remote(_run_task)
         try:
-            while self._waiting or self._running:
-                self._submit()
-                self._look()
-            return [self._results[index] for index in range(len(self.tasks))]
+            for index in range(len(self._tasks)):
+                self._start(index)
+            while self._running:
+                running = list(self._running)
+                done, _ = self._ray.wait(
+                    running, num_returns=len(running), timeout=_SECONDS_BETWEEN_LOOKS
+                )
+                for index, n_done, note in self._reports.collect():
+                    self._meters[index].advance(n_done, note)
+                for reference in done:
+                    self._receive(reference)
+            return [self._results[index] for index in range(len(self._tasks))]
         except BaseException:
-            self._cancel()
+            for reference in self._running:
+                self._ray.cancel(reference, force=True)  # every stage can be resumed
             raise
         finally:
-            self._mailbox.close()
+            self._reports.close()
 
-    def _submit(self) -> None:
-        while self._waiting and len(self._running) < _N_QUEUED:
-            index = self._waiting.popleft()
-            attempt = self._attempts[index]
-            attempt.n_started += 1
-            remote = self._remote.options(**_options(attempt.task, self.resources))
-            post = (index, self._mailbox.handle, attempt.n_started > 1)
-            self._running[remote.remote(attempt.task, os.getcwd(), *post)] = index
-
-    def _look(self) -> None:
-        """Wait a moment, pass reports on, and take in what has ended."""
-        references = list(self._running)
-        done, _ = self.ray.wait(
-            references, num_returns=len(references), timeout=SECONDS_BETWEEN_LOOKS
+    def _start(self, index: int) -> None:
+        task = self._tasks[index]
+        needs = TaskResources() if task.stage is None else getattr(self._resources, task.stage)
+        remote = self._remote.options(
+            name=task.label,
+            num_cpus=needs.cpus,
+            num_gpus=needs.gpus,
+            memory=int(needs.memory_gb * 1e9) or None,
+            max_retries=0,  # a lost task is started again here, where the log can say so
         )
-        self._hear()
-        for reference in done:
-            self._receive(reference)
-
-    def _hear(self) -> None:
-        for index, node, n_done, note in self._mailbox.collect():
-            self._attempts[index].node = node
-            self._attempts[index].meter.advance(n_done, note)
+        self._n_started[index] += 1
+        self._running[remote.remote(task, os.getcwd(), index, self._reports.actor)] = index
 
     def _receive(self, reference: Any) -> None:
+        """Keep the result of a task that has ended; start it again if it was lost."""
         index = self._running.pop(reference)
-        attempt, errors = self._attempts[index], self.ray.exceptions
+        task, errors = self._tasks[index], self._ray.exceptions
         try:
-            self._results[index] = self.ray.get(reference)
+            self._results[index] = self._ray.get(reference)
         except errors.RayTaskError as error:
-            raise _own_error(error, attempt) from error
+            cause: BaseException = error.cause if isinstance(error.cause, Exception) else error
+            if not isinstance(cause, EarmarkError):
+                cause.add_note(f"in task {task.label!r}{self._last_note(index)}")
+            raise cause from error
         except errors.RayError as error:  # the worker, its machine, its memory or its answer
-            self._start_again(index, error)
+            what = f"task {task.label!r} was lost ({type(error).__name__}){self._last_note(index)}"
+            if self._n_started[index] >= N_ATTEMPTS:
+                raise EarmarkError(
+                    f"{what}, {N_ATTEMPTS} times. It ends the process that runs it: out of memory "
+                    "(see [resources] in the recipe), or a file that its reader cannot survive. "
+                    f"Ray said: {error}"
+                ) from error
+            log.warning(
+                "%s; started again (%d of %d)", what, self._n_started[index] + 1, N_ATTEMPTS
+            )
+            self._start(index)
         else:
-            attempt.meter.finish()
+            self._meters[index].finish()
 
-    def _start_again(self, index: int, error: Exception) -> None:
-        attempt = self._attempts[index]
-        what = f"task {attempt.task.label!r} was lost with {attempt.node} ({type(error).__name__})"
-        if attempt.n_started >= N_ATTEMPTS:
-            raise EarmarkError(
-                f"{what}, for the {attempt.n_started}th time{_last_word(attempt)}. It ends the "
-                "process that runs it: out of memory (see [resources] in the recipe), or a file "
-                f"that its reader cannot survive. Ray said: {error}"
-            ) from error
-        log.warning("%s; started again (%d of %d)", what, attempt.n_started + 1, N_ATTEMPTS)
-        self._waiting.appendleft(index)
-
-    def _cancel(self) -> None:
-        """End the tasks at once: every stage can be resumed."""
-        for reference in self._running:
-            self.ray.cancel(reference, force=True)
+    def _last_note(self, index: int) -> str:
+        note = self._meters[index].last_note
+        return f", which last reported {note!r}" if note else ""
 
 
-def _options(task: Task, resources: ResourceParams) -> dict[str, Any]:
-    needs = TaskResources() if task.stage is None else getattr(resources, task.stage)
-    return {
-        "name": task.label,
-        "num_cpus": needs.cpus,
-        "num_gpus": needs.gpus,
-        "memory": int(needs.memory_gb * 1e9) or None,
-        "max_retries": 0,  # a lost task is started again here, where the log can say so
-    }
-
-
-def _own_error(error: Any, attempt: _Attempt) -> BaseException:
-    """Return the task's own exception, with its name where it does not speak for itself."""
-    cause: BaseException = error.cause if isinstance(error.cause, Exception) else error
-    if not isinstance(cause, EarmarkError):
-        cause.add_note(f"in task {attempt.task.label!r} on {attempt.node}{_last_word(attempt)}")
-    return cause
-
-
-def _last_word(attempt: _Attempt) -> str:
-    return f", which last reported {attempt.meter.last_note!r}" if attempt.meter.last_note else ""
-
-
-class Mailbox:
-    """Where tasks leave reports for the driver. The work goes on without it, should it die."""
+class _Reports:
+    """Where tasks leave reports of progress for this process; they go on if it dies."""
 
     def __init__(self, ray: Any) -> None:
-        self._ray = ray
+        self._ray, self._is_alive = ray, True
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
         )
-        actor = ray.remote(_Letters).options(num_cpus=0, scheduling_strategy=here)
-        self.handle: Any = actor.remote()
-        self._is_alive = True
+        self.actor: Any = (
+            ray.remote(_ReportActor).options(num_cpus=0, scheduling_strategy=here).remote()
+        )
 
-    def collect(self) -> list[tuple[int, str, int, str]]:
-        """Return (task, node, units done, note) of all reports since the last call."""
+    def collect(self) -> list[tuple[int, int, str]]:
+        """Return (task, units done, note) of all reports since the last call."""
         if not self._is_alive:
             return []
         try:
-            letters: list[tuple[int, str, int, str]] = self._ray.get(
-                self.handle.collect.remote(), timeout=_SECONDS_UNTIL_DEAF
+            reports: list[tuple[int, int, str]] = self._ray.get(
+                self.actor.collect.remote(), timeout=_REPORT_TIMEOUT_SECONDS
             )
         except self._ray.exceptions.GetTimeoutError:
             return []
@@ -222,82 +188,154 @@ class Mailbox:
             self._is_alive = False
             log.warning("progress is no longer reported (%s); the work goes on", error)
             return []
-        return letters
+        return reports
 
     def close(self) -> None:
         """End the actor."""
-        self._ray.kill(self.handle)
+        self._ray.kill(self.actor)
 
 
-class _Letters:
-    """The actor behind the mailbox."""
-
+class _ReportActor:
     def __init__(self) -> None:
-        self._letters: list[tuple[int, str, int, str]] = []
+        self._reports: list[tuple[int, int, str]] = []
 
-    def post(self, *letter: Any) -> None:
-        self._letters.append(letter)
+    def post(self, *report: Any) -> None:
+        self._reports.append(report)
 
-    def collect(self) -> list[tuple[int, str, int, str]]:
-        letters, self._letters = self._letters, []
-        return letters
+    def collect(self) -> list[tuple[int, int, str]]:
+        reports, self._reports = self._reports, []
+        return reports
 
 
-def _run_task(task: Task, folder: str, index: int, mailbox: Any, is_careful: bool) -> Any:
+class _ReportingMeter:
+    """The meter of a task on the cluster, which reports now and then."""
+
+    def __init__(self, index: int, actor: Any) -> None:
+        self._index, self._actor = index, actor
+        self._n_waiting, self._last = 0, -_SECONDS_BETWEEN_REPORTS
+
+    def advance(self, n_done: int, note: str = "") -> None:
+        self._n_waiting += n_done
+        now = time.monotonic()
+        if now - self._last >= _SECONDS_BETWEEN_REPORTS or note in (FOUND, RESUMED):
+            self._actor.post.remote(self._index, self._n_waiting, note)
+            self._n_waiting, self._last = 0, now
+
+
+def _run_task(task: Task, folder: str, index: int, actor: Any) -> Any:
     """Run a task: what a worker does."""
-    go_to(folder)
-    return task.function(**task.arguments, meter=PostingMeter(index, mailbox, is_careful))
+    _go_to(folder)
+    return task.function(**task.arguments, meter=_ReportingMeter(index, actor))
 
 
-def go_to(folder: str) -> None:
+def _go_to(folder: str) -> None:
     """Work in the driver's folder, where relative paths mean the same as to the driver."""
     if os.path.isdir(folder):
         os.chdir(folder)
 
 
-class PostingMeter:
-    """Reports now and then; a careful one at once, and waits until it is heard.
-
-    A task that was lost before is careful: should it be lost again, its last word is known. Where
-    it runs is always said and heard before it begins.
-    """
-
-    def __init__(self, index: int, mailbox: Any, is_careful: bool) -> None:
-        self._index, self._mailbox, self._node = index, mailbox, _this_node()
-        self._n_waiting, self._last = 0, time.monotonic()
-        self._is_careful = self._post_and_wait("") and is_careful
-
-    def advance(self, n_done: int, note: str = "") -> None:
-        """Report units of work, and what is being worked on."""
-        self._n_waiting += n_done
-        now = time.monotonic()
-        if self._is_careful:
-            self._is_careful = self._post_and_wait(note)
-        elif now - self._last >= _SECONDS_BETWEEN_REPORTS or note in (FOUND, RESUMED):
-            self._post(note)
-        else:
-            return
-        self._n_waiting, self._last = 0, now
-
-    def _post(self, note: str) -> Any:
-        return self._mailbox.post.remote(self._index, self._node, self._n_waiting, note)
-
-    def _post_and_wait(self, note: str) -> bool:
-        """Return whether anybody listens; the work goes on in any case."""
-        ray = _load_ray()
-        try:
-            ray.get(self._post(note), timeout=_SECONDS_UNTIL_DEAF)
-        except ray.exceptions.RayError:
-            return False
-        return True
-
-
-def _this_node() -> str:
-    ray = _load_ray()
-    node_id = ray.get_runtime_context().get_node_id()
-    return f"node {node_id[:8]} at {ray.util.get_node_ip_address()}, process {os.getpid()}"
-
-
 def _load_ray() -> Any:
     """Import Ray, which most users do without."""
     return load_library("ray", "running on a cluster", "cluster")
+
+
+def train_together(
+    engine: RayEngine,
+    task: Task,
+    n_processes: int,
+    scratch: Path,
+    progress: Progress = SILENT,
+) -> None:
+    """Run a training task in several processes at once, each with the resources of ``train``.
+
+    The function is called with the same arguments in all of them, joined as under torchrun; the
+    first one's meter is shown. It writes its result itself. ``scratch`` is a folder that all nodes
+    see, for Ray's own notes; it is removed in the end.
+    """
+    reports = _Reports(connect(engine.address))
+    trainer = _trainer(task, n_processes, engine.resources.train, scratch, reports.actor)
+    meter = TaskMeter(task, progress)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            fitting = pool.submit(trainer.fit)
+            while not fitting.done():
+                wait([fitting], timeout=_SECONDS_BETWEEN_LOOKS)
+                for _, n_done, note in reports.collect():
+                    meter.advance(n_done, note)
+        if fitting.exception() is not None:
+            raise _user_mistake(fitting.exception(), task) from fitting.exception()
+        if _mistake_file(scratch).exists():
+            raise EarmarkError(_mistake_file(scratch).read_text(encoding="utf-8"))
+        meter.finish()
+    finally:
+        reports.close()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _trainer(task: Task, n_processes: int, needs: TaskResources, scratch: Path, actor: Any) -> Any:
+    from ray import train  # Ray Train loads torch, which the rest of the engine does without
+    from ray.train.torch import TorchTrainer
+
+    resources = {"CPU": needs.cpus, "GPU": needs.gpus, "memory": needs.memory_gb * 1e9}
+    return TorchTrainer(
+        _train_here,
+        train_loop_config={
+            "task": task,
+            "actor": actor,
+            "folder": os.getcwd(),
+            "mistake": _mistake_file(scratch.resolve()),
+        },
+        scaling_config=train.ScalingConfig(
+            num_workers=n_processes,
+            use_gpu=needs.gpus > 0,
+            resources_per_worker={name: value for name, value in resources.items() if value},
+        ),
+        run_config=train.RunConfig(
+            name=f"train-{uuid.uuid4().hex}",
+            storage_path=str(scratch.resolve()),
+            failure_config=train.FailureConfig(max_failures=N_ATTEMPTS - 1),
+        ),
+    )
+
+
+def _mistake_file(scratch: Path) -> Path:
+    """Return where the first process that meets a user's mistake says so."""
+    return scratch / "mistake.txt"
+
+
+def _train_here(config: dict[str, Any]) -> None:
+    """Run the task in one of the processes.
+
+    Ray starts whatever fails again. A user's mistake would only come again: it is left in a file,
+    and the driver raises it.
+    """
+    from ray import train
+
+    _go_to(config["folder"])
+    task, mistake = config["task"], config["mistake"]
+    if mistake.exists():
+        return
+    is_first = train.get_context().get_world_rank() == 0
+    meter = _ReportingMeter(0, config["actor"]) if is_first else SILENT.job("", 0, "")
+    try:
+        task.function(**task.arguments, meter=meter)
+    except EarmarkError as error:
+        write_text(mistake, str(error))
+        raise
+
+
+def _user_mistake(error: BaseException | None, task: Task) -> EarmarkError:
+    """Return the user's mistake behind Ray's report of a failed run, or an error that names it."""
+    for cause in _causes(error):
+        if isinstance(cause, EarmarkError):
+            return cause
+    return EarmarkError(f"task {task.label!r} failed; Ray said: {error}")
+
+
+def _causes(error: Any) -> Iterator[BaseException]:
+    if isinstance(error, BaseException):
+        yield error
+        for inner in (*getattr(error, "worker_failures", {}).values(), error.__cause__):
+            yield from _causes(inner)
+        yield from _causes(getattr(error, "cause", None))
+        yield from _causes(getattr(error, "_base_exc", None))

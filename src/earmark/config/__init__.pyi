@@ -10,10 +10,12 @@ from .parameters import NetworkParams as NetworkParams
 from .parameters import Params as Params
 from .parameters import QueueAim as QueueAim
 from .parameters import ReportParams as ReportParams
+from .parameters import ResourceParams as ResourceParams
 from .parameters import ReviewParams as ReviewParams
 from .parameters import SceneParams as SceneParams
 from .parameters import SpecAugmentParams as SpecAugmentParams
 from .parameters import SweepParams as SweepParams
+from .parameters import TaskResources as TaskResources
 from .parameters import TrainParams as TrainParams
 from .recipe import InputKind as InputKind
 from .recipe import PretrainedParams as PretrainedParams
@@ -25,5 +27,3 @@ from .recipe import keep_recipe as keep_recipe
 from .recipe import kept_recipe as kept_recipe
 from .recipe import read_recipe as read_recipe
 from .recipe import shipped_recipes as shipped_recipes
-from .resources import ResourceParams as ResourceParams
-from .resources import TaskResources as TaskResources

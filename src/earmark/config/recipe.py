@@ -20,11 +20,11 @@ from earmark.config.parameters import (
     NetworkParams,
     Params,
     ReportParams,
+    ResourceParams,
     SceneParams,
     SweepParams,
     TrainParams,
 )
-from earmark.config.resources import ResourceParams
 from earmark.errors import EarmarkError, nearest, reader, reading
 from earmark.storage import read_json, write_json
 

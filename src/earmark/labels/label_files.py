@@ -7,7 +7,6 @@
 - a dense matrix of states [clip, class] as ``.npy`` or ``.npz``: +1, -1 and 0; where there is no
   -1 these are zeros and ones, and a zero is an implicit label. An ``.npz`` may name its clips and
   classes in arrays ``clip_ids`` and ``class_ids``
-- cleanlab's list of lists as JSON: for each clip its classes, by number or by name
 
 Lists of classes and clips name the columns and rows of scores. AudioSet's own list of classes and
 its ontology are read here too.
@@ -15,7 +14,6 @@ its ontology are read here too.
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -62,8 +60,7 @@ class LabelFile:
 
     Without names, clips and classes are numbered. A file that does not list all clips (or classes)
     mentions only some of them: those of its rows. ``has_row_per_clip``: each row is a clip, in an
-    order that the rows of scores may share. ``notes`` say how it was read. ``score_rows`` [clip]
-    are the clips' rows among scores, once those were looked for.
+    order that the rows of scores may share. ``notes`` say how it was read.
     """
 
     path: Path
@@ -74,7 +71,6 @@ class LabelFile:
     lists_classes: bool
     has_row_per_clip: bool = True
     notes: tuple[str, ...] = ()
-    score_rows: NDArray[np.int64] | None = None
 
     def named(self, classes: Ontology) -> LabelFile:
         """Name numbered classes by a list; return a file that names its classes as it is."""
@@ -108,11 +104,9 @@ def read_label_file(
         return _read_segments(path)
     if suffix in (".npy", ".npz"):
         return _read_dense(path, key)
-    if suffix == ".json":
-        return _read_lists(path)
     raise EarmarkError(
-        f"{path}: labels are expected as .csv, .tsv or .parquet (a table), .npy or .npz (states "
-        f"[clip, class]) or .json (a list of lists), got {suffix or 'no ending'!r}"
+        f"{path}: labels are expected as .csv, .tsv or .parquet (a table), or .npy or .npz (states "
+        f"[clip, class]), got {suffix or 'no ending'!r}"
     )
 
 
@@ -274,45 +268,6 @@ def _explicit(
         np.concatenate([empty, *columns]),
         np.concatenate([empty.astype(bool), *present]),
     )
-
-
-def _read_lists(path: Path) -> LabelFile:
-    lists = read_json(path)
-    if isinstance(lists, list) and lists and isinstance(lists[0], dict):
-        raise EarmarkError(
-            f"{path}: expected a list of lists; is it an export of Label Studio? "
-            "Then bring it into a workspace by `earmark import table`"
-        )
-    if not isinstance(lists, list) or not all(isinstance(one, list) for one in lists):
-        raise EarmarkError(f"{path}: expected a list of lists, one list of classes for each clip")
-    flat = list(itertools.chain.from_iterable(lists))
-    kinds = set(map(type, flat))
-    if kinds - {int} and kinds - {str}:
-        raise EarmarkError(
-            f"{path}: classes must all be numbers or all be names, got "
-            f"{', '.join(sorted(kind.__name__ for kind in kinds))}"
-        )
-    is_named = kinds == {str}
-    names = list(dict.fromkeys(flat)) if is_named else _numbers_up_to_largest(path, flat)
-    index = {name: column for column, name in enumerate(names)}
-    columns = np.array([index[name] for name in flat] if is_named else flat, np.int64)
-    rows = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
-    places = np.unique(rows * max(len(names), 1) + columns)  # twice in one list says it once
-    rows, columns = np.divmod(places, max(len(names), 1))
-    clips = pl.Series("clip_id", range(len(lists)), pl.Int64).cast(pl.String)
-    labels = LabelSet.from_numbers(clips, names, rows, columns, np.ones(len(rows), bool))
-    return LabelFile(path, labels, False, is_named, True, False)
-
-
-def _numbers_up_to_largest(path: Path, numbers: list[int]) -> list[str]:
-    """Name the classes by their numbers; refuse what can only be the number of something else."""
-    lowest, largest = min(numbers, default=0), max(numbers, default=-1)
-    if lowest < 0 or largest >= _MAX_CLASSES:
-        odd = lowest if lowest < 0 else largest
-        raise EarmarkError(
-            f"{path}: classes are numbered from 0 to {_MAX_CLASSES - 1:,}, got {odd}"
-        )
-    return [str(number) for number in range(largest + 1)]
 
 
 def _names_or_numbers(path: Path, names: pl.Series | None, n: int, what: str) -> pl.Series:

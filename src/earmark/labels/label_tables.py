@@ -34,66 +34,6 @@ _ABSENT, _PRESENT, _UNSURE, _ZERO, _ODD, _EMPTY = range(6)
 _CELLS_AT_ONCE = 5_000_000
 
 
-@dataclass(frozen=True)
-class MultiHot:
-    """Explicit labels of a multi-hot table, in the long form, and its classes in their order."""
-
-    rows: pl.DataFrame
-    classes: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-def multi_hot_rows(
-    table: SourceTable, clips: pl.Series, taken: Sequence[str], *, has_unknown: bool
-) -> MultiHot:
-    """Read every column that mostly holds states, those ``taken`` for something else left out.
-
-    ``clips`` names the clip of each row. With ``has_unknown`` a 0 says nothing; else it is absent.
-    """
-    others = [
-        name
-        for name in table.columns
-        if name not in taken and not table.rows[name].dtype.is_nested()
-    ]
-    is_class = np.zeros(len(others), np.bool_)
-    has_zeros, parts = False, []
-    for columns, states in _state_blocks(table, others, has_unknown=has_unknown):
-        # Most of a class's column are states; a few that are not are mistakes, and told.
-        is_state = states < _ODD
-        is_class[columns] = 2 * is_state.sum(axis=1) > (states != _EMPTY).sum(axis=1)
-        columns, states = columns[is_class[columns]], states[is_class[columns]]
-        for column in columns[(states == _ODD).any(axis=1)][:1]:
-            presence(table, others[column])  # raises
-        has_zeros |= bool((states == _ZERO).any())
-        number, row = np.nonzero(states <= _PRESENT)
-        parts.append((row, columns[number], states[number, row] == _PRESENT))
-    classes = [name for name, is_meant in zip(others, is_class, strict=True) if is_meant]
-    if not classes:
-        raise EarmarkError(
-            f"{table.path}: no column of classes (class_id, label, labels, ...) and no column of 0 "
-            f"and 1 among {', '.join(table.columns)}; is the header line missing? Otherwise say "
-            "which column holds the classes (--column class_id=NAME)"
-        )
-    notes = [f"{len(classes):,} columns of classes, from {classes[0]!r} to {classes[-1]!r}"]
-    if has_zeros:
-        notes.append("0 is taken as implicit (nobody was asked), -1 as an explicit negative")
-    passed_over = [name for name, is_meant in zip(others, is_class, strict=True) if not is_meant]
-    if passed_over:
-        notes.append(f"columns passed over: {', '.join(passed_over)}")
-    rows, columns, present = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    order = np.lexsort((columns, rows))
-    places = rows[order]
-    long = pl.DataFrame(
-        {
-            LINE: table.rows[LINE].gather(places),
-            "clip_id": clips.gather(places),
-            "class_id": pl.Series(others, dtype=pl.String).gather(columns[order]),
-            "present": present[order],
-        }
-    )
-    return MultiHot(long, tuple(classes), tuple(notes))
-
-
 def _state_blocks(
     table: SourceTable, names: Sequence[str], *, has_unknown: bool
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int8]]]:
@@ -442,11 +382,56 @@ def _presence(table: SourceTable, roles: Mapping[str, str]) -> pl.Series:
 def _from_multi_hot(
     table: SourceTable, clips: pl.Series, roles: Mapping[str, str], zeros: Zeros
 ) -> LabelTable:
-    found = multi_hot_rows(table, clips, list(roles.values()), has_unknown=zeros == "implicit")
+    """Read every column that mostly holds states, those that play a role left out."""
+    others = [
+        name
+        for name in table.columns
+        if name not in roles.values() and not table.rows[name].dtype.is_nested()
+    ]
+    is_class = np.zeros(len(others), np.bool_)
+    has_zeros, parts = False, []
+    for columns, states in _state_blocks(table, others, has_unknown=zeros == "implicit"):
+        # Most cells of a class's column are states; a few that are not are mistakes.
+        is_state = states < _ODD
+        is_class[columns] = 2 * is_state.sum(axis=1) > (states != _EMPTY).sum(axis=1)
+        columns, states = columns[is_class[columns]], states[is_class[columns]]
+        for column in columns[(states == _ODD).any(axis=1)][:1]:
+            presence(table, others[column])  # raises
+        has_zeros |= bool((states == _ZERO).any())
+        number, row = np.nonzero(states <= _PRESENT)
+        parts.append((row, columns[number], states[number, row] == _PRESENT))
+    classes = [name for name, is_meant in zip(others, is_class, strict=True) if is_meant]
+    if not classes:
+        raise EarmarkError(
+            f"{table.path}: no column of classes (class_id, label, labels, ...) and no column of 0 "
+            f"and 1 among {', '.join(table.columns)}; is the header line missing? Otherwise say "
+            "which column holds the classes (--column class_id=NAME)"
+        )
+    notes = [f"{len(classes):,} columns of classes, from {classes[0]!r} to {classes[-1]!r}"]
+    if has_zeros:
+        notes.append("0 is taken as implicit (nobody was asked), -1 as an explicit negative")
+    passed_over = [name for name, is_meant in zip(others, is_class, strict=True) if not is_meant]
+    if passed_over:
+        notes.append(f"columns passed over: {', '.join(passed_over)}")
+    rows, columns, present = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    order = np.lexsort((columns, rows))
+    long = pl.DataFrame(
+        {
+            LINE: table.rows[LINE].gather(rows[order]),
+            "clip_id": clips.gather(rows[order]),
+            "class_id": pl.Series(others, dtype=pl.String).gather(columns[order]),
+            "present": present[order],
+        }
+    )
     all_clips = clips.unique(maintain_order=True)
-    long = replace(table, rows=found.rows)
-    has_row_per_clip = len(all_clips) == len(clips)
-    return LabelTable(long, all_clips, found.classes, has_row_per_clip, True, found.notes)
+    return LabelTable(
+        replace(table, rows=long),
+        all_clips,
+        tuple(classes),
+        has_row_per_clip=len(all_clips) == len(clips),
+        lists_classes=True,
+        notes=tuple(notes),
+    )
 
 
 def _refuse_swapped(table: SourceTable, roles: Mapping[str, str], formed: LabelTable) -> None:

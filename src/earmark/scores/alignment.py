@@ -23,9 +23,6 @@ from earmark.scores.files import ScoreFile
 from earmark.scores.folder import ScoreFolder
 from earmark.storage import AUDIO_SUFFIXES, digest
 
-_N_FIRST = 1_000
-"""Names that are looked for before all are."""
-
 _TRANSPOSED = "; are they transposed? A row is a clip, a column a class: save scores.T"
 
 
@@ -128,7 +125,7 @@ def named_alike(names: pl.Series, others: pl.Series) -> tuple[pl.Series, tuple[s
     Names change only if not one is the same on both sides, and without sound-file endings (or also
     without folders) all of one side are found on the other. Two clips for one name are an error.
     """
-    if not len(names) or not len(others) or _have_one_in_common(names, others):
+    if not len(names) or not len(others) or names.is_in(others.implode()).any():
         return names, ()
     for bare, what in ((_without_ending, "endings"), (_without_folder, "folders and endings")):
         pairs = _paired(names, others, bare)
@@ -138,13 +135,6 @@ def named_alike(names: pl.Series, others: pl.Series) -> tuple[pl.Series, tuple[s
             note = f"Clips are matched without their {what}: {own[0]!r} is {their[0]!r}."
             return names.replace(own, their), (note,)
     return names, ()
-
-
-def _have_one_in_common(names: pl.Series, others: pl.Series) -> bool:
-    """Tell whether a name is on both sides; mostly it is among the first, which are soon found."""
-    first = names.head(_N_FIRST)
-    tries = ((first, others.head(_N_FIRST)), (first, others), (names, others))
-    return any(theirs.is_in(part.implode()).any() for part, theirs in tries)
 
 
 def leave_out_unscored(
@@ -157,10 +147,9 @@ def leave_out_unscored(
     own = file.labels.clip_ids
     if clip_ids is None or not file.names_clips:
         return file, ()
-    rows = rows_of(own, clip_ids)
-    is_scored = rows.is_not_null()
+    is_scored = own.is_in(clip_ids.implode())
     if is_scored.all():
-        return replace(file, score_rows=rows.cast(pl.Int64).to_numpy()), ()
+        return file, ()
     without = first_few(own.filter(~is_scored))
     if not is_scored.any():
         is_swapped = clip_ids.is_in(list(file.labels.class_ids)).any()
@@ -175,8 +164,7 @@ def leave_out_unscored(
         f"{len(own) - labels.n_clips:,} of {len(own):,} clips in {file.path.name} have no scores "
         f"(such as {without}): their {n_labels:,} labels are left out"
     )
-    score_rows = rows.drop_nulls().cast(pl.Int64).to_numpy()
-    return replace(file, labels=labels, score_rows=score_rows), (warning,)
+    return replace(file, labels=labels), (warning,)
 
 
 def arrange(
@@ -283,9 +271,7 @@ def _match_clips(
     if clip_ids is None or not file.names_clips:
         _check_positions(file, scores)
         return np.arange(n_clips), own if clip_ids is None else clip_ids
-    rows = file.score_rows
-    if rows is None:
-        rows = rows_of(own, clip_ids).cast(pl.Int64).fill_null(-1).to_numpy()
+    rows = rows_of(own, clip_ids).cast(pl.Int64).fill_null(-1).to_numpy()
     unknown = own.filter(rows < 0)
     if len(unknown):
         raise EarmarkError(

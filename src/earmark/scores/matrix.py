@@ -81,15 +81,13 @@ class ScoreMatrix:
         """Return the scores [len(rows), class] of scattered clips as float32, unchecked."""
         if self.path is None:
             return _as_float32(self.array[rows])
+        # A fresh map each time: mapped pages add up in the process's memory.
+        if not self.is_by_columns:
+            return _as_float32(_map_file(self.path)[rows])
         scores = np.empty((len(rows), self.n_classes), self.array.dtype)
-        if self.is_by_columns:
-            for start in range(0, self.n_classes, SAMPLED_COLUMNS):
-                columns = slice(start, start + SAMPLED_COLUMNS)
-                # A fresh map each time: mapped pages add up in the process's memory.
-                scores[:, columns] = _map_file(self.path)[:, columns][rows]
-            return _as_float32(scores)
-        with FileIO(self.path) as file:  # quicker than to map a page for every clip
-            self._read_rows(file, rows, scores.reshape(-1).view(np.uint8).data)
+        for start in range(0, self.n_classes, SAMPLED_COLUMNS):
+            columns = slice(start, start + SAMPLED_COLUMNS)
+            scores[:, columns] = _map_file(self.path)[:, columns][rows]
         return _as_float32(scores)
 
     def sample_rows(self, n_rows: int, among: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
@@ -205,20 +203,7 @@ class ScoreMatrix:
         while left and (n_read := file.readinto(left)):  # two gigabytes at the most
             left = left[n_read:]
         if left:
-            self._refuse_short()
-
-    def _read_rows(self, file: FileIO, rows: NDArray[np.int64], out: memoryview) -> None:
-        n_bytes = self.n_classes * self.array.itemsize
-        seek, read = file.seek, file.readinto
-        n_read = 0
-        for place, first in enumerate((self._offset + rows * n_bytes).tolist()):
-            seek(first)
-            n_read += read(out[place * n_bytes : (place + 1) * n_bytes])
-        if n_read != len(out):
-            self._refuse_short()
-
-    def _refuse_short(self) -> NoReturn:
-        raise EarmarkError(f"{self.path}: cut short while it was being read; write it again")
+            raise EarmarkError(f"{self.path}: cut short while it was being read; write it again")
 
 
 @dataclass(frozen=True)
