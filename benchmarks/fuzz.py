@@ -425,7 +425,6 @@ READERS = {
     "labels Parquet": Reader(lambda f: label_rows().write_parquet(f / "l.parquet"), read_labels),
     "labels npy": Reader(lambda f: np.save(f / "l.npy", states()), read_labels),
     "labels npz": Reader(lambda f: np.savez(f / "l.npz", labels=states(), **NAMES), read_labels),
-    "labels JSON": Reader(lambda f: (f / "l.json").write_text("[[0, 2], [1], []]"), read_labels),
     "scores CSV": Reader(lambda f: score_rows().write_csv(f / "s.csv"), read_scores),
     "scores Parquet": Reader(lambda f: score_rows().write_parquet(f / "s.parquet"), read_scores),
     "scores npy": Reader(lambda f: np.save(f / "s.npy", scores()), read_scores),

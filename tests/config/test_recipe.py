@@ -8,7 +8,6 @@ import pytest
 
 from earmark.config import (
     PAPER_DISCARD_PERCENTS,
-    CrossFitParams,
     MixtureParams,
     Params,
     PretrainedParams,
@@ -89,13 +88,6 @@ def test_resources_are_a_part_of_a_gpu_or_whole_ones(tmp_path: Path) -> None:
         read_recipe(path)
 
 
-def test_a_workspace_remembers_its_recipe(tmp_path: Path) -> None:
-    assert kept_recipe(tmp_path) == Recipe()
-    recipe = Recipe(name="mine", cross_fit=CrossFitParams(n_folds=5))
-    keep_recipe(tmp_path, recipe)
-    assert kept_recipe(tmp_path) == recipe
-
-
 def test_a_kept_recipe_of_another_version_is_refused_by_key(tmp_path: Path) -> None:
     (tmp_path / "recipe.json").write_text('{"name": "old", "sweeep": {}}')
     with pytest.raises(EarmarkError, match=r"recipe\.json: the recipe cannot be used:\n  sweeep"):
@@ -138,8 +130,9 @@ def test_a_way_that_nobody_knows_is_refused(tmp_path: Path) -> None:
         read_recipe(path)
 
 
-def test_a_workspace_knows_whether_it_remembers_a_recipe(tmp_path: Path) -> None:
+def test_a_workspace_remembers_its_recipe(tmp_path: Path) -> None:
     assert not has_kept_recipe(tmp_path)
+    assert kept_recipe(tmp_path) == Recipe()
     recipe = find_recipe("find").model_copy(update={"way": "blend"})
     keep_recipe(tmp_path, recipe)
     assert has_kept_recipe(tmp_path)

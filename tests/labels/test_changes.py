@@ -43,7 +43,7 @@ def plain_changes(before: LabelSet, after: LabelSet) -> set[tuple[object, ...]]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_label_that_differs_is_found(seed: int) -> None:
     before = random_labels(seed, range(12), range(4))
     after = random_labels(seed + 100, range(3, 15), range(1, 6))

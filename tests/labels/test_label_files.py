@@ -52,28 +52,6 @@ def test_rows_are_put_in_the_order_of_the_scores(tmp_path, ending):
     np.testing.assert_array_equal(states, STATES)
 
 
-def test_rows_without_present_are_positives_and_classes_may_be_given_by_name(tmp_path):
-    path = tmp_path / "labels.csv"
-    path.write_text("clip_id,class_id\nx,Ape\nx,b\n")
-    np.testing.assert_array_equal(states_of(path, 1, pl.Series(["x"])), [[1, 1, 0]])
-
-
-def test_identifiers_of_digits_keep_their_zeros(tmp_path):
-    path = tmp_path / "labels.csv"
-    path.write_text("clip_id,class_id,present\n007,a,1\n7,a,0\n")
-    states = states_of(path, 2, pl.Series(["7", "007"]))
-    np.testing.assert_array_equal(states, [[-1, 0, 0], [1, 0, 0]])
-
-
-@pytest.mark.parametrize("delimiter", [",", "\t", ";", "|"])
-def test_rows_may_have_any_delimiter_and_say_yes_no_or_unsure(tmp_path, delimiter):
-    path = tmp_path / "labels.csv"
-    text = 'clip_id,class_id,present\n007, "a",Yes\n007,b,no\n7,c,unsure\n7,b,Y\n'
-    path.write_text(text.replace(",", delimiter))
-    states = states_of(path, 2, pl.Series(["7", "007"]))
-    np.testing.assert_array_equal(states, [[0, 1, 0], [1, -1, 0]])
-
-
 def test_lists_may_have_any_delimiter_and_the_row_numbers_of_pandas(tmp_path):
     (tmp_path / "classes.csv").write_text("class_id;name\nb;Bee, wild\na;Ape\n")
     assert read_class_list(tmp_path / "classes.csv").names == {"b": "Bee, wild", "a": "Ape"}
@@ -90,11 +68,6 @@ def test_lists_may_have_any_delimiter_and_the_row_numbers_of_pandas(tmp_path):
 def test_a_dense_matrix_is_read_as_it_stands(tmp_path, dtype):
     np.save(tmp_path / "states.npy", STATES.astype(dtype))
     np.testing.assert_array_equal(states_of(tmp_path / "states.npy"), STATES)
-
-
-def test_zeros_of_a_multi_hot_matrix_are_implicit(tmp_path):
-    np.save(tmp_path / "hot.npy", STATES > 0)
-    np.testing.assert_array_equal(states_of(tmp_path / "hot.npy"), STATES > 0)
 
 
 def test_an_archive_may_name_its_clips_and_classes_in_another_order(tmp_path):

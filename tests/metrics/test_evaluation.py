@@ -36,14 +36,6 @@ def test_evaluation_by_hand():
     assert result.n_clipped == {"explicit": 1, "all": 1}
 
 
-def test_classes_ranked_the_wrong_way_round_are_clipped_and_counted_too():
-    states = np.array([[1, 1], [-1, -1], [0, 0]])
-    result = evaluation.evaluate(states, [[1.0, 3.0], [2.0, 2.0], [0.0, 4.0]])
-    assert result.per_class["auc_explicit"].to_list() == [0.0, 1.0]
-    assert result.n_clipped == {"explicit": 2, "all": 0}
-    assert np.isfinite(result.per_class["d_prime_explicit"].to_list()).all()
-
-
 def test_overall_metrics_are_means_over_measured_classes():
     states, scores = simulated()
     states[:, 0] = np.minimum(states[:, 0], 0)
@@ -82,15 +74,6 @@ def test_a_label_set_gives_what_its_matrix_gives_and_names_the_classes():
     assert by_matrix.per_class["class_id"].to_list() == ["0", "1", "2", "3", "4", "5"]
 
 
-def test_public_labels_without_negatives_leave_explicit_metrics_unmeasured():
-    states, scores = simulated()
-    result = evaluation.evaluate(np.maximum(states, 0), scores)
-    assert result.n_without_negatives == {"explicit": 6, "all": 0}
-    assert np.isnan(result.overall["d_prime_explicit"])
-    assert np.isnan(result.overall["d_prime_of_mean_auc_explicit"])
-    assert result.overall["d_prime_all"] > 0
-
-
 def test_no_clips_measure_nothing():
     result = evaluation.evaluate(np.zeros((0, 2), np.int8), np.zeros((0, 2)))
     assert all(np.isnan(value) for value in result.overall.values())
@@ -125,19 +108,6 @@ def test_bootstrap_equals_evaluating_repeated_clips():
         repeated = evaluation.evaluate(np.repeat(states, row, axis=0), np.repeat(scores, row, 0))
         for name, values in found.items():
             assert values[i] == pytest.approx(repeated.overall[name], rel=1e-12)
-
-
-def test_students_leave_out_the_same_classes_of_a_resample():
-    states, good = simulated(n_clips=8)
-    _, poor = simulated(n_clips=8, seed=1)
-    weights = resample_weights(8, 50, seed=6)
-    for kind in ("explicit", "all"):
-        left_out = [
-            np.isnan(metrics.resampled_auc_and_ap(states, scores, weights, kind).auc)
-            for scores in (good, poor)
-        ]
-        assert left_out[0].any()
-        np.testing.assert_array_equal(*left_out)
 
 
 def test_paired_differences_are_surer_than_separate_intervals():
@@ -188,11 +158,3 @@ def test_leaving_out_is_removing_the_labels_from_their_class():
             assert found[name][column] == pytest.approx(alone.per_class[name][0])
     for name, column in (("d_prime_all", "d_prime_all"), ("map", "ap"), ("lwlrap", "lwlrap")):
         assert once[name][0] == pytest.approx(found[column].mean())
-
-
-def test_a_notebook_shows_the_means_and_folds_the_classes() -> None:
-    states = np.array([[1, -1], [-1, 1], [0, 1]])
-    html = evaluation.evaluate(states, states * 0.5, ["<b>one", "two"])._repr_html_()
-    assert html.index("lwlrap") < html.index("<details>") < html.index("&lt;b&gt;one")
-    assert "<summary>2 classes</summary>" in html
-    assert "<b>" not in html

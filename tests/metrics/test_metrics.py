@@ -184,12 +184,6 @@ def test_classes_without_positives_or_negatives_are_nan():
         np.testing.assert_array_equal(np.isnan(values), [True, True, *[False] * 5])
 
 
-def test_without_explicit_negatives_only_all_negatives_measure():
-    states, scores = np.array([[1], [0]]), np.array([[2.0], [1.0]])
-    assert np.isnan(metrics.auc_per_class(states, scores, "explicit")).all()
-    assert metrics.auc_per_class(states, scores, "all") == [1.0]
-
-
 def test_nothing_at_all_is_nan():
     empty = np.zeros((0, 3))
     assert np.isnan(metrics.lwlrap_per_class(empty.astype(bool), empty)).all()
@@ -219,16 +213,6 @@ def test_rising_curves_per_clip_leave_lwlrap_alone(seed):
     curved = np.arctan(scores.astype(np.float64)) * (1 + clips) - clips
     np.testing.assert_array_equal(
         metrics.lwlrap_per_class(states, scores), metrics.lwlrap_per_class(states, curved)
-    )
-
-
-@given(cases())
-def test_turning_scores_round_turns_auc_round(case):
-    states, scores = case
-    np.testing.assert_allclose(
-        metrics.auc_per_class(states, scores, "all"),
-        1 - metrics.auc_per_class(states, -scores, "all"),
-        atol=1e-12,
     )
 
 

@@ -74,10 +74,6 @@ def varint(value: int) -> bytes:
     return bytes([*found, value])
 
 
-def test_there_are_such_files() -> None:
-    assert len(DAMAGED) == 3
-
-
 def wide_table(n_rows: int) -> pl.DataFrame:
     random = np.random.default_rng(0)
     return pl.DataFrame(

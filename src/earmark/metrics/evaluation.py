@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from earmark.errors import EarmarkError, counted
+from earmark.errors import EarmarkError
 from earmark.labels import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.metrics.lwlrap import (
     lwlrap_label_weighted,
@@ -69,19 +69,6 @@ class Evaluation:
     def __repr__(self) -> str:
         means = ", ".join(f"{name}={value:.3f}" for name, value in self.overall.items())
         return f"Evaluation({len(self.per_class):,} classes; {means})"
-
-    def _repr_html_(self) -> str:
-        overall = pl.DataFrame({"metric": [*self.overall], "value": [*self.overall.values()]})
-        with pl.Config(
-            tbl_hide_dataframe_shape=True,
-            tbl_hide_column_data_types=True,
-            tbl_rows=50,
-            tbl_cols=-1,
-            float_precision=3,
-        ):
-            means, classes = overall._repr_html_(), self.per_class._repr_html_()
-        told = counted(len(self.per_class), "class", "classes")
-        return f"{means}<details><summary>{told}</summary>{classes}</details>"
 
 
 def evaluate(
