@@ -15,13 +15,13 @@ FLOORS := .venv-floors
 # Two processes, a file at a time, in the order that tests/conftest.py gives them; no proofs of minutes.
 TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
-.PHONY: demo test test-slow test-core test-floors audit lint docs wheel bench clean
+.PHONY: demo test test-slow test-core test-audio test-floors audit lint docs wheel bench clean
 
 # The demo needs a fifth of what the tests need; both may use the same environment.
 demo: $(INSTALLED_FOR_DEMO)
 	$(BIN)/earmark demo --work demo-work
 
-# What needs no more than the core, or the extra `audio`, has been tested with just that: tests/extras.py.
+# Every test runs once: those that need no extra where there is none (tests/extras.py).
 test: lint test-core
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(TWO) --rest
 
@@ -29,20 +29,19 @@ test: lint test-core
 test-slow: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
 
-# The same tests where only the core is installed, and those of sound where the extra `audio` is too.
-# Whatever needs another library is skipped and named; tests/extras.py says which rooms may skip nothing.
-test-core: $(CORE)/.installed $(AUDIO)/.installed
-	$(CORE)/bin/pytest $(REDUCED)
-	$(AUDIO)/bin/pytest $(TWO) -r fEs $(SOUND_ROOMS:%=tests/%) $(WITH_SOUND)
+# The core alone; every command either works there or says which extra it needs.
+test-core: $(CORE)/.installed
+	OMP_NUM_THREADS=1 $(CORE)/bin/pytest $(TWO) --core --ignore tests/browser
 
-test-core: export OMP_NUM_THREADS := 1
-SOUND_ROOMS := audio datasets
-WITH_SOUND := tests/cli/test_core_alone.py::test_with_audio_it_goes_as_far_as_it_can
-REDUCED = $(TWO) -r fEs $(addprefix --ignore tests/,browser benchmarks docs $(SOUND_ROOMS))
+# Sound, where only the extra `audio` is installed.
+test-audio: $(AUDIO)/.installed
+	OMP_NUM_THREADS=1 $(AUDIO)/bin/pytest $(TWO) tests/audio tests/datasets $(NEEDS_MORE:%=--ignore tests/%)
+
+NEEDS_MORE := audio/test_front_end.py audio/test_pictures.py datasets/test_hub_library.py datasets/test_hugging_face.py
 
 # The tests of the core with the lowest versions that pyproject.toml declares.
 test-floors: $(FLOORS)/.installed
-	OMP_NUM_THREADS=1 $(FLOORS)/bin/pytest $(FLOOR_ROOMS:%=tests/%)
+	OMP_NUM_THREADS=1 $(FLOORS)/bin/pytest --core $(FLOOR_ROOMS:%=tests/%)
 
 FLOOR_ROOMS := labels scores metrics flags
 $(FLOORS)/.installed: pyproject.toml $(LOOPS)

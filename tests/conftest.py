@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
-from extras import missing_library, must_run
+from extras import needs_core_alone
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -30,32 +30,21 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, PATHS))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    told = "leave out the tests that have all run with fewer libraries (make test-core)"
-    parser.addoption("--rest", action="store_true", help=told)
+    core = "run the tests that need no extra, and no others (make test-core)"
+    parser.addoption("--core", action="store_true", help=core)
+    rest = "run the tests that make test-core leaves out"
+    parser.addoption("--rest", action="store_true", help=rest)
     renew = "write the files that tests/frozen compares with anew"
     parser.addoption("--renew", action="store_true", help=renew)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    is_left_out = config.getoption("--rest") and collection_path.is_file()
-    return True if is_left_out and must_run(collection_path) else None
-
-
-class _Module(pytest.Module):
-    """A file of tests, which is skipped where it needs an optional library that is not here."""
-
-    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
-        try:
-            return super().collect()
-        except self.CollectError as error:
-            library = missing_library(error)
-            if library is None or must_run(self.path):
-                raise
-        pytest.skip(f"{self.nodeid} needs {library}", allow_module_level=True)
-
-
-def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
-    return _Module.from_parent(parent, path=module_path)
+    """Leave out files of tests that run in another environment."""
+    if not collection_path.is_file():
+        return None
+    is_core = needs_core_alone(collection_path)
+    is_left_out = config.getoption("--rest") if is_core else config.getoption("--core")
+    return True if is_left_out else None
 
 
 LONGEST = (
@@ -86,20 +75,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, so that no process is left alone with one."""
     places = {TESTS / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Take a test for skipped that failed for want of an optional library that is not here."""
-    report = yield
-    library = missing_library(call.excinfo.value) if report.failed and call.excinfo else None
-    if library is not None and not must_run(item.path):
-        path, line, _ = item.location
-        report.outcome = "skipped"
-        report.longrepr = (path, (line or 0) + 1, f"needs {library}")
-    return report
 
 
 @pytest.fixture(scope="session", autouse=True)
