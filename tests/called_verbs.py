@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import typer
 from typer.testing import CliRunner, Result
 
 from earmark.cli.app import app
-from earmark.cli.options import MOST_LINES, WIDTH
+from earmark.cli.printing import MOST_LINES, WIDTH
 from earmark.errors import EarmarkError
 
 _PATH = re.compile(r"[^\s']*/[^\s']+")
@@ -37,3 +39,11 @@ def refusal(*arguments: object) -> str:
     done = earmark(*arguments, code=1)
     assert isinstance(done.exception, EarmarkError), done.exception
     return str(done.exception)
+
+
+def with_options(group: Any) -> Any:
+    """Return a group whose commands have their options, as each has when it is called."""
+    for name in group.commands:
+        _, command, _ = group.resolve_command(typer.Context(group), [name])
+        group.commands[name] = with_options(command) if hasattr(command, "commands") else command
+    return group

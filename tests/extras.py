@@ -37,7 +37,7 @@ CORE_IS_ENOUGH = {
     "cli/test_checks.py",
     "cli/test_commands.py",
     "cli/test_core_alone.py",
-    "cli/test_options.py",
+    "cli/test_imports.py",
     "cli/test_raters.py",
     "cli/test_short_output.py",
     "pipeline/test_adversarial.py",

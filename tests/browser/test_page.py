@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from earmark.audio import write_store
-from earmark.cli.review import review_app
+from earmark.cli.app import app
 from earmark.compute import (
     HERE,
 )
@@ -84,7 +84,7 @@ def test_clips_of_three_blocks_by_keyboard_alone(tmp_path: Path, sit_down: Sit) 
         assert len(waits) >= N_BY_KEYBOARD
         assert statistics.median(waits) <= MOST_MILLISECONDS
         judgements, queue = stored, served.session.queue.snapshot
-    done = CliRunner().invoke(review_app, ["relabel", str(tmp_path)])
+    done = CliRunner().invoke(app, ["relabel", str(tmp_path)])
     assert done.exit_code == 0, done.output
     corrected = relabel(served.session.workspace.labels, judgements, queue).labels
     written = pl.read_parquet(tmp_path / "relabelled" / "corrected" / "labels.parquet")

@@ -11,8 +11,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from earmark.cli.commands import Call, Command
-from earmark.compute import HERE, Engine, LocalEngine
+from earmark.cli.commands import Call, Command, chosen_engine
+from earmark.compute import HERE, Engine, LocalEngine, RayEngine
+from earmark.config import ResourceParams, TaskResources
 from earmark.errors import EarmarkError
 from earmark.labels import GUESSED, Reading
 from earmark.options import Argument, Fields, Option, read_names, read_numbers
@@ -120,3 +121,25 @@ def test_a_command_says_what_was_given_of_a_record() -> None:
     fields: list[set[str]] = []
     ran("W", "ann", "--width", "2", prints=lambda call: fields.append(call.given("size")))
     assert fields == [{"width"}]
+
+
+def test_work_runs_here_unless_a_cluster_is_asked_for() -> None:
+    assert chosen_engine(None) == LocalEngine()
+    assert chosen_engine(3) == LocalEngine(3)
+
+
+def test_a_cluster_is_given_the_resources_of_the_recipe() -> None:
+    resources = ResourceParams(train=TaskResources(gpus=0.25))
+    assert chosen_engine(None, "ray", resources) == RayEngine(None, resources)
+    there = chosen_engine(None, "ray://there:10001", resources)
+    assert there == RayEngine("ray://there:10001", resources)
+
+
+def test_an_unknown_engine_is_refused_with_the_choices() -> None:
+    with pytest.raises(EarmarkError, match=r"local, ray or ray://HOST:PORT, got 'spark'"):
+        chosen_engine(None, "spark")
+
+
+def test_workers_are_not_a_clusters() -> None:
+    with pytest.raises(EarmarkError, match=r"\[resources\] in the recipe"):
+        chosen_engine(2, "ray")

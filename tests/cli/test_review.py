@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from earmark import pipeline
 from earmark.cli.app import app
-from earmark.cli.review import review_app
 from earmark.config import Recipe, ReviewParams, keep_recipe
 from earmark.datasets import Workspace, read_relabelled, write_dataset
 from earmark.errors import EarmarkError, EarmarkWarning
@@ -60,7 +59,7 @@ def score_by_truth(made: Workspace) -> Workspace:
 
 def earmark(*arguments: object) -> dict:
     """Run a verb and return what it prints as JSON."""
-    done = CliRunner().invoke(review_app, [*map(str, arguments), "--json"])
+    done = CliRunner().invoke(app, [*map(str, arguments), "--json"])
     if done.exception is not None:
         raise done.exception
     return json.loads(done.stdout)
@@ -115,7 +114,7 @@ def test_from_a_queue_to_corrected_labels(workspace: Workspace) -> None:
 def test_tables_for_people_name_classes_and_raters(workspace: Workspace) -> None:
     pipeline.draw_queue(workspace, params=MEASURE)
     listen(workspace)
-    done = CliRunner().invoke(review_app, ["answers", str(workspace.root)])
+    done = CliRunner().invoke(app, ["answers", str(workspace.root)])
     assert "% of the flags" in done.stdout
     assert "middle" in done.stdout
     assert "repeats, ann again: 1.00 alike" in done.stdout
@@ -244,7 +243,7 @@ def test_answers_survive_another_dataset_and_those_about_lost_clips_are_left_out
 def test_without_sound_there_is_nothing_to_review(workspace: Workspace) -> None:
     root = workspace.root
     done = CliRunner().invoke(
-        review_app,
+        app,
         ["review", "--write-only", str(root), "--aim", "measure"],
         catch_exceptions=False,
     )
@@ -384,7 +383,7 @@ def test_the_page_sums_up_the_flags_that_flag_wrote(workspace: Workspace) -> Non
         n_flags = len(pipeline.write_flags(workspace, **asked).flags)
         assert counted() == (n_flags, n_flags)
         assert n_flags > 0
-        done = CliRunner().invoke(review_app, ["answers", str(workspace.root)])
+        done = CliRunner().invoke(app, ["answers", str(workspace.root)])
         assert f"of the flags (the {n_flags} written by `earmark flag`" in done.stdout
 
 
@@ -402,7 +401,7 @@ def test_tasks_of_a_queue_that_learns_are_the_next_blocks_without_an_answer(
         "--label-studio",
         str(tasks),
     ]
-    done = CliRunner().invoke(review_app, asked, catch_exceptions=False)
+    done = CliRunner().invoke(app, asked, catch_exceptions=False)
     assert "the next blocks only" in " ".join(done.stdout.split())
     first = [one["data"] for one in json.loads(tasks.read_text())]
     table = pl.DataFrame(first).select("clip_id", "class_id", "item")
@@ -420,7 +419,7 @@ def test_tasks_of_a_queue_that_learns_are_the_next_blocks_without_an_answer(
 def test_a_queue_that_learns_says_what_it_found_and_what_is_left(workspace: Workspace) -> None:
     work = workspace.root
     pipeline.write_flags(workspace, discard_percent=20)
-    done = CliRunner().invoke(review_app, ["review", "--write-only", str(work)])
+    done = CliRunner().invoke(app, ["review", "--write-only", str(work)])
     assert "aim: find" in done.stdout
     assert "12% of every block is a random sample" in " ".join(done.stdout.split())
     pipeline.draw_ahead(workspace, 8)
@@ -430,7 +429,7 @@ def test_a_queue_that_learns_says_what_it_found_and_what_is_left(workspace: Work
     assert told["n_labels"] == told["n_judged"] == told["gains"]["n_answered"]
     low, middle, high = told["gains"]["missing"]
     assert told["gains"]["n_found"] <= low <= middle <= high
-    printed = CliRunner().invoke(review_app, ["answers", str(work)]).stdout
+    printed = CliRunner().invoke(app, ["answers", str(work)]).stdout
     assert "no estimate for labels that were not heard" in " ".join(printed.split())
     assert "interval" not in printed
     assert f"{told['gains']['n_found']} found of " in " ".join(printed.split())

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from typer.testing import CliRunner
 
-from earmark.cli.review import review_app
+from earmark.cli.app import app
 from earmark.datasets import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.review import JudgementStore, read_queue
@@ -30,7 +30,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def review(root: Path, *options: str) -> str:
     arguments = ["review", str(root), "--port", "0", "--no-open", *options]
-    done = CliRunner().invoke(review_app, arguments, catch_exceptions=False)
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert done.exit_code == 0
     return done.output
 
@@ -113,7 +113,7 @@ def test_the_browser_is_given_a_file_that_leads_to_the_page(
 
     monkeypatch.setattr(webbrowser, "open", note)
     arguments = ["review", str(root), "--port", "0", "--raters", "ann"]
-    done = CliRunner().invoke(review_app, arguments, catch_exceptions=False)
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     ((address, page, rights),) = opened
     (token,) = re.findall(r"token=(\S+)\"", page)
     assert token not in address

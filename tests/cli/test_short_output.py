@@ -16,7 +16,7 @@ import pytest
 
 from called_verbs import assert_fits, earmark
 from earmark.cli.commands import Call
-from earmark.cli.options import MOST_LINES, WIDTH, table_lines, tell, wrapped
+from earmark.cli.printing import MOST_LINES, WIDTH, table_lines, tell, wrapped
 from made_up import make_choices, make_results
 
 LABELS = ("given", "ignored", "corrected", "truth")

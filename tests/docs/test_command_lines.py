@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import typer
 
+from called_verbs import with_options
 from documents import DOCUMENTS, ROOT, blocks, inline_code
 from earmark.cli.app import app
 from earmark.config import shipped_recipes
@@ -186,7 +187,7 @@ def options_of(verb: Any) -> set[str]:
 
 @cache
 def command_line() -> Any:
-    return typer.main.get_command(app)
+    return with_options(typer.main.get_command(app))
 
 
 def lines(text: str) -> Iterator[list[str]]:

@@ -75,7 +75,7 @@ def _arguments(value: Any) -> str:
 
 
 def test_the_help_of_every_command(frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "dumb")
     commands = list(_commands(typer.main.get_command(app), ()))
     frozen.sections("help", {" ".join(("earmark", *words)): _help(words) for words in commands})
@@ -90,5 +90,6 @@ def _commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]
 def _help(words: tuple[str, ...]) -> str:
     result = CliRunner().invoke(app, [*words, "--help"], prog_name="earmark")
     assert result.exit_code == 0, result.output
+    assert max(map(len, result.stdout.splitlines())) <= 80, result.stdout
     lines = [re.sub(" +", " ", FRAME.sub("", line)).strip() for line in result.stdout.splitlines()]
     return "\n".join(filter(None, lines))

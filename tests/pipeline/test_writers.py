@@ -25,7 +25,7 @@ READERS = {
     "check_workspace", "compare_labels", "gains_so_far", "heard_flags", "open_judgements",
     "open_queue", "read_inputs", "default_teacher", "default_work",
     "evaluate_scores", "examine", "examined",
-    "export_hub", "export_judgements", "export_labels", "export_model", "keep_own_scores",
+    "export_hub", "export_judgements", "export_labels", "export_model",
     "open_scored", "open_workspace", "tag_files", "write_card",
 }  # fmt: skip
 """Stages that change nothing in a workspace."""

@@ -1,9 +1,8 @@
-"""The command line: one verb per stage.
+"""The command line: which commands there are, and what happens to mistakes and interrupts.
 
-Every verb prints what it wrote and the next command. A user's mistake exits with 2 and one
+Every command prints what it wrote and the next command. A user's mistake exits with 2 and one
 readable message; an interrupt exits with 130, SIGTERM with 143, and both leave a state from which
-the same command goes on. Verbs hold printing only; the work is a function of
-:mod:`earmark.pipeline`, whose signature has the options, imported when its verb is set up.
+the same command goes on.
 """
 
 from __future__ import annotations
@@ -16,41 +15,70 @@ import os
 import signal
 import sys
 import warnings
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from earmark import __version__
-from earmark.cli.checks import checks_app
-from earmark.cli.commands import Call, offers
-from earmark.cli.data import data_app
-from earmark.cli.experiments import experiments_app
-from earmark.cli.flags import flags_app
+from earmark.cli.checks import check, diff
+from earmark.cli.commands import Command, CommandGroup
+from earmark.cli.data import evaluate, export, features
+from earmark.cli.experiments import compare, demo, report, run, sweep
+from earmark.cli.flags import flag, scan
 from earmark.cli.imports import import_app
-from earmark.cli.models import models_app
-from earmark.cli.options import (
-    AsJson,
-    Details,
-    tell,
-    wrapped,
-)
-from earmark.cli.review import review_app
-from earmark.cli.teachers import teachers_app
-from earmark.cli.verbs import MOVED, Verbs, group_by_panels, only
-from earmark.errors import EarmarkError, EarmarkWarning, Stopped, missing_library, quoted
+from earmark.cli.models import score, tag, train
+from earmark.cli.printing import wrapped
+from earmark.cli.review import answers, relabel, review
+from earmark.cli.teachers import find, teachers_app
+from earmark.errors import EarmarkError, EarmarkWarning, Stopped, missing_library
 from earmark.memory import describe_memory_error, find_memory_error
 from earmark.text import printable
 
-if TYPE_CHECKING:
-    from earmark.pipeline import Outcome
+PANELS: dict[str, tuple[Command | typer.Typer, ...]] = {
+    "Owners": (demo, find, scan, review, answers, relabel, export, check, diff, report),
+    "Trainers": (import_app, features, score, flag, train, tag, evaluate, teachers_app),
+    "Researchers": (run, sweep, compare),
+}
+"""For whom each command is, in the order in which help lists them."""
+
+MOVED = {
+    "queue": "earmark review WORK --write-only",
+    "precision": "earmark answers WORK",
+    "raters": "earmark answers WORK --details",
+    "judgements": "earmark answers WORK --import FILE",
+    "lint": "earmark check WORK",
+    "doctor": "earmark check WORK",
+    "card": "earmark report WORK --card CARD.md",
+    "export-model": "earmark export WORK FILE --to onnx --model NAME",
+    "models": "earmark.models.cost in Python",
+    "hide": "earmark import workspace WORK --work OUT --recall 0.3,0.95",
+    "subset": "earmark import workspace WORK --work OUT --train-share 0.2",
+    "split": "earmark import workspace WORK --splits 80,10,10",
+}
+"""Commands of earlier versions, and what does their work now."""
+
+
+class _Commands(CommandGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of commands in the order of their panels."""
+        del ctx
+        return [_name(command) for panel in PANELS.values() for command in panel]
+
+
+def _name(command: Command | typer.Typer) -> str:
+    return command.__name__ if isinstance(command, Command) else str(command.info.name)
+
 
 app = typer.Typer(
-    cls=Verbs,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+    cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
+for panel, commands in PANELS.items():
+    for command in commands:
+        if isinstance(command, Command):
+            app.command(rich_help_panel=panel)(command.without_options())
+        else:
+            app.add_typer(command, rich_help_panel=panel)
 
 
 def _print_version(is_asked: bool) -> None:
@@ -70,41 +98,6 @@ def earmark(
 ) -> None:
     """Find the labels your sound dataset is missing, and train models not hurt by them."""
     del version
-
-
-@app.command()
-@offers("pipeline.run_demo")
-def demo(call: Call, as_json: AsJson = False) -> None:
-    """Try it: find hidden labels in simulated scenes, train with and without them."""
-    from earmark.report import demo_lines
-
-    done = call()
-    facts = done.found.facts if as_json else {}
-    following = f"earmark review {quoted(call['work'])}"
-    tell(as_json, following, told=demo_lines(done.found), report=done.page, **facts)
-
-
-@app.command()
-@offers("pipeline.run")
-def run(call: Call, as_json: AsJson = False, details: Details = False) -> None:
-    """Run a whole experiment from a recipe, from the data to the report."""
-    outcome = call()
-    if as_json:
-        facts: dict[str, Any] = {"report": outcome.report, "n_flags": outcome.n_flags}
-        tell(as_json, next_command=_after_run(outcome), **facts)
-    else:
-        _print_outcome(outcome, details)
-
-
-app.add_typer(teachers_app)
-app.add_typer(import_app, name="import")
-app.add_typer(flags_app)
-app.add_typer(checks_app)
-app.add_typer(data_app)
-app.add_typer(models_app)
-app.add_typer(experiments_app)
-app.add_typer(review_app)
-group_by_panels(app)
 
 
 _AGAIN = "mend that and run the same command again to go on"
@@ -155,7 +148,7 @@ def main() -> None:
     if name in MOVED:
         _fail(" ".join(("earmark", name, "is now:", MOVED[name])), 2)
     try:
-        only(app, sys.argv[1:3])()
+        app()
     except EarmarkError as error:
         _fail_without_memory(error)
         _fail(f"earmark: {error}", 2)
@@ -178,23 +171,6 @@ def main() -> None:
         if type(error).__module__ != "sqlite3":
             raise
         _fail(f"earmark: the store of answers or blocks: {error}; {_STORE}", 2)
-
-
-def _print_outcome(outcome: Outcome, details: bool) -> None:
-    """Print what a newcomer wants to see at the end of a run."""
-    from earmark.report import detail_lines, summary_lines
-
-    results, flag_percent = outcome.sweep.summary, outcome.recipe.report.flag_percent
-    verdict, *sure = summary_lines(results, outcome.judged, flag_percent)
-    more = [*sure, *detail_lines(results)] if details else sure
-    following = _after_run(outcome)
-    tell(False, following, told=[verdict], more=more, details=details, report=outcome.report)
-
-
-def _after_run(outcome: Outcome) -> str | None:
-    """Return the next command: flags with sound are there to be heard."""
-    workspace = outcome.workspace
-    return f"earmark review {quoted(workspace.root)}" if workspace.has_sound() else None
 
 
 def _interrupt(signal_number: int, frame: object) -> None:

@@ -9,26 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from earmark.cli.commands import Call, offers
-from earmark.cli.options import (
-    AsJson,
-    Details,
-    hide_progress_for_json,
-    table_lines,
-    tell,
-)
+from earmark.cli.commands import AsJson, Call, Details, offers
+from earmark.cli.printing import table_lines, tell
 from earmark.errors import EarmarkError, counted, quoted
 
 if TYPE_CHECKING:
     from earmark.pipeline import CheckedDataset, CheckedLabels, CheckedWorkspace
 
-checks_app = typer.Typer()
-
 _N_CLASSES = 4
 """Classes that ``diff`` prints without ``--details``."""
 
 
-@checks_app.command()
 @offers("pipeline.check_workspace", "pipeline.check_labels", "pipeline.check_files")
 def check(
     call: Call,
@@ -42,14 +33,7 @@ def check(
     by_class: Annotated[
         bool, typer.Option("--by-class", help="Every class in the JSON, too.")
     ] = False,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Print the result as JSON, or write it to FILE.",
-            callback=hide_progress_for_json,
-        ),
-    ] = False,
+    as_json: AsJson = False,
     details: Details = False,
 ) -> None:
     """Check files and labels for problems; exit with 1 if a limit is exceeded.
@@ -86,7 +70,6 @@ def check(
         raise typer.Exit(1)
 
 
-@checks_app.command()
 @offers("pipeline.compare_labels")
 def diff(
     call: Call,

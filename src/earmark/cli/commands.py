@@ -1,10 +1,10 @@
-"""Commands made of the functions that do their work: options are what a function's signature says.
+"""Commands made from the functions that do their work.
 
-``@offers("pipeline.scan")`` over a function that prints makes a command of both: it has the
-options of :func:`earmark.pipeline.scan` (see :mod:`earmark.options`) and those of the function
-itself, which is handed a :class:`Call`. The package that does the work is imported when the options
-are asked for.
-Parameters that many functions share by name are described here, once.
+``@offers("pipeline.scan")`` over a function that prints makes a command of both. It has the options
+of :func:`earmark.pipeline.scan` (see :mod:`earmark.options`) and those of the function that prints,
+which is handed a :class:`Call`. The package that does the work is imported when the command is
+called: help lists commands without their options (:class:`CommandGroup`). Parameters that many
+functions share by name are described here, once.
 """
 
 from __future__ import annotations
@@ -14,22 +14,47 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 import typer
+from typer.core import TyperGroup, TyperOption
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
 
-from earmark.cli.options import chosen_engine, one_of
 from earmark.errors import EarmarkError
 from earmark.options import SAME, Argument, Fields, Option
+from earmark.text import printable
 
 if TYPE_CHECKING:
     from earmark.compute import Engine
     from earmark.config import ResourceParams
 
 _EMPTY = inspect.Parameter.empty
+
+
+def _hide_progress(context: typer.Context, as_json: bool) -> bool:
+    if as_json:
+        from earmark.compute import hide_progress
+
+        context.with_resource(hide_progress())
+    return as_json
+
+
+AsJson = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print the result as JSON, for programs.",
+        callback=_hide_progress,
+        metavar="",
+    ),
+]
+Details = Annotated[
+    bool, typer.Option("--details", help="Print everything, however long.", metavar="")
+]
 
 
 def _read_columns(pairs: Sequence[str]) -> dict[str, str]:
@@ -67,6 +92,15 @@ _WORK = Annotated[Path, Argument("The workspace folder.", "WORK")]
 _NEW_WORK = Annotated[Path, Option("The workspace folder to write.")]
 _WORKERS = Annotated[int, Option("Processes; all cores.", low=1)]
 _ENGINE = Annotated[str, Option("Where work runs: local, ray, ray://HOST:PORT.")]
+_METAVARS: dict[Any, str] = {
+    bool: "",
+    int: "N",
+    float: "NUMBER",
+    str: "TEXT",
+    list[str]: "TEXT",
+    Path: "PATH",
+    list[Path]: "PATH",
+}
 _READING = ("columns", "separator", "zeros")
 """What is said of how a table of labels is to be read, which some functions take as one."""
 
@@ -101,14 +135,14 @@ class _Offered:
     def parameter(self) -> inspect.Parameter:
         """Return it as Typer takes it."""
         option = self.option
-        told: dict[str, Any] = {"help": option.help, "min": option.low, "max": option.high}
+        limits: dict[str, Any] = {"help": option.help, "min": option.low, "max": option.high}
         default = None if self.default == () else self.default
         if isinstance(option, Argument):
-            info: Any = typer.Argument(metavar=self.spelling if option.name else None, **told)
+            info: Any = typer.Argument(metavar=self.spelling, **limits)
         elif self.kind is bool and self.default:  # --name and --no-name
-            info = typer.Option(*filter(None, [option.name]), **told)
+            info = typer.Option(*filter(None, [option.name]), **limits)
         else:
-            info = typer.Option(self.spelling, **told)
+            info = typer.Option(self.spelling, metavar=_METAVARS.get(self.kind), **limits)
         kind = self.kind if default is _EMPTY else self.kind | None
         by_name = inspect.Parameter.KEYWORD_ONLY
         return inspect.Parameter(
@@ -205,7 +239,7 @@ def _offered_by(functions: Sequence[Callable[..., Any]]) -> dict[str, _Offered]:
     return offered
 
 
-def _is_said(value: object) -> bool:
+def _is_given(value: object) -> bool:
     """Tell a value from an option that was not given; 0 is a value."""
     return value is not None and value is not False
 
@@ -214,14 +248,11 @@ class Call:
     """The work of a command, not yet done, with what the shell gave for it.
 
     ``call["name"]`` is what was given for a parameter. ``call()`` does the work, ``call("NAME")``
-    that of one of several functions; what others alone can use is refused then.
+    that of one of several functions; options that only the others take are refused then.
     """
 
     def __init__(
-        self,
-        functions: Sequence[Callable[..., Any]],
-        given: dict[str, Any],
-        own: Iterable[str] = (),
+        self, functions: Sequence[Callable[..., Any]], given: dict[str, Any], own: Iterable[str]
     ) -> None:
         self._functions = {function.__name__: function for function in functions}
         self._given, self._own = given, set(own)
@@ -233,13 +264,17 @@ class Call:
         return next(iter(self._functions))
 
     def given(self, record: str) -> set[str]:
-        """Return the fields of a record that were given."""
+        """Return the names of the fields of a record that were given."""
         return {
             offered.name
             for function in self._functions.values()
             for offered in _offered(function)
-            if offered.record == record and _is_said(self._given[offered.name])
+            if offered.record == record and _is_given(self._given[offered.name])
         }
+
+    def fields(self, record: str) -> dict[str, Any]:
+        """Return the fields of a record that were given, by name."""
+        return {name: self[name] for name in sorted(self.given(record))}
 
     def __getitem__(self, name: str) -> Any:
         return self._offered[name].read(self._given[name])
@@ -247,46 +282,40 @@ class Call:
     def __call__(self, name: str | None = None, /, because: str = "", **more: Any) -> Any:
         """Do the work; ``because`` is the option that chose the function, for what is refused."""
         function = self._functions[name or self.name]
-        taken = list(_offered(function))
+        offered = list(_offered(function))
         if because:
-            self._refuse_others({*more, *self._own, *(one.name for one in taken)}, because)
-        values = self._values(function, taken) | more
-        parameters = inspect.signature(function).parameters
-        with ExitStack() as display:
-            if "progress" in parameters and parameters["progress"].default is not None:
-                from earmark.compute import Display
+            self._refuse_others({*more, *self._own, *(option.name for option in offered)}, because)
+        values = self._values(function, offered) | more
+        progress = inspect.signature(function).parameters.get("progress")
+        if progress is None or progress.default is not None:
+            return function(**values)
+        from earmark.compute import Display
 
-                values["progress"] = display.enter_context(Display())
-            by_place = [
-                values.pop(one.name)
-                for one in parameters.values()
-                if one.kind is one.POSITIONAL_OR_KEYWORD and one.name in values
-            ]
-            return function(*by_place, **values)
+        with Display() as display:
+            return function(**values, progress=display)
 
     def _refuse_others(self, names: set[str], because: str) -> None:
-        """Refuse what was given and is for other functions alone."""
+        """Refuse options that were given and are for other functions."""
         for name, offered in self._offered.items():
             if name not in names and self._given[name] not in (None, offered.default):
                 raise EarmarkError(f"{offered.spelling} does not go with {because}")
 
-    def _values(self, function: Callable[..., Any], taken: list[_Offered]) -> dict[str, Any]:
+    def _values(self, function: Callable[..., Any], offered: list[_Offered]) -> dict[str, Any]:
         """Return what was given, by the function's parameters."""
-        values: dict[str, Any] = {}
-        records: dict[str, dict[str, Any]] = {}
-        for offered in taken:
-            given = self._given[offered.name]
-            if not offered.record:
-                values[offered.name] = offered.read(given)
-            elif _is_said(given):
-                records.setdefault(offered.record, {})[offered.name] = offered.read(given)
+        parameters = inspect.signature(function).parameters
+        read = {one.name: one.read(self._given[one.name]) for one in offered if not one.record}
+        values = {
+            name: value
+            for name, value in read.items()
+            if value is not None or name not in parameters or parameters[name].default is _EMPTY
+        }
         for name, hint, _ in _hints(function):
-            if name in records:
-                is_loose = typing.get_origin(hint) is Unpack
-                fields = records[name]
-                kind = _record_type(name, hint)
-                made = fields if is_loose else {name: getattr(kind, "checked", kind)(**fields)}
-                values |= made
+            record = _record_type(name, hint)
+            fields = {} if record is None else self.fields(name)
+            if fields and typing.get_origin(hint) is Unpack:
+                values |= fields
+            elif fields:
+                values[name] = getattr(record, "checked", record)(**fields)
         if "engine" in values:
             values["engine"] = self._engine(values.pop("workers", None))
         return values
@@ -306,6 +335,36 @@ class Call:
         return pipeline.choose_recipe(self["work"], self["recipe"]).resources
 
 
+def chosen_engine(
+    workers: int | None, engine: str = "local", resources: ResourceParams | None = None
+) -> Engine:
+    """Return the engine asked for: processes on this machine, one for each core, or a cluster.
+
+    On a cluster the recipe's ``resources`` say how many tasks fit, in place of ``workers``.
+    """
+    from earmark.compute import LocalEngine, RayEngine
+    from earmark.config import ResourceParams
+
+    if engine == "local":
+        return LocalEngine() if workers is None else LocalEngine(workers)
+    if engine != "ray" and not engine.startswith("ray://"):
+        raise EarmarkError(f"--engine is local, ray or ray://HOST:PORT, got {engine!r}")
+    if workers is not None:
+        raise EarmarkError(
+            "--workers counts processes on this machine; on a cluster [resources] in the recipe "
+            "says what a task takes, and as many run at once as fit"
+        )
+    return RayEngine(None if engine == "ray" else engine, resources or ResourceParams())
+
+
+def one_of(option: str, value: str | None, choices: tuple[str, ...]) -> Any:
+    """Return the value of an option, or refuse it and list the choices."""
+    if value is not None and value not in choices:
+        listed = f"{', '.join(choices[:-1])} or {choices[-1]}"
+        raise EarmarkError(f"{option} is {listed}, got {value!r}")
+    return value
+
+
 class Command:
     """A function that prints, as a command with the options of the functions that do the work."""
 
@@ -316,30 +375,91 @@ class Command:
 
     def functions(self) -> list[Callable[..., Any]]:
         """Import the functions that do the work."""
-        places = [work.rpartition(".") for work in self._works]
+        paths = [work.rpartition(".") for work in self._works]
         return [
-            getattr(importlib.import_module(f"earmark.{room}"), name) for room, _, name in places
+            getattr(importlib.import_module(f"earmark.{package}"), name)
+            for package, _, name in paths
         ]
 
     @property
-    def _own(self) -> list[inspect.Parameter]:
+    def _own(self) -> dict[str, inspect.Parameter]:
+        """The options of the function that prints."""
         parameters = inspect.signature(self._prints, eval_str=True).parameters.values()
         by_name = inspect.Parameter.KEYWORD_ONLY
-        return [one.replace(kind=by_name) for one in list(parameters)[1:]]
+        return {option.name: option.replace(kind=by_name) for option in list(parameters)[1:]}
 
     @property
     def __signature__(self) -> inspect.Signature:
-        offered = _offered_by(self.functions())
-        own = {one.name: one for one in self._own}
-        work = [one.parameter() for name, one in offered.items() if name not in own]
+        offered, own = _offered_by(self.functions()), self._own
+        work = [option.parameter() for name, option in offered.items() if name not in own]
         return inspect.Signature([*work, *own.values()])
 
     def __call__(self, **given: Any) -> None:
-        """Print what is made of what a shell gave."""
-        own = {one.name: given[one.name] for one in self._own}
+        """Do the work with what a shell gave, and print what came of it."""
+        own = {name: given[name] for name in self._own}
         self._prints(Call(self.functions(), given, own), **own)
+
+    def without_options(self) -> Callable[[], None]:
+        """Return a function by which Typer can list the command; it cannot be called."""
+
+        def listed() -> None:
+            raise AssertionError("CommandGroup calls the command itself")
+
+        listed.__name__, listed.__doc__ = self.__name__, self.__doc__
+        listed.command = self  # type: ignore[attr-defined]
+        return listed
 
 
 def offers(*works: str) -> Callable[[Callable[..., None]], Command]:
     """Make a command of a function that prints, with the options of those that do the work."""
     return lambda prints: Command(prints, works)
+
+
+class CommandGroup(TyperGroup):
+    """Commands whose options are set up when they are called: those of all take a second."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command that is called, with its options."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        command = getattr(getattr(listed, "callback", None), "command", None)
+        if command is None:
+            return name, listed, rest
+        info = CommandInfo(name=name, callback=command)
+        mode = self.rich_markup_mode
+        whole = get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=mode)
+        return name, whole, rest
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of commands in the order in which they were added."""
+        del ctx
+        return list(self.commands)
+
+    def get_help_option(self, ctx: Any) -> TyperOption | None:
+        """Return the option, off by default: an unset one makes Typer load pydantic."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.default = False
+        return option
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Parse the options before the command."""
+        with _printable_messages():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Parse the command's options and run it."""
+        with _printable_messages():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _printable_messages() -> Iterator[None]:
+    """Escape control characters in Typer's own messages, which quote what was typed."""
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "format_message"):
+            lines = error.format_message().expandtabs().split("\n")
+            message = "\n".join(map(printable, lines))
+            error.format_message = lambda: message
+        raise

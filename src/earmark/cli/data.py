@@ -10,26 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from earmark.cli.commands import Call, offers
-from earmark.cli.options import (
-    AsJson,
-    one_of,
-    table_lines,
-    tell,
-)
+from earmark.cli.commands import AsJson, Call, offers, one_of
+from earmark.cli.printing import table_lines, tell
 from earmark.errors import quoted
-
-if TYPE_CHECKING:
-    pass
 
 if TYPE_CHECKING:
     from earmark.datasets import HubExport
     from earmark.pipeline import Exported, ExportedModel
 
-data_app = typer.Typer()
 
-
-@data_app.command()
 @offers("pipeline.make_features")
 def features(call: Call, as_json: AsJson = False) -> None:
     """Compute log-mel frames of all clips; list files that cannot be read."""
@@ -50,7 +39,6 @@ def features(call: Call, as_json: AsJson = False) -> None:
     )
 
 
-@data_app.command()
 @offers("pipeline.export_labels", "pipeline.export_hub", "pipeline.export_model")
 def export(
     call: Call,
@@ -107,7 +95,6 @@ def _tell_hub(made: HubExport, warnings: Sequence[str], as_json: bool) -> None:
     tell(as_json, more=doubts, **facts)
 
 
-@data_app.command()
 @offers("pipeline.evaluate_scores")
 def evaluate(call: Call, as_json: AsJson = False) -> None:
     """Compute d', lwlrap and average precision of scores."""

@@ -5,27 +5,41 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-import typer
-
-from earmark.cli.commands import Call, offers
-from earmark.cli.options import (
-    AsJson,
-    Details,
-    table_lines,
-    tell,
-)
+from earmark.cli.commands import AsJson, Call, Details, offers
+from earmark.cli.printing import table_lines, tell
 from earmark.errors import quoted
 
 if TYPE_CHECKING:
     import polars as pl
 
-experiments_app = typer.Typer()
+    from earmark.pipeline import Outcome
 
 _N_ROWS = 7
 """Strategies that are printed without ``--details``."""
 
 
-@experiments_app.command()
+@offers("pipeline.run_demo")
+def demo(call: Call, as_json: AsJson = False) -> None:
+    """Try it: find hidden labels in simulated scenes, train with and without them."""
+    from earmark.report import demo_lines
+
+    done = call()
+    facts = done.found.facts if as_json else {}
+    following = f"earmark review {quoted(call['work'])}"
+    tell(as_json, following, told=demo_lines(done.found), report=done.page, **facts)
+
+
+@offers("pipeline.run")
+def run(call: Call, as_json: AsJson = False, details: Details = False) -> None:
+    """Run a whole experiment from a recipe, from the data to the report."""
+    outcome = call()
+    if as_json:
+        facts: dict[str, Any] = {"report": outcome.report, "n_flags": outcome.n_flags}
+        tell(as_json, next_command=_after_run(outcome), **facts)
+    else:
+        _print_outcome(outcome, details)
+
+
 @offers("pipeline.sweep")
 def sweep(call: Call, as_json: AsJson = False, details: Details = False) -> None:
     """Train and evaluate a student at every operating point.
@@ -41,7 +55,6 @@ def sweep(call: Call, as_json: AsJson = False, details: Details = False) -> None
     )
 
 
-@experiments_app.command()
 @offers("pipeline.compare")
 def compare(call: Call, as_json: AsJson = False, details: Details = False) -> None:
     """Compare strategies: choose points on tune, report differences on eval."""
@@ -53,7 +66,6 @@ def compare(call: Call, as_json: AsJson = False, details: Details = False) -> No
     tell(as_json, following, details=details, wrote=compared.folder, **facts)
 
 
-@experiments_app.command()
 @offers("pipeline.make_report", "pipeline.write_card")
 def report(call: Call, as_json: AsJson = False) -> None:
     """Write the report: figures, tables, and flags with players; or a card."""
@@ -144,3 +156,20 @@ def _signed(number: float | None) -> str:
 
 def _decimal(number: float | None) -> str:
     return f"{number:.3f}" if _is_number(number) else "-"
+
+
+def _print_outcome(outcome: Outcome, details: bool) -> None:
+    """Print what a newcomer wants to see at the end of a run."""
+    from earmark.report import detail_lines, summary_lines
+
+    results, flag_percent = outcome.sweep.summary, outcome.recipe.report.flag_percent
+    verdict, *sure = summary_lines(results, outcome.judged, flag_percent)
+    more = [*sure, *detail_lines(results)] if details else sure
+    following = _after_run(outcome)
+    tell(False, following, told=[verdict], more=more, details=details, report=outcome.report)
+
+
+def _after_run(outcome: Outcome) -> str | None:
+    """Return the next command: flags with sound are there to be heard."""
+    workspace = outcome.workspace
+    return f"earmark review {quoted(workspace.root)}" if workspace.has_sound() else None

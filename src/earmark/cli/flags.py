@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from earmark.cli.commands import Call, offers
-from earmark.cli.options import AsJson, Details, tell
+from earmark.cli.commands import AsJson, Call, Details, offers
+from earmark.cli.printing import tell
 from earmark.errors import EarmarkError, quoted
 
 if TYPE_CHECKING:
     from earmark.flags import Findings
-
-flags_app = typer.Typer()
 
 _NONE_FLAGGED = (
     "Not one label is flagged; ask for more with --discard-percent or --n-flags, or for a lower "
@@ -22,7 +18,6 @@ _NONE_FLAGGED = (
 )
 
 
-@flags_app.command()
 @offers("pipeline.scan")
 def scan(call: Call, as_json: AsJson = False, details: Details = False) -> None:
     """Find missing labels from labels and your model's scores, without audio."""
@@ -41,7 +36,6 @@ def scan(call: Call, as_json: AsJson = False, details: Details = False) -> None:
     )
 
 
-@flags_app.command()
 @offers("pipeline.write_flags")
 def flag(call: Call, as_json: AsJson = False, details: Details = False) -> None:
     """Flag labels that are likely missing; write the paper's 18 thresholds."""

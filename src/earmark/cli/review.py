@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from earmark.cli.commands import Call, offers
-from earmark.cli.options import (
-    AsJson,
-    Details,
-    one_of,
-    table_lines,
-    tell,
-)
+from earmark.cli.commands import AsJson, Call, Details, offers, one_of
+from earmark.cli.printing import table_lines, tell
 from earmark.errors import EarmarkError, counted, quoted
 
 if TYPE_CHECKING:
@@ -27,16 +21,6 @@ if TYPE_CHECKING:
     from earmark.pipeline import AnswerSummary, DrawnQueue, HeardPrecision
     from earmark.review import Agreement, Mode, WeighedRaters
     from earmark.review.server.app import Place
-
-review_app = typer.Typer()
-
-Classes = Annotated[
-    str, typer.Option("--classes", help="Names or identifiers, with commas; all with scores.")
-]
-
-DropFailed = Annotated[
-    bool, typer.Option("--drop-failed-blocks", help="Leave out blocks with a failed control.")
-]
 
 _AIMS_TOLD = {
     "find": "aim: find. The likeliest labels come first, and every few answers teach what is "
@@ -81,7 +65,6 @@ _AHEAD = (
 )
 
 
-@review_app.command()
 @offers("pipeline.draw_queue", "pipeline.serve_review")
 def review(
     call: Call,
@@ -186,7 +169,7 @@ def open_page(
 ) -> None:
     """Serve the listening page until it is interrupted; say where it is, and open it.
 
-    ``before`` is what has to be said first: see :func:`~earmark.cli.options.tell`.
+    ``before`` is what has to be said first: see :func:`~earmark.cli.printing.tell`.
     """
     from earmark import pipeline
 
@@ -249,7 +232,6 @@ def _private_file(path: Path, text: str) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-@review_app.command()
 @offers("pipeline.summarize_answers", "pipeline.import_judgements", "pipeline.export_judgements")
 def answers(call: Call, as_json: AsJson = False, details: Details = False) -> None:
     """Summarise answers: precision of flags, agreement of raters; import, export."""
@@ -269,7 +251,6 @@ def answers(call: Call, as_json: AsJson = False, details: Details = False) -> No
         _tell_answers(work, known, as_json, details)
 
 
-@review_app.command()
 @offers("pipeline.correct_labels")
 def relabel(call: Call, as_json: AsJson = False) -> None:
     """Write corrected labels from answers, every change with its origin."""

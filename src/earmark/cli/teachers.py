@@ -1,4 +1,4 @@
-"""The verbs of pretrained teachers, ``find`` and ``teachers``, and how a teacher is named."""
+"""The commands of pretrained teachers: ``find`` and ``teachers``."""
 
 from __future__ import annotations
 
@@ -8,58 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from earmark.cli.commands import Call, offers
-from earmark.cli.options import (
-    AsJson,
-    Details,
-    one_of,
-    tell,
-)
+from earmark.cli.commands import AsJson, Call, CommandGroup, Details, offers
+from earmark.cli.printing import tell
 from earmark.cli.review import open_page
-from earmark.cli.verbs import Verbs
 from earmark.errors import quoted
 
 if TYPE_CHECKING:
-    from earmark.config import Way
     from earmark.pipeline import FoundMissing, Taught
 
-teachers_app = typer.Typer()
-names_app = typer.Typer(
-    cls=Verbs,
+teachers_app = typer.Typer(
+    name="teachers",
+    cls=CommandGroup,
     help="List pretrained networks, and bring their weights onto this machine.",
     invoke_without_command=True,
 )
-teachers_app.add_typer(names_app, name="teachers")
-
-WAYS = ("zero-shot", "probe", "blend", "fine-tuned")
-
-TeacherOption = Annotated[
-    str | None,
-    typer.Option("--teacher", help="yamnet, .onnx, .tflite, .h5, a folder, hf:OWNER/NAME."),
-]
-WayOption = Annotated[
-    str | None,
-    typer.Option("--way", help=f"{', '.join(WAYS)}; by default the best of the first three."),
-]
-ClassMapOption = Annotated[
-    Path | None, typer.Option(help="Table of the teacher's output and class_id; by name.")
-]
-EmbeddingOption = Annotated[
-    str | None, typer.Option(help="The teacher's output that is its embedding.")
-]
-OutputOption = Annotated[str | None, typer.Option(help="The teacher's output that is classes.")]
-InputOption = Annotated[
-    str | None, typer.Option("--input", help="What the teacher takes: waveforms or patches.")
-]
-SampleRateOption = Annotated[
-    int | None, typer.Option(min=1, help="Hz of the teacher's waveforms, if it does not say.")
-]
-HopOption = Annotated[
-    float | None, typer.Option(help="Seconds from one of the teacher's windows to the next.")
-]
 
 
-@teachers_app.command()
 @offers("pipeline.find")
 def find(
     call: Call,
@@ -108,7 +72,7 @@ def _tell_as_json(found: FoundMissing) -> None:
     )
 
 
-@names_app.callback()
+@teachers_app.callback()
 def teachers(context: typer.Context, as_json: AsJson = False) -> None:
     """List the pretrained networks that earmark knows by name, and whether they are here."""
     if context.invoked_subcommand is not None:
@@ -133,7 +97,7 @@ def teachers(context: typer.Context, as_json: AsJson = False) -> None:
     tell(False, following, told=told, more=[others])
 
 
-@names_app.command()
+@teachers_app.command()
 def add(
     file: Annotated[Path, typer.Argument(help="Weights as published, such as yamnet.h5.")],
     as_json: AsJson = False,
@@ -146,7 +110,7 @@ def add(
     tell(as_json, following, teacher=kept.teacher.name, kind=kept.file.what, wrote=kept.path)
 
 
-@names_app.command()
+@teachers_app.command()
 def get(
     name: Annotated[str, typer.Argument(help="A name that `earmark teachers` lists.")],
     as_json: AsJson = False,
@@ -159,31 +123,6 @@ def get(
         kept = get_teacher(name, progress)
     following = "earmark find SOUNDS LABELS"
     tell(as_json, following, teacher=kept.teacher.name, kind=kept.file.what, wrote=kept.path)
-
-
-def checked_way(way: str | None) -> Way | None:
-    """Return the way asked for, or refuse it and list the choices."""
-    chosen: Way | None = one_of("--way", way, WAYS)
-    return chosen
-
-
-def network_options(
-    embedding: str | None,
-    output: str | None,
-    input_kind: str | None,
-    sample_rate: int | None,
-    hop_seconds: float | None,
-    scale: str | None,
-) -> dict[str, Any]:
-    """Return what was said of a network, by the names of its parameters."""
-    return {
-        "embedding": embedding,
-        "output": output,
-        "input_kind": one_of("--input", input_kind, ("waveforms", "patches")),
-        "sample_rate_hz": sample_rate,
-        "hop_seconds": hop_seconds,
-        "scale": one_of("--scale", scale, ("logits", "probabilities")),
-    }
 
 
 def told_of_teacher(taught: Taught, as_json: bool) -> dict[str, Any]:

@@ -457,21 +457,29 @@ class SceneParams(Params):
 class MixtureParams(Params):
     """Mixtures of recordings of one class each, with known truth."""
 
-    n_clips: int = Field(6_000, ge=1, le=10_000_000)
-    clip_seconds: float = Field(5.0, ge=0.5, le=4_000)
-    max_sounds: int = Field(4, ge=1, le=1_000)
-    shortest_sound_seconds: float = Field(1.0, gt=0, le=4_000)
+    n_clips: Annotated[int, Option("Clips to make; 6,000.", "--clips", low=1)] = Field(
+        6_000, ge=1, le=10_000_000
+    )
+    clip_seconds: Annotated[float, Option("Length of a clip; 5.")] = Field(5.0, ge=0.5, le=4_000)
+    max_sounds: Annotated[int, Option("Sounds in a clip; 4.", low=1)] = Field(4, ge=1, le=1_000)
+    shortest_sound_seconds: Annotated[
+        float, Option("Seconds that a sound lasts at least; 1.", "--shortest-sound")
+    ] = Field(1.0, gt=0, le=4_000)
     """Sounds last from this to the whole clip, evenly on a logarithmic scale."""
     level_range_db: tuple[Decibels, Decibels] = (-12.0, 0.0)
     """Level of a sound, drawn uniformly; at 0 dB all recordings are alike."""
     background_range_db: tuple[Decibels, Decibels] = (-40.0, -20.0)
     prior_exponent: float = Field(0.5, ge=0, le=100)
     """Class priors fall as rank ** -exponent: 0 is flat, 1 is Zipf's law."""
-    n_groups: int = Field(10, ge=3, le=1_000_000)
+    n_groups: Annotated[
+        int, Option("Parts of the recordings; no clip mixes two; 10.", "--groups", low=3)
+    ] = Field(10, ge=3, le=1_000_000)
     """Groups that recordings are dealt to; a clip's sounds are of one group."""
-    faint_slope_per_db: float = Field(0.0, ge=0, le=1_000)
+    faint_slope_per_db: Annotated[
+        float, Option("Fall of the log-odds of a label per dB of level; 0.", "--faint-slope")
+    ] = Field(0.0, ge=0, le=1_000)
     """How much the log-odds of being nominated fall for each decibel below the mean level."""
-    seed: Seed = 0
+    seed: Annotated[Seed, Option("Other clips, other hidden labels; 0.", low=0)] = 0
 
     @model_validator(mode="after")
     def _sounds_fit_into_a_clip(self) -> Self:

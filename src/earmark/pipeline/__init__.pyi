@@ -70,11 +70,11 @@ from .study import compare as compare
 from .study import sweep as sweep
 from .teachers import Taught as Taught
 from .teachers import asked_recipe as asked_recipe
+from .teachers import choose_teacher as choose_teacher
 from .teachers import default_teacher as default_teacher
 from .teachers import examined as examined
 from .teachers import teach as teach
 from .teaching import Trained as Trained
 from .teaching import check_frames as check_frames
-from .teaching import keep_own_scores as keep_own_scores
 from .teaching import score as score
 from .teaching import train_teacher as train_teacher

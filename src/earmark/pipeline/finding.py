@@ -26,6 +26,7 @@ from earmark.pipeline.teachers import (
     FIND_RECIPE,
     ClassMapFile,
     NetworkOptions,
+    SkipUnknown,
     Taught,
     TeacherName,
     WayChosen,
@@ -108,7 +109,7 @@ def find(
     way: WayChosen = None,
     network: Annotated[NetworkOptions | None, Fields()] = None,
     class_map: ClassMapFile = None,
-    skip_unknown: Annotated[bool, Option("Leave out what the class map has too much.")] = False,
+    skip_unknown: SkipUnknown = False,
     recipe: Annotated[
         str | Path | Recipe, Option("A shipped recipe's name or a TOML file.", read=str)
     ] = FIND_RECIPE,
@@ -184,6 +185,7 @@ def _teach(
             recipe,
             class_map=class_map,
             skip_unknown=skip_unknown,
+            replace=True,
             engine=engine,
             progress=progress,
         )

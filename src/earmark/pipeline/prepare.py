@@ -5,9 +5,10 @@ Datasets that people have come in through the importers of :mod:`earmark.dataset
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from earmark.audio import FrameStore
 from earmark.compute import HERE, Engine, Progress, shown
@@ -21,6 +22,7 @@ from earmark.datasets import (
     write_scenes,
 )
 from earmark.errors import check_libraries, short_repr
+from earmark.options import Argument, Fields, Option, read_numbers
 from earmark.pipeline.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
 from earmark.storage import writes
 
@@ -60,12 +62,23 @@ def make_dataset(
 
 @writes("import mixtures", makes=True)
 def make_mixtures(
-    sounds: str | Path,
-    labels: str | Path | None,
+    sounds: Annotated[
+        str | Path, Argument("Folder of recordings, or a workspace of them.", read=str)
+    ],
+    labels: Annotated[
+        str | Path | None, Argument("Their classes; without it, the folders' names.", default=None)
+    ],
     work: str | Path,
-    params: MixtureParams | None = None,
-    hiding: HidingParams | None = None,
+    params: Annotated[MixtureParams | None, Fields()] = None,
     *,
+    recall: Annotated[
+        Sequence[float],
+        Option(
+            "Lowest and highest share, over classes, of labels that are given.",
+            read=read_numbers,
+            default="0.3,0.9",
+        ),
+    ] = (0.3, 0.9),
     columns: Mapping[str, str] | None = None,
     engine: Engine = HERE,
     progress: Progress | None = None,
@@ -76,7 +89,8 @@ def make_mixtures(
     (None: its folders are the labels), which are first listed in ``work/recordings``.
     """
     check_libraries("mixing recordings", "soundfile")
-    recordings = Workspace(Path(sounds))
+    recordings, params = Workspace(Path(sounds)), params or MixtureParams()
+    hiding = HidingParams.checked(recall_range=recall, seed=params.seed)
     with shown(progress) as display:
         if not recordings.has_dataset():
             table = None if labels is None else Path(labels)

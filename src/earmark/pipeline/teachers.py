@@ -28,14 +28,12 @@ from earmark.config import (
     keep_recipe,
 )
 from earmark.datasets import Workspace, any_frames, extract_frames, open_frames, readable_clips
-from earmark.errors import EarmarkError, short_repr
+from earmark.errors import EarmarkError, quoted, short_repr
 from earmark.flags import Strength, find_strength
-from earmark.options import Option
+from earmark.options import Fields, Option
 from earmark.pipeline.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
-from earmark.scores import Origin, ScoreFolder
-from earmark.storage import (
-    writes,
-)
+from earmark.scores import Origin, Scale, ScoreFolder
+from earmark.storage import is_finished, read_seal, writes
 
 if TYPE_CHECKING:
     from earmark.models.pretrained import ClassMap, MappedClasses, NetworkFacts, NetworkFeatures
@@ -134,6 +132,7 @@ class NetworkOptions(TypedDict, total=False):
         Option("Hz of the teacher's waveforms, if it does not say.", "--sample-rate", low=1),
     ]
     hop_seconds: Annotated[float, Option("Seconds from one of the teacher's windows to the next.")]
+    scale: Annotated[Scale, Option("Scores are logits or probabilities, if nothing says.")]
 
 
 TeacherName = Annotated[str | None, Option("yamnet, .onnx, .tflite, .h5, a folder, hf:OWNER/NAME.")]
@@ -144,6 +143,11 @@ WayChosen = Annotated[
 ClassMapFile = Annotated[
     str | Path | None, Option("Table of the teacher's output and class_id; by name.")
 ]
+
+
+SkipUnknown = Annotated[bool, Option("Leave out classes that are not the workspace's.")]
+OutOfFold = Annotated[bool | None, Option("The model behind the scores never saw these clips.")]
+ReplaceScores = Annotated[bool, Option("By a teacher, in the place of scores of your own.")]
 
 
 def asked_recipe(
@@ -171,6 +175,27 @@ def asked_recipe(
     return chosen.model_copy(update={"pretrained": pretrained, "way": way})
 
 
+def choose_teacher(
+    work: WorkLike,
+    recipe: RecipeLike = None,
+    teacher: str | None = None,
+    way: Way | None = None,
+    **network: Any,
+) -> Recipe:
+    """Return the recipe that a workspace is to be scored by.
+
+    Without a recipe or a teacher it is that of the pretrained teacher that is here, where nobody
+    has scored the workspace yet, else the one used last.
+    """
+    workspace = open_workspace(work)
+    chosen = choose_recipe(workspace, recipe)
+    if recipe is None and teacher is None:
+        chosen = default_teacher(workspace) or chosen
+    if chosen.pretrained is None and not (teacher is None and way is None):
+        chosen = find_recipe(FIND_RECIPE)
+    return asked_recipe(chosen, teacher, way, **network)
+
+
 def default_teacher(work: WorkLike) -> Recipe | None:
     """Return the recipe of the pretrained teacher that suits a workspace nobody has taught yet.
 
@@ -191,29 +216,51 @@ def default_teacher(work: WorkLike) -> Recipe | None:
     return find_recipe(FIND_RECIPE) if has_weights else None
 
 
+def keep_own_scores(work: WorkLike, recipe: Recipe) -> None:
+    """Refuse to put a teacher's scores in the place of the owner's own."""
+    workspace = open_workspace(work)
+    folder = workspace.scores_folder(recipe.scores_name)
+    origin = Origin.noted(read_seal(folder)) if is_finished(folder) else None
+    if origin is not None and origin.kind == "file":
+        source = f" ({origin.path})" if origin.path else ""
+        raise EarmarkError(
+            f"{folder}: {origin.told}{source}; "
+            f"`earmark score {quoted(workspace.root)} --replace` puts a teacher's in their place"
+        )
+
+
 @writes("score")
 def teach(
     work: WorkLike,
     recipe: RecipeLike = None,
     *,
-    class_map: str | Path | None = None,
-    skip_unknown: bool = False,
-    out_of_fold: bool | None = None,
+    teacher: TeacherName = None,
+    way: WayChosen = None,
+    network: Annotated[NetworkOptions | None, Fields()] = None,
+    class_map: ClassMapFile = None,
+    skip_unknown: SkipUnknown = False,
+    out_of_fold: OutOfFold = None,
+    replace: ReplaceScores = False,
     engine: Engine = HERE,
     progress: Progress | None = None,
 ) -> Taught:
     """Score all clips with the recipe's pretrained network, in the best of several ways.
 
-    ``class_map`` says which of its outputs is which class; without it names are matched, and what
-    they came to is written into the workspace, to be edited. ``out_of_fold`` says whether the
-    network never saw these clips; by default that is believed of networks of the catalogue alone.
+    ``teacher``, ``way`` and ``network`` are as in :func:`find`; scores of the owner's own, from a
+    file, make way only with ``replace``. ``class_map`` says which of its outputs is which class;
+    without it names are matched, and what they came to is written into the workspace, to be edited.
+    ``out_of_fold`` says whether the network never saw these clips; by default that is believed of
+    networks of the catalogue alone.
     The way that was taken is remembered in the workspace's recipe.
     """
     workspace = open_workspace(work)
     # One that was put together is remembered when it has worked.
     chosen = recipe if isinstance(recipe, Recipe) else choose_recipe(workspace, recipe)
+    chosen = asked_recipe(chosen, teacher, way, **(network or {}))
     if chosen.pretrained is None:
         raise EarmarkError(f"recipe {chosen.name!r} has no pretrained network to teach with")
+    if not replace:
+        keep_own_scores(workspace, chosen)
     from earmark.models.pretrained import map_classes
     from earmark.training import best_way
 

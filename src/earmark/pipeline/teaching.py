@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from earmark.compute import (
     HERE,
@@ -22,13 +22,12 @@ from earmark.config import (
     Recipe,
 )
 from earmark.datasets import Workspace, held_out_clips, open_frames, tell_replaced
-from earmark.errors import EarmarkError, quoted, short_repr
+from earmark.errors import EarmarkError, short_repr
+from earmark.options import Option
 from earmark.pipeline.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
-from earmark.pipeline.teachers import teach
-from earmark.scores import Origin, ScoreFolder
+from earmark.pipeline.teachers import ReplaceScores, keep_own_scores, teach
+from earmark.scores import ScoreFolder
 from earmark.storage import (
-    is_finished,
-    read_seal,
     writes,
 )
 
@@ -55,8 +54,10 @@ def train_teacher(
     work: WorkLike,
     recipe: RecipeLike = None,
     *,
-    n_processes: int = 1,
-    engine: Engine = HERE,
+    n_processes: Annotated[
+        int, Option("On a cluster: processes that train together.", "--processes", low=1)
+    ] = 1,
+    engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> Trained:
     """Train the recipe's teacher on the whole train split, labels as they are.
@@ -86,8 +87,10 @@ def score(
     work: WorkLike,
     recipe: RecipeLike = None,
     *,
-    in_sample: bool = False,
-    replace: bool = False,
+    in_sample: Annotated[
+        bool, Option("Score clips that the teacher saw, as the paper did.")
+    ] = False,
+    replace: ReplaceScores = False,
     engine: Engine = HERE,
     progress: Progress | None = None,
 ) -> ScoreFolder:
@@ -100,11 +103,12 @@ def score(
     """
     workspace = open_workspace(work)
     chosen = choose_recipe(workspace, recipe)
+    if chosen.pretrained is not None:
+        if in_sample:
+            raise EarmarkError("--in-sample is for a teacher that is trained here from scratch")
+        return teach(workspace, chosen, replace=replace, engine=engine, progress=progress).scores
     if not replace:
         keep_own_scores(workspace, chosen)
-    if chosen.pretrained is not None:
-        _refuse_in_sample(in_sample)
-        return teach(workspace, chosen, engine=engine, progress=progress).scores
     from earmark.training import cross_fit, score_held_out
 
     check_frames(workspace, chosen)
@@ -115,24 +119,6 @@ def score(
         if _has_held_out(workspace, chosen):
             score_held_out(workspace, scores, params, engine=engine, progress=display)
     return scores
-
-
-def keep_own_scores(work: WorkLike, recipe: Recipe) -> None:
-    """Refuse to put a teacher's scores in the place of the owner's own."""
-    workspace = open_workspace(work)
-    folder = workspace.scores_folder(recipe.scores_name)
-    origin = Origin.noted(read_seal(folder)) if is_finished(folder) else None
-    if origin is not None and origin.kind == "file":
-        source = f" ({origin.path})" if origin.path else ""
-        raise EarmarkError(
-            f"{folder}: {origin.told}{source}; "
-            f"`earmark score {quoted(workspace.root)} --replace` puts a teacher's in their place"
-        )
-
-
-def _refuse_in_sample(in_sample: bool) -> None:
-    if in_sample:
-        raise EarmarkError("--in-sample is for a teacher that is trained here from scratch")
 
 
 def _has_held_out(workspace: Workspace, recipe: Recipe) -> bool:

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import polars as pl
@@ -19,7 +20,9 @@ from earmark.compute import Progress, shown
 from earmark.datasets import Workspace, write_scores
 from earmark.errors import EarmarkError, first_few, short_repr
 from earmark.labels import LabelSet, read_class_list, rows_of
+from earmark.options import Option
 from earmark.pipeline.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
+from earmark.pipeline.teachers import OutOfFold, SkipUnknown
 from earmark.scores import (
     Origin,
     Scale,
@@ -63,15 +66,21 @@ _NO_ROWS = pl.DataFrame(schema={"clip_id": pl.String, "class_id": pl.String, "pr
 @writes("score")
 def score_by_file(
     work: WorkLike,
-    path: str | Path,
+    path: Annotated[
+        str | Path, Option("Scores of your own: any file that scan reads.", "--from", default=None)
+    ],
     recipe: RecipeLike = None,
     *,
-    classes: str | Path | None = None,
-    clips: str | Path | None = None,
-    scores_key: str | None = None,
-    scale: Scale | None = None,
-    skip_unknown: bool = False,
-    out_of_fold: bool = False,
+    classes: Annotated[
+        str | Path | None, Option("With --from: classes in the order of its columns.")
+    ] = None,
+    clips: Annotated[
+        str | Path | None, Option("With --from: clips in the order of its rows.")
+    ] = None,
+    scores_key: Annotated[str | None, Option("With --from: array in an .npz.")] = None,
+    scale: Annotated[Scale | None, Option("Scores are logits or probabilities.")] = None,
+    skip_unknown: SkipUnknown = False,
+    out_of_fold: OutOfFold = None,
     progress: Progress | None = None,
 ) -> ScoredByFile:
     """Take scores of one's own, in any format that a scan reads, for those of the recipe's teacher.
@@ -98,7 +107,7 @@ def score_by_file(
         clip_ids = workspace.clips["clip_id"].gather(np.unique(rows[rows >= 0]))
         origin = Origin.at("file", path)
         scores = give_scores(
-            workspace, chosen.scores_name, clip_ids, logits, origin, out_of_fold=out_of_fold
+            workspace, chosen.scores_name, clip_ids, logits, origin, out_of_fold=bool(out_of_fold)
         )
         is_unscored = np.isnan(logits[0])
     is_scored = workspace.clips["clip_id"].is_in(clip_ids.implode())
