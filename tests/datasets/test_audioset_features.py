@@ -12,12 +12,21 @@ from audioset_files import (
     MUSIC,
     ROCK,
     SPEECH,
+    entry,
+    message,
     sequence_example,
     tfrecord,
+    varint,
     write_official,
 )
 from earmark.audio import FrameStore
-from earmark.datasets import import_audioset_features, read_quarantine
+from earmark.datasets import (
+    Damage,
+    import_audioset_features,
+    parse_embedding,
+    read_quarantine,
+    read_records,
+)
 from earmark.errors import EarmarkError
 
 RANDOM = np.random.default_rng(0)
@@ -115,27 +124,16 @@ def test_listed_clips_without_a_record_are_missing(root: Path, tmp_path: Path) -
 def test_a_corrupt_record_is_named_and_the_others_are_read(root: Path, tmp_path: Path) -> None:
     path = root / "audioset_v1_embeddings" / "bal_train" / "Ya.tfrecord"
     content = bytearray(path.read_bytes())
-    content[300] ^= 1
+    content[20] ^= 1
     path.write_bytes(content)
     summary = import_audioset_features(root, tmp_path / "work")
     assert (summary.n_found, summary.n_missing) == (3, 1)
-    assert any("Ya.tfrecord, byte 0: the record fails its checksum" in n for n in summary.notes)
+    assert any(
+        "Ya.tfrecord, byte 0: the record is no clip of the release" in n for n in summary.notes
+    )
     quarantine = read_quarantine(summary.workspace)
     assert quarantine["clip_id"].to_list() == [None, "Yabcdefghij_0"]
     assert quarantine["audio"][0].endswith("Ya.tfrecord")
-
-
-@pytest.mark.parametrize("n_lost", [1, 200, 1_200])
-def test_a_truncated_file_keeps_its_first_records(root: Path, tmp_path: Path, n_lost: int) -> None:
-    path = root / "audioset_v1_embeddings" / "bal_train" / "Ya.tfrecord"
-    offset = len(tfrecord([WHY]))
-    n_kept = len(path.read_bytes()) - n_lost
-    path.write_bytes(path.read_bytes()[:n_kept])
-    summary = import_audioset_features(root, tmp_path / "work")
-    is_first_whole = n_kept >= offset
-    assert summary.n_missing == (1 if is_first_whole else 2)
-    place = f"byte {offset if is_first_whole else 0:,}: the file ends within a record"
-    assert any(place in note for note in summary.notes)
 
 
 def test_a_truncated_archive_yields_what_it_has(root: Path, tmp_path: Path) -> None:
@@ -196,3 +194,45 @@ def test_another_dataset_is_refused_before_its_frames_are_touched(
     after = import_audioset_features(root, work, tune_share=0, replace=True)
     assert FrameStore.open(after.workspace.frames_folder).digest != digest
     assert (after.workspace.frames_folder / "notes.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize("n_kept", [1, 8, 12, 300, 1_100, 1_900])
+def test_a_truncated_file_says_where(n_kept: int) -> None:
+    whole = tfrecord([WHY, BAR])
+    *clips, damage = read_records("a.tfrecord", whole[:n_kept])
+    first = len(tfrecord([WHY]))
+    assert isinstance(damage, Damage)
+    assert str(damage).startswith(f"a.tfrecord, byte {first if n_kept >= first else 0:,}: the file")
+    assert len(clips) == (n_kept >= first)
+
+
+def test_records_too_long_are_no_clips() -> None:
+    clip, damage = read_records("x", tfrecord([WHY, bytes(70_000), BAR]))
+    assert not isinstance(clip, Damage)
+    assert "70,000 bytes is no clip; the rest is lost" in str(damage)
+
+
+def test_labels_above_127_packed_or_not() -> None:
+    content = sequence_example("abcdefghijk", 0, 10, [137, 434, 526], np.ones((7, 128), np.uint8))
+    assert parse_embedding(content).class_indices == (137, 434, 526)
+    unpacked = b"".join(b"\x08" + varint(label) for label in (5, 300))
+    content += message(1, entry("labels", message(3, unpacked)))  # a later entry replaces
+    assert parse_embedding(content).class_indices == (5, 300)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x0a\x05ab",
+        b"\x0f\x01",
+        b"\xff",
+        message(1, entry("video_id", b"")),
+        message(1, message(1, b"")),
+        sequence_example("abcdefghijk", 0, 10, [1], np.empty((0, 128), np.uint8)),
+        sequence_example("abcdefghijk", 0, 10, [1], np.zeros((2, 127), np.uint8)),
+        sequence_example("abcdefghijk", 0, 10, [1], np.zeros((2, 64), np.uint8)),
+    ],
+)
+def test_what_is_no_clip_of_the_release_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_embedding(content)

@@ -37,10 +37,7 @@ from .importers.audioset import find_official as find_official
 from .importers.audioset import import_audioset as import_audioset
 from .importers.audioset import read_listing as read_listing
 from .importers.audioset_features import Damage as Damage
-from .importers.audioset_features import Record as Record
 from .importers.audioset_features import import_audioset_features as import_audioset_features
-from .importers.audioset_features import is_intact as is_intact
-from .importers.audioset_features import masked_crc32c as masked_crc32c
 from .importers.audioset_features import parse_embedding as parse_embedding
 from .importers.audioset_features import read_records as read_records
 from .importers.fsd50k import agreed_answer as agreed_answer

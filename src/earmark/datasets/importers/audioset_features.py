@@ -1,8 +1,8 @@
 """AudioSet's released VGGish embeddings, read from TFRecord files without TensorFlow.
 
 A TFRecord file is a sequence of records: length (8 bytes, little endian), its checksum, the
-content, its checksum. Checksums are masked CRC-32C, computed in numpy for thousands of records at
-once (about 150 MB/s).
+content, its checksum. A record that is no clip is left out and named; the checksums (CRC-32C) are
+not compared, for the released archive has checksums of its own, which are.
 
 Each record is a ``tf.train.SequenceExample`` with ``video_id``, ``start_time_seconds``,
 ``end_time_seconds``, ``labels`` (class indices) and ``audio_embedding``: up to ten frames of 128
@@ -17,9 +17,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -51,20 +50,7 @@ from earmark.storage import (
 )
 
 _LARGEST_RECORD_BYTES = 1 << 16
-"""A longer record is no clip of embeddings; refusing it bounds the memory of a batch."""
-
-_POLYNOMIAL = 0x82F63B78  # CRC-32C, bits reversed
-_MASK_DELTA = 0xA282EAD8
-
-
-@dataclass(frozen=True)
-class Record:
-    """The content of one record of a TFRecord file, and the checksum that it should have."""
-
-    file: str
-    offset: int
-    content: bytes
-    checksum: int
+"""A longer record is no clip of embeddings."""
 
 
 @dataclass(frozen=True)
@@ -79,80 +65,30 @@ class Damage:
         return f"{self.file}, byte {self.offset:,}: {self.reason}"
 
 
-def read_records(file: str, content: bytes) -> Iterator[Record | Damage]:
-    """Cut a TFRecord file into records; ``file`` is its name for messages.
+def read_records(file: str, content: bytes) -> Iterator[Embedding | Damage]:
+    """Read the clips of a TFRecord file; ``file`` is its name for messages.
 
-    Lengths are checked here. Behind a wrong one, or where the file ends early, nothing more can be
-    found, and the last item is the damage. Contents are checked by :func:`is_intact`.
+    Behind a length that cannot be, or where the file ends early, nothing more can be found, and the
+    last item is the damage.
     """
     offset = 0
     while offset < len(content):
-        length, start = content[offset : offset + 8], offset + 12
-        n_bytes = int.from_bytes(length, "little")
+        start = offset + 12
+        n_bytes = int.from_bytes(content[offset : offset + 8], "little")
         end = start + n_bytes
-        if start <= len(content) and _masked_crc32c_of(length) != _number(content, start - 4):
-            yield Damage(file, offset, "a record's length fails its checksum; the rest is lost")
+        if start <= len(content) and n_bytes > _LARGEST_RECORD_BYTES:
+            yield Damage(
+                file, offset, f"a record of {n_bytes:,} bytes is no clip; the rest is lost"
+            )
             return
         if end + 4 > len(content):
             yield Damage(file, offset, "the file ends within a record: was it cut off?")
             return
-        if not 4 <= n_bytes <= _LARGEST_RECORD_BYTES:
-            yield Damage(file, offset, f"a record of {n_bytes} bytes is no clip")
-        else:
-            yield Record(file, offset, content[start:end], _number(content, end))
+        try:
+            yield parse_embedding(content[start:end])
+        except (ValueError, struct.error) as error:
+            yield Damage(file, offset, f"the record is no clip of the release: {error}")
         offset = end + 4
-
-
-def is_intact(records: Sequence[Record]) -> NDArray[np.bool_]:
-    """Tell of each record whether its content has the checksum that it should have [record]."""
-    expected = np.array([record.checksum for record in records], np.uint32)
-    actual = masked_crc32c([record.content for record in records])
-    return np.equal(actual, expected)
-
-
-def masked_crc32c(contents: Sequence[bytes]) -> NDArray[np.uint32]:
-    """Compute TFRecord's masked CRC-32C of many byte strings at once [string], uint32.
-
-    The register starts at 0 and leading zeros leave it there, so strings are aligned at their ends
-    and stepped through together, two bytes at a time. The standard's start value, all ones, is the
-    same as the first four bytes inverted; so every string must have four bytes at least.
-
-    >>> hex(masked_crc32c([b"123456789"])[0])  # CRC-32C 0xe3069283
-    '0xc78ab0e5'
-    """
-    if not contents:
-        return np.empty(0, np.uint32)
-    n_columns = -(-max(map(len, contents)) // 2) * 2
-    aligned = np.zeros((len(contents), n_columns), np.uint8)
-    for row, content in zip(aligned, contents, strict=True):
-        start = n_columns - len(content)
-        row[start:] = np.frombuffer(content, np.uint8)
-        row[start : start + 4] ^= 0xFF
-    table = _crc_table()
-    crc = np.zeros(len(contents), np.uint32)
-    for pair in aligned.view("<u2").T.astype(np.uint32):  # [string] for each two bytes
-        crc = table[(crc ^ pair) & 0xFFFF] ^ (crc >> 16)
-    crc = ~crc
-    return np.asarray(((crc >> 15) | (crc << 17)) + np.uint32(_MASK_DELTA), np.uint32)
-
-
-@cache
-def _masked_crc32c_of(length: bytes) -> int:
-    """Compute the checksum of one length; a release has few different ones."""
-    return int(masked_crc32c([length])[0])
-
-
-def _number(content: bytes, offset: int) -> int:
-    return int.from_bytes(content[offset : offset + 4], "little")
-
-
-@cache
-def _crc_table() -> NDArray[np.uint32]:
-    """Return what 16 steps of the register do to each of its low 16 bits' states."""
-    table = np.arange(1 << 16, dtype=np.uint32)
-    for _ in range(16):
-        table = (table >> np.uint32(1)) ^ (table & np.uint32(1)) * np.uint32(_POLYNOMIAL)
-    return table
 
 
 _FRAME_BYTES = 128
@@ -263,9 +199,6 @@ def _varint(message: bytes, place: int) -> tuple[int, int]:
     raise ValueError("the message ends within a number")
 
 
-_RECORDS_AT_ONCE = 2_048
-"""Records whose checksums are computed together: many at once is what makes numpy fast."""
-
 _FOLDER_SPLITS: dict[str, Split] = {"bal_train": "train", "unbal_train": "train", "eval": "eval"}
 """The release's folders; a record elsewhere takes its split from the segments, or else train."""
 
@@ -283,15 +216,14 @@ _CLIP_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 class _Seen:
     """What was met on the way to the store."""
 
-    tables: list[pl.DataFrame] = field(default_factory=list)
-    clip_ids: set[str] = field(default_factory=set)
+    clips: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     damages: list[Damage] = field(default_factory=list)
     n_repeated: int = 0
 
-    @property
-    def clips(self) -> pl.DataFrame:
-        """The clips of the store, in its order, with the class indices of their records."""
-        return pl.concat(self.tables)
+    def table(self) -> pl.DataFrame:
+        """Return the clips of the store, in its order, with the class indices of their records."""
+        rows = [(clip_id, *facts) for clip_id, facts in self.clips.items()]
+        return pl.DataFrame(rows, _CLIP_SCHEMA, orient="row")
 
     def notes(self) -> list[str]:
         notes = [str(damage) for damage in self.damages[:3]]
@@ -328,7 +260,7 @@ def import_audioset_features(
     seen = _Seen()
     meter = progress.job("embeddings", len(listing.clips), "clips")
     with _incoming_store(work, _clips(root, work, seen, meter)):
-        clips, rows, notes = _merge(listing, seen.clips, classes)
+        clips, rows, notes = _merge(listing, seen.table(), classes)
         labels = LabelSet.from_rows(rows, clips["clip_id"], ontology.class_ids, str(root))
         clips = take_tune(clips, labels, tune_share).with_columns(audio=pl.lit(None, pl.String))
         workspace = write_dataset(work, clips, ontology, labels, replace=replace)
@@ -353,20 +285,19 @@ def _clips(
     root: Path, work: Path, seen: _Seen, meter: Meter
 ) -> Iterator[tuple[str, NDArray[np.uint8]]]:
     """Yield each clip's name and frames for the store; the rest goes into ``seen``."""
-    items = (
-        item
-        for file, content in _contents(root, work, seen.damages)
-        for item in read_records(file, content)
-    )
-    while batch := list(islice(items, _RECORDS_AT_ONCE)):
-        seen.damages += [item for item in batch if isinstance(item, Damage)]
-        records = [item for item in batch if isinstance(item, Record)]
-        embeddings = list(_embeddings(records, seen))
-        seen.tables.append(_clip_table(embeddings))
-        for _, embedding in embeddings:
-            yield embedding.clip_id, embedding.frames
-        meter.advance(len(records))
-    if not seen.clip_ids:
+    for file, content in _contents(root, work, seen.damages):
+        split = _split_of(file)
+        for item in read_records(file, content):
+            meter.advance(1)
+            if isinstance(item, Damage):
+                seen.damages.append(item)
+            elif item.clip_id in seen.clips:
+                seen.n_repeated += 1
+            else:
+                times = (item.start_seconds, item.end_seconds)
+                seen.clips[item.clip_id] = (*times, split, item.source, list(item.class_indices))
+                yield item.clip_id, item.frames
+    if not seen.clips:
         damage = f" ({seen.damages[0]})" if seen.damages else ""
         raise EarmarkError(
             f"{root}: no embeddings could be read{damage}; expected the release's features.tar.gz "
@@ -374,37 +305,6 @@ def _clips(
         )
 
 
-def _embeddings(records: Sequence[Record], seen: _Seen) -> Iterator[tuple[str, Embedding]]:
-    """Yield the file and embedding of each sound record whose clip was not met before."""
-    for record, intact in zip(records, is_intact(records).tolist(), strict=True):
-        reason = None if intact else "the record fails its checksum"
-        try:
-            embedding = parse_embedding(record.content) if intact else None
-        except (ValueError, struct.error) as error:
-            embedding, reason = None, f"the record is no clip of the release: {error}"
-        if embedding is None:
-            seen.damages.append(Damage(record.file, record.offset, str(reason)))
-        elif embedding.clip_id in seen.clip_ids:
-            seen.n_repeated += 1
-        else:
-            seen.clip_ids.add(embedding.clip_id)
-            yield record.file, embedding
-
-
-def _clip_table(embeddings: Sequence[tuple[str, Embedding]]) -> pl.DataFrame:
-    clips = [clip for _, clip in embeddings]
-    columns = {
-        "clip_id": [clip.clip_id for clip in clips],
-        "start_seconds": [clip.start_seconds for clip in clips],
-        "end_seconds": [clip.end_seconds for clip in clips],
-        "split": [_split_of(file) for file, _ in embeddings],
-        "source": [clip.source for clip in clips],
-        "class_indices": [list(clip.class_indices) for clip in clips],
-    }
-    return pl.DataFrame(columns, _CLIP_SCHEMA)
-
-
-@cache
 def _split_of(file: str) -> str | None:
     folders = Path(file).parts[::-1]
     return next((_FOLDER_SPLITS[folder] for folder in folders if folder in _FOLDER_SPLITS), None)

@@ -31,13 +31,13 @@ from earmark.compute import (
     Engine,
     Meter,
     Progress,
-    Task,
 )
 from earmark.config import (
     HidingParams,
     MixtureParams,
 )
 from earmark.datasets.simulate.hiding import hide, n_missing
+from earmark.datasets.simulate.scenes import SAMPLE_RATE_HZ, audio_tasks, claim_folder
 from earmark.datasets.workspace import (
     AUDIO_FOLDER,
     CLIP_SCHEMA,
@@ -45,13 +45,11 @@ from earmark.datasets.workspace import (
     Workspace,
     write_dataset,
 )
-from earmark.errors import EarmarkError, counted, first_few, load_library
+from earmark.errors import EarmarkError, counted, load_library
 from earmark.labels import NOT_PRESENT, PRESENT, LabelSet, Ontology
 from earmark.storage import (
     digest,
-    read_noted,
     write_aside,
-    write_json,
     write_table,
     writes,
 )
@@ -79,10 +77,11 @@ class Sources:
     @cached_property
     def by_group(self) -> dict[int, dict[str, list[Recording]]]:
         """The recordings of each group and class."""
-        found: dict[int, dict[str, list[Recording]]] = {}
-        for one in self.recordings:
-            found.setdefault(one.group, {}).setdefault(one.class_id, []).append(one)
-        return found
+        groups: dict[int, dict[str, list[Recording]]] = {}
+        for recording in self.recordings:
+            of_group = groups.setdefault(recording.group, {})
+            of_group.setdefault(recording.class_id, []).append(recording)
+        return groups
 
     @cached_property
     def class_ids(self) -> tuple[str, ...]:
@@ -168,11 +167,9 @@ def drawn_by_name(seed: int, what: str, name: str) -> float:
     return int.from_bytes(hashlib.sha256(text).digest()[:8]) / 2**64
 
 
-SAMPLE_RATE_HZ = 16_000
 CONTENTS = f"{AUDIO_FOLDER}/mixtures.csv"
 """What every clip is made of: recording, class, place and level."""
 
-_NOTE = f"{AUDIO_FOLDER}/mixtures.json"
 _FULL_SCALE = 32_767
 _LEVEL = 1_638
 """Root mean square of a sound at 0 dB, measured over what is not silent in it: -26 dBFS."""
@@ -217,8 +214,18 @@ def import_mixtures(
     """
     params, hiding = params or MixtureParams(), hiding or HidingParams(recall_range=(0.3, 0.9))
     sources = find_sources(recordings, params)
-    _claim(Path(work), params, sources)
-    engine.map(_tasks(Path(work), params, sources, engine.n_workers), progress)
+    root = Path(work)
+    noted = params.model_dump(mode="json", exclude={"n_clips", "faint_slope_per_db"})
+    listed = [[one.clip_id, one.class_id, one.group] for one in sources.recordings]
+    claim_folder(root, "mixtures", noted | {"recordings": digest(listed)})
+    waiting = [i for i in range(params.n_clips) if not (root / _audio_name(i)).exists()]
+    waiting.sort(key=lambda index: (index % params.n_groups, index))  # whole groups at a time
+    parts = np.array_split(waiting, max(min(engine.n_workers, len(waiting)), 1))
+    hands = [part.tolist() for part in parts if len(part)]
+    engine.map(
+        audio_tasks("mixtures", _write_clips, hands, root=root, params=params, sources=sources),
+        progress,
+    )
     drawn = [draw_events(params, sources, index) for index in range(params.n_clips)]
     clips = _clip_table(params)
     level_db = _levels(drawn, sources.ontology)  # [clip, class]
@@ -226,7 +233,7 @@ def import_mixtures(
     truth = LabelSet.from_dense(states, clips["clip_id"], sources.ontology.class_ids)
     slope = params.faint_slope_per_db
     labels = hide(truth, sources.ontology, hiding, level_db=level_db, faint_slope_per_db=slope)
-    write_table(Path(work) / CONTENTS, _contents(clips["clip_id"].to_list(), drawn))
+    write_table(root / CONTENTS, _contents(clips["clip_id"].to_list(), drawn))
     workspace = write_dataset(work, clips, sources.ontology, labels, truth, replace=True)
     notes = _notes(recordings, sources, int(n_missing(truth, labels).sum()), labels)
     return ImportSummary(workspace, params.n_clips, params.n_clips, 0, notes)
@@ -358,47 +365,6 @@ def _contents(clip_ids: Sequence[str], drawn: Sequence[Sequence[Event]]) -> pl.D
     ]
     columns = ["clip_id", "recording", "class_id", "longest_seconds", "place", "level_db"]
     return pl.DataFrame(rows, columns, orient="row")
-
-
-def _claim(root: Path, params: MixtureParams, sources: Sources) -> None:
-    """Note which mixtures a workspace holds; refuse to mix them with others, or another dataset."""
-    note = root / _NOTE
-    told = params.model_dump(mode="json", exclude={"n_clips", "faint_slope_per_db"})
-    listed = [[one.clip_id, one.class_id, one.group] for one in sources.recordings]
-    told["recordings"] = digest(listed)
-    if note.exists():
-        before = read_noted(note)
-        changed = [name for name in told if before.get(name) != told[name]]
-        if changed:
-            raise EarmarkError(
-                f"{note.parent}: holds mixtures of other parameters ({first_few(changed)}); give "
-                "another workspace folder, or delete this one"
-            )
-    elif Workspace(root).has_dataset():
-        raise EarmarkError(
-            f"{root}: there is a dataset in it already, which mixtures would replace; nothing was "
-            "changed. Give another folder"
-        )
-    else:
-        write_json(note, told)
-
-
-def _tasks(root: Path, params: MixtureParams, sources: Sources, n_workers: int) -> list[Task]:
-    """Deal the clips that are still to be written to tasks, whole groups at a time."""
-    waiting = [i for i in range(params.n_clips) if not (root / _audio_name(i)).exists()]
-    waiting.sort(key=lambda index: (index % params.n_groups, index))
-    n_tasks = min(n_workers, len(waiting))
-    hands = [part.tolist() for part in np.array_split(waiting, max(n_tasks, 1)) if len(part)]
-    return [
-        Task(
-            label=f"mixtures {i + 1}/{n_tasks}",
-            function=_write_clips,
-            arguments={"root": root, "params": params, "sources": sources, "indices": hand},
-            n_units=len(hand),
-            unit="clips",
-        )
-        for i, hand in enumerate(hands)
-    ]
 
 
 def _write_clips(

@@ -11,10 +11,11 @@ the scenes is one task and one file, so an interrupted run resumes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -59,7 +60,7 @@ def pooled_scenes(
     Clips are in the order of :func:`write_scenes`, which then finds their sound there. Scenes of
     other parameters are refused.
     """
-    claim_scenes(root, params)
+    claim_folder(root, "scenes", _shape(params))
     n_clips = params.n_train + params.n_tune + params.n_eval
     starts = range(0, n_clips, _SCENES_IN_A_PART)
     parts = [range(start, min(start + _SCENES_IN_A_PART, n_clips)) for start in starts]
@@ -71,6 +72,11 @@ def pooled_scenes(
     ]
     engine.map(tasks, SILENT if meter is None else AsOneJob(meter))
     return np.concatenate([np.load(_part_path(root, part)) for part in parts])
+
+
+def _shape(params: SceneParams) -> dict[str, Any]:
+    """Return the parameters that shape a scene; the sizes of the splits do not."""
+    return params.model_dump(mode="json", include=set(_SHAPING_FIELDS))
 
 
 def _write_part(root: Path, params: SceneParams, part: range, meter: Meter) -> None:
@@ -267,8 +273,11 @@ def write_scenes(
     """
     root = Path(root)
     n_clips = params.n_train + params.n_tune + params.n_eval
-    claim_scenes(root, params)
-    engine.map(_audio_tasks(root, params, n_clips, engine.n_workers), progress)
+    claim_folder(root, "scenes", _shape(params))
+    waiting = [index for index in range(n_clips) if not (root / _audio_name(index)).exists()]
+    n_tasks = min(engine.n_workers, len(waiting))
+    hands = [waiting[first::n_tasks] for first in range(n_tasks)]
+    engine.map(audio_tasks("scenes", _write_audio, hands, root=root, params=params), progress)
     clips = _clip_table(params, n_clips)
     is_present = np.array([scene_truth(params, index)[0] for index in range(n_clips)])
     tree = ontology(params.with_parents)
@@ -344,43 +353,47 @@ def _with_ancestors() -> tuple[tuple[int, ...], ...]:
     )
 
 
-def claim_scenes(root: Path, params: SceneParams) -> None:
-    """Note which scenes a workspace holds; refuse to mix them with others, or another dataset."""
+def claim_folder(root: Path, kind: str, params: Mapping[str, Any]) -> None:
+    """Note of which parameters a workspace's sounds are; refuse to mix them with others.
+
+    ``kind`` is what they are called: scenes or mixtures. Another dataset is refused, too.
+    """
     folder = root / AUDIO_FOLDER
-    note = folder / "scenes.json"
-    shape = params.model_dump(mode="json", include=set(_SHAPING_FIELDS))
-    if not note.exists():
-        if Workspace(root).has_dataset():
+    note = folder / f"{kind}.json"
+    if note.exists():
+        before = read_noted(note)
+        changed = [
+            f"{name} {before.get(name)} -> {value}"
+            for name, value in params.items()
+            if before.get(name) != value
+        ]
+        if changed:
             raise EarmarkError(
-                f"{root}: there is a dataset in it already, which scenes would replace; nothing "
-                "was changed. Give another folder"
+                f"{folder}: holds {kind} of other parameters ({", ".join(changed)}); give another "
+                "workspace folder, or delete this one"
             )
-        write_json(note, shape)
-        return
-    before = read_noted(note)
-    changed = [name for name in _SHAPING_FIELDS if before.get(name) != shape[name]]
-    if changed:
-        details = ", ".join(f"{name} {before.get(name)} -> {shape[name]}" for name in changed)
+    elif Workspace(root).has_dataset():
         raise EarmarkError(
-            f"{folder}: holds scenes of other parameters ({details}); give another workspace "
-            "folder, or delete this one"
+            f"{root}: there is a dataset in it already, which {kind} would replace; nothing was "
+            "changed. Give another folder"
         )
+    else:
+        write_json(note, params)
 
 
-def _audio_tasks(root: Path, params: SceneParams, n_clips: int, n_workers: int) -> list[Task]:
-    """Deal the scenes that are still to be written to one task per worker."""
-    waiting = [index for index in range(n_clips) if not (root / _audio_name(index)).exists()]
-    n_tasks = min(n_workers, len(waiting))
-    hands = [waiting[first::n_tasks] for first in range(n_tasks)]
+def audio_tasks(
+    kind: str, function: Callable[..., None], hands: Sequence[Sequence[int]], **arguments: Any
+) -> list[Task]:
+    """Return a task for each part of the clips that are still to be written."""
     return [
         Task(
-            label=f"scenes {i + 1}/{n_tasks}",
-            function=_write_audio,
-            arguments={"root": root, "params": params, "indices": hand},
-            n_units=len(hand),
+            label=f"{kind} {number}/{len(hands)}",
+            function=function,
+            arguments={**arguments, "indices": indices},
+            n_units=len(indices),
             unit="clips",
         )
-        for i, hand in enumerate(hands)
+        for number, indices in enumerate(hands, start=1)
     ]
 
 
