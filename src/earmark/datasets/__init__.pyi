@@ -60,7 +60,6 @@ from .label_versions import RESERVED_NAMES as RESERVED_NAMES
 from .label_versions import TRUTH as TRUTH
 from .label_versions import NamedLabels as NamedLabels
 from .label_versions import Relabelled as Relabelled
-from .label_versions import RelabelledFolder as RelabelledFolder
 from .label_versions import corrected_names as corrected_names
 from .label_versions import corrections_left_out as corrections_left_out
 from .label_versions import label_names as label_names

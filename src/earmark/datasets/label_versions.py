@@ -16,7 +16,7 @@ import polars as pl
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, nearest, quoted
 from earmark.labels import LabelSet, find_implied
-from earmark.storage import is_finished, read_seal, read_table
+from earmark.storage import is_finished, read_seal, read_table, write_table
 
 GIVEN = "given"
 FILLED = "filled"
@@ -28,6 +28,10 @@ CORRECTED = "corrected"
 """The name under which ``earmark relabel`` writes corrected labels by default."""
 
 PAIR = ["clip_id", "class_id"]
+
+_LABELS_FILE, _CHANGES_FILE, _CONFLICTS_FILE = (
+    f"{name}.parquet" for name in ("labels", "changes", "conflicts")
+)
 
 CHANGE_SCHEMA = pl.Schema(
     {
@@ -88,32 +92,11 @@ class Relabelled:
         outcomes = ("present", "not_present", "cleared", "ignored")
         return {name: int((self.changes["after"] == name).sum()) for name in outcomes}
 
-
-@dataclass(frozen=True)
-class RelabelledFolder:
-    """The files of one corrected label set; the seal of the folder says what it was made from."""
-
-    path: Path
-
-    @classmethod
-    def of(cls, workspace: Workspace, name: str) -> RelabelledFolder:
-        """Return the folder of a corrected set, written or not."""
-        return cls(workspace.relabelled_folder(name))
-
-    @property
-    def labels_path(self) -> Path:
-        """The corrected labels."""
-        return self.path / "labels.parquet"
-
-    @property
-    def changes_path(self) -> Path:
-        """What became of each judged implicit label."""
-        return self.path / "changes.parquet"
-
-    @property
-    def conflicts_path(self) -> Path:
-        """The explicit labels that raters contradict."""
-        return self.path / "conflicts.parquet"
+    def write(self, folder: Path) -> None:
+        """Write the tables of a corrected label set into its folder, without its seal."""
+        self.labels.write(folder / _LABELS_FILE)
+        write_table(folder / _CHANGES_FILE, self.changes)
+        write_table(folder / _CONFLICTS_FILE, self.conflicts)
 
 
 @dataclass(frozen=True)
@@ -162,31 +145,28 @@ def read_labels(workspace: Workspace, name: str) -> NamedLabels:
     if name == FILLED:
         return NamedLabels(find_implied(workspace.labels, workspace.ontology).fill())
     if name == TRUTH:
-        return NamedLabels(_truth(workspace))
+        if workspace.truth is None:
+            raise EarmarkError(f"{workspace.root}: only a simulated dataset knows the truth")
+        return NamedLabels(workspace.truth)
     relabelled = read_relabelled(workspace, name)
     return NamedLabels(relabelled.labels, relabelled.rulings)
 
 
 def read_relabelled(workspace: Workspace, name: str) -> Relabelled:
     """Read a corrected label set; refuse one that was made from other labels than there are now."""
-    folder = RelabelledFolder.of(workspace, name)
+    folder = workspace.relabelled_folder(name)
     command = f"`earmark relabel {quoted(workspace.root)} --out {quoted(name)}`"
-    if not is_finished(folder.path):
+    if not is_finished(folder):
         raise EarmarkError(
             f"{workspace.root}: no labels {name!r}{nearest(name, label_names(workspace))}; "
             f"{command} makes them from judgements"
         )
-    if read_seal(folder.path)["original_labels"] != workspace.labels.digest:
+    if read_seal(folder)["original_labels"] != workspace.labels.digest:
         raise EarmarkError(
-            f"{folder.path}: corrects other labels than the workspace's; run {command} again"
+            f"{folder}: corrects other labels than the workspace's; run {command} again"
         )
-    labels = LabelSet.read(
-        folder.labels_path, workspace.clips["clip_id"], workspace.ontology.class_ids
+    clips, class_ids = workspace.clips["clip_id"], workspace.ontology.class_ids
+    labels = LabelSet.read(folder / _LABELS_FILE, clips, class_ids)
+    return Relabelled(
+        labels, read_table(folder / _CHANGES_FILE), read_table(folder / _CONFLICTS_FILE)
     )
-    return Relabelled(labels, read_table(folder.changes_path), read_table(folder.conflicts_path))
-
-
-def _truth(workspace: Workspace) -> LabelSet:
-    if workspace.truth is None:
-        raise EarmarkError(f"{workspace.root}: only a simulated dataset knows the truth")
-    return workspace.truth

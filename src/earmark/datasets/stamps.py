@@ -32,17 +32,9 @@ from earmark.storage import (
     write_json,
 )
 
-STAMP = "dataset"
-"""The key of the stamp in a file of JSON."""
-
-FRONT_END = "front_end"
-"""The key of the parameters of the frames, beside the stamp of what was made of them."""
-
-FRAMES_FOLDER = "frames_folder"
-"""The key of the name of the store that something was made of, where it is not ``frames``."""
-
-VERSION = "earmark"
-"""The key of the version that made something."""
+STAMP, FRONT_END, FRAMES_FOLDER, VERSION = "dataset", "front_end", "frames_folder", "earmark"
+"""The keys, in a file of JSON, of the stamp, of the parameters of the frames that something was
+made of, of the name of their store, and of the version that made it."""
 
 VERSION_HERE = str(importlib.import_module("earmark").__version__)
 """This version; by name, because the package's door names every room, and so would be a cycle."""
@@ -189,10 +181,10 @@ def replaced_sounds(workspace: Workspace, folder: Path) -> dict[str, bool]:
     known = known.unique("audio", maintain_order=True)
     rows = known.select("audio", "source").iter_rows()
     access = workspace.audio_access
-    found = {
+    sources = {
         audio: (source_of(access, audio), source) for audio, source in rows if not is_url(audio)
     }
-    return {audio: now is not None for audio, (now, before) in found.items() if now != before}
+    return {audio: now is not None for audio, (now, before) in sources.items() if now != before}
 
 
 def unusable_sounds(workspace: Workspace) -> tuple[list[str], list[str]]:
@@ -236,14 +228,15 @@ def tell_replaced(workspace: Workspace, store: FrameStore | None) -> None:
 
 def _frames_of(workspace: Workspace, noted: dict[str, Any]) -> Path:
     """Return the store of frames that something stamped was made of."""
-    stores = (workspace.embeddings_folder, workspace.outputs_folder)
-    own = [folder for folder in stores if folder.name == noted.get(FRAMES_FOLDER)]
-    return own[0] if own else workspace.frames_folder
+    for folder in (workspace.embeddings_folder, workspace.outputs_folder):
+        if folder.name == noted.get(FRAMES_FOLDER):
+            return folder
+    return workspace.frames_folder
 
 
 def _front_end(frames: Path) -> dict[str, Any]:
     """Return the parameters by which frames were made; none where another program made them."""
-    return (read_seal(frames).get(FRONT_END) if is_finished(frames) else {}) or {}
+    return (is_finished(frames) and read_seal(frames).get(FRONT_END)) or {}
 
 
 def _other_front_end(workspace: Workspace, file: Path) -> str:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated
 import polars as pl
 
 from earmark.datasets import (
-    RelabelledFolder,
     Workspace,
     corrected_names,
     measured_frames,
@@ -249,7 +248,7 @@ def _card_contents(
 def _corrections(workspace: Workspace) -> Iterator[Correction]:
     """Yield the corrected label sets that still hold for the labels of now."""
     for name in corrected_names(workspace):
-        noted = read_seal(RelabelledFolder.of(workspace, name).path)
+        noted = read_seal(workspace.relabelled_folder(name))
         if noted["original_labels"] != workspace.labels.digest:
             continue
         last = str(noted["last_judgement"])[:10]

@@ -27,14 +27,13 @@ from earmark.datasets import (
     PAIR,
     RESERVED_NAMES,
     Relabelled,
-    RelabelledFolder,
     Workspace,
 )
 from earmark.errors import EarmarkError
 from earmark.labels import LabelSet
 from earmark.review.judgements import ADJUDICATED, combine_votes
 from earmark.review.queue_items import CONTROLS, QueueSnapshot, item_id
-from earmark.storage import break_seal, digest, seal, write_table
+from earmark.storage import break_seal, digest, seal
 
 
 def relabel(
@@ -68,19 +67,17 @@ def write_relabelled(
 ) -> None:
     """Write a corrected label set into the workspace, stamped with what it was made from.
 
-    The folder is a :class:`~earmark.datasets.label_versions.RelabelledFolder`; its seal
-    is written last. The names of the labels that every workspace may have are refused.
+    The seal of its folder is written last. The names of the labels that every workspace may have
+    are refused.
     """
     if name in RESERVED_NAMES:
         raise EarmarkError(
             f"corrected labels cannot be called {name!r}: it is the name of labels that are not "
             "corrected; give another name with --out"
         )
-    folder = RelabelledFolder.of(workspace, name)
-    break_seal(folder.path)
-    relabelled.labels.write(folder.labels_path)
-    write_table(folder.changes_path, relabelled.changes)
-    write_table(folder.conflicts_path, relabelled.conflicts)
+    folder = workspace.relabelled_folder(name)
+    break_seal(folder)
+    relabelled.write(folder)
     meta = {
         "digest": digest(relabelled.labels.digest, relabelled.rulings.digest),
         "original_labels": workspace.labels.digest,
@@ -91,7 +88,7 @@ def write_relabelled(
         "n_conflicts": len(relabelled.conflicts),
         "earmark": metadata.version("earmark"),
     }
-    seal(folder.path, meta)
+    seal(folder, meta)
 
 
 def _check_known(labels: LabelSet, judgements: pl.DataFrame) -> None:

@@ -369,7 +369,7 @@ def claim_folder(root: Path, kind: str, params: Mapping[str, Any]) -> None:
         ]
         if changed:
             raise EarmarkError(
-                f"{folder}: holds {kind} of other parameters ({", ".join(changed)}); give another "
+                f"{folder}: holds {kind} of other parameters ({', '.join(changed)}); give another "
                 "workspace folder, or delete this one"
             )
     elif Workspace(root).has_dataset():
