@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from earmark.datasets import agreed_answer, import_fsd50k
+from earmark.datasets import import_fsd50k
 from earmark.errors import EarmarkError
 
 GUITAR, MUSIC, BARK, CRUSH = "/m/02sgy", "/m/04rlf", "/m/05tny_", "/m/07plct2"
@@ -29,12 +29,6 @@ fname,labels,mids
 37199,"Electric_guitar,Music","/m/02sgy,/m/04rlf"
 99,Crushing,/m/07plct2
 """
-RATINGS = {
-    "64760": {GUITAR: [1.0, 0.5], BARK: [-1, -1, 0], CRUSH: [0.5, 0.5, -1]},
-    "21914": {CRUSH: [1.0, 1.0], BARK: [-1, 0], MUSIC: [0, 0], "/m/0ghcn6": [1.0, 1.0]},
-    "137": {BARK: [-1, -1], MUSIC: [1.0, 0.5]},
-    "99": {GUITAR: [0.5, 0.5]},
-}
 
 
 def official_layout(root: Path, **replaced: str) -> Path:
@@ -44,7 +38,6 @@ def official_layout(root: Path, **replaced: str) -> Path:
         (root / "FSD50K.ground_truth" / f"{name}.csv").write_text(text, encoding="utf-8")
     metadata = root / "FSD50K.metadata"
     metadata.mkdir()
-    (metadata / "pp_pnp_ratings_FSD50K.json").write_text(json.dumps(RATINGS))
     infos = {
         "dev": {"64760": "casualsamples", "137": "casualsamples", "21914": "64760"},
         "eval": {"37199": "someone"},
@@ -76,44 +69,20 @@ def test_clips_splits_files_and_uploaders(tmp_path: Path) -> None:
     assert len(set(source.values())) == 4
 
 
-def test_ground_truth_votes_and_the_exhaustive_eval_set(tmp_path: Path) -> None:
+def test_the_ground_truth_and_the_exhaustive_eval_set(tmp_path: Path) -> None:
     summary = import_fsd50k(official_layout(tmp_path / "fsd"), tmp_path / "w")
     labels = summary.workspace.labels
     assert labels.class_ids == (BARK, CRUSH, GUITAR, MUSIC)
     assert labels.states().tolist() == [
-        [-1, 0, 1, 1],  # bark voted down by two; crushing split; music propagated from guitar
-        [0, 1, 0, 0],  # bark voted down by one only; music unsure
-        [1, 0, 0, 1],  # bark voted down, but in the ground truth; music by PP and PNP
+        [0, 0, 1, 1],  # music propagated from guitar
+        [0, 1, 0, 0],
+        [1, 0, 0, 0],
         [-1, -1, 1, 1],  # eval: what is not listed is absent
-        [-1, 1, -1, -1],  # also against votes: experts listened after the raters
+        [-1, 1, -1, -1],
     ]
-    told = "\n".join(summary.notes)
-    assert "5 positives of the ground truth" not in told
-    assert "7 positives of the ground truth, 5 negatives of the exhaustive eval set, 2 labels" in (
-        told
+    assert summary.notes == (
+        "7 positives of the ground truth, 5 negatives of the exhaustive eval set",
     )
-    assert "2 agreed votes contradict the ground truth" in told
-    assert "1 left out" in told
-
-
-@pytest.mark.parametrize(
-    ("votes", "expected"),
-    [
-        ([1.0, 1.0], True),
-        ([1.0, 0.5], True),
-        ([0.5, 0.5, 0], True),
-        ([-1, -1], False),
-        ([-1, -1, 0, 0], False),
-        ([1.0], None),
-        ([-1], None),
-        ([0, 0, 0], None),
-        ([], None),
-        ([1.0, 1.0, -1], None),
-        ([1.0, -1, -1], None),
-    ],
-)
-def test_agreement(votes: list[float], expected: bool | None) -> None:
-    assert agreed_answer(votes) is expected
 
 
 def test_the_ontology_gives_parents_where_it_is_there(tmp_path: Path) -> None:
@@ -134,7 +103,6 @@ def test_without_metadata_the_ground_truth_is_enough(tmp_path: Path) -> None:
         path.unlink()
     summary = import_fsd50k(root, tmp_path / "w")
     assert summary.workspace.clips["source"].n_unique() == 5
-    assert any("no votes were read" in note for note in summary.notes)
     assert summary.workspace.labels.states()[0].tolist() == [0, 0, 1, 1]
 
 
@@ -162,23 +130,6 @@ def test_damaged_files_are_refused_with_their_line(
 ) -> None:
     texts = {"dev": DEV, "eval": EVAL, "vocabulary": VOCABULARY}
     root = official_layout(tmp_path / "fsd", **{name: texts[name].replace(old, new)})
-    with pytest.raises(EarmarkError, match=message):
-        import_fsd50k(root, tmp_path / "w")
-
-
-@pytest.mark.parametrize(
-    ("ratings", "message"),
-    [
-        (
-            '{"137": {"/m/05tny_": [2]}}',
-            r"clip '137', class '/m/05tny_': votes must be .* got \[2\]",
-        ),
-        ('{"137": ', "cannot be read as JSON"),
-    ],
-)
-def test_damaged_votes_are_refused(tmp_path: Path, ratings: str, message: str) -> None:
-    root = official_layout(tmp_path / "fsd")
-    (root / "FSD50K.metadata" / "pp_pnp_ratings_FSD50K.json").write_text(ratings)
     with pytest.raises(EarmarkError, match=message):
         import_fsd50k(root, tmp_path / "w")
 

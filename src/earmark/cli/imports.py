@@ -159,7 +159,7 @@ _importer(
 _importer(
     "fsd50k",
     "datasets.import_fsd50k",
-    "Bring in FSD50K with its votes: agreed answers become explicit labels.",
+    "Bring in FSD50K: its eval set was labelled exhaustively.",
 )
 _importer(
     "mixtures",

@@ -40,7 +40,6 @@ from .importers.audioset_features import Damage as Damage
 from .importers.audioset_features import import_audioset_features as import_audioset_features
 from .importers.audioset_features import parse_embedding as parse_embedding
 from .importers.audioset_features import read_records as read_records
-from .importers.fsd50k import agreed_answer as agreed_answer
 from .importers.fsd50k import import_fsd50k as import_fsd50k
 from .importers.hugging_face import ArrowRows as ArrowRows
 from .importers.hugging_face import import_hugging_face as import_hugging_face

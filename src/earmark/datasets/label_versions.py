@@ -29,9 +29,9 @@ CORRECTED = "corrected"
 
 PAIR = ["clip_id", "class_id"]
 
-_LABELS_FILE, _CHANGES_FILE, _CONFLICTS_FILE = (
-    f"{name}.parquet" for name in ("labels", "changes", "conflicts")
-)
+_LABELS_FILE = "labels.parquet"
+_CHANGES_FILE = "changes.parquet"
+_CONFLICTS_FILE = "conflicts.parquet"
 
 CHANGE_SCHEMA = pl.Schema(
     {

@@ -1,7 +1,7 @@
-"""AudioSet with sound: the official segments, classes, ontology and ratings, and files of audio.
+"""AudioSet with sound: the official segments, classes and ontology, and files of audio.
 
-The lists of segments name positives only; a file of ratings adds the labels that raters rejected.
-The formats of the lists are described in :mod:`earmark.labels.label_files`.
+The lists of segments name positives only. Their formats are described in
+:mod:`earmark.labels.label_files`.
 
 A file belongs to a clip when it is called ``YTID``, ``YTID_START`` or ``YTID_START_END``, with an
 optional ``Y`` in front, times in seconds or milliseconds. A name with a start is a cut clip and is
@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +26,7 @@ from earmark.audio import duration_seconds
 from earmark.compute import SILENT, Progress
 from earmark.datasets.audio_files import find_audio, walk_files
 from earmark.datasets.workspace import CLIP_SCHEMA, ImportSummary, Split, write_dataset
-from earmark.errors import EarmarkError, nearest, reader
+from earmark.errors import EarmarkError, reader
 from earmark.labels import (
     CLASSES_FILE,
     NUMBER,
@@ -41,7 +41,7 @@ from earmark.labels import (
     read_segments,
 )
 from earmark.options import Option
-from earmark.storage import LINE, AudioAccess, SourceTable, read_source, writes
+from earmark.storage import AudioAccess, writes
 
 SEGMENT_FILES: dict[str, Split] = {
     "eval_segments.csv": "eval",
@@ -144,13 +144,6 @@ def left_out(what: str, unknown: pl.Series) -> list[str]:
     ]
 
 
-_RATING_COLUMNS = {
-    "clip_id": ("clip_id", "video_id", "segment_id", "ytid", "youtube_id", "id"),
-    "class_id": ("class_id", "mid", "class", "label", "label_id"),
-    "present": ("present", "rating", "is_present", "value"),
-}
-"""Names under which the three columns of a file of ratings are found."""
-
 _CUT_SLACK_SECONDS = 1.0
 """A cut clip may be this much longer than its segment: codecs pad."""
 
@@ -165,9 +158,6 @@ def import_audioset(
     work: Path,
     *,
     audio: Annotated[Path | None, Option("Where the audio is, if not in ROOT.")] = None,
-    ratings: Annotated[
-        Path | None, Option("Table of human ratings: brings explicit negatives.")
-    ] = None,
     tune_share: float = TUNE_SHARE,
     allow: Sequence[Path] = (),
     replace: bool = False,
@@ -177,9 +167,8 @@ def import_audioset(
 
     Sound is looked for under ``audio`` (a folder or an archive; by default ``root``). Clips without
     a file are listed with a null path. ``tune_share`` of the training videos become the tune split.
-    ``ratings`` is a table of video or clip, class and present, and outweighs the segments. Links
-    that lead out of the folder of sound are refused, unless it is into one of ``allow``. Another
-    dataset in the workspace is refused, unless ``replace`` says so.
+    Links that lead out of the folder of sound are refused, unless it is into one of ``allow``.
+    Another dataset in the workspace is refused, unless ``replace`` says so.
     """
     files = find_official(root, skip=work)
     if not files.segments:
@@ -187,7 +176,7 @@ def import_audioset(
     classes = read_classes(files.classes)
     ontology = read_ontology(classes, files.ontology)
     listing = read_listing(files, ontology)
-    rows, rating_notes = _labels(listing, ratings, ontology)
+    rows = listing.positives.with_columns(present=pl.lit(True))
     clips, audio_notes = _with_audio(listing.clips, audio or root, allow, work, progress)
     if audio is not None and clips["audio"].is_null().all():
         raise EarmarkError(
@@ -196,60 +185,15 @@ def import_audioset(
         )
     labels = LabelSet.from_rows(rows, clips["clip_id"], ontology.class_ids, str(root))
     clips = take_tune(clips, labels, tune_share)
-    notes = (*listing.notes, *ontology_notes(files), *rating_notes, *audio_notes)
+    notes = (*listing.notes, *ontology_notes(files), *audio_notes)
     access = AudioAccess(root, (audio or root, *allow))
     workspace = write_dataset(work, clips, ontology, labels, access=access, replace=replace)
     n_missing = clips["audio"].null_count()
     return ImportSummary(workspace, len(clips), len(clips) - n_missing, n_missing, notes)
 
 
-def _labels(
-    listing: Listing, ratings: Path | None, ontology: Ontology
-) -> tuple[pl.DataFrame, list[str]]:
-    """Return all explicit labels clip_id, class_id, present; ratings outweigh segments."""
-    positives = listing.positives.with_columns(present=pl.lit(True))
-    if ratings is None:
-        return positives, []
-    rated, notes = _read_ratings(ratings, listing.clips, ontology)
-    keys = ["clip_id", "class_id"]
-    n_denied = len(positives.join(rated.filter(~pl.col("present")), on=keys, how="semi"))
-    if n_denied:
-        notes.append(f"{n_denied:,} positives of the segments are rated not present: so they are")
-    return pl.concat([rated, positives.join(rated, on=keys, how="anti")]), notes
-
-
-def _read_ratings(
-    path: Path, clips: pl.DataFrame, ontology: Ontology
-) -> tuple[pl.DataFrame, list[str]]:
-    source = read_source(path)
-    chosen = {column: _column(source, column) for column in _RATING_COLUMNS}
-    rows = source.rows.select(LINE, *(pl.col(name).alias(to) for to, name in chosen.items()))
-    table = LabelSet.from_table(replace(source, rows=rows)).rows()  # no contradiction
-    matches = _match(table["clip_id"].unique(maintain_order=True), clips)
-    placed = table.rename({"clip_id": "name"}).join(
-        matches.select("name", "clip_id"), on="name", how="left", maintain_order="left"
-    )
-    notes = [f"{len(table):,} ratings read from the columns {', '.join(chosen.values())}"]
-    n_unlisted = placed["clip_id"].null_count()
-    if n_unlisted:
-        notes.append(f"{n_unlisted:,} ratings left out: their clips are in no list of segments")
-    is_class = pl.col("class_id").is_in(ontology.class_ids)
-    placed = placed.drop_nulls("clip_id")
-    notes += left_out("ratings", placed.filter(~is_class)["class_id"])
-    return placed.filter(is_class).select("clip_id", "class_id", "present"), notes
-
-
-def _column(table: SourceTable, column: str) -> str:
-    for name in table.columns:
-        if name.lower() in _RATING_COLUMNS[column]:
-            return name
-    choices = ", ".join(_RATING_COLUMNS[column])
-    hint = nearest(column, table.columns)
-    raise EarmarkError(f"{table.path}: no column {column!r} (or {choices}){hint}")
-
-
 def _match(names: pl.Series, clips: pl.DataFrame) -> pl.DataFrame:
-    """Find the clips that names of files or ratings stand for: name, clip_id, is_bare, ...
+    """Find the clips that names of files stand for: name, clip_id, is_bare, ...
 
     The columns of ``clips`` follow. A start in the name must be the clip's, in seconds (exact or
     cut to a whole number) or in milliseconds.

@@ -1,16 +1,9 @@
-"""FSD50K: the official ground truth, its raters' votes and its uploaders.
+"""FSD50K: the official ground truth, and its uploaders.
 
-How its labels become explicit, class by class:
-
-- Ground truth labels are explicit positives, also those that were propagated up the hierarchy.
-- The eval set was labelled exhaustively, so every class that is not listed for an eval clip is an
-  explicit negative. The dev set was not: there the votes decide, and the rest is implicit.
-- A vote is PP (present and predominant, 1), PNP (present but not predominant, 0.5), NP (not
-  present, -1) or U (unsure, 0). Two or more NP and no vote for presence are an explicit negative;
-  two or more for presence and none against are an explicit positive. Others leave it implicit.
-- Where votes and ground truth disagree the ground truth holds: experts revised it afterwards.
-
-Clips are grouped by their Freesound uploader, as FSD50K's own splits are.
+Labels of the ground truth are explicit positives, also those that were propagated up the hierarchy.
+The eval set was labelled exhaustively, so every class that is not listed for an eval clip is an
+explicit negative. The dev set was not: all else is implicit. Clips are grouped by their Freesound
+uploader, as FSD50K's own splits are.
 """
 
 from __future__ import annotations
@@ -26,7 +19,7 @@ from earmark.compute import (
 )
 from earmark.datasets.workspace import ImportSummary, write_dataset
 from earmark.errors import EarmarkError, reader
-from earmark.labels import ONTOLOGY_FILE, ROW_SCHEMA, LabelSet, Ontology, read_ontology
+from earmark.labels import ONTOLOGY_FILE, LabelSet, Ontology, read_ontology
 from earmark.storage import (
     LINE,
     AudioAccess,
@@ -37,9 +30,6 @@ from earmark.storage import (
 )
 
 _SPLITS = {"train": "train", "val": "tune"}  # of the dev set; its eval set is our eval split
-_FOR, _UNSURE, _AGAINST = (1.0, 0.5), 0.0, -1.0
-_MIN_AGREEING_VOTES = 2
-_KEYS = ["clip_id", "class_id"]
 
 
 @writes("import", makes=True)
@@ -54,9 +44,9 @@ def import_fsd50k(
 ) -> ImportSummary:
     """Write a workspace from FSD50K's official folders under ``root``.
 
-    ``root`` holds FSD50K.ground_truth and, as far as they are there, FSD50K.metadata (votes and
-    uploaders), FSD50K.dev_audio, FSD50K.eval_audio and AudioSet's ontology.json (parents and
-    definitions of the classes). Clips without a file are listed with a null path. Links that lead
+    ``root`` holds FSD50K.ground_truth and, as far as they are there, FSD50K.metadata (uploaders),
+    FSD50K.dev_audio, FSD50K.eval_audio and AudioSet's ontology.json (parents and definitions of the
+    classes). Clips without a file are listed with a null path. Links that lead
     out of ``root`` are refused, unless it is into one of ``allow``. Another dataset in the
     workspace is refused, unless ``replace`` says so.
     """
@@ -66,8 +56,7 @@ def import_fsd50k(
     ontology = read_ontology(classes, tree if tree.exists() else None)
     truth = pl.concat(_read_truth(folder / f"{name}.csv", ontology) for name in ("dev", "eval"))
     check_unique(truth["clip_id"], f"{folder}: clip")
-    votes, vote_note = _read_votes(root, truth["clip_id"], ontology)
-    labels, label_note = _join_labels(truth, votes, ontology)
+    labels, note = _labels(truth, ontology)
     access = AudioAccess(root.resolve(), (root, *allow))
     names = truth.select(pl.format("FSD50K.{}_audio/{}.wav", "set", "clip_id")).to_series()
     meter = progress.job("find audio", len(truth), "clips")
@@ -85,21 +74,7 @@ def import_fsd50k(
     )
     workspace = write_dataset(work, clips, ontology, labels, access=access, replace=replace)
     n_missing = clips["audio"].null_count()
-    return ImportSummary(
-        workspace, len(clips), len(clips) - n_missing, n_missing, (vote_note, label_note)
-    )
-
-
-def agreed_answer(votes: list[float]) -> bool | None:
-    """Return whether raters agree that a class is present, that it is not, or neither (None).
-
-    >>> [agreed_answer(votes) for votes in ([1.0, 0.5, 0], [-1, -1], [1.0, 1.0, -1], [1.0])]
-    [True, False, None, None]
-    """
-    n_for, n_against = sum(vote in _FOR for vote in votes), votes.count(_AGAINST)
-    if min(n_for, n_against) > 0 or max(n_for, n_against) < _MIN_AGREEING_VOTES:
-        return None
-    return n_for > 0
+    return ImportSummary(workspace, len(clips), len(clips) - n_missing, n_missing, (note,))
 
 
 def _read_truth(path: Path, ontology: Ontology) -> pl.DataFrame:
@@ -133,48 +108,25 @@ def _read_truth(path: Path, ontology: Ontology) -> pl.DataFrame:
     return rows.drop(LINE)
 
 
-def _read_votes(root: Path, clip_ids: pl.Series, ontology: Ontology) -> tuple[pl.DataFrame, str]:
-    """Return what raters agreed on (clip_id, class_id, present), and a note."""
-    path = root / "FSD50K.metadata" / "pp_pnp_ratings_FSD50K.json"
-    if not path.exists():
-        return pl.DataFrame(schema=ROW_SCHEMA), f"no {path.name}: no votes were read"
-    rows = []
-    for clip_id, votes_of in read_json(path).items():
-        for class_id, votes in votes_of.items():
-            if not set(votes) <= {*_FOR, _UNSURE, _AGAINST}:
-                raise EarmarkError(
-                    f"{path}: clip {clip_id!r}, class {class_id!r}: votes must be 1 (PP), 0.5 "
-                    f"(PNP), 0 (U) or -1 (NP), got {votes!r}"
-                )
-            rows.append((clip_id, class_id, agreed_answer(votes)))
-    votes = pl.DataFrame(rows, ROW_SCHEMA, orient="row")
-    listed = votes.filter(
-        pl.col("clip_id").is_in(clip_ids.implode()), pl.col("class_id").is_in(ontology.class_ids)
+def _labels(truth: pl.DataFrame, ontology: Ontology) -> tuple[LabelSet, str]:
+    """Return the positives, and the negatives of the exhaustive eval set."""
+    listed = (
+        truth.select("clip_id", class_id="class_ids")
+        .explode("class_id")
+        .unique(maintain_order=True)
     )
-    left_out = f"{len(votes) - len(listed):,} left out: their class or clip is not listed"
-    return listed.drop_nulls("present"), f"{len(listed):,} labels with votes read, {left_out}"
-
-
-def _join_labels(
-    truth: pl.DataFrame, votes: pl.DataFrame, ontology: Ontology
-) -> tuple[LabelSet, str]:
-    """Put ground truth, exhaustive negatives and votes together, in this order of trust."""
-    listed = truth.select("clip_id", class_id="class_ids").explode("class_id")
-    listed = listed.unique(_KEYS, maintain_order=True).with_columns(present=pl.lit(value=True))
     every = pl.DataFrame({"class_id": list(ontology.class_ids)}, schema={"class_id": pl.String})
     negatives = truth.filter(set="eval").select("clip_id").join(every, how="cross")
-    negatives = negatives.join(listed, on=_KEYS, how="anti")
-    settled = pl.concat([listed, negatives.with_columns(present=pl.lit(value=False))])
-    both = settled.join(votes, on=_KEYS, suffix="_voted")
-    n_overruled = (both["present"] != both["present_voted"]).sum()
-    added = votes.join(settled, on=_KEYS, how="anti")
+    negatives = negatives.join(listed, on=["clip_id", "class_id"], how="anti")
+    rows = pl.concat(
+        [listed.with_columns(present=pl.lit(True)), negatives.with_columns(present=pl.lit(False))]
+    )
+    labels = LabelSet.from_rows(rows, truth["clip_id"], ontology.class_ids, "FSD50K")
     note = (
         f"{len(listed):,} positives of the ground truth, {len(negatives):,} negatives of the "
-        f"exhaustive eval set, {len(added):,} labels from votes alone; {n_overruled:,} agreed "
-        "votes contradict the ground truth, which holds"
+        "exhaustive eval set"
     )
-    rows = pl.concat([settled, added])
-    return LabelSet.from_rows(rows, truth["clip_id"], ontology.class_ids, "FSD50K"), note
+    return labels, note
 
 
 def _read_sources(root: Path, clip_ids: pl.Series) -> list[str]:
