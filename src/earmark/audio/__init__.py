@@ -27,10 +27,8 @@ from earmark.audio.frame_store import (
 )
 from earmark.audio.front_end import (
     YAMNET,
-    circle,
     log_mel,
     log_mel_module,
-    logarithm,
     mel_matrix,
     patches,
     pooled,
@@ -74,7 +72,6 @@ __all__ = [
     "SuspectFile",
     "UnreadableAudio",
     "byte_range",
-    "circle",
     "content_digest",
     "damage",
     "duration_seconds",
@@ -83,7 +80,6 @@ __all__ = [
     "log_mel",
     "log_mel_module",
     "log_mel_png",
-    "logarithm",
     "loudness_gain",
     "mel_matrix",
     "mp3_bytes",

@@ -7,66 +7,22 @@ the bytes are the same on every machine. :func:`log_mel_module` is the same fron
 module, for GPUs and ONNX graphs.
 
 :func:`pooled` turns a clip's frames into one vector.
-
-The tables of windows and filters use own implementations of cosine, sine and logarithm, because
-those of numpy and the C library differ in the last bit between processors.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from earmark.config import FrontEndParams
 from earmark.errors import EarmarkError
 
 if TYPE_CHECKING:
     import torch
-
-
-Doubles = NDArray[np.float64]
-
-_N_TERMS = 24
-"""Of every series; what is left out is below float64's last bit."""
-
-_LN_2 = 0.6931471805599453
-
-
-def circle(n_steps: int) -> Doubles:
-    """Return cosine and sine [step, 2] of each of ``n_steps`` equal steps around the circle."""
-    eighths = 8 * np.arange(n_steps)  # of a turn, times n_steps: whole numbers are not rounded
-    quarter = (eighths + n_steps) // (2 * n_steps)
-    angle = (eighths - 2 * n_steps * quarter) / n_steps * (np.pi / 4)  # at most an eighth
-    cosine, sine = _series(angle, 0), angle * _series(angle, 1)
-    around = np.array([[cosine, sine], [-sine, cosine], [-cosine, -sine], [sine, -cosine]])
-    return around[quarter % 4, :, np.arange(n_steps)]
-
-
-def logarithm(values: Doubles) -> Doubles:
-    """Return the natural logarithms of positive numbers.
-
-    >>> logarithm(np.array([1.0, 2.0])).round(6).tolist()
-    [0.0, 0.693147]
-    """
-    mantissa, exponent = np.frexp(values)  # from 1/2 up to 1
-    ratio = (mantissa - 1) / (mantissa + 1)
-    total, square = np.zeros_like(ratio), ratio * ratio
-    for term in reversed(range(_N_TERMS)):
-        total = total * square + 1 / (2 * term + 1)
-    found: Doubles = exponent * _LN_2 + 2 * ratio * total
-    return found
-
-
-def _series(angle: Doubles, first: int) -> Doubles:
-    """Sum Taylor's series of the cosine (``first`` 0), or of sine over angle (1)."""
-    total = np.ones_like(angle)
-    for power in range(first + _N_TERMS, first, -2):
-        total = 1 - angle * angle / (power * (power - 1)) * total
-    return total
 
 
 YAMNET = FrontEndParams()
@@ -125,18 +81,14 @@ def log_mel(waveform: NDArray[np.float32], params: FrontEndParams = YAMNET) -> N
     return frames
 
 
-@overload
-def n_patches(n_frames: int, params: PatchShape = ...) -> int: ...
-@overload
-def n_patches(n_frames: NDArray[np.int64], params: PatchShape = ...) -> NDArray[np.int64]: ...
-def n_patches(n_frames: Any, params: PatchShape = YAMNET) -> Any:
+def n_patches(n_frames: ArrayLike, params: PatchShape = YAMNET) -> NDArray[np.int64]:
     """Return how many whole patches lie in a clip, or in each of many clips; 0 if it is too short.
 
-    >>> n_patches(1008)
+    >>> int(n_patches(1008))
     20
     """
-    n_whole = (n_frames - params.patch_frames) // params.patch_hop_frames + 1
-    return np.maximum(n_whole, 0) if isinstance(n_frames, np.ndarray) else max(n_whole, 0)
+    n_whole = (np.asarray(n_frames) - params.patch_frames) // params.patch_hop_frames + 1
+    return np.asarray(np.maximum(n_whole, 0), np.int64)
 
 
 def patches(frames: NDArray[Any], params: PatchShape = YAMNET) -> NDArray[Any]:
@@ -203,7 +155,8 @@ def log_mel_module(params: FrontEndParams = YAMNET) -> torch.nn.Module:
 @lru_cache
 def _hann(params: FrontEndParams) -> NDArray[np.float32]:
     """Return the periodic Hann window, which differs from numpy's symmetric one."""
-    return _kept(0.5 - 0.5 * circle(params.window_samples)[:, 0])
+    turns = np.arange(params.window_samples) / params.window_samples
+    return _kept(0.5 - 0.5 * np.cos(2 * np.pi * turns))
 
 
 @lru_cache
@@ -222,7 +175,7 @@ def _kept(table: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _mel(hz: Any) -> Any:
-    return 1127 * logarithm(1 + hz / 700)
+    return 1127 * np.log(1 + hz / 700)
 
 
 def _checked(waveform: NDArray[np.float32]) -> NDArray[np.float32]:
