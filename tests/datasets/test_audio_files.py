@@ -9,15 +9,12 @@ import polars as pl
 import pytest
 
 from audioset_files import write_sound
-from earmark.audio import duration_seconds
 from earmark.datasets import (
     DamagedArchive,
-    Unpacked,
     find_audio,
     read_tar,
     sounds_of,
     stays_inside,
-    unpack,
     walk_files,
 )
 from earmark.errors import EarmarkError
@@ -163,17 +160,6 @@ def test_parquet_in_several_batches_and_without_sound(tmp_path: Path) -> None:
     assert any(note.startswith(passed_over) for note in result.notes)
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(EarmarkError, match="where is the audio"):
-        find_audio(tmp_path / "none", tmp_path, everything)
-
-
-def test_durations(tmp_path: Path) -> None:
-    assert duration_seconds(write_sound(tmp_path / "a.flac", 2.5)) == pytest.approx(2.5)
-    (tmp_path / "b.wav").write_bytes(b"no sound")
-    assert duration_seconds(tmp_path / "b.wav") is None
-
-
 def found_sounds(tmp_path: Path, files: list[str], clip_ids: list[str]) -> list[str | None]:
     for name in files:
         write_sound(tmp_path / "in" / name, 0.1)
@@ -237,8 +223,3 @@ def test_sounds_in_an_archive_are_unpacked_for_their_clips(tmp_path: Path) -> No
 )
 def test_names_of_members_stay_inside(name: str, is_inside: bool) -> None:
     assert stays_inside(name) == is_inside
-
-
-def test_a_member_with_the_longest_name_is_unpacked(tmp_path: Path) -> None:
-    unpack(tmp_path / ("a" * 251 + ".wav"), b"sound", Unpacked())
-    assert [len(path.name) for path in tmp_path.iterdir()] == [255]

@@ -101,16 +101,6 @@ def test_clips_are_looked_up_in_the_smallest_scores_that_hold_them(workspace: Wo
     assert found == ["teacher", "teacher-held-out", "teacher-whole"]
 
 
-def test_the_whole_knows_no_place_where_no_part_does(workspace: Workspace) -> None:
-    n_clips = len(workspace.clips)
-    given = (workspace.clips["clip_id"], np.zeros((n_clips, 3), np.float32), None)
-    told = {"digest": "one", "origin": Origin("file")}
-    scores = write_scores(workspace, "teacher", *given, out_of_fold=True, **told)
-    whole = whole_scores(workspace, scores)
-    assert len(whole.clip_ids) == n_clips > len(scores.clip_ids)
-    assert whole.best_patches is None
-
-
 PROBE, CNN = ModelParams(architecture="linear_probe"), ModelParams()
 YAMNET = PretrainedParams(network="yamnet")
 

@@ -14,7 +14,6 @@ import pytest
 import soundfile
 
 from earmark.audio import (
-    CLIPS_PER_SHARD,
     FrameFormat,
     FrameStore,
     frame_store,
@@ -68,18 +67,6 @@ def test_segments_of_one_long_file_are_clips_of_their_own(tmp_path):
     store = extract_frames(Workspace(tmp_path), PARAMS, engine=LocalEngine(1))
     np.testing.assert_allclose(store.frames(1), log_mel(sound[32_000:48_000]), atol=2e-3)
     assert store.n_patches.tolist() == [3, 2]
-
-
-def test_is_readable_with_numpy_and_polars_alone(tmp_path):
-    store = extract_frames(
-        noisy_workspace(tmp_path), PARAMS, clips_per_shard=2, engine=LocalEngine(1)
-    )
-    index = pl.read_parquet(tmp_path / "frames" / "index.parquet")
-    row = index.row(3, named=True)
-    shard = np.load(tmp_path / "frames" / f"shard-{row['shard']:05d}.npy", mmap_mode="r")
-    assert shard.dtype == np.float16
-    clip = shard[row["first_frame"] : row["first_frame"] + row["n_frames"]]
-    assert np.array_equal(clip, store.frames(3))
 
 
 def test_bad_files_are_quarantined_and_the_rest_goes_on(tmp_path):
@@ -231,22 +218,6 @@ def test_shards_are_known_by_their_digests(tmp_path):
     assert content(store.folder) == before
 
 
-@pytest.mark.parametrize(
-    ("n_clips", "n_shards"), [(1, 1), (100, 7), (3_200, 32), (64_000, 32), (640_000, 320)]
-)
-def test_shards_suit_the_number_of_clips(tmp_path, n_clips, n_shards):
-    clips = pl.DataFrame({"clip_id": range(n_clips)}).cast(pl.String)
-    clips = clips.with_columns(audio=pl.lit("a.wav"), split=pl.lit("train"), source="clip_id")
-    clips.with_columns(start_seconds=None, end_seconds=None).write_parquet(
-        tmp_path / "clips.parquet"
-    )
-    plan = extraction._plan(
-        Workspace(tmp_path), extraction.LogMelExtractor(PARAMS), (tmp_path,), CLIPS_PER_SHARD
-    )
-    assert len(plan) == n_shards
-    assert sum(len(shard.clips) for shard in plan) == n_clips
-
-
 def test_frames_from_elsewhere_are_never_replaced(tmp_path):
     workspace = make_workspace(tmp_path, [None, None])
     clip_ids = workspace.clips["clip_id"].to_list()
@@ -336,40 +307,6 @@ def test_what_one_of_two_stores_lacks_is_made_again(tmp_path, gone):
     assert kept.stat().st_mtime_ns == written, "whole shards are left alone"
 
 
-def test_killed_between_the_seals_of_two_stores_it_goes_on(tmp_path, monkeypatch):
-    workspace = noisy_workspace(tmp_path)
-    seal = extraction.seal_store
-    sealed = []
-
-    def killed(folder: Path, *given) -> None:
-        if sealed:
-            raise KeyboardInterrupt
-        seal(folder, *given)
-        sealed.append(folder)
-
-    monkeypatch.setattr(extraction, "seal_store", killed)
-    with pytest.raises(KeyboardInterrupt):
-        two_stores(workspace)
-    assert [(tmp_path / name / "meta.json").exists() for name in ("levels", "lengths")] == [
-        True,
-        False,
-    ]
-    monkeypatch.setattr(extraction, "seal_store", seal)
-    progress = CountingProgress()
-    levels, lengths = two_stores(workspace, progress=progress)
-    assert levels.clip_ids.equals(lengths.clip_ids)
-    assert progress.jobs == [], "no clip is heard again"
-
-
-def test_the_quarantine_of_two_stores_is_one(tmp_path):
-    write_noise(tmp_path / "a.wav", 0.5, seed=0)
-    (tmp_path / "b.wav").write_text("no sound")
-    workspace = make_workspace(tmp_path, ["a.wav", "b.wav", "gone.wav"])
-    levels, lengths = two_stores(workspace)
-    assert levels.clip_ids.to_list() == lengths.clip_ids.to_list() == ["clip0"]
-    assert read_quarantine(workspace)["clip_id"].to_list() == ["clip1", "clip2"]
-
-
 def test_an_ear_that_breaks_down_names_the_clip_and_leaves_whole_shards(tmp_path):
     workspace = noisy_workspace(tmp_path)
     n_samples = len(soundfile.read(tmp_path / "audio" / "3.wav")[0])
@@ -378,16 +315,6 @@ def test_an_ear_that_breaks_down_names_the_clip_and_leaves_whole_shards(tmp_path
     for name in ("levels", "lengths"):
         left = sorted(path.name for path in (tmp_path / name).iterdir())
         assert left == ["shard-00000.npy", "shard-00000.parquet"]
-
-
-def test_another_ear_makes_other_stores_in_their_place(tmp_path):
-    workspace = noisy_workspace(tmp_path)
-    first = [store.digest for store in two_stores(workspace)]
-    progress = CountingProgress()
-    two_stores(workspace, TwoEars(digest="other ears"), progress=progress)
-    assert progress.n_done == 6
-    again = [store.digest for store in two_stores(workspace)]
-    assert again == first, "the content is the same"
 
 
 def test_a_finished_store_reads_the_table_of_each_shard_once(

@@ -17,7 +17,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from called_verbs import earmark
 from earmark import pipeline
 from earmark.datasets import Workspace, hub_export, import_hugging_face
 from earmark.errors import EarmarkError
@@ -95,13 +94,6 @@ def test_what_the_library_writes_is_read(written: Path, form: str, tmp_path: Pat
     assert summary.split_counts == {"train": 3 - n_tune, "tune": n_tune, "eval": 0}
     for audio in summary.workspace.clips["audio"].drop_nulls():
         assert summary.workspace.audio_path(audio).read_bytes() == wav(0.1)
-
-
-def test_a_damaged_stream_is_named(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    (tmp_path / "d.arrow").write_bytes(b"no such thing")
-    with pytest.raises(EarmarkError, match=r"d.arrow: cannot be read as Arrow"):
-        import_hugging_face(tmp_path / "d.arrow", tmp_path / "w")
 
 
 @pytest.fixture(scope="module")
@@ -182,12 +174,3 @@ def check_round_trip(workspace: Workspace, folder: Path, work: Path) -> None:
     assert len(names) == again.labels.n_classes
     if (folder / "classes.csv").exists():
         assert again.ontology.to_table().equals(workspace.ontology.to_table())
-
-
-def test_the_verb_names_what_it_wrote(workspace: Workspace, tmp_path: Path) -> None:
-    pytest.importorskip("soundfile")
-    told = earmark("export", workspace.root, tmp_path / "out", "--to", "hf").stdout
-    assert "clips: 60" in told
-    assert "with_sound: 59" in told
-    assert "load_dataset(" in told
-    assert earmark("export", workspace.root, tmp_path / "out", "--to", "hf").exit_code == 0

@@ -18,15 +18,6 @@ PARENTS = [row for row in CLASSES if row.source is None]
 SMALL = SceneParams(n_train=5, n_tune=2, n_eval=3, clip_seconds=1.0, seed=7)
 
 
-def test_table_has_many_sounds_and_each_family_has_frequent_and_rare_ones():
-    assert len(SOUNDS) >= 24
-    assert sorted(row.rank for row in SOUNDS) == list(range(1, len(SOUNDS) + 1))
-    for parent in PARENTS:
-        below = [r for r in SOUNDS if parent.class_id in ontology().ancestors(r.class_id)]
-        assert len(below) >= 3
-        assert min(r.rank for r in below) <= len(SOUNDS) // 2 < max(r.rank for r in below)
-
-
 def test_ontology_is_complete():
     tree = ontology()
     assert len(set(tree.class_ids)) == len(CLASSES)
@@ -72,12 +63,6 @@ def test_truth_holds_parents_and_counts_events():
     assert set(n_sounds) == {1, 2, 3}
 
 
-def test_scene_says_what_scene_truth_says():
-    _, is_present, level_db = scene(SMALL, 5)
-    assert np.array_equal(is_present, scene_truth(SMALL, 5)[0])
-    assert np.array_equal(level_db, scene_truth(SMALL, 5)[1])
-
-
 def test_events_stand_above_the_background_by_their_level():
     params = SceneParams(max_events=1, level_range_db=(25, 25))
     rises_db = []
@@ -100,11 +85,6 @@ def test_priors_are_long_tailed_and_followed():
     leaves = [ontology().index[row.class_id] for row in SOUNDS]
     deviation = (counts - 2_000 * chances)[leaves] / np.sqrt(2_000 * chances[leaves])
     assert np.abs(deviation).max() < 4
-
-
-def test_exponent_zero_makes_all_sounds_equally_frequent():
-    chances = priors(SceneParams(prior_exponent=0))
-    assert set(chances.tolist()) == {0.0, 1 / len(SOUNDS)}
 
 
 def test_written_scenes_make_a_workspace(tmp_path):
@@ -141,14 +121,6 @@ def test_interrupted_run_continues_and_keeps_what_is_there(tmp_path):
     assert lost.read_bytes() == content
     assert [path.stat().st_mtime_ns for path in kept] == times
     assert again.labels.digest == workspace.labels.digest
-
-
-def test_two_workers_write_what_one_writes(tmp_path, two_processes):
-    one = write_scenes(tmp_path / "one", SMALL, HidingParams(), engine=LocalEngine(1))
-    two = write_scenes(tmp_path / "two", SMALL, HidingParams(), engine=two_processes)
-    assert two.labels.digest == one.labels.digest
-    for name in one.clips["audio"]:
-        assert two.audio_path(name).read_bytes() == one.audio_path(name).read_bytes()
 
 
 def test_scenes_of_other_parameters_are_not_mixed_in(tmp_path):

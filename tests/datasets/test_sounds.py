@@ -240,16 +240,6 @@ def test_labels_and_workspace_may_lie_among_the_sounds(tmp_path: Path) -> None:
     assert clip_ids(summary)[0] == "a"
 
 
-def test_circles_of_links_and_names_that_are_no_text(tmp_path: Path) -> None:
-    sounds = sounds_in(tmp_path / "sounds", "deep/a.wav")
-    (sounds / "deep" / "circle").symlink_to(sounds)
-    (sounds / "link.wav").symlink_to(sounds / "deep" / "a.wav")
-    (sounds / os.fsdecode(b"\xff.wav")).write_bytes(wav(0.5))
-    summary = heard(tmp_path, "filename,label\nlink.wav,dog\n")
-    assert clip_ids(summary) == ["link.wav", "a.wav"]
-    assert note(summary, "1 file passed over: a path that is not valid UTF-8")
-
-
 def test_ways_to_write_a_letter_make_no_difference(tmp_path: Path) -> None:
     sounds_in(tmp_path / "sounds", "Vo\u0308gel 鳥.wav")
     summary = heard(tmp_path, "filename,label\nV\u00f6gel 鳥.wav,bird\n")

@@ -139,20 +139,6 @@ def test_a_stamp_names_the_frames_that_it_was_made_of(workspace: Workspace) -> N
     assert parts_changed(workspace, file) == ("frames",), "gone is changed, too"
 
 
-def test_a_stamp_of_frames_from_before_they_were_named_is_of_log_mel_ones(
-    workspace: Workspace,
-) -> None:
-    file = workspace.root / "made.json"
-    write_stamp(workspace, file, of_frames=workspace.frames_folder)
-    noted = read_json(file)
-    del noted["frames_folder"]
-    write_json(file, noted)
-    assert parts_changed(workspace, file) == ()
-    meta = read_json(seal_path(workspace.frames_folder))
-    seal(workspace.frames_folder, {**meta, "digest": "others"})
-    assert parts_changed(workspace, file) == ("frames",)
-
-
 def test_names_of_classes_count_where_they_are_shown_and_imply_labels(workspace: Workspace) -> None:
     places = {"score": seal_path(workspace.scores_folder("teacher")),
               "flag": seal_path(workspace.flags_folder)}  # fmt: skip

@@ -7,7 +7,6 @@ import pytest
 
 from earmark.datasets import import_table
 from earmark.errors import EarmarkError
-from earmark.storage import read_source
 from own_tables import CLIPS, LONG, STATES, imported, states, write
 
 
@@ -49,15 +48,6 @@ def test_other_programs_csv_is_read_alike(tmp_path: Path, labels: bytes) -> None
     assert states(imported(tmp_path, labels)) == STATES
 
 
-def test_parquet_is_read_alike(tmp_path: Path) -> None:
-    clips, labels = tmp_path / "clips.parquet", tmp_path / "labels.parquet"
-    read_source(write(tmp_path, "clips.csv", CLIPS)).rows.drop("__line__").write_parquet(clips)
-    rows = {"clip": ["a", "b", "c", "a"], "present": [True, True, False, False]}
-    table = pl.DataFrame({**rows, "label": ["dog", "cat", "dog", "cat"]})
-    table.with_columns(pl.col("label").cast(pl.Categorical)).write_parquet(labels)
-    assert states(import_table(clips, labels, tmp_path / "w")) == STATES
-
-
 @pytest.mark.parametrize(
     "labels",
     [
@@ -71,22 +61,6 @@ def test_lists_in_one_cell(tmp_path: Path, labels: str) -> None:
     assert states(imported(tmp_path, labels)) == [[1, 1], [1, 0], [0, 0]]
 
 
-def test_lists_of_parquet(tmp_path: Path) -> None:
-    clips = write(tmp_path, "clips.csv", CLIPS)
-    table = pl.DataFrame({"clip_id": ["a", "b", "c"], "tags": [["dog", "cat"], ["cat"], []]})
-    table.write_parquet(tmp_path / "labels.parquet")
-    summary = import_table(clips, tmp_path / "labels.parquet", tmp_path / "w")
-    assert states(summary) == [[1, 1], [1, 0], [0, 0]]
-
-
-def test_commas_in_the_name_of_a_class_stay(tmp_path: Path) -> None:
-    labels = 'clip_id,label\na,"Male speech, man speaking"\nb,Dog\nc,Dog\n'
-    classes = imported(tmp_path, labels).workspace.labels.class_ids
-    assert classes == ("Dog", "Male speech, man speaking")
-    split = imported(tmp_path, labels, separator=", ").workspace.labels.class_ids
-    assert split == ("Dog", "Male speech", "man speaking")
-
-
 def test_multi_hot_zeros_are_implicit_unless_said_otherwise(tmp_path: Path) -> None:
     labels = "clip_id,cat,dog,comment\na,-1,1,loud\nb,1.0,0,\nc,,-1,x\n"
     summary = imported(tmp_path, labels)
@@ -94,11 +68,6 @@ def test_multi_hot_zeros_are_implicit_unless_said_otherwise(tmp_path: Path) -> N
     assert any("0 is taken as implicit" in note for note in summary.notes)
     assert "columns passed over: comment" in summary.notes
     assert states(imported(tmp_path, labels, zeros="absent")) == [[-1, 1], [1, -1], [0, -1]]
-
-
-def test_a_class_without_positives_stays_a_class(tmp_path: Path) -> None:
-    labels = "clip_id,cat,dog\na,0,1\nb,0,1\nc,0,1\n"
-    assert imported(tmp_path, labels).workspace.labels.class_ids == ("cat", "dog")
 
 
 def test_one_table_may_hold_clips_and_labels(tmp_path: Path) -> None:
@@ -134,14 +103,6 @@ def test_names_with_spaces_quotes_newlines_and_letters_of_all_kinds(tmp_path: Pa
     summary = import_table(None, tmp_path / "labels.csv", tmp_path / "w")
     assert summary.workspace.clips["clip_id"].to_list() == names
     assert summary.n_found == 4
-
-
-def test_clips_of_one_file_share_their_source(tmp_path: Path) -> None:
-    labels = "audio,start,end,label\nx.wav,0,10,dog\nx.wav,10,20,cat\ny.wav,0,5.5,cat\n"
-    clips = imported(tmp_path, labels, None).workspace.clips
-    assert clips["clip_id"].to_list() == ["x.wav@0", "x.wav@10", "y.wav@0"]
-    assert clips["source"].to_list() == ["x.wav", "x.wav", "y.wav"]
-    assert clips["end_seconds"].to_list() == [10, 20, 5.5]
 
 
 def test_stretches_of_one_file_are_clips_though_the_column_could_name_clips(tmp_path: Path) -> None:
@@ -239,18 +200,6 @@ def test_damaged_clips_are_refused_with_their_line(
         imported(tmp_path, LONG, clips)
 
 
-def test_rows_of_one_table_must_agree_about_their_clip(tmp_path: Path) -> None:
-    labels = "clip_id,split,label\na,train,dog\na,eval,cat\n"
-    with pytest.raises(EarmarkError, match=r"line 3: clip 'a' is listed before, in line 2"):
-        imported(tmp_path, labels, None)
-
-
-def test_missing_tables_are_named(tmp_path: Path) -> None:
-    for name in ("no.csv", "no.parquet", "no.json"):
-        with pytest.raises(EarmarkError, match=rf"{name}: no such file"):
-            import_table(None, tmp_path / name, tmp_path / "w")
-
-
 def test_where_no_sound_file_is_found_it_is_said_and_nothing_is_written(tmp_path: Path) -> None:
     labels = "filename,label\na.wav,dog\nb.wav,cat\n"
     with pytest.raises(
@@ -284,9 +233,3 @@ def test_recordings_without_a_row_are_counted_and_an_empty_label_takes_them_in(
     summary = imported(tmp_path, labels, None, audio=sounds)
     assert not [text for text in summary.notes if "more" in text]
     assert (summary.n_listed, summary.n_found) == (5, 5)
-
-
-def test_a_class_that_is_called_speaker_is_no_source(tmp_path: Path) -> None:
-    summary = imported(tmp_path, "clip_id,speaker,music\na,1,0\nb,0,1\n", None)
-    assert summary.workspace.labels.class_ids == ("music", "speaker")
-    assert summary.workspace.clips["source"].to_list() == ["a", "b"]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from called_verbs import earmark, refusal
 from earmark.datasets import ImportSummary, audio_files, import_webdataset
 from earmark.errors import EarmarkError
 from sound_folders import clip_ids, note, present_in, wav
@@ -208,16 +207,3 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(EarmarkError, match=r"there is no \.tar"):
         imported(tmp_path / "empty", tmp_path / "w")
-
-
-def test_the_verb_takes_what_a_shell_made_of_a_range(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for number in range(2):
-        write_tar(tmp_path / f"{number}.tar", {f"{number}.wav": wav(0.1), f"{number}.cls": b"dog"})
-    told = earmark("import", "webdataset", "0.tar", "1.tar", "--work", "W").stdout.splitlines()
-    assert told[0].startswith("2 clips listed = 2 found + 0 missing")
-    assert len(told) <= 15
-    assert max(map(len, told)) <= 80
-    assert "no such archive" in refusal("import", "webdataset", "2.tar", "--work", "W")
