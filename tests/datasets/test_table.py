@@ -167,7 +167,7 @@ def test_misspelt_columns_are_named(tmp_path: Path, columns: dict[str, str], mes
         ("clip_id,label\na,dog\nb,cat,loud\n", r"line 3: 3 fields where the header has 2"),
         ("clip_id,label\na,dog\n\nb\n", r"line 4: 1 fields where the header has 2"),
         ("clip_id,label\na,dog\n,cat\n", r"line 3: clip_id is empty"),
-        ("clip_id,label\na,dog\nq,cat\n", r"line 3: clip 'q' is not in the table of clips"),
+        ("clip_id,label\na,dog\nq,cat\n", r"line 3: clip 'q' is not in the list of clips"),
         (LONG + "a,dog,0\n", r"line 6: contradicts line 2 \(clip 'a', class 'dog'\)"),
         (LONG + "a,owl,0.7\n", r"line 6: present must say whether .* got '0.7'"),
         ("clip_id,cat,dog\na,1,0\nb,0,1\nc,0.7,1\n", r"line 4: cat must say .* got '0.7'"),

@@ -65,7 +65,6 @@ from .label_versions import label_names as label_names
 from .label_versions import read_labels as read_labels
 from .label_versions import read_relabelled as read_relabelled
 from .simulate.hiding import hide as hide
-from .simulate.hiding import missing_labels as missing_labels
 from .simulate.hiding import n_missing as n_missing
 from .simulate.hiding import recalls as recalls
 from .simulate.mixtures import CONTENTS as CONTENTS

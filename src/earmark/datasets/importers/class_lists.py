@@ -31,6 +31,8 @@ class ChosenClasses:
 
     def label_set(self, long: SourceTable, clips: pl.Series) -> tuple[LabelSet, tuple[str, ...]]:
         """Return the labels of clips by their classes' identifiers, and how many came twice."""
+        if not self.ontology.class_ids:
+            raise EarmarkError(f"{long.path}: there is not one label in it")
         if self.class_of:
             named = pl.col("class_id").replace(dict(self.class_of))
             long = replace(long, rows=long.rows.with_columns(named))

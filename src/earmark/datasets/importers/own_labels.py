@@ -17,7 +17,6 @@ from earmark.datasets.workspace import SPLITS
 from earmark.errors import EarmarkError
 from earmark.labels import (
     CLIP_ROLES,
-    LabelSet,
     LabelTable,
     Reading,
     check_given,
@@ -166,21 +165,6 @@ def _seconds(table: SourceTable, rows: pl.DataFrame, role: str) -> pl.Series:
         line, text = rows[LINE].filter(is_odd)[0], rows[role].filter(is_odd)[0]
         raise EarmarkError(f"{table.at(line)}: {role} must be a number, got {text!r}")
     return seconds
-
-
-def label_set_of(told: OwnLabels, clips: pl.Series) -> LabelSet:
-    """Check the labels, with the lines of their table."""
-    long = told.labels.long
-    is_strange = ~long.rows["clip_id"].is_in(clips.implode())
-    if is_strange.any():
-        name = long.rows["clip_id"].filter(is_strange)[0]
-        raise EarmarkError(
-            f"{long.at_first(is_strange)}: clip {name!r} is not in the table of clips "
-            f"({is_strange.sum():,} such labels); do both tables name clips in the same way?"
-        )
-    if not told.labels.class_ids:
-        raise EarmarkError(f"{long.path}: there is not one label in it")
-    return LabelSet.from_table(long, clips, sorted(told.labels.class_ids))
 
 
 def _if_sound_file(column: str) -> pl.Expr:

@@ -109,23 +109,26 @@ class _Cut(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CutClips:
-    """Clips that are pieces of recordings, and their labels in the long form."""
+class Gathered:
+    """Clips and labels on their way into a workspace.
+
+    ``clips``: LINE, the columns of CLIP_SCHEMA and ``recording`` (its key; null where there is no
+    sound); of uncut recordings also ``named``, the owner's name of it. ``labels``: LINE, clip_id,
+    class_id, present.
+    """
 
     clips: pl.DataFrame
     labels: SourceTable
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
-def cut_recordings(
-    clips: pl.DataFrame, labels: SourceTable, lengths: pl.DataFrame, clip_seconds: float
-) -> CutClips:
+def cut_recordings(gathered: Gathered, lengths: pl.DataFrame, clip_seconds: float) -> Gathered:
     """Cut the recordings of clips into pieces of ``clip_seconds``, and deal out their labels.
 
-    ``clips``: LINE, the columns of CLIP_SCHEMA, ``recording`` (null where there is no sound) and
-    ``named``, the owner's name of it. ``labels``: LINE, clip_id, class_id, present. ``lengths``:
-    recording, seconds (null where unknown: not cut). Clips without sound stay as they are.
+    ``lengths``: recording, seconds (null where unknown: not cut). Clips without sound stay as they
+    are.
     """
+    clips, labels = gathered.clips, gathered.labels
     cut = _pieces(_recordings(clips, labels, lengths, clip_seconds), clip_seconds)
     spoken = labels.rows.drop_nulls("present").join(
         clips.select("clip_id", "recording", "start_seconds", "end_seconds"),
@@ -138,7 +141,8 @@ def cut_recordings(
     columns = (LINE, "clip_id", "class_id", "present")
     rows = pl.concat([dealt.select(columns), of_silent.select(columns)])
     whole = pl.concat([cut.pieces.select(silent.columns), silent])
-    return CutClips(whole, replace(labels, rows=rows), _notes(cut, clip_seconds, n_beyond))
+    notes = (*gathered.notes, *_notes(cut, clip_seconds, n_beyond))
+    return Gathered(whole, replace(labels, rows=rows), notes)
 
 
 def _recordings(

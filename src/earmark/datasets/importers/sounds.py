@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -38,6 +38,7 @@ from earmark.datasets.importers.recordings import (
     names_in_style,
 )
 from earmark.datasets.importers.segments import (
+    Gathered,
     advise_cutting,
     cut_recordings,
     lengths_of,
@@ -69,19 +70,6 @@ from earmark.storage import (
 
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".json", ".parquet", ".pq")
 _SHORTEST_CLIP_SECONDS = 0.5
-
-
-@dataclass(frozen=True)
-class _Gathered:
-    """Clips and labels on their way into a workspace.
-
-    ``clips``: LINE, the columns of CLIP_SCHEMA, ``recording`` (its key; null where there is no
-    sound) and ``named``, the owner's name of it. ``labels``: LINE, clip_id, class_id, present.
-    """
-
-    clips: pl.DataFrame
-    labels: SourceTable
-    notes: tuple[str, ...] = ()
 
 
 @writes("import", makes=True)
@@ -129,8 +117,7 @@ def import_sounds(
     advice = advise_cutting(gathered.clips, work) if clip_seconds is None else ()
     if clip_seconds is not None:
         lengths = lengths_of(gathered.clips, work, progress)
-        cut = cut_recordings(gathered.clips, gathered.labels, lengths, clip_seconds)
-        gathered = _Gathered(cut.clips, cut.labels, (*gathered.notes, *cut.notes))
+        gathered = cut_recordings(gathered, lengths, clip_seconds)
     chosen = choose_classes(own.labels.class_ids, own.parents, classes)
     label_set, repeated = chosen.label_set(gathered.labels, gathered.clips["clip_id"])
     listed = gathered.clips.with_columns(_splits(gathered.clips, label_set))
@@ -227,7 +214,7 @@ def _by_table(path: Path, reading: Reading, recordings: Recordings) -> OwnLabels
     return replace(own, labels=replace(own.labels, notes=tuple(notes)))
 
 
-def _gather(own: OwnLabels, recordings: Recordings) -> _Gathered:
+def _gather(own: OwnLabels, recordings: Recordings) -> Gathered:
     """Find each clip's recording, and add the recordings that no clip has."""
     roles = guess_columns(own.table, own.columns)
     listed = read_clips(own.table, roles, may_repeat=True)
@@ -246,7 +233,7 @@ def _gather(own: OwnLabels, recordings: Recordings) -> _Gathered:
     order = [LINE, *CLIP_SCHEMA.names(), "recording", "named"]
     clips = pl.concat([listed.rename({"key": "recording"}).select(order), unlisted.select(order)])
     notes = _matching_notes(own.table, listed, len(unlisted), recordings)
-    return _Gathered(clips, own.labels.long, notes)
+    return Gathered(clips, own.labels.long, notes)
 
 
 def _unlisted(listed: pl.DataFrame, recordings: Recordings) -> pl.DataFrame:
@@ -294,7 +281,7 @@ def _matching_notes(
     return tuple(notes)
 
 
-def _check_times(gathered: _Gathered, clip_seconds: float | None) -> None:
+def _check_times(gathered: Gathered, clip_seconds: float | None) -> None:
     """Refuse stretches that end before they begin; a moment is one only where clips are cut."""
     start, end = pl.col("start_seconds").fill_null(0), pl.col("end_seconds")
     is_odd = (end < start) | (start < 0)

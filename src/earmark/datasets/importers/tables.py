@@ -28,13 +28,13 @@ from earmark.compute import (
 )
 from earmark.datasets.audio_files import find_audio, walk_files
 from earmark.datasets.extraction import write_quarantine
-from earmark.datasets.importers.own_labels import label_set_of, read_clips, read_own_labels
+from earmark.datasets.importers.class_lists import choose_classes
+from earmark.datasets.importers.own_labels import read_clips, read_own_labels
 from earmark.datasets.workspace import CLIP_SCHEMA, ImportSummary, Workspace, write_dataset
 from earmark.errors import EarmarkError, counted, first_few, reader, told_briefly
 from earmark.labels import (
     CLIP_ROLES,
     NO_COLUMN,
-    Ontology,
     Reading,
     Zeros,
     column_notes,
@@ -204,7 +204,8 @@ def import_table(
     table = clip_tables[0] if clip_tables else told.table
     roles = guess_columns(table, told.columns)
     listed = read_clips(table, roles, may_repeat=clips is None)
-    label_set = label_set_of(told, listed["clip_id"])
+    chosen = choose_classes(told.labels.class_ids, told.parents, None)
+    label_set, repeated = chosen.label_set(told.labels.long, listed["clip_id"])
     has_order = clips is not None or told.labels.has_row_per_clip
     paired = () if embeddings is None else _pairing_told(embeddings, table, listed, has_order)
     given = None if listed["split"].is_null().all() else listed["split"]
@@ -218,14 +219,13 @@ def import_table(
     listed, audio_notes = _with_audio(listed, table, access, audio, work, progress, require_sound)
     is_long = clips is None and not told.labels.lists_classes
     audio_notes += _unlisted_told(listed, audio, work, table, is_long=is_long)
-    ontology = Ontology(label_set.class_ids, told.parents)
-    workspace = write_dataset(work, listed, ontology, label_set, access=access, replace=replace)
+    workspace = write_dataset(
+        work, listed, chosen.ontology, label_set, access=access, replace=replace
+    )
     n_found = listed["audio"].count()
     if embeddings is not None:
         n_found = len(write_embeddings(workspace, embeddings, progress).index)
-    n_again = told.labels.long.rows["present"].count() - len(label_set.columns)
-    again = (f"{n_again:,} labels are said twice, and count once",) if n_again else ()
-    read_as = (*column_notes(table, roles, CLIP_ROLES), *told.labels.notes, *again)
+    read_as = (*column_notes(table, roles, CLIP_ROLES), *told.labels.notes, *repeated)
     notes = (*read_as, *paired, *audio_notes)
     return ImportSummary(workspace, len(listed), n_found, len(listed) - n_found, notes)
 

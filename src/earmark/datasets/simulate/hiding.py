@@ -2,8 +2,8 @@
 
 AudioSet's raters were asked only about classes that automatic methods had nominated for a clip, at
 most ten of them. A sound that was not nominated is a missing label: present, but implicit. Given
-the truth, :func:`hide` nominates and returns the labels that would have come of it; comparing the
-two (:func:`missing_labels`, :func:`n_missing`) says which labels are missing.
+the truth, :func:`hide` nominates and returns the labels that would have come of it, and
+:func:`n_missing` counts how many are missing.
 :func:`earmark.datasets.derived.import_workspace` does so to a whole dataset, to measure what the
 method would find in it.
 """
@@ -14,7 +14,6 @@ import hashlib
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
@@ -83,39 +82,19 @@ def recalls(class_ids: Iterable[str], params: HidingParams) -> NDArray[np.float6
     return np.array([low + (high - low) * _draw(params.seed, name) for name in class_ids], float)
 
 
-def missing_labels(truth: LabelSet, labels: LabelSet) -> pl.DataFrame:
-    """Return a table clip_id, class_id of the labels that are implicit but truly present.
-
-    Rows follow the order of clips, then of classes.
-    """
-    places = [np.empty((0, 2), np.int64)]
-    for rows, missing in _missing(truth, labels):
-        places.append(np.argwhere(missing) + np.array([rows.start, 0]))
-    found = np.concatenate(places)
-    classes = pl.Series(truth.class_ids, dtype=pl.String)
-    return pl.DataFrame(
-        {"clip_id": truth.clip_ids.gather(found[:, 0]), "class_id": classes.gather(found[:, 1])}
-    )
-
-
 def n_missing(truth: LabelSet, labels: LabelSet) -> NDArray[np.int64]:
-    """Count the missing labels of each class [class]."""
-    counts = np.zeros(truth.n_classes, np.int64)
-    for _, missing in _missing(truth, labels):
-        counts += missing.sum(axis=0)
-    return counts
-
-
-def _missing(truth: LabelSet, labels: LabelSet) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
-    """Yield the rows of a chunk of clips, and where their labels are missing [clip, class]."""
+    """Count the labels of each class [class] that are implicit but truly present."""
     if labels.class_ids != truth.class_ids or not labels.clip_ids.equals(truth.clip_ids):
         raise EarmarkError(
             f"truth ({truth.n_clips} clips, {truth.n_classes} classes) and labels "
             f"({labels.n_clips}, {labels.n_classes}) must list the same clips and classes in the "
             "same order; are they of one workspace?"
         )
+    counts = np.zeros(truth.n_classes, np.int64)
     for rows in _chunks(truth.n_clips):
-        yield rows, (truth.states(rows) == PRESENT) & (labels.states(rows) == IMPLICIT)
+        is_missing = (truth.states(rows) == PRESENT) & (labels.states(rows) == IMPLICIT)
+        counts += is_missing.sum(axis=0)
+    return counts
 
 
 def _chunks(n_clips: int) -> Iterator[slice]:
