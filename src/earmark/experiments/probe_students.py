@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +33,7 @@ from earmark.metrics import (
     smoothed_priors,
     with_seeds,
 )
-from earmark.storage import write_aside
-from earmark.training import ScaledFeatures, cross_fit_probe, fit_probe
+from earmark.training import LinearProbe, ScaledFeatures, cross_fit_probe, fit_probe
 
 PERCENTS = (1.0, 2.0, 4.0)
 """Operating points: so many per cent of all implicit labels, the likeliest ones, are flagged."""
@@ -51,8 +49,6 @@ RANDOM = tuple(("random", point) for point in PERCENTS)
 JUDGED: WayTold = ("heard", 0.0)
 JUDGED_AT_RANDOM: WayTold = ("heard at random", 0.0)
 WAYS = (AS_GIVEN, *TESTED, *RANDOM, JUDGED, JUDGED_AT_RANDOM)
-
-_MEASURED = ("lwlrap", "lwlrap_calibrated", "lwlrap_tune", "n_found")
 
 Listen = Callable[[LabelSet, NDArray[np.float32], LabelSet, int], NDArray[np.int64]]
 """Labels, scores, their truth and a seed to the places (clip * classes + class) of what is asked.
@@ -79,56 +75,38 @@ class ProbeData:
 
 @dataclass(frozen=True)
 class DrawResults:
-    """The results of one draw's students: by measure [strategy, 1 + resample], the value first.
+    """The results of one draw's students: by measure [way, 1 + resample], the value first.
 
     ``lwlrap`` and ``lwlrap_calibrated`` (every class given its best offset on tune, by the truth)
     are on eval by the truth; ``lwlrap_tune`` is on tune by the labels as given. ``n_found``
-    counts the missing labels that answers found, and the answers.
+    counts the missing labels that answers found, and the answers: by the queue, and at random.
     """
 
     measured: Mapping[str, NDArray[np.float64]]
 
-    def draws(self, measure: str, strategy: WayTold) -> Draws:
+    def draws(self, measure: str, way: WayTold) -> Draws:
         """Return a student's number, as measured and on every resample."""
-        row = self.measured[measure][WAYS.index(strategy)]
+        row = self.measured[measure][WAYS.index(way)]
         return Draws(float(row[0]), row[1:])
 
-    def gain(self, measure: str, strategy: WayTold) -> Draws:
+    def gain(self, measure: str, way: WayTold) -> Draws:
         """Return a student's paired difference from the baseline of its draw."""
-        return self.draws(measure, strategy) - self.draws(measure, AS_GIVEN)
-
-    def write(self, path: Path) -> None:
-        """Write the results, whole or not at all."""
-        with write_aside(path) as aside, aside.open("wb") as file:
-            np.savez(file, **self.measured)  # type: ignore[arg-type]
-
-    @classmethod
-    def read(cls, path: Path) -> DrawResults:
-        """Read what :meth:`write` wrote."""
-        with np.load(path) as found:
-            return cls({name: found[name] for name in _MEASURED})
+        return self.draws(measure, way) - self.draws(measure, AS_GIVEN)
 
 
-def evaluate_draw(data: ProbeData, seed: int, path: Path, meter: Meter) -> DrawResults:
-    """Make a draw, train its students and measure them; what is there already is read."""
-    if path.exists():
-        results = DrawResults.read(path)
-        meter.advance(len(WAYS))
-        return results
-    rows = {**data.rows, "train": _drawn(data, seed)}
-    hiding = data.hiding.model_copy(update={"seed": seed})
-    labels = hide(data.truth, data.ontology, hiding)
-    told = _Told.of(data, labels, rows["train"], seed)
-    judge = _Judge.of(data, labels, rows)
+def evaluate_draw(data: ProbeData, seed: int, meter: Meter) -> DrawResults:
+    """Make a draw, train its students and measure them."""
+    train = data.rows["train"]
+    drawn = np.random.default_rng([seed, 1]).choice(train, min(data.n_drawn, len(train)), False)
+    labels = hide(data.truth, data.ontology, data.hiding.model_copy(update={"seed": seed}))
+    draw = _Draw.make(data, labels, np.sort(drawn), seed)
+    held_out = _HeldOut.make(data, labels, np.sort(drawn))
     measured = []
-    for strategy in WAYS:
-        measured.append(judge.evaluate(told.student_logits(strategy, judge.seen)))
+    for way in WAYS:
+        measured.append(held_out.evaluate(draw.train(way).logits(held_out.features)))
         meter.advance(1)
-    names = [name for name in _MEASURED if name != "n_found"]
-    by_name = {name: np.stack([one[name] for one in measured]) for name in names}
-    results = DrawResults({**by_name, "n_found": told.n_found})
-    results.write(path)
-    return results
+    by_name = {name: np.stack([one[name] for one in measured]) for name in measured[0]}
+    return DrawResults({**by_name, "n_found": draw.n_found})
 
 
 @dataclass(frozen=True)
@@ -203,18 +181,12 @@ def _gain(draws: Sequence[DrawResults], measure: str, way: WayTold) -> Interval:
     return with_seeds([one.gain(measure, way) for one in draws]).interval()
 
 
-def _drawn(data: ProbeData, seed: int) -> NDArray[np.int64]:
-    train = data.rows["train"]
-    chosen = np.random.default_rng([seed, 1]).choice(train, min(data.n_drawn, len(train)), False)
-    return np.sort(chosen)
-
-
 @dataclass(frozen=True)
-class _Told:
+class _Draw:
     """The train clips of a draw, and the places of labels that students are told of.
 
-    ``likeliest`` are the flags, in order; ``shuffled`` all implicit labels; ``judged`` and
-    ``judged_at_random`` those that were answered, by the queue and at random.
+    ``likeliest`` are the flags, in order; ``shuffled`` all implicit labels; ``judged`` those that
+    were answered, by the queue.
     """
 
     features: ScaledFeatures
@@ -226,13 +198,13 @@ class _Told:
     judged: NDArray[np.int64]
 
     @classmethod
-    def of(cls, data: ProbeData, every: LabelSet, rows: NDArray[np.int64], seed: int) -> _Told:
-        labels, truth, seen = every.select(rows), data.truth.select(rows), data.features[rows]
+    def make(cls, data: ProbeData, every: LabelSet, rows: NDArray[np.int64], seed: int) -> _Draw:
+        labels, truth, features = every.select(rows), data.truth.select(rows), data.features[rows]
         fold_of = folds(labels, labels.clip_ids, N_FOLDS, seed)
-        scores = cross_fit_probe(seen, labels, fold_of, ridge=RIDGE)
+        scores = cross_fit_probe(features, labels, fold_of, ridge=RIDGE)
         implicit = np.flatnonzero(labels.states() == IMPLICIT)
         return cls(
-            ScaledFeatures.of(seen),
+            ScaledFeatures.of(features),
             labels.states(),
             truth.states() > 0,
             expit(scores),
@@ -242,37 +214,27 @@ class _Told:
         )
 
     @property
-    def judged_at_random(self) -> NDArray[np.int64]:
-        return self.shuffled[: len(self.judged)]
-
-    @property
     def n_found(self) -> NDArray[np.float64]:
         """Labels that answers found, and answers: by the queue, and at random."""
         present = self.is_present.ravel()
-        asked = (self.judged, self.judged_at_random)
+        asked = (self.judged, self.shuffled[: len(self.judged)])
         return np.array([[present[places].sum(), len(places)] for places in asked], np.float64)
 
-    def student_logits(self, way: WayTold, seen: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Train a student and return its logits of other clips."""
+    def train(self, way: WayTold) -> LinearProbe:
+        """Train a student."""
         target = (self.states > 0).astype(np.float32)
         weight = np.ones_like(target)
         if way in (JUDGED, JUDGED_AT_RANDOM):
-            places = self.judged if way == JUDGED else self.judged_at_random
+            places = self.judged if way == JUDGED else self.shuffled[: len(self.judged)]
             target.ravel()[places] = self.is_present.ravel()[places]
         else:
-            flagged = np.flatnonzero(self._is_flagged(way))
+            ordered = self.shuffled if way[0] == "random" else self.likeliest
+            flagged = np.sort(ordered[: n_of_percent(self.states, way[1])])
             treatment = "hedge" if way[0] == "hedge" else "mask"
             outputs = self.outputs.ravel()[flagged]
             target, treated = treat(treatment, flagged, outputs, target, weight)
             weight = treated.astype(np.float32, copy=False)
-        return fit_probe(self.features, target, weight, ridge=RIDGE).logits(seen)
-
-    def _is_flagged(self, way: WayTold) -> NDArray[np.bool_]:
-        """Return which labels [clip, class] a way flags."""
-        is_flagged = np.zeros(self.states.size, bool)
-        n_flags = n_of_percent(self.states, way[1])
-        is_flagged[(self.shuffled if way[0] == "random" else self.likeliest)[:n_flags]] = True
-        return is_flagged.reshape(self.states.shape)
+        return fit_probe(self.features, target, weight, ridge=RIDGE)
 
 
 def n_of_percent(states: NDArray[np.int8], percent: float) -> int:
@@ -295,10 +257,10 @@ def likeliest_labels(
 
 
 @dataclass(frozen=True)
-class _Judge:
+class _HeldOut:
     """Tune and eval clips, tune first, and what students are held against."""
 
-    seen: NDArray[np.float32]
+    features: NDArray[np.float32]
     given_tune: NDArray[np.bool_]
     true_tune: NDArray[np.bool_]
     true_eval: NDArray[np.bool_]
@@ -306,9 +268,8 @@ class _Judge:
     weights: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, data: ProbeData, labels: LabelSet, rows: Mapping[str, NDArray[np.int64]]) -> _Judge:
-        tune, held = rows["tune"], rows["eval"]
-        train = labels.select(rows["train"])
+    def make(cls, data: ProbeData, labels: LabelSet, train_rows: NDArray[np.int64]) -> _HeldOut:
+        tune, held, train = data.rows["tune"], data.rows["eval"], labels.select(train_rows)
         return cls(
             data.features[np.concatenate([tune, held])],
             labels.states(tune) > 0,
@@ -319,8 +280,7 @@ class _Judge:
         )
 
     def evaluate(self, logits: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
-        n_tune = len(self.true_tune)
-        tune, held = logits[:n_tune], logits[n_tune:]
+        tune, held = np.split(logits, [len(self.true_tune)])
         offsets = fit_class_offsets(self.true_tune, tune, self.priors).astype(np.float32)
         return {
             "lwlrap": self._on_eval(held),

@@ -274,13 +274,11 @@ class _Course:
         )
 
     def _results(self, data: ProbeData, progress: Progress) -> Sequence[DrawResults]:
-        made_from = digest(self.recipe, data.n_drawn, N_ANSWERS)[:8]
-        tasks = []
-        for draw in range(self.n_draws):
-            seed = N_DRAWS * self.scenes.seed + draw
-            path = self.root / "draws" / f"{made_from}-{draw}.npz"
-            arguments = {"data": data, "seed": seed, "path": path}
-            tasks.append(Task("students", evaluate_draw, arguments, len(WAYS), "students"))
+        seeds = [N_DRAWS * self.scenes.seed + draw for draw in range(self.n_draws)]
+        tasks = [
+            Task("students", evaluate_draw, {"data": data, "seed": seed}, len(WAYS), "students")
+            for seed in seeds
+        ]
         meter = progress.job("students", self.n_draws * len(WAYS), "students")
         found: list[DrawResults] = self.engine.map(tasks, AsOneJob(meter))
         return found
