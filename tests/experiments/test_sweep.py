@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +8,9 @@ import pytest
 
 from earmark.config import SweepParams
 from earmark.datasets import Workspace
-from earmark.errors import EarmarkError, EarmarkWarning
+from earmark.errors import EarmarkError
 from earmark.experiments import read_sweep, run_sweep, student_scores, students_of_sweep
 from earmark.scores import ScoreFolder
-from earmark.storage import read_seal
 from kept_processes import KeptProcesses
 from scenes import CLASS_IDS, FOLDS, ONE, PROBE, scored_workspace
 
@@ -111,22 +109,3 @@ def test_tables_of_a_killed_sweep_are_not_taken_for_one(
         read_sweep(swept)
     run_sweep(swept, [PROBE], SWEEP, scores, FOLDS, engine=ONE)
     assert len(read_sweep(swept).summary)
-
-
-def test_leftovers_of_killed_students_are_removed(swept: Workspace) -> None:
-    scores = ScoreFolder.open(swept.scores_folder("teacher"))
-    digests = {
-        folder.name: read_seal(folder)["digest"]
-        for folder in swept.student_scores_folder("x").parent.iterdir()
-    }
-    made_by = read_seal(swept.student_scores_folder(next(iter(digests))))["made_by"]
-    used, left = swept.model_folder(made_by["network"]), swept.model_folder("student-left-0123abcd")
-    left.mkdir()
-    (left / "checkpoint.pt").write_text("")
-    for folder in (used, left):
-        (folder / "stack.json").write_text(json.dumps(digests))
-    with pytest.warns(EarmarkWarning, match="1 unfinished training of a killed run removed"):
-        run_sweep(swept, [PROBE], SWEEP, scores, FOLDS, engine=ONE)
-    assert not left.exists()
-    assert (used / "card.json").exists()
-    assert not (used / "stack.json").exists()

@@ -15,9 +15,7 @@ the stack's folder keeps TensorBoard's events.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -41,7 +39,6 @@ from earmark.config import (
     SweepParams,
 )
 from earmark.datasets import Workspace, open_frames, readable_clips
-from earmark.errors import EarmarkWarning, counted
 from earmark.experiments.strategies import EVALUATED_SPLITS, Student, scores_folder
 from earmark.experiments.student_flags import build_targets, open_train_set
 from earmark.labels import Ontology
@@ -61,9 +58,6 @@ from earmark.scores import MadeBy, ScoreFolder, write_score_folder
 from earmark.storage import (
     digest,
     is_current,
-    read_json,
-    read_seal,
-    write_json,
 )
 from earmark.training import (
     LabelTreatment,
@@ -81,10 +75,6 @@ _STACK_GB = SweepParams().stack_gb
 
 _PROBES_AT_ONCE = 10
 """Most probes of a stack: the paper's sweep of a seed keeps two cores busy, not one."""
-
-
-_STACK = "stack.json"
-"""Which scores a stack is to make, as long as it has not made all of them."""
 
 
 def train_students(
@@ -118,22 +108,10 @@ def train_students(
             validation = (
                 tune_set(workspace, store, network.model) if network.train.patience else None
             )
-            given = TrainingSet(store.folder, clips.store_rows, targets, validation)
-            shared = StackSet(stack[0].stack_name, network, given, score_rows)
-            places = [
-                shared.place(
-                    student.name,
-                    treatments[student],
-                    workspace.model_folder(student.name),
-                    scores_folder(workspace, student),
-                )
-                for student in stack
-            ]
-            tasks += shared.tasks(places, store, workspace.ontology)
+            data = TrainingSet(store.folder, clips.store_rows, targets, validation)
+            own = {student: treatments[student] for student in stack}
+            tasks += _tasks(workspace, store, own, data, score_rows)
     engine.map(tasks, progress)
-    if n_swept := sweep_stacks(workspace):
-        removed = counted(n_swept, "unfinished training")
-        warnings.warn(f"{removed} of a killed run removed", EarmarkWarning, stacklevel=2)
 
 
 def stacks(
@@ -227,74 +205,55 @@ class StudentPlace:
         return is_current(self.scores_folder, self.scores_digest)
 
 
-@dataclass(frozen=True)
-class StackSet:
-    """What the students of a stack have in common."""
-
-    name: str
-    network: NetworkParams
-    data: TrainingSet
-    score_rows: NDArray[np.int64]
-    """The clips that every student scores, as rows of the frame store."""
-
-    def place(
-        self, name: str, treatment: LabelTreatment, folder: Path, scores_folder: Path
-    ) -> StudentPlace:
-        """Return the place of a student; its digests are those that it would have alone."""
-        run_digest = self._data_of([treatment]).digest(self.network)
-        scores_digest = digest(run_digest, self.score_rows.tobytes())
-        return StudentPlace(name, treatment, folder, run_digest, scores_folder, scores_digest)
-
-    def tasks(
-        self, places: Sequence[StudentPlace], store: FrameStore, ontology: Ontology
-    ) -> list[Task]:
-        """Return the tasks that train and score the students that are not there yet."""
-        left = [place for place in places if not place.is_scored]
-        alone = [[place] for place in left if place.is_trained]
-        together = [place for place in left if not place.is_trained]
-        return [self._task(group, store, ontology) for group in (*alone, together) if group]
-
-    def _task(self, group: Sequence[StudentPlace], store: FrameStore, ontology: Ontology) -> Task:
+def _tasks(
+    workspace: Workspace,
+    store: FrameStore,
+    treatments: Mapping[Student, LabelTreatment],
+    data: TrainingSet,
+    score_rows: NDArray[np.int64],
+) -> list[Task]:
+    """Return the tasks that train and score the students of a stack that are not there yet."""
+    first = next(iter(treatments))
+    network, places = first.seeded_network, []
+    for student, treatment in treatments.items():
+        run_digest = _treated(data, [treatment]).digest(network)  # the one that it has alone
+        places.append(
+            StudentPlace(
+                student.name,
+                treatment,
+                workspace.model_folder(student.name),
+                run_digest,
+                scores_folder(workspace, student),
+                digest(run_digest, score_rows.tobytes()),
+            )
+        )
+    left = [place for place in places if not place.is_scored]
+    alone = [[place] for place in left if place.is_trained]
+    together = [place for place in left if not place.is_trained]
+    tasks = []
+    for group in filter(None, (*alone, together)):
         folder = group[0].folder
         if len(group) > 1:
-            which = digest([one.scores_digest for one in group])[:8]
-            folder = folder.with_name(f"{self.name}-{which}")
-        data = self._data_of([one.treatment for one in group])
-        arguments = {"folder": folder, "places": group, "score_rows": self.score_rows}
-        arguments["ontology"] = ontology
-        return training_task(folder.name, _train_and_score, self.network, data, store, **arguments)
-
-    def _data_of(self, treatments: Sequence[LabelTreatment]) -> TrainingSet:
-        return replace(self.data, targets=self.data.targets.with_treatments(treatments))
-
-
-def sweep_stacks(workspace: Workspace) -> int:
-    """Remove what killed stacks left whose students are all there; return how many they were."""
-    n_swept = 0
-    for note in sorted(workspace.models_folder.glob(f"*/{_STACK}")):
-        digests = {
-            workspace.student_scores_folder(name): scores_digest
-            for name, scores_digest in read_json(note).items()
-        }
-        if not all(is_current(folder, known) for folder, known in digests.items()):
-            continue
-        makers = [read_seal(folder).get("made_by") or {} for folder in digests]
-        if any(made_by.get("network") == note.parent.name for made_by in makers):
-            note.unlink()  # finished but for this
-        else:
-            _forget_stack(note.parent)
-            n_swept += 1
-    return n_swept
+            which = digest([place.scores_digest for place in group])[:8]
+            folder = folder.with_name(f"{first.stack_name}-{which}")
+        tasks.append(
+            training_task(
+                folder.name,
+                _train_and_score,
+                network,
+                _treated(data, [place.treatment for place in group]),
+                store,
+                folder=folder,
+                places=group,
+                score_rows=score_rows,
+                ontology=workspace.ontology,
+            )
+        )
+    return tasks
 
 
-def _forget_stack(folder: Path) -> None:
-    """Remove an unfinished training, or a network whose students are kept elsewhere."""
-    forget_network(folder)
-    forget_history(folder)
-    for name in ("checkpoint.pt", "card.json", "README.md", _STACK):
-        (folder / name).unlink(missing_ok=True)
-    with suppress(OSError):
-        folder.rmdir()  # unless a tracker's files are in it
+def _treated(data: TrainingSet, treatments: Sequence[LabelTreatment]) -> TrainingSet:
+    return replace(data, targets=data.targets.with_treatments(treatments))
 
 
 def _train_and_score(
@@ -310,9 +269,6 @@ def _train_and_score(
     if all(one.is_scored for one in places):  # the task ran before, and its answer was lost
         return
     store = FrameStore.open(data.frames_folder)
-    if len(places) > 1:
-        digests = {place.scores_folder.name: place.scores_digest for place in places}
-        write_json(folder / _STACK, digests)
     trained = train(network, data, folder, meter)
     is_apart = isinstance(trained, Stack)
     if is_apart:
@@ -333,7 +289,6 @@ def _train_and_score(
                 digest=one.scores_digest,
                 made_by=MadeBy(one.name) if is_apart else MadeBy(folder.name, student),
             )
-    (folder / _STACK).unlink(missing_ok=True)
 
 
 def _write_apart(
