@@ -13,7 +13,7 @@ like any other, but they are no hypotheses, and take no part in choosing and tes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,6 +62,12 @@ Role = Literal["baseline", "tested", "control", "oracle"]
 """What a strategy is in a comparison: only those that are ``tested`` are on offer to a user."""
 
 _GROUP = ["student", "train_set", "labels", "metric"]
+
+_Line = tuple[str, str, str]
+"""Network, train set and strategy: what has a point chosen for it."""
+
+_Points = dict[float, Sequence[Student]]
+"""The runs of every point, which differ by their seed, from the mildest point on."""
 
 
 @dataclass(frozen=True)
@@ -113,22 +119,29 @@ def run_compare(
 
 def compare(evaluations: Evaluations, wanted: Sequence[Student], choose_by: str) -> Comparison:
     """Tabulate results, and choose every strategy's point by a metric on ``tune``."""
+    groups = by_seed(wanted)
     rows = {
         (runs[0], basis, metric): _row(evaluations, basis, runs, metric)
-        for runs in by_seed(wanted)
+        for runs in groups
         for basis in evaluations.bases
         for metric in METRICS
     }
-    lines = _lines(wanted)
+    lines: dict[_Line, _Points] = {}
+    for runs in groups:
+        line = (runs[0].network.name, runs[0].train_set, _name(runs[0]))
+        lines.setdefault(line, {})[runs[0].point] = runs
     chosen = _choose(evaluations, lines, choose_by)
     choices = [
-        _choice_row(rows, basis, metric, line, point)
-        for (line, point) in zip(lines, chosen, strict=True)
+        _choice_row(rows, basis, metric, points, chosen[line])
+        for line, points in lines.items()
         for basis in evaluations.bases
         for metric in METRICS
         if basis.split == "eval"
     ]
-    return Comparison(_table(rows.values()), with_holm(_table(choices)))
+    table, chosen_table = (
+        pl.DataFrame(list(part), infer_schema_length=None) for part in (rows.values(), choices)
+    )
+    return Comparison(table, with_holm(chosen_table))
 
 
 def read_comparison(workspace: Workspace) -> Comparison:
@@ -172,17 +185,6 @@ def _row(evaluations: Evaluations, basis: Basis, runs: Sequence[Student], metric
     value, gain = evaluations.values(basis, runs, metric), evaluations.gains(basis, runs, metric)
     by_class = _gains_by_class(evaluations, basis, runs, metric)
     return {
-        **identify(runs, basis, metric),
-        **measured(value, gain),
-        "p": p_value(gain),
-        "classes_low": None if by_class is None else by_class.interval().low,
-        "classes_high": None if by_class is None else by_class.interval().high,
-    }
-
-
-def identify(runs: Sequence[Student], basis: Basis, metric: str) -> Row:
-    """Return the columns that say what was measured: runs that differ by their seed alone."""
-    return {
         "student": runs[0].network.name,
         "train_set": runs[0].train_set,
         "strategy": _name(runs[0]),
@@ -193,6 +195,10 @@ def identify(runs: Sequence[Student], basis: Basis, metric: str) -> Row:
         "split": basis.split,
         "labels": basis.labels,
         "metric": metric,
+        **measured(value, gain),
+        "p": p_value(gain),
+        "classes_low": None if by_class is None else by_class.interval().low,
+        "classes_high": None if by_class is None else by_class.interval().high,
     }
 
 
@@ -224,79 +230,53 @@ def _gains_by_class(
     return over_classes(np.mean(gains, axis=0), basis.n_resamples)
 
 
-@dataclass(frozen=True)
-class _Line:
-    """One strategy of one network on one train set: the runs (seeds) of every point, mild first."""
-
-    name: str
-    runs: Mapping[float, Sequence[Student]]
-
-    @property
-    def first(self) -> Student:
-        return next(iter(self.runs.values()))[0]
-
-    @property
-    def baselines(self) -> list[Student]:
-        return [run.baseline for run in next(iter(self.runs.values()))]
-
-
-def _lines(wanted: Sequence[Student]) -> list[_Line]:
-    found: dict[tuple[str, str, str], dict[float, Sequence[Student]]] = {}
-    for runs in by_seed(wanted):
-        key = (runs[0].network.name, runs[0].train_set, _name(runs[0]))
-        found.setdefault(key, {})[runs[0].point] = runs
-    return [_Line(name, points) for (_, _, name), points in found.items()]
-
-
-def _choose(evaluations: Evaluations, lines: Sequence[_Line], choose_by: str) -> list[float | None]:
+def _choose(
+    evaluations: Evaluations, lines: Mapping[_Line, _Points], choose_by: str
+) -> dict[_Line, float | None]:
     """Return the point of every line; None stands for doing nothing.
 
     Only what is tested is chosen. An oracle always acts, and most have one point; the random
     control is taken where the mask is, or as near as it has a point.
     """
     basis = next(one for one in evaluations.bases if (one.split, one.labels) == ("tune", "given"))
-    chosen: dict[tuple[str, str, str], float | None] = {}
-    for line in lines:
-        points: list[tuple[float | None, Sequence[Student]]] = [*line.runs.items()]
-        if _role_of(line.first) != "oracle":
-            points.insert(0, (None, line.baselines))
-        gains = {point: evaluations.gains(basis, runs, choose_by).value for point, runs in points}
-        chosen[_key(line)] = choose_point(gains)
-    for line in lines:
-        if _role_of(line.first) == "control":
-            wanted = chosen.get((*_key(line)[:2], "mask")) or 0.0
-            chosen[_key(line)] = min(line.runs, key=lambda point: abs(point - wanted))
-    return [chosen[_key(line)] for line in lines]
-
-
-def _key(line: _Line) -> tuple[str, str, str]:
-    return line.first.network.name, line.first.train_set, line.name
+    chosen: dict[_Line, float | None] = {}
+    for line, points in lines.items():
+        offered: list[tuple[float | None, Sequence[Student]]] = [*points.items()]
+        if _role_of(_first(points)) != "oracle":
+            offered.insert(0, (None, [run.baseline for run in next(iter(points.values()))]))
+        gains = {point: evaluations.gains(basis, runs, choose_by).value for point, runs in offered}
+        chosen[line] = choose_point(gains)
+    for line, points in lines.items():
+        if _role_of(_first(points)) == "control":
+            masked = chosen.get((*line[:2], "mask")) or 0.0
+            chosen[line] = min(points, key=lambda point: abs(point - masked))
+    return chosen
 
 
 def _choice_row(
     rows: Mapping[tuple[Student, Basis, str], Row],
     basis: Basis,
     metric: str,
-    line: _Line,
+    points: _Points,
     chosen: float | None,
 ) -> Row:
     """Return what a strategy is worth at its chosen point, and at the best point of ``eval``."""
-    nothing = rows[line.baselines[0], basis, metric]
-    at = {point: rows[runs[0], basis, metric] for point, runs in line.runs.items()}
+    first = _first(points)
+    at = {point: rows[runs[0], basis, metric] for point, runs in points.items()}
     papers = max(at.values(), key=lambda row: _rank(row["value"]))
     return {
-        **(nothing if chosen is None else at[chosen]),
-        "strategy": line.name,
-        "role": _role_of(line.first),
+        **(rows[first.baseline, basis, metric] if chosen is None else at[chosen]),
+        "strategy": _name(first),
+        "role": _role_of(first),
         "point": chosen,
         "chosen_on_eval_point": papers["point"],
         "chosen_on_eval": papers["value"],
     }
 
 
+def _first(points: _Points) -> Student:
+    return next(iter(points.values()))[0]
+
+
 def _rank(value: float | str | None) -> float:
     return -np.inf if not isinstance(value, float) or np.isnan(value) else value
-
-
-def _table(rows: Iterable[Row]) -> pl.DataFrame:
-    return pl.DataFrame(list(rows), infer_schema_length=None)
