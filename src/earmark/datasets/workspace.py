@@ -173,10 +173,6 @@ class Workspace:
         """Scores [clip, class] of one student, of a sweep or a comparison."""
         return inside(self.sweep_folder / "scores", name)
 
-    def left_out_folder(self, split: Split) -> Path:
-        """Thresholds by which suspect labels of an evaluated split are left out."""
-        return self.sweep_folder / "left-out" / split
-
     def random_scores_path(self, name: str) -> Path:
         """Scores drawn at random, from which such flags are made."""
         return inside(self.random_flags_folder, f"{name}.npy")

@@ -41,7 +41,7 @@ from earmark.datasets import (
     readable_clips,
 )
 from earmark.experiments.strategies import EVALUATED_SPLITS, Student, student_scores
-from earmark.flags import keep_thresholds, stored_thresholds
+from earmark.flags import thresholds
 from earmark.labels import LabelSet, rows_of
 from earmark.losses import ignored
 from earmark.metrics import (
@@ -120,8 +120,7 @@ class Basis:
             return None
         scores = ScoreFolder.open(workspace.scores_folder(self.teacher))
         logits = logits_of(scores, labels.clip_ids)
-        folder, percents = workspace.left_out_folder(self.split), [self.ignored_percent]
-        edges = stored_thresholds(folder, labels, logits, scores.digest, percents).values[0]
+        edges = thresholds(labels, logits, [self.ignored_percent]).values[0]
         return ignored(labels.states(), logits, edges)
 
 
@@ -194,19 +193,9 @@ def find_bases(
 
         held_out = score_held_out(workspace, scores, folds, engine=engine, progress=progress)
         teacher = held_out.folder.name
-        _keep_left_out(workspace, held_out, params.ignored_percent)
     swept = params.labels if isinstance(params, SweepParams) else GIVEN
     corrected_name = CORRECTED if swept == GIVEN else swept
     return bases(workspace, params.n_resamples, teacher, params.ignored_percent, corrected_name)
-
-
-def _keep_left_out(workspace: Workspace, held_out: ScoreFolder, percent: float) -> None:
-    """Find once, for all students, above which score labels of a split are left out."""
-    store = measured_frames(workspace)
-    for split in EVALUATED_SPLITS:
-        labels = readable_clips(workspace, store, split).labels
-        logits, folder = logits_of(held_out, labels.clip_ids), workspace.left_out_folder(split)
-        keep_thresholds(folder, labels, logits, held_out.digest, [percent])
 
 
 def bases(

@@ -55,7 +55,6 @@ from earmark.flags.p_missing import (
 from earmark.flags.policies import POLICIES, check_policy, policy_told, policy_with
 from earmark.flags.stored import (
     BY_PER_CENT,
-    keep_thresholds,
     made_from,
     stored_flags,
     stored_thresholds,
@@ -134,7 +133,6 @@ __all__ = [
     "flag",
     "in_sample_warning",
     "judge_flags",
-    "keep_thresholds",
     "labelled_odds",
     "learn",
     "made_from",

@@ -23,17 +23,13 @@ from earmark.flags.thresholds import Thresholds, thresholds
 from earmark.labels import LabelSet
 from earmark.scores import ScoresLike
 from earmark.storage import (
-    break_seal,
     digest,
     is_current,
     is_finished,
     read_seal,
     read_sealed,
-    read_table,
-    seal,
     seal_path,
     write_sealed,
-    write_table,
 )
 
 BY_PER_CENT = {"policy": "percentile", "labels": "given"}
@@ -62,25 +58,6 @@ def write_flag_folder(
     own = {"digest": made_from(labels, scores_digest), "flags_digest": flags_digest}
     tables = {"thresholds.parquet": found.table(labels.class_ids), "flags.parquet": flags}
     write_sealed(seal_path(folder), tables, {**own, **chosen})
-
-
-def keep_thresholds(
-    folder: Path,
-    labels: LabelSet,
-    logits: ScoresLike,
-    scores_digest: str,
-    discard_percents: Sequence[float],
-) -> None:
-    """Find thresholds and keep them in a folder of their own, unless they are there."""
-    origin = made_from(labels, scores_digest)
-    if is_current(folder, origin):
-        kept = Thresholds.from_table(read_table(folder / "thresholds.parquet"))
-        if set(discard_percents) <= set(kept.discard_percents):
-            return
-    found = thresholds(labels, logits, discard_percents)
-    break_seal(folder)
-    write_table(folder / "thresholds.parquet", found.table(labels.class_ids))
-    seal(folder, {"digest": origin})
 
 
 @reader("thresholds")
