@@ -52,15 +52,10 @@ def write_tflite(
     inputs: Sequence[str],
     outputs: Sequence[str],
     labels: Sequence[str] = (),
-    rate: int | None = None,
 ) -> Path:
-    """Write a file; ``labels`` are put into it as Google does, ``rate`` into its metadata."""
+    """Write a file; ``labels`` are put into it as Google does."""
     builder = Builder(1024)
     buffers = [_buffer(builder, None), *(_buffer(builder, tensor.values) for tensor in tensors)]
-    metadata = []
-    if rate is not None:
-        buffers.append(_buffer(builder, np.frombuffer(_audio_metadata(rate), np.uint8)))
-        metadata.append(_named_buffer(builder, "TFLITE_METADATA", len(buffers) - 1))
     places = {tensor.name: place for place, tensor in enumerate(tensors)}
     codes = sorted({one.code for one in operators})
     graph = _graph(builder, tensors, operators, codes, places, inputs, outputs)
@@ -68,7 +63,6 @@ def write_tflite(
         "OperatorCodes": _tables(builder, [_operator_code(builder, code) for code in codes]),
         "Subgraphs": _tables(builder, [graph]),
         "Buffers": _tables(builder, buffers),
-        "Metadata": _tables(builder, metadata),
     }
     tflite.ModelStart(builder)
     tflite.ModelAddVersion(builder, 3)
@@ -89,7 +83,6 @@ def dense_network(
     is_probability: bool = True,
     is_quantised: bool = False,
     labels: Sequence[str] = (),
-    rate: int | None = None,
 ) -> Path:
     """Write a network of one window: to ``embedding``, to ``logits``, to ``scores``.
 
@@ -132,7 +125,7 @@ def dense_network(
             Operator("DEQUANTIZE", ["coarse"], ["found"]),
         ]
     found = "found" if is_quantised else "scores" if is_probability else "logits"
-    return write_tflite(path, tensors, operators, ["waveform"], [found], labels, rate)
+    return write_tflite(path, tensors, operators, ["waveform"], [found], labels)
 
 
 _TYPES = {
@@ -245,41 +238,6 @@ def _buffer(builder: Builder, values: np.ndarray | None) -> int:
     tflite.BufferStart(builder)
     tflite.BufferAddData(builder, vector)
     return tflite.BufferEnd(builder)
-
-
-def _named_buffer(builder: Builder, name: str, buffer: int) -> int:
-    text = builder.CreateString(name)
-    tflite.MetadataStart(builder)
-    tflite.MetadataAddName(builder, text)
-    tflite.MetadataAddBuffer(builder, buffer)
-    return tflite.MetadataEnd(builder)
-
-
-def _audio_metadata(rate: int) -> bytes:
-    """Return what Google's metadata say of an input: sound of one channel at a rate.
-
-    The tables, by the numbers of their fields: ModelMetadata.3 > SubGraphMetadata.2 >
-    TensorMetadata.3 > Content.1 (Content.0 is 4: AudioProperties) > AudioProperties.0.
-    """
-    builder = Builder(64)
-    builder.StartObject(2)
-    builder.PrependUint32Slot(0, rate, 0)
-    builder.PrependUint32Slot(1, 1, 0)
-    sound = builder.EndObject()
-    builder.StartObject(2)
-    builder.PrependUint8Slot(0, 4, 0)
-    builder.PrependUOffsetTRelativeSlot(1, sound, 0)
-    content = builder.EndObject()
-    tensor = _with_one(builder, 3, content)
-    graph = _with_one(builder, 2, _tables(builder, [tensor]))
-    builder.Finish(_with_one(builder, 3, _tables(builder, [graph])), b"M001")
-    return bytes(builder.Output())
-
-
-def _with_one(builder: Builder, field: int, part: int) -> int:
-    builder.StartObject(field + 1)
-    builder.PrependUOffsetTRelativeSlot(field, part, 0)
-    return builder.EndObject()
 
 
 def _tables(builder: Builder, tables: Sequence[int]) -> int:

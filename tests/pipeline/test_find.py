@@ -115,7 +115,7 @@ def test_twice_is_the_same_and_computes_nothing(
 
     for place in (
         "earmark.models.pretrained.embedding.NetworkExtractor.frames",
-        "earmark.models.pretrained.zero_shot._scored",
+        "earmark.models.pretrained.embedding._score_outputs",
         "earmark.training.teacher._train_and_score",
         "earmark.training.blend.learn_weights",
     ):

@@ -138,7 +138,7 @@ def test_finished_work_is_found_again(
 
     for place in (
         "earmark.models.pretrained.embedding.NetworkExtractor.frames",
-        "earmark.models.pretrained.zero_shot._scored",
+        "earmark.models.pretrained.embedding._score_outputs",
         "earmark.training.loop.fit_probe",
         "earmark.training.teacher._train_and_score",
         "earmark.training.blend.learn_weights",

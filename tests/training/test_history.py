@@ -27,8 +27,8 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 def test_tensorboard_reads_what_was_shown(tmp_path: Path) -> None:
     with open_training_log(tmp_path, 0) as training_log:
-        training_log.add(0, {"train/loss": 2.0, "train/learning_rate": 0.5})
-        training_log.add(1, {"train/loss": 1.0})
+        training_log(0, {"train/loss": 2.0, "train/learning_rate": 0.5})
+        training_log(1, {"train/loss": 1.0})
     assert scalars(tmp_path) == {
         "train/loss": [(0, 2.0), (1, 1.0)],
         "train/learning_rate": [(0, 0.5)],
@@ -39,7 +39,7 @@ def test_a_resumed_run_replaces_the_steps_that_it_takes_again(tmp_path: Path) ->
     for first_step, value in ((0, 1.0), (2, 2.0)):
         with open_training_log(tmp_path, first_step) as training_log:
             for step in range(first_step, 4):
-                training_log.add(step, {"train/loss": value})
+                training_log(step, {"train/loss": value})
     assert scalars(tmp_path)["train/loss"] == [(0, 1.0), (1, 1.0), (2, 2.0), (3, 2.0)]
 
 
@@ -51,13 +51,13 @@ def test_without_tensorboard_nothing_is_written(
         importlib.util, "find_spec", lambda name: None if name == "tensorboard" else found(name)
     )
     with open_training_log(tmp_path, 0) as training_log:
-        training_log.add(0, {"train/loss": 2.0})
+        training_log(0, {"train/loss": 2.0})
     assert not list(tmp_path.iterdir())
 
 
 def test_another_process_writes_nothing(tmp_path: Path) -> None:
     with open_training_log(tmp_path, 0, is_wanted=False) as training_log:
-        training_log.add(0, {"train/loss": 2.0})
+        training_log(0, {"train/loss": 2.0})
     assert not list(tmp_path.iterdir())
 
 

@@ -45,9 +45,9 @@ def model_folder(work: Path, tracker: str = "tensorboard") -> Path:
 
 def test_a_run_is_opened_told_and_closed(tmp_path: Path) -> None:
     with open_training_log(model_folder(tmp_path / "birds"), 5, NETWORK) as training_log:
-        training_log.add(5, {"train/loss": 2.0})
-        training_log.add(6, {"train/loss": 1.0, "epoch/tune_lwlrap": float("nan")})
-        training_log.add(7, {"train/loss": float("inf")})
+        training_log(5, {"train/loss": 2.0})
+        training_log(6, {"train/loss": 1.0, "epoch/tune_lwlrap": float("nan")})
+        training_log(7, {"train/loss": float("inf")})
     (_, project, name, first_step, params), *told = calls
     assert (project, name, first_step) == ("earmark-birds", "student", 5)
     assert isinstance(params, dict)
@@ -65,7 +65,7 @@ def test_a_run_that_fails_is_closed_as_such(tmp_path: Path) -> None:
 def test_nothing_is_opened_unasked(tmp_path: Path, name: str, is_wanted: bool) -> None:
     folder = model_folder(tmp_path / "w", name)
     with open_training_log(folder, 0, is_wanted=is_wanted) as training_log:
-        training_log.add(0, {"train/loss": 2.0})
+        training_log(0, {"train/loss": 2.0})
     assert calls == []
     assert not folder.exists()
 

@@ -10,6 +10,7 @@ from .architectures import build_probe as build_probe
 from .architectures import cost as cost
 from .architectures import kept_units as kept_units
 from .architectures import n_students as n_students
+from .architectures import own_device as own_device
 from .architectures import parts_of as parts_of
 from .architectures import state_of_student as state_of_student
 from .architectures import student_of as student_of
@@ -23,8 +24,6 @@ from .clip_scores import probe_features as probe_features
 from .clip_scores import score_and_locate as score_and_locate
 from .clip_scores import score_clips as score_clips
 from .clip_scores import sum_outputs as sum_outputs
-from .device import NumberTypes as NumberTypes
-from .device import own_device as own_device
 from .examples import ClipDataset as ClipDataset
 from .examples import ClipExamples as ClipExamples
 from .examples import Examples as Examples

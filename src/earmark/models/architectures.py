@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -30,8 +31,14 @@ from torch.nn import functional
 
 from earmark.config import FrontEndParams, ModelParams
 from earmark.errors import EarmarkError
-from earmark.models.device import own_device
 from earmark.storage import digest
+
+
+def own_device() -> torch.device:
+    """Return where this process computes: a GPU of its own, or the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("cpu")
 
 
 def draws(seed: int) -> Generator:

@@ -20,8 +20,7 @@ from scipy.special import expit
 from torch import Tensor
 
 from earmark.audio import FrameStore
-from earmark.models.architectures import AnyNetwork, Probe, n_students
-from earmark.models.device import own_device
+from earmark.models.architectures import AnyNetwork, Probe, n_students, own_device
 from earmark.models.examples import Examples, floats
 
 _BATCH_EXAMPLES = 256

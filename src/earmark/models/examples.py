@@ -23,7 +23,7 @@ from earmark.audio import FrameStore, read_clip
 from earmark.config import FrontEndParams, ModelParams
 from earmark.datasets import Split, Workspace, any_frames, readable_clips
 from earmark.errors import EarmarkError, nearest, quoted
-from earmark.models.device import own_device
+from earmark.models.architectures import own_device
 
 _BYTES_PER_ONE, _BYTE_OFFSET = 255 / 4, 2
 """AudioSet's quantised embeddings spread -2..2 over 0..255."""

@@ -32,6 +32,7 @@ from .loading import hidden_stripes as hidden_stripes
 from .loading import learning_rate as learning_rate
 from .loading import made_ahead as made_ahead
 from .loading import masked_patches as masked_patches
+from .loop import NumberTypes as NumberTypes
 from .loop import n_examples_in_all as n_examples_in_all
 from .loop import train as train
 from .robust_losses import LOSSES as LOSSES

@@ -220,17 +220,6 @@ class Loaded:
         targets = replace(targets, target=moved(targets.target), weight=moved(targets.weight))
         return Loaded(self.batch, tuple(map(moved, self.inputs)), targets)
 
-    def first(self, n_examples: int) -> Loaded:
-        """Return some of the examples."""
-        some = {
-            name: getattr(self.targets, name)[..., :n_examples, :]
-            for name in ("target", "weight", "implicit")
-        }
-        recordings = self.targets.recordings
-        some["recordings"] = None if recordings is None else recordings[:n_examples]
-        inputs = tuple(values[:n_examples] for values in self.inputs)
-        return replace(self, inputs=inputs, targets=replace(self.targets, **some))
-
 
 @dataclass(frozen=True)
 class Mix:

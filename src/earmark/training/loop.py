@@ -36,7 +36,6 @@ from earmark.memory import is_memory_error
 from earmark.models import (
     AnyNetwork,
     ClipExamples,
-    NumberTypes,
     Probe,
     build,
     examples_of,
@@ -65,10 +64,43 @@ from earmark.training.distributed import (
 from earmark.training.linear_probe import ScaledFeatures, fit_probe
 from earmark.training.loading import Loaded, Loader, Plan
 from earmark.training.targets import TrainingSet, class_balance
-from earmark.training.trackers import TrainingLog, open_training_log, write_history
+from earmark.training.trackers import Log, open_training_log, write_history
 
 _MEMORY_ERRORS = (torch.OutOfMemoryError, MemoryError, RuntimeError)
 """What torch raises for want of memory; a RuntimeError may mean anything else."""
+
+
+@dataclass(frozen=True)
+class NumberTypes:
+    """The type of a run's weights, and of its activations where that is another."""
+
+    weights: torch.dtype
+    activations: torch.dtype | None = None
+
+    @classmethod
+    def of(cls, params: TrainParams, device: torch.device) -> NumberTypes:
+        """Choose the types for a device; ``auto`` mixes on a GPU, in bfloat16 if it can.
+
+        Shorter types are refused on a CPU: without AMX they take ten times as long, and a virtual
+        machine that claims AMX without having it dies of the first step.
+        """
+        name = params.number_type
+        if name == "auto" and device.type == "cuda":
+            name = "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
+        if name in ("bfloat16", "float16") and device.type == "cpu":
+            raise EarmarkError(
+                f'number_type = "{name}" needs a GPU, and torch finds none here; take "float32", '
+                'or "auto" for the best on either'
+            )
+        if name == "float64":
+            return cls(torch.float64)
+        mixed = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+        return cls(torch.float32, mixed.get(name))
+
+    def mixed(self, device: torch.device) -> torch.autocast:
+        """Return the context in which the forward pass runs."""
+        is_mixed = self.activations is not None
+        return torch.autocast(device.type, self.activations or torch.bfloat16, enabled=is_mixed)
 
 
 def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter) -> AnyNetwork:
@@ -236,9 +268,7 @@ def _loop(job: _Job, run: Run) -> None:
         job.meter.advance(left, f"stopped early after epoch {run.epoch}")
 
 
-def _train_epoch(
-    job: _Job, run: Run, training_log: TrainingLog, is_terminated: Callable[[], bool]
-) -> None:
+def _train_epoch(job: _Job, run: Run, training_log: Log, is_terminated: Callable[[], bool]) -> None:
     run.network.train()
     keep_statistics(run.network, job.network.model)
     last = time.monotonic()
@@ -255,19 +285,22 @@ def _train_epoch(
                 raise Stopped
 
 
-def _tell(job: _Job, run: Run, training_log: TrainingLog, loss: float, n_examples: int) -> None:
+def _tell(job: _Job, run: Run, training_log: Log, loss: float, n_examples: int) -> None:
     """Show a step that was taken."""
     step = run.epoch * job.plan.steps_per_epoch + run.step - 1
-    training_log.add(step, {"train/loss": loss, "train/learning_rate": _rate(run)})
+    training_log(step, {"train/loss": loss, "train/learning_rate": _rate(run)})
     note = f"loss {loss:.3f}, epoch {run.epoch + 1}/{job.plan.n_epochs}"
     job.meter.advance(n_examples, f"{note}, {_clips_per_second(job, run):,.0f} clips/s")
 
 
 def _step(job: _Job, run: Run, loaded: Loaded, is_terminated: bool) -> tuple[float, bool]:
     """Take one step; return the mean loss over students, and whether any process must stop."""
-    losses = _try_to_learn(job, run, loaded)
-    if losses is None:
-        raise _out_of_memory(job, run, loaded)
+    try:
+        losses = _learn(job, run, loaded)
+    except _MEMORY_ERRORS as error:
+        if not is_memory_error(error):
+            raise
+        raise _out_of_memory(job, loaded) from None
     report = torch.cat([losses.double(), losses.new_tensor([float(is_terminated)]).double()])
     *values, n_terminated = sum_over_processes(report).tolist()
     value = sum(values) / len(values)
@@ -326,7 +359,7 @@ def _add_gradients(job: _Job, run: Run, loaded: Loaded) -> Tensor:
     return torch.cat(losses)
 
 
-def _close_epoch(job: _Job, run: Run, training_log: TrainingLog) -> None:
+def _close_epoch(job: _Job, run: Run, training_log: Log) -> None:
     """Write an epoch into the history, with the results on the tune split, and go to the next."""
     losses = np.array(run.loss_sums) / job.plan.steps_of(run.epoch)
     row = {
@@ -344,7 +377,7 @@ def _close_epoch(job: _Job, run: Run, training_log: TrainingLog) -> None:
         own = {name: float(values[student]) for name, values in {"loss": losses, **results}.items()}
         run.history_by_student.append({"student": student, **row, **own})
     shown = {f"epoch/{name}": value for name, value in row.items() if name != "epoch"}
-    training_log.add((run.epoch + 1) * job.plan.steps_per_epoch - 1, shown)
+    training_log((run.epoch + 1) * job.plan.steps_per_epoch - 1, shown)
     run.epoch, run.step, run.loss_sums, run.seconds = run.epoch + 1, 0, [], 0.0
 
 
@@ -416,31 +449,12 @@ def _clips_per_second(job: _Job, run: Run) -> float:
     return n_clips / max(run.seconds, 1e-9)
 
 
-def _try_to_learn(job: _Job, run: Run, loaded: Loaded) -> Tensor | None:
-    """Take a step; return None where memory ran out.
-
-    The error is forgotten on the way out: as long as it lived, so would all tensors of the step.
-    """
-    try:
-        return _learn(job, run, loaded)
-    except _MEMORY_ERRORS as error:
-        if not is_memory_error(error):
-            raise
-    return None
-
-
-def _out_of_memory(job: _Job, run: Run, loaded: Loaded) -> EarmarkError:
-    """Say which batch would fit, found by trying smaller and smaller ones."""
+def _out_of_memory(job: _Job, loaded: Loaded) -> EarmarkError:
     n_given = len(loaded.batch.clips)
-    n_fitting = n_given // 2
-    advice = f"try batch_patches = {max(n_fitting, 1)}"
-    if n_processes() == 1:
-        while n_fitting and _try_to_learn(job, run, loaded.first(n_fitting)) is None:
-            n_fitting //= 2
-        advice = f"batch_patches = {n_fitting} fits" if n_fitting else "not even one example fits"
     return EarmarkError(
         f"out of memory in a step of {n_given} {job.network.model.example_unit} on "
-        f"{own_device()}: {advice}; set it in the recipe's [train] part, or {_smaller(job)}"
+        f"{own_device()}: try batch_patches = {max(n_given // 2, 1)} in the recipe's [train] part, "
+        f"or {_smaller(job)}"
     )
 
 

@@ -1,9 +1,9 @@
 """Robust losses: they allow for missing labels without a teacher, most by the student's outputs.
 
-Each is the published formula behind one interface: logits and targets of a batch to the loss of
-every label. Only implicit labels are suspected. An explicit negative keeps its cross-entropy, an
-explicit positive takes the loss's own positive term where it has one. Written p is the student's
-output, z its logit.
+Each is the published formula as a function of logits, the targets of a batch, the epoch and an
+operating point; it returns the loss of every label. Only implicit labels are suspected. An explicit
+negative keeps its cross-entropy, an explicit positive takes the loss's own positive term where it
+has one. Written p is the student's output, z its logit.
 
 LL-R (Kim et al. 2022) drops the k largest losses of a batch. With several processes that is the
 batch of all of them together, so their number changes nothing; the batch size does, as it does in
@@ -13,9 +13,8 @@ the publication. What a loss remembers belongs into the run's checkpoint.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -31,106 +30,73 @@ SPLC_GAMMA, SPLC_MARGIN = 2.0, 1.0
 RECORDING_RATE = 0.1
 """How far what a student says of a recording moves to what it says of the clip at hand."""
 
-
-class Loss(Protocol):
-    """The loss of every label of a batch."""
-
-    def __call__(self, logits: Tensor, targets: BatchTargets, epoch: int | None) -> Tensor:
-        """Return losses [student, example, class] for logits of that shape."""
+Loss = Callable[[Tensor, BatchTargets, int | None], Tensor]
+"""From logits, targets and the epoch to the loss of every label [student, example, class]."""
 
 
-@dataclass(frozen=True)
-class CrossEntropy:
+def _cross_entropy(
+    logits: Tensor, targets: BatchTargets, _epoch: int | None, _point: float
+) -> Tensor:
     """Weighted binary cross-entropy, to which a treatment gives targets and weights."""
-
-    def __call__(self, logits: Tensor, targets: BatchTargets, epoch: int | None) -> Tensor:
-        """Return weighted binary cross-entropy."""
-        del epoch
-        return bce_entries(logits, targets)
+    return bce_entries(logits, targets)
 
 
-@dataclass(frozen=True)
-class WeakNegatives:
+def _weak_negatives(
+    logits: Tensor, targets: BatchTargets, _epoch: int | None, negative_weight: float
+) -> Tensor:
     """Implicit labels are negatives of little weight: w * -log(1 - p), the same for all of them.
 
     With 0.01 it is the rule that OpenSoundscape has for labels that nobody checked.
     """
-
-    negative_weight: float = 0.01
-
-    def __call__(self, logits: Tensor, targets: BatchTargets, epoch: int | None) -> Tensor:
-        """Return cross-entropy whose negative term weighs little where nobody was asked."""
-        del epoch
-        return _entries(logits, targets, softplus(-logits), self.negative_weight * softplus(logits))
+    return _entries(logits, targets, softplus(-logits), negative_weight * softplus(logits))
 
 
-@dataclass(frozen=True)
-class LabelSmoothing:
-    """AN-LS: a label of 1 becomes 1 - epsilon and a label of 0 becomes epsilon.
-
-    ``epsilon`` is the share of the cross-entropy that goes to the opposite label.
-    """
-
-    epsilon: float = 0.1
-
-    def __call__(self, logits: Tensor, targets: BatchTargets, epoch: int | None) -> Tensor:
-        """Return weighted cross-entropy to the smoothed targets."""
-        del epoch
-        smooth = targets.target * (1 - 2 * self.epsilon) + self.epsilon
-        return bce_entries(logits, replace(targets, target=smooth))
+def _label_smoothing(
+    logits: Tensor, targets: BatchTargets, _epoch: int | None, epsilon: float
+) -> Tensor:
+    """AN-LS: a label of 1 becomes 1 - epsilon and a label of 0 becomes epsilon."""
+    smooth = targets.target * (1 - 2 * epsilon) + epsilon
+    return bce_entries(logits, replace(targets, target=smooth))
 
 
-@dataclass(frozen=True)
-class EntropyMaximisation:
+def _entropy_maximisation(
+    logits: Tensor, targets: BatchTargets, _epoch: int | None, alpha: float
+) -> Tensor:
     """EM (Zhou et al. 2022): implicit labels ask for a high entropy, -alpha * H(p).
 
     The loss of an implicit label is negative: alpha * (p log p + (1 - p) log(1 - p)).
     """
-
-    alpha: float = 0.1
-
-    def __call__(self, logits: Tensor, targets: BatchTargets, epoch: int | None) -> Tensor:
-        """Return cross-entropy of explicit labels and negative entropy of implicit ones."""
-        del epoch
-        p = logits.sigmoid()
-        negative_entropy = p * logsigmoid(logits) + (1 - p) * logsigmoid(-logits)
-        return _entries(logits, targets, softplus(-logits), self.alpha * negative_entropy)
+    p = logits.sigmoid()
+    negative_entropy = p * logsigmoid(logits) + (1 - p) * logsigmoid(-logits)
+    return _entries(logits, targets, softplus(-logits), alpha * negative_entropy)
 
 
-@dataclass(frozen=True)
-class SelfPacedCorrection:
+def _self_paced_correction(
+    logits: Tensor, targets: BatchTargets, epoch: int | None, tau: float
+) -> Tensor:
     """SPLC (Zhang et al. 2021): from the second epoch an implicit label with p > tau is a positive.
 
     Implicit: -p^2 log(1 - p). Positive: -(1 - p_m)^2 log p_m with p_m = sigmoid(z - 1).
     """
-
-    tau: float = 0.6
-
-    def __call__(self, logits: Tensor, targets: BatchTargets, epoch: int | None) -> Tensor:
-        """Return the focal losses of every label, confident implicit ones taken for positives."""
-        p = logits.sigmoid()
-        positive = _focal_margin(logits, SPLC_MARGIN, SPLC_GAMMA)
-        negative = p**SPLC_GAMMA * softplus(logits)
-        if _needed(epoch, "splc") >= 1:
-            negative = torch.where(p > self.tau, positive, negative)
-        return _entries(logits, targets, positive, negative)
+    p = logits.sigmoid()
+    rest = SPLC_MARGIN - logits
+    positive = rest.sigmoid() ** SPLC_GAMMA * softplus(rest)
+    negative = p**SPLC_GAMMA * softplus(logits)
+    if _needed(epoch, "splc") >= 1:
+        negative = torch.where(p > tau, positive, negative)
+    return _entries(logits, targets, positive, negative)
 
 
-@dataclass(frozen=True)
-class LargeLossRejection:
+def _large_loss_rejection(
+    logits: Tensor, targets: BatchTargets, epoch: int | None, delta_percent: float
+) -> Tensor:
     """LL-R: the k largest losses of a batch's implicit labels are dropped.
 
     k = ceil(B * C * epoch * delta), with epoch counted from 0: the first is untouched.
     """
-
-    delta_percent: float = 0.2
-
-    def __call__(self, logits: Tensor, targets: BatchTargets, epoch: int | None) -> Tensor:
-        """Return cross-entropy, 0 for the labels that are dropped."""
-        entries = bce_entries(logits, targets)
-        share = self.delta_percent / 100 * _needed(epoch, "ll-r")
-        is_large = largest(entries, targets.implicit, share)
-        return entries.masked_fill(is_large, 0.0)
+    entries = bce_entries(logits, targets)
+    share = delta_percent / 100 * _needed(epoch, "ll-r")
+    return entries.masked_fill(largest(entries, targets.implicit, share), 0.0)
 
 
 @dataclass
@@ -203,17 +169,18 @@ def largest(losses: Tensor, candidates: Tensor, share: float) -> Tensor:
     return (eligible >= top[:, -1:, None]) & is_candidate
 
 
-LOSSES: Mapping[str, type[Any]] = {
-    "bce": CrossEntropy,
-    "weak-negatives": WeakNegatives,
-    "an-ls": LabelSmoothing,
-    "em": EntropyMaximisation,
-    "splc": SelfPacedCorrection,
-    "ll-r": LargeLossRejection,
-    "consistency": RecordingConsistency,
+_FUNCTIONS: Mapping[str, tuple[Callable[..., Tensor], float]] = {
+    "bce": (_cross_entropy, math.nan),
+    "weak-negatives": (_weak_negatives, 0.01),
+    "an-ls": (_label_smoothing, 0.1),
+    "em": (_entropy_maximisation, 0.1),
+    "splc": (_self_paced_correction, 0.6),
+    "ll-r": (_large_loss_rejection, 0.2),
 }
-"""Losses by name; the operating point of a loss is its only parameter. Strategies name them with
-their usual points (:data:`earmark.experiments.strategies.LOSS_POINTS`)."""
+
+LOSSES = (*_FUNCTIONS, "consistency")
+"""Names of losses. Strategies give them their usual points
+(:data:`earmark.experiments.strategies.LOSS_POINTS`)."""
 
 
 def make_loss(name: str, point: float | None = None) -> Loss:
@@ -222,11 +189,14 @@ def make_loss(name: str, point: float | None = None) -> Loss:
     The point is the weight for ``weak-negatives``, epsilon for ``an-ls``, alpha for ``em`` and
     ``consistency``, tau for ``splc`` and delta in per cent for ``ll-r``; ``bce`` has none.
     """
-    if name not in LOSSES:
+    if name == "consistency":
+        return RecordingConsistency() if point is None else RecordingConsistency(point)
+    if name not in _FUNCTIONS:
         raise EarmarkError(f"there is no loss {name!r}; the choices are {', '.join(LOSSES)}")
-    has_point = any(parameter.init for parameter in fields(LOSSES[name]))
-    loss: Loss = LOSSES[name](point) if has_point and point is not None else LOSSES[name]()
-    return loss
+    function, default = _FUNCTIONS[name]
+    return lambda logits, targets, epoch: function(
+        logits, targets, epoch, default if point is None else point
+    )
 
 
 def _needed(epoch: int | None, name: str) -> int:
@@ -242,10 +212,6 @@ def _entries(logits: Tensor, targets: BatchTargets, positive: Tensor, negative: 
     """Weigh a positive and a negative term; explicit negatives keep their cross-entropy."""
     negative = torch.where(targets.implicit, negative, softplus(logits))
     return targets.weight * (targets.target * positive + (1 - targets.target) * negative)
-
-
-def _focal_margin(logits: Tensor, margin: float, gamma: float) -> Tensor:
-    return torch.sigmoid(margin - logits) ** gamma * softplus(margin - logits)
 
 
 def _over_processes(top: Tensor, k: int) -> Tensor:

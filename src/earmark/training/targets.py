@@ -205,7 +205,7 @@ class TargetProvider:
 
         def kind(student: int) -> tuple[str, float | None, int]:
             treatment = treatments[student]
-            is_alone = isinstance(make_loss(treatment.loss), RecordingConsistency)
+            is_alone = treatment.loss == "consistency"
             return treatment.loss, treatment.point, student if is_alone else 0
 
         treatments, groups = self.treatments or (LabelTreatment(),), []

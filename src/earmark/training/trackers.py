@@ -14,7 +14,7 @@ import importlib.util
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,55 +49,38 @@ class TrackedRun:
         return self.folder.name
 
 
-@dataclass(frozen=True)
-class TrainingLog:
-    """Where the numbers of a run go; those that are not finite are left out."""
-
-    log: Log
-
-    def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Show some numbers of a step."""
-        finite = {name: float(v) for name, v in values.items() if math.isfinite(v)}
-        if finite:
-            self.log(step, finite)
-
-
-def has_own_tracker() -> bool:
-    """Tell whether the environment names a tracker."""
-    return bool(os.environ.get(TRACKER_VARIABLE))
-
-
 @contextmanager
-def open_tracker(name: str, run: TrackedRun) -> Iterator[TrainingLog]:
-    """Open a run with a tracker; it is closed at the end, also of a run that fails."""
-    with _opened(name, run) as log:
-        yield TrainingLog(log)
+def open_training_log(
+    folder: Path, first_step: int, network: NetworkParams | None = None, *, is_wanted: bool = True
+) -> Iterator[Log]:
+    """Open the workspace's tracker for a run of ``WORK/models/NAME`` that goes on at some step.
 
-
-def flat(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return parameters within parameters by dotted names.
-
-    >>> flat({"train": {"epochs": 10, "seed": 0}, "name": "teacher"})
-    {'train.epochs': 10, 'train.seed': 0, 'name': 'teacher'}
+    Numbers that are not finite are left out. The run is closed at the end, also if it fails.
     """
-    by_name: dict[str, Any] = {}
-    for name, value in params.items():
-        if isinstance(value, Mapping):
-            by_name |= flat(value, f"{prefix}{name}.")
-        else:
-            by_name[f"{prefix}{name}"] = value
-    return by_name
+    workspace = folder.absolute().parent.parent
+    params = {} if network is None else _flat(network.model_dump(mode="json"))
+    run = TrackedRun(folder, f"earmark-{workspace.name}", params, first_step)
+    name = kept_recipe(workspace).tracker if is_wanted else "none"
+    with _open_tracker(name, run) as log:
+
+        def show(step: int, values: dict[str, float]) -> None:
+            finite = {name: float(v) for name, v in values.items() if math.isfinite(v)}
+            if finite:
+                log(step, finite)
+
+        yield show
 
 
-def _opened(name: str, run: TrackedRun) -> AbstractContextManager[Log]:
-    if name != "none" and has_own_tracker():
-        return _own_tracker(os.environ[TRACKER_VARIABLE])(run)
+def _open_tracker(name: str, run: TrackedRun) -> AbstractContextManager[Log]:
+    address = os.environ.get(TRACKER_VARIABLE)
+    if name != "none" and address:
+        return _find_function(address)(run)
     if name != "none" and importlib.util.find_spec("tensorboard") is not None:
         return _tensorboard(run)
-    return _silent()
+    return nullcontext(lambda *_: None)
 
 
-def _own_tracker(address: str) -> Callable[[TrackedRun], AbstractContextManager[Log]]:
+def _find_function(address: str) -> Callable[[TrackedRun], AbstractContextManager[Log]]:
     module, _, function = address.partition(":")
     try:
         opener = getattr(importlib.import_module(module), function)
@@ -110,25 +93,28 @@ def _own_tracker(address: str) -> Callable[[TrackedRun], AbstractContextManager[
 
 
 @contextmanager
-def _silent() -> Iterator[Log]:
-    yield lambda *_: None
-
-
-@contextmanager
 def _tensorboard(run: TrackedRun) -> Iterator[Log]:
     """Write ``folder/tensorboard``; an older run's later steps are hidden."""
     from torch.utils.tensorboard import SummaryWriter  # an optional library, half a second to load
 
-    writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=run.first_step)
+    with SummaryWriter(str(run.folder / "tensorboard"), purge_step=run.first_step) as writer:
 
-    def write(step: int, values: dict[str, float]) -> None:
-        for name, value in values.items():
-            writer.add_scalar(name, value, step)
+        def write(step: int, values: dict[str, float]) -> None:
+            for name, value in values.items():
+                writer.add_scalar(name, value, step)
 
-    try:
         yield write
-    finally:
-        writer.close()
+
+
+def _flat(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return parameters within parameters by dotted names, such as ``train.epochs``."""
+    by_name: dict[str, Any] = {}
+    for name, value in params.items():
+        if isinstance(value, Mapping):
+            by_name |= _flat(value, f"{prefix}{name}.")
+        else:
+            by_name[f"{prefix}{name}"] = value
+    return by_name
 
 
 Rows = Sequence[Mapping[str, float]]
@@ -166,21 +152,3 @@ def read_histories(models_folder: Path) -> dict[str, pl.DataFrame]:
     """Read the histories of all networks in a folder, by the name of the network."""
     paths = sorted(models_folder.glob("*/history.csv"))
     return {path.parent.name: read_table(path) for path in paths}
-
-
-@contextmanager
-def open_training_log(
-    folder: Path, first_step: int, network: NetworkParams | None = None, *, is_wanted: bool = True
-) -> Iterator[TrainingLog]:
-    """Show a run of ``WORK/models/NAME`` that goes on at some step, by the workspace's tracker."""
-    workspace = folder.absolute().parent.parent
-    params = {} if network is None else flat(network.model_dump(mode="json"))
-    run = TrackedRun(folder, project_of(workspace), params, first_step)
-    name = kept_recipe(workspace).tracker if is_wanted else "none"
-    with open_tracker(name, run) as training_log:
-        yield training_log
-
-
-def project_of(workspace: Path) -> str:
-    """Return what trackers call the runs of a workspace together."""
-    return f"earmark-{workspace.absolute().name}"

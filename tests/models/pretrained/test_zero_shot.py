@@ -12,7 +12,7 @@ from earmark.audio import FrameStore, write_store
 from earmark.datasets import Workspace, find_stale, held_out_scores, parts_changed
 from earmark.errors import EarmarkError
 from earmark.flags import flag, thresholds
-from earmark.models.pretrained import ClassMap, score_zero_shot, zero_shot
+from earmark.models.pretrained import ClassMap, embedding, score_zero_shot
 from earmark.scores import Origin, ScoreFolder
 from earmark.storage import read_json, seal, seal_path
 from scenes import band_workspace
@@ -84,8 +84,8 @@ def test_finished_scores_are_found_again_and_others_made(
     workspace: Workspace, outputs: FrameStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
-    scored = zero_shot._scored
-    monkeypatch.setattr(zero_shot, "_scored", lambda *args: calls.append(1) or scored(*args))
+    scored = embedding._score_outputs
+    monkeypatch.setattr(embedding, "_score_outputs", lambda *args: calls.append(1) or scored(*args))
     first = score(workspace, outputs)
     assert score(workspace, outputs).digest == first.digest
     assert len(calls) == 1

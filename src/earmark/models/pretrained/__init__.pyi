@@ -25,13 +25,14 @@ from .embedding import NetworkExtractor as NetworkExtractor
 from .embedding import NetworkFeatures as NetworkFeatures
 from .embedding import embed_clips as embed_clips
 from .embedding import network_facts as network_facts
+from .embedding import score_zero_shot as score_zero_shot
 from .network import ModelOutput as ModelOutput
 from .network import NetworkFacts as NetworkFacts
 from .network import PretrainedNetwork as PretrainedNetwork
+from .network import WindowNetwork as WindowNetwork
 from .network import check_here as check_here
 from .network import find_kind as find_kind
 from .network import open_network as open_network
-from .windows import WindowNetwork as WindowNetwork
 from .yamnet import KERAS_MODEL as KERAS_MODEL
 from .yamnet import N_OUTPUTS as N_OUTPUTS
 from .yamnet import TFLITE_MODEL as TFLITE_MODEL
@@ -42,4 +43,3 @@ from .yamnet import keep_statistics as keep_statistics
 from .yamnet import keras_layers as keras_layers
 from .yamnet import open_yamnet as open_yamnet
 from .yamnet import read_yamnet as read_yamnet
-from .zero_shot import score_zero_shot as score_zero_shot

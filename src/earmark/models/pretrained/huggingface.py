@@ -33,7 +33,7 @@ from torch import Tensor
 from earmark.config import PretrainedParams
 from earmark.errors import EarmarkError, first_few, load_library
 from earmark.models import own_device
-from earmark.models.pretrained.windows import Identity, Run, WindowNetwork, Windows
+from earmark.models.pretrained.network import Identity, Run, WindowNetwork, Windows
 from earmark.storage import digest
 
 LONGEST_SECONDS = 10.0

@@ -1,27 +1,50 @@
-"""The interface of pretrained networks: waveforms in, embeddings and logits out.
+"""Pretrained networks: waveforms in, embeddings and logits out.
 
 To add a kind of network, write one file in this package with a function that opens it: from
-:class:`~earmark.config.PretrainedParams` and the dataset's class names to an object with ``facts``
-and ``infer``. A network that takes windows of a fixed length, or whole clips, needs no class: pass
-a function from windows to arrays to :class:`~earmark.models.pretrained.WindowNetwork`, which cuts,
-checks and turns probabilities into logits. Then add a row to :data:`KINDS`.
+:class:`~earmark.config.PretrainedParams` and the dataset's class names to a
+:class:`PretrainedNetwork`. For a network that takes windows of a fixed length, or whole clips, pass
+a function from windows to arrays to :class:`WindowNetwork`. Then add a row to :data:`KINDS`.
+
+Windows do not overlap unless a hop is given, and the last one is zero-padded, so every clip, even
+an empty one, has output. Each window gives rows of embeddings and of classes. Probabilities are
+converted to logits: the scale is given, known from the graph, or detected from the outputs for a
+few fixed sounds, so that all processes agree.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from earmark.config import PretrainedParams
-from earmark.errors import EarmarkError, check_file, nearest, reading
+from earmark.audio import YAMNET, log_mel, patches
+from earmark.config import FrontEndParams, PretrainedParams
+from earmark.errors import EarmarkError, check_file, counted, nearest, reading
 from earmark.models.pretrained.catalogue import CATALOGUE, is_catalogued, kept_weights
+from earmark.scores import Scale, scale_of
+
+Floats = NDArray[np.float32]
+
+Run = Callable[[Floats], tuple[Floats | None, Floats | None]]
+"""From windows [window, ...] to embeddings [row, feature] and classes [row, output], window by
+window as many rows for each."""
+
+SHORTEST_SECONDS = 0.975
+"""Minimum length of a clip for networks that take whole clips; shorter ones are zero-padded."""
+
+_MOST_WINDOWS = 64
+"""Windows that a network is given at once."""
+
+_ABOVE_ONE = 1e-5
+"""How far rounding may take a probability beyond 0 and 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +93,263 @@ class PretrainedNetwork(Protocol):
 
         Every clip, even an empty one, has at least one frame.
         """
+
+
+class Cutter(Protocol):
+    """How a clip is cut into what a network takes."""
+
+    @property
+    def sample_rate_hz(self) -> int:
+        """Of the waveforms that are cut."""
+
+    @property
+    def seconds(self) -> float | None:
+        """Of one window; None where that is the whole clip."""
+
+    @property
+    def hop_seconds(self) -> float | None:
+        """From one window to the next."""
+
+    def cut(self, waveform: Floats) -> Floats:
+        """Return the windows [window, ...] of a waveform [sample]; always at least one."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Pieces of a waveform, every one ``n_samples`` long, or all of it where that is None.
+
+    With ``fills_up`` a clip shorter than a window is filled up with zeros to one; without, it is
+    given as it is to a network that takes shorter ones.
+    """
+
+    sample_rate_hz: int
+    n_samples: int | None
+    hop_samples: int | None = None
+    """None: side by side."""
+    fills_up: bool = True
+
+    @classmethod
+    def of_seconds(
+        cls, rate: int, n_samples: int | None, hop_seconds: float | None, *, fills_up: bool = True
+    ) -> Windows:
+        """Return windows every so many seconds."""
+        hop_samples = None if hop_seconds is None else max(round(hop_seconds * rate), 1)
+        return cls(rate, n_samples, hop_samples, fills_up)
+
+    @property
+    def seconds(self) -> float | None:
+        """Of one window; None where that is the whole clip."""
+        return None if self.n_samples is None else self.n_samples / self.sample_rate_hz
+
+    @property
+    def hop_seconds(self) -> float | None:
+        """From one window to the next."""
+        hop_samples = self.hop_samples or self.n_samples
+        return None if self.n_samples is None else (hop_samples or 0) / self.sample_rate_hz
+
+    def cut(self, waveform: Floats) -> Floats:
+        """Return the windows [window, sample] that cover a waveform [sample].
+
+        >>> Windows(4, 4, 2).cut(np.arange(5, dtype=np.float32))
+        array([[0., 1., 2., 3.],
+               [2., 3., 4., 0.]], dtype=float32)
+        """
+        n_samples = self.n_samples
+        if n_samples is None or (not self.fills_up and len(waveform) <= n_samples):
+            n_least = round(SHORTEST_SECONDS * self.sample_rate_hz)
+            n_missing = min(n_least, n_samples or n_least) - len(waveform)
+            return np.pad(waveform, (0, max(n_missing, 0)))[None]
+        hop_samples = self.hop_samples or n_samples
+        n_hops = -(-max(len(waveform) - n_samples, 0) // hop_samples)
+        n_missing = n_samples + n_hops * hop_samples - len(waveform)
+        padded = np.pad(waveform, (0, n_missing))
+        return sliding_window_view(padded, n_samples)[::hop_samples]
+
+
+@dataclass(frozen=True)
+class Patches:
+    """Log-mel patches, as earmark's own networks see them."""
+
+    front_end: FrontEndParams = YAMNET
+
+    @property
+    def sample_rate_hz(self) -> int:
+        """Of the waveforms that are cut."""
+        return self.front_end.sample_rate_hz
+
+    @property
+    def seconds(self) -> float:
+        """Of one patch."""
+        return self.front_end.patch_samples / self.sample_rate_hz
+
+    @property
+    def hop_seconds(self) -> float:
+        """From one patch to the next."""
+        return self.front_end.patch_hop_samples / self.sample_rate_hz
+
+    def cut(self, waveform: Floats) -> Floats:
+        """Return the patches [patch, frame, band] of a waveform [sample]."""
+        return patches(log_mel(waveform, self.front_end), self.front_end)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Who a network is: what its windows cannot tell."""
+
+    source: str
+    """The file or folder, for messages."""
+    name: str
+    digest: str
+    output_names: tuple[str, ...] = ()
+    output_ids: tuple[str, ...] = ()
+
+
+class WindowNetwork:
+    """A network that hears a clip in windows (:class:`PretrainedNetwork`).
+
+    ``step`` is how far apart the probabilities of a network of few bits are.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        cutter: Cutter,
+        run: Run,
+        scale: Scale | None = None,
+        step: float | None = None,
+    ) -> None:
+        self._source, self._cutter, self._run, self._step = identity.source, cutter, run, step
+        n_tried = None if scale is None else 1  # where only shapes are to be learnt
+        tried = [self._rows(cutter.cut(sound)) for sound in islice(_trial_sounds(cutter), n_tried)]
+        embeddings = [rows for rows, _ in tried if rows is not None]
+        outputs = [rows for _, rows in tried if rows is not None]
+        self.scale = scale or (scale_of(np.concatenate(outputs)) if outputs else "logits")
+        n_outputs = outputs[0].shape[1] if outputs else 0
+        n_rows = len((embeddings or outputs)[0])
+        seconds, hop_seconds = cutter.seconds, cutter.hop_seconds
+        self.facts = NetworkFacts(
+            name=identity.name,
+            digest=identity.digest,
+            sample_rate_hz=cutter.sample_rate_hz,
+            frame_seconds=None if seconds is None else seconds / n_rows,
+            hop_seconds=None if hop_seconds is None else hop_seconds / n_rows,
+            n_features=embeddings[0].shape[1] if embeddings else None,
+            output_names=_if_all(identity.output_names, n_outputs),
+            output_ids=_if_all(identity.output_ids, n_outputs),
+            n_outputs=n_outputs,
+        )
+
+    def infer(self, waveforms: Sequence[Floats]) -> list[ModelOutput]:
+        """Return the output for the waveforms [sample] of some clips, at the network's rate."""
+        with reading(self._source, "a network"):
+            return [self._infer(waveform) for waveform in waveforms]
+
+    def infer_windows(self, windows: Floats) -> ModelOutput:
+        """Return the output for the windows [window, ...] of one clip."""
+        embeddings, outputs = self._rows(windows)
+        for what, rows in (("embeddings", embeddings), ("outputs", outputs)):
+            if rows is not None and not np.isfinite(rows).all():
+                raise EarmarkError(
+                    f"{self._source}: a sound of {counted(len(windows), 'window')} got NaN or "
+                    f"infinite {what}; is the file damaged, or another output meant?"
+                )
+        if outputs is not None and self.scale == "probabilities":
+            outputs = self._logits(outputs)
+        return ModelOutput(embeddings, outputs)
+
+    def _infer(self, waveform: Floats) -> ModelOutput:
+        if waveform.ndim != 1 or not np.isfinite(waveform).all():
+            what = "NaN or infinite ones" if waveform.ndim == 1 else f"axes {list(waveform.shape)}"
+            raise EarmarkError(
+                f"{self._source}: expected one waveform [sample] of finite numbers, got {what}"
+            )
+        return self.infer_windows(self._cutter.cut(waveform))
+
+    def _rows(self, windows: Floats) -> tuple[Floats | None, Floats | None]:
+        """Return embeddings and outputs [row, ...] of all windows, as many rows of each."""
+        found = [
+            self._batch(windows[first : first + _MOST_WINDOWS])
+            for first in range(0, len(windows), _MOST_WINDOWS)
+        ]
+        embeddings, outputs = zip(*found, strict=True)
+        return _joined(embeddings), _joined(outputs)
+
+    def _batch(self, windows: Floats) -> tuple[Floats | None, Floats | None]:
+        embeddings, outputs = self._run(windows)
+        n_rows = max(len(rows) for rows in (embeddings, outputs) if rows is not None)
+        for what, rows in (("embeddings", embeddings), ("outputs", outputs)):
+            if rows is not None and (len(rows) % len(windows) or n_rows % len(rows)):
+                raise EarmarkError(
+                    f"{self._source}: {len(windows)} windows gave {len(rows)} rows of {what}, "
+                    f"expected as many for each{'' if len(rows) == n_rows else f' of {n_rows}'}; "
+                    "is another output meant (--output, --embedding)?"
+                )
+        return _repeated(embeddings, n_rows), _repeated(outputs, n_rows)
+
+    def _logits(self, outputs: Floats) -> Floats:
+        low, high = outputs.min(), outputs.max()
+        if low < -_ABOVE_ONE or high > 1 + _ABOVE_ONE:
+            raise EarmarkError(
+                f"{self._source}: got an output of {low if low < 0 else high:g}, which is no "
+                "probability; if the outputs are logits, say so with --scale logits"
+            )
+        return to_logits(outputs, self._step)
+
+
+def to_logits(probabilities: Floats, step: float | None = None) -> Floats:
+    """Return the logits of probabilities; 0 and 1 go half a step beyond their neighbours.
+
+    ``step`` is how far apart neighbours are; without, they are as far apart as float32 has them.
+
+    >>> to_logits(np.array([0, 0.5, 1], np.float32)).round(2)
+    array([-88.03,   0.  ,  17.33], dtype=float32)
+    >>> to_logits(np.array([0, 0.5, 1], np.float32), step=1 / 256).round(2)
+    array([-6.24,  0.  ,  6.24], dtype=float32)
+    """
+    below, above = (step / 2, step / 2) if step else (2.0**-127, 2.0**-25)
+    values = np.clip(probabilities.astype(np.float64), below, 1 - above)
+    return np.asarray(np.log(values) - np.log1p(-values), np.float32)
+
+
+def as_rows(source: str, name: str, found: Any) -> Floats:
+    """Return an output as rows [row, feature]: the last axis is that of features or classes.
+
+    Of more than three axes the ones between the first and the last, places in time and frequency,
+    are averaged.
+    """
+    if not isinstance(found, np.ndarray) or found.ndim == 0 or not found.size:
+        raise EarmarkError(
+            f"{source}: {name!r} is no array with an axis of features or classes; choose another "
+            "with --output or --embedding"
+        )
+    values = found.astype(np.float32, copy=False)
+    if values.ndim > 3:
+        values = values.mean(axis=tuple(range(1, values.ndim - 1)))
+    return values.reshape(-1, values.shape[-1])
+
+
+def _trial_sounds(cutter: Cutter) -> Iterator[Floats]:
+    """Yield noise, a tone and silence, each one window long: the same ones always."""
+    rate = cutter.sample_rate_hz
+    n_samples = round((cutter.seconds or SHORTEST_SECONDS) * rate)
+    yield np.random.default_rng(0).normal(0, 0.1, n_samples).astype(np.float32)
+    yield (0.3 * np.sin(2 * np.pi * 440 * np.arange(n_samples) / rate)).astype(np.float32)
+    yield np.zeros(n_samples, np.float32)
+
+
+def _if_all(names: tuple[str, ...], n_outputs: int) -> tuple[str, ...]:
+    """Return names if there is one for each output; a list of others' names helps nobody."""
+    return names if len(names) == n_outputs else ()
+
+
+def _joined(parts: Sequence[Floats | None]) -> Floats | None:
+    present = [part for part in parts if part is not None]
+    return np.concatenate(present) if present else None
+
+
+def _repeated(rows: Floats | None, n_rows: int) -> Floats | None:
+    """Let a row that stands for several frames of a window stand for each of them."""
+    return rows if rows is None else np.repeat(rows, n_rows // len(rows), axis=0)
 
 
 @dataclass(frozen=True)

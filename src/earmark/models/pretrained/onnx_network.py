@@ -24,7 +24,7 @@ from earmark.audio import YAMNET
 from earmark.config import InputKind, PretrainedParams
 from earmark.errors import EarmarkError, check_file, load_library, nearest
 from earmark.models import open_session
-from earmark.models.pretrained.windows import (
+from earmark.models.pretrained.network import (
     Cutter,
     Identity,
     Patches,

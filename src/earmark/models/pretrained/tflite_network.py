@@ -1,7 +1,7 @@
 """Any TFLite file that hears waveforms: BirdNET, Perch and YAMNet are published so.
 
-A file takes [samples] or [1, samples], of one length or of any. Its sample rate is said, or in its
-metadata, or known from its length (:data:`HZ_OF_LENGTH`). Classes are the first output, unless
+A file takes [samples] or [1, samples], of one length or of any. Its sample rate is given, or known
+from its length (:data:`HZ_OF_LENGTH`). Classes are the first output, unless
 ``output`` names another; ``embedding`` names what is taken for embeddings: an output or any tensor
 inside, which most files need, because they give classes only. Names of classes are those that the
 file itself carries. Of quantised tensors the numbers that they stand for are taken.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import struct
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from earmark.config import PretrainedParams
 from earmark.errors import EarmarkError, check_file, load_library
-from earmark.models.pretrained.windows import Identity, WindowNetwork, Windows, as_rows
+from earmark.models.pretrained.network import Identity, WindowNetwork, Windows, as_rows
 from earmark.scores import Scale
 from earmark.storage import digest, file_sha256
 
@@ -240,7 +239,7 @@ def _find(path: Path, interpreter: Any, wanted: str) -> Any:
 
 
 def _rate_of(graph: _Graph) -> int:
-    rate = _rate_in_metadata(graph.path) or HZ_OF_LENGTH.get(graph.n_samples or 0)
+    rate = HZ_OF_LENGTH.get(graph.n_samples or 0)
     if rate is None:
         length = f"{graph.n_samples:,} samples" if graph.n_samples else "any number of samples"
         raise EarmarkError(
@@ -248,50 +247,6 @@ def _rate_of(graph: _Graph) -> int:
             "--sample-rate, in Hz"
         )
     return rate
-
-
-def _rate_in_metadata(path: Path) -> int | None:
-    """Return the sample rate that a file's metadata name, if they do.
-
-    The tables, by the numbers of their fields, are those of Google's ``metadata_schema.fbs``.
-    """
-    schema = load_library("ai_edge_litert.schema_py_generated", "reading a TFLite file", "tflite")
-    model = schema.Model.GetRootAs(path.read_bytes(), 0)
-    named = (model.Metadata(place) for place in range(model.MetadataLength()))
-    buffers = [one.Buffer() for one in named if one.Name() == b"TFLITE_METADATA"]
-    if not buffers or not model.Buffers(buffers[0]).DataLength():
-        return None
-    content = model.Buffers(buffers[0]).DataAsNumpy().tobytes()
-    try:
-        return _sample_rate(content)
-    except (struct.error, IndexError, ValueError, TypeError):  # damaged, or of another make
-        return None
-
-
-def _sample_rate(content: bytes) -> int | None:
-    tables = load_library("flatbuffers.table", "reading a TFLite file", "tflite")
-    numbers = load_library("flatbuffers.number_types", "reading a TFLite file", "tflite")
-
-    def field(table: Any, number: int) -> int:
-        """Return where a field of a table lies; 0 where it has none."""
-        offset = int(table.Offset(4 + 2 * number))
-        return offset and offset + int(table.Pos)
-
-    def part(table: Any, number: int) -> Any:
-        """Return the table that a field points to."""
-        return tables.Table(content, table.Indirect(field(table, number)))
-
-    def first_of(table: Any, number: int) -> Any:
-        """Return the first table of a field that points to several."""
-        start = table.Vector(field(table, number) - table.Pos)
-        return tables.Table(content, table.Indirect(start))
-
-    root = tables.Table(content, struct.unpack_from("<I", content)[0])
-    sound = part(first_of(first_of(root, 3), 2), 3)  # Content of the first input
-    if not field(sound, 0) or sound.Get(numbers.Uint8Flags, field(sound, 0)) != 4:
-        return None  # no AudioProperties
-    properties = part(sound, 1)
-    return int(properties.Get(numbers.Uint32Flags, field(properties, 0))) or None
 
 
 def _labels(path: Path) -> tuple[str, ...]:

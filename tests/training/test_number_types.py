@@ -5,7 +5,7 @@ import torch
 
 from earmark.config import TrainParams
 from earmark.errors import EarmarkError
-from earmark.models import NumberTypes
+from earmark.training import NumberTypes
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
