@@ -125,15 +125,6 @@ def test_stripes_of_embeddings_are_refused(tmp_path: Path) -> None:
         loader(tmp_path, "mlp_probe", specaugment=STRIPES)
 
 
-def test_the_first_examples_of_a_batch(tmp_path: Path) -> None:
-    made = loader(tmp_path)
-    loaded = made.load(batches_of(made)[0])
-    some = loaded.first(3)
-    assert len(some.inputs[0]) == 3
-    assert torch.equal(some.targets.target, loaded.targets.target[:, :3])
-    assert torch.equal(some.targets.implicit, loaded.targets.implicit[:3])
-
-
 EXPLICIT_POSITIVE, EXPLICIT_NEGATIVE, IMPLICIT, IGNORED = (1, 1, 0), (0, 1, 0), (0, 1, 1), (0, 0, 1)
 """Target, weight and whether implicit."""
 

@@ -64,16 +64,6 @@ def test_clips_of_a_recording_are_drawn_to_what_was_said_of_it(seed: int) -> Non
         np.testing.assert_allclose(found[0].numpy(), expected, rtol=1e-5)
 
 
-def test_a_recording_pulls_an_output_towards_what_was_said_of_it() -> None:
-    loss = RecordingConsistency(1.0)
-    states, recordings = np.zeros((1, 1), int), np.zeros(1, int)
-    loss(torch.full((1, 1, 1), 2.0, dtype=torch.float64), told(states, recordings), EPOCH)
-    z = torch.zeros(1, 1, 1, dtype=torch.float64, requires_grad=True)
-    loss(z, told(states, recordings), EPOCH).sum().backward()
-    said = 1 / (1 + np.exp(-2.0))
-    assert z.grad.item() == pytest.approx((0.5 - 0) + (0.5 - said), rel=1e-6)
-
-
 def test_what_was_said_of_recordings_survives_a_checkpoint() -> None:
     labels = LabelSet.from_dense(np.zeros((6, 3), int))
     told_both = (LabelTreatment(loss="consistency"), LabelTreatment(loss="consistency", point=2.0))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,8 @@ from hypothesis import strategies as st
 
 from earmark.config import NetworkParams, TrainParams
 from earmark.labels import LabelSet
-from earmark.losses import TREATMENTS, by_student, norms
-from earmark.scores import HeldScores, MappedScores
+from earmark.losses import TREATMENTS
+from earmark.scores import MappedScores
 from earmark.training import Flags, LabelTreatment, TargetProvider, TrainingSet, class_balance
 from scenes import band_workspace
 
@@ -82,37 +81,6 @@ def test_students_that_only_mask_share_their_targets(tmp_path: Path) -> None:
     assert found.weight[1].tolist() == [[1, 1], [1, 1], [1, 1]]
 
 
-@pytest.mark.parametrize("with_rulings", [False, True])
-def test_masks_made_in_one_pass_are_those_made_one_by_one(with_rulings: bool) -> None:
-    """Scores of 64 bits, or of two teachers, are beyond the one pass, and say the same."""
-    random = np.random.default_rng(0)
-    states = random.integers(-1, 2, (40, 9)) * (random.random((40, 9)) < 0.3)
-    logits = random.normal(0, 2, (50, 9)).round(1).astype(np.float32)
-    logits[::7, 2] = np.nan
-    rulings = LabelSet.from_dense(random.integers(-1, 2, (40, 9))) if with_rulings else None
-    edges = random.normal(0, 1, (3, 9)).round(1).astype(np.float32)
-    rows, places = random.permutation(40)[:17], random.permutation(50)[:40]
-
-    def told_by(*arrays: np.ndarray) -> TargetProvider:
-        teachers = [HeldScores(array, str(number)) for number, array in enumerate(arrays)]
-        flags = [Flags(teachers[i % len(teachers)], own) for i, own in enumerate(edges)]
-        told = (
-            LabelTreatment(flags[0]),
-            LabelTreatment(),
-            LabelTreatment(flags[1]),
-            LabelTreatment(flags[2]),
-        )
-        return TargetProvider(LabelSet.from_dense(states), told, places, rulings)
-
-    in_one_pass = told_by(logits).targets(rows)
-    for other in (told_by(logits.astype(np.float64)), told_by(logits, logits.copy())):
-        found = other.targets(rows)
-        for name in ("target", "weight", "implicit"):
-            assert torch.equal(getattr(found, name), getattr(in_one_pass, name)), name
-    assert in_one_pass.weight.dtype == torch.bool
-    assert 0 < in_one_pass.weight.float().mean() < 1
-
-
 RECORDINGS = np.array([0, 0, 1, 1])
 STACK = (
     LabelTreatment(),
@@ -180,28 +148,6 @@ def test_what_changes_nothing_has_one_digest(tmp_path: Path) -> None:
         LabelTreatment(Flags(file, np.ones(2, np.float32))),
     ]
     assert len({one.digest for one in told}) == len(told)
-
-
-@pytest.mark.parametrize("reduction", ["sum", "mean_kept"])
-def test_a_mask_is_a_byte_a_label_and_loss_and_gradient_are_the_same(
-    tmp_path: Path, reduction: str
-) -> None:
-    random = np.random.default_rng(3)
-    labels = LabelSet.from_dense(random.integers(-1, 2, (30, 5)))
-    file = scores_file(tmp_path, random.normal(0, 2, (30, 5)))
-    told = [LabelTreatment(Flags(file, np.full(5, edge, np.float32))) for edge in (-1, 0, 1)]
-    treated = TargetProvider(labels, (LabelTreatment(), *told))
-    found = treated.targets(np.arange(30))
-    assert found.weight.dtype == torch.bool
-    values, results = torch.from_numpy(random.normal(0, 3, (4, 30, 5))).float(), []
-    for weight in (found.weight, found.weight.float()):
-        logits = values.clone().requires_grad_()
-        own = replace(found, weight=weight)
-        entries = treated.entries(logits, own, 0)
-        by_student(entries, norms(weight, reduction).expand(4)).sum().backward()
-        results.append((entries.detach(), logits.grad))
-    assert torch.equal(results[0][0], results[1][0])
-    assert torch.equal(results[0][1], results[1][1])
 
 
 def as_labels(states: list[list[int]]) -> LabelSet:
