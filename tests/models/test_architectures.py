@@ -43,35 +43,9 @@ def test_strided_convolutions_pad_at_the_end_only() -> None:
     assert output.count_nonzero() == output[0, :, 0, 0].count_nonzero()
 
 
-@pytest.mark.parametrize("params", [MOBILENET, RESNET])
-def test_patches_in_logits_out(params: ModelParams) -> None:
-    network = build_model(params.model_copy(update={"width": 0.125}), 7)
-    assert network(torch.randn(3, 96, 64)).shape == (3, 7)
-
-
-def test_initial_weights_follow_the_seed() -> None:
-    weights = [build_model(ModelParams(width=0.25), 4, seed).head.weight for seed in (1, 1, 2)]
-    assert torch.equal(weights[0], weights[1])
-    assert not torch.equal(weights[0], weights[2])
-
-
-def test_the_papers_initialisation_is_truncated_at_two_standard_deviations() -> None:
-    network = build_model(ModelParams(init_sd=0.001), 527)
-    weights = network.body[-3].weight  # the last pointwise convolution: a million weights
-    assert weights.abs().max() <= 0.002
-    assert weights.std().item() == pytest.approx(0.001 * 0.88, rel=0.01)  # 0.88: the truncation
-    assert network.head.bias.abs().max() == 0
-
-
 def test_an_initialisation_that_cannot_learn_is_refused() -> None:
     with pytest.raises(EarmarkError, match=r"init_sd = 0\.001.*norm_epsilon = 0\.0001"):
         build_model(ModelParams(init_sd=0.001, norm_epsilon=1e-4), 4)
-
-
-def test_the_papers_initialisation_carries_the_signal_through() -> None:
-    network = build_model(ModelParams(init_sd=0.001, norm_epsilon=1e-5), 4).train()
-    features = network.embed(torch.randn(4, 96, 64))
-    assert features.std(dim=0).mean() > 1e-3
 
 
 PROBES = ("linear_probe", "mlp_probe", "attention_probe")

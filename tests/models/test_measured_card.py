@@ -7,20 +7,17 @@ import pytest
 
 from earmark.config import ModelParams, NetworkParams
 from earmark.datasets import Workspace, readable_clips
-from earmark.errors import EarmarkError
 from earmark.metrics import METRICS, evaluate
 from earmark.models import (
     Examples,
     build,
     load_network,
-    named_metrics,
     read_card,
     score_clips,
     write_measured_card,
     write_network,
 )
 from scenes import CLASS_IDS, band_workspace, open_store
-from sounds import model_folder
 
 NETWORK = NetworkParams(name="m", model=ModelParams(width=0.125))
 
@@ -50,17 +47,3 @@ def test_a_stack_has_a_card_without_figures(tmp_path: Path) -> None:
     workspace = band_workspace(tmp_path / "w", n_clips=12)
     folder = untrained(workspace, tmp_path / "m", n_students=2)
     assert write_measured_card(workspace, NETWORK, folder).metrics == {}
-
-
-def test_what_could_not_be_measured_has_no_figure() -> None:
-    found = named_metrics("eval", {"map": 0.25, "lwlrap": float("nan"), "auc": float("inf")})
-    assert found == {"eval_map": 0.25}
-
-
-def test_a_network_of_other_classes_is_not_measured(tmp_path: Path) -> None:
-    workspace = band_workspace(tmp_path / "w", n_clips=12)
-    model_folder(tmp_path / "m", open_store(workspace))
-    with pytest.raises(
-        EarmarkError, match=r"3 classes \w{16}, but the labels have 3 classes \w{16}"
-    ):
-        write_measured_card(workspace, NETWORK, tmp_path / "m")

@@ -86,9 +86,3 @@ def test_a_stack_names_its_students_and_what_they_reached(tmp_path: Path) -> Non
     for nobody in ("c", "2", "-1"):
         with pytest.raises(EarmarkError, match=r"no student .*from 0 to 1, or a name"):
             card.place_of(nobody)
-
-
-def test_a_student_that_is_alone_gives_its_figures_to_the_card(tmp_path: Path) -> None:
-    model_folder(tmp_path / "m", open_store(band_workspace(tmp_path, n_clips=3)))
-    alone = StudentCard(name="cnn-mask0", metrics={"tune_map": 0.5})
-    assert write_card(tmp_path / "m", ONTOLOGY, students=[alone]).metrics == {"tune_map": 0.5}

@@ -74,16 +74,6 @@ def test_patches_of_many_frames_are_left_out_whole(tmp_path: Path, architecture:
     np.testing.assert_array_equal(patch_outputs(probe, store, 1), evidence(probe, store, 1)[0])
 
 
-@pytest.mark.parametrize(("n_frames", "n_patches"), [(50, 0), (100, 1)])
-def test_a_clip_of_one_patch_has_nothing_to_compare(
-    tmp_path: Path, n_frames: int, n_patches: int
-) -> None:
-    store = open_store(band_workspace(tmp_path, n_clips=3, n_frames=n_frames))
-    probe = make_probe("linear_probe", store.n_bands)
-    assert not best_patches(probe, ClipExamples(store, np.arange(3))).any()
-    assert evidence(probe, store, 0).shape == (1, n_patches, 3)
-
-
 def test_a_network_of_patches_says_its_outputs(tmp_path: Path) -> None:
     store = open_store(band_workspace(tmp_path, n_clips=3, n_frames=300))
     network = build_model(ModelParams(width=0.125), 3).eval()

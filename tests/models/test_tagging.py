@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earmark.audio import log_mel, patches
-from earmark.audio.decode import UnreadableAudio
 from earmark.config import ModelParams
 from earmark.datasets import Workspace
 from earmark.errors import EarmarkError
@@ -117,8 +116,3 @@ def test_one_student_of_a_stack_tags(model: Path, tmp_path: Path) -> None:
     for student in (None, 2):
         with pytest.raises(EarmarkError, match="a stack of 2 students; choose one"):
             Tagger.open(tmp_path / "s", student)
-
-
-def test_what_cannot_be_read_is_named(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(UnreadableAudio, match="no such file"):
-        Tagger.open(model).tag(tmp_path / "gone.wav")

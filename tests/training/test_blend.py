@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from earmark.datasets import Workspace, held_out_scores, write_dataset, write_scores
+from earmark.datasets import Workspace, write_dataset, write_scores
 from earmark.labels import LabelSet
 from earmark.scores import Origin, ScoreFolder, logits_of, scored_labels
 from earmark.training import Weights, blend, blend_scores, learn_weights
@@ -81,16 +81,6 @@ def test_a_network_that_knows_no_class_or_all_is_blended_too() -> None:
     assert np.isfinite(every.blended(probe, np.nan_to_num(own))).all()
 
 
-def test_a_network_that_says_nothing_gets_no_weight() -> None:
-    labels, probe, own = made_up()
-    shuffled = np.random.default_rng(1).permutation(own)
-    constant = np.where(np.isnan(own), np.nan, 7.0).astype(np.float32)
-    assert abs(learn_weights(labels, probe, shuffled, np.arange(300)).of_both[2]) < 0.25
-    found = learn_weights(labels, probe, constant, np.arange(300))
-    assert np.isfinite(found.blended(probe, constant)).all()
-    assert abs(found.of_both[2]) < 1e-6
-
-
 def test_labels_that_are_drawn_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     labels, probe, own = made_up(n_clips=3_000)
     rows = np.arange(3_000)
@@ -151,21 +141,6 @@ def test_every_fold_is_scored_by_weights_of_the_others(workspace: Workspace) -> 
     assert found.origin is None
     assert len(probe.clip_ids) == len(fold_of), "what was given is as it was"
     np.testing.assert_array_equal(found.best_patches, probe.best_patches)
-
-
-def test_the_held_out_splits_are_scored_by_weights_of_the_whole(workspace: Workspace) -> None:
-    probe, own, fold_of = two_teachers(workspace)
-    found = held_out_scores(workspace, blend_scores(workspace, "blend", probe, own, fold_of))
-    of_probe, of_own = held_out_scores(workspace, probe), held_out_scores(workspace, own)
-    assert found is not None
-    assert of_probe is not None
-    assert of_own is not None
-    labels = scored_labels(probe, workspace.labels)
-    own_logits = logits_of(own, probe.clip_ids)
-    weights = learn_weights(labels, probe.logits, own_logits, np.arange(len(fold_of)))
-    expected = weights.blended(of_probe.logits, logits_of(of_own, of_probe.clip_ids))
-    assert sorted(found.clip_ids) == sorted(of_probe.clip_ids)
-    np.testing.assert_allclose(logits_of(found, of_probe.clip_ids), expected, atol=1e-4)
 
 
 def test_a_folds_own_labels_do_not_reach_its_scores(workspace: Workspace) -> None:

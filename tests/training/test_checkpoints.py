@@ -62,12 +62,6 @@ def test_a_run_comes_back_whole(tmp_path: Path) -> None:
     assert torch.equal(first, second)
 
 
-def test_without_a_checkpoint_a_run_begins(tmp_path: Path) -> None:
-    run = fresh_run()
-    assert not resume(run, tmp_path, "mine")
-    assert (run.epoch, run.step) == (0, 0)
-
-
 def test_another_runs_checkpoint_is_set_aside_and_comes_back(tmp_path: Path) -> None:
     write_checkpoint(used_run(), tmp_path, "theirs")
     with pytest.warns(EarmarkWarning, match=r"is of run theirs, this is run mine"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from earmark.datasets import Workspace, write_dataset, write_scores
+from earmark.datasets import Workspace, write_scores
 from earmark.labels import LabelSet
 from earmark.scores import ScoreFolder
 from earmark.training import (
@@ -81,20 +81,6 @@ def test_hits_by_hand() -> None:
     assert np.isnan(blend._hits(np.zeros((3, 2), np.int8), perfect))
 
 
-def test_a_better_teacher_has_more_hits(workspace: Workspace) -> None:
-    evaluation_clips = EvaluationClips(
-        workspace.labels.select(workspace.rows("train")), is_tune=False
-    )
-    tried = [
-        evaluate_way(
-            workspace, way, scores_of(workspace, knowing(workspace, noise), way), evaluation_clips
-        )
-        for way, noise in (("zero-shot", 3.0), ("probe", 0.5), ("blend", 1.5))
-    ]
-    assert best_way(tried).way == "probe"
-    assert sorted(tried, key=lambda one: one.hits) == sorted(tried, key=lambda one: one.auc)
-
-
 def test_of_equals_the_simplest_is_taken_and_what_cannot_be_measured_last() -> None:
     nan = float("nan")
     assert (
@@ -124,18 +110,6 @@ def test_the_tune_split_is_the_exam_where_it_has_labels_enough(
     assert not evaluation_clips.is_tune
     assert evaluation_clips.told == "80 clips that it was not trained on"
     assert evaluation_clips.labels.clip_ids.to_list() == scores.clip_ids.to_list()
-
-
-def test_without_other_splits_the_train_split_is(workspace: Workspace) -> None:
-    import polars as pl
-
-    clips = workspace.clips.with_columns(split=pl.lit("train"))
-    alone = write_dataset(
-        workspace.root / "alone", clips, workspace.ontology, workspace.labels, workspace.truth
-    )
-    evaluation_clips = choose_evaluation_clips(alone, scores_of(alone, knowing(alone, 1.0)))
-    assert not evaluation_clips.is_tune
-    assert len(evaluation_clips.labels) == 120
 
 
 def test_many_clips_are_compared_on_some_spread_over_all(

@@ -13,7 +13,6 @@ import scipy
 from sklearn.base import clone
 from sklearn.utils import estimator_checks
 
-import earmark
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.training import MissingLabelFilter
 
@@ -121,16 +120,6 @@ def test_bad_input_is_refused(change: dict[str, Any], told: str) -> None:
         MissingLabelFilter().fit(**({"X": features, "Y": labels} | change))
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [({"n_folds": 1}, "n_folds must be"), ({"ridge": -1.0}, "ridge must be")],
-)
-def test_bad_parameters_are_refused(options: dict[str, Any], told: str) -> None:
-    features, labels, _ = simulated()
-    with pytest.raises(EarmarkError, match=told):
-        MissingLabelFilter(**options).fit(features, labels)
-
-
 def test_features_that_are_not_finite_are_refused() -> None:
     features, labels, _ = simulated()
     features[3, 4] = np.nan
@@ -163,7 +152,3 @@ def test_a_clone_finds_the_same_and_so_does_a_pickled_one() -> None:
     assert again.fit(features, labels).flags_.equals(first.flags_)
     assert pickle.loads(pickle.dumps(first)).flags_.equals(first.flags_)
     assert len(first.flags_) == 30
-
-
-def test_it_is_a_public_name() -> None:
-    assert earmark.MissingLabelFilter is MissingLabelFilter

@@ -157,14 +157,6 @@ def test_targets_mix_and_an_ignored_label_of_either_stays_ignored() -> None:
     assert mixed.implicit.flatten().tolist() == [False, False, True, False, False, True]
 
 
-def test_every_student_keeps_its_own_ignored_labels() -> None:
-    own = BatchTargets(
-        torch.zeros(1, 1, 1), torch.tensor([1.0, 0.0]).view(2, 1, 1), torch.ones(1, 1) > 0
-    )
-    mixed = mix_of(0.5).targets(own, own)
-    assert mixed.weight.flatten().tolist() == [1, 0]
-
-
 def test_patches_mix_by_their_shares() -> None:
     own, other = torch.ones(2, 3, 4), torch.zeros(2, 3, 4)
     (mixed,) = mix_of(0.25, 1.0).inputs((own,), (other,))

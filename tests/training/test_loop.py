@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -134,12 +133,6 @@ def test_training_learns_the_bands(workspace: Workspace, tmp_path: Path) -> None
     with torch.inference_mode():
         auc = auc_per_class(workspace.truth.states(), trained(patches).numpy())
     assert auc.mean() > 0.75
-
-
-def test_the_same_seed_gives_the_same_weights(workspace: Workspace, tmp_path: Path) -> None:
-    for name in ("first", "second"):
-        train(TINY, training_set(workspace), tmp_path / name, METER)
-    assert same_weights(tmp_path / "first", tmp_path / "second")
 
 
 @pytest.mark.parametrize("n_examples_before", [20, 90])
@@ -349,33 +342,6 @@ def test_out_of_memory_in_a_stack_says_to_train_fewer_at_once(
     monkeypatch.setattr(torch.optim, "AdamW", no_room)
     with pytest.raises(EarmarkError, match=rf"out of memory for the weights on cpu.*{fewer}"):
         train(TINY, data, tmp_path / "model", METER)
-
-
-def test_only_one_students_activations_are_in_memory(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alive, n_most = [], []
-    embed = Network.embed
-
-    def watched(self: Network, patches: torch.Tensor) -> torch.Tensor:
-        features = embed(self, patches)
-        alive.append(weakref.ref(features))
-        n_most.append(sum(one() is not None for one in alive))
-        return features
-
-    monkeypatch.setattr(Network, "embed", watched)
-    network = changed(TINY, epochs=1, batch_patches=40)
-    train(network, training_set(workspace, n_students=3), tmp_path / "model", METER)
-    assert len(n_most) == 6  # two steps of three students
-    assert max(n_most) == 1
-
-
-def test_another_error_of_torch_is_not_taken_for_lack_of_memory(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Network, "embed", lambda *_: torch.zeros(1, 2) @ torch.zeros(3, 4))
-    with pytest.raises(RuntimeError, match="cannot be multiplied"):
-        train(TINY, training_set(workspace), tmp_path / "model", METER)
 
 
 def test_history_has_a_row_for_each_epoch(workspace: Workspace, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from earmark.config import ModelParams
 from earmark.errors import EarmarkError
 from earmark.models import Network, Stack, build
 from earmark.models.pretrained import begin, begun_model, keep_statistics, read_yamnet
@@ -22,21 +21,6 @@ FILES = ["yamnet.h5", "yamnet.tflite"]
 def cache(yamnet_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     install(monkeypatch, tmp_path, yamnet_files / "yamnet.h5")
     return tmp_path
-
-
-@pytest.mark.parametrize(("name", "limit"), [("yamnet.h5", None), ("yamnet.tflite", 6.0)])
-def test_the_parameters_name_the_kept_file(
-    yamnet_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, limit: float
-) -> None:
-    (kept,) = install(monkeypatch, tmp_path, yamnet_files / name)
-    params = begun_model("yamnet")
-    assert params.begins_with == kept.path.name
-    assert kept.file.sha256[:16] in params.begins_with
-    assert (params.architecture, params.norm_epsilon, params.relu_limit) == (
-        "mobilenet_v1",
-        1e-4,
-        limit,
-    )
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -69,17 +53,6 @@ def test_every_student_of_a_stack_begins_with_it(cache: Path) -> None:
         assert torch.equal(one, expected)
         assert torch.equal(other, expected)
         assert one is not other
-
-
-def test_a_network_that_begins_with_nothing_is_left_alone() -> None:
-    params = ModelParams(width=0.125)
-    network, drawn = build(params, 64, 3), build(params, 64, 3)
-    begin(network, params)
-    assert isinstance(network, nn.Module)
-    for one, other in zip(network.parameters(), drawn.parameters(), strict=True):
-        assert torch.equal(one, other)
-    keep_statistics(network.train(), params)
-    assert all(module.training for module in network.modules())
 
 
 def test_weights_that_are_gone_are_named_with_how_to_fetch_them(cache: Path) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 import soundfile
 
 from earmark.audio import FrameStore, read_clip
 from earmark.compute import LocalEngine
 from earmark.config import PretrainedParams
-from earmark.datasets import Workspace, read_quarantine
 from earmark.errors import EarmarkError
 from earmark.models.pretrained import (
     ModelOutput,
@@ -23,11 +20,10 @@ from earmark.models.pretrained import (
     PretrainedNetwork,
     embed_clips,
     embedding,
-    network_facts,
     open_network,
 )
 from made_up_onnx import loudness
-from noises import content, make_workspace, noisy_workspace, write_noise
+from noises import content, make_workspace, noisy_workspace
 
 ONE = LocalEngine(1)
 
@@ -136,48 +132,12 @@ def test_an_interrupt_costs_one_shard_and_changes_no_byte(
         assert content(stopped.root / name) == content(whole.root / name)
 
 
-def test_clips_that_cannot_be_read_are_quarantined_in_both(
-    tmp_path: Path, yamnet: PretrainedParams
-) -> None:
-    write_noise(tmp_path / "good.wav", 0.5, seed=0)
-    (tmp_path / "text.wav").write_text("no sound")
-    workspace = make_workspace(tmp_path, ["text.wav", "good.wav", None])
-    for store in stores_of(embed_clips(workspace, yamnet, engine=ONE)):
-        assert store.clip_ids.to_list() == ["clip1"]
-    assert read_quarantine(workspace)["clip_id"].to_list() == ["clip0", "clip2"]
-    write_noise(tmp_path / "text.wav", 0.5, seed=1)
-    for store in stores_of(embed_clips(workspace, yamnet, engine=ONE)):
-        assert store.clip_ids.to_list() == ["clip0", "clip1"]
-
-
-def test_not_one_readable_clip_is_an_error(tmp_path: Path, yamnet: PretrainedParams) -> None:
-    workspace = make_workspace(tmp_path, ["a.wav", "b.wav"])
-    with pytest.raises(EarmarkError, match=r"none of the 2 clips.*a\.wav: no such file"):
-        embed_clips(workspace, yamnet, engine=ONE)
-    for folder in (workspace.embeddings_folder, workspace.outputs_folder):
-        assert not (folder / "meta.json").exists()
-
-
 def test_a_workspace_without_sound_is_told_what_to_do(
     tmp_path: Path, yamnet: PretrainedParams
 ) -> None:
     workspace = make_workspace(tmp_path, [None, None])
     with pytest.raises(EarmarkError, match=r"no clip has a sound file.*--audio FOLDER.*--from"):
         embed_clips(workspace, yamnet, engine=ONE)
-
-
-def test_stretches_of_one_file_are_heard_apart(
-    tmp_path: Path, yamnet: PretrainedParams, network: PretrainedNetwork
-) -> None:
-    sound = write_noise(tmp_path / "long.wav", 3.0, seed=0)
-    workspace = make_workspace(tmp_path, ["long.wav", "long.wav"])
-    places = {"start_seconds": [0.5, 2.0], "end_seconds": [1.0, 2.5]}
-    clips = workspace.clips.with_columns(**{k: pl.Series(v) for k, v in places.items()})
-    clips.write_parquet(tmp_path / "clips.parquet")
-    _, outputs = stores_of(embed_clips(Workspace(tmp_path), yamnet, engine=ONE))
-    (expected,) = network.infer([sound[32_000:40_000]])
-    assert expected.logits is not None
-    np.testing.assert_allclose(outputs.frames(1), expected.logits, atol=0.05)
 
 
 def test_sounds_come_at_the_rate_that_the_network_takes(tmp_path: Path) -> None:
@@ -225,18 +185,3 @@ def test_numbers_that_cannot_be_kept_are_refused(
     extractor = NetworkExtractor(PretrainedParams(network="loud.onnx"), (), FACTS)
     with pytest.raises(EarmarkError, match=r"loud\.onnx: it gives .*no number.*--embedding"):
         extractor.frames(np.zeros(4, np.float32))
-
-
-def test_an_ear_makes_as_many_stores_as_the_network_gives() -> None:
-    params = PretrainedParams(network="n.onnx")
-    both = NetworkExtractor(params, (), FACTS)
-    assert [(one.n_bands, one.dtype) for one in both.formats] == [(2, "float16"), (1, "float32")]
-    only = NetworkExtractor(params, (), replace(FACTS, n_outputs=0))
-    assert [one.dtype for one in only.formats] == ["float16"]
-    own = NetworkExtractor(params, (), replace(FACTS, n_features=None))
-    assert [one.dtype for one in own.formats] == ["float32"]
-    assert (both.digest, both.sample_rate_hz) == ("d", 16_000)
-
-
-def test_facts_are_had_without_inference(yamnet: PretrainedParams) -> None:
-    assert network_facts(yamnet, ["A"]).n_outputs == 521

@@ -48,21 +48,6 @@ def test_names_are_matched_and_written_to_be_edited(tmp_path: Path) -> None:
     assert lines[2].startswith(",Qqx")
 
 
-def test_what_was_edited_is_gone_by(tmp_path: Path) -> None:
-    workspace = workspace_of(tmp_path, "Dog", "Qqx")
-    map_classes(workspace, facts("Cat", "Dog"))
-    text = workspace.class_map_path.read_text()
-    workspace.class_map_path.write_text(text.replace(",Qqx,", "Cat,Qqx,", 1))
-    for _ in range(2):
-        mapped = map_classes(workspace, facts("Cat", "Dog"))
-        assert mapped.class_map is not None
-        assert dict(zip(mapped.class_map.columns, mapped.class_map.outputs, strict=True)) == {
-            0: 1,
-            1: 0,
-        }
-        assert f"2 of 2 classes are mapped by {workspace.class_map_path}" in mapped.told
-
-
 def test_what_nobody_edited_is_made_anew_for_other_classes_and_networks(tmp_path: Path) -> None:
     map_classes(workspace_of(tmp_path, "Dog", "Qqx"), facts("Cat", "Dog"))
     workspace = workspace_of(tmp_path, "Cat", "Bird")

@@ -207,13 +207,6 @@ def test_patches_are_made_of_the_waveform_in_batches_that_the_model_wants(
     assert network.facts.hop_seconds == pytest.approx(0.48)
 
 
-def test_patches_may_lie_closer(tmp_path: Path) -> None:
-    network = opened(mean_of_patches(tmp_path / "m.onnx"), hop_seconds=0.24)
-    assert network.facts.hop_seconds == pytest.approx(0.24)
-    assert len(network.infer([sound(0)])[0].logits) == 4
-    assert len(network.infer([np.zeros(0, np.float32)])[0].logits) == 1
-
-
 def test_patches_have_one_rate_and_one_shape(tmp_path: Path) -> None:
     with pytest.raises(EarmarkError, match=r"made of waveforms at 16,000 Hz, got 8,000"):
         opened(mean_of_patches(tmp_path / "m.onnx"), sample_rate_hz=8_000)
@@ -248,14 +241,6 @@ def test_a_length_may_tell_the_rate_or_has_to_be_explained(tmp_path: Path) -> No
     with pytest.raises(EarmarkError, match=r"10 s at 16,000 Hz or 5 s at 32,000 Hz\?.*--sample-r"):
         opened(perch)
     assert opened(perch, sample_rate_hz=32_000).facts.frame_seconds == 5
-
-
-def test_metadata_that_nobody_understands_is_left_alone(tmp_path: Path) -> None:
-    for class_ids in ("a, b", '{"a": 1}', "[1, 2]"):
-        path = mean_of_patches(tmp_path / "m.onnx")
-        nodes = [helper.make_node("Identity", ["given"], ["found"])]
-        write_model(path, nodes, ("n", 2), ("n", 2), metadata={"class_ids": class_ids})
-        assert opened(path).facts.output_ids == ()
 
 
 def test_rows_that_are_not_those_of_the_windows_are_refused(tmp_path: Path) -> None:

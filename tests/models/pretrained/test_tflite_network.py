@@ -27,35 +27,6 @@ def ramp(n_samples: int) -> np.ndarray:
     return np.linspace(-0.5, 1, n_samples, dtype=np.float32)
 
 
-@pytest.mark.parametrize("shape", [(100,), (1, 100), (-1, 100)])
-@pytest.mark.parametrize(
-    ("n_samples", "hop_seconds", "n_frames"),
-    [(0, None, 1), (60, None, 1), (100, None, 1), (101, None, 2), (250, None, 3), (250, 0.05, 4)],
-)
-def test_a_clip_is_heard_in_windows(
-    tmp_path: Path,
-    shape: tuple[int, ...],
-    n_samples: int,
-    hop_seconds: float | None,
-    n_frames: int,
-) -> None:
-    path = dense_network(tmp_path / "m.tflite", shape)
-    said = {"sample_rate_hz": 1_000, "hop_seconds": hop_seconds, "embedding": "embedding"}
-    network = opened(path, **said)
-    facts = network.facts
-    assert (facts.name, facts.n_features, facts.n_outputs) == ("m", 2, 3)
-    assert facts.frame_seconds == pytest.approx(0.1)
-    assert facts.hop_seconds == pytest.approx(hop_seconds or 0.1)
-    waveform = ramp(n_samples)
-    heard = network.infer([waveform, waveform])[1]
-    hop = round((hop_seconds or 0.1) * 1_000)
-    padded = np.pad(waveform, (0, 200))
-    windows = np.stack([padded[hop * i : hop * i + 100] for i in range(n_frames)])
-    means = windows.mean(axis=1)
-    assert heard.embeddings == pytest.approx(means[:, None] * [1, 100], abs=1e-4)
-    assert heard.logits == pytest.approx(means[:, None] * [0, 1, 2], abs=1e-5)
-
-
 @pytest.mark.parametrize("shape", [(-1,), (1, -1), (1, 1)])
 def test_a_clip_is_heard_whole_where_any_length_is_taken(
     tmp_path: Path, shape: tuple[int, ...]
@@ -131,14 +102,6 @@ def test_quantised_probabilities_are_as_sure_as_their_steps(tmp_path: Path) -> N
     assert heard[1].logits == pytest.approx(np.array([[0, highest, highest]]), abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("n_samples", "rate"), [(15_600, 16_000), (144_000, 48_000), (160_000, 32_000)]
-)
-def test_the_rate_of_known_lengths_is_known(tmp_path: Path, n_samples: int, rate: int) -> None:
-    path = dense_network(tmp_path / "m.tflite", (1, n_samples))
-    assert opened(path).facts.sample_rate_hz == rate
-
-
 def test_the_rate_is_said_or_asked_for(tmp_path: Path) -> None:
     path = dense_network(tmp_path / "m.tflite", (1, 15_600))
     assert opened(path, sample_rate_hz=8_000).facts.sample_rate_hz == 8_000
@@ -195,16 +158,6 @@ def test_other_inputs_are_refused(tmp_path: Path) -> None:
         EarmarkError, match=r"expected one input .* got picture float32 \[1, 96, 64"
     ):
         opened(path)
-
-
-def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
-    tensors = [Tensor("given", (1, 4)), Tensor("found", (1, 4))]
-    operators = [Operator("LOG", ["given"], ["found"])]
-    path = write_tflite(tmp_path / "m.tflite", tensors, operators, ["given"], ["found"])
-    network = opened(path, sample_rate_hz=4)
-    assert network.infer([np.ones(4, np.float32)])[0].logits.tolist() == [[0, 0, 0, 0]]
-    with pytest.raises(EarmarkError, match=r"m.tflite: a sound of 1 window got NaN or infinite"):
-        network.infer([np.full(4, -1, np.float32)])
 
 
 def test_nothing_is_told_to_the_terminal(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from earmark.datasets import Workspace, find_stale, held_out_scores, parts_chang
 from earmark.errors import EarmarkError
 from earmark.flags import flag, thresholds
 from earmark.models.pretrained import ClassMap, embedding, score_zero_shot
-from earmark.scores import Origin, ScoreFolder
+from earmark.scores import Origin
 from earmark.storage import read_json, seal, seal_path
 from scenes import band_workspace
 
@@ -62,13 +62,6 @@ def test_a_score_is_the_mean_output_over_frames_as_a_logit(
             assert np.isnan(logits[1])
 
 
-def test_where_it_comes_from_is_noted(workspace: Workspace, outputs: FrameStore) -> None:
-    scores = score(workspace, outputs, out_of_fold=False)
-    assert scores.origin == ORIGIN
-    assert not scores.out_of_fold
-    assert score(workspace, outputs, out_of_fold=True).out_of_fold
-
-
 def test_a_class_that_the_network_lacks_is_never_flagged(
     workspace: Workspace, outputs: FrameStore
 ) -> None:
@@ -95,12 +88,6 @@ def test_finished_scores_are_found_again_and_others_made(
     assert len(calls) == 3
 
 
-def test_a_map_in_another_order_scores_the_same(workspace: Workspace, outputs: FrameStore) -> None:
-    first = np.array(score(workspace, outputs).logits)
-    turned = score(workspace, outputs, ClassMap(MAP.outputs[::-1], MAP.columns[::-1]))
-    np.testing.assert_array_equal(turned.logits, first)
-
-
 def test_the_stamp_is_of_what_was_heard(workspace: Workspace, outputs: FrameStore) -> None:
     scores = score(workspace, outputs)
     file = seal_path(scores.folder)
@@ -117,14 +104,6 @@ def test_the_stamp_is_of_what_was_heard(workspace: Workspace, outputs: FrameStor
     ]
 
 
-def test_quarantined_clips_are_left_out(workspace: Workspace, outputs: FrameStore) -> None:
-    kept = [(name, outputs.frames(row)) for row, name in enumerate(outputs.clip_ids) if row != 1]
-    fewer = write_store(workspace.root / "fewer", kept)
-    scores = score(workspace, fewer)
-    assert "clip001" not in scores.clip_ids.to_list()
-    assert len(scores.clip_ids) == len(workspace.rows("train")) - 1
-
-
 def test_no_clip_of_the_train_split_is_refused(workspace: Workspace, outputs: FrameStore) -> None:
     held_out = workspace.clips.filter(pl.col("split") != "train")["clip_id"]
     rows = [(name, outputs.frames(int(outputs.rows_of([name])[0]))) for name in held_out]
@@ -132,10 +111,3 @@ def test_no_clip_of_the_train_split_is_refused(workspace: Workspace, outputs: Fr
     with pytest.raises(EarmarkError, match=r"the train split cannot be used: none of its 20 clips"):
         score(workspace, store)
     assert not workspace.scores_folder("teacher-zero-shot").exists()
-
-
-def test_the_folder_opens_as_any_other(workspace: Workspace, outputs: FrameStore) -> None:
-    scores = score(workspace, outputs)
-    again = ScoreFolder.open(workspace.scores_folder("teacher-zero-shot"))
-    np.testing.assert_array_equal(again.logits, scores.logits)
-    assert again.class_ids == workspace.ontology.class_ids

@@ -15,7 +15,7 @@ classes of AudioSet that YAMNet scores, in the order of its outputs.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -61,7 +61,8 @@ def map_classes(
     ontology, kept = workspace.ontology, workspace.class_map_path
     if not facts.n_outputs:
         return MappedClasses(None, f"{facts.name} has no classes of its own", kept)
-    is_edited = kept.exists() and not _is_as_written(kept)
+    note = kept.with_suffix(".json")  # what the map was when it was written
+    is_edited = kept.exists() and not _is_as_written(kept, note)
     source = Path(path) if path is not None else kept if is_edited else None
     if source is not None:
         found = _read(source, ontology, facts, skip_unknown, is_kept=path is None)
@@ -70,7 +71,7 @@ def map_classes(
         return MappedClasses(found, told, source)
     matched = match_network(facts, ontology)
     write_class_map(kept, matched)
-    write_json(_note_of(kept), {"sha256": file_sha256(kept)})
+    write_json(note, {"sha256": file_sha256(kept)})
     has_any = bool(matched.class_map.outputs)
     return MappedClasses(matched.class_map if has_any else None, matched.told, kept)
 
@@ -89,13 +90,7 @@ def _read(
         raise EarmarkError(f"{error}. {anew}") from None
 
 
-def _note_of(class_map: Path) -> Path:
-    """Return the file that says what a class map was when it was written."""
-    return class_map.with_suffix(".json")
-
-
-def _is_as_written(class_map: Path) -> bool:
-    note = _note_of(class_map)
+def _is_as_written(class_map: Path, note: Path) -> bool:
     return note.exists() and read_noted(note).get("sha256") == file_sha256(class_map)
 
 
@@ -248,7 +243,12 @@ def read_class_map(
     if unknown and not skip_unknown:
         raise _unknown_classes(table.at(min(unknown)), unknown, ontology)
     hint = "write an output beside at least one class; the column suggestions may name some"
-    return _checked(str(path), pairs, hint)
+    if not pairs:
+        raise EarmarkError(
+            f"{path}: not one of the workspace's classes is mapped to an output; {hint}"
+        )
+    outputs, columns = zip(*pairs, strict=True)
+    return ClassMap(outputs, columns)
 
 
 def _outputs_of(facts: NetworkFacts) -> list[NamedClass]:
@@ -336,12 +336,3 @@ def _nearest(name: str, choices: Sequence[str]) -> str:
     if near:
         return f"; did you mean {' or '.join(repr(choices[place]) for place in near)}?"
     return f"; there are {first_few(choices)}"
-
-
-def _checked(source: str, pairs: Iterable[tuple[int, int]], hint: str) -> ClassMap:
-    outputs, columns = zip(*pairs, strict=True) if (pairs := list(pairs)) else ((), ())
-    if not outputs:
-        raise EarmarkError(
-            f"{source}: not one of the workspace's classes is mapped to an output; {hint}"
-        )
-    return ClassMap(outputs, columns)

@@ -337,68 +337,60 @@ def open_yamnet(params: PretrainedParams, class_names: Sequence[str] = ()) -> Ya
     return YamnetNetwork(kept_weights(DEFAULT_TEACHER).path if is_name else Path(params.network))
 
 
-def _folded(network: Network) -> Iterator[tuple[SameConv, _Pair, float | None]]:
-    """Yield each convolution with kernel and bias that normalise too, and where it saturates."""
+def _graph(network: Network) -> bytes:
+    """Return a MobileNetV1 as an ONNX graph: ``patches`` to ``embeddings`` and ``logits``.
+
+    Batch normalisation is folded into the convolutions.
+    """
+    onnx = load_library("onnx", "listening with YAMNet", "onnx")
+    nodes: list[Any] = []
+    weights: list[Any] = []
+
+    def add(kind: str, source: str, output: str, *arrays: Any, **options: Any) -> str:
+        """Add a node with its weights; return the name of its output."""
+        names = [f"{output}.{place}" for place in range(len(arrays))]
+        for name, values in zip(names, arrays, strict=True):
+            weights.append(onnx.numpy_helper.from_array(np.asarray(values), name))
+        nodes.append(onnx.helper.make_node(kind, [source, *names], [output], **options))
+        return output
+
+    image = add("Unsqueeze", "patches", "image", np.array([1]))
     modules: list[Any] = list(network.body)
     for place in range(0, len(modules), 3):
         convolution, norm, relu = modules[place : place + 3]
-        fused = nn.utils.fuse_conv_bn_eval(convolution, norm)
-        values = fused.weight.detach().numpy(), fused.bias.detach().numpy()
-        yield convolution, values, getattr(relu, "max_val", None)
-
-
-class _GraphWriter:
-    """The nodes and weights of an ONNX graph, written one after the other."""
-
-    def __init__(self) -> None:
-        onnx = load_library("onnx", "listening with YAMNet", "onnx")
-        self._helper, self._numbers = onnx.helper, onnx.numpy_helper
-        self.nodes: list[Any] = []
-        self.weights: list[Any] = []
-
-    def add(self, kind: str, given: str, found: str, *weights: Any, **options: Any) -> str:
-        """Add a node with its weights; return the name of what it gives."""
-        names = [f"{found}.{place}" for place in range(len(weights))]
-        self.weights += [
-            self._numbers.from_array(np.asarray(values), name)
-            for values, name in zip(weights, names, strict=True)
-        ]
-        self.nodes.append(self._helper.make_node(kind, [given, *names], [found], **options))
-        return found
-
-    def model(self, given: dict[str, list[Any]], found: dict[str, list[Any]]) -> bytes:
-        """Return the graph with its inputs and outputs, given by name and axes."""
-        inputs, outputs = (
-            [self._helper.make_tensor_value_info(name, 1, axes) for name, axes in ends.items()]
-            for ends in (given, found)  # 1: float32
+        folded = nn.utils.fuse_conv_bn_eval(convolution, norm)
+        image = add(
+            "Conv",
+            image,
+            f"conv{place}",
+            folded.weight.detach().numpy(),
+            folded.bias.detach().numpy(),
+            kernel_shape=list(convolution.kernel_size),
+            strides=list(convolution.stride),
+            group=convolution.groups,
+            auto_pad="SAME_UPPER",
         )
-        graph = self._helper.make_graph(self.nodes, "yamnet", inputs, outputs, self.weights)
-        opset = [self._helper.make_opsetid("", _OPSET)]
-        made: bytes = self._helper.make_model(
-            graph, opset_imports=opset, ir_version=_IR_VERSION
-        ).SerializeToString()
-        return made
-
-
-def _graph(network: Network) -> bytes:
-    """Return a MobileNetV1 as an ONNX graph: ``patches`` to ``embeddings`` and ``logits``."""
-    writer = _GraphWriter()
-    image = writer.add("Unsqueeze", "patches", "image", np.array([1]))
-    for place, (convolution, weights, limit) in enumerate(_folded(network)):
-        options: dict[str, Any] = {
-            "kernel_shape": list(convolution.kernel_size),
-            "strides": list(convolution.stride),
-            "group": convolution.groups,
-            "auto_pad": "SAME_UPPER",
-        }
-        image = writer.add("Conv", image, f"conv{place}", *weights, **options)
+        limit = getattr(relu, "max_val", None)
         limits = () if limit is None else (np.float32(0), np.float32(limit))
-        image = writer.add("Clip" if limits else "Relu", image, f"relu{place}", *limits)
-    pooled = writer.add("GlobalAveragePool", image, "pooled")
-    writer.add("Flatten", pooled, "embeddings")
+        image = add("Clip" if limits else "Relu", image, f"relu{place}", *limits)
+    add("Flatten", add("GlobalAveragePool", image, "pooled"), "embeddings")
     head = (network.head.weight.detach().numpy(), network.head.bias.detach().numpy())
-    writer.add("Gemm", "embeddings", "logits", *head, transB=1)
-    return writer.model(
-        {"patches": ["n", YAMNET.patch_frames, YAMNET.n_bands]},
-        {"embeddings": ["n", N_FEATURES], "logits": ["n", N_OUTPUTS]},
+    add("Gemm", "embeddings", "logits", *head, transB=1)
+
+    def ends(**axes: list[Any]) -> list[Any]:
+        kind = onnx.TensorProto.FLOAT
+        return [onnx.helper.make_tensor_value_info(name, kind, own) for name, own in axes.items()]
+
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            nodes,
+            "yamnet",
+            ends(patches=["n", YAMNET.patch_frames, YAMNET.n_bands]),
+            ends(embeddings=["n", N_FEATURES], logits=["n", N_OUTPUTS]),
+            weights,
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", _OPSET)],
+        ir_version=_IR_VERSION,
     )
+    graph: bytes = model.SerializeToString()
+    return graph
