@@ -1,31 +1,27 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from earmark.compute import SILENT, Engine, LocalEngine, Progress, Task
 from earmark.config import ModelParams, NetworkParams, SweepParams, TrainParams
-from earmark.datasets import Workspace, readable_clips
+from earmark.datasets import readable_clips
 from earmark.errors import EarmarkError
 from earmark.experiments import (
     Student,
-    n_within,
     student_scores,
     students_of_sweep,
     train_students,
 )
 from earmark.experiments.stacks import stacks
-from earmark.models import cost, load_network, read_card
+from earmark.models import read_card
 from earmark.scores import ScoreFolder
 from earmark.storage import read_table
-from earmark.training import Batch, Loaded, Loader, TrainingSet, train
+from earmark.training import Loader, TrainingSet, train
 from scenes import ONE, PROBE, open_store, scored_workspace
 from students import WHOLE, listed, targets_of, with_baseline
 
@@ -41,86 +37,22 @@ PATIENT = NetworkParams(
 )
 
 
-def test_students_of_one_network_and_seed_train_in_one_stack() -> None:
+def test_probes_of_one_network_and_seed_train_in_one_stack_and_other_networks_apart() -> None:
     params = SweepParams(discard_percents=(0, 1), seeds=(0, 1), random_control_percents=(1,))
-    groups = stacks(students_of_sweep([PROBE, CNN], params), n_classes=3)
-    assert [len(group) for group in groups] == [3, 3, 3, 3]
-    assert all(group[0].point == 0 for group in groups)
+    groups = stacks(students_of_sweep([PROBE, CNN], params))
+    assert [len(group) for group in groups] == [3, 3, *[1] * 6]
     for group in groups:
         assert len({(one.network.name, one.seed) for one in group}) == 1
 
 
 def test_students_of_one_loss_stand_together_in_a_stack() -> None:
-    (stack,) = stacks(listed("splc", "mask", "em@0.1,0.2", "soft"), n_classes=3)
+    (stack,) = stacks(listed("splc", "mask", "em@0.1,0.2", "soft"))
     assert [one.strategy.loss for one in stack] == ["bce", "bce", "em", "em", "splc"]
-
-
-def test_a_stack_of_networks_keeps_within_its_memory_and_leaves_no_worker_idle() -> None:
-    wanted = students_of_sweep(
-        [PROBE, CNN], SweepParams(discard_percents=tuple(range(7)), random_control_percents=())
-    )
-    one_gb = 20 * cost(CNN.model, 3).n_parameters / 1e9
-    for room, n_cuts, expected in [
-        (7.5, 1, [7]),
-        (3.5, 1, [2, 2, 3]),
-        (0.5, 1, [1] * 7),  # a student that is alone needs what it needs
-        (7.5, 2, [3, 4]),
-        (3.5, 4, [1, 2, 2, 2]),
-        (7.5, 99, [1] * 7),
-    ]:
-        groups = stacks(wanted, 3, stack_gb=room * one_gb, n_cuts=n_cuts)
-        assert [len(group) for group in groups] == [7, *expected], (room, n_cuts)
-        assert {one for group in groups for one in group} == set(wanted)
 
 
 def test_the_papers_sweep_of_probes_is_two_stacks_for_two_cores() -> None:
     eighteen = SweepParams(discard_percents=tuple(range(18)), random_control_percents=(1,))
-    assert [len(group) for group in stacks(students_of_sweep([PROBE], eighteen), 3)] == [9, 10]
-
-
-def test_a_networks_room_counts_what_its_training_keeps() -> None:
-    paper = NetworkParams(name="x", model=ModelParams(architecture="resnet50"))
-    n_bytes = 4 * cost(paper.model, 527).n_parameters
-    for changes, n_copies in [({}, 4), ({"average_share": 0.5}, 5), ({"patience": 3}, 6)]:
-        network = paper.model_copy(update={"train": TrainParams.model_validate(changes)})
-        assert n_within(10.0, network, 527) == int(10e9 // (n_copies * n_bytes))
-    assert n_within(4.0, paper, 527) == 10
-    assert n_within(0.001, paper, 527) == 1
-
-
-@dataclass(frozen=True)
-class Elsewhere:
-    """An engine that remembers what it was to do; told to be a cluster, or so many workers here."""
-
-    labels: list[str] = field(default_factory=list)
-    n_workers: int = 1
-
-    def map(self, tasks: Sequence[Task], progress: Progress = SILENT) -> list[object]:
-        self.labels.extend(task.label for task in tasks)
-        return ONE.map(tasks, progress)
-
-
-class Here(Elsewhere, LocalEngine):
-    pass
-
-
-@pytest.mark.parametrize(
-    ("engine", "n_tasks"), [(Here(n_workers=1), 1), (Here(n_workers=2), 2), (Elsewhere(), 3)]
-)
-def test_students_are_stacked_as_far_as_no_worker_stands_idle(
-    tmp_path: Path, engine: Engine, n_tasks: int
-) -> None:
-    workspace, scores = scored_workspace(tmp_path)
-    wanted = students_of_sweep(
-        [CNN, PROBE], SweepParams(discard_percents=(0, 5, 10), random_control_percents=())
-    )
-    train_students(workspace, wanted, WHOLE, scores, engine=engine)
-    *networks, probes = engine.labels
-    assert len(networks) == n_tasks
-    assert all(name.startswith("cnn-train-seed0-") for name in networks)
-    assert len(read_card(workspace.model_folder(probes)).students) == 3
-    for student in wanted[:3]:
-        assert read_card(workspace.model_folder(student.name)).n_students == 1
+    assert [len(group) for group in stacks(students_of_sweep([PROBE], eighteen))] == [9, 10]
 
 
 def test_a_student_in_a_stack_is_the_student_that_it_would_be_alone(tmp_path: Path) -> None:
@@ -241,59 +173,6 @@ def test_training_on_corrected_labels_needs_judgements(tmp_path: Path) -> None:
     workspace, scores = scored_workspace(tmp_path)
     with pytest.raises(EarmarkError, match="earmark relabel"):
         train_students(workspace, listed("corrected"), WHOLE, scores, engine=ONE)
-
-
-@pytest.mark.parametrize("network", [CNN, PATIENT], ids=["averaged", "patient"])
-def test_networks_of_a_stack_are_those_that_they_would_be_alone_and_batches_are_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: NetworkParams
-) -> None:
-    wanted = with_baseline("mask", "soft", "consistency", of=network)
-    load, n_loaded = Loader.load, Counter[str]()
-
-    def counted(self: Loader, batch: Batch) -> Loaded:
-        n_loaded[name] += 1
-        return load(self, batch)
-
-    monkeypatch.setattr(Loader, "load", counted)
-    workspaces = {}
-    for name, groups in (("stack", [wanted]), ("alone", [[student] for student in wanted])):
-        workspaces[name], scores = scored_workspace(tmp_path / name)
-        n_loaded[name] = 0  # the teacher's do not count
-        for group in groups:
-            train_students(workspaces[name], group, WHOLE, scores, engine=ONE)
-    if not network.train.patience:
-        assert n_loaded["stack"] == 4  # two a pass
-        assert n_loaded["alone"] == len(wanted) * 4
-    for student in wanted:
-        for left, right in zip(*(contents(w, student) for w in workspaces.values()), strict=True):
-            assert left == right
-    first, *others = (last_mean(workspaces["stack"], student) for student in wanted[:3])
-    assert not any(torch.equal(first, mean) for mean in others)
-
-
-def contents(workspace: Workspace, student: Student) -> list[object]:
-    """Return a student's weights and scores, byte by byte, and the history but for its times."""
-    scores = student_scores(workspace, student)
-    folder = workspace.model_folder(student.name)
-    files = (folder / "weights.safetensors", folder / "meta.json", folder / "params.json")
-    arrays = (scores.folder / name for name in ("logits.npy", "best_patches.npy", "meta.json"))
-    history = read_table(folder / "history.csv").drop("clips_per_second", "seconds")
-    return [*(path.read_bytes() for path in (*files, *arrays)), history.rows(named=True)]
-
-
-def last_mean(workspace: Workspace, student: Student) -> torch.Tensor:
-    """Return what batch normalisation remembers before the head."""
-    state = load_network(workspace.model_folder(student.name)).state_dict()
-    return next(values for name, values in reversed(state.items()) if "running_mean" in name)
-
-
-def test_a_stacks_folder_keeps_the_events_alone(tmp_path: Path) -> None:
-    workspace, scores = scored_workspace(tmp_path)
-    train_students(workspace, with_baseline("mask", of=CNN), WHOLE, scores, engine=ONE)
-    folders = {path.name: path for path in (tmp_path / "models").glob("cnn-*")}
-    assert len(folders) == 3
-    (stack,) = folders.keys() - {"cnn-train-seed0-mask0", "cnn-train-seed0-mask10"}
-    assert [path.name for path in folders[stack].iterdir()] == ["tensorboard"]
 
 
 def test_students_that_are_trained_but_not_scored_are_not_trained_again(

@@ -41,9 +41,3 @@ def test_the_card_has_the_networks_figures_on_the_tune_split(tmp_path: Path) -> 
     assert card.metrics["tune_lwlrap"] == pytest.approx(overall["lwlrap"])
     assert card.metrics["tune_map"] == pytest.approx(overall["map"])
     assert all(np.isfinite(value) for value in card.metrics.values())
-
-
-def test_a_stack_has_a_card_without_figures(tmp_path: Path) -> None:
-    workspace = band_workspace(tmp_path / "w", n_clips=12)
-    folder = untrained(workspace, tmp_path / "m", n_students=2)
-    assert write_measured_card(workspace, NETWORK, folder).metrics == {}

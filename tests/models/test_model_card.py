@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from earmark.audio import YAMNET
+from earmark.config import ModelParams
 from earmark.errors import EarmarkError
 from earmark.models import StudentCard, card_text, read_card, write_card
 from earmark.storage import read_json, write_json
@@ -73,7 +74,7 @@ def test_what_is_no_card_is_named(tmp_path: Path, text: str, told: str) -> None:
 
 def test_a_stack_names_its_students_and_what_they_reached(tmp_path: Path) -> None:
     store = open_store(band_workspace(tmp_path, n_clips=3))
-    model_folder(tmp_path / "m", store, n_students=2)
+    model_folder(tmp_path / "m", store, ModelParams(architecture="linear_probe"), n_students=2)
     students = (StudentCard(name="cnn-mask0", metrics={"tune_map": 0.5}), StudentCard(name="b"))
     card = write_card(tmp_path / "m", ONTOLOGY, students=students)
     assert read_card(tmp_path / "m").students == students

@@ -17,7 +17,6 @@ from earmark.models import (
     Network,
     Probe,
     SameConv,
-    Stack,
     build,
     make_graph,
     onnx_export,
@@ -89,22 +88,6 @@ def one_layer(seed: int = 0) -> Network:
     torch.manual_seed(seed)
     body = torch.nn.Sequential(SameConv(1, 8, 3, 2), torch.nn.ReLU())
     return Network(body, 8, 3).eval()
-
-
-def test_a_stack_of_students_keeps_their_axis_first(tmp_path: Path) -> None:
-    stack = Stack([one_layer(0), one_layer(1)]).eval()
-    card = make_card(NARROW, 64, YAMNET)
-    write_onnx(tmp_path / "p.onnx", stack, card, with_front_end=False)
-    given = torch.randn(5, 96, 64)
-    (logits,) = open_session(tmp_path / "p.onnx").run(None, {"patches": given.numpy()})
-    with torch.inference_mode():
-        assert logits == pytest.approx(stack(given).numpy(), abs=1e-4)
-    write_onnx(tmp_path / "w.onnx", stack, card, with_front_end=True)
-    waveforms = np.stack([sound(0), sound(1)])
-    logits, clips = open_session(tmp_path / "w.onnx").run(None, {"waveforms": waveforms})
-    assert (logits.shape, clips.shape) == ((2, 2, 3, 3), (2, 2, 3))
-    for student, own in zip(stack.students, logits, strict=True):
-        assert own == pytest.approx(torch_logits(student, waveforms), abs=1e-4)
 
 
 @pytest.mark.parametrize("architecture", PROBES)

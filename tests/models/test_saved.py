@@ -26,7 +26,7 @@ def written(folder: Path, params: ModelParams, network: AnyNetwork, store: Frame
     return folder
 
 
-@pytest.mark.parametrize(("params", "n"), [(CNN, 1), (CNN, 3), (PROBE, 1), (PROBE, 3)])
+@pytest.mark.parametrize(("params", "n"), [(CNN, 1), (PROBE, 1), (PROBE, 3)])
 def test_a_loaded_network_is_the_written_one(tmp_path: Path, params: ModelParams, n: int) -> None:
     network = build(params, 64, 2, n, seed=3).eval()
     folder = written(tmp_path / "model", params, network, store_of(tmp_path / "frames"))

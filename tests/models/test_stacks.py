@@ -1,18 +1,15 @@
 from __future__ import annotations
 
-import pytest
 import torch
 
 from earmark.config import ModelParams
-from earmark.models import Stack, build, n_students, state_of_student, student_of
+from earmark.models import build, n_students, state_of_student, student_of
 
-CNN = ModelParams(width=0.125)
 PROBE = ModelParams(architecture="mlp_probe", n_hidden=8)
 
 
-@pytest.mark.parametrize("params", [CNN, PROBE])
-def test_one_students_state_is_its_own(params: ModelParams) -> None:
-    network = build(params, 64, 2, n_students=2)
+def test_one_students_state_is_its_own() -> None:
+    network = build(PROBE, 64, 2, n_students=2)
     state = network.state_dict()
     for values in state_of_student(network, state, 1):
         values.zero_()
@@ -25,21 +22,12 @@ def test_one_students_state_is_its_own(params: ModelParams) -> None:
     )
 
 
-def test_students_of_a_stack_begin_alike() -> None:
-    stack = build(CNN, 64, 2, n_students=2)
-    assert isinstance(stack, Stack)
-    logits = stack.eval()(torch.randn(3, 96, 64))
-    assert logits.shape == (2, 3, 2)
-    assert torch.equal(logits[0], logits[1])
-
-
-@pytest.mark.parametrize("params", [CNN, PROBE])
-def test_one_student_is_a_network_of_its_own(params: ModelParams) -> None:
-    stack = build(params, 64, 2, n_students=2).eval()
+def test_one_student_is_a_network_of_its_own() -> None:
+    stack = build(PROBE, 64, 2, n_students=2).eval()
     with torch.no_grad():
         for values in state_of_student(stack, stack.state_dict(), 1):
             values += 1
-    inputs = (torch.randn(2, 96, 64), *([torch.tensor([96, 50])] if params.is_probe else []))
+    inputs = torch.randn(2, 96, 64), torch.tensor([96, 50])
     with torch.inference_mode():
         together = stack(*inputs)
         for student in (0, 1):

@@ -105,14 +105,3 @@ def test_a_probe_cannot_tag_audio(tmp_path: Path) -> None:
     model_folder(tmp_path / "p", store, ModelParams(architecture="linear_probe"))
     with pytest.raises(EarmarkError, match="linear_probe was trained on embeddings"):
         Tagger.open(tmp_path / "p")
-
-
-def test_one_student_of_a_stack_tags(model: Path, tmp_path: Path) -> None:
-    workspace = model.parent.parent
-    model_folder(tmp_path / "s", open_store(Workspace.open(workspace)), n_students=2)
-    path = workspace / "audio" / "clip0.wav"
-    alone = Tagger.open(model).tag(path)
-    assert np.array_equal(Tagger.open(tmp_path / "s", student=1).tag(path).scores, alone.scores)
-    for student in (None, 2):
-        with pytest.raises(EarmarkError, match="a stack of 2 students; choose one"):
-            Tagger.open(tmp_path / "s", student)

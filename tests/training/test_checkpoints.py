@@ -23,7 +23,7 @@ from scenes import band_workspace
 def fresh_run(seed: int = 0) -> Run:
     network = build_probe(ModelParams(architecture="linear_probe"), 2, 3, seed=seed)
     optimiser = torch.optim.AdamW(network.parameters(), 0.1)
-    return Run(network, optimiser, torch.amp.GradScaler("cuda", enabled=False), [])
+    return Run(network, optimiser, torch.amp.GradScaler("cuda", enabled=False), [], network)
 
 
 def used_run() -> Run:

@@ -7,10 +7,8 @@ import pytest
 
 from earmark.storage import read_table
 from earmark.training import (
-    forget_history,
     open_training_log,
     read_histories,
-    split_history,
     write_history,
 )
 
@@ -61,19 +59,10 @@ def test_another_process_writes_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_stacks_history_is_split_into_those_of_its_students(tmp_path: Path) -> None:
-    rows = [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.0}]
-    own = [
-        {"student": 0, "epoch": 1, "loss": 1.0},
-        {"student": 1, "epoch": 1, "loss": 3.0},
-        {"student": 1, "epoch": 2, "loss": 1.0},
-    ]
-    write_history(tmp_path, rows, own)
-    first, second = split_history(tmp_path)
-    assert first == [{"epoch": 1, "loss": 1.0}]
-    assert second == [{"epoch": 1, "loss": 3.0}, {"epoch": 2, "loss": 1.0}]
-    forget_history(tmp_path)
-    assert not list(tmp_path.iterdir())
+def test_a_stack_has_a_history_of_each_student(tmp_path: Path) -> None:
+    row = {"epoch": 1, "loss": 2.0}
+    write_history(tmp_path, [row], [{"student": 0, **row}, {"student": 1, **row}])
+    assert read_table(tmp_path / "history_by_student.csv")["student"].to_list() == [0, 1]
 
 
 def test_history_is_a_table(tmp_path: Path) -> None:

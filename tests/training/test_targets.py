@@ -116,19 +116,6 @@ def test_a_stack_mixes_losses_and_remembers_what_they_remember() -> None:
     assert not torch.equal(stack().entries(logits, targets, 2), expected)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_students_of_a_stack_can_be_asked_in_parts(size: int) -> None:
-    whole, parted = stack(), stack()
-    targets = whole.targets(np.arange(4))
-    logits = torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(0))
-    for epoch in range(2):  # what was said in the first is remembered in the second
-        slices = [slice(first, first + size) for first in range(0, 5, size)]
-        parts = [parted.entries(logits[s], targets.select(s), epoch, s) for s in slices]
-        assert torch.equal(torch.cat(parts), whole.entries(logits, targets, epoch))
-    assert parted.state().keys() == whole.state().keys()
-    assert all(torch.equal(own, whole.state()[place]) for place, own in parted.state().items())
-
-
 def test_what_changes_nothing_has_one_digest(tmp_path: Path) -> None:
     file = scores_file(tmp_path, np.zeros((3, 2)))
     flags = Flags(file, np.zeros(2, np.float32))

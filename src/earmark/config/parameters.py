@@ -298,9 +298,6 @@ class SweepParams(Params):
     ignoring, and judges by it."""
     ignored_percent: float = Field(1.0, ge=0, le=100)
     """Labels of the evaluation splits that are left out by the teacher's scores; 0: not done."""
-    stack_gb: float = Field(4.0, gt=0, le=100_000)
-    """Memory for convolutional students that train on the same batches, activations not counted:
-    a ResNet-50 takes 0.4 GB, a MobileNetV1 0.06. Changes no result."""
     n_resamples: int = Field(1_000, ge=100, le=1_000_000)
     """Bootstrap resamples (of clips) behind every interval."""
 
@@ -331,8 +328,6 @@ class CompareParams(Params):
     """The metric on ``tune`` by which each strategy's operating point is chosen."""
     ignored_percent: float = Field(1.0, ge=0, le=100)
     """Labels of the evaluation splits that are left out by the teacher's scores; 0: not done."""
-    stack_gb: float = Field(4.0, gt=0, le=100_000)
-    """As in a sweep."""
     n_resamples: int = Field(1_000, ge=100, le=1_000_000)
     """Bootstrap resamples (of clips) behind every interval."""
 

@@ -24,7 +24,6 @@ from .probe_students import evaluate_draw as evaluate_draw
 from .probe_students import judged_gain as judged_gain
 from .probe_students import likeliest_labels as likeliest_labels
 from .probe_students import told_gain as told_gain
-from .stacks import n_within as n_within
 from .stacks import train_students as train_students
 from .strategies import BASELINE as BASELINE
 from .strategies import LOSS_POINTS as LOSS_POINTS

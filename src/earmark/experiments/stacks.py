@@ -1,27 +1,21 @@
 """Students that train at once: one pass over the data, networks and scores of their own.
 
 Students of one network, train set and seed share their initial weights and see the same examples
-in the same order, so a difference between them is their strategy's doing. Such a group trains in
-stacks, whatever the strategies, and a stack reads every batch once: probes in stacks of ten,
-convolutional networks in as many as memory and idle workers ask for. Every student is found again
-by its digest, alone or in whatever stack it was trained.
-
-A stack trains in a folder of its own. Probes stay there, side by side in the same tensors and on
-one card. Convolutional students move to the folders that they would have had alone, with the very
-same weights, history and digest, so what a workspace holds does not tell how they were stacked;
-the stack's folder keeps TensorBoard's events.
+in the same order, so a difference between them is their strategy's doing. Probes of such a group
+train in stacks of ten, whatever the strategies, and a stack reads every batch once; they stay side
+by side in the same tensors, in a folder of the stack and on one card. Convolutional students train
+apart. Every student is found again by its digest, alone or in whatever stack it was trained.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore
@@ -29,30 +23,22 @@ from earmark.compute import (
     HERE,
     SILENT,
     Engine,
-    LocalEngine,
     Meter,
     Progress,
     Task,
 )
 from earmark.config import (
     NetworkParams,
-    SweepParams,
 )
 from earmark.datasets import Workspace, open_frames, readable_clips
 from earmark.experiments.strategies import EVALUATED_SPLITS, Student, scores_folder
 from earmark.experiments.student_flags import build_targets, open_train_set
 from earmark.labels import Ontology
 from earmark.models import (
-    AnyNetwork,
-    Stack,
     StudentCard,
-    cost,
     examples_of,
-    forget_network,
-    parts_of,
     score_and_locate,
     write_card,
-    write_network,
 )
 from earmark.scores import MadeBy, ScoreFolder, write_score_folder
 from earmark.storage import (
@@ -62,16 +48,10 @@ from earmark.storage import (
 from earmark.training import (
     LabelTreatment,
     TrainingSet,
-    forget_history,
-    split_history,
     train,
     training_task,
     tune_set,
-    write_history,
 )
-
-_STACK_GB = SweepParams().stack_gb
-"""Memory for the convolutional students of one stack, unless a recipe says otherwise."""
 
 _PROBES_AT_ONCE = 10
 """Most probes of a stack: the paper's sweep of a seed keeps two cores busy, not one."""
@@ -83,19 +63,16 @@ def train_students(
     train_sets: Mapping[str, float],
     scores: ScoreFolder,
     *,
-    stack_gb: float = _STACK_GB,
     engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> None:
     """Train the students that are not there yet, and score the tune and eval splits with each.
 
     ``train_sets`` has the share of the train split behind every name; ``scores`` are the
-    teacher's of the train split. For ``stack_gb`` see :class:`earmark.config.SweepParams`.
+    teacher's of the train split.
     """
     tasks = []
-    by_train_set = _by_train_set(wanted)
-    n_cuts = _n_cuts(by_train_set.values(), engine)
-    for (train_set, labels, _), students in by_train_set.items():
+    for (train_set, labels, _), students in _by_train_set(wanted).items():
         store = open_frames(workspace, students[0].network.model)
         score_rows = np.concatenate(
             [readable_clips(workspace, store, split).store_rows for split in EVALUATED_SPLITS]
@@ -103,7 +80,7 @@ def train_students(
         clips, sources = open_train_set(workspace, store, train_sets[train_set], labels, scores)
         targets = build_targets(sources, [(one.strategy, one.point, one.seed) for one in students])
         treatments = dict(zip(students, targets.treatments, strict=True))
-        for stack in stacks(students, sources.labels.n_classes, stack_gb=stack_gb, n_cuts=n_cuts):
+        for stack in stacks(students):
             network = stack[0].seeded_network
             validation = (
                 tune_set(workspace, store, network.model) if network.train.patience else None
@@ -114,13 +91,10 @@ def train_students(
     engine.map(tasks, progress)
 
 
-def stacks(
-    wanted: Sequence[Student], n_classes: int, *, stack_gb: float = _STACK_GB, n_cuts: int = 1
-) -> list[tuple[Student, ...]]:
-    """Group students that train at once: of one network, train set, labels and seed.
+def stacks(wanted: Sequence[Student]) -> list[tuple[Student, ...]]:
+    """Group students that train at once: probes of one network, train set, labels and seed.
 
-    A group of convolutional networks is cut into ``n_cuts`` stacks, or as many more as it takes to
-    keep each within ``stack_gb``; one of probes into stacks of ``_PROBES_AT_ONCE`` at most.
+    A stack has ``_PROBES_AT_ONCE`` probes at most. Convolutional students train apart.
     """
     groups: dict[str, list[Student]] = {}
     for student in wanted:
@@ -131,41 +105,11 @@ def stacks(
         own = sorted(
             group, key=lambda one: (one.strategy.loss, one.strategy.loss_point(one.point) or 0)
         )
-        network = own[0].network
-        if network.model.is_probe:
-            n_stacks = math.ceil(len(own) / _PROBES_AT_ONCE)
-        else:
-            n_fitting = n_within(stack_gb, network, n_classes)
-            n_stacks = min(max(n_cuts, math.ceil(len(own) / n_fitting)), len(own))
+        n_at_once = _PROBES_AT_ONCE if own[0].network.model.is_probe else 1
+        n_stacks = math.ceil(len(own) / n_at_once)
         edges = [len(own) * cut // n_stacks for cut in range(n_stacks + 1)]
         found += [tuple(own[start:end]) for start, end in pairwise(edges)]
     return found
-
-
-def n_within(stack_gb: float, network: NetworkParams, n_classes: int) -> int:
-    """Return how many convolutional students fit into so much memory side by side, at least one.
-
-    Each keeps weights, gradients and Adam's two moments (16 bytes a parameter), one copy more where
-    weights are averaged, and two where the best ones are kept. Activations are not counted: only
-    one student's are ever in memory.
-    """
-    train = network.train
-    n_copies = 4 + bool(train.average_share) + 2 * bool(train.patience)
-    n_bytes = 4 * n_copies * cost(network.model, n_classes).n_parameters
-    return max(int(stack_gb * 1e9 / n_bytes), 1)
-
-
-def _n_cuts(groups: Iterable[Sequence[Student]], engine: Engine) -> int:
-    """Return how many stacks each group of convolutional students is cut into at least.
-
-    On this machine enough to leave no worker idle; a GPU does no more in several processes than in
-    one. A cluster may grow to as many machines as there are tasks, so there all train apart.
-    """
-    everyone = [student for group in groups for student in group]
-    names = {one.stack_name for one in everyone if not one.network.model.is_probe}
-    if not isinstance(engine, LocalEngine):
-        return max(len(everyone), 1)
-    return 1 if torch.cuda.is_available() else math.ceil(engine.n_workers / max(len(names), 1))
 
 
 def _by_train_set(
@@ -270,41 +214,16 @@ def _train_and_score(
         return
     store = FrameStore.open(data.frames_folder)
     trained = train(network, data, folder, meter)
-    is_apart = isinstance(trained, Stack)
-    if is_apart:
-        _write_apart(trained, network, data, folder, places, store, ontology)
-    else:
-        write_card(folder, ontology, students=[StudentCard(name=place.name) for place in places])
-    examples = examples_of(network.model, store, score_rows)
-    of_clips = (store.clip_ids.gather(score_rows), data.targets.class_ids)
-    for own, part in parts_of(trained):
-        scored = zip(places[own], *score_and_locate(part, examples), strict=True)
-        for student, (one, its, best) in enumerate(scored):
-            write_score_folder(
-                one.scores_folder,
-                *of_clips,
-                its,
-                best,
-                out_of_fold=True,
-                digest=one.scores_digest,
-                made_by=MadeBy(one.name) if is_apart else MadeBy(folder.name, student),
-            )
-
-
-def _write_apart(
-    trained: AnyNetwork,
-    network: NetworkParams,
-    data: TrainingSet,
-    folder: Path,
-    places: Sequence[StudentPlace],
-    store: FrameStore,
-    ontology: Ontology,
-) -> None:
-    """Move every student of a stack into its own folder, as if it had trained alone there."""
-    class_ids, histories = data.targets.class_ids, split_history(folder)
-    for one, (_, part), history in zip(places, parts_of(trained), histories, strict=True):
-        write_history(one.folder, history)
-        write_network(one.folder, network, part, class_ids, store, one.run_digest)
-        write_card(one.folder, ontology, students=[StudentCard(name=one.name)])
-    forget_network(folder)
-    forget_history(folder)
+    write_card(folder, ontology, students=[StudentCard(name=place.name) for place in places])
+    logits, best = score_and_locate(trained, examples_of(network.model, store, score_rows))
+    for student, place in enumerate(places):
+        write_score_folder(
+            place.scores_folder,
+            store.clip_ids.gather(score_rows),
+            data.targets.class_ids,
+            logits[student],
+            best[student],
+            out_of_fold=True,
+            digest=place.scores_digest,
+            made_by=MadeBy(folder.name, student),
+        )

@@ -114,7 +114,6 @@ def train_and_evaluate(
         wanted,
         params.train_sets,
         scores,
-        stack_gb=params.stack_gb,
         engine=engine,
         progress=progress,
     )

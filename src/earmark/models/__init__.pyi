@@ -3,7 +3,6 @@ from .architectures import AnyNetwork as AnyNetwork
 from .architectures import Network as Network
 from .architectures import Probe as Probe
 from .architectures import SameConv as SameConv
-from .architectures import Stack as Stack
 from .architectures import build as build
 from .architectures import build_model as build_model
 from .architectures import build_probe as build_probe
@@ -11,7 +10,6 @@ from .architectures import cost as cost
 from .architectures import kept_units as kept_units
 from .architectures import n_students as n_students
 from .architectures import own_device as own_device
-from .architectures import parts_of as parts_of
 from .architectures import state_of_student as state_of_student
 from .architectures import student_of as student_of
 from .architectures import trainable as trainable
@@ -41,7 +39,6 @@ from .model_card import write_card as write_card
 from .onnx_export import make_graph as make_graph
 from .onnx_export import open_session as open_session
 from .onnx_export import write_onnx as write_onnx
-from .saved import forget_network as forget_network
 from .saved import load_network as load_network
 from .saved import write_measured_card as write_measured_card
 from .saved import write_network as write_network

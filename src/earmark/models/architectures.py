@@ -1,4 +1,4 @@
-"""Architectures: the paper's two networks as tables of rows, probes over embeddings, and stacks.
+"""Architectures: the paper's two networks as tables of rows, and stacks of probes over embeddings.
 
 The networks take log-mel patches [patch, 96, 64] and return one logit per class. MobileNetV1 is
 YAMNet's (Howard et al. 2017, normalisation without a scale); ResNet-50 is Hershey et al. 2017's:
@@ -6,8 +6,8 @@ He's first version with the stride in the first 1x1 convolution, and a 7x7 stem 
 ``width`` of :class:`~earmark.config.ModelParams` narrows either for small machines. Probes
 take all frames of a clip.
 
-The students of a stack see the same batches. A stack of probes is one :class:`Probe` with a student
-axis in its tensors; a :class:`Stack` holds several convolutional networks.
+The students of a stack see the same batches: a stack of probes is one :class:`Probe` with a student
+axis in its tensors. Convolutional students train apart.
 
 Initial weights and dropout come from numpy's PCG64 and are the same on every machine. Torch's
 generators round differently between processors and builds.
@@ -18,10 +18,9 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import cast
 
 import numpy as np
 import torch
@@ -432,51 +431,23 @@ def _initialise(network: Network, sd: float | None, seed: int) -> None:
                 nn.init.zeros_(module.bias)
 
 
-class Stack(nn.Module):
-    """Convolutional students side by side: they share every batch, and nothing else.
-
-    ``forward`` takes patches [patch, frame, band] and returns logits [student, patch, class].
-    """
-
-    def __init__(self, students: Sequence[Network]) -> None:
-        super().__init__()
-        self.students = nn.ModuleList(students)
-        self.n_students, self.n_classes = len(students), students[0].n_classes
-
-    def forward(self, patches: Tensor) -> Tensor:
-        """Return logits [student, patch, class]."""
-        return torch.stack([student(patches) for student in self.students])
-
-
-AnyNetwork = Network | Probe | Stack
+AnyNetwork = Network | Probe
 
 
 def build(
     params: ModelParams, n_inputs: int, n_classes: int, n_students: int = 1, seed: int = 0
 ) -> AnyNetwork:
-    """Build a network, or a stack of students that begin with the same weights, on the device.
+    """Build a network, or a stack of probes that begin with the same weights, on the device.
 
     ``n_inputs`` is the width of a frame, which only a probe needs to know.
     """
     network: AnyNetwork
     if params.is_probe:
         network = build_probe(params, n_inputs, n_classes, n_students, seed)
-    elif n_students == 1:
-        network = build_model(params, n_classes, seed)
     else:
-        network = Stack([build_model(params, n_classes, seed) for _ in range(n_students)])
+        assert n_students == 1, "convolutional students train apart"
+        network = build_model(params, n_classes, seed)
     return network.to(own_device())
-
-
-def parts_of(network: AnyNetwork) -> list[tuple[slice, Network | Probe]]:
-    """Return what computes at once: the students of a stack one by one, or the whole network.
-
-    Each comes with its place among the students.
-    """
-    if not isinstance(network, Stack):
-        return [(slice(0, n_students(network)), network)]
-    students = cast(Sequence[Network], network.students)
-    return [(slice(place, place + 1), one) for place, one in enumerate(students)]
 
 
 def trainable(network: nn.Module) -> list[nn.Parameter]:
@@ -488,19 +459,15 @@ def state_of_student(
     network: AnyNetwork, state: Mapping[str, Tensor], student: int
 ) -> list[Tensor]:
     """Return one student's part of a network's state, as views."""
-    if isinstance(network, Probe):
-        return [values[student] for values in state.values()]
-    prefix = f"students.{student}." if isinstance(network, Stack) else ""
-    return [values for name, values in state.items() if name.startswith(prefix)]
+    is_stack = isinstance(network, Probe)
+    return [values[student] if is_stack else values for values in state.values()]
 
 
 def n_students(network: AnyNetwork) -> int:
     """Return the number of students in a network."""
-    return 1 if isinstance(network, Network) else network.n_students
+    return network.n_students if isinstance(network, Probe) else 1
 
 
 def student_of(network: AnyNetwork, student: int) -> AnyNetwork:
     """Return one student of a stack as a network of its own, with the very same weights."""
-    if isinstance(network, Stack):
-        return cast(Network, network.students[student])
     return network.student(student) if isinstance(network, Probe) else network

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from earmark.audio import log_mel_module
 from earmark.config import FrontEndParams
 from earmark.errors import EarmarkError, load_library
-from earmark.models.architectures import AnyNetwork, Network, Probe, Stack
+from earmark.models.architectures import AnyNetwork, Network, Probe
 from earmark.models.model_card import ModelCard
 from earmark.storage import write_aside
 
@@ -41,9 +41,9 @@ _FREE_AXES = {
 
 
 class _WaveformNetwork(nn.Module):
-    """The front end and a convolutional network, or a stack of them, in one."""
+    """The front end and a convolutional network in one."""
 
-    def __init__(self, network: Network | Stack, front_end: FrontEndParams) -> None:
+    def __init__(self, network: Network, front_end: FrontEndParams) -> None:
         super().__init__()
         self.front_end, self.network = log_mel_module(front_end), network
         self._patch = (front_end.patch_frames, front_end.patch_hop_frames)
@@ -52,7 +52,7 @@ class _WaveformNetwork(nn.Module):
         """Return logits [clip, patch, class] of waveforms [clip, sample], and [clip, class].
 
         The logit of a clip is that of its mean output over patches, as in
-        :mod:`earmark.models.clip_scores`. A stack has the student as first axis.
+        :mod:`earmark.models.clip_scores`.
         """
         patches = self.front_end(waveforms).unfold(1, *self._patch)  # [clip, patch, band, frame]
         logits = self.network(patches.transpose(2, 3).flatten(0, 1))

@@ -58,13 +58,6 @@ def write_network(
     seal(folder, meta.model_dump(mode="json"))
 
 
-def forget_network(folder: Path) -> None:
-    """Remove a network that is kept elsewhere, its seal first."""
-    break_seal(folder)
-    for name in ("params.json", "weights.safetensors"):
-        (folder / name).unlink(missing_ok=True)
-
-
 @reader("a network")
 def load_network(
     folder: Path, store: FrameStore | None = None, class_ids: Sequence[str] | None = None

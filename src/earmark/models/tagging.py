@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from scipy.special import expit
 from earmark.audio import YAMNET, log_mel, patches, stream_clip
 from earmark.config import FrontEndParams
 from earmark.errors import EarmarkError
-from earmark.models.architectures import Network, Stack
+from earmark.models.architectures import Network
 from earmark.models.clip_scores import sum_outputs
 from earmark.models.model_card import ModelCard, read_card
 from earmark.models.saved import load_network
@@ -122,15 +121,10 @@ class Tagger:
     front_end: FrontEndParams
 
     @classmethod
-    def open(cls, folder: str | Path, student: int | None = None) -> Tagger:
-        """Open the folder of a network that hears log-mel patches of sound.
-
-        ``student`` chooses one from a stack of students, from 0.
-        """
+    def open(cls, folder: str | Path) -> Tagger:
+        """Open the folder of a network that hears log-mel patches of sound."""
         folder = Path(folder)
         card, network = read_card(folder), load_network(folder)
-        if isinstance(network, Stack):
-            network = _chosen(folder, network, student)
         if card.front_end is None or not isinstance(network, Network):
             raise EarmarkError(
                 f"{folder}: {card.network.model.architecture} was trained on embeddings made "
@@ -154,15 +148,6 @@ class Tagger:
         given = torch.from_numpy(batch.copy()).to(device)  # a copy: the view is read-only
         logits: NDArray[np.float32] = self.network(given).float().cpu().numpy()
         return logits
-
-
-def _chosen(folder: Path, stack: Stack, student: int | None) -> Network:
-    if student is None or not 0 <= student < stack.n_students:
-        raise EarmarkError(
-            f"{folder}: a stack of {stack.n_students} students; choose one with --student, from 0 "
-            f"to {stack.n_students - 1}" + ("" if student is None else f"; {student} is none")
-        )
-    return cast(Network, stack.students[student])
 
 
 def stream_patches(

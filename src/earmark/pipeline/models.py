@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from earmark.models import Tags
 
 
-StudentName = Annotated[
-    str | None, Option("One of a stack of students: its name, or number from 0.")
-]
-
-
 @dataclass(frozen=True)
 class TaggedFile:
     """What a network heard in a sound file, and the picture of when.
@@ -57,19 +52,17 @@ def tag_files(
     *,
     n_drawn: Annotated[int, Option("Classes to name for each file.", "--top", low=1)] = 5,
     out: Annotated[str | Path, Option("Folder for the pictures.", default=Path("tags"))] = "tags",
-    student: StudentName = None,
 ) -> Iterator[TaggedFile]:
     """Name the classes heard in sound files of any length, and draw when; one file after another.
 
-    ``model`` is the folder of a trained network, ``student`` one of a stack by name or number.
-    Pictures of files of one name from several folders are numbered.
+    ``model`` is the folder of a trained network. Pictures of files of one name from several folders
+    are numbered.
     """
     from earmark.audio import UnreadableAudio
-    from earmark.models import Tagger, read_card
+    from earmark.models import Tagger
     from earmark.report import timeline_figure, write_png
 
-    model = Path(model)
-    tagger = Tagger.open(model, None if student is None else read_card(model).place_of(student))
+    tagger = Tagger.open(model)
     seen: Counter[str] = Counter()
     for path in map(Path, paths):
         seen[path.name] += 1
@@ -94,7 +87,9 @@ def export_model(
     with_front_end: Annotated[
         bool, Option("onnx: from waveforms, or from log-mel patches.", "--front-end/--no-front-end")
     ] = True,
-    student: StudentName = None,
+    student: Annotated[
+        str | None, Option("onnx: one of a stack of probes: its name, or number from 0.")
+    ] = None,
 ) -> ExportedModel:
     """Write a trained network as ONNX, classes in its metadata, checked against torch.
 

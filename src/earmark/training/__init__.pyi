@@ -40,7 +40,6 @@ from .robust_losses import RECORDING_RATE as RECORDING_RATE
 from .robust_losses import RecordingConsistency as RecordingConsistency
 from .robust_losses import largest as largest
 from .robust_losses import make_loss as make_loss
-from .targets import ALL_STUDENTS as ALL_STUDENTS
 from .targets import Flags as Flags
 from .targets import LabelTreatment as LabelTreatment
 from .targets import TargetProvider as TargetProvider
@@ -52,8 +51,6 @@ from .teacher import score_held_out as score_held_out
 from .teacher import training_task as training_task
 from .teacher import tune_set as tune_set
 from .trackers import TrackedRun as TrackedRun
-from .trackers import forget_history as forget_history
 from .trackers import open_training_log as open_training_log
 from .trackers import read_histories as read_histories
-from .trackers import split_history as split_history
 from .trackers import write_history as write_history

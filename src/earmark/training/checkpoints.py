@@ -55,6 +55,8 @@ class Run:
     scaler: torch.amp.GradScaler
     average: list[Tensor]
     """Running means of the trainable parameters; empty where nothing is averaged."""
+    parallel: torch.nn.Module
+    """The network as it computes, with gradients shared by all processes; not saved."""
     n_averaged: int = 0
     epoch: int = 0
     step: int = 0
@@ -73,8 +75,6 @@ class Run:
     """Epochs since each student's best."""
     remembered: dict[str, Tensor] = field(default_factory=dict)
     """What losses that remember must keep (``TargetProvider.state``)."""
-    parts: list[tuple[slice, torch.nn.Module]] = field(default_factory=list)
-    """Students, and the part of the network that computes them at once; not saved."""
     saved_at: float = field(default_factory=time.monotonic)
 
 

@@ -8,9 +8,8 @@ order from the same initial weights. Several processes share each batch
 (:mod:`earmark.training.distributed`).
 
 An example is a patch of log-mel frames for the convolutional networks, and a whole clip for the
-probes. Students of one sweep train in a stack on the same batches, each as if it were alone:
-probes in one multiplication, convolutional networks one after another, so that the activations of
-one at a time are in memory.
+probes. Probes of one sweep train in a stack on the same batches, in one multiplication and each as
+if it were alone; convolutional students train apart.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ from earmark.models import (
     examples_of,
     load_network,
     own_device,
-    parts_of,
     probe_features,
     state_of_student,
     trainable,
@@ -132,7 +130,7 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
         if not is_memory_error(error):
             raise
         raise EarmarkError(
-            f"out of memory for the weights on {own_device()}: {_smaller(job)}"
+            f"out of memory for the weights on {own_device()}: take a smaller network"
         ) from None
     data.targets.load_state(run.remembered)
     n_before = plan.n_examples_before(run.epoch, run.step)
@@ -250,8 +248,7 @@ def _begin(job: _Job) -> Run:
     )
     scaler = torch.amp.GradScaler("cuda", enabled=types.activations == torch.float16)
     average = [torch.zeros_like(p) for p in parameters] if params.average_share else []
-    parts = [(students, parallel(part)) for students, part in parts_of(model)]
-    return Run(model, optimiser, scaler, average, parts=parts)
+    return Run(model, optimiser, scaler, average, parallel(model))
 
 
 def _loop(job: _Job, run: Run) -> None:
@@ -345,18 +342,15 @@ def _add_gradients(job: _Job, run: Run, loaded: Loaded) -> Tensor:
     n_students = job.data.targets.n_students
     weights = here.targets.weight.expand(n_students, -1, -1)
     norm = sum_over_processes(norms(weights, params.loss)).expand(n_students)
-    losses = []
-    for own, network in run.parts:
-        with types.mixed(device):
-            logits: Tensor = network(*here.inputs)
-        logits = logits.to(types.weights)
-        logits = logits if logits.ndim == 3 else logits.unsqueeze(0)  # [student, example, class]
-        entries = job.data.targets.entries(logits, here.targets.select(own), batch.epoch, own)
-        part = by_student(entries, norm[own])
-        # Gradients are averaged over processes, but losses are parts of a sum.
-        run.scaler.scale(part.sum() * n_processes()).backward()  # type: ignore[no-untyped-call]
-        losses.append(part.detach())
-    return torch.cat(losses)
+    with types.mixed(device):
+        logits: Tensor = run.parallel(*here.inputs)
+    logits = logits.to(types.weights)
+    logits = logits if logits.ndim == 3 else logits.unsqueeze(0)  # [student, example, class]
+    entries = job.data.targets.entries(logits, here.targets, batch.epoch)
+    losses = by_student(entries, norm)
+    # Gradients are averaged over processes, but losses are parts of a sum.
+    run.scaler.scale(losses.sum() * n_processes()).backward()  # type: ignore[no-untyped-call]
+    return losses.detach()
 
 
 def _close_epoch(job: _Job, run: Run, training_log: Log) -> None:
@@ -454,12 +448,5 @@ def _out_of_memory(job: _Job, loaded: Loaded) -> EarmarkError:
     return EarmarkError(
         f"out of memory in a step of {n_given} {job.network.model.example_unit} on "
         f"{own_device()}: try batch_patches = {max(n_given // 2, 1)} in the recipe's [train] part, "
-        f"or {_smaller(job)}"
+        "or take a smaller network"
     )
-
-
-def _smaller(job: _Job) -> str:
-    n_students = job.data.targets.n_students
-    if n_students == 1:
-        return "take a smaller network"
-    return f"train fewer than {n_students} students at once (stack_gb), or a smaller network"

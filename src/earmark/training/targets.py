@@ -32,9 +32,6 @@ from earmark.scores import TeacherScores
 from earmark.storage import digest, read_seal
 from earmark.training.robust_losses import Loss, RecordingConsistency, make_loss
 
-ALL_STUDENTS = slice(0, None)
-"""All students of a stack."""
-
 
 @dataclass(frozen=True)
 class Flags:
@@ -161,26 +158,18 @@ class TargetProvider:
         parts = [torch.from_numpy(array) for array in (targets, weights, is_implicit)]
         return BatchTargets(parts[0], parts[1], parts[2], recordings)
 
-    def entries(
-        self,
-        logits: Tensor,
-        targets: BatchTargets,
-        epoch: int | None,
-        students: slice = ALL_STUDENTS,
-    ) -> Tensor:
+    def entries(self, logits: Tensor, targets: BatchTargets, epoch: int | None) -> Tensor:
         """Return every student's own loss of every label [student, example, class].
 
-        ``logits`` and ``targets`` may be of some of the ``students`` only. Epochs count from 0.
+        Epochs count from 0.
         """
         if len(self._losses) == 1:  # a slice of all would have its gradient copied
             return self._losses[0][1](logits, targets, epoch)
-        parts = []
-        for its_students, loss in self._losses:
-            start, stop = its_students.start - students.start, its_students.stop - students.start
-            here = slice(max(start, 0), min(stop, len(logits)))
-            if here.start < here.stop:
-                parts.append(loss(logits[here], targets.select(here), epoch))
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        parts = [
+            loss(logits[students], targets.select(students), epoch)
+            for students, loss in self._losses
+        ]
+        return torch.cat(parts)
 
     def state(self) -> dict[str, Tensor]:
         """Return what the losses remember, for a checkpoint; empty if none does."""

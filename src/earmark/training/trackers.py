@@ -136,18 +136,6 @@ def write_history(folder: Path, rows: Rows, by_student: Rows = ()) -> None:
         write_table(folder / _BY_STUDENT, pl.DataFrame(list(by_student)))
 
 
-def split_history(folder: Path) -> list[Rows]:
-    """Read the histories of a stack's students, each as if it had trained alone."""
-    table = read_table(folder / _BY_STUDENT).partition_by("student", maintain_order=True)
-    return [own.drop("student").to_dicts() for own in table]
-
-
-def forget_history(folder: Path) -> None:
-    """Remove the histories of a stack whose students have taken theirs; TensorBoard's stays."""
-    for name in ("history.csv", _BY_STUDENT):
-        (folder / name).unlink(missing_ok=True)
-
-
 def read_histories(models_folder: Path) -> dict[str, pl.DataFrame]:
     """Read the histories of all networks in a folder, by the name of the network."""
     paths = sorted(models_folder.glob("*/history.csv"))

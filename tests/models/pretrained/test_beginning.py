@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from earmark.errors import EarmarkError
-from earmark.models import Network, Stack, build
+from earmark.models import Network, build
 from earmark.models.pretrained import begin, begun_model, keep_statistics, read_yamnet
 from made_up_yamnet import install
 
@@ -40,19 +40,6 @@ def test_a_network_hears_as_yamnet_does_and_has_a_head_of_its_own(
         expected = read_yamnet(yamnet_files / name).embed(image)
         assert torch.equal(network.eval().embed(image), expected)
         assert not torch.allclose(drawn.eval().embed(image), expected)
-
-
-def test_every_student_of_a_stack_begins_with_it(cache: Path) -> None:
-    params = begun_model("yamnet")
-    stack = build(params, 64, 3, n_students=2)
-    assert isinstance(stack, Stack)
-    begin(stack, params)
-    first, second = (list(student.body.parameters()) for student in stack.students)
-    wanted = list(read_yamnet(next(cache.glob("*.h5"))).body.parameters())
-    for one, other, expected in zip(first, second, wanted, strict=True):
-        assert torch.equal(one, expected)
-        assert torch.equal(other, expected)
-        assert one is not other
 
 
 def test_weights_that_are_gone_are_named_with_how_to_fetch_them(cache: Path) -> None:

@@ -32,7 +32,6 @@ from earmark.models import (
     AnyNetwork,
     Network,
     SameConv,
-    Stack,
     build_model,
     open_session,
     own_device,
@@ -250,11 +249,8 @@ def begin(network: AnyNetwork, params: ModelParams) -> None:
             f"{path}: a network begins with these weights, and they are not there; fetch them with "
             "`earmark teachers get yamnet` or `earmark teachers add FILE`"
         )
-    body = read_yamnet(path).body.state_dict()
-    parts = list(network.students) if isinstance(network, Stack) else [network]
-    for part in parts:
-        assert isinstance(part, Network)
-        part.body.load_state_dict(body)
+    assert isinstance(network, Network)
+    network.body.load_state_dict(read_yamnet(path).body.state_dict())
 
 
 def keep_statistics(network: nn.Module, params: ModelParams) -> None:
