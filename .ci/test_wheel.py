@@ -26,7 +26,7 @@ VERSIONS = [
     for line in PROJECT["classifiers"]
     if (found := re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", line))
 ]
-LIGHT = {"audio": "soundfile", "report": "matplotlib", "review": "starlette"}
+LIGHT = {"audio": "soundfile", "report": "PIL", "review": "starlette"}
 """Extras that are installed one after another, and a library of each; the others are resolved."""
 SOURCES = (".c", ".h")
 """Files of the package that are compiled, and not shipped."""

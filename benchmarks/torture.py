@@ -5,8 +5,7 @@ stage disturbed at a random moment, several times in a row. The stage is then ru
 every file of the workspace has to be what it was without the disturbance, byte for byte, except:
 
 - the columns seconds and clips_per_second of a network's history,
-- the order of pages inside SQLite's files, whose rows are compared,
-- matplotlib's random identifiers in SVG.
+- the order of pages inside SQLite's files, whose rows are compared.
 
 No unfinished file may be left, and no process may outlive its driver by more than ten seconds. A
 stage that could not do its work ends with code 2 and no traceback.
@@ -346,7 +345,7 @@ def import_all(stages: list[str]) -> None:
     """Import what the verbs will need, before anything is forked; nothing may run threads yet."""
     names = ["earmark.cli.app", "earmark.pipeline"]
     if not set(stages) <= set(LIGHT):
-        names += ["matplotlib.pyplot", "soundfile", "earmark.experiments.compare"]
+        names += ["soundfile", "earmark.experiments.compare"]
         names += ["earmark.experiments.sweep", "earmark.training.loop"]
     for name in names:
         importlib.import_module(name)

@@ -46,7 +46,6 @@ EXTRAS = {
     "torch": "train",
     "safetensors": "train",
     "tensorboard": "train",
-    "matplotlib": "report",
     "PIL": "report",
     "onnx": "onnx",
     "onnxruntime": "onnx",

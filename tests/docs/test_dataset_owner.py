@@ -51,7 +51,7 @@ def commands(chapter: str) -> Iterator[list[str]]:
 def truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
     """Write the files that the document asks for; return which class is in which clip."""
     soundfile = pytest.importorskip("soundfile")
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("PIL")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})  # tasks run in this process
     rng = np.random.default_rng(0)

@@ -92,7 +92,7 @@ def test_import_webdataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("soundfile")
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("PIL")
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     is_present = rng.random((120, 3)) < 0.4

@@ -20,7 +20,7 @@ from earmark.scores import ScoreFolder
 from listening import tone_workspace
 from made_up import Page
 
-pytest.importorskip("matplotlib")
+pytest.importorskip("PIL")
 FRONT_END = FrontEndParams()
 RECIPE = Recipe(front_end=FRONT_END)
 

@@ -74,22 +74,22 @@ def _told_of_trained(work: Path, scores: ScoreFolder, as_json: bool) -> dict[str
 @offers("pipeline.tag_files")
 def tag(call: Call, as_json: AsJson = False, details: Details = False) -> None:
     """Detect classes in sound files of any length."""
-    top, out = call["n_drawn"], call["out"]
-    unreadable, heard_files = [], []
-    for heard in call():
-        if heard.tags is None:
-            unreadable.append({"audio": str(heard.path), "reason": heard.reason})
-            lines = wrapped(f"earmark: {heard.path}: {heard.reason}; skipped")
-            print("\n".join(lines), file=sys.stderr)
+    unreadable, tagged_files = [], []
+    for tagged in call():
+        if tagged.tags is None:
+            unreadable.append({"audio": str(tagged.path), "reason": tagged.reason})
+            skipped = wrapped(f"earmark: {tagged.path}: {tagged.reason}; skipped")
+            print("\n".join(skipped), file=sys.stderr)
             continue
-        heard_files.append(_told_of_file(heard, top))
+        tagged_files.append(_file_facts(tagged, call["n_top"]))
+    wrote = call["out"] if tagged_files else None
     if as_json:
-        tell(as_json, files=heard_files, unreadable=unreadable)
+        tell(as_json, files=tagged_files, unreadable=unreadable, wrote=wrote)
     else:
-        told = [_tags_told(one) for one in heard_files]
-        if len(heard_files) == 1:
-            told = _lines_of_tags(heard_files[0])
-        tell(False, more=told, details=details, pictures=out if told else None)
+        lines = [_describe_tags(file) for file in tagged_files]
+        if len(tagged_files) == 1:
+            lines = _tag_lines(tagged_files[0])
+        tell(False, more=lines, details=details, wrote=wrote)
     if unreadable:
         raise typer.Exit(1)
 
@@ -124,29 +124,27 @@ def _such(names: Sequence[str]) -> str:
     return f" ({first_few(names)})" if names else ""
 
 
-def _told_of_file(heard: TaggedFile, top: int) -> dict[str, Any]:
-    assert heard.tags is not None
+def _file_facts(tagged: TaggedFile, n_top: int) -> dict[str, Any]:
+    assert tagged.tags is not None
     return {
-        "audio": str(heard.path),
-        "seconds": heard.tags.seconds,
-        "timeline": str(heard.picture),
-        "tags": [vars(one) for one in heard.tags.top(top)],
+        "audio": str(tagged.path),
+        "seconds": tagged.tags.seconds,
+        "tags": [vars(tag) for tag in tagged.tags.top(n_top)],
     }
 
 
-def _lines_of_tags(told: dict[str, Any]) -> list[str]:
-    """Say what was heard in one file, class by class."""
+def _tag_lines(file: dict[str, Any]) -> list[str]:
+    """List the tags of one file, a line for each class."""
     return [
-        f"{told['audio']} ({told['seconds']:.1f} s)",
+        f"{file['audio']} ({file['seconds']:.1f} s)",
         *(
-            f"  {one['score']:.3f}  {one['name']}  (best at {one['best_seconds']:.1f} s)"
-            for one in told["tags"]
+            f"  {tag['score']:.3f}  {tag['name']}  (best at {tag['best_seconds']:.1f} s)"
+            for tag in file["tags"]
         ),
-        f"  timeline: {told['timeline']}",
     ]
 
 
-def _tags_told(told: dict[str, Any]) -> str:
-    """Say what was heard in one of several files, in a sentence."""
-    heard = ", ".join(f"{one['name']} {one['score']:.2f}" for one in told["tags"])
-    return f"{told['audio']} ({told['seconds']:.1f} s): {heard}"
+def _describe_tags(file: dict[str, Any]) -> str:
+    """Name the tags of one of several files in a sentence."""
+    tags = ", ".join(f"{tag['name']} {tag['score']:.2f}" for tag in file["tags"])
+    return f"{file['audio']} ({file['seconds']:.1f} s): {tags}"

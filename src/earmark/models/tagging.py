@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 from scipy.special import expit
@@ -86,8 +87,8 @@ class Tags:
     """What a network hears in one file.
 
     ``scores`` float64 [class] are probabilities, the means over patches; ``best_seconds`` [class]
-    the middles of the patches with the highest output. ``outputs`` [column, class] and ``log_mel``
-    [column, band] run over time, a patch and a frame a step.
+    the middles of the patches with the highest output. ``outputs`` [column, class] runs over time,
+    a patch a step.
     """
 
     path: Path
@@ -96,7 +97,6 @@ class Tags:
     scores: NDArray[np.float64]
     best_seconds: NDArray[np.float64]
     outputs: Strip
-    log_mel: Strip
 
     def top(self, n: int) -> list[Tag]:
         """Return the best-scored classes, best first."""
@@ -105,6 +105,32 @@ class Tags:
             Tag(ids[i], names[i], float(self.scores[i]), float(self.best_seconds[i]))
             for i in self.top_columns(n)
         ]
+
+    def timeline(self, n: int) -> pl.DataFrame:
+        """Return the outputs of the ``n`` best-scored classes over time, as rows.
+
+        Columns: audio, start_seconds, end_seconds, class_id, name, probability. A row is one patch;
+        of long files it is the mean over neighbouring patches.
+        """
+        front_end, columns = self.card.front_end or YAMNET, self.top_columns(n)
+        hop = front_end.patch_hop_samples * self.outputs.steps_per_column / front_end.sample_rate_hz
+        n_added = self.outputs.steps_per_column - 1
+        length = front_end.patch_samples + n_added * front_end.patch_hop_samples
+        starts = np.arange(len(self.outputs.columns)) * hop
+        ends = np.minimum(starts + length / front_end.sample_rate_hz, self.seconds)
+        return pl.concat(
+            pl.DataFrame(
+                {
+                    "audio": pl.repeat(str(self.path), len(starts), eager=True),
+                    "start_seconds": starts,
+                    "end_seconds": ends,
+                    "class_id": pl.repeat(self.card.class_ids[i], len(starts), eager=True),
+                    "name": pl.repeat(self.card.class_names[i], len(starts), eager=True),
+                    "probability": self.outputs.columns[:, i],
+                }
+            )
+            for i in columns
+        )
 
     def top_columns(self, n: int) -> list[int]:
         """Return the columns of the best-scored classes, best first."""
@@ -180,8 +206,7 @@ class _Heard:
         self._present, self._absent = np.zeros(n_classes), np.zeros(n_classes)
         self._highest = np.full(n_classes, -np.inf, np.float32)
         self._best_patch = np.zeros(n_classes, np.int64)
-        self._outputs, self._log_mel = Strip(n_classes), Strip(params.n_bands)
-        self._last_frames = np.empty((0, params.n_bands), np.float32)
+        self._outputs = Strip(n_classes)
 
     def counted(self, blocks: Iterable[NDArray[np.float32]]) -> Iterator[NDArray[np.float32]]:
         """Pass blocks on and count their samples."""
@@ -199,17 +224,13 @@ class _Heard:
         self._highest = np.maximum(highest, self._highest)
         self._n_patches += len(batch)
         self._outputs.add(expit(logits))
-        n_hop = self._params.patch_hop_frames  # the frames after it are the next patch's first
-        self._log_mel.add(batch[:, :n_hop].reshape(-1, batch.shape[2]))
-        self._last_frames = batch[-1, n_hop:]
 
     def tags(self, path: Path, card: ModelCard) -> Tags:
         """Return the result once all has been heard."""
-        self._log_mel.add(self._last_frames)
         params = self._params
         firsts = self._best_patch * params.patch_hop_samples
         best_seconds = (firsts + params.patch_samples / 2) / params.sample_rate_hz
         seconds = self._n_samples / params.sample_rate_hz
         scores = self._present / (self._present + self._absent)
         best_seconds = np.minimum(best_seconds, seconds)
-        return Tags(path, seconds, card, scores, best_seconds, self._outputs, self._log_mel)
+        return Tags(path, seconds, card, scores, best_seconds, self._outputs)

@@ -5,16 +5,18 @@ Networks are imported inside the functions: torch takes seconds to load, and is 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import polars as pl
+
 from earmark.datasets import Workspace
 from earmark.errors import EarmarkError, nearest, short_repr
 from earmark.options import Argument, Option
 from earmark.pipeline.opening import WorkLike
+from earmark.storage import write_table
 
 if TYPE_CHECKING:
     from earmark.models import Tags
@@ -22,14 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaggedFile:
-    """What a network heard in a sound file, and the picture of when.
-
-    A file that cannot be read has a ``reason`` and nothing else.
-    """
+    """What a network detects in a sound file; ``reason`` says why a file cannot be read."""
 
     path: Path
     tags: Tags | None = None
-    picture: Path | None = None
     reason: str | None = None
 
     __repr__ = short_repr
@@ -50,31 +48,32 @@ def tag_files(
     paths: Annotated[Sequence[str | Path], Argument("Sound files.", "AUDIO...")],
     model: Annotated[str | Path, Option("The folder of a trained network.")],
     *,
-    n_drawn: Annotated[int, Option("Classes to name for each file.", "--top", low=1)] = 5,
-    out: Annotated[str | Path, Option("Folder for the pictures.", default=Path("tags"))] = "tags",
+    n_top: Annotated[int, Option("Classes to name for each file.", "--top", low=1)] = 5,
+    out: Annotated[
+        str | Path | None, Option("CSV or Parquet file to write: probabilities over time.")
+    ] = None,
 ) -> Iterator[TaggedFile]:
-    """Name the classes heard in sound files of any length, and draw when; one file after another.
+    """Name the classes heard in sound files of any length, one file after another.
 
-    ``model`` is the folder of a trained network. Pictures of files of one name from several folders
-    are numbered.
+    ``model`` is the folder of a trained network. ``out`` gets the probabilities over time of the
+    ``n_top`` best classes of every file.
     """
     from earmark.audio import UnreadableAudio
     from earmark.models import Tagger
-    from earmark.report import timeline_figure, write_png
 
     tagger = Tagger.open(model)
-    seen: Counter[str] = Counter()
+    timelines = []
     for path in map(Path, paths):
-        seen[path.name] += 1
         try:
             tags = tagger.tag(path)
         except UnreadableAudio as error:
             yield TaggedFile(path, reason=error.reason)
             continue
-        number = f"-{seen[path.name]}" if seen[path.name] > 1 else ""
-        picture = Path(out) / f"{path.name}{number}.png"
-        write_png(timeline_figure(tags, n_drawn), picture)
-        yield TaggedFile(path, tags, picture)
+        if out is not None:
+            timelines.append(tags.timeline(n_top))
+        yield TaggedFile(path, tags)
+    if out is not None and timelines:
+        write_table(out, pl.concat(timelines), for_people=True)
 
 
 def export_model(

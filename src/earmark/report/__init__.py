@@ -6,10 +6,9 @@ words that ``rendering`` explains; ``tables`` and ``charts``, which the page dra
 ``page`` is the report of a run, ``scan_page`` that of a scan, ``demo_page`` that of the demo, all
 made by ``rendering`` from files in ``templates``. ``evidence`` says what is known of missing
 labels, and holds it to limits; ``card`` and ``changes`` put it into Markdown and words.
-``timeline`` is a picture of one sound file.
 
 Nothing is trained, scored or flagged here, and no statistic is computed outside ``results`` and
-``verdict``. matplotlib is loaded only where a timeline is drawn.
+``verdict``.
 """
 
 import lazy_loader

@@ -75,10 +75,7 @@ from .tables import report_tables as report_tables
 from .tables import show_claims as show_claims
 from .tables import show_comparison as show_comparison
 from .tables import summarise as summarise
-from .tables import to_latex as to_latex
 from .tables import write_tables as write_tables
-from .timeline import timeline_figure as timeline_figure
-from .timeline import write_png as write_png
 from .verdict import Verdict as Verdict
 from .verdict import strategy_verdicts as strategy_verdicts
 from .verdict import verdicts as verdicts
