@@ -205,12 +205,12 @@ def test_states_without_one_label_are_refused(folder: Path, logits: np.ndarray) 
         scan(LabelSet.from_dense(np.zeros((N_CLIPS, 3))), logits)
 
 
-def test_every_verb_has_one_rule_for_what_is_said_twice(folder: Path) -> None:
+def test_every_verb_has_one_rule_for_repeated_labels(folder: Path) -> None:
     labels = folder / "labels.csv"
     labels.write_text("filename,label\nclip0,cat\nclip1,dog\nclip0,cat\nclip2,owl\n")
-    told = "1 labels are said twice, and count once"
-    assert told in scanned(folder, labels, clips=folder / "clips.txt").notes
-    assert told in import_table(None, labels, folder / "w").notes
+    note = "1 label given twice, counted once"
+    assert note in scanned(folder, labels, clips=folder / "clips.txt").notes
+    assert note in import_table(None, labels, folder / "w").notes
     checked = check_labels(labels)
     assert [finding.kind for finding in checked.findings] == [
         "duplicate row", "no explicit negatives"

@@ -33,6 +33,7 @@ from earmark.labels.label_files import (
     read_ontology,
     read_segments,
     refuse_no_labels,
+    repeated_labels_note,
 )
 from earmark.labels.label_set import (
     IMPLICIT,
@@ -127,6 +128,7 @@ __all__ = [
     "read_segments",
     "read_synonyms",
     "refuse_no_labels",
+    "repeated_labels_note",
     "row_clips",
     "rows_of",
     "subset",

@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError, about, check_file, reader, reading
+from earmark.errors import EarmarkError, about, check_file, counted, reader, reading
 from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
 from earmark.labels.label_tables import (
     GUESSED,
@@ -36,6 +36,7 @@ from earmark.labels.label_tables import (
 )
 from earmark.labels.ontology import Ontology
 from earmark.storage import (
+    SourceTable,
     check_unique,
     choose_key,
     map_array,
@@ -177,11 +178,15 @@ def read_clip_list(path: str | Path) -> pl.Series:
     return clips
 
 
+def repeated_labels_note(long: SourceTable, labels: LabelSet) -> tuple[str, ...]:
+    """Return a note that counts the rows of ``long`` which repeat a label; empty without any."""
+    n_repeated = long.rows["present"].count() - len(labels.columns)
+    return (f"{counted(n_repeated, 'label')} given twice, counted once",) if n_repeated else ()
+
+
 def _read_table(path: Path, reading: Reading) -> LabelFile:
     read = read_label_table(path, reading)
     labels = LabelSet.from_table(read.long, read.clip_ids, read.class_ids)
-    n_again = read.long.rows["present"].count() - len(labels.columns)
-    again = (f"{n_again:,} labels are said twice, and count once",) if n_again else ()
     return LabelFile(
         path,
         labels,
@@ -190,7 +195,7 @@ def _read_table(path: Path, reading: Reading) -> LabelFile:
         lists_clips=False,
         lists_classes=read.lists_classes,
         has_row_per_clip=read.has_row_per_clip,
-        notes=(*read.notes, *again),
+        notes=(*read.notes, *repeated_labels_note(read.long, labels)),
     )
 
 

@@ -16,8 +16,14 @@ from typing import Any
 
 import polars as pl
 
-from earmark.errors import EarmarkError, check_file, counted, first_few
-from earmark.labels import LabelSet, Ontology, read_class_list, read_ontology
+from earmark.errors import EarmarkError, check_file, first_few
+from earmark.labels import (
+    LabelSet,
+    Ontology,
+    read_class_list,
+    read_ontology,
+    repeated_labels_note,
+)
 from earmark.storage import SourceTable, read_json
 
 
@@ -37,9 +43,7 @@ class ChosenClasses:
             named = pl.col("class_id").replace(dict(self.class_of))
             long = replace(long, rows=long.rows.with_columns(named))
         labels = LabelSet.from_table(long, clips, self.ontology.class_ids)
-        n_again = long.rows["present"].count() - len(labels.columns)
-        again = (f"{counted(n_again, 'label')} said twice, counted once",) if n_again else ()
-        return labels, again
+        return labels, repeated_labels_note(long, labels)
 
 
 def choose_classes(
