@@ -44,7 +44,7 @@ def test_a_run_leaves_every_artefact_of_the_layout(finished: Path) -> None:
         "quarantine.parquet", "frames/meta.json", "frames/index.parquet",
         "scores/teacher/logits.npy", "flags/thresholds.parquet", "flags/flags.parquet",
         "sweep/results.parquet", "sweep/per_class.parquet", "report/index.html",
-        "report/tables/performance.csv",
+        "report/tables/performance.csv", "report/tables/performance.tex",
     ]  # fmt: skip
     assert [name for name in expected if not (finished / name).exists()] == []
 

@@ -53,7 +53,7 @@ def test_only_long_tables_are_filtered() -> None:
 def test_tables_are_escaped_and_linked() -> None:
     page = Page(part("table(one)", one=table(2)))
     assert page.text.count(NASTY) == 2
-    assert page.addresses == ["tables/things.csv"]
+    assert page.addresses == ["tables/things.csv", "tables/things.tex"]
 
 
 def test_other_labels_are_folded_away() -> None:

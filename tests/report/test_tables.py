@@ -7,9 +7,11 @@ import pytest
 
 from earmark.errors import EarmarkError
 from earmark.report import (
+    Table,
     controls_table,
     report_tables,
     show_comparison,
+    to_latex,
     verdicts,
     write_tables,
 )
@@ -38,16 +40,32 @@ def test_groups_name_their_cutoffs():
     assert groups.shown["Improved"].to_list() == ["0 (0.0 %)", "0 (0.0 %)", "1 (100.0 %)"]
 
 
-def test_every_table_is_written_as_csv(tmp_path):
+def test_latex_escapes_names():
+    shown = pl.DataFrame({"Class": [r"50 % of A&B_#1 {$x^2$} ~ \end"], "d′": ["−0.010"]})
+    table = Table("names", "100 % & more", shown, shown, n_text_columns=1)
+    text = to_latex(table)
+    assert r"\begin{tabular}{lr}" in text
+    assert r"\caption{100 \% \& more}" in text
+    assert "Class & d$'$ \\\\" in text
+    assert (
+        r"50 \% of A\&B\_\#1 \{\$x\textasciicircum{}2\$\} \textasciitilde{} \textbackslash{}end"
+        r" & $-$0.010 \\"
+    ) in text
+
+
+def test_every_table_is_written_as_csv_and_latex(tmp_path):
     judged = pl.DataFrame(
         {"discard_percent": [1.0], "n_flags": [10], "n_right": [8], "n_missing": [40]}
     )
     tables = report_tables(make_contents(judged=judged))
     write_tables(tmp_path, tables)
     names = {"performance", "controls", "flags_judged", "groups", "per_class", "label_counts"}
-    assert {path.name for path in tmp_path.iterdir()} == {f"{name}.csv" for name in names}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{name}.{ending}" for name in names for ending in ("csv", "tex")
+    }
     counts = pl.read_csv(tmp_path / "label_counts.csv")
     assert len(counts) == 3 * 3  # every class at every point
+    assert (tmp_path / "label_counts.tex").read_text().count(r"\\") == 1 + 3
     assert pl.read_csv(tmp_path / "performance.csv")["best"][1] == pytest.approx(0.43)
 
 
@@ -72,6 +90,7 @@ def test_a_strategy_is_one_row_with_its_differences() -> None:
     }  # fmt: skip
     assert table.shown["Point"][0] == "none"
     assert table.shown["p (Holm)"][0] == "–"
+    assert r"\toprule" in to_latex(table)
 
 
 def test_other_labels_make_a_table_of_another_name() -> None:

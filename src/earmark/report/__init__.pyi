@@ -75,6 +75,7 @@ from .tables import report_tables as report_tables
 from .tables import show_claims as show_claims
 from .tables import show_comparison as show_comparison
 from .tables import summarise as summarise
+from .tables import to_latex as to_latex
 from .tables import write_tables as write_tables
 from .verdict import Verdict as Verdict
 from .verdict import strategy_verdicts as strategy_verdicts

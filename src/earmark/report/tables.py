@@ -1,4 +1,4 @@
-"""The tables of the report: all numbers for programs (CSV), and the text that the page shows."""
+"""The tables of the paper and ours: numbers as CSV for programs, and LaTeX for people."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from earmark.report.results import (
     spread,
 )
 from earmark.report.verdict import Verdict, verdicts
-from earmark.storage import write_table
+from earmark.storage import write_table, write_text
 
 _N_ROWS_TO_FILTER = 13
 
 
 @dataclass(frozen=True)
 class Table:
-    """One table: ``values`` for programs (CSV), ``shown`` as text for the page."""
+    """One table: ``values`` for programs (CSV), ``shown`` as text for people (LaTeX, the page)."""
 
     name: str
     caption: str
@@ -54,9 +54,45 @@ class Table:
 
 
 def write_tables(folder: str | Path, tables: Iterable[Table]) -> None:
-    """Write the values of every table as ``NAME.csv``."""
+    """Write every table as ``NAME.csv`` (all numbers) and ``NAME.tex`` (as shown)."""
     for table in tables:
         write_table(Path(folder) / f"{table.name}.csv", table.values, for_people=True)
+        write_text(Path(folder) / f"{table.name}.tex", to_latex(table))
+
+
+def to_latex(table: Table) -> str:
+    """Return a table as LaTeX for the booktabs package, every name escaped."""
+    rows = [table.shown.columns, *table.shown.rows()]
+    lines = [" & ".join(_latex(str(cell)) for cell in row) + r" \\" for row in rows]
+    n_numbers = table.shown.width - table.n_text_columns
+    return "\n".join(
+        [
+            r"\begin{table}[t]",
+            r"\centering",
+            rf"\caption{{{_latex(table.caption)}}}",
+            rf"\label{{tab:{table.name}}}",
+            rf"\begin{{tabular}}{{{'l' * table.n_text_columns}{'r' * n_numbers}}}",
+            r"\toprule",
+            lines[0],
+            r"\midrule",
+            *lines[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "−": "$-$", "–": "--", "′": "$'$",
+}  # fmt: skip
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)
 
 
 SAID = {
