@@ -52,33 +52,15 @@ def test_a_failed_limit_exits_with_one_and_a_mistake_with_two(work: Path, tmp_pa
     assert ran("check", tmp_path / "nowhere").code == 2
     assert ran("check").code == 2
     assert ran("check", work, "--most-missing", 20).code == 2
-    assert ran("check", work, "--scale", "logits").code == 2
-    assert ran("check", work, "--scores", "scores.npy").code == 2
+    assert ran("check", work, "--clips", "clips.csv").code == 2
 
 
-def test_json_goes_to_a_file_or_is_printed(work: Path, tmp_path: Path) -> None:
-    path = tmp_path / "check.json"
-    done = ran("check", work, "--json", path, "--most-missing-low", 0, "--by-class")
-    assert (done.code, f"wrote: {path}" in done.stdout) == (1, True)
-    facts = json.loads(path.read_text())
-    assert facts["verdict"] == "failed"
-    assert len(facts["classes"]) == 5
-    for words in (["--json"], ["--json", "-"], ["-"]):
-        printed = json.loads(ran("check", work, *words).stdout)
-        assert (printed["verdict"], printed["next"]) == (
-            "passed",
-            f"earmark report {work} --card CARD.md",
-        )
-
-
-def test_two_files_take_the_place_of_a_workspace(work: Path, tmp_path: Path) -> None:
-    pl.read_parquet(work / "labels.parquet").write_csv(tmp_path / "labels.csv")
-    scores = work / "scores" / "teacher"
-    files = ("--labels", tmp_path / "labels.csv", "--scores", scores)
-    done = ran("check", *files, "--most-missing-low", 0, "--json", tmp_path / "c.json")
-    assert done.code == 1, done.stderr
-    assert json.loads((tmp_path / "c.json").read_text())["heard"] is None
-    assert "next: earmark scan --labels" in done.stdout
+def test_json_has_the_classes_where_they_are_asked_for(work: Path) -> None:
+    done = ran("check", work, "--json", "--most-missing-low", 0, "--by-class")
+    facts = json.loads(done.stdout)
+    assert (done.code, facts["verdict"], len(facts["classes"])) == (1, "failed", 5)
+    facts = json.loads(ran("check", work, "--json").stdout)
+    assert (facts["verdict"], facts["next"]) == ("passed", f"earmark report {work} --card CARD.md")
 
 
 def test_a_difference_is_told_and_exits_as_asked(work: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from documents import DOCUMENTS
 from earmark import datasets
-from earmark.cli.imports import import_app
+from earmark.cli.data import import_app
 from earmark.datasets import ImportSummary
 from earmark.errors import EarmarkError
 from scenes import band_workspace

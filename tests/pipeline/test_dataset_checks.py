@@ -29,13 +29,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, np.ndarra
 
 
 @pytest.fixture(scope="module")
-def checked(made: tuple[Workspace, np.ndarray]) -> pipeline.CheckedDataset:
+def checked(made: tuple[Workspace, np.ndarray]) -> pipeline.CheckedWorkspace:
     limits = Limits(most_missing_low=0.9, least_precision=0.99, least_precision_low=0.01)
-    return pipeline.check_dataset(made[0], limits=limits)
+    return pipeline.check_workspace(made[0], limits=limits)
 
 
 def test_a_workspace_is_held_to_limits(
-    made: tuple[Workspace, np.ndarray], checked: pipeline.CheckedDataset
+    made: tuple[Workspace, np.ndarray], checked: pipeline.CheckedWorkspace
 ) -> None:
     workspace, missing = made
     passed = {one.name: one.is_passed for one in checked.limits}
@@ -52,7 +52,7 @@ def test_a_workspace_is_held_to_limits(
     assert evidence.heard.missing.low <= n_missing <= evidence.heard.missing.high
 
 
-def test_what_was_found_goes_into_json(checked: pipeline.CheckedDataset) -> None:
+def test_what_was_found_goes_into_json(checked: pipeline.CheckedWorkspace) -> None:
     facts = json.loads(json.dumps(checked.facts(by_class=True), allow_nan=False))
     assert facts["verdict"] == "failed"
     assert facts["dataset"]["n_clips"] == 800
@@ -63,8 +63,8 @@ def test_what_was_found_goes_into_json(checked: pipeline.CheckedDataset) -> None
 
 
 def test_corrected_labels_are_checked_by_their_name(made: tuple[Workspace, np.ndarray]) -> None:
-    corrected = pipeline.check_dataset(made[0], labels="corrected").evidence
-    given = pipeline.check_dataset(made[0], labels="given").evidence
+    corrected = pipeline.check_workspace(made[0], labels="corrected").evidence
+    given = pipeline.check_workspace(made[0], labels="given").evidence
     assert corrected.labels == "corrected"
     assert corrected.n_positives > given.n_positives
     assert not corrected.is_by_ear
@@ -72,27 +72,10 @@ def test_corrected_labels_are_checked_by_their_name(made: tuple[Workspace, np.nd
 
 def test_without_limits_it_passes_and_without_answers_it_says_so(tmp_path: Path) -> None:
     workspace, _ = checkable_workspace(tmp_path / "w")
-    found = pipeline.check_dataset(workspace)
+    found = pipeline.check_workspace(workspace)
     assert found.is_passed
     assert found.evidence.heard is None
     assert found.evidence.not_heard == "nobody has listened yet"
-
-
-def test_two_files_are_held_to_limits(
-    made: tuple[Workspace, np.ndarray], tmp_path: Path, checked: pipeline.CheckedDataset
-) -> None:
-    scores = np.load(made[0].scores_folder("teacher") / "logits.npy")
-    columns = dict(zip(CLASS_IDS, scores.T, strict=True))
-    pl.DataFrame({"clip_id": made[0].clips["clip_id"], **columns}).write_parquet(
-        tmp_path / "scores.parquet"
-    )
-    made[0].labels.rows().write_csv(tmp_path / "labels.csv")
-    found = pipeline.check_files(
-        tmp_path / "labels.csv", tmp_path / "scores.parquet", limits=Limits(most_missing_low=0.9)
-    )
-    assert found.is_passed
-    assert checked.evidence.findings.is_heard
-    assert not found.evidence.findings.is_heard
 
 
 def test_corrections_are_compared_with_who_made_them(
@@ -152,7 +135,7 @@ def test_checking_and_describing_write_nothing_into_a_workspace(
     root = made[0].root
     shutil.copytree(root, tmp_path / "w")
     there = {path: path.stat().st_mtime_ns for path in (tmp_path / "w").rglob("*")}
-    checked = pipeline.check_dataset(tmp_path / "w")
+    checked = pipeline.check_workspace(tmp_path / "w")
     assert checked.evidence.heard is not None
     pipeline.write_card(tmp_path / "w", tmp_path / "CARD.md")
     files = {path for path in (tmp_path / "w").rglob("*") if path.is_file()}

@@ -21,10 +21,10 @@ from told_workspace import told_workspace
 from writing_verbs import WRITERS
 
 READERS = {
-    "asked_recipe", "check_dataset", "check_files", "check_frames", "check_labels",
+    "asked_recipe", "check_frames", "check_labels", "choose_teacher",
     "check_workspace", "compare_labels", "gains_so_far", "heard_flags", "open_judgements",
     "open_queue", "read_inputs", "default_teacher", "default_work",
-    "evaluate_scores", "examine", "examined",
+    "evaluate_scores", "examined",
     "export_hub", "export_judgements", "export_labels", "export_model",
     "open_scored", "open_workspace", "tag_files", "write_card",
 }  # fmt: skip

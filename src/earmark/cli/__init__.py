@@ -1,17 +1,14 @@
-"""The command line: printing, and options made from what functions say of their parameters.
+"""The command line: what commands print, and options made from the functions that do the work.
 
-- ``app``: ``demo``, ``run``, and what happens to mistakes and interrupts
-- ``flags``: ``scan``, ``flag``
-- ``teachers``: ``find``, ``teachers``
+- ``app``: the commands by audience, and what happens to errors and interrupts
+- ``flags``: ``find``, ``scan``, ``flag``
 - ``review``: ``review``, ``answers``, ``relabel``
 - ``checks``: ``check``, ``diff``
-- ``data``: ``features``, ``export``, ``evaluate``
-- ``models``: ``train``, ``score``, ``tag``
-- ``experiments``: ``sweep``, ``compare``, ``report``
-- ``imports``: ``import``
-- ``commands``: how options are made from the signature of the function that does the work
-- ``options``: options that verbs share beside these, and how they tell what they wrote
-- ``verbs``: which commands there are, for whom, and what became of those of earlier versions
+- ``data``: ``import``, ``features``, ``export``
+- ``models``: ``train``, ``score``, ``tag``, ``evaluate``, ``teachers``
+- ``experiments``: ``demo``, ``run``, ``sweep``, ``compare``, ``report``
+- ``commands``: makes the options of a command from the signature of the function that does its work
+- ``printing``: prints results in 15 lines of 80 columns, or as JSON
 
-What a verb does is a function of :mod:`earmark.pipeline` or an importer of :mod:`earmark.datasets`.
+A command is a thin shell over a function of :mod:`earmark.pipeline` or :mod:`earmark.datasets`.
 """

@@ -23,14 +23,12 @@ from rich.console import Console
 from earmark import __version__
 from earmark.cli.checks import check, diff
 from earmark.cli.commands import Command, CommandGroup
-from earmark.cli.data import evaluate, export, features
+from earmark.cli.data import export, features, import_app
 from earmark.cli.experiments import compare, demo, report, run, sweep
-from earmark.cli.flags import flag, scan
-from earmark.cli.imports import import_app
-from earmark.cli.models import score, tag, train
+from earmark.cli.flags import find, flag, scan
+from earmark.cli.models import evaluate, score, tag, teachers_app, train
 from earmark.cli.printing import wrapped
 from earmark.cli.review import answers, relabel, review
-from earmark.cli.teachers import find, teachers_app
 from earmark.errors import EarmarkError, EarmarkWarning, Stopped, missing_library
 from earmark.memory import describe_memory_error, find_memory_error
 from earmark.text import printable

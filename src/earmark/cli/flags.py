@@ -1,21 +1,74 @@
-"""The verbs that find labels that are likely to be missing: ``scan`` and ``flag``."""
+"""The commands that find missing labels: ``find``, ``scan`` and ``flag``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from earmark.cli.commands import AsJson, Call, Details, offers
+from earmark.cli.models import describe_teacher
 from earmark.cli.printing import tell
+from earmark.cli.review import open_page
 from earmark.errors import EarmarkError, quoted
 
 if TYPE_CHECKING:
     from earmark.flags import Findings
+    from earmark.pipeline import FoundMissing
 
 _NONE_FLAGGED = (
     "Not one label is flagged; ask for more with --discard-percent or --n-flags, or for a lower "
     "--target"
 )
+
+
+@offers("pipeline.find")
+def find(
+    call: Call,
+    no_review: Annotated[
+        bool, typer.Option("--no-review", help="Stop before the listening page.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Of the page; 0: any.")] = 8321,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
+    as_json: AsJson = False,
+    details: Details = False,
+) -> None:
+    """Find missing labels in a folder of sound, and listen to them."""
+    found = call()
+    root, is_worth_hearing = found.workspace.root, found.is_worth_hearing
+    if as_json:
+        _tell_found_json(found)
+        return
+    warnings = [f"warning: {each}" for each in found.flagged.findings.warnings]
+    *how_good, missing = found.lines()
+    told: dict[str, Any] = {
+        "told": [missing, *found.advice()],
+        "more": [*reversed(how_good), *warnings, *found.read_told()],
+        "details": details,
+    }
+    if no_review or not is_worth_hearing:
+        tell(False, next_command=_after_find(found), **told, wrote=root)
+        return
+    open_page(root, port=port, no_open=no_open, before=told)
+
+
+def _after_find(found: FoundMissing) -> str:
+    verb = "review" if found.is_worth_hearing else "report"
+    return f"earmark {verb} {quoted(found.workspace.root)}"
+
+
+def _tell_found_json(found: FoundMissing) -> None:
+    tell(
+        True,
+        next_command=_after_find(found),
+        wrote=found.workspace.root,
+        clips=len(found.workspace.clips),
+        flags=found.flagged.findings.n_flags,
+        notes=found.read_told(),
+        warnings=list(found.flagged.findings.warnings),
+        **describe_teacher(found.taught, True),
+    )
 
 
 @offers("pipeline.scan")

@@ -1,22 +1,30 @@
-"""The commands of networks: ``train``, ``score`` and ``tag``."""
+"""The commands of networks: ``train``, ``score``, ``tag``, ``evaluate`` and ``teachers``."""
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from earmark.cli.commands import AsJson, Call, Details, offers
-from earmark.cli.printing import tell, wrapped
-from earmark.cli.teachers import told_of_teacher
+from earmark.cli.commands import AsJson, Call, CommandGroup, Details, offers
+from earmark.cli.printing import table_lines, tell, wrapped
 from earmark.errors import first_few, quoted
 
 if TYPE_CHECKING:
-    from earmark.pipeline import ScoredByFile, TaggedFile
+    from earmark.pipeline import ScoredByFile, TaggedFile, Taught
     from earmark.scores import ScoreFolder
+
+teachers_app = typer.Typer(
+    name="teachers",
+    cls=CommandGroup,
+    help="List pretrained networks, and bring their weights onto this machine.",
+    invoke_without_command=True,
+)
 
 
 @offers("pipeline.train_teacher")
@@ -47,7 +55,7 @@ def score(call: Call, as_json: AsJson = False, details: Details = False) -> None
             scores = call("score", because="a teacher that is trained here")
             facts = _told_of_trained(work, scores, as_json)
         else:
-            facts = told_of_teacher(
+            facts = describe_teacher(
                 call("teach", because="a pretrained teacher", recipe=recipe), as_json
             )
     tell(as_json, f"earmark flag {quoted(work)}", details=details, **facts)
@@ -148,3 +156,108 @@ def _describe_tags(file: dict[str, Any]) -> str:
     """Name the tags of one of several files in a sentence."""
     tags = ", ".join(f"{tag['name']} {tag['score']:.2f}" for tag in file["tags"])
     return f"{file['audio']} ({file['seconds']:.1f} s): {tags}"
+
+
+@offers("pipeline.evaluate_scores")
+def evaluate(call: Call, as_json: AsJson = False) -> None:
+    """Compute d', lwlrap and average precision of scores."""
+    from earmark.report import METRIC_NAMES
+
+    result = call()
+    if as_json:
+        known = {name: None if math.isnan(v) else v for name, v in result.overall.items()}
+        print(json.dumps(known))
+        return
+    shown = [name for name in METRIC_NAMES if name in result.overall]
+    rows = [
+        [METRIC_NAMES.get(name, name), "-" if math.isnan(value) else f"{value:.3f}"]
+        for name, value in ((name, result.overall[name]) for name in shown)
+    ]
+    unknown = "A dash: no class has both positives and negatives to measure by."
+    has_unknown = any(row[1] == "-" for row in rows)
+    table = table_lines(["metric", "value"], rows)
+    tell(False, table=table, more=[unknown] if has_unknown else [])
+
+
+@teachers_app.callback()
+def teachers(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the pretrained networks that earmark knows by name, and whether they are here."""
+    if context.invoked_subcommand is not None:
+        return
+    from earmark.models.pretrained import CATALOGUE, kept_teachers, teachers_folder
+
+    kept = {one.teacher.name: one for one in reversed(kept_teachers())}
+    if as_json:
+        here = {name: str(one.path) for name, one in kept.items()}
+        tell(True, folder=teachers_folder(), known=[one.name for one in CATALOGUE], here=here)
+        return
+    told = []
+    for one in CATALOGUE:
+        own = kept.get(one.name)
+        where = "not on this machine" if own is None else f"{own.file.what}: {own.path}"
+        told += [f"{one.name}: {one.what} ({one.licence})", f"  {where}"]
+    others = "Any other network is given as it is: --teacher FILE (ONNX, TFLite, Hugging Face)."
+    missing = [one.name for one in CATALOGUE if one.name not in kept]
+    following = (
+        f"earmark teachers get {quoted(missing[0])}" if missing else "earmark find SOUNDS LABELS"
+    )
+    tell(False, following, told=told, more=[others])
+
+
+@teachers_app.command()
+def add(
+    file: Annotated[Path, typer.Argument(help="Weights as published, such as yamnet.h5.")],
+    as_json: AsJson = False,
+) -> None:
+    """Keep a file of weights that you have, if its hash is the published one's."""
+    from earmark.models.pretrained import add_teacher
+
+    kept = add_teacher(file)
+    following = "earmark find SOUNDS LABELS"
+    tell(as_json, following, teacher=kept.teacher.name, kind=kept.file.what, wrote=kept.path)
+
+
+@teachers_app.command()
+def get(
+    name: Annotated[str, typer.Argument(help="A name that `earmark teachers` lists.")],
+    as_json: AsJson = False,
+) -> None:
+    """Download a teacher's weights from where its authors publish them, by hash."""
+    from earmark.compute import Display
+    from earmark.models.pretrained import get_teacher
+
+    with Display() as progress:
+        kept = get_teacher(name, progress)
+    following = "earmark find SOUNDS LABELS"
+    tell(as_json, following, teacher=kept.teacher.name, kind=kept.file.what, wrote=kept.path)
+
+
+def describe_teacher(taught: Taught, as_json: bool) -> dict[str, Any]:
+    """Say how a pretrained network taught, or return it for programs."""
+    if not as_json:
+        known = taught.classes_told
+        classes = [f"{known[:1].upper()}{known[1:]}."] if known else []
+        return {
+            "told": [*taught.lines(), *taught.advice()],
+            "more": classes,
+            "clips": len(taught.scores.clip_ids),
+            "wrote": taught.scores.folder,
+        }
+    return {
+        "scores": taught.scores.folder,
+        "teacher": taught.name,
+        "way": taught.way,
+        "auc": _known(taught.best.auc),
+        "expected_right_of_first": taught.strength.expected_right,
+        "is_weak": taught.strength.is_weak,
+        "out_of_fold": taught.scores.out_of_fold,
+        "tried": {
+            one.way: {"auc": _known(one.auc), "hits": _known(one.hits)} for one in taught.tried
+        },
+        "classes": taught.classes_told,
+    }
+
+
+def _known(number: float) -> float | None:
+    """Return None for NaN, which JSON does not know."""
+    return None if math.isnan(number) else number

@@ -1,11 +1,8 @@
-from .checks import CheckedDataset as CheckedDataset
-from .checks import CheckedLabels as CheckedLabels
-from .checks import CheckedWorkspace as CheckedWorkspace
-from .checks import check_dataset as check_dataset
-from .checks import check_files as check_files
-from .checks import check_labels as check_labels
-from .checks import check_workspace as check_workspace
-from .checks import evaluate_scores as evaluate_scores
+from .check import CheckedLabels as CheckedLabels
+from .check import CheckedWorkspace as CheckedWorkspace
+from .check import Problem as Problem
+from .check import check_labels as check_labels
+from .check import check_workspace as check_workspace
 from .demo import Demo as Demo
 from .demo import run_demo as run_demo
 from .difference import ComparedLabels as ComparedLabels
@@ -18,9 +15,6 @@ from .flag import Flagged as Flagged
 from .flag import export_hub as export_hub
 from .flag import export_labels as export_labels
 from .flag import write_flags as write_flags
-from .health import Finding as Finding
-from .health import Health as Health
-from .health import examine as examine
 from .hearing import MOST_SECONDS as MOST_SECONDS
 from .hearing import heard_flags as heard_flags
 from .listening.queue import DrawnQueue as DrawnQueue
@@ -43,6 +37,7 @@ from .listening.review import measure_precision as measure_precision
 from .listening.review import serve_review as serve_review
 from .models import ExportedModel as ExportedModel
 from .models import TaggedFile as TaggedFile
+from .models import evaluate_scores as evaluate_scores
 from .models import export_model as export_model
 from .models import tag_files as tag_files
 from .opening import Scored as Scored

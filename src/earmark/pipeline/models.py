@@ -1,10 +1,11 @@
-"""Trained networks in use: which classes sound files hold, and networks for other programs.
+"""Trained networks in use: tags of sound files, ONNX files, and metrics of scores.
 
 Networks are imported inside the functions: torch takes seconds to load, and is an extra.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 import polars as pl
 
 from earmark.datasets import Workspace
-from earmark.errors import EarmarkError, nearest, short_repr
+from earmark.errors import EarmarkError, EarmarkWarning, nearest, short_repr
+from earmark.labels import Ontology, read_label_file, refuse_no_labels
+from earmark.metrics import Evaluation, evaluate
 from earmark.options import Argument, Option
 from earmark.pipeline.opening import WorkLike
+from earmark.scores import ScoreFolder, arrange, leave_out_unscored, open_score_file
 from earmark.storage import write_table
 
 if TYPE_CHECKING:
@@ -119,3 +123,18 @@ def _model_folder(work: WorkLike, name: str | None) -> Path:
             f"{workspace.models_folder}: no network is called {name!r}{nearest(name, names)}"
         )
     return workspace.model_folder(name)
+
+
+def evaluate_scores(
+    labels: Annotated[str | Path, Argument("Labels: Parquet or CSV rows.")],
+    scores: Annotated[str | Path, Argument("A folder of scores with its clips and classes.")],
+) -> Evaluation:
+    """Measure a folder of scores against a file of labels: d', lwlrap and average precision."""
+    opened = ScoreFolder.open(scores)
+    file, scored = read_label_file(labels), open_score_file(scores)
+    refuse_no_labels(file.labels, labels)
+    kept, left_out = leave_out_unscored(file, opened.clip_ids)
+    for warning in left_out:
+        warnings.warn(warning, EarmarkWarning, stacklevel=2)
+    known = arrange(kept, scored, opened.clip_ids, Ontology(opened.class_ids))
+    return evaluate(known, opened.logits, opened.class_ids)

@@ -27,7 +27,7 @@ from earmark.datasets import (
 from earmark.errors import short_repr
 from earmark.flags import stored_flags, stored_thresholds
 from earmark.options import Fields, Option
-from earmark.pipeline.checks import gather_evidence
+from earmark.pipeline.check import gather_evidence
 from earmark.pipeline.flag import found_flags, judged_flags
 from earmark.pipeline.hearing import after_flags, heard_flags
 from earmark.pipeline.listening.review import gains_so_far

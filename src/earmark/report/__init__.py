@@ -5,7 +5,7 @@ numbers as people read them. ``verdict`` judges students, ``sentences`` says wha
 words that ``rendering`` explains; ``tables`` and ``charts``, which the page draws itself, show it.
 ``page`` is the report of a run, ``scan_page`` that of a scan, ``demo_page`` that of the demo, all
 made by ``rendering`` from files in ``templates``. ``evidence`` says what is known of missing
-labels, and holds it to limits; ``card`` and ``changes`` put it into Markdown and words.
+labels, and holds it to limits; ``card`` puts it into Markdown.
 
 Nothing is trained, scored or flagged here, and no statistic is computed outside ``results`` and
 ``verdict``.

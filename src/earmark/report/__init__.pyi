@@ -3,9 +3,6 @@ from .card import Correction as Correction
 from .card import Description as Description
 from .card import card_markdown as card_markdown
 from .card import headline_told as headline_told
-from .changes import changed_classes as changed_classes
-from .changes import changes_told as changes_told
-from .changes import labels_told as labels_told
 from .charts import Chart as Chart
 from .demo_page import DemoFound as DemoFound
 from .demo_page import StudentsFound as StudentsFound
