@@ -9,25 +9,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.special import logit
 
 from earmark.compute import SILENT, Engine, Progress
 from earmark.errors import first_few, short_repr
-from earmark.flags.chances.chances import Chances
-from earmark.flags.chances.learnt import Answers
-from earmark.flags.chances.sums import Listed
-from earmark.flags.counts import Counts
-from earmark.flags.counts_by_ear import reach_after
-from earmark.flags.flag import Survey, survey, suspicious_positives
-from earmark.flags.in_sample import in_sample_warning
-from earmark.flags.knowledge import Knowledge
-from earmark.flags.policies import default_told, policy_told
-from earmark.flags.suspects import FLAGS_AT_ONCE, FlagTable, Suspects
+from earmark.flags.estimates import N_FIRST, WEAK_SHARE, MissingEstimates
+from earmark.flags.flag import Survey, gather_evidence, survey, suspicious_positives
+from earmark.flags.knowledge import Knowledge, in_sample_warning
+from earmark.flags.p_missing import Answers, PMissing
+from earmark.flags.policies import Evidence, describe_default, policy_told
+from earmark.flags.suspects import FlagTable, Suspects
 from earmark.labels import Implied, LabelSet, Ontology, find_implied
-from earmark.scores import Chunk, ScoreMatrix, find_unscored
-
-ANSWERS_MORE = 200
-"""Answers by ear of which it is said what they would bring."""
+from earmark.metrics import Interval
+from earmark.scores import Chunk, ScoreMatrix, ScoresLike, find_unscored
 
 SAMPLE_CLIPS = 1024
 """Clips, spread evenly over all, whose scores show constant classes."""
@@ -40,10 +33,8 @@ class Findings:
     ``thresholds``: discard_percent, class_id, n_implicit, n_ignored, threshold. ``flag_table`` (the
     likeliest first) and ``wrong_positives``: clip_id, class_id, name, logit, rank (and the flags'
     chance). ``classes``: one row per class. ``implied``: clip_id, class_id, child_id, kind; None
-    without an ontology. ``n_right``: between which numbers those of the right flags lie, and
-    ``total``: low, middle and high of the missing labels of all classes that can be estimated;
-    ``reach_heard``: about how far off, either way, it would be after ANSWERS_MORE more answers by
-    ear; None where that is not known. ``chances`` are those of all labels.
+    without an ontology. ``estimates`` is what is known of the missing labels, ``p_missing`` the
+    model behind it; None where the scores do not know the labels.
     """
 
     thresholds: pl.DataFrame
@@ -52,10 +43,8 @@ class Findings:
     wrong_positives: pl.DataFrame
     implied: pl.DataFrame | None
     knowledge: Knowledge
-    n_right: tuple[float, float] | None
-    total: tuple[float, float, float] | None
-    reach_heard: float | None
-    chances: Chances
+    estimates: MissingEstimates
+    p_missing: PMissing | None
     data_told: str
     policy_told: str
     implied_told: str
@@ -73,11 +62,6 @@ class Findings:
         """Number of labels suspected to be missing."""
         return self.flag_table.n_flags
 
-    @property
-    def is_heard(self) -> bool:
-        """Whether chances and numbers were learnt by ear."""
-        return self.chances.is_learnt
-
     def with_flags(self, flags: pl.DataFrame) -> Findings:
         """Return the same with other flags (clip_id, class_id, logit, rank, chance)."""
         names = self.classes.select("class_id", "name")
@@ -91,7 +75,11 @@ class Findings:
         )
         counted = counted.with_columns(pl.col("n_flags").fill_null(0).cast(pl.Int64))
         classes = counted.select(columns)
-        return replace(self, flag_table=FlagTable.of(named), classes=classes, n_right=None)
+        table = FlagTable.of(named)
+        estimates = replace(self.estimates, n_flags=table.n_flags, n_left=table.n_flags)
+        if table.n_flags != self.n_flags:
+            estimates = replace(estimates, n_right=None)
+        return replace(self, flag_table=table, classes=classes, estimates=estimates)
 
 
 def find(
@@ -111,7 +99,7 @@ def find(
     doubts: Sequence[str] = (),
     engine: Engine | None = None,
 ) -> Findings:
-    """Flag, count and list, in three passes over the scores: four with a class tree, or more.
+    """Flag labels, list doubtful positives, and say what is known, in a few passes over the scores.
 
     ``scores_told``, ``heard_told`` and ``doubts`` are what is known of the scores, what was heard,
     and what is doubtful, from reading them; ``out_of_fold`` says that their model never saw these
@@ -129,19 +117,20 @@ def find(
         engine=engine,
         **_with_gate(options, ontology),
     )
-    meter.advance(1, "flagged and counted")
-    explicit = _explicit_of(labels, filled, found.explicit)
+    evidence = found.evidence
+    knowledge = evidence.knowledge
+    meter.advance(1, "flagged")
+    explicit = _explicit_of(labels, filled, evidence.explicit)
     wrong = suspicious_positives(labels, explicit, n_per_class=n_wrong_per_class)
     is_constant = _constant_classes(scores)
     table = _class_table(filled, ontology, found, is_constant)
     warnings = [
         *doubts,
-        _in_sample_doubt(filled, _counts(found), out_of_fold),
-        _counts(found).knowledge.rows_told,
-        *_class_warnings(filled, scores, is_constant, _counts(found).knowledge),
+        _in_sample_doubt(evidence, out_of_fold),
+        knowledge.rows_told,
+        *_class_warnings(filled, scores, is_constant, knowledge),
         *_implied_warnings(implied),
     ]
-    is_known = _counts(found).knowledge.is_enough
     meter.advance(1, "listed positives and checked")
     return Findings(
         found.thresholds.table(labels.class_ids),
@@ -149,50 +138,68 @@ def find(
         table,
         _with_names(wrong, ontology),
         None if implied is None else implied.table(),
-        _counts(found).knowledge,
-        _n_right(found),
-        _counts(found).total if is_known else None,
-        reach_after(_counts(found).chances, ANSWERS_MORE) if is_known else None,
-        _counts(found).chances,
+        knowledge,
+        estimate_first(found.suspects, evidence),
+        evidence.p_missing if knowledge.is_enough else None,
         f"{_data_told(labels)}; {scores_told}.{heard_told}",
-        default_told(_counts(found)) if policy is None else policy_told(policy, options),
+        describe_default(knowledge) if policy is None else policy_told(policy, options),
         _implied_told(implied, fill_ancestors),
         tuple(warning for warning in warnings if warning),
     )
 
 
-def _n_right(found: Survey) -> tuple[float, float] | None:
-    """Return between which numbers those of the right flags lie; None where nobody knows."""
-    counts = _counts(found)
-    if not counts.knowledge.is_enough:
+def count_missing(
+    labels: LabelSet,
+    logits: ScoresLike | ScoreMatrix,
+    flags: Suspects | None = None,
+    *,
+    ontology: Ontology | None = None,
+) -> MissingEstimates:
+    """Say what labels and scores tell of missing labels before anyone has listened.
+
+    Of the ``flags``, or of those of the default policy, as a range over what is not known. Answers
+    say more (see :func:`earmark.review.estimate_from_answers`).
+    """
+    evidence = gather_evidence(labels, logits, ontology)
+    if flags is None:
+        flags = survey(evidence.labels, evidence.scores, policy=None, ontology=ontology).suspects
+    return estimate_first(flags, evidence)
+
+
+def estimate_first(flags: Suspects, evidence: Evidence) -> MissingEstimates:
+    """Say how many of some flags are right before the answers are counted."""
+    n_right = None
+    if evidence.knowledge.is_enough and len(flags):
+        rows, columns = flags.rows.astype(np.int64), flags.columns(np.arange(len(flags)))
+        n_right = evidence.p_missing.count_present(rows, columns)
+    return MissingEstimates(len(flags), len(flags), n_right)
+
+
+def expect_of_first(evidence: Evidence) -> tuple[int, Interval] | None:
+    """Return how many flags a newcomer listens to first, and how many of them are right.
+
+    They are a hundred, or fewer where few labels were given. None where the scores do not know the
+    labels.
+    """
+    if not evidence.knowledge.is_enough:
         return None
-    low = high = 0.0
-    for part in _parts(found.suspects):
-        own_low, own_high = counts.chances.n_right(part)
-        low, high = low + own_low, high + own_high
-    return low, high
+    n_first = min(N_FIRST, max(int(evidence.labels.n_positives.sum()) // 5, 1))
+    likely = evidence.p_missing.best(n_first)
+    return len(likely), evidence.p_missing.model.count_present(likely.log_odds)
 
 
-def _parts(suspects: Suspects) -> Iterator[Listed]:
-    """Yield flags, some at a time, with their log-odds; nothing here goes by the clip."""
-    for start in range(0, len(suspects), FLAGS_AT_ONCE):
-        places = np.arange(start, min(start + FLAGS_AT_ONCE, len(suspects)))
-        chances = suspects.chances[places].astype(np.float64)
-        log_odds = logit(chances.clip(1e-9, 1 - 1e-9))
-        columns = suspects.columns(places).astype(np.int32)
-        yield Listed(np.zeros_like(places), columns, suspects.logits[places], log_odds)
+def is_weak(n_first: int, right: Interval) -> bool:
+    """Whether scores are too weak for listening: few of the first flags are right, even at best."""
+    return right.value < WEAK_SHARE * n_first
 
 
-def _in_sample_doubt(labels: LabelSet, counts: Counts, out_of_fold: bool) -> str | None:
+def _in_sample_doubt(evidence: Evidence, out_of_fold: bool) -> str | None:
     """Doubt scores that know the labels too well; those that do not know them were not learnt."""
-    if not counts.knowledge.is_enough:
+    if not evidence.knowledge.is_enough:
         return None
-    return in_sample_warning(labels, counts.histograms, out_of_fold=out_of_fold)
-
-
-def _counts(found: Survey) -> Counts:
-    assert found.counts is not None  # the survey was asked for chances
-    return found.counts
+    return in_sample_warning(
+        evidence.labels, evidence.explicit, evidence.count_above, out_of_fold=out_of_fold
+    )
 
 
 def _with_gate(options: Mapping[str, Any], ontology: Ontology) -> dict[str, Any]:
@@ -213,34 +220,41 @@ def _explicit_of(
 def _class_table(
     labels: LabelSet, ontology: Ontology, found: Survey, is_constant: NDArray[np.bool_]
 ) -> pl.DataFrame:
-    """Return one row per class: labels, flags, estimated missing labels, AUC.
+    """Return one row per class: labels, flags and AUC.
 
-    ``threshold`` is the paper's at 1 %, ``lowest_flag`` the lowest score that was flagged. Where
-    the number of missing labels is not estimable, ``note`` says why. ``auc`` holds positives
-    against implicit labels and comes from a histogram: good to about 0.01.
+    ``threshold`` is the paper's at 1 %, ``lowest_flag`` the lowest score that was flagged. ``auc``
+    holds positives against implicit labels of some clips: good to about 0.01. ``note`` says why
+    p_missing is not known in a class.
     """
-    counts, points = _counts(found), found.thresholds
-    table = counts.table.with_columns(
-        reason=pl.when(pl.Series(is_constant))
+    points, knowledge = found.thresholds, found.evidence.knowledge
+    scores = found.evidence.scores
+    note = (
+        pl.when(pl.Series(find_unscored(scores)))
+        .then(pl.lit("no scores"))
+        .when(pl.Series(is_constant))
         .then(pl.lit("all scores are equal"))
-        .otherwise("reason"),
-        name=pl.Series([ontology.name(class_id) for class_id in labels.class_ids]),
-        n_negatives=labels.n_negatives,
-        prior=labels.priors,
-        threshold=points.values[points.discard_percents.index(1.0)],
-        auc=pl.Series(counts.knowledge.auc).fill_nan(None).round(4),
-        lowest_flag=found.suspects.lowest,
-        n_flags=found.suspects.n_each,
+        .when(not knowledge.is_enough)
+        .then(pl.lit("the scores do not know the labels"))
+        .when(pl.Series(labels.n_positives == 0))
+        .then(pl.lit("no explicit positives"))
+        .otherwise(pl.lit(""))
     )
-    is_known = pl.col("reason").is_null()
-    numbers = ("n_missing", "low", "high", "upper_bound")
-    return table.with_columns(
-        *(pl.when(~pl.Series(is_constant)).then(pl.col(name).round(1)) for name in numbers),
-        note=pl.when(is_known).then(pl.lit("")).otherwise("not estimable: " + pl.col("reason")),
-    ).select(
-        "class_id", "name", "n_positives", "n_negatives", "n_implicit", "prior", "threshold",
-        "lowest_flag", "n_flags", *numbers, "method", "note", "auc",
-    )  # fmt: skip
+    return pl.DataFrame(
+        {
+            "class_id": pl.Series(labels.class_ids, dtype=pl.String),
+            "name": pl.Series(
+                [ontology.name(class_id) for class_id in labels.class_ids], dtype=pl.String
+            ),
+            "n_positives": labels.n_positives,
+            "n_negatives": labels.n_negatives,
+            "n_implicit": labels.n_implicit,
+            "prior": labels.priors,
+            "threshold": points.values[points.discard_percents.index(1.0)],
+            "lowest_flag": found.suspects.lowest,
+            "n_flags": found.suspects.n_each,
+            "auc": pl.Series(knowledge.auc).fill_nan(None).round(4),
+        }
+    ).with_columns(note=note)
 
 
 def _flag_counts(flags: pl.DataFrame) -> pl.DataFrame:

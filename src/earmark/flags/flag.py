@@ -18,16 +18,8 @@ from scipy.special import expit
 from earmark.compute import Engine
 from earmark.config import PAPER_DISCARD_PERCENTS
 from earmark.errors import EarmarkError, short_repr
-from earmark.flags.chances.learnt import Answers
-from earmark.flags.chances.sums import Listed
-from earmark.flags.counts import Counts
-from earmark.flags.policies import (
-    Choice,
-    Evidence,
-    check_policy,
-    choose,
-    n_to_list,
-)
+from earmark.flags.p_missing import Answers, LikelyLabels
+from earmark.flags.policies import Choice, Evidence, check_policy, choose, percentile_flags
 from earmark.flags.suspects import UNKNOWN, Suspects, are_among, lowest_places, sort_with_places
 from earmark.flags.thresholds import Thresholds, n_discarded, n_largest
 from earmark.labels import LabelSet, Ontology
@@ -47,14 +39,12 @@ from earmark.scores import (
 class Survey:
     """What one look at labels and scores finds.
 
-    ``suspects`` are the flags; ``explicit`` float32: the scores of the explicit labels, parallel to
-    the labels' ``columns``; ``counts`` is None where no chance was asked for.
+    ``suspects`` are the flags; ``evidence`` has what else was looked at.
     """
 
     thresholds: Thresholds
     suspects: Suspects
-    explicit: NDArray[np.float32]
-    counts: Counts | None
+    evidence: Evidence
 
     __repr__ = short_repr
 
@@ -80,21 +70,18 @@ def flag(
     ``labels`` are a label set or states [clip, class]; ``logits`` [clip, class] the teacher's.
     Returns clip_id, class_id, logit, rank (within the class, from 1, by score or by chance, as the
     policy goes; equals in the clips' order) and chance (the estimated probability that the label
-    is missing; null where the class is not estimable), sorted by class and rank. An explicit label
-    is never flagged. With an ``ontology``, labels of classes below count as evidence; with
-    ``answers`` (twenty or more), chances are learnt by ear. With an ``engine`` the passes over an
-    ``.npy`` file that go by scores are its tasks, a shard each.
+    is missing; null where that is not known), sorted by class and rank. An explicit label is never
+    flagged. With an ``ontology``, labels of classes below count as evidence; with ``answers``
+    (twenty or more), the model of missing labels learns from them. With an ``engine`` the passes
+    over an ``.npy`` file that go by scores are its tasks, a shard each.
 
     Policies and their options:
 
     - ``percentile`` (discard_percent=1.0): the highest per cent of each class; the paper's rule
-    - ``count``: as many as are estimated to be missing
-    - ``precision`` (target=0.5): those whose chance is at least the target
-    - ``budget`` (n_flags=None, balance=0.0): the best overall by chance; what a team can listen to.
-      Without a number, as many as are expected to be missing, 1,000 at most, of a chance of 10 %
-      or more. With balance 1,
-      recall overall and the mean recall over classes count alike; with more, small classes count
-      more
+    - ``precision`` (target=0.5): those whose p_missing is at least the target
+    - ``budget`` (n_flags=None, balance=0.0): the likeliest of all classes; what a team can listen
+      to. Without a number, 1,000 at most, with p_missing of 10 % or more. With balance 1, recall
+      overall and the mean recall over classes count alike; with more, small classes count more
     - ``positives_quantile`` (quantile="mean" or a number, gate=None): above a quantile of the
       class's own positives; with an ontology as gate, only where a parent or child is labelled
     - ``confident``: probable (p > 0.5) and above the positives' mean, as the confident joint has it
@@ -123,33 +110,43 @@ def survey(
     engine: Engine | None = None,
     **options: Any,
 ) -> Survey:
-    """Find thresholds at all operating points, flags, and counts of missing labels, together.
+    """Find thresholds at all operating points and flags together.
 
     The same as :func:`thresholds` and :func:`flag`, in two passes over the scores with the policy
-    ``percentile`` if no chances are asked for, and in three or more otherwise; None asks for the
-    best that the scores allow (see :func:`~earmark.flags.policies.choose`). Without chances there
-    are no counts.
+    ``percentile`` if no p_missing is asked for, and in three or more otherwise; None asks for the
+    best that the scores allow (see :func:`~earmark.flags.policies.choose`).
     """
     check_policy(policy, options)
     scores = open_scores(logits, labels)
     ranks = n_largest(labels, scores, discard_percents)
     is_known = policy == "percentile"  # what is listed is what is flagged
-    n_listed = n_to_list(policy, labels, scores, options, ranks.max(axis=0, initial=0))
+    n_listed = percentile_flags(labels, scores, **options) if is_known else 0
     passes = passes_by(engine)
     only_ranks = is_known and not with_chance
-    found = top_scores(labels, scores, ranks, n_listed, passes, only_ranks=only_ranks)
-    listed, found = _listed(labels, found), found.without_lists()
-    points = Thresholds(tuple(discard_percents), found.values, labels.n_implicit, found.n_greater)
-    evidence = Evidence(labels, scores, found, listed, ontology, answers)
+    summary = top_scores(labels, scores, ranks, n_listed, passes, only_ranks=only_ranks)
+    points = Thresholds(
+        tuple(discard_percents), summary.values, labels.n_implicit, summary.n_greater
+    )
+    evidence = Evidence(labels, scores, summary.explicit, summary.sample, ontology, answers)
     choice = choose(policy, evidence, options)
-    if choice.log_odds is not None or choice.listed is not None:
-        suspects = _chosen_by_chance(labels, choice)
-    else:
-        chosen = listed if is_known else _listed(labels, _list_chosen(evidence, choice, passes))
-        gated = chosen if choice.gate is None else _related(chosen, choice.gate)
-        suspects = _with_chances(gated, evidence) if with_chance else gated
-    counts = evidence.counts if with_chance else None
-    return Survey(points, suspects, found.explicit, counts)
+    if choice.likely is not None:
+        return Survey(points, _by_chance(labels, choice.likely), evidence)
+    suspects = _listed(labels, summary if is_known else _list_chosen(evidence, choice, passes))
+    if choice.gate is not None:
+        suspects = _related(suspects, choice.gate)
+    return Survey(points, _with_chances(suspects, evidence) if with_chance else suspects, evidence)
+
+
+def gather_evidence(
+    labels: LabelSet | ArrayLike,
+    logits: ScoresLike | ScoreMatrix,
+    ontology: Ontology | None = None,
+    answers: Answers | None = None,
+) -> Evidence:
+    """Look at labels and scores without flagging: what the scores know, and p_missing."""
+    known = LabelSet.of(labels)
+    nothing = survey(known, logits, (), discard_percent=0.0, ontology=ontology, answers=answers)
+    return nothing.evidence
 
 
 def _list_chosen(evidence: Evidence, choice: Choice, passes: Passes) -> Summary:
@@ -173,59 +170,22 @@ def _listed(labels: LabelSet, found: Summary) -> Suspects:
 
 
 def _with_chances(suspects: Suspects, evidence: Evidence) -> Suspects:
-    """Look up how likely each is; nobody knows where the scores do not know the labels."""
-    if not evidence.counts.knowledge.is_enough:
+    """Add p_missing; it is unknown where the scores do not know the labels."""
+    if not evidence.knowledge.is_enough or not len(suspects):
         return suspects
-    columns = np.repeat(np.arange(len(suspects.n_each), dtype=np.uint32), suspects.n_each)
-    chances = evidence.counts.chances.of_scored(suspects.rows, columns, suspects.logits)
-    return replace(suspects, chances=chances)
+    columns = np.repeat(np.arange(len(suspects.n_each)), suspects.n_each)
+    log_odds = evidence.p_missing.log_odds_of(suspects.rows.astype(np.int64), columns)
+    return replace(suspects, chances=expit(log_odds))
 
 
-def _chosen_by_chance(labels: LabelSet, choice: Choice) -> Suspects:
-    """Return the labels that a policy chose by their chances, the likeliest of a class first."""
-    assert choice.counts is not None
-    listed = choice.listed
-    if listed is None:
-        assert choice.log_odds is not None
-        listed = choice.counts.chances.above(choice.log_odds)
-    n_listed = np.bincount(listed.columns, minlength=labels.n_classes)
-    n_each = n_listed if choice.n_each is None else np.minimum(n_listed, choice.n_each)
-    suspects = _by_chance(labels, listed, n_listed, n_each)
-    if choice.n_most is None or len(suspects) <= choice.n_most:
-        return suspects
-    return _best(suspects, choice.n_most, choice.weights)
-
-
-def _by_chance(
-    labels: LabelSet, listed: Listed, n_listed: NDArray[np.int64], n_each: NDArray[np.int64]
-) -> Suspects:
-    """Return the likeliest of each class: so many [class] of those that are listed [class].
-
-    By chance, then by score, then by clip; a class at a time, because the list may be long.
-    """
-    by_class = sort_with_places(listed.columns.astype(np.uint32)).astype(np.uint32)
-    starts, ends = np.append(0, np.cumsum(n_each)), np.cumsum(n_listed)
-    rows = np.empty(starts[-1], np.uint32)
-    logits, chances = np.empty((2, starts[-1]), np.float32)
-    for column, own in enumerate(map(slice, starts[:-1], starts[1:])):
-        mine = by_class[ends[column] - n_listed[column] : ends[column]]
-        by = (listed.rows[mine], -listed.logits[mine], -listed.log_odds[mine])
-        mine = mine[np.lexsort(by)[: n_each[column]]]
-        rows[own], logits[own] = listed.rows[mine], listed.logits[mine]
-        chances[own] = expit(listed.log_odds[mine])
-    return Suspects(labels, starts, rows, logits, chances)
-
-
-def _best(suspects: Suspects, n_most: int, weights: NDArray[np.float64] | None) -> Suspects:
-    """Keep those of the highest chance times weight [class]."""
-    chances = pl.Series(suspects.chances)
-    worth = chances if weights is None else chances * np.repeat(weights, suspects.n_each)
-    places = pl.DataFrame({"worth": worth, "logit": suspects.logits}).with_row_index("place")
-    likeliest = places.sort("worth", "logit", descending=True, nulls_last=True, maintain_order=True)
-    best = likeliest.head(n_most)
-    is_kept = np.zeros(len(suspects), bool)
-    is_kept[best["place"].to_numpy()] = True
-    return suspects.where(is_kept)
+def _by_chance(labels: LabelSet, likely: LikelyLabels) -> Suspects:
+    """Return likely labels by class, then by p_missing, then by score, then by clip."""
+    by = (likely.rows, -likely.logits, -likely.log_odds, likely.columns)
+    own = likely.select(np.lexsort(by))
+    n_each = np.bincount(own.columns, minlength=labels.n_classes)
+    starts = np.append(0, np.cumsum(n_each))
+    rows = own.rows.astype(np.uint32)
+    return Suspects(labels, starts, rows, own.logits, expit(own.log_odds))
 
 
 def _related(suspects: Suspects, ontology: Ontology) -> Suspects:
@@ -251,7 +211,7 @@ def suspicious_positives(
 ) -> pl.DataFrame:
     """List the lowest-scored explicit positives of each class: labels that may be wrong.
 
-    ``explicit`` float32: the scores of the explicit labels (``survey(...).explicit``). Give a
+    ``explicit`` are the scores of the explicit labels (``survey(...).evidence.explicit``). Give a
     number per class or a per cent of the class's positives (rounded down). Returns clip_id,
     class_id, logit, rank (from 1, the lowest), sorted by class and rank.
     """

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import short_repr
-from earmark.flags.histograms import N_BINS, Histograms, Matrix
+from earmark.flags.p_missing import Floats, Matrix
 from earmark.labels import LabelSet
 from earmark.scores import ScoreMatrix
 
@@ -45,11 +45,12 @@ DOUBTFUL_POSITIVES = 10
 N_BLOCKS, BLOCK_POSITIVES = 8, 20
 """Parts, one after the other, that the clips are cut into, and the fewest positives of each."""
 
-ROWS_AT_ONCE = 128
-"""Clips whose scores are looked up together: few enough for a core's cache."""
-
 LEAST_POSITIVES = 5
 """Positives from which on a class's AUC counts in the median."""
+
+MIN_POSITIVES, IN_SAMPLE_RATIO = 30, 0.05
+"""Positives of the classes that are asked whether scores are in-sample; implicit labels per
+positive, above the positives' median, below which they look so."""
 
 
 @dataclass(frozen=True)
@@ -111,23 +112,70 @@ class Knowledge:
         return f"{known} ({auc}).{doubt}"
 
 
-def find_knowledge(labels: LabelSet, scores: ScoreMatrix, histograms: Histograms) -> Knowledge:
-    """Hold the explicit positives' scores against the implicit ones', and against shuffled ones."""
-    auc, n = _auc(histograms), histograms.positives.sum(axis=1)
+def find_knowledge(
+    labels: LabelSet, scores: ScoreMatrix, sample: Floats, explicit: Floats
+) -> Knowledge:
+    """Compare the explicit positives' scores with the implicit ones', and with shuffled ones.
+
+    ``sample`` [class, clip] ascends: implicit scores of some clips after -inf in place of explicit
+    labels. ``explicit`` are the scores of the explicit labels.
+    """
+    n_implicit = np.isfinite(sample).sum(axis=1)
+    is_used = labels.present & np.isfinite(explicit) & (n_implicit > 0)[labels.columns]
+    columns = labels.columns[is_used].astype(np.int64)
+    n = np.bincount(columns, minlength=labels.n_classes).astype(np.float64)
+    won = np.bincount(columns, _places_of(sample, columns, explicit[is_used]), labels.n_classes)
+    auc = np.where(n > 0, won / np.maximum(n, 1), np.nan)
     is_measured, median = np.isfinite(auc), median_auc(auc, n)
-    is_class_known = _is_above_chance(auc, n, histograms.implicit.sum(axis=1))
-    sample = _drawn(labels, scores, histograms, is_measured)
-    verdict = _against_shuffled(sample)
+    is_class_known = _is_above_chance(auc, n, n_implicit)
+    drawn = _drawn(labels, scores, sample, is_measured)
+    verdict = _against_shuffled(drawn)
     level: Level = "little" if median < LITTLE else "something" if median < MUCH else "much"
     return Knowledge(
         auc,
         is_class_known,
         "nothing" if verdict == "classes" else verdict or level,
-        int(n[is_measured].sum()),
+        int(n.sum()),
         median,
         is_class_doubtful=is_measured & ~is_class_known & (n >= DOUBTFUL_POSITIVES),
         is_order_of_classes=verdict == "classes",
-        unknown_rows=_unknown_rows(sample, auc[is_measured]),
+        unknown_rows=_unknown_rows(drawn, auc[is_measured]),
+    )
+
+
+def in_sample_warning(
+    labels: LabelSet,
+    explicit: Floats,
+    count_above: Callable[[Floats], NDArray[np.int64]],
+    *,
+    out_of_fold: bool = False,
+) -> str | None:
+    """Say so if the scores look as if the teacher had been trained on these very labels.
+
+    A teacher that saw the missing labels as negatives has pushed their scores down. Of the classes
+    with at least 30 positives, half then have under a twentieth as many implicit labels as
+    positives above the positives' median. None without such a class. ``count_above`` counts the
+    implicit labels above limits [class]. Scores that are called ``out_of_fold`` are doubted without
+    the advice to make them so.
+    """
+    is_used = labels.present & np.isfinite(explicit)
+    columns, values = labels.columns[is_used], explicit[is_used]
+    n = np.bincount(columns, minlength=labels.n_classes)
+    is_large = n >= MIN_POSITIVES
+    if not is_large.any():
+        return None
+    order = np.lexsort((values, columns))
+    middle = np.cumsum(n) - n + (n - 1) // 2
+    medians = np.full(labels.n_classes, np.inf, np.float32)
+    medians[is_large] = values[order][middle[is_large]]
+    n_above, n_half = count_above(medians)[is_large], n[is_large] / 2
+    if np.median(n_above / n_half) >= IN_SAMPLE_RATIO:
+        return None
+    advice = ", though its scores are called out of fold" if out_of_fold else "; score out of fold"
+    return (
+        f"in half of the classes fewer than {IN_SAMPLE_RATIO:.0%} as many implicit labels as "
+        "positives score above the positives' median: either hardly a label is missing, or the "
+        f"teacher was trained on these labels and hides what is missing{advice}"
     )
 
 
@@ -165,7 +213,7 @@ class _Sample:
 
 
 def _drawn(
-    labels: LabelSet, scores: ScoreMatrix, histograms: Histograms, is_measured: NDArray[np.bool_]
+    labels: LabelSet, scores: ScoreMatrix, sample: Floats, is_measured: NDArray[np.bool_]
 ) -> _Sample:
     is_used = labels.present & is_measured[labels.columns]
     clips = labels.clip_rows[is_used]  # ascending
@@ -174,7 +222,10 @@ def _drawn(
     rows = np.concatenate([labelled, scores.sample_rows(MOST_CLIPS, among=others)])
     chosen, columns = labels.select(rows), np.flatnonzero(is_measured)
     is_used = chosen.present & is_measured[chosen.columns]
-    places = _places(histograms.of(is_measured), scores.sample(rows)[:, columns])
+    values = scores.sample(rows)[:, columns]
+    places = np.empty(values.shape)
+    for place, column in enumerate(columns):
+        places[:, place] = _places(sample[column], values[:, place])
     class_of = np.searchsorted(columns, chosen.columns[is_used])
     return _Sample(rows, places, chosen.clip_rows[is_used], class_of)
 
@@ -234,29 +285,26 @@ def _shuffled(n: int, gather: Callable[[NDArray[np.int64]], Matrix]) -> _Shuffle
     return _Shuffled(float(np.mean(means)), float(np.std(means)))
 
 
-def _places(histograms: Histograms, scores: NDArray[np.float32]) -> Matrix:
-    """Return the share of the class's implicit scores that lie below each score [clip, class]."""
-    counts = histograms.implicit
-    below = (np.cumsum(counts, axis=1) - counts / 2) / counts.sum(axis=1, keepdims=True)
-    first = np.arange(len(counts)) * N_BINS
-    places = np.empty(scores.shape)
-    for start in range(0, len(scores), ROWS_AT_ONCE):
-        rows = slice(start, start + ROWS_AT_ONCE)
-        bins = ((scores[rows] - histograms.low) / histograms.width).clip(0, N_BINS - 1)
-        np.take(below, bins.astype(np.int64) + first, out=places[rows])
+def _places_of(sample: Floats, columns: NDArray[np.int64], scores: Floats) -> Matrix:
+    """Return the share of the class's implicit scores that lie below single scores."""
+    places = np.empty(len(scores))
+    order = np.argsort(columns, kind="stable")
+    starts = np.searchsorted(columns[order], np.arange(len(sample) + 1))
+    for column in np.unique(columns).tolist():
+        mine = order[starts[column] : starts[column + 1]]
+        places[mine] = _places(sample[column], scores[mine])
     return places
 
 
-def _auc(histograms: Histograms) -> Matrix:
-    """Return how often a positive outscores an implicit label [class]; NaN without either.
-
-    It comes from a histogram, in which a tie counts half: good to about 0.01.
-    """
-    positives, implicit = histograms.positives, histograms.implicit
-    below = np.cumsum(implicit, axis=1) - implicit / 2
-    n_pairs = positives.sum(axis=1) * implicit.sum(axis=1)
-    n_won = (positives * below).sum(axis=1)
-    return np.where(n_pairs > 0, n_won / np.maximum(n_pairs, 1), np.nan)
+def _places(implicit: Floats, scores: Floats) -> Matrix:
+    """Return the share of implicit scores, which ascend, below each score; a tie counts half."""
+    first = np.searchsorted(implicit, -np.inf, side="right")
+    below, up_to = (
+        np.searchsorted(implicit, scores, side="left"),
+        np.searchsorted(implicit, scores, side="right"),
+    )
+    n_implicit = max(len(implicit) - int(first), 1)
+    return np.asarray(((below + up_to) / 2 - first) / n_implicit)
 
 
 def _is_above_chance(auc: Matrix, n: Matrix, n_implicit: Matrix) -> NDArray[np.bool_]:

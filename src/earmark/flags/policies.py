@@ -1,4 +1,4 @@
-"""The rules by which implicit labels are flagged: the paper's, ours, and the rivals'.
+"""The rules by which implicit labels are flagged: the paper's, ours, and others'.
 
 A policy looks at :class:`Evidence` and makes a :class:`Choice`; it flags nothing itself. To add
 one, write a function from the evidence and its options to a choice, and give it a row in
@@ -9,113 +9,115 @@ from __future__ import annotations
 
 import inspect
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
 from typing import Any, Literal
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from earmark.errors import EarmarkError
-from earmark.flags.chances.highest import Highest
-from earmark.flags.chances.learnt import Answers
-from earmark.flags.chances.sums import Listed
-from earmark.flags.counts import Counts, count_missing
-from earmark.flags.suspects import Suspects
+from earmark.flags.knowledge import Knowledge, find_knowledge
+from earmark.flags.p_missing import Answers, LikelyLabels, PMissing, find_p_missing
 from earmark.flags.thresholds import n_largest
 from earmark.labels import LabelSet, Ontology
-from earmark.scores import ScoreMatrix, Summary
+from earmark.scores import Chunk, ScoreMatrix
 
-MOST_IN_A_BUDGET = 1_000
-"""Flags of a budget that nobody stated, unless fewer labels are expected to be missing."""
-
-LEAST_IN_A_BUDGET = 0.1
-"""The lowest chance of such a flag: below, ten clips are heard for less than one missing label."""
-
-
-LISTED_FOR_A_BUDGET, LISTED_IN_ALL = 1_250, 1 << 22
-"""Labels of each class, and of all, the highest-scored: a few more than a budget, which are sure to
-be among them unless many are as likely as the last."""
+DEFAULT_BUDGET, LEAST_IN_BUDGET = 1_000, 0.1
+"""Flags of a budget of no stated size, and the lowest p_missing of such a flag: below, ten clips
+are played for less than one missing label."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """Labels, scores, and what a first look at them found.
 
-    The tails of ``summary`` reach down to the deepest operating point, and ``listed`` are the
-    highest-scored labels of each class. Counts are found when they are first asked for.
+    ``explicit`` are the scores of the explicit labels, ``sample`` [class, clip] implicit scores of
+    some clips. What the scores know and p_missing are computed when they are first asked for.
     """
 
     labels: LabelSet
     scores: ScoreMatrix
-    summary: Summary
-    listed: Suspects
+    explicit: NDArray[np.float32]
+    sample: NDArray[np.float32]
     ontology: Ontology | None = None
     answers: Answers | None = None
 
     @cached_property
-    def counts(self) -> Counts:
-        """Numbers and chances of missing labels."""
-        return count_missing(
-            self.labels,
-            self.scores,
-            summary=self.summary,
-            ontology=self.ontology,
-            answers=self.answers,
-        )
+    def knowledge(self) -> Knowledge:
+        """How well the scores know the labels."""
+        return find_knowledge(self.labels, self.scores, self.sample, self.explicit)
+
+    @cached_property
+    def p_missing(self) -> PMissing:
+        """The probability of every implicit label to be missing."""
+        return find_p_missing(self.labels, self.scores, self.ontology, self.answers, self.sample)
+
+    def require_p_missing(self) -> PMissing:
+        """Return p_missing; refuse scores that do not know the labels."""
+        if not self.knowledge.is_enough:
+            raise EarmarkError(
+                f"{self.knowledge.told} A policy by p_missing has nothing to go by: without its "
+                "options labels are flagged by rank"
+            )
+        return self.p_missing
+
+    def count_above(self, limits: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Count the implicit labels that score above a limit [class], in one pass."""
+
+        def count(chunks: Iterator[Chunk]) -> NDArray[np.int64]:
+            n_above = np.zeros(self.labels.n_classes, np.int64)
+            for _, values in chunks:
+                n_above += (values > limits).sum(axis=0)
+            return n_above
+
+        n_above = np.sum([np.zeros(self.labels.n_classes, np.int64), *self.scores.map(count)], 0)
+        is_above = self.explicit > limits[self.labels.columns]
+        columns = self.labels.columns[is_above]
+        return np.asarray(n_above - np.bincount(columns, minlength=self.labels.n_classes))
 
     @property
     def positives(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Class and score of every explicit positive that has a score."""
-        explicit = self.summary.explicit
-        chosen = self.labels.present & ~np.isnan(explicit)
-        return self.labels.columns[chosen], explicit[chosen]
+        chosen = self.labels.present & ~np.isnan(self.explicit)
+        return self.labels.columns[chosen], self.explicit[chosen]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a policy decides: how many labels of each class to flag, or above which limit.
+    """What a policy decides: how many labels of each class to flag, above which limit, or which.
 
     By the score: ``n_flags`` int64 [class], or ``limits`` float32 [class]; ``gate`` keeps clips
-    where a parent or child is labelled. By the chance: ``log_odds`` float64 [class] are the limits,
-    or ``listed`` the labels that are known to be likely enough, of which ``n_each`` int64 [class]
-    keeps the best of a class and ``n_most`` the best of all, by chance times ``weights`` float64
-    [class]. ``counts`` are those that it was made from, if any.
+    where a parent or child is labelled. By p_missing: the ``likely`` labels.
     """
 
     n_flags: NDArray[np.int64] | None = None
     limits: NDArray[np.float32] | None = None
     gate: Ontology | None = None
-    log_odds: NDArray[np.float64] | None = None
-    listed: Listed | None = None
-    n_each: NDArray[np.int64] | None = None
-    n_most: int | None = None
-    weights: NDArray[np.float64] | None = None
-    counts: Counts | None = None
+    likely: LikelyLabels | None = None
 
 
 def choose(policy: str | None, evidence: Evidence, options: Mapping[str, Any]) -> Choice:
     """Ask a policy by its name; an unknown one, or an unknown option, is an error.
 
     Where none is asked for, the likeliest are chosen (``budget``), or the paper's, one of each
-    class at least, where the scores know too little for chances.
+    class at least, where the scores do not know the labels.
     """
     check_policy(policy, options)
     if policy is not None:
         return POLICIES[policy].choose(evidence, **options)
-    if evidence.counts.knowledge.is_enough:
+    if evidence.knowledge.is_enough:
         return _budget(evidence)
     paper, every = (percentile_flags(evidence.labels, evidence.scores, q) for q in (1.0, 100.0))
     return Choice(n_flags=np.maximum(paper, np.minimum(every, 1)))
 
 
-def default_told(counts: Counts) -> str:
+def describe_default(knowledge: Knowledge) -> str:
     """Say which labels are flagged where no policy is asked for."""
-    if counts.knowledge.is_enough:
+    if knowledge.is_enough:
         return policy_told("budget", {})
     return f"{policy_told('percentile', {})}, one at least, by rank"
 
@@ -163,26 +165,6 @@ def _defaults(policy: str) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in parameters}
 
 
-def n_to_list(
-    policy: str | None,
-    labels: LabelSet,
-    scores: ScoreMatrix,
-    options: Mapping[str, Any],
-    n_deepest: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """Return how many of each class's highest-scored labels [class] a policy will look at.
-
-    The policy ``percentile`` flags just these; for a budget they save a pass over all chances, and
-    are no more than ``n_deepest`` [class], which are counted closely anyway.
-    """
-    if policy == "percentile":
-        return percentile_flags(labels, scores, **options)
-    if policy not in (None, "budget") or options.get("balance"):
-        return np.zeros(labels.n_classes, np.int64)
-    n_each = min(LISTED_FOR_A_BUDGET, LISTED_IN_ALL // max(labels.n_classes, 1))
-    return np.minimum(n_deepest, n_each)
-
-
 def percentile_flags(
     labels: LabelSet, scores: ScoreMatrix, discard_percent: float = 1.0
 ) -> NDArray[np.int64]:
@@ -194,50 +176,20 @@ def _percentile(evidence: Evidence, discard_percent: float = 1.0) -> Choice:
     return Choice(n_flags=percentile_flags(evidence.labels, evidence.scores, discard_percent))
 
 
-def _count(evidence: Evidence) -> Choice:
-    counts = _known_counts(evidence)
-    # A number that the scores do not tell jumps about; the chances add up to a steady one.
-    expected = pl.Series(counts.chances.sums.n_expected)
-    told = pl.when(pl.col("method") == "expectation").then(expected)
-    chosen = counts.table.select(told.otherwise("n_missing").fill_null(0).round().cast(pl.Int64))
-    n_each = np.minimum(chosen.to_series().to_numpy(), evidence.labels.n_implicit)
-    return Choice(log_odds=counts.chances.limits_of_counts(n_each), n_each=n_each, counts=counts)
-
-
 def _precision(evidence: Evidence, target: float = 0.5) -> Choice:
-    counts = _known_counts(evidence)
-    return Choice(log_odds=counts.chances.limits_surely(target), counts=counts)
+    return Choice(likely=evidence.require_p_missing().above(float(logit(target))))
 
 
 def _budget(evidence: Evidence, n_flags: int | None = None, balance: float = 0.0) -> Choice:
-    counts = _known_counts(evidence)
-    if not balance and (chosen := _among_highest(evidence, n_flags)):
-        return chosen
-    chances, n_expected = counts.chances, counts.chances.sums.n_expected
-    least = 0.0 if n_flags is not None else LEAST_IN_A_BUDGET
-    if n_flags is None:
-        n_flags = min(round(n_expected.sum()), MOST_IN_A_BUDGET)
-    # A label found adds 1 / all missing to recall, and 1 / the class's to the mean over classes.
-    weights = 1 + balance * n_expected.mean() / np.maximum(n_expected, 1)
-    limits = chances.limits_of_best(n_flags, weights, least)
-    limits[counts.histograms.is_constant] = np.inf  # nothing tells one such label from another
-    return Choice(log_odds=limits, n_most=n_flags, weights=weights, counts=counts)
-
-
-def _among_highest(evidence: Evidence, n_flags: int | None) -> Choice | None:
-    """Choose the same from the highest-scored labels of each class, where those are enough."""
-    counts = evidence.counts
-    has_chances = counts.chances.clues.by_score.has_chances
-    is_constant = counts.histograms.is_constant & has_chances
-    if counts.is_heard or n_flags == 0 or is_constant.any():
-        return None
-    highest = Highest(evidence.listed, counts.chances)
-    if n_flags is None and highest.n_expected < MOST_IN_A_BUDGET + 1:
-        return None  # perhaps fewer are missing, and how many takes a look at all
-    n_most = MOST_IN_A_BUDGET if n_flags is None else n_flags
-    least = float(logit(LEAST_IN_A_BUDGET)) if n_flags is None else -np.inf
-    listed = highest.best(n_most, least)
-    return None if listed is None else Choice(listed=listed, n_most=n_most, counts=counts)
+    p_missing = evidence.require_p_missing()
+    least = float(logit(LEAST_IN_BUDGET)) if n_flags is None else -np.inf
+    n_most = DEFAULT_BUDGET if n_flags is None else n_flags
+    weights = None
+    if balance:
+        # A find adds 1 / all missing to recall, and 1 / the class's to the mean over classes.
+        n_positives = np.maximum(evidence.labels.n_positives, 1)
+        weights = 1 + balance * n_positives.mean() / n_positives
+    return Choice(likely=p_missing.best(n_most, least, weights))
 
 
 def _positives_quantile(
@@ -324,12 +276,9 @@ POLICIES: dict[str, Policy] = {
         "discard_percent",
         None,
     ),
-    "count": Policy(_count, lambda: "as many of each class as are estimated to be missing"),
     "precision": Policy(
         _precision,
-        lambda target: (
-            f"those whose chance is at least {100 * target:g} %, even if few labels are missing"
-        ),
+        lambda target: f"those whose p_missing is at least {100 * target:g} %",
         "target",
         (0.9, 0.7, 0.5, 0.3),
     ),
@@ -339,8 +288,8 @@ POLICIES: dict[str, Policy] = {
             (
                 f"the {n_flags:,} likeliest of all classes"
                 if n_flags is not None
-                else f"the likeliest of all classes ({MOST_IN_A_BUDGET:,} at most, of a chance of "
-                f"{100 * LEAST_IN_A_BUDGET:.0f} % or more)"
+                else f"the likeliest of all classes ({DEFAULT_BUDGET:,} at most, with p_missing of "
+                f"{100 * LEAST_IN_BUDGET:.0f} % or more)"
             )
             + (f", small classes counting more (balance {balance:g})" if balance else "")
         ),
@@ -369,17 +318,6 @@ POLICIES: dict[str, Policy] = {
     ),
 }
 """The policies by name."""
-
-
-def _known_counts(evidence: Evidence) -> Counts:
-    """Return the counts for a policy by chance; refuse scores that do not know the labels."""
-    counts = evidence.counts
-    if not counts.knowledge.is_enough:
-        raise EarmarkError(
-            f"{counts.knowledge.told} A policy by chance has nothing to go by: without its options "
-            "labels are flagged by rank"
-        )
-    return counts
 
 
 def _mean_of_positives(evidence: Evidence) -> NDArray[np.float32]:

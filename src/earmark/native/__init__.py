@@ -6,24 +6,16 @@ tests/plain_resamples.py have slow equivalents.
 """
 
 from earmark.native.compiled import (
-    add_chances,
     climb_ladders,
     count_scores,
-    fill_clues,
-    fit_mixture,
-    look_at_odds,
     pick_scores,
     place_keys,
     weigh_pairs,
 )
 
 __all__ = [
-    "add_chances",
     "climb_ladders",
     "count_scores",
-    "fill_clues",
-    "fit_mixture",
-    "look_at_odds",
     "pick_scores",
     "place_keys",
     "weigh_pairs",

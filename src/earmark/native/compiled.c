@@ -3,8 +3,7 @@
 
 #define LOOP(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
-static PyMethodDef loops[] = {LOOP(count_scores), LOOP(pick_scores), LOOP(place_keys), LOOP(fill_clues),
-                              LOOP(add_chances), LOOP(look_at_odds), LOOP(fit_mixture),
+static PyMethodDef loops[] = {LOOP(count_scores), LOOP(pick_scores),   LOOP(place_keys),
                               LOOP(climb_ladders), LOOP(weigh_pairs), {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef_Slot slots[] = {{0, NULL}};

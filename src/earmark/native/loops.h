@@ -29,25 +29,9 @@ typedef struct {
 int take_explicit(const Py_buffer *starts, const Py_buffer *columns, Py_ssize_t n_rows,
                   Py_ssize_t n_classes, Explicit *explicit);
 
-/* Write the codes that are not 0, one after another, and return how many. `out` has STRIP places
-   more than there are codes. */
-static inline int32_t squeeze(const int32_t *restrict codes, int32_t n, int32_t *restrict out)
-{
-    int32_t n_out = 0;
-    for (int32_t i = 0; i < n; i++) {
-        out[n_out] = codes[i];
-        n_out += codes[i] != 0;
-    }
-    return n_out;
-}
-
 PyObject *count_scores(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *pick_scores(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *place_keys(PyObject *, PyObject *const *, Py_ssize_t);
-PyObject *fill_clues(PyObject *, PyObject *const *, Py_ssize_t);
-PyObject *add_chances(PyObject *, PyObject *const *, Py_ssize_t);
-PyObject *look_at_odds(PyObject *, PyObject *const *, Py_ssize_t);
-PyObject *fit_mixture(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *climb_ladders(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *weigh_pairs(PyObject *, PyObject *const *, Py_ssize_t);
 

@@ -6,12 +6,6 @@ comes from users, in any format, as logits or probabilities. A *folder* of score
 passes over scores of any size.
 """
 
-from earmark.native import (
-    add_chances,
-    fill_clues,
-    fit_mixture,
-    look_at_odds,
-)
 from earmark.scores.alignment import (
     arrange,
     check_aligned,
@@ -45,7 +39,6 @@ from earmark.scores.order_statistics import (
     Kept,
     Passes,
     Summary,
-    Tail,
     count_bins,
     first_key,
     keep,
@@ -77,24 +70,19 @@ __all__ = [
     "ScoreMatrix",
     "ScoresLike",
     "Summary",
-    "Tail",
     "TeacherScores",
-    "add_chances",
     "arrange",
     "check_aligned",
     "classes_of_columns",
     "clips_of_rows",
     "count_bins",
     "detect_scale",
-    "fill_clues",
     "find_unscored",
     "first_key",
-    "fit_mixture",
     "keep",
     "leave_out_gaps",
     "leave_out_unscored",
     "logits_of",
-    "look_at_odds",
     "map_scores",
     "match_names",
     "named_alike",

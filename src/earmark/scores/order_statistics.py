@@ -300,9 +300,6 @@ do where nothing else is asked of them."""
 MARGIN_SDS = 4.0
 """How far below the sample's order statistic a grid starts, in its standard deviations."""
 
-OUTER_BINS = 256
-"""Bins of the histogram of the scores beyond a grid."""
-
 KEPT_BYTES = 256 << 20
 """Memory for kept scores; classes that need more are done in groups, one pass each."""
 
@@ -319,50 +316,20 @@ IN_THIS_PROCESS = Passes()
 
 
 @dataclass(frozen=True)
-class Tail:
-    """A fine histogram of one class's highest implicit scores: all that are above ``bound``.
-
-    ``centres`` float64 and ``counts`` int64 [bin], ascending; the last bin is not empty.
-    """
-
-    centres: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    bound: np.float32
-
-
-@dataclass(frozen=True)
 class ClassSummary:
     """What is remembered of one class when its kept scores are let go.
 
     ``values`` float32 [point] and ``n_greater`` int64 [point]: the order statistics asked for.
-    ``listed`` int64: keys of the listed scores. ``outer``: keys of the scores beyond the grid.
+    ``listed`` int64: keys of the listed scores.
     """
 
     values: NDArray[np.float32]
     n_greater: NDArray[np.int64]
     listed: NDArray[np.int64]
-    outer: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    low: np.float32
-    scale: np.float32
 
     def listing(self) -> tuple[NDArray[np.float32], NDArray[np.uint32]]:
         """Return scores and clips of the listed labels, from high to low."""
         return unpack_scores(self.listed), unpack_rows(self.listed)
-
-    @cached_property
-    def tail(self) -> Tail:
-        """The histogram of the scores in the grid and beyond."""
-        inner = self.counts[1:-1] if np.isfinite(self.scale) else self.counts[:0]
-        centres = float(self.low) + (np.arange(len(inner)) + 0.5) / float(self.scale)
-        outer = unpack_scores(self.outer)[::-1].astype(np.float64)
-        low, high = (outer[0], outer[-1]) if len(outer) else (0.0, 0.0)
-        edges = low + np.arange(OUTER_BINS + 1) * ((high - low) / OUTER_BINS)
-        ends = np.concatenate([[0], np.searchsorted(outer, edges[1:-1]), [len(outer)]])
-        counts = np.concatenate([inner, ends[1:] - ends[:-1]])
-        n_used = int(counts.nonzero()[0].max(initial=-1)) + 1
-        centres = np.concatenate([centres, (edges[1:] + edges[:-1]) / 2])[:n_used]
-        return Tail(centres.astype(np.float64, copy=False), counts[:n_used], self.low)
 
 
 @dataclass(frozen=True)
@@ -417,7 +384,7 @@ def top_scores(
     All scores greater than the (n_listed + 1)-th largest are listed with their clips. A value is
     +inf where k is 0, and -inf where there are no more than k scores. Takes three passes over the
     scores, or more if the memory for kept scores requires it. With ``only_ranks`` it takes two, and
-    nothing else of the summary is of use: tails and sample are then those of clips drawn at random.
+    nothing else of the summary is of use: the sample is then that of clips drawn at random.
     """
     scores = open_scores(logits, labels)
     ranks = np.concatenate([n_largest, np.broadcast_to(n_listed, n_largest.shape[1:])[None]])
@@ -443,7 +410,7 @@ def scores_above(
     is_hot = np.broadcast_to(np.arange(N_BINS) > 0, found.counts.shape)
     no_values, none = np.empty(0, np.float32), np.empty(0, np.int64)
     classes = tuple(
-        _summary(found, column, kept.of(column), no_values, none, len(kept.of(column)))
+        ClassSummary(no_values, none, kept.of(column).copy())
         for columns, kept in _keep_in_groups(labels, scores, found, is_hot, passes)
         for column in columns
     )
@@ -463,7 +430,7 @@ class _OrderStatistics:
         bins = np.where(self._is_inner, found.bins_of(ranks), N_BINS - 1)
         columns = np.arange(len(n_scores))
         is_hot = np.zeros(found.counts.shape, bool)
-        is_hot[columns, bins] = True  # the last bin always: it has no end, and its scores tell
+        is_hot[columns, bins] = True
         is_listed = np.arange(N_BINS) >= bins[-1][:, None]
         is_hot |= is_listed | (ranks[-1] >= np.maximum(n_scores, 1))[:, None]
         self.is_hot = is_hot
@@ -484,22 +451,8 @@ class _OrderStatistics:
         n_greater[is_inner] = kept.n_below(inner, first_key(exact)) + n_dropped
         for place, column in enumerate(columns):
             *points, listed = n_greater[:, place].tolist()
-            told = (values[:-1, place], np.array(points, np.int64), listed)
-            yield _summary(self._found, column, kept.of(column), *told)
-
-
-def _summary(
-    found: BinCounts,
-    column: int,
-    keys: NDArray[np.int64],
-    values: NDArray[np.float32],
-    n_greater: NDArray[np.int64],
-    n_listed: int,
-) -> ClassSummary:
-    counts, grid = found.counts[column], found.grid
-    listed, outer = keys[:n_listed].copy(), keys[: counts[-1]].copy()
-    low, scale = grid.lows[column], grid.scales[column]
-    return ClassSummary(values, n_greater, listed, outer, counts, low, scale)
+            keys = kept.of(column)[:listed].copy()
+            yield ClassSummary(values[:-1, place], np.array(points, np.int64), keys)
 
 
 def _keep_in_groups(
