@@ -95,14 +95,11 @@ def _label_lines(checked: CheckedLabels) -> list[str]:
 
 def _evidence_lines(evidence: MissingEvidence) -> list[str]:
     """Describe what is missing first where that is known, then how sure it is."""
-    from earmark.report import evidence_told
+    from earmark.report import findings_told, heard_told
 
     warnings = [f"warning: {warning}" for warning in evidence.findings.warnings]
-    lines = evidence_told(evidence)
-    if not evidence.findings.knowledge.is_enough:
-        return lines
-    data, how_sure, *missing = lines
-    return [*missing, how_sure, *warnings, data]
+    heard = heard_told(evidence)
+    return [*findings_told(evidence.findings), *([heard] if heard else []), *warnings]
 
 
 def _after_check(work: Path, checked: CheckedWorkspace) -> str | None:
@@ -113,7 +110,7 @@ def _after_check(work: Path, checked: CheckedWorkspace) -> str | None:
     evidence = checked.evidence
     if commands or evidence is None:
         return commands[0] if commands else None
-    if evidence.heard is None:
+    if not evidence.estimates.n_answers:
         has_sound = pipeline.open_workspace(work).has_sound()
         listen = f"earmark review {quoted(work)}"
         return listen if has_sound else f"earmark answers {quoted(work)} --import FILE"

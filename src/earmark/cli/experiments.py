@@ -69,8 +69,6 @@ def compare(call: Call, as_json: AsJson = False, details: Details = False) -> No
 @offers("pipeline.make_report", "pipeline.write_card")
 def report(call: Call, as_json: AsJson = False) -> None:
     """Write the report: figures, tables, and flags with players; or a card."""
-    from earmark.report import headline_told
-
     card = call["out"]
     if card is None:
         path = call("make_report", because="a page; it needs --card FILE")
@@ -80,7 +78,7 @@ def report(call: Call, as_json: AsJson = False) -> None:
     unsaid = written.contents.description.unsaid
     tell(
         as_json,
-        told=[headline_told(written.contents.evidence)],
+        told=[written.contents.evidence.estimates.describe()],
         more=[f"not said: {', '.join(unsaid)}; each has an option"] if unsaid else [],
         wrote=card,
     )

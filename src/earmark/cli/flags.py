@@ -65,6 +65,7 @@ def _tell_found_json(found: FoundMissing) -> None:
         wrote=found.workspace.root,
         clips=len(found.workspace.clips),
         flags=found.flagged.findings.n_flags,
+        missing=found.flagged.findings.estimates.facts(),
         notes=found.read_told(),
         warnings=list(found.flagged.findings.warnings),
         **describe_teacher(found.taught, True),
@@ -116,13 +117,11 @@ def _told(as_json: bool, findings: Findings, notes: Sequence[str] = ()) -> dict[
 
     warnings = findings.warnings
     if as_json:
-        told = {"flags": findings.n_flags, "warnings": list(warnings)}
+        told: dict[str, Any] = {"flags": findings.n_flags, "warnings": list(warnings)}
+        told["missing"] = findings.estimates.facts()
         return told | ({"notes": list(notes)} if notes else {})
     doubts = [f"warning: {warning}" for warning in warnings]
     first, *rest = findings_told(findings)
-    if findings.knowledge.is_enough:  # what was found comes first, then how sure that is
-        known, flagged, missing, *implied = rest
-        first, rest = flagged, [missing, known, first, *implied]
     return {"told": [first], "more": [*rest, *doubts, *notes]}
 
 

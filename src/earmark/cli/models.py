@@ -248,8 +248,8 @@ def describe_teacher(taught: Taught, as_json: bool) -> dict[str, Any]:
         "teacher": taught.name,
         "way": taught.way,
         "auc": _known(taught.best.auc),
-        "expected_right_of_first": taught.strength.expected_right,
-        "is_weak": taught.strength.is_weak,
+        "expected_right_of_first": taught.expected_right_of_first,
+        "is_weak": taught.is_weak,
         "out_of_fold": taught.scores.out_of_fold,
         "tried": {
             one.way: {"auc": _known(one.auc), "hits": _known(one.hits)} for one in taught.tried

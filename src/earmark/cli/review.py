@@ -41,11 +41,6 @@ _NOT_COMPARED = (
 _N_RATERS_SHOWN = 5
 """Raters that are printed without ``--details``."""
 
-_NO_QUEUE = (
-    "No queue was drawn, so nobody knows what these answers are a sample of: no share of right "
-    "flags."
-)
-
 _COUNTED = ("class", "flags", "heard", "present", "not", "unsure")
 
 _N_CLASSES_SHOWN = 5
@@ -234,7 +229,7 @@ def _private_file(path: Path, text: str) -> Iterator[None]:
 
 @offers("pipeline.summarize_answers", "pipeline.import_judgements", "pipeline.export_judgements")
 def answers(call: Call, as_json: AsJson = False, details: Details = False) -> None:
-    """Summarise answers: precision of flags, agreement of raters; import, export."""
+    """Summarise answers: missing labels, flags, agreement of raters; import, export."""
     from earmark import pipeline
 
     work, source, path = call["work"], call["source"], call["path"]
@@ -285,45 +280,42 @@ def _agreement_told(one: Agreement) -> str:
 
 
 def _precision_told(ontology: Ontology, heard: HeardPrecision, details: bool) -> dict[str, Any]:
-    """Return how many flags are right, in all and of every class listened to, to be printed."""
+    """Return what was heard of every class's flags, to be printed."""
     import polars as pl
 
-    overall: dict[str, Any] = heard.overall
-    if not overall["n_judged"]:
-        n_others = heard.table.filter(scope="all")["n_judged"][-1]
-        others = counted(n_others, "other label")
-        return {"told": [f"None of the flags ({heard.flags}) was judged yet, but {others}."]}
     rows = heard.table.filter(pl.col("class_id").is_not_null(), scope="flags")
     judged = rows.filter(pl.col("n_judged") > 0).sort("n_judged", descending=True)
     # Where the likeliest were heard, what was heard is all that is spoken of: nothing is uncertain.
     columns = [*_COUNTED, *(("right", "95 % interval") if heard.is_estimate else ("present",))]
     cells = [_precision_cells(ontology, row, heard.is_estimate) for row in judged.to_dicts()]
-    gains = heard.gains
-    found = [] if gains is None else [f"{gains.told}.", *([gains.advice] if gains.advice else [])]
     failed = heard.n_failed_blocks
     more = [f"{counted(failed, 'block')} with a failed control"] if failed else []
     return {
-        "told": [_all_told(overall, heard), *found],
-        "table": table_lines(columns, cells, most=None if details else _N_CLASSES_SHOWN),
+        "told": [_describe_sample(heard)] if heard.is_estimate and cells else [],
+        "table": table_lines(columns, cells, most=None if details else _N_CLASSES_SHOWN)
+        if cells
+        else [],
         "more": [*more, *map(_agreement_told, heard.agreements)],
     }
 
 
-def _all_told(overall: Mapping[str, Any], heard: HeardPrecision) -> str:
-    """Say in a sentence how many flags are right, and how sure that is."""
+def _describe_sample(heard: HeardPrecision) -> str:
+    """Say in a sentence how many of the flags asked about are right, and how sure that is."""
     from earmark.report import percent_text
 
+    overall: dict[str, Any] = heard.overall
     ends = (overall["precision_low"], overall["precision_high"])
     share = " to ".join(dict.fromkeys(percent_text(end) for end in ends))
-    answers = counted(overall["n_judged"], "label heard", "labels heard")
-    if not heard.is_estimate:
-        return (
-            f"Of {answers} ({heard.flags}), {share} are present. They were chosen, not drawn at "
-            "random: no estimate for labels that were not heard."
-        )
     low, high = (percent_text(overall[end]) for end in ("low", "high"))
-    sure = f"95 % interval {low} to {high}"
-    return f"{share} of the flags ({heard.flags}) are right ({sure}), by {answers}."
+    flags = heard.table.filter(scope="flags")
+    asked = (
+        f"{counted(overall['n_labels'], 'flag')} in {counted(len(flags) - 1, 'class', 'classes')}"
+    )
+    answers = counted(overall["n_judged"], "random answer")
+    return (
+        f"Of the flags asked about ({heard.flags}: {asked}), {share} are right (95 % interval "
+        f"{low} to {high}), by {answers}."
+    )
 
 
 def _precision_cells(ontology: Ontology, row: dict[str, Any], is_estimate: bool) -> list[str]:
@@ -341,7 +333,7 @@ def _ends_told(low: float, high: float) -> str:
 
 
 def _tell_answers(work: Path, known: AnswerSummary, as_json: bool, details: bool) -> None:
-    """Print how many flags are right, and how good the raters are."""
+    """Print what is known of the missing labels, and how good the raters are."""
     from earmark import pipeline
 
     heard, weighed = known.precision, known.raters.weighed
@@ -353,19 +345,21 @@ def _tell_answers(work: Path, known: AnswerSummary, as_json: bool, details: bool
         following += "" if _has_sound(work) else " --write-only"
     facts: dict[str, Any] = {"labels": len(weighed.labels), "disputed": len(weighed.disputed)}
     if as_json:
+        facts["missing"] = None if known.estimates is None else known.estimates.facts()
         facts["raters"] = weighed.raters.to_dicts()
         facts["teacher"] = None if weighed.teacher is None else weighed.teacher.to_dicts()
         facts["raters_file"] = known.raters.raters_path
         facts["labels_file"] = known.raters.labels_path
+        facts["gains"] = None if known.gains is None else known.gains.to_dict()
         if heard is not None:
-            gains = None if heard.gains is None else heard.gains.to_dict()
             facts |= heard.overall | {"flags": heard.flags, "is_estimate": heard.is_estimate}
-            facts |= {"gains": gains, "failed_blocks": heard.n_failed_blocks, "wrote": heard.path}
+            facts |= {"failed_blocks": heard.n_failed_blocks, "wrote": heard.path}
         tell(True, following, **facts)
         return
-    lines: dict[str, Any] = {"told": [_NO_QUEUE]}
+    lines: dict[str, Any] = {"told": []}
     if heard is not None:
         lines = _precision_told(pipeline.open_workspace(work).ontology, heard, details)
+    lines["told"] = [*_estimates_told(known), *lines["told"]]
     if len(weighed.disputed):
         n_labels = counted(len(weighed.labels), "label")
         lines["told"].append(f"In dispute: {len(weighed.disputed):,} of {n_labels} heard.")
@@ -375,6 +369,16 @@ def _tell_answers(work: Path, known: AnswerSummary, as_json: bool, details: bool
     more = [*lines.pop("more", ()), *_raters_told(weighed)]
     wrote = known.raters.raters_path.parent
     tell(False, following, details=details, more=more, **lines, wrote=wrote)
+
+
+def _estimates_told(known: AnswerSummary) -> list[str]:
+    """Say what is known of the missing labels, and what more answers would find."""
+    if known.estimates is None:
+        return [f"What the answers say of missing labels is not known: {known.unknown}"]
+    if known.gains is None:
+        return [known.estimates.describe()]
+    advice = known.gains.advice
+    return [known.gains.describe(), *([advice] if advice else [])]
 
 
 def _raters_table(weighed: WeighedRaters, most: int | None) -> list[str]:

@@ -24,7 +24,7 @@ from earmark.experiments.student_flags import (
     draw_scores,
     open_train_set,
 )
-from earmark.flags import count_missing
+from earmark.flags import gather_evidence
 from earmark.labels import LabelSet, Ontology, find_implied
 from earmark.losses import BatchTargets, normalised, norms
 from earmark.scores import (
@@ -212,14 +212,14 @@ class _GivenScores:
     def chances(self) -> TeacherScores:
         if self.given_chances is not None:
             return _as_teacher(_open(self.given_chances, self.labels), "chances")
-        chances = count_missing(self.labels, self.scores, ontology=self.ontology).chances
-        matrix = _room_beside(self.scores)
-        chances.fill(matrix)
-        if not np.isfinite(matrix[: min(1, len(matrix))]).any():
+        evidence = gather_evidence(self.labels, self.scores, self.ontology)
+        if not evidence.knowledge.is_enough:
             raise EarmarkError(
                 f"strategy {self.strategy!r}: no chances can be found, because the scores do not "
                 "know the labels, or no class has a positive; pass scores of a better teacher"
             )
+        matrix = _room_beside(self.scores)
+        evidence.p_missing.fill(matrix)
         return HeldScores(matrix, "chances")
 
 

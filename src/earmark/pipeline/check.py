@@ -43,13 +43,10 @@ from earmark.labels import (
     read_label_table,
     refuse_no_labels,
 )
-from earmark.metrics import Interval
 from earmark.options import Fields, Option
-from earmark.pipeline.flag import find_flags, labels_flagged
-from earmark.pipeline.listening.queue import open_judgements
-from earmark.pipeline.listening.review import HeardPrecision, measure_precision
+from earmark.pipeline.flag import found_flags, labels_flagged
 from earmark.pipeline.opening import RecipeLike, Scored, WorkLike, open_scored, open_workspace
-from earmark.report import HeardEvidence, HeldLimit, Limits, MissingEvidence, hold_limits
+from earmark.report import HeldLimit, Limits, MissingEvidence, hold_limits
 from earmark.review import JudgementStore, read_queue
 from earmark.scores import ScoreFolder
 from earmark.storage import (
@@ -155,7 +152,7 @@ class CheckedWorkspace:
         if evidence is not None:
             known = evidence.facts()
         if by_class and evidence is not None:
-            known["classes"] = evidence.classes.to_dicts()
+            known["classes"] = evidence.findings.classes.to_dicts()
         labels = {} if self.labels is None else self.labels.facts()
         return {
             **known,
@@ -470,58 +467,29 @@ def _n_answers(workspace: Workspace) -> int:
 def gather_evidence(
     work: WorkLike, recipe: RecipeLike = None, labels: str | None = None
 ) -> MissingEvidence:
-    """Gather what a workspace knows of its missing labels, by the scores and by ear.
+    """Gather what a workspace knows of its missing labels by scores and answers.
 
     ``labels`` names the label set; by default it is that of the flags written last, else the labels
-    as given. The flags are chosen anew as they were last.
+    as given. Whichever it is, what is known is about the labels as given.
     """
     scored = open_scored(work, recipe)
     workspace = scored.workspace
     name = labels or labels_flagged(workspace)
-    folder = workspace.flags_folder
-    written = read_seal(folder) if is_finished(folder) else {}
-    findings = find_flags(scored, written.get("policy"), written.get("options", {}), name)
-    heard, not_heard = _precision_by_ear(workspace)
-    return MissingEvidence(findings, name, heard, not_heard, _origin(scored, name))
+    findings = found_flags(scored, name)
+    n_raters, last = _raters(workspace)
+    return MissingEvidence(findings, name, n_raters, last, _origin(scored, name))
 
 
-def _precision_by_ear(workspace: Workspace) -> tuple[HeardEvidence | None, str]:
-    """Return what the answers say about the flags; None, and why, where there are no answers."""
-    if not (workspace.judgements_path.exists() and workspace.queue_seal_path.exists()):
-        return None, "nobody has listened yet"
-    try:
-        heard = measure_precision(workspace, is_written=False)
-    except EarmarkError:  # answers about other labels than those that were drawn
-        return None, "nobody has listened to labels of this queue yet"
-    if not heard.overall["n_judged"]:
-        return None, "nobody has listened to one of these flags yet"
-    return _heard_evidence(workspace, heard), ""
-
-
-def _heard_evidence(workspace: Workspace, heard: HeardPrecision) -> HeardEvidence:
-    overall: dict[str, Any] = heard.overall
-    every = heard.table.filter(scope="all")
-    class_ids = every["class_id"].drop_nulls().to_list()
-    columns = [workspace.ontology.index[class_id] for class_id in class_ids]
-    whole = every.row(-1, named=True)
-    middle = (whole["precision_low"] + whole["precision_high"]) / 2
-    shares = (middle, whole["low"], whole["high"])
-    with open_judgements(workspace) as store:
+def _raters(workspace: Workspace) -> tuple[int, str]:
+    """Return how many raters have answered, and the day of the last answer."""
+    if not workspace.judgements_path.exists():
+        return 0, ""
+    with JudgementStore(workspace.judgements_path, must_exist=True) as store:
         answers = store.current()
-    numbers = ("n_judged", "n_present", "n_not_present", "n_unsure")
-    ends = ("precision_low", "precision_high", "low", "high")
-    return HeardEvidence(
-        flags=heard.flags,
-        is_estimate=heard.is_estimate,
-        **{name: overall[name] for name in (*numbers, *ends)},
-        n_raters=answers["rater"].n_unique(),
-        last=datetime.fromisoformat(str(answers["at"].max())).date().isoformat(),
-        missing=Interval(*(share * whole["n_labels"] for share in shares)),
-        n_positives=int(workspace.labels.n_positives[columns].sum()),
-        n_classes=len(class_ids),
-        coverage=whole["coverage"],
-        gains="" if heard.gains is None else heard.gains.told,
-    )
+    if answers.is_empty():
+        return 0, ""
+    last = datetime.fromisoformat(str(answers["at"].max())).date().isoformat()
+    return answers["rater"].n_unique(), last
 
 
 def _origin(scored: Scored, name: str) -> dict[str, str]:

@@ -35,7 +35,6 @@ from earmark.pipeline.teachers import (
     teach,
 )
 from earmark.pipeline.teaching import score
-from earmark.report import sureness_told
 from earmark.storage import writing_in
 
 
@@ -55,7 +54,7 @@ class FoundMissing:
     @property
     def is_worth_hearing(self) -> bool:
         """Whether a person should listen to the flags."""
-        return self.queue is not None and not self.taught.strength.is_weak
+        return self.queue is not None and not self.taught.is_weak
 
     def read_told(self) -> list[str]:
         """Say what was read, and what could not be."""
@@ -74,8 +73,7 @@ class FoundMissing:
             told.append(f"It knows {n_known:,} of the classes by itself: see {kept}.")
         if not findings.knowledge.is_enough:
             return [*told, findings.knowledge.told]
-        n_flags = counted(findings.n_flags, "label looks", "labels look")
-        return [*told, f"{n_flags} missing. {sureness_told(findings)}".strip()]
+        return [*told, findings.estimates.describe()]
 
     @property
     def flags(self) -> pl.DataFrame:

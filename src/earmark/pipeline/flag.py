@@ -34,10 +34,12 @@ from earmark.flags import (
     FLAG_SCHEMA,
     Findings,
     FlagTable,
+    PMissing,
     Thresholds,
     check_policy,
     find,
     flag,
+    gather_evidence,
     judge_flags,
     made_from,
     policy_with,
@@ -50,7 +52,7 @@ from earmark.options import Argument, Option
 from earmark.pipeline.hearing import shown_flags
 from earmark.pipeline.opening import RecipeLike, Scored, WorkLike, open_scored, open_workspace
 from earmark.pipeline.policies import PolicyName, PolicyOptions
-from earmark.review import read_heard, with_places, without_cleared
+from earmark.review import estimate_from_answers, read_heard, with_places, without_cleared
 from earmark.scores import ScoreFolder, open_scores, scored_labels
 from earmark.storage import (
     break_seal,
@@ -139,10 +141,10 @@ def write_flags(
     and where they alone are given it is the one that has them: the likeliest of all classes
     (``budget``) by default, the paper's flags with a ``discard_percent``.
 
-    Chances learn from what raters heard, from twenty labels on. ``labels`` names the label set;
-    what raters cleared in a corrected one is not flagged again. ``keep_chances`` writes the chance
-    of every label of the train split, for students that are told by it. With an ``engine`` the
-    passes over the scores are its tasks, a shard each.
+    From twenty answers on, the model of missing labels learns from them. ``labels`` names the label
+    set; what raters cleared in a corrected one is not flagged again. ``keep_chances`` writes the
+    chance of every label of the train split, for students that are told by it. With an ``engine``
+    the passes over the scores are its tasks, a shard each.
     """
     policy = policy_with(options) if policy is None else policy
     check_policy(policy, options)
@@ -158,8 +160,13 @@ def find_flags(
     options: Mapping[str, Any],
     labels: str = "given",
     engine: Engine | None = None,
+    written: pl.DataFrame | None = None,
 ) -> Findings:
-    """Find in a workspace what a scan finds: flags, counts of missing labels, and doubts."""
+    """Find flags, or take those that were ``written``, and say what is known of missing labels.
+
+    Whichever ``labels`` the flags were found on, the estimates are about the labels as given, the
+    flags and the answers.
+    """
     workspace, whole = scored.workspace, scored.whole
     known = _known(scored, labels)
     heard = read_heard(workspace, known.labels)
@@ -177,12 +184,29 @@ def find_flags(
         doubts=[doubt] if doubt else [],
         engine=engine,
     )
-    if known.rulings is not None:
+    if written is not None:
+        findings = findings.with_flags(written)
+    elif known.rulings is not None:
         findings = findings.with_flags(without_cleared(findings.flags, known.rulings))
     flags = with_splits(workspace, findings.flags)
     store = scored_frames(workspace, scored.recipe)
     placed = with_places(flags, scored.recipe, whole, store)
-    return replace(findings, flag_table=FlagTable.of(placed))
+    given = _known(scored, "given").labels
+    p_missing = findings.p_missing if labels == "given" else _p_missing_of_given(scored, given)
+    return replace(
+        findings,
+        flag_table=FlagTable.of(placed),
+        estimates=estimate_from_answers(workspace, given, placed, p_missing),
+    )
+
+
+def _p_missing_of_given(scored: Scored, given: LabelSet) -> PMissing | None:
+    """Return the model of missing labels of the labels as given, learnt from the answers."""
+    heard = read_heard(scored.workspace, given)
+    answers = heard.answers if heard else None
+    logits = scored.whole.logits_path
+    evidence = gather_evidence(given, logits, scored.workspace.ontology, answers)
+    return evidence.p_missing if evidence.knowledge.is_enough else None
 
 
 def _class_tree(workspace: Workspace, options: Mapping[str, Any]) -> Ontology:
@@ -193,11 +217,21 @@ def _class_tree(workspace: Workspace, options: Mapping[str, Any]) -> Ontology:
     return ontology
 
 
-def found_flags(scored: Scored) -> Findings:
-    """Find anew what :func:`write_flags` found last; the default flags where it did not."""
-    written = _read_seal(scored.workspace) or {}
-    policy, options = written.get("policy"), written.get("options", {})
-    return find_flags(scored, policy, options, written.get("labels", "given"))
+def found_flags(scored: Scored, labels: str | None = None) -> Findings:
+    """Return what is known of a workspace, with the flags as :func:`write_flags` wrote them last.
+
+    Flags that were never written, or of another dataset or other scores, are found now. ``labels``
+    names the label set: by default that of the flags, else as given.
+    """
+    workspace = scored.workspace
+    noted = _read_seal(workspace) or {}
+    name = labels or labels_flagged(workspace)
+    written = None
+    seal = seal_path(workspace.flags_folder)
+    is_of_these = noted.get("scores_digest") == scored.whole.digest
+    if is_of_these and stale_of(workspace, workspace.flags_path, seal, "flag") is None:
+        written = read_sealed(seal, workspace.flags_path.name, FLAG_SCHEMA)
+    return find_flags(scored, noted.get("policy"), noted.get("options", {}), name, written=written)
 
 
 def keep_flags(
@@ -211,6 +245,8 @@ def keep_flags(
     keep_chances: bool = False,
 ) -> None:
     """Write what was found into the workspace's folder of flags, sealed as one."""
+    if keep_chances and findings.p_missing is None:
+        raise EarmarkError(f"{findings.knowledge.told} There is nothing for students to go by")
     workspace, of_whole = scored.workspace, Thresholds.from_table(findings.thresholds)
     of_train = _train_thresholds(scored, labels, of_whole, engine)
     chosen = {
@@ -218,11 +254,12 @@ def keep_flags(
         "discard_percent": options.get("discard_percent", DEFAULT_PERCENT),
         "options": dict(options),
         "scores": scored.scores.folder.name,
+        "scores_digest": scored.whole.digest,
     }
     break_seal(workspace.flags_folder)
     workspace.chances_path.unlink(missing_ok=True)  # of older labels, scores or answers
-    if keep_chances:
-        findings.chances.write(workspace.chances_path, len(scored.scores.clip_ids))
+    if keep_chances and findings.p_missing is not None:
+        findings.p_missing.write(workspace.chances_path, len(scored.scores.clip_ids))
     write_flag_folder(
         workspace.flags_folder,
         *of_train,

@@ -25,7 +25,7 @@ class PolicyOptions(TypedDict, total=False):
 PolicyName = Annotated[
     str | None,
     Option(
-        "How flags are chosen: budget, percentile, precision, count, positives_quantile, confident "
-        "or global; budget, or the one whose option is given."
+        "How flags are chosen: budget, percentile, precision, positives_quantile, confident or "
+        "global; budget, or the one whose option is given."
     ),
 ]

@@ -113,7 +113,7 @@ def _write_flags_page(scored: Scored) -> Path:
         _heard(scored, findings.flags),
         after_flags(workspace.root, workspace.has_sound(), findings),
         recipe.front_end.sample_rate_hz,
-        gains_so_far(workspace),
+        gains_so_far(workspace, findings.estimates),
     )
     return folder / "index.html"
 
@@ -129,6 +129,7 @@ def _contents(scored: Scored, students: set[str]) -> ReportContents:
     labels = scored_labels(scores, workspace.labels)
     points = stored_thresholds(workspace.flags_folder, labels, scores.logits, scores.digest)
     every, whole = scored_labels(scored.whole, workspace.labels), scored.whole
+    estimates = found_flags(scored).estimates
     own = (workspace.flags_folder, every, whole.logits, whole.digest)
     flags = stored_flags(*own, recipe.report.flag_percent)
     return ReportContents(
@@ -146,7 +147,8 @@ def _contents(scored: Scored, students: set[str]) -> ReportContents:
         flag_percent=recipe.report.flag_percent,
         sample_rate_hz=recipe.front_end.sample_rate_hz,
         teacher=_grade(scored),
-        gains=gains_so_far(workspace),
+        estimates=estimates,
+        gains=gains_so_far(workspace, estimates),
     )
 
 

@@ -29,7 +29,8 @@ from earmark.config import (
 )
 from earmark.datasets import Workspace, any_frames, extract_frames, open_frames, readable_clips
 from earmark.errors import EarmarkError, quoted, short_repr
-from earmark.flags import Strength, find_strength
+from earmark.flags import expect_of_first, gather_evidence, is_weak
+from earmark.metrics import Interval
 from earmark.options import Fields, Option
 from earmark.pipeline.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
 from earmark.scores import Origin, Scale, ScoreFolder
@@ -73,8 +74,9 @@ class Taught:
     scores: ScoreFolder
     tried: tuple[Tried, ...]
     evaluation_clips: EvaluationClips
-    strength: Strength
-    """What to expect of its first flags."""
+    first_flags: tuple[int, Interval] | None
+    """How many flags a newcomer hears first, and how many of them are right; None where the scores
+    do not know the labels."""
     classes_told: str = ""
     """Which classes a pretrained network knows by itself."""
     why: str = ""
@@ -86,6 +88,17 @@ class Taught:
     def best(self) -> Tried:
         """How good the teacher is."""
         return next(one for one in self.tried if one.way == self.way)
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether listening to its flags would be a waste of time."""
+        return self.first_flags is None or is_weak(*self.first_flags)
+
+    @property
+    def expected_right_of_first(self) -> float:
+        """The share of right ones among the first flags."""
+        n_first, right = self.first_flags or (0, Interval(0.0, 0.0, 0.0))
+        return right.value / max(n_first, 1)
 
     def lines(self) -> list[str]:
         """Say which teacher it is and how good, in two sentences."""
@@ -104,7 +117,7 @@ class Taught:
 
     def advice(self) -> list[str]:
         """Say that a teacher is too weak, and what would make a better one; nothing of others."""
-        if not self.strength.is_weak:
+        if not self.is_weak:
             return []
         ideas = ["more labelled clips", "fewer classes, those with most labels"]
         if self.way is None:
@@ -114,9 +127,17 @@ class Taught:
         else:
             ideas.append("a network trained on sounds like these (--teacher FILE)")
         return [
-            f"This teacher is too weak to spend time on its flags. {self.strength.told}.",
+            f"This teacher is too weak to spend time on its flags{self._few_right}.",
             f"What would help: {'; '.join(ideas)}.",
         ]
+
+    @property
+    def _few_right(self) -> str:
+        if self.first_flags is None:
+            return ": its scores do not know the labels"
+        n_first, right = self.first_flags
+        value, low, high = (f"{round(end):,}" for end in right)
+        return f": about {value} of the first {n_first:,} are right ({low} to {high})"
 
 
 class NetworkOptions(TypedDict, total=False):
@@ -274,9 +295,9 @@ def teach(
         evaluation_clips, tried = lesson.compare(scores)
     way = chosen.way or best_way(list(tried)).way or "probe"  # a blend has tried others, too
     keep_recipe(workspace.root, lesson.recipe.model_copy(update={"way": way}))
-    strength = _strength(workspace, scores[way], evaluation_clips)
+    first = _first_flags(workspace, scores[way], evaluation_clips)
     return Taught(
-        heard.facts.name, way, scores[way], tried, evaluation_clips, strength, mapped.told, why
+        heard.facts.name, way, scores[way], tried, evaluation_clips, first, mapped.told, why
     )
 
 
@@ -287,13 +308,15 @@ def examined(work: WorkLike, name: str, scores: ScoreFolder) -> Taught:
     workspace = open_workspace(work)
     evaluation_clips = choose_evaluation_clips(workspace, scores)
     tried = (evaluate_way(workspace, None, scores, evaluation_clips),)
-    return Taught(
-        name, None, scores, tried, evaluation_clips, _strength(workspace, scores, evaluation_clips)
-    )
+    first = _first_flags(workspace, scores, evaluation_clips)
+    return Taught(name, None, scores, tried, evaluation_clips, first)
 
 
-def _strength(workspace: Workspace, scores: ScoreFolder, clips: EvaluationClips) -> Strength:
-    return find_strength(clips.labels.states(), clips.logits(workspace, scores))
+def _first_flags(
+    workspace: Workspace, scores: ScoreFolder, clips: EvaluationClips
+) -> tuple[int, Interval] | None:
+    logits = clips.logits(workspace, scores)
+    return expect_of_first(gather_evidence(clips.labels, logits, workspace.ontology))
 
 
 def _begun(

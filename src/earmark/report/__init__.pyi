@@ -2,7 +2,6 @@ from .card import CardContents as CardContents
 from .card import Correction as Correction
 from .card import Description as Description
 from .card import card_markdown as card_markdown
-from .card import headline_told as headline_told
 from .charts import Chart as Chart
 from .demo_page import DemoFound as DemoFound
 from .demo_page import StudentsFound as StudentsFound
@@ -10,11 +9,9 @@ from .demo_page import demo_html as demo_html
 from .demo_page import demo_lines as demo_lines
 from .demo_page import demo_told as demo_told
 from .demo_page import scenes_told as scenes_told
-from .evidence import HeardEvidence as HeardEvidence
 from .evidence import HeldLimit as HeldLimit
 from .evidence import Limits as Limits
 from .evidence import MissingEvidence as MissingEvidence
-from .evidence import evidence_told as evidence_told
 from .evidence import heard_told as heard_told
 from .evidence import hold_limits as hold_limits
 from .numerals import percent_text as percent_text
@@ -50,10 +47,8 @@ from .results import prior_cutoffs as prior_cutoffs
 from .results import prior_groups as prior_groups
 from .scan_page import N_IN_NOTEBOOK as N_IN_NOTEBOOK
 from .scan_page import findings_told as findings_told
-from .scan_page import missing_told as missing_told
 from .scan_page import notebook_html as notebook_html
 from .scan_page import scan_html as scan_html
-from .scan_page import sureness_told as sureness_told
 from .scan_page import unheard as unheard
 from .sentences import comparison_headline as comparison_headline
 from .sentences import controls_told as controls_told

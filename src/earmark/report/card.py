@@ -10,11 +10,10 @@ from typing import Annotated
 import polars as pl
 
 from earmark.errors import counted
-from earmark.flags import VAGUE
-from earmark.metrics import Interval
 from earmark.options import Option
-from earmark.report.evidence import MissingEvidence, by_told, heard_told, share_told
-from earmark.report.numerals import is_known, percent_text, rounded
+from earmark.report.evidence import MissingEvidence, heard_told
+from earmark.report.numerals import is_known
+from earmark.report.scan_page import by_missing
 from earmark.text import markdown
 
 _N_CLASSES_SHOWN = 10
@@ -73,12 +72,12 @@ def card_markdown(contents: CardContents) -> str:
     """Return the card as Markdown."""
     parts = [
         f"# {markdown(contents.description.name)}",
-        markdown(headline_told(contents.evidence)),
+        markdown(contents.evidence.estimates.describe()),
         "## The dataset",
         _rows_of(_dataset_rows(contents)),
         LABELS_TOLD,
         "## Missing labels",
-        *evidence_parts(contents.evidence),
+        _listed(evidence_parts(contents.evidence)),
         "## Where most is missing",
         *_worst_parts(contents.evidence),
         "## Corrections",
@@ -98,42 +97,12 @@ LABELS_TOLD = (
 )
 
 
-def headline_told(evidence: MissingEvidence) -> str:
-    """Say in one sentence what is missing."""
-    if evidence.share is None:
-        return "How many labels are missing is not known."
-    return share_told(evidence)
-
-
 def evidence_parts(evidence: MissingEvidence) -> list[str]:
-    """Tell how many labels are missing by the scores and by ear, and how right the flags are."""
-    findings, heard = evidence.findings, evidence.heard
-    header = ["evidence", "missing", "beside positives", "share", "classes"]
-    rows = []
-    if evidence.missing is not None and evidence.share_by_scores is not None:
-        by = "scores alone, 90 % interval"
-        own = (evidence.missing, evidence.n_positives, evidence.share_by_scores)
-        rows.append(
-            [by, *_numbers(*own), f"{len(evidence.estimated):,} of {len(findings.classes):,}"]
-        )
-    if heard is not None and heard.is_estimate:
-        whose = "" if evidence.labels == "given" else ", of the labels as given"
-        by = f"by ear{whose}, {counted(heard.n_raters, 'rater')}, 95 % interval"
-        of = f"{heard.n_classes:,} of {len(findings.classes):,}"
-        rows.append([by, *_numbers(heard.missing, heard.n_positives, heard.share), of])
-    told = [
-        _teacher_told(evidence),
-        "The interval is too wide to be of use." if evidence.is_vague else "",
-        f"{findings.n_flags:,} labels are flagged: {findings.policy_told}.",
-        heard_told(evidence),
-    ]
-    table = [_table(header, rows)] if rows else []
-    return [
-        "The share is missing / (missing + explicit positives): of all labels that should be "
-        "there, those that are not.",
-        *table,
-        _listed(filter(None, told)),
-    ]
+    """Say by what the missing labels are known, which labels are flagged, and who listened."""
+    whose = "" if evidence.labels == "given" else "All numbers are about the labels as given."
+    flagged = f"Flagged: {evidence.findings.policy_told}."
+    told = [_teacher_told(evidence), flagged, heard_told(evidence), whose]
+    return [sentence for sentence in told if sentence]
 
 
 def _teacher_told(evidence: MissingEvidence) -> str:
@@ -146,19 +115,13 @@ def _teacher_told(evidence: MissingEvidence) -> str:
 
 def doubts_told(evidence: MissingEvidence) -> list[str]:
     """List what an estimate supposes, and what was found doubtful."""
-    n_all = len(evidence.findings.classes)
-    n_unknown = n_all - len(evidence.estimated)
-    return [
-        "Estimates by scores suppose that labels go missing at random among the clips that have "
-        "the class. Where faint sounds are missed more often, more are missing than they say.",
-        *(
-            [f"{n_unknown:,} of {n_all:,} classes cannot be estimated by scores."]
-            if n_unknown
-            else []
-        ),
-        # Advice on options is for the owner, who has read it on the terminal.
-        *(warning for warning in evidence.findings.warnings if "--" not in warning),
-    ]
+    supposed = (
+        "Before people have listened, the numbers suppose that for each given label 0.3 to 3 are "
+        "missing."
+    )
+    # Advice on options is for the owner, who has read it on the terminal.
+    warnings = (each for each in evidence.findings.warnings if "--" not in each)
+    return [*([] if evidence.estimates.n_answers else [supposed]), *warnings]
 
 
 def correction_told(one: Correction) -> str:
@@ -193,41 +156,25 @@ def _dataset_rows(contents: CardContents) -> dict[str, str]:
 
 
 def _worst_parts(evidence: MissingEvidence) -> list[str]:
-    known = evidence.classes.filter(pl.col("share_low") > 0)
+    known = by_missing(evidence.findings).filter(pl.col("n_missing") > 0)
     if known.is_empty():
-        return ["Not known."]
-    header = ["class", "positives", "missing", "share (90 % interval)", "flags"]
+        return [markdown(evidence.estimates.describe_total())]
     rows = [
-        [
-            str(row["name"]),
-            f"{row['n_positives']:,}",
-            "–" if row["n_missing"] is None else rounded(row["n_missing"]),
-            _ranged(row["share"], row["share_low"], row["share_high"]),
-            f"{row['n_flags']:,}",
-        ]
+        [str(row["name"]), f"{row['n_missing']:,.1f}", f"{row['n_positives']:,}"]
         for row in known.head(_N_CLASSES_SHOWN).iter_rows(named=True)
     ]
-    told = f"{by_told(evidence.findings)}, those with the highest low end first."
     more = len(known) - len(rows)
-    return [told, _table(header, rows), f"{more:,} more classes are not listed." if more else ""]
+    return [
+        "Each class's part of the labels that are missing in all.",
+        _table(["class", "missing", "positives"], rows),
+        f"{more:,} more classes are not listed." if more else "",
+    ]
 
 
 def _correction_parts(corrections: Sequence[Correction]) -> list[str]:
     if not corrections:
         return ["None: these are the labels as they were given."]
     return [_listed(map(correction_told, corrections))]
-
-
-def _numbers(missing: Interval, n_positives: int, share: Interval) -> list[str]:
-    ends = f"{rounded(missing.low)} to {rounded(missing.high)}"
-    if missing.high > VAGUE * missing.low:
-        return [ends, f"{n_positives:,}", _ranged(None, share.low, share.high)]
-    return [f"{rounded(missing.value)} ({ends})", f"{n_positives:,}", _ranged(*share)]
-
-
-def _ranged(value: float | None, low: float, high: float) -> str:
-    ends = f"{percent_text(low)} to {percent_text(high)}"
-    return ends if value is None else f"{percent_text(value)} ({ends})"
 
 
 def _rows_of(facts: Mapping[str, str]) -> str:

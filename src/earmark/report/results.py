@@ -21,6 +21,7 @@ from earmark.report.numerals import interval_in
 from earmark.report.rendering import HeardFlag
 
 if TYPE_CHECKING:
+    from earmark.flags import MissingEstimates
     from earmark.review import Gains
 
 METRIC_NAMES = {
@@ -124,6 +125,8 @@ class ReportContents:
     sample_rate_hz: int = 16_000
     teacher: TeacherGrade | None = None
     """None where it was not measured: its scores are in-sample, or of unknown origin."""
+    estimates: MissingEstimates | None = None
+    """What is known of the missing labels."""
     gains: Gains | None = None
     """What listening has found, where a queue that learns was heard."""
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from earmark.errors import counted
-from earmark.flags import ANSWERS_MORE, VAGUE, Findings
-from earmark.report.numerals import is_known, rounded
+from earmark.flags import Findings
+from earmark.report.numerals import is_known
 from earmark.report.rendering import (
     GLOSSARY,
     HeardFlag,
@@ -42,9 +41,8 @@ _WORDS = ("explicit", "implicit", "flag", "AUC")
 """Words that the page explains."""
 
 _HEADINGS = (
-    ("Class", "text"), ("Missing (90 % interval)", "number"), ("Share missing", "bar"),
-    ("At most", "number"), ("Flags", "number"), ("Positives", "number"), ("Negatives", "number"),
-    ("Implicit", "number"), ("AUC", "number"),
+    ("Class", "text"), ("Missing", "number"), ("Flags", "number"), ("Positives", "number"),
+    ("Negatives", "number"), ("Implicit", "number"), ("AUC", "number"),
 )  # fmt: skip
 
 _TITLES = "Labels that are likely to be missing", "Listen to these first"
@@ -55,70 +53,28 @@ _TITLES_OF_UNKNOWING = (
 """Headings of the page and of its list of flags; where the scores do not know the labels."""
 
 
-def missing_told(findings: Findings) -> str:
-    """Say how many labels are missing in all, and what listening would add.
-
-    An interval that is too wide for its middle to mean anything is given by its ends.
-    """
-    classes = findings.classes
-    known = classes.filter(pl.col("n_missing").is_not_null())
-    if known.is_empty() or findings.total is None:
-        return (
-            "How many labels are missing cannot be estimated: not one of the "
-            f"{len(classes):,} classes has enough positives that the scores know."
-        )
-    lowest, middle, highest = findings.total
-    low, total, high = rounded(lowest), rounded(middle), rounded(highest)
-    n_known, n_all = len(known), len(classes)
-    where = f"all {n_all:,} classes" if n_known == n_all else (
-        f"the {n_known:,} of {n_all:,} classes that can be estimated"
-    )  # fmt: skip
-    beside = f"beside {known['n_positives'].sum():,} positives, in {where}"
-    reach = findings.reach_heard
-    narrower = ""
-    if reach is not None and 2 * reach < 0.8 * (highest - lowest):
-        narrower = (
-            f" {ANSWERS_MORE} {'more ' if findings.is_heard else ''}answers by ear would narrow it "
-            f"to about ± {rounded(reach)}."
-        )
-    if highest > VAGUE * lowest:
-        return f"Between {low} and {high} labels are missing {beside}.{narrower}"
-    by = "by ear, " if findings.is_heard else ""
-    return (
-        f"About {total} labels are missing ({by}90 % interval {low} to {high}) {beside}.{narrower}"
-    )
-
-
 def findings_told(findings: Findings) -> list[str]:
-    """Say in a few sentences what was found and how sure that is, without the warnings.
+    """Say in a few sentences what was found, then how sure that is, then what was read.
 
-    Scores that do not know the labels come first, and nothing is made of them.
+    Scores that do not know the labels come first. Warnings are left out.
     """
-    flagged = f"{findings.n_flags:,} labels flagged: {findings.policy_told}."
-    known = findings.knowledge
-    told = [
-        findings.data_told,
-        known.told,
-        f"{flagged} {sureness_told(findings)}".strip(),
-        missing_told(findings) if known.is_enough else "",
-        findings.implied_told,
-    ]
-    if not known.is_enough:
-        told[:2] = known.told, findings.data_told
-    return [sentence for sentence in told if sentence]
+    told = [findings.estimates.describe(), findings.knowledge.told]
+    if not findings.knowledge.is_enough:
+        told.reverse()
+    flagged = f"Flagged: {findings.policy_told}."
+    return [each for each in (*told, flagged, findings.data_told, findings.implied_told) if each]
 
 
-def sureness_told(findings: Findings) -> str:
-    """Say how many of the flags are missing labels, going by their chances."""
-    n_expected = findings.flag_table.n_expected
-    if n_expected is None:
-        return ""
-    about = rounded(n_expected)
-    if findings.n_right is None:
-        return f"By their chances about {about} of them are right."
-    low, high = (rounded(end) for end in findings.n_right)
-    by = "what was heard" if findings.is_heard else "the scores"
-    return f"Going by {by}, about {about} of them are right ({low} to {high})."
+def by_missing(findings: Findings) -> pl.DataFrame:
+    """Return the classes, those first in which most labels are missing, else most are flagged.
+
+    ``n_missing`` is a class's part of the total; null without a total that means anything.
+    """
+    estimates = findings.estimates
+    totals = {} if estimates.is_vague else estimates.class_totals
+    n_missing = pl.col("class_id").replace_strict(totals, default=None, return_dtype=pl.Float64)
+    classes = findings.classes.with_columns(n_missing=n_missing)
+    return classes.sort("n_missing", "n_flags", descending=True, nulls_last=True)
 
 
 def scan_html(
@@ -139,19 +95,20 @@ def scan_html(
     listed = unheard(first_to_hear(findings)) if heard is None else heard
     listed = fit_sounds(listed, sound)
     known = findings.knowledge
-    headline = _headline(findings)
+    headline, *told = findings_told(findings)
     title, flags_title = _TITLES if known.is_enough else _TITLES_OF_UNKNOWING
-    classes = [_shown(row) for row in _by_missing(findings.classes).to_dicts()]
+    classes = by_missing(findings)
+    has_missing = bool(classes["n_missing"].is_not_null().any())
     return render(
         "scan.html",
         title=title,
         flags_title=flags_title,
         headline=headline,
-        told=[sentence for sentence in _found_first(findings) if sentence != headline],
+        told=told,
         warnings=findings.warnings,
-        headings=_HEADINGS,
-        classes=classes,
-        has_vague=any(row["is_vague"] for row in classes),
+        headings=_HEADINGS if has_missing else _HEADINGS[:1] + _HEADINGS[2:],
+        classes=classes.to_dicts(),
+        has_missing=has_missing,
         flags=listed,
         flags_told=_flags_told(listed),
         next=next_commands or {},
@@ -164,48 +121,6 @@ def scan_html(
         wrong=_lowest_positives(findings),
         facts=provenance,
     )
-
-
-def _headline(findings: Findings) -> str:
-    """Say the one thing that the page says first: how many are missing, else how many look so."""
-    if not findings.knowledge.is_enough:
-        return findings.knowledge.told
-    is_counted = findings.classes["n_missing"].is_not_null().any()
-    if is_counted or not findings.n_flags:
-        return missing_told(findings)
-    n_flags = counted(findings.n_flags, "label looks", "labels look")
-    return f"{n_flags} missing. {sureness_told(findings)}".strip()
-
-
-def _found_first(findings: Findings) -> list[str]:
-    """Return what was found, then how sure that is, then what was read."""
-    first, *rest = findings_told(findings)
-    if not findings.knowledge.is_enough:
-        return [first, *rest]
-    known, *found = rest
-    return [*found, known, first]
-
-
-def _by_missing(classes: pl.DataFrame) -> pl.DataFrame:
-    """Sort by ``order``: the number of missing labels, or the least that it may be.
-
-    Where the scores do not tell the number (``is_vague``) only its interval is of use.
-    """
-    is_vague = (pl.col("method") == "expectation").fill_null(False) & pl.col("low").is_not_null()
-    order = pl.when("is_vague").then("low").otherwise("n_missing")
-    return (
-        classes.with_columns(is_vague=is_vague)
-        .with_columns(order=order)
-        .sort("order", "n_flags", descending=True, nulls_last=True)
-    )
-
-
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """Add the missing labels' share of all positives, known and missing, where it is known."""
-    n_missing = row["n_missing"]
-    if n_missing is None or row["is_vague"]:
-        return row
-    return row | {"share": n_missing / max(n_missing + row["n_positives"], 1)}
 
 
 _Lists = list[tuple[dict[str, Any], list[dict[str, Any]]]]
@@ -261,14 +176,11 @@ def notebook_html(
     findings: Findings, flags: Sequence[HeardFlag], sample_rate_hz: int = 16_000
 ) -> str:
     """Return what was found as HTML, with some of its flags; those with a waveform have players."""
-    known = findings.knowledge
-    flagged = f"{findings.n_flags:,} labels flagged: {findings.policy_told}."
-    told = [flagged, sureness_told(findings), missing_told(findings)]
-    headline, *more = told if known.is_enough else [known.told, flagged]
+    headline, second, flagged, *_ = findings_told(findings)
     return render(
         "notebook.html",
         headline=headline,
-        told=[sentence for sentence in more if sentence],
+        told=[flagged] if findings.knowledge.is_enough else [second, flagged],
         flags=flags,
         is_heard=any(flag.waveform is not None or flag.note for flag in flags),
         is_judged=any(flag.is_missing is not None for flag in flags),

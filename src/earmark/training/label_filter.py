@@ -29,14 +29,13 @@ class MissingLabelFilter(BaseEstimator):  # type: ignore[misc]
     """Find the labels that are missing from a matrix of labels, by features of the same rows.
 
     Parameters: ``n_folds`` parts of the rows, each scored by a probe that learnt from the others;
-    the probe's ``ridge``; ``n_flags`` to list (None: as many as are expected to be missing, 1,000
-    at most, of a chance of 10 % or more); ``random_state``, the seed by which rows are dealt out.
+    the probe's ``ridge``; ``n_flags`` to list (None: 1,000 at most, of a chance of 10 % or more);
+    ``random_state``, the seed by which rows are dealt out.
 
     After :meth:`fit`: ``flags_`` (row, class, chance, score; the likeliest first), ``is_flagged_``
-    bool [row, class], ``scores_`` float32 [row, class], logits out of fold, ``missing_`` (a row for
-    each class: how many labels it misses, with a 90 % interval), ``knowledge_`` (a sentence: how
-    well the scores know the labels), ``probe_`` (fitted to all rows), ``classes_`` and
-    ``n_features_in_``.
+    bool [row, class], ``scores_`` float32 [row, class], logits out of fold, ``knowledge_`` (a
+    sentence: how well the scores know the labels), ``probe_`` (fitted to all rows), ``classes_``
+    and ``n_features_in_``.
 
     >>> rng = np.random.default_rng(0)
     >>> truth = rng.random((600, 2)) < 0.3
@@ -102,11 +101,10 @@ class MissingLabelFilter(BaseEstimator):  # type: ignore[misc]
     def _keep_flags(self, labels: LabelSet) -> None:
         options: dict[str, Any] = {} if self.n_flags is None else {"n_flags": self.n_flags}
         found = survey(labels, self.scores_, policy="percentile", discard_percent=0.0)
-        assert found.counts is not None
-        self.knowledge_ = found.counts.knowledge.told
-        self.missing_ = found.counts.table.rename({"class_id": "class"})
+        knowledge = found.evidence.knowledge
+        self.knowledge_ = knowledge.told
         flags = found.flags
-        if found.counts.knowledge.is_enough:
+        if knowledge.is_enough:
             flags = survey(labels, self.scores_, policy="budget", **options).flags
         else:
             warnings.warn(f"{self.knowledge_} No flags.", EarmarkWarning, stacklevel=3)

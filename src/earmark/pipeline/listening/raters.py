@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import polars as pl
+from scipy.special import expit
 
 from earmark.datasets import PAIR, Workspace, stamp_path, write_stamp
 from earmark.errors import EarmarkError, EarmarkWarning, quoted, short_repr
-from earmark.flags import count_missing
+from earmark.flags import MissingEstimates, gather_evidence
 from earmark.options import Option
+from earmark.pipeline.flag import found_flags
 from earmark.pipeline.listening.queue import DrawnQueue, open_judgements
-from earmark.pipeline.listening.review import HeardPrecision, measure_precision, still_there
+from earmark.pipeline.listening.review import (
+    HeardPrecision,
+    gains_so_far,
+    measure_precision,
+    still_there,
+)
 from earmark.pipeline.opening import RecipeLike, WorkLike, open_scored, open_workspace
-from earmark.review import WeighedRaters, adjudication_queue, weigh_answers, write_queue
+from earmark.review import Gains, WeighedRaters, adjudication_queue, weigh_answers, write_queue
 from earmark.scores import scored_labels
 from earmark.storage import write_table, writes
 
@@ -34,13 +41,17 @@ class HeardRaters:
 
 @dataclass(frozen=True)
 class AnswerSummary:
-    """What is known from all answers: how many flags are right, and how good the raters are.
+    """What is known from all answers: of the missing labels, of each class, and of the raters.
 
-    ``precision`` is None where no queue was drawn, so that nobody knows what the answers sample.
+    ``estimates`` is None where there are no scores to go by; ``unknown`` says why. ``precision`` is
+    None where no queue was drawn, ``gains`` where it does not learn.
     """
 
-    precision: HeardPrecision | None
     raters: HeardRaters
+    estimates: MissingEstimates | None = None
+    unknown: str = ""
+    precision: HeardPrecision | None = None
+    gains: Gains | None = None
 
     __repr__ = short_repr
 
@@ -56,18 +67,25 @@ def summarize_answers(
     drop_failed_blocks: Annotated[bool, Option("Leave out blocks with a failed control.")] = False,
     with_teacher: Annotated[bool, Option("Let the teacher vote on labels, too.")] = False,
 ) -> AnswerSummary:
-    """Say how many flags are right and how good each rater is.
+    """Say what is known of the missing labels and flags, and how good each rater is.
 
     See :func:`measure_precision` and :func:`weigh_raters`.
     """
     workspace = open_workspace(work)
-    raters = weigh_raters(workspace, recipe, with_teacher=with_teacher)
+    summary = AnswerSummary(weigh_raters(workspace, recipe, with_teacher=with_teacher))
+    try:
+        estimates = found_flags(open_scored(workspace, recipe)).estimates
+    except EarmarkError as error:
+        summary = replace(summary, unknown=str(error))
+    else:
+        gains = gains_so_far(workspace, estimates)
+        summary = replace(summary, estimates=estimates, gains=gains)
     if not workspace.queue_seal_path.exists() and discard_percent is None:
-        return AnswerSummary(None, raters)
+        return summary
     precision = measure_precision(
         workspace, discard_percent=discard_percent, drop_failed_blocks=drop_failed_blocks
     )
-    return AnswerSummary(precision, raters)
+    return replace(summary, precision=precision)
 
 
 @writes("answers")
@@ -140,6 +158,9 @@ def _chances(workspace: Workspace, recipe: RecipeLike, judgements: pl.DataFrame)
     classes = pl.DataFrame({"class_id": labels.class_ids, "column": range(labels.n_classes)})
     heard = judgements.select(PAIR).unique(maintain_order=True)
     placed = heard.join(clips, on="clip_id").join(classes, on="class_id")
-    chances = count_missing(labels, scores.logits, ontology=workspace.ontology).chances
-    found = chances.at(placed["row"].to_numpy(), placed["column"].to_numpy())
-    return placed.select(*PAIR, chance=pl.Series(found))
+    evidence = gather_evidence(labels, scores.logits, workspace.ontology)
+    if not evidence.knowledge.is_enough:
+        return placed.select(*PAIR, chance=pl.lit(None, pl.Float64))
+    rows, columns = (placed[name].to_numpy() for name in ("row", "column"))
+    log_odds = evidence.p_missing.log_odds_of(rows, columns)
+    return placed.select(*PAIR, chance=pl.Series(expit(log_odds), dtype=pl.Float64))

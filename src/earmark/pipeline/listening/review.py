@@ -18,6 +18,7 @@ import polars as pl
 from earmark.compute import Progress, shown
 from earmark.datasets import Relabelled, Workspace, is_label_studio, stamp_path, write_stamp
 from earmark.errors import EarmarkError, EarmarkWarning, counted, quoted, short_repr
+from earmark.flags import MissingEstimates
 from earmark.options import Option, read_names
 from earmark.pipeline.listening.queue import draw_queue, open_judgements, open_queue
 from earmark.pipeline.opening import RecipeLike, WorkLike, choose_recipe, open_workspace
@@ -36,8 +37,8 @@ from earmark.review import (
     export_selections,
     find_gains,
     flags_asked,
-    heard_of,
     import_selections,
+    judged_labels,
     learn_from,
     open_drawn,
     params_of,
@@ -77,8 +78,6 @@ class HeardPrecision:
     """Which labels the table calls flags, in words."""
     is_estimate: bool = True
     """Whether the labels heard are a sample of every class's flags, or speak for themselves."""
-    gains: Gains | None = None
-    """Of a queue that learns: what was found, and what is left to find."""
 
     __repr__ = short_repr
 
@@ -164,7 +163,7 @@ def measure_precision(
 
     Of the labels up to ``discard_percent``; by default of the flags that were written, or of all
     bands where there are none: the same that the listening page sums up. Of a queue that learns the
-    table speaks of the labels heard alone, and ``gains`` of what is left.
+    table speaks of the labels heard alone.
     """
     workspace, queue, judgements = _open_judged(work, drop_failed_blocks)
     scope = flags_asked(workspace, queue)
@@ -189,7 +188,6 @@ def measure_precision(
         int(controls(queue, judgements)["is_failed"].sum()),
         scope.told,
         queue.aim == "measure",
-        _gains(workspace, queue, judgements),
     )
 
 
@@ -298,35 +296,34 @@ def still_there(workspace: Workspace, judgements: pl.DataFrame) -> pl.DataFrame:
     return judgements.filter(is_known)
 
 
-def gains_so_far(workspace: Workspace) -> Gains | None:
+def gains_so_far(workspace: Workspace, estimates: MissingEstimates) -> Gains | None:
     """Return what a queue that learns has found by now; None where none was heard.
 
-    A queue that cannot be read any more is said to be so, and has found nothing.
+    ``estimates`` are what is known of the missing labels. A queue that cannot be read any more is
+    said to be so, and has found nothing.
     """
     if not (workspace.judgements_path.exists() and workspace.queue_seal_path.exists()):
         return None
     try:
         _, queue, judgements = _open_judged(workspace, drop_failed_blocks=False)
-        return _gains(workspace, queue, judgements)
+        if not queue.grows:
+            return None
+        population, share = read_population(workspace), params_of(workspace).sample_share
+        with open_drawn(workspace, population) as drawn:
+            judged = judged_labels(population, drawn.since(0), judgements)
     except EarmarkError as error:
         warnings.warn(f"what listening found is left out: {error}", EarmarkWarning, stacklevel=2)
         return None
-
-
-def _gains(workspace: Workspace, queue: QueueSnapshot, judgements: pl.DataFrame) -> Gains | None:
-    """Return what a queue that learns has found by some judgements; None of other queues."""
-    if not queue.grows:
-        return None
-    population, share = read_population(workspace), params_of(workspace).sample_share
-    with open_drawn(workspace, population) as drawn:
-        heard = heard_of(population, drawn.since(0), judgements)
-    chances = population.candidates.chances(learn_from(population.candidates, heard))
-    found = find_gains(population.candidates, heard, chances, population.flags, share)
+    candidates, model = population.candidates, learn_from(population.candidates, judged)
     ontology, class_ids = workspace.ontology, population.class_ids
     change = advise_change(
-        population.candidates, heard, chances, lambda one: ontology.name(class_ids[one])
+        candidates,
+        judged,
+        candidates.p_missing(model),
+        lambda column: ontology.name(class_ids[column]),
     )
-    return replace(found, change=change)
+    found = find_gains(population, judged, model, share)
+    return replace(found, estimates=estimates, change=change)
 
 
 def _open_judged(

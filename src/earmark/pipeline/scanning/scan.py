@@ -86,8 +86,8 @@ class ScanResult:
 
     def lines(self) -> list[str]:
         """Say in a few lines of plain text what was found."""
-        data, *found = findings_told(self.findings)
-        return [data, *self.notes, *found, *(f"warning: {each}" for each in self.warnings)]
+        warnings = (f"warning: {each}" for each in self.warnings)
+        return [*findings_told(self.findings), *self.notes, *warnings]
 
     def _repr_html_(self) -> str:
         from earmark.pipeline.hearing import shown_flags  # a notebook's, not the command line's

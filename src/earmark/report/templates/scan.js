@@ -1,19 +1,13 @@
 /**
- * The value by which a cell is sorted; a merged cell stands for the ones that it covers.
+ * The value by which a cell is sorted.
  * @param {HTMLTableRowElement} row
  * @param {number} column
  * @returns {number | string}
  */
 function cellValue(row, column) {
-  let place = 0;
-  for (const cell of row.cells) {
-    place += cell.colSpan;
-    if (place > column) {
-      const value = cell.dataset.value;
-      return cell.tagName === "TH" ? value.toLowerCase() : Number(value);
-    }
-  }
-  return -1;
+  const cell = row.cells[column];
+  const value = cell.dataset.value;
+  return cell.tagName === "TH" ? value.toLowerCase() : Number(value);
 }
 
 /**
