@@ -10,7 +10,7 @@ import polars as pl
 from earmark.audio import write_store
 from earmark.config import Recipe
 from earmark.datasets import Workspace, write_dataset
-from earmark.flags import count_missing
+from earmark.flags import find_p_missing
 from earmark.labels import LabelSet, Ontology
 from earmark.scores import ScoreFolder, write_score_folder
 
@@ -61,6 +61,6 @@ def told_workspace(root: Path, seed: int = 0) -> tuple[Workspace, ScoreFolder]:
 def write_chances(workspace: Workspace, scores: ScoreFolder) -> None:
     """Write the chances of the train split's labels, as ``earmark flag --chances`` does."""
     labels = workspace.labels.select(workspace.rows("train"))
-    found = count_missing(labels, scores.logits_path, ontology=workspace.ontology).chances
+    p_missing = find_p_missing(labels, scores.logits_path, workspace.ontology)
     workspace.chances_path.parent.mkdir(exist_ok=True)
-    found.write(workspace.chances_path, labels.n_clips)
+    p_missing.write(workspace.chances_path, labels.n_clips)

@@ -16,7 +16,7 @@ PERCENTS = [0, 0.5, 2]
     [
         ("mask", "given", "percentile", "mask", "bce", False, (0.5, 2.0)),
         ("precision/soft", "given", "precision", "soft", "bce", False, (0.9, 0.7, 0.5, 0.3)),
-        ("count/flip", "given", "count", "flip", "bce", False, (1.0,)),
+        ("confident/flip", "given", "confident", "flip", "bce", False, (1.0,)),
         ("distil", "given", "all", "soft", "bce", False, (1.0,)),
         ("random", "given", "random", "mask", "bce", False, (0.5, 2.0)),
         ("splc", "given", None, None, "splc", False, (0.6,)),

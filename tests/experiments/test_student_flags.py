@@ -24,7 +24,6 @@ from told_workspace import N_TRAIN, told_workspace
 POLICIES = {
     "mask@10": {"policy": "percentile", "discard_percent": 10},
     "precision/mask@0.5": {"policy": "precision", "target": 0.5},
-    "count/mask": {"policy": "count"},
     "budget/mask@10": {"policy": "budget"},
     "positives_quantile/mask@0.25": {"policy": "positives_quantile", "quantile": 0.25},
     "psla/mask@0.25": {"policy": "positives_quantile", "quantile": 0.25, "gate": True},

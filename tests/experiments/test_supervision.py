@@ -24,7 +24,7 @@ from told_workspace import N_TRAIN, TREE, told_workspace, write_chances
 FLAGGING = [
     *(f"{name}@10" for name in ("mask", "flip", "soft", "hedge", "weight", "random")),
     *("precision/soft@0.5", "positives_quantile/mask@0.25", "psla/mask@0.25", "global/hedge@0.6"),
-    *("count/mask", "confident/soft", "budget/hedge@5", "ancestors/flip", "distil", "all/weight"),
+    *("confident/soft", "budget/hedge@5", "ancestors/flip", "distil", "all/weight"),
     *("chance/hedge@0", "chance/soft@0.3", "chance/percentile/hedge@6", "filled+hedge@10"),
 ]
 RIVALS = [

@@ -47,7 +47,7 @@ def test_flags_are_many_times_better_than_chance(fitted: tuple[Any, ...]) -> Non
 
 
 def test_results_agree_with_one_another(fitted: tuple[Any, ...]) -> None:
-    found, labels, truth = fitted
+    found, labels, _ = fitted
     flags = found.flags_
     assert flags.columns == ["row", "class", "chance", "score"]
     assert flags["chance"].is_sorted(descending=True)
@@ -55,8 +55,6 @@ def test_results_agree_with_one_another(fitted: tuple[Any, ...]) -> None:
     assert not found.is_flagged_[labels != 0].any()
     at = flags["row"].to_numpy(), flags["class"].cast(pl.Int64).to_numpy()
     np.testing.assert_array_equal(found.scores_[at], flags["score"].to_numpy())
-    n_missing = int((truth & (labels == 0)).sum())
-    assert 0.6 * n_missing < found.missing_["n_missing"].sum() < 1.6 * n_missing
     assert found.knowledge_.startswith("The scores know much of your labels")
     assert (found.n_features_in_, list(found.classes_)) == (24, list("012345"))
 

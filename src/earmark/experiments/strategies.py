@@ -2,7 +2,7 @@
 
 A strategy says which implicit labels are suspect, and how they are treated. It is written
 ``[LABELS+][chance/][POLICY/]TREATMENT[+LOSS][+adjust][@POINT,...]``. One of the parts is enough:
-``mask``, ``precision/soft``, ``count/mask+adjust``, ``splc``, ``corrected+mask``,
+``mask``, ``precision/soft``, ``budget/mask+adjust``, ``splc``, ``corrected+mask``,
 ``mask@0.5,1,2``, ``chance/soft@0.1``.
 
 =============  ====================================================================================
