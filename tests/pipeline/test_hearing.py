@@ -13,6 +13,8 @@ from earmark import pipeline
 from earmark.config import FrontEndParams, Recipe
 from earmark.datasets import Workspace, extract_frames
 from earmark.errors import EarmarkWarning
+from earmark.flags import MissingEstimates
+from earmark.metrics import Interval
 from earmark.pipeline import MOST_SECONDS, check_frames, heard_flags, report
 from earmark.report import flags_to_hear
 from earmark.review import Gains
@@ -101,7 +103,8 @@ def test_without_students_the_report_is_the_page_of_flags(workspace: Workspace) 
     path = pipeline.make_report(workspace)
     text = path.read_text()
     page = Page(text)
-    assert "12 labels flagged: the 12 likeliest of all classes" in page.text
+    assert flagged.findings.estimates.describe() in page.text
+    assert "Flagged: the 12 likeliest of all classes." in page.text
     assert page.tags.count("audio") == 12
     assert text.count("data:image/png;base64") == 12
     assert f"earmark review {workspace.root}" in page.text
@@ -120,10 +123,12 @@ def test_the_page_of_flags_says_what_listening_found(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "What listening found" not in pipeline.make_report(workspace).read_text()
-    gains = Gains(300, 214, (1500.0, 1900.0, 2400.0), 7.0, 820, (0.53, 0.58, 0.63))
-    monkeypatch.setattr(report, "gains_so_far", lambda _: gains)
+    known = MissingEstimates(1_000, 820, Interval(475.0, 434.0, 517.0), 300, 214)
+    gains = Gains(known, 7.0, ((0, 0), (300, 214)), ((400, 221),))
+    monkeypatch.setattr(report, "gains_so_far", lambda *_: gains)
     page = Page(pipeline.make_report(workspace).read_text())
-    assert gains.told in page.text
+    assert "What listening found" in page.text
+    assert gains.describe() in page.text
     assert gains.advice in page.text
 
 
@@ -148,7 +153,7 @@ def test_a_notebook_plays_the_likeliest_flags(workspace: Workspace) -> None:
     flagged = pipeline.write_flags(workspace, policy="budget", n_flags=12)
     text = flagged._repr_html_()
     page = Page(text)
-    assert "12 labels flagged" in page.text
+    assert flagged.findings.estimates.describe() in page.text
     assert page.tags.count("audio") == 6
     assert "6 more in .flags" in page.text
     for clip_id in flags_to_hear(flagged.flags, 6)["clip_id"]:

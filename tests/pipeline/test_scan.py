@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -25,12 +24,11 @@ from earmark.flags import (
     policy_told,
     suspicious_positives,
     thresholds,
-    total_missing,
 )
 from earmark.labels import LabelSet
-from earmark.metrics import auc_per_class
+from earmark.metrics import Interval, auc_per_class
 from earmark.pipeline import scan
-from earmark.report import flags_to_hear, missing_told, rounded, scan_html
+from earmark.report import flags_to_hear, rounded, scan_html
 from made_up import NASTY, Page, check_policy
 
 N_CLIPS, N_MISSING = 3_000, 60
@@ -105,19 +103,12 @@ def test_writes_what_the_functions_on_arrays_return(files, case):
     assert sorted(path.name for path in files["out"].parent.iterdir() if path.is_dir()) == ["out"]
 
 
-def test_the_class_table_counts_what_is_missing_or_says_why_not(files, case):
+def test_the_class_table_counts_labels_and_flags(files, case):
     states, logits = case
     scan(**files, discard_percent=1)
     table = pl.read_parquet(files["out"] / "classes.parquet")
-    known = table.filter(pl.col("note") == "")
-    assert known["class_id"].to_list() == ["dog", "animal", "siren"]
-    for row in known.to_dicts():
-        assert 0.5 * N_MISSING < row["n_missing"] < 2 * N_MISSING
-        assert row["low"] <= row["n_missing"] <= row["high"]
-        assert row["threshold"] < row["lowest_flag"]
-    rare = table.row(3, named=True)
-    assert rare["note"] == "not estimable: fewer than 30 explicit positives"
-    assert rare["n_missing"] is None
+    assert (table["threshold"] < table["lowest_flag"]).all()
+    assert not {"n_missing", "low", "high"} & set(table.columns)
     assert table["n_positives"].to_list() == [300, 300, 300, 10]
     np.testing.assert_allclose(
         table["auc"].to_numpy(), auc_per_class(states, logits, negatives="all"), atol=0.01
@@ -129,7 +120,7 @@ def test_probabilities_are_detected_and_give_the_same_flags(files, case):
     by_logits = scan(**files).findings.flags
     np.save(files["scores"], 1 / (1 + np.exp(-logits)))
     result = scan(**files)
-    assert "the scores are probabilities (as detected)" in result.lines()[0]
+    assert "the scores are probabilities (as detected)" in result.findings.data_told
     columns = ["clip_id", "class_id", "rank"]
     assert (
         by_class(result.findings.flags).select(columns).equals(by_class(by_logits).select(columns))
@@ -228,7 +219,7 @@ def test_contradictions_with_the_class_tree_are_reported(files, case, tmp_path):
 
 @pytest.mark.parametrize(
     ("policy", "options"),
-    [("count", {}), ("precision", {"target": 0.8}), ("budget", {"n_flags": 50}),
+    [("precision", {"target": 0.8}), ("budget", {"n_flags": 50}),
      ("confident", {}), ("positives_quantile", {"quantile": 0.25}), ("global", {})],
 )  # fmt: skip
 def test_every_policy_can_be_asked_for(files, case, policy, options):
@@ -237,7 +228,7 @@ def test_every_policy_can_be_asked_for(files, case, policy, options):
     assert by_class(result.findings.flags)["clip_id"].to_list() == (
         flag(label_set(states), logits, policy, **options)["clip_id"].to_list()
     )
-    assert f"flagged: {policy_told(policy, options)}." in "\n".join(result.lines())
+    assert f"Flagged: {policy_told(policy, options)}." in "\n".join(result.lines())
 
 
 def test_the_gate_is_the_given_ontology(files, tmp_path):
@@ -261,7 +252,7 @@ def test_odd_classes_are_named_in_warnings(files, case):
     assert "all scores are equal, so that nothing can be flagged: 'animal'" in told
     assert "there are no scores (NaN throughout): 'rare'" in told
     notes = result.findings.classes["note"].to_list()
-    assert notes[1] == "not estimable: all scores are equal"
+    assert notes[1] == "all scores are equal"
     assert set(result.findings.flags["class_id"]) == {"siren"}
 
 
@@ -275,7 +266,7 @@ def test_odd_classes_are_named_in_warnings(files, case):
         ({"scale": "probabilities"}, "is no probability"),
         ({"policy": "percentil"}, "there is no policy 'percentil'"),
         ({"policy": "percentile", "target": 0.5}, "has no option 'target'"),
-        ({"policy": "count", "target": 0.5}, "has no option 'target'"),
+        ({"policy": "count"}, "there is no policy 'count'"),
         ({"discard_percent": 101}, "between 0 and 100"),
         ({"fill_ancestors": True}, "an ontology has to be given"),
     ],
@@ -375,8 +366,7 @@ def test_the_page_is_whole_and_escapes_names(files):
     parsed = Page(text)
     check_policy(text)
     assert NASTY in parsed.text
-    assert missing_told(result.findings) in parsed.text
-    assert "not estimable: fewer than 30 explicit positives" in parsed.text
+    assert result.findings.estimates.describe() in parsed.text
     assert parsed.addresses
     outside = [one for one in parsed.addresses if not one.startswith("#term-")]
     assert all((files["out"] / address).is_file() for address in outside)
@@ -384,29 +374,7 @@ def test_the_page_is_whole_and_escapes_names(files):
         assert warning in parsed.text
 
 
-def told(classes: pl.DataFrame, reach: float | None = None, *, is_heard: bool = False) -> str:
-    total = total_missing(classes)
-    made_up = SimpleNamespace(classes=classes, total=total, reach_heard=reach, is_heard=is_heard)
-    return missing_told(made_up)  # type: ignore[arg-type]
-
-
-def test_the_headline_adds_up_the_classes():
-    classes = pl.DataFrame(
-        {"n_missing": [1_000.0, 234.4, None], "low": [500.0, 100.0, None],
-         "high": [2_000.0, 300.0, None], "n_positives": [70, 30, 5]}
-    )  # fmt: skip
-    assert told(classes) == (
-        "About 1,230 labels are missing (90 % interval 702 to 2,010) beside 100 positives, in the "
-        "2 of 3 classes that can be estimated."
-    )
-    assert "cannot be estimated" in told(classes[2:])
-    vague = classes.with_columns(low=pl.col("low") / 20)
-    assert told(vague).startswith("Between ")
-    assert "answers" not in told(vague)
-    narrower = " 200 answers by ear would narrow it to about ± 123."
-    assert told(vague, reach=123.4).endswith(narrower)
-    assert told(classes, reach=123.4, is_heard=True).endswith(narrower.replace("200", "200 more"))
-    assert "answers" not in told(classes, reach=5_000.0)  # they would not help
+def test_counts_are_rounded_to_three_digits():
     assert [rounded(n) for n in (0, 999.6, 123_456)] == ["0", "1,000", "123,000"]
 
 
@@ -532,7 +500,7 @@ def test_with_sounds_a_scan_goes_on_to_the_review(sounding, tmp_path):
     told = pipeline.write_flags(out).findings.data_told
     assert told.endswith(
         f" By ear {len(heard)} of {len(heard)} labels were there; all alike, so that they teach "
-        "little; chances learnt from them."
+        "little; p_missing learnt from them."
     )
     corrected = pipeline.export_labels(out, tmp_path / "better.csv", discard_percent=0,
                                      labels="corrected")  # fmt: skip
@@ -567,27 +535,19 @@ def test_sounds_that_are_nowhere_are_refused_before_anything_is_read(sounding, t
     assert not sounding["out"].exists()
 
 
-def test_a_count_that_the_scores_do_not_tell_is_shown_as_an_interval_alone(case):
+def test_classes_show_their_parts_of_a_total_that_means_something(case):
     findings = scan(label_set(case[0]), case[1]).findings
-    known, vague = findings.classes["name"][0], findings.classes["name"][1]
-    is_vague = pl.col("name") == vague
-    classes = findings.classes.with_columns(
-        method=pl.when(is_vague).then(pl.lit("expectation")).otherwise("method"),
-        **{
-            name: pl.when(is_vague).then(number).otherwise(name)
-            for name, number in (("low", 13.0), ("n_missing", 347.0), ("high", 1_300.0))
-        },
-    )
-    html = scan_html(replace(findings, classes=classes), {})
+    assert ">Missing<" not in scan_html(findings, {})
+    parts = {"siren": 60.4, "dog": 9.6}
+    given = {"n_answers": 80, "n_confirmed": 40, "n_random": 30, "class_totals": parts}
+    known = replace(findings.estimates, total=Interval(70.0, 50.0, 90.0), **given)
+    html = scan_html(replace(findings, estimates=known), {})
+    assert known.describe() in Page(html).text
     rows = {name: html.split(f'data-value="{name}"')[1].split("</tr>")[0] for name in IDS}
-    assert "13 to 1,300" in rows[vague]
-    assert "347" not in rows[vague]
-    assert "<svg" not in rows[vague]
-    assert 'data-value="13.0"' in rows[vague]  # what it is sorted by: the least that it may be
-    assert "<svg" in rows[known]
-    assert html.index(f'data-value="{known}"') < html.index(f'data-value="{vague}"')
-    assert "the scores do not tell how many there are" in html
-    assert "the scores do not tell how many" not in scan_html(findings, {})
+    assert 'data-value="60.4">60.4<' in rows["siren"]
+    assert html.index('data-value="siren"') < html.index('data-value="dog"')
+    vague = replace(known, total=Interval(70.0, 5.0, 900.0))
+    assert ">Missing<" not in scan_html(replace(findings, estimates=vague), {})
 
 
 def test_where_nothing_is_flagged_the_verb_says_so(files):
@@ -631,7 +591,8 @@ def test_a_notebook_shows_flags_with_names_escaped(case):
     text = result._repr_html_()
     page = Page(text)
     assert page.tags.count("tr") == 7
-    assert "30 labels flagged" in page.text
+    assert result.findings.estimates.describe() in page.text
+    assert "Flagged: the 30 likeliest of all classes." in page.text
     assert "24 more in .flags" in page.text
     assert "script" not in page.tags
     assert "audio" not in page.tags

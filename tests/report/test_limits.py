@@ -6,99 +6,87 @@ import polars as pl
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.flags import total_missing
+from earmark.flags import MissingEstimates
 from earmark.metrics import Interval
-from earmark.report import HeardEvidence, Limits, MissingEvidence, heard_told, hold_limits
+from earmark.report import Limits, MissingEvidence, heard_told, hold_limits
 
-HEARD = HeardEvidence(
-    flags="the top 1 %", is_estimate=True, n_judged=40, n_present=20, n_not_present=16, n_unsure=4,
-    precision_low=0.5, precision_high=0.6, low=0.35, high=0.75, n_raters=2, last="2026-01-02",
-    missing=Interval(50.0, 10.0, 900.0), n_positives=150, n_classes=2, coverage=1.0,
-)  # fmt: skip
+BEFORE = MissingEstimates(250, 250, Interval(180.0, 110.0, 221.0))
+AFTER = MissingEstimates(
+    250, 200, Interval(90.0, 60.0, 118.0), 80, 52, 30, Interval(50.0, 25.0, 100.0), 800, 1, 150
+)
 
 
-def made_up(
-    low: float | None = 25, n_missing: float | None = 50, high: float | None = 100
-) -> MissingEvidence:
-    """One class with 150 positives, of which so many are missing."""
+def made_up(estimates: MissingEstimates) -> MissingEvidence:
     classes = pl.DataFrame(
-        {
-            "class_id": ["a"], "name": ["Bird"], "n_positives": [150], "n_negatives": [10],
-            "n_implicit": [800], "n_flags": [7], "n_missing": [n_missing], "low": [low],
-            "high": [high], "method": ["shapes"], "note": [""],
-        },
-        schema_overrides=dict.fromkeys(("n_missing", "low", "high"), pl.Float64),
-    )  # fmt: skip
+        {"class_id": ["a"], "n_positives": [150], "n_negatives": [10], "n_implicit": [800]}
+    )
     findings = SimpleNamespace(
-        classes=classes, n_flags=1, policy_told="all", warnings=(), is_heard=False,
-        reach_heard=None, total=total_missing(classes),
-    )  # fmt: skip
-    return MissingEvidence(findings, not_heard="nobody has listened yet")  # type: ignore[arg-type]
+        classes=classes, policy_told="all", warnings=(), estimates=estimates
+    )
+    return MissingEvidence(findings)  # type: ignore[arg-type]
 
 
-def verdicts(evidence: MissingEvidence, **limits: float) -> dict[str, bool]:
-    return {one.name: one.is_passed for one in hold_limits(evidence, Limits(**limits))}
-
-
-def test_a_share_is_missing_of_all_that_should_be_there() -> None:
-    evidence = made_up()
-    low, middle, high = total_missing(evidence.findings.classes)
-    assert evidence.share == pytest.approx([n / (n + 150) for n in (middle, low, high)])
-    assert evidence.share is not None
-    assert evidence.share.value == pytest.approx(50 / 200)
+def verdicts(estimates: MissingEstimates, **limits: float) -> dict[str, bool]:
+    held = hold_limits(made_up(estimates), Limits(**limits))
+    return {limit.name: limit.is_passed for limit in held}
 
 
 def test_limits_are_held_against_the_estimate_and_its_ends() -> None:
-    at_most = {"most_missing": 0.25, "most_missing_low": 0.2, "most_missing_high": 0.42}
-    assert verdicts(made_up(), **at_most, widest_interval=0.3) == {
-        "most_missing": True, "most_missing_low": True, "most_missing_high": True,
-        "widest_interval": True,
-    }  # fmt: skip
-    too_low = {"most_missing": 0.24, "most_missing_low": 0.1, "most_missing_high": 0.25}
-    assert not any(verdicts(made_up(), **too_low, widest_interval=0.1).values())
-    assert verdicts(made_up()) == {}
+    at_most = {"most_missing": 0.25, "most_missing_low": 0.15, "most_missing_high": 0.41}
+    at_least = {"least_precision": 0.45, "least_precision_low": 0.3}
+    assert all(verdicts(AFTER, **at_most, **at_least, widest_interval=0.3).values())
+    too_low = {"most_missing": 0.24, "most_missing_low": 0.1, "most_missing_high": 0.39}
+    too_high = {"least_precision": 0.46, "least_precision_low": 0.31}
+    assert not any(verdicts(AFTER, **too_low, **too_high, widest_interval=0.2).values())
+    assert verdicts(AFTER) == {}
 
 
-def test_what_is_not_known_keeps_no_limit() -> None:
-    unknown = made_up(None, None, None)
-    assert unknown.share is None
-    share = unknown.facts()["share"]
-    assert (share["estimate"], share["low"], share["by"]) == (None, None, "scores")
-    assert not any(verdicts(unknown, most_missing=1, most_missing_high=1).values())
-    (held,) = hold_limits(unknown, Limits(least_precision=0))
-    assert held.told() == (
-        "FAILED: precision of the flags by ear at least 0.0 %: not known, nobody has listened yet"
+def test_before_listening_nothing_keeps_a_limit() -> None:
+    assert not any(verdicts(BEFORE, most_missing=1, most_missing_high=1).values())
+    share, precision = hold_limits(made_up(BEFORE), Limits(most_missing=1, least_precision=0))
+    assert share.told() == (
+        "FAILED: share of missing labels at most 100.0 %: not known, that takes 20 random "
+        "answers, there are 0"
+    )
+    assert precision.told() == (
+        "FAILED: precision of the flags left at least 0.0 %: not known, that takes 20 answers, "
+        "there are 0"
     )
 
 
+def test_a_precision_needs_flags_and_scores_that_know_the_labels() -> None:
+    none_left = MissingEstimates(50, 0, None, 80, 52)
+    (held,) = hold_limits(made_up(none_left), Limits(least_precision=0))
+    assert (held.value, held.reason) == (None, "no flag is left")
+    unknown = MissingEstimates(50, 50, None, 80, 52)
+    (held,) = hold_limits(made_up(unknown), Limits(least_precision=0))
+    assert (held.value, held.reason) == (None, "the scores do not know the labels")
+
+
 def test_an_estimate_in_too_wide_an_interval_is_not_known() -> None:
-    vague = made_up(5, 50, 500)
+    vague = MissingEstimates(
+        250, 200, None, 80, 52, 30, Interval(50.0, 5.0, 500.0), 800, 1, 150
+    )
     assert verdicts(vague, most_missing=0.9, most_missing_low=0.1) == {
         "most_missing": False,
         "most_missing_low": True,
     }
 
 
-def test_precision_counts_unsure_answers_as_wrong() -> None:
-    heard = MissingEvidence(made_up().findings, heard=HEARD)
-    limits = {"least_precision": 0.5, "least_precision_low": 0.35}
-    assert all(verdicts(heard, **limits).values())
-    assert not any(verdicts(heard, least_precision=0.55, least_precision_low=0.4).values())
+def test_facts_are_those_of_the_estimates() -> None:
+    facts = made_up(AFTER).facts()
+    assert facts["missing"] == AFTER.facts()
+    assert facts["missing"]["share"]["value"] == pytest.approx(50 / 200)
+    assert facts["dataset"] == {
+        "n_clips": 960, "n_classes": 1, "n_positives": 150, "n_negatives": 10, "n_implicit": 800,
+    }  # fmt: skip
 
 
-def test_the_narrower_interval_counts() -> None:
-    heard = MissingEvidence(made_up().findings, heard=HEARD)
-    assert not heard.is_by_ear
-    sure = HeardEvidence(**{**vars(HEARD), "missing": Interval(50.0, 45.0, 55.0)})
-    by_ear = MissingEvidence(made_up().findings, heard=sure)
-    assert by_ear.is_by_ear
-    assert by_ear.share == sure.share
-    assert not MissingEvidence(made_up().findings, "corrected", heard=sure).is_by_ear
-    likeliest = HeardEvidence(**{**vars(sure), "is_estimate": False})
-    assert not MissingEvidence(made_up().findings, heard=likeliest).is_by_ear
-    learnt = HeardEvidence(**{**vars(likeliest), "gains": "3 found of about 9 (4 to 20)"})
-    told = heard_told(MissingEvidence(made_up().findings, heard=learnt))
-    assert told.endswith("were present: 3 found of about 9 (4 to 20).")
+def test_who_answered_is_said_once_somebody_did() -> None:
+    findings = made_up(AFTER).findings
+    assert heard_told(MissingEvidence(findings)) == ""
+    told = heard_told(MissingEvidence(findings, "given", 2, "2026-01-02"))
+    assert told == "Answers by 2 raters, the last on 2026-01-02."
 
 
 def test_per_cent_are_not_shares() -> None:

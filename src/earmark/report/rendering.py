@@ -159,15 +159,13 @@ def fit_sounds(
 
 
 def listened_html(gains: Gains | None) -> Markup:
-    """Return the part of a page that says what listening found; nothing where nobody listened.
+    """Return the part of a page that draws what listening found; nothing where nobody listened.
 
     Its curve is drawn here, into the page: it needs no script, no style sheet and no file.
     """
-    if gains is None or not gains.n_answered:
+    points = [] if gains is None else [*gains.curve, *gains.forecast]
+    if gains is None or not gains.n_answered or len(points) < 2:
         return Markup("")
-    points = [*gains.curve, *gains.forecast]
-    if len(points) < 2:
-        return Markup(render("listened.html", gains=gains, lines=None))
     most_answered, most_found = (max(1, *counts) for counts in zip(*points, strict=True))
 
     def line(points: Sequence[tuple[int, int]]) -> str:

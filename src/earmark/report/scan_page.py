@@ -96,6 +96,8 @@ def scan_html(
     listed = fit_sounds(listed, sound)
     known = findings.knowledge
     headline, *told = findings_told(findings)
+    if known.is_enough and gains is not None:
+        headline = gains.describe()
     title, flags_title = _TITLES if known.is_enough else _TITLES_OF_UNKNOWING
     classes = by_missing(findings)
     has_missing = bool(classes["n_missing"].is_not_null().any())
