@@ -4,7 +4,7 @@
 ``candidates`` while people answer; ``queue_items`` is its table and ``queue_files`` keeps it in the
 workspace. ``judgements`` stores answers, which are only ever added to, and ``judgement_files``
 exchanges them with other tools. From answers come the precision of flags (``precision``), the
-number of missing labels and a forecast (``estimates``), what chances learn from (``answers``),
+number of missing labels and a forecast (``estimates``), what p_missing learns from (``answers``),
 corrected labels (``relabel``) and how good raters are (``raters``). ``selections`` exchanges where
 classes are heard. ``peaks`` finds where to listen, and ``class_card`` describes a class. ``server``
 is the page on which people listen.
@@ -12,7 +12,7 @@ is the page on which people listen.
 Only ``server`` knows of the web, and nothing here draws or trains.
 """
 
-from earmark.review.answers import HeardLabels, read_heard
+from earmark.review.answers import HeardLabels, estimate_from_answers, read_heard
 from earmark.review.candidates import (
     RARE_POWER,
     Candidates,
@@ -27,16 +27,14 @@ from earmark.review.candidates import (
 )
 from earmark.review.class_card import Card, Cards
 from earmark.review.estimates import (
-    Cells,
     Gains,
-    HeardSoFar,
+    JudgedLabels,
     advise_change,
+    estimate,
     find_gains,
     forecast_yield,
-    heard_of,
+    judged_labels,
     learn_from,
-    score_ends,
-    stands_for,
 )
 from earmark.review.judgement_files import (
     read_judgements,
@@ -118,13 +116,12 @@ __all__ = [
     "Candidates",
     "Card",
     "Cards",
-    "Cells",
     "Conflict",
     "DrawnBlock",
     "DrawnBlocks",
     "Gains",
     "HeardLabels",
-    "HeardSoFar",
+    "JudgedLabels",
     "Judgement",
     "JudgementStore",
     "LabelSelection",
@@ -149,6 +146,8 @@ __all__ = [
     "curve",
     "deal_blocks",
     "draw",
+    "estimate",
+    "estimate_from_answers",
     "export_selections",
     "find_candidates",
     "find_gains",
@@ -156,10 +155,10 @@ __all__ = [
     "find_population",
     "flags_asked",
     "forecast_yield",
-    "heard_of",
     "import_selections",
     "is_drawn_from",
     "item_id",
+    "judged_labels",
     "learn_from",
     "make_queue",
     "next_by_class",
@@ -174,9 +173,7 @@ __all__ = [
     "read_population",
     "read_queue",
     "relabel",
-    "score_ends",
     "selection_format",
-    "stands_for",
     "store_refusal",
     "tally",
     "turns_due",

@@ -1,29 +1,32 @@
-"""What raters heard of implicit labels, as answers that chances learn from.
+"""What raters said of implicit labels: answers to learn from, and what is known by them.
 
 Every label that was judged counts once: present, not present, or between the two where raters were
-unsure or at odds. Of a queue in random order it is known how many labels an answer stands for: the
-labels of its cell (class and band) for each answer there; the labels of its band in all classes
-while some cells were not heard yet, because blocks come in a random order of the classes. Answers
-of other queues, those chosen by their chances, or brought from elsewhere, teach as well, but they
-stand for nobody knows how many.
+unsure or disagreed. A queue that grows and a queue that measures draw labels with known
+probabilities, so totals follow from their answers; other answers, such as imported ones, only teach
+the model.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
 from earmark.datasets import PAIR, Workspace
 from earmark.errors import counted
-from earmark.flags import LEAST_ANSWERS, Answers
+from earmark.flags import LEAST_ANSWERS, LEAST_RANDOM, Answers, MissingEstimates, PMissing, bound
 from earmark.labels import LabelSet
-from earmark.review.estimates import heard_of, stands_for
+from earmark.metrics import Interval
+from earmark.review.estimates import estimate, judged_labels
 from earmark.review.judgements import DECIDED, HOW_PRESENT, JudgementStore, after_adjudication
-from earmark.review.queue_files import open_drawn, read_population
+from earmark.review.precision import Scope, precision_table
+from earmark.review.queue_files import open_drawn, read_population, read_queue
 from earmark.review.queue_items import GROWING
-from earmark.storage import read_noted, read_table
+from earmark.storage import read_noted
+
+LEVEL = 0.9
+"""Of the intervals of a total."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class HeardLabels:
 
     @property
     def is_enough(self) -> bool:
-        """Whether chances learn from them."""
+        """Whether the model learns from them."""
         return len(self.answers) >= LEAST_ANSWERS
 
     @property
@@ -52,10 +55,10 @@ class HeardLabels:
         if self.n_gone:
             told += f"; {self.n_gone:,} of clips or classes that are gone are left out"
         if not self.is_enough:
-            return f"{told}; chances learn from {LEAST_ANSWERS} on"
+            return f"{told}; p_missing learns from {LEAST_ANSWERS} on"
         if n_present in (0, len(answers)):
             told += "; all alike, so that they teach little"
-        return f"{told}; chances learnt from them"
+        return f"{told}; p_missing learnt from them"
 
 
 def read_heard(workspace: Workspace, labels: LabelSet) -> HeardLabels | None:
@@ -76,19 +79,10 @@ def read_heard(workspace: Workspace, labels: LabelSet) -> HeardLabels | None:
     class_ids = pl.Series(labels.class_ids, dtype=pl.String)
     places = places.join(_places(class_ids, "class_id", "column"), on="class_id", how="left")
     there = places.drop_nulls(["row", "column"])
-    stands_for = _stands_for(workspace, labels, there)
-    there = there.join(stands_for, on=PAIR, how="left", maintain_order="left")
-    # A label that an answer has made explicit is no longer one of those it stands for.
-    is_settled = there.join(labels.rows(), on=PAIR, how="left", maintain_order="left")[
-        "present_right"
-    ]
-    settled = is_settled.is_not_null().cast(pl.Float64)
-    there = there.with_columns(stands_for=pl.col("stands_for") - settled)
     answers = Answers(
         there["row"].to_numpy().astype(np.int64),
         there["column"].to_numpy().astype(np.int64),
         there["present"].to_numpy(),
-        there["stands_for"].fill_null(np.nan).to_numpy(),
     )
     n_at_odds = int((~there["present"].is_in([0.0, 1.0])).sum())
     return HeardLabels(answers, n_at_odds, len(places) - len(there))
@@ -98,51 +92,113 @@ def _places(names: pl.Series, key: str, place: str) -> pl.DataFrame:
     return pl.DataFrame({key: names, place: np.arange(len(names))})
 
 
-def _stands_for(workspace: Workspace, labels: LabelSet, heard: pl.DataFrame) -> pl.DataFrame:
-    """Return how many labels each answer stands for, of those that a queue drew at random.
+def estimate_from_answers(
+    workspace: Workspace, labels: LabelSet, flags: pl.DataFrame, p_missing: PMissing | None
+) -> MissingEstimates:
+    """State what is known of the missing labels of a workspace: by scores, flags and answers.
 
-    A queue of some of the clips alone (``earmark review --held-out``) tells nothing of the others.
+    ``labels`` are the labels as given of the scored clips, ``flags`` (clip_id, class_id) those that
+    were written, and ``p_missing`` is fitted to both and to the answers; None where the scores do
+    not know the labels.
     """
-    if not workspace.queue_seal_path.exists():
-        return _unknown(heard)
-    aim = read_noted(workspace.queue_seal_path).get("aim")
-    if aim in GROWING:
-        return _in_sample(workspace, labels, heard)
-    return _in_cells(workspace, labels, heard) if aim == "measure" else _unknown(heard)
+    flags = flags.select(PAIR)
+    heard = read_heard(workspace, labels)
+    aim = read_noted(workspace.queue_seal_path).get("aim") if _has_queue(workspace) else None
+    if aim in GROWING and heard is not None:
+        known = _by_growing_queue(workspace, labels, flags)
+        if known is not None:
+            return known
+    judged = pl.DataFrame(schema={"clip_id": pl.String, "class_id": pl.String})
+    answers = None if heard is None else heard.answers
+    if answers is not None:
+        class_ids = pl.Series(labels.class_ids, dtype=pl.String)
+        clip_ids = labels.clip_ids.gather(answers.rows)
+        judged = pl.DataFrame({"clip_id": clip_ids, "class_id": class_ids.gather(answers.columns)})
+    left = flags.join(judged, on=PAIR, how="anti", maintain_order="left")
+    known = MissingEstimates(len(flags), len(left))
+    if p_missing is not None and len(left):
+        known = replace(known, n_right=p_missing.count_present(*_places_of(labels, left)))
+    if answers is None:
+        return known
+    n_confirmed = int((answers.present > 0.5).sum())
+    known = replace(known, n_answers=len(answers), n_confirmed=n_confirmed)
+    return _by_random_queue(workspace, labels, known) if aim == "measure" else known
 
 
-def _in_sample(workspace: Workspace, labels: LabelSet, heard: pl.DataFrame) -> pl.DataFrame:
-    """Return how many labels each answer of a growing queue's sample stands for."""
-    population = read_population(workspace)
+def _has_queue(workspace: Workspace) -> bool:
+    return workspace.queue_seal_path.exists()
+
+
+def _places_of(labels: LabelSet, pairs: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Return clip and class of labels by their names."""
+    class_ids = pl.Series(labels.class_ids, dtype=pl.String)
+    rows = pairs.join(_places(labels.clip_ids, "clip_id", "row"), on="clip_id", how="left")
+    rows = rows.join(_places(class_ids, "class_id", "column"), on="class_id", how="left")
+    there = rows.drop_nulls()
+    return (
+        there["row"].to_numpy().astype(np.int64),
+        there["column"].to_numpy().astype(np.int64),
+    )
+
+
+def _by_growing_queue(
+    workspace: Workspace, labels: LabelSet, flags: pl.DataFrame
+) -> MissingEstimates | None:
+    """State what is known by a queue that grows; None where it is of other labels."""
+    population = read_population(workspace).with_flags(flags)
+    class_ids = [labels.class_ids[column] for column in population.class_ids]
+    classes = pl.DataFrame({"class_id": class_ids}, {"class_id": pl.String})
+    if _n_implicit(workspace, labels, classes) != population.candidates.n_labels:
+        return None
     with (
         open_drawn(workspace, population) as drawn,
         JudgementStore(workspace.judgements_path, must_exist=True) as store,
     ):
-        answered = heard_of(population, drawn.since(0), store.current())
-    candidates = population.candidates
-    class_ids = [labels.class_ids[column] for column in np.flatnonzero(candidates.worth)]
-    classes = pl.DataFrame({"class_id": class_ids}, {"class_id": pl.String})
-    if _n_implicit(workspace, labels, classes) != candidates.n_labels:
-        return _unknown(heard)
-    found = population.names[answered.places].with_columns(
-        stands_for=pl.Series(stands_for(candidates, answered)[answered.places])
+        judged = judged_labels(population, drawn.since(0), store.current())
+    return estimate(population, judged)
+
+
+def _by_random_queue(
+    workspace: Workspace, labels: LabelSet, known: MissingEstimates
+) -> MissingEstimates:
+    """Add the total of the classes of a queue that measures, cell by cell."""
+    queue = read_queue(workspace)
+    sizes = queue.sizes.filter(pl.col("n_labels") > 0)
+    classes = sizes.select("class_id").unique()
+    n_labels = int(sizes["n_labels"].sum())
+    if n_labels != _n_implicit(workspace, labels, classes):
+        return known  # a queue of some of the clips alone says nothing of the others
+    with JudgementStore(workspace.judgements_path, must_exist=True) as store:
+        table = precision_table(queue, after_adjudication(store.current()), _EVERY_LABEL, LEVEL)
+    per_class = table.filter(pl.col("class_id").is_not_null(), scope="all")
+    whole = table.filter(pl.col("class_id").is_null(), scope="all").row(0, named=True)
+    n_random = whole["n_judged"]
+    column_of = {class_id: column for column, class_id in enumerate(labels.class_ids)}
+    columns = [column_of[class_id] for class_id in classes["class_id"]]
+    known = replace(
+        known,
+        n_random=n_random,
+        n_labels=n_labels,
+        n_classes=len(columns),
+        n_positives=int(labels.n_positives[columns].sum()),
     )
-    return found.filter(pl.col("stands_for").is_finite()).join(heard.select(PAIR), on=PAIR)
+    if n_random < LEAST_RANDOM or whole["precision_low"] is None:
+        return known
+    middle = (whole["precision_low"] + whole["precision_high"]) / 2
+    ends = (middle * n_labels, whole["low"] * n_labels, whole["high"] * n_labels)
+    total = bound(Interval(*ends), known.n_confirmed, n_labels)
+    each = {
+        row["class_id"]: (row["precision_low"] + row["precision_high"]) / 2 * row["n_labels"]
+        for row in per_class.iter_rows(named=True)
+        if row["precision_low"] is not None
+    }
+    scale = total.value / max(sum(each.values()), 1e-300)
+    return replace(
+        known, total=total, class_totals={name: part * scale for name, part in each.items()}
+    )
 
 
-def _in_cells(workspace: Workspace, labels: LabelSet, heard: pl.DataFrame) -> pl.DataFrame:
-    """Return how many labels each answer of a queue that measures stands for."""
-    items = read_table(workspace.queue_path).filter(pl.col("kind").is_in(["flag", "unflagged"]))
-    drawn = heard.join(items.select(*PAIR, "band_high"), on=PAIR)
-    sizes = read_table(workspace.queue_sizes_path).filter(pl.col("n_labels") > 0)
-    if sizes["n_labels"].sum() != _n_implicit(workspace, labels, sizes.select("class_id").unique()):
-        return _unknown(heard)
-    n_heard = drawn.group_by("class_id", "band_high").agg(n_heard=pl.len())
-    cells = sizes.join(n_heard, on=["class_id", "band_high"], how="left")
-    by = ["class_id", "band_high"] if cells["n_heard"].null_count() == 0 else ["band_high"]
-    share = pl.col("n_labels").sum() / pl.col("n_heard").sum()
-    each = cells.group_by(by).agg(stands_for=share)
-    return drawn.join(each, on=by, how="left").select(*PAIR, "stands_for")
+_EVERY_LABEL = Scope("all labels")
 
 
 def _n_implicit(workspace: Workspace, labels: LabelSet, classes: pl.DataFrame) -> int:
@@ -151,7 +207,3 @@ def _n_implicit(workspace: Workspace, labels: LabelSet, classes: pl.DataFrame) -
     explicit = workspace.labels.rows().join(clips, on="clip_id", how="semi")
     n_explicit = len(explicit.join(classes, on="class_id", how="semi"))
     return len(classes) * labels.n_clips - n_explicit
-
-
-def _unknown(heard: pl.DataFrame) -> pl.DataFrame:
-    return heard.select(*PAIR, stands_for=pl.lit(None, pl.Float64))

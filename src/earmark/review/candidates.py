@@ -1,11 +1,11 @@
-"""The labels that a queue that learns may ask about, and how a block is chosen from them.
+"""The labels that a queue may ask about, and how a block is chosen from them.
 
-*Candidates* are the labels with the highest chances before anyone has answered, with the clues
-from which chances are learnt anew while people answer. The *sample* is one fixed random sequence:
-the first chances cut all implicit labels into strata (the likeliest thousandth, and eleven further
-strata, each larger than the last), and strata take turns. Candidates and sample depend on labels,
-scores and seed, never on answers. So the first n turns are a stratified random sample, whatever
-the model chooses besides.
+*Candidates* are the implicit labels with their features, from which p_missing is learnt again while
+people answer: all of them, or the likeliest and a random part of the others where there are many.
+The *sample* is one fixed random sequence, whose first n turns are a random sample with known
+probabilities: the higher the uncertainty of a label before anyone has answered, the sooner its turn
+(sequential Poisson sampling by Neyman's sizes). Candidates and sample depend on labels, scores and
+seed, never on answers.
 
 A *selection of labels* fills a block. By class, it holds runs of one class each: the classes with
 most to find among the likeliest labels. By clip, it holds the clips with most missing labels to be
@@ -27,68 +27,64 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import expit
 
 from earmark.config import Aim, ReviewParams
 from earmark.datasets import PAIR
 from earmark.errors import EarmarkError
 from earmark.flags import (
-    LOWEST,
-    STEP,
     Answers,
-    Chances,
+    GivenModel,
+    LikelyLabels,
     Model,
-    Taught,
-    clues_of,
-    count_missing,
-    find_taught,
+    PMissing,
+    allocate,
+    gather_evidence,
+    sampling_sizes,
 )
 from earmark.labels import LabelSet, Ontology
 from earmark.review.queue_items import QUEUE_SCHEMA, DrawnBlocks, QueueSnapshot, as_items, item_id
-from earmark.review.random_queue import SIZE_SCHEMA, Keys, Orders, chosen_columns, known_labels
+from earmark.review.random_queue import SIZE_SCHEMA, Orders, chosen_columns, known_labels
 from earmark.scores import ScoreMatrix, ScoresLike, open_scores
 from earmark.storage import open_archive, write_aside
 
-MOST_CANDIDATES = 500_000
-"""Labels whose chances are kept up to date."""
+MOST_CANDIDATES, N_OTHERS = 500_000, 100_000
+"""Labels up to which all are candidates; beyond, as many of the likeliest and some others."""
 
-N_STRATA, FIRST_STRATUM = 12, 1e-3
-"""Strata of the sample, and the share of all labels in the first one."""
+MOST_TURNS = 50_000
+"""Labels of the random sequence."""
 
-TURNS_POWER = 0.25
-"""Turns of a stratum go by this power of its size: most labels are in strata where few are missing,
-and what is wrong with the flags shows in the small ones."""
-
-MOST_TURNS = 500
-"""Labels of a stratum that the sample holds; all together enough for 50,000 answers."""
+LEAST_P = 0.01
+"""The lowest p_missing by which the random sample is allocated."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
+Matrix = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 
 class NoChances(EarmarkError):  # noqa: N818 - named for what it is
-    """No class has chances to go by."""
+    """The scores do not know the labels, so there is no p_missing to go by."""
 
 
 @dataclass(frozen=True)
 class Candidates:
     """Labels to ask about; label i is clip ``rows[i]`` and class ``columns[i]`` of the dataset.
 
-    ``clues`` [label, clue] and ``taught`` are what chances are learnt from. ``strata`` [label] are
-    numbers from 0, the likeliest first, and ``stratum_sizes`` counts all labels of each, candidates
-    or not. ``sample`` [turn] are labels in the fixed random sequence.
+    ``features`` [label, feature] are those of :mod:`earmark.flags.p_missing`, and ``given`` is the
+    model without answers. Each represents ``weights[i]`` implicit labels: 1, more for a label
+    drawn from the unlikely ones, and 0 for one that is here only because it has an answer.
+    ``sample`` [turn] are labels in the fixed random sequence. ``worth`` [class of the dataset] is
+    what a find is worth; 0 for the classes that are not asked about.
     """
 
     rows: Ints
     columns: Ints
-    logits: Floats
-    clues: Floats
-    strata: Ints
-    stratum_sizes: Ints
+    features: Floats
+    weights: Matrix
     sample: Ints
-    worth: NDArray[np.float64]
-    """What a find of each class [class of the dataset] is worth; 0 for those not asked about."""
-    taught: Taught
+    worth: Matrix
+    given: GivenModel
 
     @property
     def n_classes(self) -> int:
@@ -98,36 +94,37 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def chances(self, model: Model | None) -> Floats:
-        """Return the chances [label] by a model, or before anyone has listened."""
-        if model is None:
-            return np.asarray(expit(self.clues[:, 0]))
-        return np.asarray(expit(model.log_odds_of(self.clues, self.columns)))
+    @property
+    def logits(self) -> Floats:
+        """The scores [label]."""
+        return np.asarray(self.features[:, 0])
+
+    def p_missing(self, model: Model) -> Floats:
+        """Return p_missing [label] by a model."""
+        return np.asarray(expit(model.log_odds(self.features, self.columns)))
 
     @property
     def n_labels(self) -> int:
-        """All labels that the sample stands for."""
-        return int(self.stratum_sizes.sum())
+        """All implicit labels that the sample represents."""
+        return round(float(self.weights.sum()))
 
     @cached_property
-    def is_whole(self) -> NDArray[np.bool_]:
-        """Whether every label of a stratum [stratum] is here."""
-        found = np.bincount(self.strata, minlength=len(self.stratum_sizes))
-        return np.asarray(found >= self.stratum_sizes)
+    def sizes(self) -> Matrix:
+        """Sizes [label] to which the probabilities of the sample are proportional."""
+        return self.weights * sampling_sizes(self.p_missing(self.given.model), LEAST_P)
 
-    @cached_property
-    def stratum_log_odds(self) -> NDArray[np.float64]:
-        """Log-odds of the mean first chance of a stratum's labels here [stratum]."""
-        n_strata = len(self.stratum_sizes)
-        chances = self.chances(None).astype(np.float64)
-        sums = np.bincount(self.strata, chances, n_strata)
-        means = sums / np.maximum(np.bincount(self.strata, minlength=n_strata), 1)
-        return np.asarray(logit(means.clip(1e-9, 1 - 1e-9)))
+    def probabilities(self, n_turns: int) -> Matrix:
+        """Return the probability [label] to be among the first turns of the sample."""
+        return allocate(self.sizes, min(n_turns, int((self.sizes > 0).sum())))
 
     def write(self, path: Path) -> None:
         """Write all of it as one ``.npz`` file."""
         own = {name: getattr(self, name) for name in _ARRAYS}
-        own |= {"taught_clues": self.taught.clues, "taught_log_odds": self.taught.log_odds}
+        model = self.given.model
+        own |= {
+            "coefficients": np.append(model.coefficients, model.intercept),
+            "prior_features": self.given.prior_features,
+        }
         with write_aside(path) as aside, aside.open("wb") as file:
             np.savez(file, **own)
 
@@ -136,119 +133,110 @@ class Candidates:
         """Read what :meth:`write` wrote."""
         with open_archive(path) as kept:
             own = {name: kept[name].read() for name in _ARRAYS}
-            taught = Taught(kept["taught_clues"].read(), kept["taught_log_odds"].read())
-            return cls(**own, taught=taught)
+            *coefficients, intercept = kept["coefficients"].read().tolist()
+            none = np.zeros(len(own["worth"]))
+            model = Model(np.array(coefficients), intercept, none, none)
+            return cls(**own, given=GivenModel(model, kept["prior_features"].read()))
 
 
-_ARRAYS = ("rows", "columns", "logits", "clues", "strata", "stratum_sizes", "sample", "worth")
+_ARRAYS = ("rows", "columns", "features", "weights", "sample", "worth")
 
 
 def find_candidates(
     labels: LabelSet,
-    chances: Chances,
+    p_missing: PMissing,
     columns: Ints,
-    worth: NDArray[np.float64],
+    worth: Matrix,
     seed: int,
     answers: Answers | None = None,
     n_most: int = MOST_CANDIDATES,
 ) -> Candidates:
     """Find the candidates among some classes, and draw the sample.
 
-    ``chances`` are those before anyone has listened, and ``worth`` [class] is what a find is worth.
-    Labels with ``answers`` are candidates too, so that chances learn from them. Two passes over the
-    scores.
+    ``p_missing`` is that before anyone has listened, and ``worth`` [class] is what a find is worth.
+    Labels with ``answers`` are candidates too, so that the model learns from them.
     """
     is_chosen = np.zeros(labels.n_classes, bool)
     is_chosen[columns] = True
-    is_chosen &= chances.clues.by_score.has_chances
-    counts = chances.sums.counts[is_chosen].sum(axis=0)
-    if not counts.sum():
-        raise NoChances("the scores know too little of the labels to say which are likely")
-    edges, sizes = _cut(counts)
-    limit = _edge_of_best(counts, n_most)
-    shares = np.minimum((MOST_TURNS + 8 * np.sqrt(MOST_TURNS)) / sizes, 1)
-    orders = Orders.of(labels, np.arange(labels.n_classes), seed)
-    limits = np.where(shares < 1, shares * 2.0**64, 2.0**64)
-
-    def is_wanted(rows: slice, log_odds: Floats) -> NDArray[np.bool_]:
-        lots = orders.of_clips(rows).astype(np.float64)
-        is_drawn = lots <= limits[_strata_of(log_odds, edges)]
-        return np.asarray(((log_odds >= limit) | is_drawn) & is_chosen & np.isfinite(log_odds))
-
-    listed = chances.where(is_wanted)
-    rows, places = listed.rows, listed.columns.astype(np.int64)
+    is_chosen &= p_missing.features.has_p_missing
+    n_labels = int(labels.n_implicit[is_chosen].sum())
+    if not n_labels:
+        raise NoChances("no class has scores, positives and implicit labels, so none is likely")
+    if n_labels <= n_most:
+        every = p_missing.above(-np.inf, classes=is_chosen)
+        rows, places, weights = every.rows, every.columns, np.ones(len(every))
+    else:
+        likely = p_missing.best(n_most, classes=is_chosen)
+        rows, places, weights = _with_others(labels, likely, is_chosen, n_labels, seed)
     if answers is not None:
-        rows, places = _with_answered(rows, places, answers.select(is_chosen[answers.columns]))
-    clues = clues_of(chances.clues, chances.scores, rows, places)
-    order = np.lexsort((places, rows, -clues[:, 0]))
-    rows, places, clues = rows[order], places[order], clues[order]
-    strata = _strata_of(clues[:, 0], edges)
-    return Candidates(
+        own = answers.select(is_chosen[answers.columns])
+        rows, places, weights = _with_answered(rows, places, weights, own)
+    features = p_missing.features.of_labels(p_missing.scores, rows, places)
+    order = np.lexsort((places, rows, -p_missing.model.log_odds(features, places)))
+    rows, places, features, weights = rows[order], places[order], features[order], weights[order]
+    found = Candidates(
         rows,
         places,
-        np.asarray(clues[:, 1]),
-        clues,
-        strata,
-        sizes,
-        _sequence(strata, orders.of_pairs(rows, places), sizes),
+        features,
+        weights,
+        np.empty(0, np.int64),
         np.where(is_chosen, worth, 0.0),
-        find_taught(chances.clues, chances.scores),
+        p_missing.given,
+    )
+    lots = Orders.of(labels, np.arange(labels.n_classes), seed).of_pairs(rows, places)
+    return replace(found, sample=_sequence(found.sizes, (lots.astype(np.float64) + 0.5) * 2.0**-64))
+
+
+def _with_others(
+    labels: LabelSet, likely: LikelyLabels, is_chosen: Mask, n_labels: int, seed: int
+) -> tuple[Ints, Ints, Matrix]:
+    """Add a random part of the labels that are not among the likeliest; return weights, too."""
+    rng, columns = np.random.default_rng(seed), np.flatnonzero(is_chosen)
+    n_pairs, n_classes = labels.n_clips * len(columns), labels.n_classes
+    drawn = np.unique(rng.integers(0, n_pairs, 2 * N_OTHERS))
+    keys = drawn // len(columns) * n_classes + columns[drawn % len(columns)]
+    taken = np.union1d(
+        likely.rows * n_classes + likely.columns,
+        labels.clip_rows.astype(np.int64) * n_classes + labels.columns,
+    )
+    keys = rng.permutation(np.setdiff1d(keys, taken))[:N_OTHERS]
+    rows, places = np.divmod(keys, n_classes)
+    weight = (n_labels - len(likely)) / max(len(keys), 1)
+    return (
+        np.concatenate([likely.rows, rows]),
+        np.concatenate([likely.columns, places]),
+        np.concatenate([np.ones(len(likely)), np.full(len(keys), weight)]),
     )
 
 
-def _with_answered(rows: Ints, columns: Ints, answers: Answers) -> tuple[Ints, Ints]:
-    """Add the labels that were heard before to some labels."""
-    both = np.concatenate([rows, answers.rows]), np.concatenate([columns, answers.columns])
-    _, first = np.unique(np.stack(both), axis=1, return_index=True)
-    return both[0][first], both[1][first]
+def _with_answered(
+    rows: Ints, columns: Ints, weights: Matrix, answers: Answers
+) -> tuple[Ints, Ints, Matrix]:
+    """Add labels that were answered before, of weight 0 where they are new."""
+    n_columns = int(max(columns.max(initial=0), answers.columns.max(initial=0))) + 1
+    keys, own = rows * n_columns + columns, answers.rows * n_columns + answers.columns
+    is_new = ~np.isin(own, keys)
+    return (
+        np.concatenate([rows, answers.rows[is_new]]),
+        np.concatenate([columns, answers.columns[is_new]]),
+        np.concatenate([weights, np.zeros(int(is_new.sum()))]),
+    )
 
 
-def _cut(counts: Ints) -> tuple[NDArray[np.float64], Ints]:
-    """Return the lowest log-odds of every stratum, descending, and the strata's sizes.
+def _sequence(sizes: Matrix, lots: Matrix) -> Ints:
+    """Return labels in the order of their turns: sequential Poisson sampling.
 
-    ``counts`` [step] are of labels by log-odds; a step is never cut.
+    The first n are a sample of n labels with probabilities close to those of ``allocate``.
     """
-    n_above = counts[::-1].cumsum()
-    n_labels = int(n_above[-1])
-    wanted = np.geomspace(FIRST_STRATUM * n_labels, n_labels, N_STRATA)
-    ends = np.unique(np.searchsorted(n_above, np.ceil(wanted)).clip(0, len(counts) - 1))
-    sizes = np.diff(n_above[ends], prepend=0)
-    edges = LOWEST + STEP * (len(counts) - 1 - ends)
-    edges[-1] = -np.inf
-    return edges[sizes > 0].astype(np.float64), sizes[sizes > 0].astype(np.int64)
-
-
-def _strata_of(log_odds: Floats, edges: NDArray[np.float64]) -> Ints:
-    """Return the stratum of each of some log-odds; unknown ones are in the last."""
-    n_reached = np.searchsorted(edges[::-1], np.nan_to_num(log_odds, nan=-np.inf), side="right")
-    return np.asarray((len(edges) - n_reached).clip(0, len(edges) - 1), np.int64)
-
-
-def _edge_of_best(counts: Ints, n_most: int) -> float:
-    """Return the log-odds that at most so many labels reach; -inf where there are no more."""
-    n_above = counts[::-1].cumsum()
-    if n_above[-1] <= n_most:
-        return -np.inf
-    return float(LOWEST + STEP * (len(counts) - int(np.searchsorted(n_above, n_most, "right"))))
-
-
-def _sequence(strata: Ints, lots: Keys, sizes: Ints) -> Ints:
-    """Let strata take turns, each in its random order."""
-    order = np.lexsort((lots, strata))
-    turns = np.empty(len(order), np.int64)
-    starts = np.searchsorted(strata[order], np.arange(len(sizes)))
-    turns[order] = np.arange(len(order)) - starts[strata[order]]
-    (drawn,) = np.nonzero(turns < np.minimum(MOST_TURNS, sizes)[strata])
-    rates = (sizes / sizes.max()) ** TURNS_POWER
-    when = (turns[drawn] + 0.5) / rates[strata[drawn]]
-    return drawn[np.lexsort((strata[drawn], when))]
+    (possible,) = np.nonzero(sizes > 0)
+    order = np.argsort(lots[possible] / sizes[possible], kind="stable")
+    return possible[order[:MOST_TURNS]]
 
 
 LOOK_AHEAD = 2
 """How many times the labels of a block are looked at to find those that share a class."""
 
 Values = NDArray[np.floating]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -467,10 +455,16 @@ class Population:
     population: str
     explicit: Callable[[], pl.DataFrame]
     """Returns the explicit labels: clip_id, class_id, present."""
+    n_positives: int
+    """Explicit positives of the classes that may be asked about."""
+    n_flags: int = 0
+    """Labels that `earmark flag` wrote, candidates or not."""
 
     def with_flags(self, flags: pl.DataFrame | None) -> Population:
         """Return it with some labels (clip_id, class_id) as the flags; None leaves none."""
-        return self if flags is None else replace(self, flags=self.places(flags))
+        if flags is None:
+            return self
+        return replace(self, flags=self.places(flags), n_flags=len(flags))
 
     def places(self, labels: pl.DataFrame) -> Ints:
         """Return the places of those of some labels (clip_id, class_id) that are candidates."""
@@ -507,8 +501,9 @@ class Population:
             band_high=pl.lit(high),
             logit=pl.Series(own.logits[places]),
             place=pl.int_range(pl.len()),
-            stratum=pl.Series(own.strata[places]),
-            probability=pl.Series(np.where(selection.is_sample, self._probability(selection), 1.0)),
+            probability=pl.Series(
+                np.where(selection.is_sample, own.probabilities(selection.n_turns)[places], 1.0)
+            ),
             chance=pl.Series(chances[places]),
         )
         return as_items(found)
@@ -544,9 +539,14 @@ class Population:
         return with_known_labels(items, self._explicit, set().union(*used), turns, rng)
 
     @cached_property
+    def every_explicit(self) -> pl.DataFrame:
+        """The explicit labels: clip_id, class_id, present."""
+        return self.explicit()
+
+    @cached_property
     def _explicit(self) -> pl.DataFrame:
         classes = self.names.select("class_id").unique()
-        return self.explicit().join(classes, on="class_id", how="semi")
+        return self.every_explicit.join(classes, on="class_id", how="semi")
 
     def snapshot(self, blocks: Sequence[pl.DataFrame], drawn: DrawnBlocks) -> QueueSnapshot:
         """Return the items of blocks; labels that raters added stand at their block's end."""
@@ -581,13 +581,6 @@ class Population:
         known = chosen.with_columns(item=pl.Series(names, dtype=pl.String))
         return as_items(known), n_controls - len(chosen)
 
-    def _probability(self, selection: LabelSelection) -> NDArray[np.float64]:
-        """Return with which probability a label of its stratum is in the sample by now."""
-        own = self.candidates
-        strata = own.strata[own.sample[: selection.n_turns]]
-        passed = np.bincount(strata, minlength=len(own.stratum_sizes))
-        return np.asarray((passed / own.stratum_sizes)[own.strata[selection.places]])
-
 
 def find_population(
     labels: LabelSet,
@@ -603,11 +596,13 @@ def find_population(
     """
     scores = open_scores(logits, labels)
     columns = chosen_columns(labels, scores, ontology, params)
-    chances = count_missing(labels, scores, ontology=ontology).chances
+    evidence = gather_evidence(labels, scores, ontology)
+    if not evidence.knowledge.is_enough:
+        raise NoChances("the scores know too little of the labels to say which are likely")
     worth: NDArray[np.float64] = np.ones(labels.n_classes)
     if params.aim == "train":
         worth = np.asarray((labels.n_positives + 1.0) ** -RARE_POWER, np.float64)
-    candidates = find_candidates(labels, chances, columns, worth, params.seed, answers)
+    candidates = find_candidates(labels, evidence.p_missing, columns, worth, params.seed, answers)
     class_ids = pl.Series(labels.class_ids, dtype=pl.String)
     names = {
         "clip_id": labels.clip_ids.gather(candidates.rows),
@@ -633,6 +628,7 @@ def find_population(
         "",
         "",
         labels.rows,
+        int(labels.n_positives[candidates.worth > 0].sum()),
     )
 
 

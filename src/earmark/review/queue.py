@@ -1,8 +1,8 @@
 """The queue of a review: the blocks of every rater, and further blocks drawn while people answer.
 
-Chances are learnt anew after every few answers, in a background thread. A block is drawn from the
-latest chances, stored (:mod:`earmark.review.queue_items`) and only then given to the rater, so
-nobody waits for learning. When learning fails, the previous chances stay in use.
+p_missing is fitted again after every few answers, in a background thread. A block is drawn from the
+latest p_missing, stored (:mod:`earmark.review.queue_items`) and only then given to the rater, so
+nobody waits for the fit. When it fails, the previous p_missing stays in use.
 
 :func:`answer_from_truth` lets a scripted rater answer such a queue from a known truth.
 """
@@ -36,12 +36,12 @@ from earmark.review.candidates import (
 )
 from earmark.review.estimates import (
     Gains,
-    HeardSoFar,
+    JudgedLabels,
     YieldForecast,
     advise_change,
     find_gains,
     forecast_yield,
-    heard_of,
+    judged_labels,
     learn_from,
     limited_forecast,
 )
@@ -62,7 +62,7 @@ N_ALIKE, MOST_COMPARED = 10, 300
 """Labels in a block of clips that are alike, and how many of the likeliest are compared."""
 
 REFIT_EVERY, REFIT_SHARE = 5, 0.001
-"""Answers after which chances are learnt anew: so many, or this share of all if that is more."""
+"""Answers after which p_missing is fitted again: so many, or this share of all if more."""
 
 
 class ReviewQueue:
@@ -267,7 +267,7 @@ class ReviewQueue:
         self._only[rater] = frozenset(classes)
 
     def note_answer(self) -> None:
-        """Count an answer that was stored; chances are learnt anew after every few."""
+        """Count an answer that was stored; p_missing is fitted again after every few."""
         if self._drawer is not None:
             self._drawer.note_answer()
 
@@ -329,7 +329,7 @@ def deal_blocks(snapshot: QueueSnapshot, raters: Sequence[str]) -> list[DrawnBlo
 
 
 class BlockDrawer:
-    """Draws blocks from a population, by chances that are learnt anew while people answer."""
+    """Draws blocks from a population, by p_missing that is fitted again while people answer."""
 
     def __init__(
         self,
@@ -345,11 +345,12 @@ class BlockDrawer:
         self._blocks: list[DrawnBlock] = []
         self._lock, self._learning = threading.RLock(), threading.RLock()
         self._wake, self._is_closed = threading.Event(), False
-        self._chances = population.candidates.chances(None)
-        self._heard: HeardSoFar | None = None
+        self._model = population.candidates.given.model
+        self._p_missing = population.candidates.p_missing(self._model)
+        self._judged: JudgedLabels | None = None
         self._n_noted = 0
         self._gains: Gains | None = None
-        self._gains_from: HeardSoFar | None = None
+        self._gains_from: JudgedLabels | None = None
         self._served, self._n_wanted, self._n_served = threading.Condition(), 0, 0
         self.learn()
         self._thread = threading.Thread(target=self._keep_learning, daemon=True)
@@ -387,16 +388,16 @@ class BlockDrawer:
 
     @property
     def gains(self) -> Gains:
-        """What listening has found by the last time that chances were learnt.
+        """What is known as of the last fit of p_missing.
 
         Found when it is asked for: it takes several times as long as learning.
         """
         with self._learning:
-            assert self._heard is not None
-            if self._gains is None or self._gains_from is not self._heard:
-                own, share = self.population, self.params.sample_share
-                asked = (own.candidates, self._heard, self._chances, own.flags, share)
-                self._gains, self._gains_from = find_gains(*asked), self._heard
+            assert self._judged is not None
+            if self._gains is None or self._gains_from is not self._judged:
+                share = self.params.sample_share
+                self._gains = find_gains(self.population, self._judged, self._model, share)
+                self._gains_from = self._judged
             return self._gains
 
     def latest_gains(self, seconds: float) -> tuple[Gains | None, bool]:
@@ -420,23 +421,23 @@ class BlockDrawer:
         They advise another class where that promises far more; ``name`` names a class.
         """
         gains = self.gains if gains is None else gains
-        population, chances, heard = self.population, self._chances, self._heard
-        if not only or heard is None:
+        population, p_missing, judged = self.population, self._p_missing, self._judged
+        if not only or judged is None:
             return gains
         candidates, class_ids = population.candidates, population.class_ids
         is_wanted = population.is_of(only)
-        limited = limited_forecast(gains, heard, chances, is_wanted)
+        limited = limited_forecast(gains, judged, p_missing, is_wanted)
         columns = set(candidates.columns[is_wanted].tolist())
         change = advise_change(
-            candidates, heard, chances, lambda column: name(class_ids[column]), columns
+            candidates, judged, p_missing, lambda column: name(class_ids[column]), columns
         )
         return replace(limited, change=change)
 
     @property
     def forecast(self) -> YieldForecast:
-        """How many of the next labels of each class would be there, by the latest chances."""
-        assert self._heard is not None
-        return forecast_yield(self.population.candidates, self._heard, self._chances)
+        """How many of the next labels of each class would be present, by the latest p_missing."""
+        assert self._judged is not None
+        return forecast_yield(self.population.candidates, self._judged, self._p_missing)
 
     def draw_alike(
         self, rater: str, label: int, likeness: Callable[[Ints], NDArray[np.floating]]
@@ -445,34 +446,34 @@ class BlockDrawer:
         candidates, blocks = self.population.candidates, self.blocks()
         is_open = self._is_open(blocks)
         (near,) = np.nonzero(is_open & (candidates.columns == candidates.columns[label]))
-        near = near[np.argsort(-self._chances[near], kind="stable")][:MOST_COMPARED]
+        near = near[np.argsort(-self._p_missing[near], kind="stable")][:MOST_COMPARED]
         alike = np.full(len(candidates), np.nan)
         alike[near] = likeness(near)
         n_turns = blocks[-1].n_turns if blocks else 0
         selection = next_alike(candidates, label, alike, is_open, N_ALIKE, n_turns)
         if not len(selection.places):
             return None
-        items = self.population.items(selection, self._chances)
+        items = self.population.items(selection, self._p_missing)
         block = self._block(len(blocks), rater, selection, items, is_shared=False)
         is_added = self._drawn.add(block)
         return block if is_added else self.draw_alike(rater, label, likeness)
 
     def note_answer(self) -> None:
-        """Say that an answer was stored: chances are learnt anew after every few."""
+        """Say that an answer was stored: p_missing is fitted again after every few."""
         self._n_noted += 1
-        n_heard = 0 if self._heard is None else len(self._heard)
-        if self._n_noted % max(REFIT_EVERY, int(REFIT_SHARE * n_heard)) == 0:
+        n_judged = 0 if self._judged is None else len(self._judged)
+        if self._n_noted % max(REFIT_EVERY, int(REFIT_SHARE * n_judged)) == 0:
             self._wake.set()
 
     def learn(self) -> None:
-        """Learn chances from what was heard by now."""
+        """Fit p_missing to what was judged by now."""
         with self._learning:
-            heard = self.heard()
-            if self._heard is not None and heard.is_same(self._heard):
+            judged = self.judged()
+            if self._judged is not None and judged.is_same(self._judged):
                 return
-            own = self.population
-            chances = own.candidates.chances(learn_from(own.candidates, heard))
-            self._chances, self._heard = chances, heard
+            candidates = self.population.candidates
+            self._model = learn_from(candidates, judged)
+            self._p_missing, self._judged = candidates.p_missing(self._model), judged
 
     def learn_or_warn(self, *, with_gains: bool = False) -> None:
         """Learn, and go on by what was known before where that fails."""
@@ -481,12 +482,12 @@ class BlockDrawer:
             if with_gains:
                 _ = self.gains
         except Exception as error:
-            told = f"chances could not be learnt from the last answers: {error}; older ones stay"
+            told = f"p_missing could not be fitted to the last answers: {error}; older ones stay"
             warnings.warn(told, EarmarkWarning, stacklevel=2)
 
-    def heard(self) -> HeardSoFar:
+    def judged(self) -> JudgedLabels:
         """Return what people said of candidates by now."""
-        return heard_of(self.population, self.blocks(), self._judgements.current())
+        return judged_labels(self.population, self.blocks(), self._judgements.current())
 
     def close(self) -> None:
         """Stop learning, and close the file of blocks."""
@@ -508,7 +509,7 @@ class BlockDrawer:
                 self._served.notify_all()
 
     def _choose(self, rater: str, only: Collection[str]) -> DrawnBlock | None:
-        """Choose the labels of the next block by the latest chances."""
+        """Choose the labels of the next block by the latest p_missing."""
         blocks = self.blocks()
         own, number = self.population, len(blocks)
         kinds = pl.concat([pl.Series(dtype=pl.String), *(block.items["kind"] for block in blocks)])
@@ -527,7 +528,7 @@ class BlockDrawer:
         selection = self._selection(is_open, (start, end), n_labels)
         if not len(selection.places):
             return None
-        items = own.items(selection, self._chances)
+        items = own.items(selection, self._p_missing)
         used = [block.items["item"] for block in blocks]
         add = own.with_controls if self.mode == "class" else own.with_known
         items = add(items, number, used, self.params)
@@ -544,7 +545,7 @@ class BlockDrawer:
         is_shared: bool,
         mode: Mode = "class",
     ) -> DrawnBlock:
-        n_answers = len(self._heard) if self._heard else 0
+        n_answers = len(self._judged) if self._judged else 0
         return DrawnBlock(number, rater, is_shared, mode, n_answers, selection.n_turns, items)
 
     def _turns_end(self, start: int, n_drawn: int, n_labels: int) -> int:
@@ -562,16 +563,16 @@ class BlockDrawer:
         self, is_open: NDArray[np.bool_], turns: tuple[int, int], n_labels: int
     ) -> LabelSelection:
         own = self.population.candidates
-        worth = self._chances * own.worth[own.columns]
+        worth = self._p_missing * own.worth[own.columns]
         if self.mode == "class":
             return next_by_class(own, worth, is_open, turns, n_labels)
         return next_by_clip(own, worth, is_open, turns, -(-n_labels // N_OFFERS), N_OFFERS)
 
     def _is_open(self, blocks: Sequence[DrawnBlock]) -> NDArray[np.bool_]:
-        """Return which candidates [label] were neither drawn nor heard of."""
+        """Return which candidates [label] were neither drawn nor judged of."""
         own = self.population
         is_open = np.ones(len(own.candidates), bool)
-        is_open[self.heard().places] = False
+        is_open[self.judged().places] = False
         if blocks:
             is_open[own.places(pl.concat(block.items for block in blocks))] = False
         return is_open
@@ -606,7 +607,7 @@ def answer_from_truth(
         while (block := queue.next_block(_RATER)) is not None:
             store.add_all(_answers(block, is_present))
             queue.drawer.learn()
-        return queue.drawer.heard().places
+        return queue.drawer.judged().places
 
 
 def _answers(block: DrawnBlock, is_present: Callable[[str, str], bool]) -> list[Judgement]:

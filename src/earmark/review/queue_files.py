@@ -99,6 +99,7 @@ def read_population(workspace: Workspace) -> Population:
         told["digest"],
         told.get("population", ""),
         lambda: workspace.labels.rows(),
+        told["n_positives"],
     )
     return population.with_flags(_written_flags(workspace, population.population))
 
@@ -121,6 +122,7 @@ def write_population(workspace: Workspace, population: Population, params: Revie
         "digest": population.digest,
         "made_from": population.digest,
         "aim": population.aim,
+        "n_positives": population.n_positives,
     }
     told |= {"population": population.population, "params": params.model_dump(mode="json")}
     write_json(workspace.queue_seal_path, {**told, **stamped(workspace)})

@@ -38,7 +38,6 @@ QUEUE_SCHEMA = pl.Schema(
         "place": pl.Int64(),
         "is_shared": pl.Boolean(),
         "repeats": pl.String(),
-        "stratum": pl.Int64(),
         "probability": pl.Float64(),
         "chance": pl.Float64(),
     }
@@ -70,9 +69,8 @@ class QueueSnapshot:
     - block, place: numbers from 0, the order of listening; a block has one class
     - is_shared: whether every rater judges the block (see :class:`earmark.review.ReviewQueue`)
     - repeats: the item that a repeat repeats, which has a lower place in the same block
-    - stratum: of a queue that learns, the label's stratum in the sample
-    - probability: with which it was drawn; of a queue that learns, 1 for those that the chances
-      chose, and for one of the sample the share of its stratum that had its turn by then
+    - probability: with which it was drawn; of a queue that learns, 1 for those that p_missing
+      chose, and for one of the sample the probability to have had its turn by then
     - chance: that the label is missing, by what was known when it was drawn
 
     ``sizes`` has a row for each cell of the chosen classes: class_id, band_low, band_high,

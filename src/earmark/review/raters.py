@@ -321,7 +321,6 @@ def _in_blocks(items: pl.DataFrame, flags_per_block: int) -> pl.DataFrame:
         place=pl.int_range(pl.len()).over(block),
         is_shared=pl.lit(value=False),
         repeats=pl.lit(None, pl.String),
-        stratum=pl.lit(None, pl.Int64),
         probability=pl.lit(None, pl.Float64),
     )
     return made.select(QUEUE_SCHEMA.names()).cast(QUEUE_SCHEMA).sort("block", "place")

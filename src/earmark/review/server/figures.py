@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-import warnings
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import polars as pl
 
-from earmark.datasets import whole_scores
-from earmark.errors import EarmarkWarning
-from earmark.flags import count_missing
-from earmark.review.answers import read_heard
 from earmark.review.judgements import ANSWERS, Conflict
 from earmark.review.precision import (
     PRECISION_SCHEMA,
@@ -25,15 +18,7 @@ from earmark.review.precision import (
     precision_table,
 )
 from earmark.review.queue_items import QueueSnapshot
-from earmark.review.server.session import ReviewSession
-from earmark.scores import ScoreFolder, scored_labels
-
-_NOT_COUNTED = pl.Schema(
-    {
-        "class_id": pl.String(),
-        **dict.fromkeys(("n_missing", "missing_low", "missing_high"), pl.Float64()),
-    }
-)
+from earmark.review.server.session import FORECAST_SECONDS, ReviewSession
 
 _NOT_JUDGED = {"n_judged": 0} | dict.fromkeys(("low", "high", "interval_low", "interval_high"))
 
@@ -82,13 +67,13 @@ class Figures:
         }
 
     def overview(self, rater: str) -> dict[str, Any]:
-        """Return a row for each class: flags, progress, precision, estimated missing labels.
+        """Return a row for each class: flags, progress, precision.
 
-        Of a queue that grows: what was heard, and how many of the next labels would be there.
+        Of a queue that grows: what was judged, how many of the next labels would be present, and
+        the class's part of the total.
         """
         if self.session.queue.grows:
             return self._forecast(rater)
-        is_counting = not self._counted.done()
         counts = self.session.answers_of(rater).group_by("class_id").agg(n_answered=pl.len())
         own = self.session.queue.items.join(
             self.session.queue.plan_of(rater), on="block", how="semi"
@@ -101,16 +86,14 @@ class Figures:
         found = found.filter(pl.col("class_id").is_not_null(), scope="flags").drop("scope")
         table = classes
         found = found.rename({"n_labels": "n_flags"})
-        for more in (counts, found, self._missing_by_now):
+        for more in (counts, found):
             table = table.join(more, on="class_id", how="left", maintain_order="left")
         rows = [self._class_row(row) for row in table.iter_rows(named=True)]
         is_sample = self.session.queue.aim == "measure"
-        told = {"flags": self.flags.told, "is_sample": is_sample, "classes": rows}
-        return told | {"is_counting": is_counting}
+        return {"flags": self.flags.told, "is_sample": is_sample, "classes": rows}
 
     def _forecast(self, rater: str) -> dict[str, Any]:
-        """Return a row for each class that may be asked about; do not wait for the counts."""
-        is_counting = not self._counted.done()
+        """Return a row for each class that may be asked about."""
         present = (pl.col("answer") == "present").sum()
         answers = self.session.answers_of(rater).group_by("class_id")
         judged = answers.agg(n_answered=pl.len(), n_present=present)
@@ -125,31 +108,14 @@ class Figures:
                 "n_next_found": forecast.n_found[columns],
             }
         )
-        for more in (judged, self._missing_by_now):
-            table = table.join(more, on="class_id", how="left", maintain_order="left")
+        gains, _ = drawer.latest_gains(FORECAST_SECONDS)
+        totals = {} if gains is None else gains.estimates.class_totals
+        table = table.with_columns(
+            n_missing=pl.Series([totals.get(class_id) for class_id in ids], dtype=pl.Float64)
+        ).join(judged, on="class_id", how="left", maintain_order="left")
         rows = table.with_columns(pl.col("n_answered", "n_present").fill_null(0)).to_dicts()
         only = self.session.describe_only(rater)
-        return {"classes": rows, "only": only, "is_counting": is_counting}
-
-    @property
-    def _missing_by_now(self) -> pl.DataFrame:
-        """Missing labels by class, none while they are being counted."""
-        return self._counted.result() if self._counted.done() else _NOT_COUNTED.to_frame()
-
-    @cached_property
-    def _counted(self) -> Future[pl.DataFrame]:
-        """Missing labels by class, counted in a thread of its own: it takes seconds."""
-        counted: Future[pl.DataFrame] = Future()
-
-        def count() -> None:
-            try:
-                counted.set_result(self._missing)
-            except Exception as error:  # the table is shown without
-                warnings.warn(f"labels could not be counted: {error}", EarmarkWarning, stacklevel=2)
-                counted.set_result(_NOT_COUNTED.to_frame())
-
-        threading.Thread(target=count, daemon=True).start()
-        return counted
+        return {"classes": rows, "only": only}
 
     @cached_property
     def flags(self) -> Scope:
@@ -161,23 +127,6 @@ class Figures:
         queue = self.session.queue.snapshot
         return replace(queue, items=queue.items.filter(is_own), sizes=queue.sizes.filter(is_own))
 
-    @cached_property
-    def _missing(self) -> pl.DataFrame:
-        # As `earmark flag` counts: in every scored clip, whichever of them are in the queue.
-        of_train = ScoreFolder.open(
-            self.session.workspace.scores_folder(self.session.recipe.scores_name)
-        )
-        whole = whole_scores(self.session.workspace, of_train)
-        labels = scored_labels(whole, self.session.workspace.labels)
-        heard = read_heard(self.session.workspace, labels)
-        counted = count_missing(
-            labels,
-            whole.logits,
-            ontology=self.session.workspace.ontology,
-            answers=heard.answers if heard else None,
-        ).table.fill_nan(None)
-        return counted.select("class_id", "n_missing", missing_low="low", missing_high="high")
-
     def _class_row(self, row: dict[str, Any]) -> dict[str, Any]:
         return {
             "class_id": row["class_id"],
@@ -186,7 +135,6 @@ class Figures:
             "n_items": row["n_items"],
             "n_answered": row["n_answered"] or 0,
             **_precision(row),
-            **{name: row[name] for name in ("n_missing", "missing_low", "missing_high")},
         }
 
 

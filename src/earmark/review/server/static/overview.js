@@ -12,9 +12,7 @@
  * @property {number | null} high precision with unsure as yes
  * @property {number | null} interval_low
  * @property {number | null} interval_high
- * @property {number | null} n_missing
- * @property {number | null} missing_low
- * @property {number | null} missing_high
+ * @property {number | null} [n_missing] of a queue that grows: the class's part of the total
  * @property {number} [n_present] of a queue that grows, as are the next two
  * @property {number} [n_next] labels that would come next, at most 100
  * @property {number} [n_next_found] those of them that would be there
@@ -32,7 +30,7 @@ export function bounds(low, high) {
 /** @typedef {{ name: string, value: (row: ClassRow) => number | string, told: (row: ClassRow) => string }} Column */
 
 const GROWING_NOTE =
-  "Your own answers. Open a class to be asked about it alone, until you say otherwise. “Of the next 100”: how many of the likeliest labels that nobody heard would be there, by what was heard so far. Missing labels with 90 % intervals.";
+  "Your own answers. Open a class to be asked about it alone, until you say otherwise. “Of the next 100”: how many of the class's likeliest labels without an answer are expected to be present. “Estimated missing”: the class's part of the total, known from 20 random answers on.";
 
 /** @type {Column} */
 const NAME = { name: "Class", value: (row) => row.name.toLowerCase(), told: (row) => row.name };
@@ -41,10 +39,7 @@ const NAME = { name: "Class", value: (row) => row.name.toLowerCase(), told: (row
 const MISSING = {
   name: "Estimated missing",
   value: (row) => row.n_missing ?? -1,
-  told: (row) =>
-    row.n_missing === null
-      ? "–"
-      : `${round(row.n_missing)} [${round(row.missing_low ?? 0)}, ${round(row.missing_high ?? 0)}]`,
+  told: (row) => (row.n_missing == null ? "–" : `≈ ${round(row.n_missing)}`),
 };
 
 /** @type {Column[]} of a queue that grows, where nobody knows how many there will be */
@@ -80,7 +75,6 @@ const COLUMNS = [
         ? "–"
         : `${bounds(row.low, row.high)} [${row.interval_low?.toFixed(2)}, ${row.interval_high?.toFixed(2)}]`,
   },
-  MISSING,
 ];
 
 export class Overview {
@@ -112,11 +106,10 @@ export class Overview {
     if (!this.#rows.length) this.#told.textContent = "Counting …";
   }
 
-  /** @param {{ flags?: string, is_sample?: boolean, only?: string, is_counting?: boolean, classes: ClassRow[] }} told */
-  show({ flags, is_sample, only, is_counting, classes }) {
+  /** @param {{ flags?: string, is_sample?: boolean, only?: string, classes: ClassRow[] }} told */
+  show({ flags, is_sample, only, classes }) {
     const told = is_sample ? `Flags: ${flags}.` : `Of ${flags}; no estimate for all flags.`;
-    const parts = [...(flags ? [told] : []), ...(is_counting ? ["Missing labels are being counted."] : [])];
-    this.#told.textContent = parts.join(" ");
+    this.#told.textContent = flags ? told : "";
     const limit = /** @type {HTMLElement} */ (document.getElementById("overview-only"));
     limit.hidden = !only;
     if (only) /** @type {HTMLElement} */ (limit.firstElementChild).textContent = `You are asked about ${only} alone.`;

@@ -370,12 +370,9 @@ class Review {
     return this.#showYield();
   }
 
-  /** Show the table of classes, and again when all of it was counted. */
+  /** Show the table of classes. */
   async #showOverview() {
-    const told = await get("/api/overview");
-    this.#overview.show(told);
-    const again = () => this.#view === "overview" && this.#attempt(() => this.#showOverview());
-    if (told.is_counting) setTimeout(again, 1000);
+    this.#overview.show(await get("/api/overview"));
   }
 
   /** @param {page.View} view */

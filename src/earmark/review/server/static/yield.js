@@ -6,7 +6,7 @@ import { write } from "./page.js";
 
 /**
  * @typedef {object} Yield
- * @property {string} told all of it in a sentence
+ * @property {string} described all of it in a few sentences
  * @property {[number, number][]} curve answered, found
  * @property {[number, number][]} forecast answered, found
  * @property {string} advice whether to go on; empty where there is nothing to say
@@ -16,7 +16,7 @@ import { write } from "./page.js";
 const [WIDE, TALL, LEFT, TOP, BELOW] = [300, 110, 44, 12, 34];
 
 /** Why fewer are found than were answered with "present". */
-const NOTE = "Found are labels that were missing; known ones, mixed in as a check, do not count";
+const NOTE = "Counts confirmed missing labels only. Control clips are excluded; the last few answers are added with a short delay.";
 
 const round = (/** @type {number} */ count) => Math.round(count).toLocaleString("en-GB");
 
@@ -56,13 +56,13 @@ export async function showYield() {
   const told = /** @type {Yield} */ (await get("/api/yield"));
   clearTimeout(asking);
   if (told.is_current === false) asking = setTimeout(() => showYield().catch(() => {}), ASK_AGAIN);
-  if (told.told === undefined) return; // nothing was counted yet
-  write("yield-line", `${told.told}. ${NOTE}, and later answers not yet.`);
+  if (told.described === undefined) return; // nothing was counted yet
+  write("yield-line", `${told.described} ${NOTE}`);
   for (const place of document.querySelectorAll(".yield")) {
     /** @type {HTMLElement} */ (place).hidden = false;
     const curve = told.curve.length + told.forecast.length > 1 ? [yieldCurve(told)] : [];
-    place.querySelector(".yield-told")?.replaceChildren(`${told.told}.`);
-    place.querySelector(".yield-note")?.replaceChildren(`${NOTE}.`);
+    place.querySelector(".yield-told")?.replaceChildren(told.described);
+    place.querySelector(".yield-note")?.replaceChildren(NOTE);
     place.querySelector(".yield-curve")?.replaceChildren(...curve);
     place.querySelector(".yield-advice")?.replaceChildren(told.advice);
   }
