@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from itertools import pairwise
-
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
-from earmark.flags import CLUES
 from earmark.scores import N_BINS, Grid, pack
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Bits = NDArray[np.uint32]
-Doubles = NDArray[np.float64]
-Bytes = NDArray[np.uint8]
 
 
 def bins_above(scores: Floats, lows: Floats, scales: Floats) -> Ints:
@@ -118,123 +111,3 @@ def place_keys(columns: Ints, keys: Longs, cursors: Longs, ends: Longs, out: Lon
     has_room = places < ends[columns]
     out[places[has_room]] = keys[order][has_room]
     cursors += n_keys
-
-
-def fill_clues(
-    scores: Floats,
-    table: Floats,
-    raised: Floats,
-    facts: Floats,
-    together: Floats,
-    positive_starts: Longs,
-    positives: Ints,
-    *lists_and_out: np.ndarray,
-) -> None:
-    *parts, out = lists_and_out
-    kin = {
-        name: [columns[start:end] for start, end in pairwise(starts)]
-        for name, starts, columns in zip(KIN, parts[::2], parts[1::2], strict=True)
-    }
-    for clip, own in enumerate(scores):
-        labels = positives[positive_starts[clip] : positive_starts[clip + 1]]
-        ranks = np.empty(len(own), int)
-        ranks[np.argsort(-own, kind="stable")] = 1 + np.arange(len(own))
-        lift = np.zeros(len(own), np.float32)
-        for label in labels if len(together) else ():
-            lift += together[label]
-
-        def labelled(name: str, labels: Ints = labels) -> set[int]:
-            return {int(one) for label in labels for one in kin[name][label]}
-
-        def best(name: str, column: int, own: Floats = own) -> np.float32:
-            theirs = own[kin[name][column]]
-            theirs = theirs[~np.isnan(theirs)]
-            return theirs.max() - own[column] if len(theirs) else np.float32(0)
-
-        for column, score in enumerate(own):
-            low, per_width, mean, per_sd, mean_positive, prior = facts[:, column]
-            is_below = column in labelled("ancestors")
-            row = (raised if is_below else table)[column]
-            values = {
-                "by_score": between(row, (score - low) * per_width - np.float32(0.5)),
-                "logit": score,
-                "above_implicit": (score - mean) * per_sd,
-                "above_positives": (score - mean_positive) * per_sd,
-                "rank_in_clip": math.log(ranks[column]),
-                "best_child": best("children", column),
-                "best_parent": best("parents", column),
-                "best_sibling": best("siblings", column),
-                "child_labelled": is_below,
-                "parent_labelled": column in labelled("descendants"),
-                "sibling_labelled": column in labelled("siblings"),
-                "labels_of_clip": math.log(1 + len(labels)),
-                "together": lift[column] * np.float32(1 / max(len(labels), 1)),
-                "prior": prior,
-            }
-            every = np.array([values[name] for name in CLUES], np.float32)
-            out[clip, column] = np.nan if np.isnan(score) else every[: out.shape[2]]
-
-
-KIN = ("ancestors", "descendants", "siblings", "children", "parents")
-
-
-def between(row: Floats, place: np.float32) -> float:
-    """The value between the middles of two bins."""
-    if np.isnan(place):
-        return math.nan
-    place = min(max(place, np.float32(0)), np.float32(len(row) - 1))
-    left = min(int(place), len(row) - 2)
-    return float(row[left]) + (float(place) - left) * float(row[left + 1] - row[left])
-
-
-def add_chances(
-    scores: Floats,
-    log_odds: Floats,
-    starts: Longs,
-    explicit: Ints,
-    counts: Ints,
-    n_expected: Doubles,
-    doubt: Doubles,
-    state: Longs,
-    rows: Longs,
-    columns: Ints,
-    logits: Floats,
-    kept_odds: Floats,
-    first_row: int,
-    lowest: float,
-    per_step: float,
-) -> None:
-    """The same, but for the labels that are kept: all, in as many places as it takes."""
-    is_implicit = np.ones(log_odds.size, bool)
-    is_implicit[explicit_cells(starts, explicit, log_odds.shape[1])[1]] = False
-    clips, classes = np.nonzero(is_implicit.reshape(log_odds.shape) & np.isfinite(log_odds))
-    odds = log_odds[clips, classes].astype(np.float64)
-    steps = ((odds - lowest) * per_step).clip(0, counts.shape[1] - 1).astype(int)
-    np.add.at(counts, (classes, steps), 1)
-    chances = expit(odds)
-    np.add.at(n_expected, classes, chances)
-    np.add.at(doubt, classes, chances * (1 - chances))
-    first, end = state[1], state[1] + len(clips)
-    rows[first:end], columns[first:end] = clips + first_row, classes
-    logits[first:end], kept_odds[first:end] = scores[clips, classes], odds
-    state[1] = end
-
-
-def look_at_odds(
-    labelled: Doubles,
-    implicit: Doubles,
-    scores: Doubles,
-    parameters: Doubles,
-    likelihood: Doubles,
-    gradient: Doubles,
-    information: Doubles,
-) -> None:
-    present = expit(parameters[:, :1] + parameters[:, 1:2] * scores)
-    chance = (present * expit(-parameters[:, 2:])).clip(1e-12, 1 - 1e-9)
-    likelihood[:] = (labelled * np.log(chance) + implicit * np.log1p(-chance)).sum(axis=1)
-    by_a = chance * (1 - present)
-    changes = np.stack([by_a, by_a * scores, -chance * expit(parameters[:, 2:])], axis=2)
-    rest = labelled / chance - implicit / (1 - chance)
-    gradient[:] = (rest[:, None, :] @ changes)[:, 0]
-    weights = (labelled + implicit) / (chance * (1 - chance))
-    information[:] = (changes * weights[:, :, None]).transpose(0, 2, 1) @ changes

@@ -53,18 +53,6 @@ def planted_case(n_clips: int = 20_000) -> tuple[LabelSet, np.ndarray, np.ndarra
     return LabelSet.from_dense(states), scores, truth
 
 
-def hidden(
-    prior: float, d_prime: float, missing: float, n_clips: int = 40_000, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """One class: states, scores, and the number of labels that are missing at random."""
-    rng = np.random.default_rng(seed)
-    truth = rng.random(n_clips) < prior
-    scores = 1.8 * (rng.normal(size=n_clips) + d_prime * truth) + np.log(prior)
-    is_missing = truth & (rng.random(n_clips) < missing)
-    states = (truth & ~is_missing).astype(np.int8)
-    return states, scores.astype(np.float32), int(is_missing.sum())
-
-
 def world(
     auc: float,
     n_clips: int = 2_000,

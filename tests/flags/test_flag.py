@@ -9,15 +9,24 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 
 from earmark.errors import EarmarkError
-from earmark.flags import POLICIES, count_missing, flag, survey, suspicious_positives, thresholds
+from earmark.flags import (
+    POLICIES,
+    Answers,
+    flag,
+    gather_evidence,
+    survey,
+    suspicious_positives,
+    thresholds,
+)
 from earmark.labels import LabelSet, Ontology
 from earmark.scores import passes_by
 from kept_processes import KeptProcesses
 from suspects import labelled_scores, percents, plain_threshold, planted_case, random_case
 
-BY_CHANCE = ("count", "precision", "budget")
+BY_P_MISSING = ("precision", "budget")
 
 
 def plain_flags(states: np.ndarray, scores: np.ndarray, percent: float) -> list[tuple]:
@@ -51,7 +60,8 @@ class TestFlag:
         states, scores = case
         options = {"n_flags": 50} if policy == "budget" else {}
         labels = LabelSet.from_dense(states)
-        if policy in BY_CHANCE and not count_missing(labels, scores).knowledge.is_enough:
+        is_known = gather_evidence(labels, scores).knowledge.is_enough
+        if policy in BY_P_MISSING and not is_known:
             with pytest.raises(EarmarkError, match="know your labels"):
                 flag(labels, scores, policy, **options)
             return
@@ -71,23 +81,22 @@ class TestFlag:
         assert np.array_equal(found.thresholds.values, expected.values)
         assert np.array_equal(found.thresholds.n_ignored, expected.n_ignored)
         assert listed(found.flags) == listed(flag(labels, scores, discard_percent=0.4))
-        assert found.counts is not None
-        assert found.counts.table["class_id"].to_list() == list(labels.class_ids)
-        assert survey(labels, scores, with_chance=False).counts is None
+        rows, columns = np.nonzero(states)
+        assert np.array_equal(found.evidence.explicit, scores[rows, columns])
 
-    @pytest.mark.parametrize("policy", ["count", "precision", "confident"])
+    @pytest.mark.parametrize("policy", ["budget", "precision", "confident"])
     def test_survey_follows_any_policy(self, policy: str) -> None:
         labels, scores, _ = planted_case(4_000)
         assert survey(labels, scores, policy=policy).flags.equals(flag(labels, scores, policy))
 
     def test_unknown_policy_or_option(self) -> None:
         labels, scores = LabelSet.from_dense([[0]]), np.zeros((1, 1))
-        with pytest.raises(EarmarkError, match="percentile, count, precision, budget"):
+        with pytest.raises(EarmarkError, match="percentile, precision, budget"):
             flag(labels, scores, "best")
         with pytest.raises(EarmarkError, match="'percent'; the choices are discard_percent"):
             flag(labels, scores, percent=1)
         with pytest.raises(EarmarkError, match="it has none"):
-            flag(labels, scores, "count", n=1)
+            flag(labels, scores, "confident", n=1)
         with pytest.raises(EarmarkError, match="target lies between"):
             flag(labels, scores, "precision", target=2)
 
@@ -118,16 +127,14 @@ class TestFlag:
 
 
 class TestChance:
-    def test_chance_is_calibrated_and_rises_with_the_score(self) -> None:
-        labels, scores, truth = planted_case()
-        flags = flag(labels, scores, discard_percent=10).filter(pl.col("class_id") == "0")
-        is_missing = truth[flags["clip_id"].cast(pl.Int64).to_numpy(), 0]
-        assert flags["chance"].is_sorted(descending=True)
-        for low, high in ((0.0, 0.3), (0.3, 0.7), (0.7, 1.0)):
-            band = flags["chance"].is_between(low, high).to_numpy()
-            mean = flags.filter(band)["chance"].mean()
-            # Nobody mishears a planted label, which the chance allows for.
-            assert is_missing[band].mean() == pytest.approx(mean, abs=0.15)
+    def test_chance_is_p_missing_and_rises_with_the_score(self) -> None:
+        labels, scores, _ = planted_case()
+        found = survey(labels, scores, discard_percent=5)
+        flags = found.flags.filter(pl.col("class_id") == "0")
+        rows = flags["clip_id"].cast(pl.Int64).to_numpy()
+        log_odds = found.evidence.p_missing.log_odds_of(rows, np.zeros(len(rows), np.int64))
+        assert flags["chance"].to_numpy() == pytest.approx(expit(log_odds), abs=1e-6)
+        assert np.corrcoef(log_odds, flags["logit"])[0, 1] > 0.95
 
     def test_chance_is_null_only_without_positives(self) -> None:
         labels, scores, _ = planted_case()
@@ -140,20 +147,14 @@ class TestChance:
         untold = flag(labels, scores, with_chance=False)
         assert untold["chance"].null_count() == len(untold) > 0
 
-    def test_count_flags_as_many_as_are_missing(self) -> None:
-        labels, scores, truth = planted_case()
-        n_flags = flag(labels, scores, "count")["class_id"].value_counts()
-        found = dict(n_flags.iter_rows())
-        n_missing = (truth & (labels.states() == 0)).sum(axis=0)
-        assert found["0"] == pytest.approx(n_missing[0], rel=0.1)
-        assert found["1"] == pytest.approx(n_missing[1], rel=0.3)
-        assert "2" not in found
-
     def test_precision_stops_at_the_target(self) -> None:
         labels, scores, truth = planted_case()
         flags = flag(labels, scores, "precision", target=0.8)
-        assert flags["chance"].min() >= 0.8  # reached even if little is missing
+        assert flags["chance"].min() >= 0.8
         assert truth[flags["clip_id"].cast(pl.Int64), flags["class_id"].cast(pl.Int64)].mean() > 0.9
+        more = flag(labels, scores, "precision", target=0.3)
+        assert len(more) > len(flags)
+        assert len(flags.join(more, on=["clip_id", "class_id"], how="anti")) == 0
 
     def test_budget_takes_the_best_overall(self) -> None:
         labels, scores, _ = planted_case()
@@ -164,6 +165,33 @@ class TestChance:
         )
         assert flags["chance"].min() >= others["chance"].max() - 1e-6
         assert len(flag(labels, scores, "budget", n_flags=0)) == 0
+
+    def test_answers_change_the_order(self) -> None:
+        labels, scores, _ = planted_case()
+        asked = flag(labels, scores, "budget", n_flags=100)
+        rows, columns = (asked[name].cast(pl.Int64).to_numpy() for name in ("clip_id", "class_id"))
+        answers = Answers(rows, columns, (columns == 1).astype(np.float64))
+        share = [
+            (flag(labels, scores, "budget", n_flags=100, answers=some)["class_id"] == "1").mean()
+            for some in (None, answers)
+        ]
+        assert share[1] > share[0] + 0.2
+
+    def test_classes_below_are_evidence(self) -> None:
+        rng = np.random.default_rng(0)
+        is_dog = rng.random(4_000) < 0.1
+        is_animal = is_dog | (rng.random(4_000) < 0.1)
+        present = np.stack([is_animal, is_dog], axis=1)
+        scores = rng.normal(size=present.shape) + present
+        states = (present & (rng.random(present.shape) < 0.5)).astype(np.int8)
+        labels = LabelSet.from_dense(states, class_ids=("animal", "dog"))
+        tree = Ontology(("animal", "dog"), {"dog": ("animal",)})
+        share = []
+        for ontology in (None, tree):
+            flags = flag(labels, scores, "budget", n_flags=100, ontology=ontology)
+            animals = flags.filter(pl.col("class_id") == "animal")["clip_id"].cast(pl.Int64)
+            share.append(states[animals, 1].mean())
+        assert share[1] > share[0] + 0.5
 
 
 class TestSuspiciousPositives:
@@ -204,7 +232,7 @@ class TestSuspiciousPositives:
 
 @pytest.mark.parametrize(
     ("policy", "options"),
-    [("percentile", {"discard_percent": 3}), ("count", {}), ("precision", {"target": 0.2})],
+    [("percentile", {"discard_percent": 3}), ("budget", {}), ("precision", {"target": 0.2})],
 )
 def test_tasks_on_shards_find_what_one_process_finds(
     tmp_path: Path,
@@ -221,8 +249,5 @@ def test_tasks_on_shards_find_what_one_process_finds(
     here = survey(labels, scores, policy=policy, **options)
     there = survey(labels, tmp_path / "logits.npy", policy=policy, engine=two_processes, **options)
     assert there.flags.equals(here.flags)
-    assert there.counts is not None
-    assert here.counts is not None
-    assert there.counts.table.equals(here.counts.table)
     points = thresholds(labels, tmp_path / "logits.npy", engine=two_processes)
     np.testing.assert_array_equal(points.values, here.thresholds.values)

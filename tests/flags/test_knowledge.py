@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from earmark.errors import EarmarkError
-from earmark.flags import Knowledge, count_missing, flag
-from earmark.labels import LabelSet
+from earmark.flags import Knowledge, find, flag, gather_evidence
+from earmark.labels import LabelSet, Ontology
+from earmark.scores import open_scores
 from suspects import world
 
 
 def known(states: np.ndarray, scores: np.ndarray) -> Knowledge:
-    return count_missing(LabelSet.from_dense(states), scores).knowledge
+    return gather_evidence(states, scores).knowledge
 
 
 @pytest.mark.parametrize(("auc", "level"), [(0.62, "little"), (0.8, "something"), (0.95, "much")])
@@ -61,23 +62,26 @@ def test_few_positives_leave_it_open(n_positives: int) -> None:
 def test_nothing_is_made_of_scores_that_do_not_know_the_labels() -> None:
     states, scores, _ = world(0.95)
     labels, shuffled = LabelSet.from_dense(states), np.random.default_rng(1).permutation(scores)
-    counts = count_missing(labels, shuffled)
-    assert counts.table["n_missing"].null_count() == labels.n_classes
-    assert counts.table["upper_bound"].null_count() == labels.n_classes
-    assert set(counts.table["reason"]) == {"the scores do not know the labels"}
     flags = flag(labels, shuffled)
     assert flags["chance"].null_count() == len(flags) > 0
-    for policy, options in (("count", {}), ("precision", {}), ("budget", {"n_flags": 10})):
+    for policy, options in (("precision", {}), ("budget", {"n_flags": 10})):
         with pytest.raises(EarmarkError, match="do not know your labels"):
             flag(labels, shuffled, policy, **options)
+    findings = find(labels, open_scores(shuffled, labels), Ontology(labels.class_ids), None, {})
+    assert findings.p_missing is None
+    assert findings.estimates.n_right is None
+    assert set(findings.classes["note"]) == {"the scores do not know the labels"}
 
 
-def test_a_class_whose_scores_are_wrong_is_not_counted() -> None:
+def test_a_class_whose_scores_are_wrong_is_named() -> None:
     states, scores, _ = world(0.95, n_clips=4_000, n_classes=10, priors=(0.1, 0.2))
     scores[:, 4] = np.random.default_rng(0).permutation(scores[:, 4])
-    table = count_missing(LabelSet.from_dense(states), scores).table
-    assert table["reason"][4] == "the scores do not know this class"
-    assert table["n_missing"].null_count() == 1
+    labels = LabelSet.from_dense(states)
+    findings = find(labels, open_scores(scores, labels), Ontology(labels.class_ids), None, {})
+    assert findings.knowledge.is_class_doubtful.nonzero()[0].tolist() == [4]
+    (warning,) = findings.warnings
+    assert "in 1 of 10 classes the scores do not know the labels" in warning
+    assert warning.endswith(": '4'")
 
 
 def test_the_order_of_clips_does_not_matter() -> None:
@@ -85,7 +89,7 @@ def test_the_order_of_clips_does_not_matter() -> None:
     order = np.random.default_rng(1).permutation(len(states))
     one, other = known(states, scores), known(states[order], scores[order])
     assert one.told == other.told
-    assert one.auc.tolist() == other.auc.tolist()
+    assert one.auc == pytest.approx(other.auc, rel=1e-12)
 
 
 def test_a_row_that_is_missing_is_noticed() -> None:

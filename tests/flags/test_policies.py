@@ -9,6 +9,7 @@ import pytest
 
 from earmark.errors import EarmarkError
 from earmark.flags import POLICIES, check_policy, flag, policy_told, policy_with, survey
+from earmark.flags.policies import DEFAULT_BUDGET, LEAST_IN_BUDGET
 from earmark.labels import LabelSet
 from earmark.pipeline.policies import PolicyOptions
 
@@ -88,24 +89,37 @@ def test_what_is_flagged_is_said_with_defaults() -> None:
     )
     assert policy_told("budget", {"n_flags": 1_000}) == "the 1,000 likeliest of all classes"
     assert policy_told("budget", {}) == (
-        "the likeliest of all classes (1,000 at most, of a chance of 10 % or more)"
+        "the likeliest of all classes (1,000 at most, with p_missing of 10 % or more)"
     )
     assert "balance 2" in policy_told("budget", {"n_flags": 5, "balance": 2})
-    assert (
-        policy_told("precision", {})
-        == "those whose chance is at least 50 %, even if few labels are missing"
-    )
+    assert policy_told("precision", {}) == "those whose p_missing is at least 50 %"
     assert "parent or child" in policy_told("positives_quantile", {"gate": True})
 
 
-def test_a_budget_that_nobody_stated_is_what_is_expected_to_be_missing(
+def test_a_budget_that_nobody_stated_is_of_a_thousand_flags_worth_hearing(
     case: tuple[LabelSet, np.ndarray],
 ) -> None:
     labels, scores = case
-    chances = flag(labels, scores, "global", probability=1e-6)["chance"]
     budget = flag(labels, scores, "budget")
-    assert len(budget) == pytest.approx(chances.sum(), rel=0.1)
-    assert budget["chance"].mean() > 2 * flag(labels, scores, discard_percent=50)["chance"].mean()
+    worth_hearing = flag(labels, scores, "precision", target=LEAST_IN_BUDGET)
+    assert len(worth_hearing) < DEFAULT_BUDGET
+    assert budget.equals(worth_hearing)
+    many = LabelSet.from_dense(np.tile(labels.states(), (4, 1)))
+    flags = flag(many, np.tile(scores, (4, 1)), "budget")
+    assert len(flags) == DEFAULT_BUDGET
+    assert flags["chance"].min() >= LEAST_IN_BUDGET
+
+
+def test_balance_flags_more_of_small_classes() -> None:
+    rng = np.random.default_rng(0)
+    is_present = rng.random((3_000, 4)) < [0.2, 0.2, 0.2, 0.03]
+    scores = rng.normal(2.0 * is_present, 1).astype(np.float32)
+    labels = LabelSet.from_dense((is_present & (rng.random(is_present.shape) < 0.6)).astype(int))
+    n_small = [
+        (flag(labels, scores, "budget", n_flags=100, balance=balance)["class_id"] == "3").sum()
+        for balance in (0, 0.3, 3)
+    ]
+    assert n_small[0] < n_small[1] < n_small[2], n_small
 
 
 @pytest.mark.parametrize(("option", "policy"), OWNER.items())

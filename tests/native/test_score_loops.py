@@ -228,142 +228,6 @@ def test_keys_sort_from_high_to_low_and_equal_scores_by_clip(
     assert (first_key(keys)[same] <= keys[:1]).all()
 
 
-def some_lists(rng: np.random.Generator, n: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    is_in = rng.random((n, n_classes)) < 0.3
-    starts = np.concatenate([[0], is_in.sum(axis=1).cumsum()]).astype(np.int64)
-    return starts, np.nonzero(is_in)[1].astype(np.int32)
-
-
-def clue_case(seed: int, n_clips: int = 6, n_classes: int = 21) -> list[np.ndarray]:
-    """What clues are made of: tied scores, some far out, a class without any."""
-    rng = np.random.default_rng(seed)
-    scores = rng.normal(size=(n_clips, n_classes)).round(1).astype(np.float32)
-    scores[rng.random(scores.shape) < 0.05] *= 1e6
-    scores[0, :2] = -0.0, 0.0
-    scores[:, 7] = np.nan
-    table, raised = rng.normal(size=(2, n_classes, 16)).astype(np.float32)
-    facts = rng.normal(size=(6, n_classes)).astype(np.float32)
-    facts[1] = 5
-    together = rng.normal(size=(n_classes, n_classes)).astype(np.float32)
-    lists = [some_lists(rng, n, n_classes) for n in (n_clips, *[n_classes] * 5)]
-    return [scores, table, raised, facts, together, *(part for pair in lists for part in pair)]
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("n_clues", [1, 14])
-@pytest.mark.parametrize("is_counted", [True, False])
-def test_clues_equal_their_slow_twin_to_the_bit(seed: int, n_clues: int, is_counted: bool) -> None:
-    case = clue_case(seed)
-    if not is_counted:
-        case[4] = np.zeros((0, 0), np.float32)
-    found, expected = np.zeros((2, *case[0].shape, n_clues), np.float32)
-    compiled_loops.fill_clues(*case, found)
-    plain_loops.fill_clues(*case, expected)
-    assert np.isnan(found[:, 7]).all()
-    assert np.array_equal(found, expected, equal_nan=True)
-
-
-def chance_case(seed: int, n_places: int = 1_000) -> list[np.ndarray]:
-    """Scores, log-odds, explicit labels, sums, and places for the likeliest."""
-    rng = np.random.default_rng(seed)
-    log_odds = rng.normal(-3, 8, size=(40, 19)).astype(np.float32)
-    # Where steps meet: exactly there, and as little below as floats allow.
-    log_odds[1] = rng.integers(-33, 33, 19) / 4
-    log_odds[2] = np.nextafter(log_odds[1], np.float32(-np.inf))
-    log_odds[0, :4] = np.nan, np.inf, -np.inf, -300
-    is_explicit = rng.random(log_odds.shape) < 0.2
-    is_explicit[0] = False
-    counts = rng.integers(9, size=(19, 64)).astype(np.int32)
-    places = [np.zeros(n_places, one) for one in (np.int64, np.int32, np.float32, np.float32)]
-    scores = rng.normal(size=log_odds.shape).astype(np.float32)
-    sums = rng.random((2, 19))
-    return [scores, log_odds, *listed(is_explicit), counts, *sums, np.zeros(2, np.int64), *places]
-
-
-def kept_in(case: list[np.ndarray], first: int = -(10**9)) -> list[tuple[float, ...]]:
-    """The labels that were kept, from a step on."""
-    (_, n), parts = case[7], case[8:12]
-    steps = ((case[11][:n].astype(float) + 8) * 4).clip(0, 63).astype(int)
-    rows = zip(*(part[:n].tolist() for part in parts), strict=True)
-    return sorted(row for row, step in zip(rows, steps, strict=True) if step >= first)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_sums_of_chances_equal_their_slow_twin(seed: int) -> None:
-    found, expected = chance_case(seed), chance_case(seed)
-    compiled_loops.add_chances(*found, 100, -8.0, 4.0)
-    plain_loops.add_chances(*expected, 100, -8.0, 4.0)
-    assert np.array_equal(found[4], expected[4])
-    for one, other in zip(found[5:7], expected[5:7], strict=True):
-        assert np.allclose(one, other, rtol=1e-6, atol=0)  # an exponential in float32
-    assert found[7].tolist() == expected[7].tolist()
-    assert kept_in(found) == kept_in(expected)
-
-
-@pytest.mark.parametrize("n_places", [38, 60, 200])
-def test_where_places_are_few_the_likeliest_are_kept_and_none_of_them_is_missed(
-    n_places: int,
-) -> None:
-    found, expected = chance_case(0, n_places), chance_case(0)
-    for first_row in (0, 40, 80):
-        compiled_loops.add_chances(*found, first_row, -8.0, 4.0)
-        every = [*chance_case(0)[:7], *expected[7:]]
-        plain_loops.add_chances(*every, first_row, -8.0, 4.0)
-        expected[8:] = [np.append(one, np.zeros(1_000, one.dtype)) for one in expected[8:]]
-    first, n = found[7].tolist()
-    assert first > 0
-    assert n <= n_places
-    assert kept_in(found) == kept_in(expected, first)
-
-
-def test_a_sum_goes_clip_by_clip_from_what_was_there() -> None:
-    log_odds = np.array([[30.0], [-30.0], [0.0]], np.float32)
-    counts, n_expected, doubt = np.zeros((1, 4), np.int32), np.array([0.5]), np.zeros(1)
-    places = [np.zeros(4, one) for one in (np.int64, np.int32, np.float32, np.float32)]
-    kept = (np.zeros(2, np.int64), *places)
-    labels, sums = no_labels(3)[:2], (counts, n_expected, doubt)
-    compiled_loops.add_chances(log_odds, log_odds, *labels, *sums, *kept, 0, -2.0, 1.0)
-    assert counts.tolist() == [[1, 0, 1, 1]]
-    assert n_expected[0] == pytest.approx(2.0)
-    assert doubt[0] == pytest.approx(0.25)
-
-
-def mixture_case(n_classes: int = 3, n_bins: int = 40, n_used: int = 30) -> list[np.ndarray]:
-    """A mixture of a parabola, and where its parameters begin."""
-    rng = np.random.default_rng(0)
-    x = np.linspace(0, 3, n_used)
-    basis = np.tile(np.stack([np.ones_like(x), x, x * x / 2]), (n_classes, 1, 1))
-    counts = np.exp(6 - 2 * x) * rng.uniform(0.9, 1.1, (n_classes, n_used))
-    shape = np.full((n_classes, n_bins), 1 / n_bins)
-    depth = np.tile(np.linspace(-2, 2, n_bins), (n_classes, 1))
-    centre = np.tile([5.0, -1.0, 0.0, 0.0, 2.0], (n_classes, 1))
-    seen = [counts, np.ones_like(counts), np.zeros_like(counts), basis, shape, depth]
-    out = [np.zeros(n_classes), np.zeros((n_classes, 5, 5))]
-    return [*seen, centre, np.ones_like(centre), centre.copy(), *out]
-
-
-def odds_case(n_classes: int = 5, n_bins: int = 128) -> list[np.ndarray]:
-    """Counts of bins and their scores, parameters far and near, and places for what they tell."""
-    rng = np.random.default_rng(n_bins)
-    labelled = rng.poisson(2, (n_classes, n_bins)).astype(float)
-    implicit = rng.poisson(900, (n_classes, n_bins)) + rng.random((n_classes, n_bins))
-    scores = np.sort(rng.normal(0, 2, (n_classes, n_bins)), axis=1)
-    parameters = rng.normal(0, 2, (n_classes, 3))
-    if n_classes:
-        parameters[0] = -40, 20, 900  # chances as low, and as high, as they may be
-    told = [np.zeros(n_classes), np.zeros((n_classes, 3)), np.zeros((n_classes, 3, 3))]
-    return [labelled, implicit, scores, parameters, *told]
-
-
-@pytest.mark.parametrize(("n_classes", "n_bins"), [(5, 128), (4, 37), (2, 3_000), (3, 0), (0, 9)])
-def test_odds_equal_their_slow_twin(n_classes: int, n_bins: int) -> None:
-    found, expected = odds_case(n_classes, n_bins), odds_case(n_classes, n_bins)
-    compiled_loops.look_at_odds(*found)
-    plain_loops.look_at_odds(*expected)
-    for one, other in zip(found[4:], expected[4:], strict=True):
-        assert np.allclose(one, other, rtol=1e-11, atol=1e-9)
-
-
 def gapped(array: np.ndarray) -> np.ndarray:
     return np.repeat(array, 2, axis=-1)[..., ::2]
 
@@ -397,10 +261,6 @@ def arguments_of(name: str) -> list[Any]:
             *(np.zeros(12, np.int32), keys, 0),
         ],
         "place_keys": [np.zeros(12, np.int32), keys, cursors, ends, keys.copy()],
-        "fill_clues": [*clue_case(0), np.zeros((6, 21, 14), np.float32)],
-        "add_chances": [*chance_case(0), 0, -8.0, 4.0],
-        "look_at_odds": odds_case(),
-        "fit_mixture": [*mixture_case(), 2, 1e-3, False],
     }[name]
 
 
@@ -408,13 +268,9 @@ WRITTEN = {
     "count_scores": {7, 8},
     "pick_scores": {6, 7},
     "place_keys": {2, 4},
-    "fill_clues": {17},
-    "add_chances": {1, 4, 5, 6, 7, 8, 9, 10, 11},
-    "look_at_odds": {4, 5, 6},
-    "fit_mixture": {8, 9, 10},
 }
-FREE = {("add_chances", 4, 1), ("count_scores", 8, 1), ("pick_scores", 3, 1)}
-"""Axes of any length: steps and bins."""
+FREE = {("count_scores", 8, 1), ("pick_scores", 3, 1)}
+"""Axes of any length: bins."""
 every_loop = pytest.mark.parametrize("name", WRITTEN)
 
 
@@ -473,11 +329,6 @@ def test_a_class_that_is_not_there_is_refused(wrong: int) -> None:
     given[0][5] = wrong
     with pytest.raises(ValueError, match="beyond"):
         compiled_loops.place_keys(*given)
-    for place in (6, 8, 10, 12, 14, 16):
-        given = arguments_of("fill_clues")
-        given[place][-1] = wrong if wrong != 3 else 21
-        with pytest.raises(ValueError, match="beyond"):
-            compiled_loops.fill_clues(*given)
 
 
 def test_places_that_are_not_there_are_refused() -> None:
@@ -486,27 +337,12 @@ def test_places_that_are_not_there_are_refused() -> None:
         given[place][1] = wrong
         with pytest.raises(ValueError, match="beyond"):
             compiled_loops.place_keys(*given)
-    for place in (5, 7, 9, 11, 13, 15):
-        for wrong in (-1, 10**6):
-            given = arguments_of("fill_clues")
-            given[place][2] = wrong
-            with pytest.raises(ValueError, match="beyond"):
-                compiled_loops.fill_clues(*given)
 
 
 @pytest.mark.parametrize("wrong", [-1, 2**32 - 3, 2**70])
 def test_a_clip_that_does_not_fit_a_key_is_refused(wrong: int) -> None:
     with pytest.raises((ValueError, OverflowError)):
         compiled_loops.pick_scores(*arguments_of("pick_scores")[:-1], wrong)
-
-
-@pytest.mark.parametrize(
-    ("lowest", "per_step"),
-    [(0.0, 1.0), (-8.0, 0.0), (-8.0, -1.0), (-1e300, 1e300), (-8.0, 3.0), (-8.1, 4.0)],
-)
-def test_steps_that_lead_nowhere_are_refused(lowest: float, per_step: float) -> None:
-    with pytest.raises(ValueError, match="steps"):
-        compiled_loops.add_chances(*chance_case(0), 0, lowest, per_step)
 
 
 def test_no_clips_and_no_classes_are_fine() -> None:
@@ -519,35 +355,11 @@ def test_no_clips_and_no_classes_are_fine() -> None:
         columns, keys = np.zeros(0, np.int32), np.zeros(0, np.int64)
         bins = (floats, floats, np.ones((n_classes, N_BINS), bool))
         assert compiled_loops.pick_scores(block, *bins, *labels[:2], columns, keys, 0) == 0
-        steps, sums = np.zeros((n_classes, 4), np.int32), np.zeros((2, n_classes))
-        places = [np.zeros(6, one) for one in (np.int64, np.int32, np.float32, np.float32)]
-        kept = (np.zeros(2, np.int64), *places)
-        compiled_loops.add_chances(block, block, *labels[:2], steps, *sums, *kept, 0, -1.0, 2.0)
 
 
-@pytest.mark.parametrize("odd", ODD)
-def test_labels_without_finite_odds_are_let_go_when_room_is_made(odd: float) -> None:
-    given = [*chance_case(0, 300), 0, -8.0, 4.0]
-    given[7][1], given[11][:] = 300, odd  # which no loop has kept
-    compiled_loops.add_chances(*given)
-    n = given[7][1]
-    assert 0 < n <= 300
-    assert np.isfinite(given[11][:n]).all()
-
-
-def test_a_mixture_has_a_curve() -> None:
-    given = [*mixture_case(), 2, 1e-3, False]
-    given[3] = np.zeros((3, 0, 30))
-    for place, width in ((6, 2), (7, 2), (8, 2)):
-        given[place] = np.zeros((3, width))
-    given[10] = np.zeros((3, 2, 2))
-    with pytest.raises(ValueError, match="expected"):
-        compiled_loops.fit_mixture(*given)
-
-
-@pytest.mark.parametrize(("place", "wrong"), [(2, -1), (2, 10**6), (3, 21), (3, -1)])
+@pytest.mark.parametrize(("place", "wrong"), [(4, -1), (4, 10**6), (5, 3), (5, -1)])
 def test_explicit_labels_that_are_not_there_are_refused(place: int, wrong: int) -> None:
-    given = [*chance_case(0), 0, -8.0, 4.0]
+    given = arguments_of("pick_scores")
     given[place][-1] = wrong
     with pytest.raises(ValueError, match="beyond"):
-        compiled_loops.add_chances(*given)
+        compiled_loops.pick_scores(*given)

@@ -20,25 +20,6 @@ def listing(found: Summary) -> list[np.ndarray]:
     return [np.concatenate(scores), np.concatenate(clips)]
 
 
-def test_the_tail_counts_what_is_above_its_bound() -> None:
-    scores = skewed()
-    labels = LabelSet.from_dense(np.zeros(scores.shape, int))
-    tail = top_scores(labels, scores, np.array([[2_000]])).classes[0].tail
-    above = np.sort(scores[scores > tail.bound])
-    assert 2_000 < tail.counts.sum() == len(above) < 2_600
-    assert tail.counts[-1] > 0
-    assert (np.diff(tail.centres) >= 0).all()
-    # each score lies close to the centre of its bin, the highest included
-    spread = np.repeat(tail.centres, tail.counts)
-    assert np.abs(spread - above).max() < 0.02 * (above[-1] - above[0])
-
-
-def test_a_tail_without_scores() -> None:
-    labels = LabelSet.from_dense(np.zeros((50, 1), int))
-    tail = top_scores(labels, skewed(50), np.array([[0]])).classes[0].tail
-    assert (tail.counts.tolist(), tail.centres.tolist(), tail.bound) == ([], [], np.inf)
-
-
 def test_scores_above_limits_are_listed_with_their_clips() -> None:
     labels = LabelSet.from_dense([[0, 0], [1, 0], [0, 0], [0, 0]])
     scores = np.array([[1.0, 5.0], [9.0, 5.0], [3.0, 5.0], [2.0, 4.0]], np.float32)

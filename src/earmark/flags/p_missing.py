@@ -226,7 +226,7 @@ class Features:
         has_descendant = are_among(clips * self.labels.n_classes + columns, self.implied)
         parents = self.parents[columns]
         above = np.where(parents >= 0, values[own_rows[:, None], parents], -np.inf)
-        margin = above.max(axis=1, initial=-np.inf) - own
+        margin = np.fmax.reduce(above, axis=1, initial=-np.inf) - own
         return self._stack(own, rank, has_descendant, margin, columns)
 
     def of_clips(self, clips: slice | Ints, values: Floats) -> Floats:
@@ -260,7 +260,7 @@ class Features:
         for parents in self.parents.T:
             has_parent = parents >= 0
             above = values[:, parents[has_parent]]
-            margin[:, has_parent] = np.maximum(margin[:, has_parent], above)
+            margin[:, has_parent] = np.fmax(margin[:, has_parent], above)
         margin -= values
         return margin
 
@@ -630,9 +630,13 @@ class PMissing:
         def worth(log_odds: Floats, columns: Ints) -> Floats:
             if class_weights is None:
                 return log_odds
-            return np.asarray(log_weights[columns] - np.logaddexp(0, -log_odds), np.float32)
+            with np.errstate(invalid="ignore"):  # NaN where p_missing is unknown
+                log_p = -np.logaddexp(0, -log_odds)
+            return np.asarray(log_weights[columns] + log_p, np.float32)
 
-        limit = -np.inf if n_labels == 0 else self._limit(SPARE * n_labels, worth, classes)
+        columns = np.arange(len(log_weights))
+        least_worth = worth(np.full(len(columns), least, np.float32), columns).min(initial=np.inf)
+        limit = np.inf if n_labels == 0 else self._limit(SPARE * n_labels, worth, classes)
         while True:
             labels = self._where(
                 lambda log_odds, columns, limit=limit: (  # type: ignore[misc]
@@ -640,7 +644,7 @@ class PMissing:
                 ),
                 classes,
             )
-            if len(labels) >= n_labels or limit == -np.inf or least >= limit:
+            if len(labels) >= n_labels or limit == -np.inf or least_worth >= limit:
                 break
             limit = limit - 2.0 if limit > -20.0 else -np.inf
         order = np.lexsort((-labels.logits, -worth(labels.log_odds, labels.columns)))
