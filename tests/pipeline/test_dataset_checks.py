@@ -45,11 +45,11 @@ def test_a_workspace_is_held_to_limits(
     assert not checked.is_passed
     evidence = checked.evidence
     n_missing, n_positives = int(missing.sum()), int(workspace.labels.n_positives.sum())
-    assert evidence.share is not None
-    assert evidence.share.low <= n_missing / (n_missing + n_positives) <= evidence.share.high
-    assert evidence.heard is not None
-    assert (evidence.heard.n_raters, evidence.heard.n_classes) == (2, 5)
-    assert evidence.heard.missing.low <= n_missing <= evidence.heard.missing.high
+    known = evidence.estimates
+    assert known.share is not None
+    assert known.share.low <= n_missing / (n_missing + n_positives) <= known.share.high
+    assert (evidence.n_raters, known.n_classes) == (2, 5)
+    assert known.total.low <= n_missing <= known.total.high
 
 
 def test_what_was_found_goes_into_json(checked: pipeline.CheckedWorkspace) -> None:
@@ -58,7 +58,8 @@ def test_what_was_found_goes_into_json(checked: pipeline.CheckedWorkspace) -> No
     assert facts["dataset"]["n_clips"] == 800
     assert facts["limits"][0]["name"] == "most_missing_low"
     assert {one["class_id"] for one in facts["classes"]} == set(CLASS_IDS)
-    assert facts["heard"]["n_judged"] > 20
+    assert facts["missing"] == json.loads(json.dumps(checked.evidence.estimates.facts()))
+    assert facts["n_raters"] == 2
     assert "classes" not in checked.facts()
 
 
@@ -66,16 +67,17 @@ def test_corrected_labels_are_checked_by_their_name(made: tuple[Workspace, np.nd
     corrected = pipeline.check_workspace(made[0], labels="corrected").evidence
     given = pipeline.check_workspace(made[0], labels="given").evidence
     assert corrected.labels == "corrected"
-    assert corrected.n_positives > given.n_positives
-    assert not corrected.is_by_ear
+    n_given, n_corrected = (one.findings.classes["n_positives"].sum() for one in (given, corrected))
+    assert n_corrected > n_given
+    assert corrected.estimates == given.estimates, "both are about the labels as given"
 
 
 def test_without_limits_it_passes_and_without_answers_it_says_so(tmp_path: Path) -> None:
     workspace, _ = checkable_workspace(tmp_path / "w")
     found = pipeline.check_workspace(workspace)
     assert found.is_passed
-    assert found.evidence.heard is None
-    assert found.evidence.not_heard == "nobody has listened yet"
+    assert found.evidence.n_raters == 0
+    assert found.evidence.estimates.total is None
 
 
 def test_corrections_are_compared_with_who_made_them(
@@ -136,7 +138,7 @@ def test_checking_and_describing_write_nothing_into_a_workspace(
     shutil.copytree(root, tmp_path / "w")
     there = {path: path.stat().st_mtime_ns for path in (tmp_path / "w").rglob("*")}
     checked = pipeline.check_workspace(tmp_path / "w")
-    assert checked.evidence.heard is not None
+    assert checked.evidence.n_raters == 2
     pipeline.write_card(tmp_path / "w", tmp_path / "CARD.md")
     files = {path for path in (tmp_path / "w").rglob("*") if path.is_file()}
     assert files == {path for path in there if path.is_file()}
@@ -155,10 +157,11 @@ def test_a_card_tells_what_is_missing(made: tuple[Workspace, np.ndarray], tmp_pa
         "| clips | 800 (train 800), 0 with sound |",
         "| date | 2026-03-01 |",
         "- corrected: by 2 raters, until ",
-        "| by ear, 2 raters, 95 % interval |",
+        "- Answers by 2 raters, the last on ",
         "| Odd \\| name |",
     ):
         assert line in text, line
+    assert written.contents.evidence.estimates.describe() in text
     assert "ann" not in text.split()  # raters are counted, not named
     again = pipeline.write_card(
         made[0], tmp_path / "again.md", description=described, day=date(2026, 3, 1)

@@ -96,7 +96,8 @@ def test_few_sentences_say_what_was_found(found: FoundMissing, tones: ToneFolder
         assert known == [
             f"It knows 3 of the classes by itself: see {found.workspace.class_map_path}."
         ]
-    assert missing.startswith(f"{len(found.flagged.flags)} labels look missing. ")
+    assert missing == found.flagged.findings.estimates.describe()
+    assert missing.startswith(f"{len(found.flagged.flags)} flags, about ")
 
 
 def test_the_recipe_is_remembered_with_the_way(found: FoundMissing) -> None:
@@ -149,7 +150,7 @@ def test_other_labels_are_refused_and_then_replace_those(tmp_path: Path) -> None
 def test_a_weak_teacher_says_so_and_what_would_help(tmp_path: Path) -> None:
     found = find(tone_folder(tmp_path, 220, is_random=True), tmp_path / "w")
     assert not found.is_worth_hearing
-    assert found.taught.strength.is_weak
+    assert found.taught.is_weak
     told = " ".join([*found.lines(), *found.advice()])
     assert "This teacher is too weak" in told
     assert "What would help: more labelled clips" in told or "matching more classes" in told

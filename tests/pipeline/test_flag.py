@@ -69,7 +69,9 @@ def test_passes_as_tasks_of_an_engine_find_the_same_flags(
 
 
 def test_an_unknown_policy_is_refused(workspace: Workspace) -> None:
-    with pytest.raises(EarmarkError, match="no policy 'best'; the choices are percentile, precision"):
+    with pytest.raises(
+        EarmarkError, match="no policy 'best'; the choices are percentile, precision"
+    ):
         pipeline.write_flags(workspace, policy="best")
 
 

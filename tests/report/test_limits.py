@@ -20,9 +20,7 @@ def made_up(estimates: MissingEstimates) -> MissingEvidence:
     classes = pl.DataFrame(
         {"class_id": ["a"], "n_positives": [150], "n_negatives": [10], "n_implicit": [800]}
     )
-    findings = SimpleNamespace(
-        classes=classes, policy_told="all", warnings=(), estimates=estimates
-    )
+    findings = SimpleNamespace(classes=classes, policy_told="all", warnings=(), estimates=estimates)
     return MissingEvidence(findings)  # type: ignore[arg-type]
 
 
@@ -64,9 +62,7 @@ def test_a_precision_needs_flags_and_scores_that_know_the_labels() -> None:
 
 
 def test_an_estimate_in_too_wide_an_interval_is_not_known() -> None:
-    vague = MissingEstimates(
-        250, 200, None, 80, 52, 30, Interval(50.0, 5.0, 500.0), 800, 1, 150
-    )
+    vague = MissingEstimates(250, 200, None, 80, 52, 30, Interval(50.0, 5.0, 500.0), 800, 1, 150)
     assert verdicts(vague, most_missing=0.9, most_missing_low=0.1) == {
         "most_missing": False,
         "most_missing_low": True,

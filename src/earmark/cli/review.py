@@ -307,14 +307,11 @@ def _describe_sample(heard: HeardPrecision) -> str:
     ends = (overall["precision_low"], overall["precision_high"])
     share = " to ".join(dict.fromkeys(percent_text(end) for end in ends))
     low, high = (percent_text(overall[end]) for end in ("low", "high"))
-    flags = heard.table.filter(scope="flags")
-    asked = (
-        f"{counted(overall['n_labels'], 'flag')} in {counted(len(flags) - 1, 'class', 'classes')}"
-    )
-    answers = counted(overall["n_judged"], "random answer")
+    n_classes = len(heard.table.filter(scope="flags")) - 1
     return (
-        f"Of the flags asked about ({heard.flags}: {asked}), {share} are right (95 % interval "
-        f"{low} to {high}), by {answers}."
+        f"Of {counted(overall['n_labels'], 'flag')} asked about in "
+        f"{counted(n_classes, 'class', 'classes')} ({heard.flags}), {share} are right (95 % "
+        f"interval {low} to {high}), by {counted(overall['n_judged'], 'random answer')}."
     )
 
 

@@ -34,6 +34,7 @@ from earmark.flags import (
     FLAG_SCHEMA,
     Findings,
     FlagTable,
+    MissingEstimates,
     PMissing,
     Thresholds,
     check_policy,
@@ -223,15 +224,31 @@ def found_flags(scored: Scored, labels: str | None = None) -> Findings:
     Flags that were never written, or of another dataset or other scores, are found now. ``labels``
     names the label set: by default that of the flags, else as given.
     """
-    workspace = scored.workspace
-    noted = _read_seal(workspace) or {}
-    name = labels or labels_flagged(workspace)
-    written = None
-    seal = seal_path(workspace.flags_folder)
-    is_of_these = noted.get("scores_digest") == scored.whole.digest
-    if is_of_these and stale_of(workspace, workspace.flags_path, seal, "flag") is None:
-        written = read_sealed(seal, workspace.flags_path.name, FLAG_SCHEMA)
+    noted = _read_seal(scored.workspace) or {}
+    name = labels or labels_flagged(scored.workspace)
+    written = _flags_of_now(scored)
     return find_flags(scored, noted.get("policy"), noted.get("options", {}), name, written=written)
+
+
+def estimate_missing(scored: Scored) -> MissingEstimates:
+    """Return what :func:`found_flags` knows of the missing labels, in fewer passes."""
+    written = _flags_of_now(scored)
+    if written is None:
+        return found_flags(scored).estimates
+    given = _known(scored, "given").labels
+    p_missing = _p_missing_of_given(scored, given)
+    return estimate_from_answers(scored.workspace, given, written, p_missing)
+
+
+def _flags_of_now(scored: Scored) -> pl.DataFrame | None:
+    """Return the flags that were written last; None where they are of other data or scores."""
+    workspace = scored.workspace
+    seal = seal_path(workspace.flags_folder)
+    noted = _read_seal(workspace) or {}
+    is_of_these = noted.get("scores_digest") == scored.whole.digest
+    if not is_of_these or stale_of(workspace, workspace.flags_path, seal, "flag") is not None:
+        return None
+    return read_sealed(seal, workspace.flags_path.name, FLAG_SCHEMA)
 
 
 def keep_flags(

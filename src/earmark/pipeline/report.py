@@ -28,7 +28,7 @@ from earmark.errors import short_repr
 from earmark.flags import stored_flags, stored_thresholds
 from earmark.options import Fields, Option
 from earmark.pipeline.check import gather_evidence
-from earmark.pipeline.flag import found_flags, judged_flags
+from earmark.pipeline.flag import estimate_missing, found_flags, judged_flags
 from earmark.pipeline.hearing import after_flags, heard_flags
 from earmark.pipeline.listening.review import gains_so_far
 from earmark.pipeline.opening import RecipeLike, Scored, WorkLike, open_scored, open_workspace
@@ -129,7 +129,7 @@ def _contents(scored: Scored, students: set[str]) -> ReportContents:
     labels = scored_labels(scores, workspace.labels)
     points = stored_thresholds(workspace.flags_folder, labels, scores.logits, scores.digest)
     every, whole = scored_labels(scored.whole, workspace.labels), scored.whole
-    estimates = found_flags(scored).estimates
+    estimates = estimate_missing(scored)
     own = (workspace.flags_folder, every, whole.logits, whole.digest)
     flags = stored_flags(*own, recipe.report.flag_percent)
     return ReportContents(

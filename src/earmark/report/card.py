@@ -83,7 +83,7 @@ def card_markdown(contents: CardContents) -> str:
         "## Corrections",
         *_correction_parts(contents.corrections),
         "## Doubts",
-        _listed(doubts_told(contents.evidence)),
+        _listed(doubts_told(contents.evidence)) or "None.",
         "## Made from",
         _rows_of({**contents.evidence.origin, "date": contents.day.isoformat()}),
     ]

@@ -14,7 +14,7 @@ from earmark.datasets import PAIR, Workspace, stamp_path, write_stamp
 from earmark.errors import EarmarkError, EarmarkWarning, quoted, short_repr
 from earmark.flags import MissingEstimates, gather_evidence
 from earmark.options import Option
-from earmark.pipeline.flag import found_flags
+from earmark.pipeline.flag import estimate_missing
 from earmark.pipeline.listening.queue import DrawnQueue, open_judgements
 from earmark.pipeline.listening.review import (
     HeardPrecision,
@@ -74,7 +74,7 @@ def summarize_answers(
     workspace = open_workspace(work)
     summary = AnswerSummary(weigh_raters(workspace, recipe, with_teacher=with_teacher))
     try:
-        estimates = found_flags(open_scored(workspace, recipe)).estimates
+        estimates = estimate_missing(open_scored(workspace, recipe))
     except EarmarkError as error:
         summary = replace(summary, unknown=str(error))
     else:
