@@ -43,9 +43,19 @@ def checkable_workspace(root: Path, n_clips: int = 800) -> tuple[Workspace, np.n
     return workspace, missing
 
 
-def hear_all(workspace: Workspace, missing: np.ndarray, raters: tuple[str, ...] = ("ann",)) -> None:
-    """Draw a queue and answer it from the truth, each rater in turn."""
-    params = ReviewParams(aim="measure", flags_per_block=20, blocks_per_class=2)
+MEASURED = ReviewParams(aim="measure", flags_per_block=20, blocks_per_class=2)
+
+
+def hear_all(
+    workspace: Workspace,
+    missing: np.ndarray,
+    raters: tuple[str, ...] = ("ann",),
+    params: ReviewParams = MEASURED,
+) -> None:
+    """Draw a queue and answer it from the truth, each rater in turn.
+
+    Of a queue that learns, the blocks that are drawn ahead.
+    """
     items = pipeline.draw_queue(workspace, params=params).queue.items
     is_present = missing | (workspace.labels.states() > 0)
     rows = {clip_id: row for row, clip_id in enumerate(workspace.clips["clip_id"])}
