@@ -401,12 +401,14 @@ class TestWithAnswers:
         by_model = model.log_odds(features, answers.columns)
         assert by_model == pytest.approx(log_odds_of(best, answered, answers.columns), abs=0.01)
 
-    def test_an_interval_is_that_of_models_drawn_from_the_posterior(self) -> None:
+    @pytest.mark.parametrize("step", [1, 10])
+    def test_an_interval_is_that_of_models_drawn_from_the_posterior(self, step: int) -> None:
         labels, logits, is_missing = uneven_case(n_clips=500, n_classes=6)
         before = find_p_missing(labels, logits)
         likely = before.best(300)
         some = likely.select((likely.columns < 3) & (np.arange(300) % 3 == 0))
         after = before.with_answers(answer(some.rows, some.columns, is_missing))
+        likely = likely.select(np.arange(300) % step == 0)
         posterior, model = after.model.posterior, after.model
         assert posterior is not None
         features = after.features.of_labels(after.scores, likely.rows, likely.columns)
