@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
@@ -19,7 +22,9 @@ from earmark.flags import (
     find_p_missing,
     fit_logistic,
 )
+from earmark.flags.p_missing import EFFECT_VARIANCE, PRIOR_ANSWERS, SLOPE_VARIANCE
 from earmark.labels import LabelSet, Ontology
+from earmark.scores import ScoreMatrix
 
 CLASS_IDS = ("animal", "pet", "dog", "bark", "unscored", "equal", "unlabelled", "rain")
 TREE = Ontology(
@@ -156,14 +161,14 @@ class TestMatrix:
         np.save(tmp_path / "logits.npy", logits)
         return logits if request.param == "array" else tmp_path / "logits.npy"
 
-    @pytest.fixture(params=["given", "answers"])
+    @pytest.fixture(params=["given", "answers", "rank counts for"])
     def p_missing(
         self,
         request: pytest.FixtureRequest,
         source: np.ndarray | Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> PMissing:
-        # Several chunks and blocks; a sample of clips that tells little of where a limit lies.
+        # Several chunks and blocks; a sample of clips that misleads about where a limit lies.
         monkeypatch.setattr("earmark.scores.matrix.CHUNK_SCORES", 800)
         monkeypatch.setattr("earmark.flags.p_missing.CLIPS_AT_ONCE", 64)
         labels, _ = mixed_case()
@@ -175,7 +180,14 @@ class TestMatrix:
             answers = Answers(rows[asked], columns[asked], rng.integers(0, 3, 60) / 2)
         p_missing = find_p_missing(labels, source, TREE, answers)
         assert p_missing.has_answers == (answers is not None)
-        monkeypatch.setattr("earmark.flags.p_missing.SAMPLED_CLIPS", 15)
+        misleading = np.argsort(-np.nansum(mixed_case()[1], axis=1))[:30]
+        monkeypatch.setattr(ScoreMatrix, "sample_rows", lambda *_: misleading)
+        if request.param == "rank counts for":
+            coefficients = p_missing.model.coefficients.copy()
+            coefficients[FEATURES.index("log_rank")] = 1.5
+            p_missing = replace(
+                p_missing, model=replace(p_missing.model, coefficients=coefficients)
+            )
         return p_missing
 
     def test_is_unknown_in_classes_of_which_nothing_can_be_said(self, p_missing: PMissing) -> None:
@@ -213,20 +225,17 @@ class TestMatrix:
                 is_wanted &= classes
             check_likely(p_missing.above(least, classes=classes), is_wanted, log_odds, logits)
 
-    @pytest.mark.parametrize("n_labels", [0, 1, 40, 900, 100_000])
-    @pytest.mark.parametrize("least", [-np.inf, -1.5])
     @pytest.mark.parametrize("weight", [None, 5.0, 0.001])
-    def test_the_best(
-        self, p_missing: PMissing, n_labels: int, least: float, weight: float | None
-    ) -> None:
+    def test_the_best(self, p_missing: PMissing, weight: float | None) -> None:
         labels, logits = mixed_case()
         log_odds = full_matrix(p_missing, logits)
         weights = None if weight is None else np.linspace(1, weight, len(CLASS_IDS))
         chosen = np.array([class_id != "dog" for class_id in CLASS_IDS])
-        for classes in (None, chosen):
-            is_asked = (labels.states() == 0) & (log_odds >= least)
-            if classes is not None:
-                is_asked &= classes
+        every = np.ones(len(CLASS_IDS), bool)
+        for classes, least, n_labels in product(
+            (every, chosen), (-np.inf, -1.5), (0, 1, 40, 400, 900, 100_000)
+        ):
+            is_asked = (labels.states() == 0) & (log_odds >= least) & classes
             rows, columns = np.nonzero(is_asked)
             own = log_odds[rows, columns]
             worth = own
@@ -359,6 +368,66 @@ class TestWithAnswers:
         np.testing.assert_allclose(
             full_matrix(after, logits), full_matrix(before, logits), atol=1e-3
         )
+
+    def test_is_the_most_likely_model(self) -> None:
+        """The same penalised likelihood, maximised by an optimiser that knows no design matrix."""
+        labels, logits, is_missing = uneven_case(n_clips=500, n_classes=4)
+        before = find_p_missing(labels, logits)
+        answers = answers_at_random(labels, is_missing, 50)
+        answers = answers.select(answers.columns < 2)
+        features = before.features.of_labels(before.scores, answers.rows, answers.columns)
+        prior, given = before.given.prior_features.astype(np.float64), before.model
+        mean, sd = prior.mean(axis=0), prior.std(axis=0)
+        sd[sd < 1e-6] = 1
+        answered, others = (features - mean) / sd, (prior - mean) / sd
+        p_without = expit(prior @ given.coefficients + given.intercept)
+        start = np.append(given.coefficients * sd, given.intercept + given.coefficients @ mean)
+        at = FEATURES.index("standardised")
+
+        def log_odds_of(beta: np.ndarray, x: np.ndarray, columns: np.ndarray) -> np.ndarray:
+            shared, effects, slopes = beta[:9], beta[9:11], beta[11:]
+            return x @ shared[:8] + shared[8] + effects[columns] + slopes[columns] * x[:, at]
+
+        def loss(beta: np.ndarray) -> float:
+            by_answers = log_odds_of(beta, answered, answers.columns)
+            by_prior = others @ beta[:8] + beta[8]
+            fit = (answers.present * by_answers - np.logaddexp(0, by_answers)).sum()
+            fit += PRIOR_ANSWERS * (p_without * by_prior - np.logaddexp(0, by_prior)).mean()
+            far = ((beta[:9] - start) ** 2).sum() + (beta[9:11] ** 2).sum() / EFFECT_VARIANCE
+            return float(far / 2 + (beta[11:] ** 2).sum() / SLOPE_VARIANCE / 2 - fit)
+
+        best = minimize(loss, np.concatenate([start, np.zeros(4)]), tol=1e-10).x
+        model = before.with_answers(answers).model
+        by_model = model.log_odds(features, answers.columns)
+        assert by_model == pytest.approx(log_odds_of(best, answered, answers.columns), abs=0.01)
+
+    @pytest.mark.parametrize("step", [1, 10])
+    def test_an_interval_is_that_of_models_drawn_from_the_posterior(self, step: int) -> None:
+        labels, logits, is_missing = uneven_case(n_clips=500, n_classes=6)
+        before = find_p_missing(labels, logits)
+        likely = before.best(300)
+        some = likely.select((likely.columns < 3) & (np.arange(300) % 3 == 0))
+        after = before.with_answers(answer(some.rows, some.columns, is_missing))
+        likely = likely.select(np.arange(300) % step == 0)
+        posterior, model = after.model.posterior, after.model
+        assert posterior is not None
+        features = after.features.of_labels(after.scores, likely.rows, likely.columns)
+        x = (features - posterior.mean) / posterior.sd
+        at, rng = FEATURES.index("standardised"), np.random.default_rng(0)
+        n_shared, n_own = len(FEATURES) + 1, len(posterior.answered)
+        chances = model.log_odds(features, likely.columns).astype(np.float64)
+        totals = []
+        for _ in range(4_000):
+            own = rng.normal(0, np.sqrt([EFFECT_VARIANCE, SLOPE_VARIANCE]), (6, 2))
+            drawn = rng.multivariate_normal(np.zeros(n_shared + 2 * n_own), posterior.covariance)
+            own[posterior.answered, 0] = drawn[n_shared : n_shared + n_own]
+            own[posterior.answered, 1] = drawn[n_shared + n_own :]
+            shift = x @ drawn[: n_shared - 1] + drawn[n_shared - 1]
+            shift += own[likely.columns, 0] + own[likely.columns, 1] * x[:, at]
+            totals.append((rng.random(len(chances)) < expit(chances + shift)).sum())
+        interval = after.count_present(likely.rows, likely.columns)
+        low, high = np.quantile(totals, [0.05, 0.95])
+        assert interval.high - interval.low == pytest.approx(high - low, rel=0.1)
 
     def test_an_interval_holds_how_many_are_missing(self) -> None:
         is_held = []
