@@ -90,13 +90,23 @@ def _target(process: subprocess.Popen[str], root: Path, log: Path) -> Target:
     return Target(int(found[0][1]), tokens, root)
 
 
+def _clip_of(target: Target, item: str, rater: str) -> str:
+    return str(target.ask(f"/api/items/{item}/clip", rater=rater).json["clip_id"])
+
+
 def taught(target: Target) -> Target:
     """Have blocks drawn for both raters; return what there is to attack."""
     shared = target.post({}, "/api/blocks/next", rater="ann").json["block"]["block"]
     target.post({}, "/api/blocks/next", rater="bob")
     own = target.post({"after": shared}, "/api/blocks/next", rater="bob").json["block"]["block"]
-    item = target.ask(f"/api/blocks/{shared}").json["items"][0]["item"]
-    bobs = target.ask(f"/api/blocks/{own}", rater="bob").json["items"][0]["item"]
+    items = [row["item"] for row in target.ask(f"/api/blocks/{shared}").json["items"]]
+    item = items[0]
+    # A rater may judge any label of a clip that is in their blocks.
+    known_clips = {_clip_of(target, one, "ann") for one in items}
+    bobs_items = [
+        row["item"] for row in target.ask(f"/api/blocks/{own}", rater="bob").json["items"]
+    ]
+    bobs = next(one for one in bobs_items if _clip_of(target, one, "bob") not in known_clips)
     known = replace(target, item=item, bobs_item=bobs, bobs_block=own)
     said = known.said(rater="bob")
     assert target.post(said, rater="bob").status == 201

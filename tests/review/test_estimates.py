@@ -1,69 +1,124 @@
-"""Intervals of what the random sample of a queue that learns says."""
+"""What the random sample of a queue that grows says of totals and of the flags."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from earmark.review import Cells, score_ends
+from earmark.labels import Ontology
+from earmark.review import (
+    JudgedLabels,
+    Population,
+    estimate,
+    find_population,
+    learn_from,
+)
+from earmark.review import candidates as candidates_module
+from tests.review.test_queue import FIND, LABELS, PRESENT, SCORES, population, simulate
 
-SIZES = np.array([500.0, 4_000.0, 40_000.0, 400_000.0])
-LOG_ODDS = np.array([1.0, -2.0, -5.0, -9.0])
-
-
-def cells(n_heard: list[int], n_present: list[int]) -> Cells:
-    return Cells(SIZES, np.array(n_heard, float), np.array(n_present, float), LOG_ODDS)
-
-
-def middle_of(heard: Cells) -> float:
-    return float(heard.n_present @ (heard.n_labels / heard.n_heard))
-
-
-@pytest.mark.parametrize("n_heard", [(6, 10, 12, 12), (20, 30, 40, 40)])
-@pytest.mark.parametrize("slope", [0.9, 0.6, 0.45])
-def test_the_interval_holds_as_often_as_it_says(n_heard: tuple[int, ...], slope: float) -> None:
-    rng = np.random.default_rng(7)
-    share = 1 / (1 + np.exp(-slope * LOG_ODDS))
-    n_missing = SIZES @ share
-    held = []
-    for present in rng.binomial(n_heard, share, (300, len(SIZES))):
-        heard = cells(list(n_heard), present.tolist())
-        low, high = score_ends(heard, middle_of(heard))
-        held.append(low <= n_missing <= high)
-    assert np.mean(held) >= 0.88
+__all__ = ["population"]
 
 
-def test_more_answers_narrow_it() -> None:
-    few, many = cells([6, 10, 12, 12], [4, 2, 1, 0]), cells([60, 100, 120, 120], [40, 20, 10, 0])
-    low, high = score_ends(few, middle_of(few))
-    lower, higher = score_ends(many, middle_of(many))
-    assert low < lower < middle_of(many) < higher < high
+def nothing_judged() -> JudgedLabels:
+    none = np.empty(0)
+    return JudgedLabels(none.astype(np.int64), none, none, none)
 
 
-def test_nothing_heard_to_be_there_leaves_what_the_sample_could_have_missed() -> None:
-    none = cells([6, 10, 12, 12], [0, 0, 0, 0])
-    low, high = score_ends(none, 0.0)
-    assert low == 0
-    assert 3_000 < high < 100_000
+def test_without_answers_flags_have_a_range_and_there_is_no_total(population: Population) -> None:
+    known = estimate(population.with_flags(population.names.head(300)), nothing_judged())
+    assert known.n_flags == known.n_left == 300
+    assert known.total is None
+    assert known.n_right.low < known.n_right.value < known.n_right.high
 
 
-def test_a_surprise_in_the_largest_stratum_moves_the_upper_end_far() -> None:
-    plain, surprised = cells([6, 10, 12, 12], [5, 2, 0, 0]), cells([6, 10, 12, 12], [5, 2, 0, 1])
-    _, high = score_ends(plain, middle_of(plain))
-    low, higher = score_ends(surprised, middle_of(surprised))
-    assert higher > high + 20_000
-    assert low < middle_of(surprised) / 4, "one answer alone proves little"
+def test_flags_that_are_no_candidates_leave_their_number_open(population: Population) -> None:
+    others = population.names.head(3).with_columns(
+        clip_id=population.names["clip_id"].head(3) + "x"
+    )
+    known = estimate(population.with_flags(others), nothing_judged())
+    assert (known.n_flags, known.n_left, known.n_right) == (3, 3, None)
 
 
-def test_labels_heard_in_full_leave_no_doubt() -> None:
-    sizes = np.array([20.0, 30.0])
-    every = Cells(sizes, sizes, np.array([10.0, 3.0]), np.array([0.0, -2.0]))
-    low, high = score_ends(every, 13.0)
-    assert low == pytest.approx(13, abs=0.5)
-    assert high == pytest.approx(13, abs=0.5)
+@pytest.mark.parametrize("is_by_model", [True, False], ids=["by p_missing", "against it"])
+def test_intervals_cover_the_truth_whatever_the_model_chooses(
+    population: Population, is_by_model: bool
+) -> None:
+    """Over 40 samples; 90 % intervals."""
+    said = [simulate(population, 100 + s, 15, 0.3, is_by_model) for s in range(40)]
+    of_total = [g.estimates.total.low <= n <= g.estimates.total.high for g, n, _ in said]
+    of_flags = [
+        g.estimates.n_right.low <= right <= g.estimates.n_right.high for g, _, right in said
+    ]
+    assert np.mean(of_total) >= 0.8
+    assert np.mean(of_flags) >= 0.75
+    off = [(g.estimates.total.value - n) / n for g, n, _ in said]
+    assert abs(np.mean(off)) < 3 * np.std(off) / np.sqrt(40)
 
 
-def test_shares_are_those_of_all_labels() -> None:
-    heard = cells([6, 10, 12, 12], [5, 2, 0, 0])
-    assert heard.n_labels @ heard.shares() == pytest.approx(1)
-    assert (np.diff(heard.shares()) < 0).all()
+def test_a_total_is_never_below_what_is_confirmed_and_its_classes_add_up(
+    population: Population,
+) -> None:
+    for seed in range(5):
+        gains, _, _ = simulate(population, seed, 12, 0.2, is_by_model=True)
+        known = gains.estimates
+        assert known.total.low >= known.n_confirmed
+        assert sum(known.class_totals.values()) == pytest.approx(known.total.value)
+        assert set(known.class_totals) == set(LABELS.class_ids)
+
+
+def test_turns_come_with_the_probabilities_that_are_stated(population: Population) -> None:
+    own = population.candidates
+    wanted = own.probabilities(200)
+    assert wanted.sum() == pytest.approx(200)
+    drawn = np.zeros(len(own))
+    for seed in range(300):
+        lots = np.random.default_rng(seed).random(len(own))
+        drawn[candidates_module._sequence(own.sizes, lots)[:200]] += 1
+    groups = np.array_split(np.argsort(wanted), 10)
+    for group in groups:
+        assert drawn[group].mean() / 300 == pytest.approx(wanted[group].mean(), rel=0.1)
+
+
+def test_many_labels_are_represented_by_the_likeliest_and_some_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(candidates_module, "N_OTHERS", 1_000)
+    defaults = candidates_module.find_candidates.__defaults__
+    monkeypatch.setattr(candidates_module.find_candidates, "__defaults__", (*defaults[:-1], 500))
+    found = find_population(LABELS, SCORES, Ontology(LABELS.class_ids), FIND)
+    own = found.candidates
+    assert own.n_labels == LABELS.n_implicit.sum()
+    assert (own.weights == 1).sum() == 500
+    assert (own.weights > 1).sum() == 1_000
+    states = LABELS.states()
+    assert (states[own.rows, own.columns] == 0).all()
+    assert len(np.unique(own.rows * 100 + own.columns)) == len(own)
+    likely = own.p_missing(own.given.model)[own.weights == 1].min()
+    assert likely >= own.p_missing(own.given.model)[own.weights > 1].max() - 1e-6
+    expected = (own.weights * PRESENT[own.rows, own.columns]).sum()
+    n_missing = (PRESENT & (states == 0)).sum()
+    assert expected == pytest.approx(n_missing, rel=0.3)
+
+
+def test_candidates_are_the_same_when_read_again(population: Population, tmp_path) -> None:
+    population.candidates.write(tmp_path / "c.npz")
+    again = type(population.candidates).read(tmp_path / "c.npz")
+    for name in ("rows", "columns", "features", "weights", "sample", "worth"):
+        assert np.array_equal(getattr(again, name), getattr(population.candidates, name))
+    p = population.candidates.p_missing(population.candidates.given.model)
+    assert np.array_equal(again.p_missing(again.given.model), p)
+
+
+def test_few_answers_change_nothing_and_twenty_do(population: Population) -> None:
+    own = population.candidates
+    places = np.arange(20)
+    none = np.full(20, np.nan)
+    judged = JudgedLabels(places, np.zeros(20), none, none)
+    few = replace(judged, places=places[:19], present=np.zeros(19))
+    assert learn_from(own, few) is own.given.model
+    assert (
+        own.p_missing(learn_from(own, judged))[:20].mean()
+        < 0.8 * own.p_missing(own.given.model)[:20].mean()
+    )

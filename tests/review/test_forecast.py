@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from earmark.review import HeardSoFar, Population, advise_change, forecast_yield
+from earmark.review import JudgedLabels, Population, advise_change, forecast_yield
 from tests.review.test_queue import FIND, Sitting, labels_in, population
 
 __all__ = ["population"]
@@ -52,8 +52,8 @@ def test_by_clip_only_the_classes_asked_for_are_offered(
 
 def test_a_promise_is_the_sum_of_the_best_chances(population: Population) -> None:
     own = population.candidates
-    nothing = HeardSoFar(*(np.empty(0, dtype) for dtype in (np.int64, float, float, np.int64)))
-    chances = own.chances(None)
+    nothing = JudgedLabels(*(np.empty(0, dtype) for dtype in (np.int64, float, float, float)))
+    chances = own.p_missing(own.given.model)
     promise = forecast_yield(own, nothing, chances)
     for column in range(own.n_classes):
         mine = np.sort(chances[own.columns == column])[::-1][:100]
@@ -76,7 +76,7 @@ def test_another_class_is_advised_when_the_yield_falls(sitting: Sitting) -> None
     best = int(np.argmax(promise.n_found * (np.arange(own.n_classes) != 0)))
     assert told.endswith(f"about CLASS{best} some {round(promise.n_found[best])}.")
     assert promise.n_found[0] < promise.n_found[best] / 2
-    heard = live.drawer.heard()
-    found = advise_change(own, heard, live.drawer._chances, str)
+    heard = live.drawer.judged()
+    found = advise_change(own, heard, live.drawer._p_missing, str)
     assert "Change class" in found, "by what was heard last"
     assert live.gains_of("bob", str.upper).change == "", "the whole queue changes by itself"

@@ -14,24 +14,27 @@ import pytest
 
 from earmark.config import ReviewParams
 from earmark.errors import EarmarkWarning
+from earmark.flags import Answers
 from earmark.labels import LabelSet, Ontology
 from earmark.review import (
     CONTROLS,
     DrawnBlock,
     DrawnBlocks,
+    JudgedLabels,
     JudgementStore,
     NoChances,
     Population,
     ReviewQueue,
     find_gains,
     find_population,
-    heard_of,
+    judged_labels,
     learn_from,
     next_by_class,
     queue_items,
     turns_due,
 )
 from earmark.review import queue as queue_module
+from earmark.review.candidates import _sequence
 from reviews import START, judgement, uuid
 
 FIND = ReviewParams(flags_per_block=20)
@@ -146,8 +149,9 @@ def test_nothing_is_asked_twice_and_answers_teach(sitting: Sitting) -> None:
     assert asked.select(PAIR).is_duplicated().sum() == 0
     assert [block.n_answers for block in blocks] == list(range(0, 240, 20))
     assert sitting.live.drawer.gains.n_answered == 240
-    before = sitting.live.drawer.population.candidates.chances(None)
-    assert not np.allclose(before, sitting.live.drawer._chances)
+    own = sitting.live.drawer.population.candidates
+    before = own.p_missing(own.given.model)
+    assert not np.allclose(before, sitting.live.drawer._p_missing)
     n_sampled = len(asked.filter(kind="sample"))
     assert n_sampled <= turns_due(FIND.sample_share, 220, 20)
     assert n_sampled > 0.7 * turns_due(FIND.sample_share, 220, 20)
@@ -287,11 +291,11 @@ def test_a_rater_may_add_a_label_that_was_not_asked_about(
     again.close()
 
 
-def test_learning_that_fails_leaves_the_chances_of_before(
+def test_a_fit_that_fails_leaves_the_model_of_before(
     sitting: Sitting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sitting.go_on(2)
-    before = sitting.live.drawer._chances
+    before = sitting.live.drawer._p_missing
 
     def fail(*_: object) -> None:
         raise np.linalg.LinAlgError("made up")
@@ -300,9 +304,9 @@ def test_learning_that_fails_leaves_the_chances_of_before(
     block = sitting.live.next_block("ann")
     with pytest.raises(np.linalg.LinAlgError):
         sitting.answer(block)
-    with pytest.warns(EarmarkWarning, match="could not be learnt.*made up"):
+    with pytest.warns(EarmarkWarning, match="could not be fitted.*made up"):
         sitting.live.drawer.learn_or_warn()
-    assert sitting.live.drawer._chances is before
+    assert sitting.live.drawer._p_missing is before
     assert sitting.live.next_block("ann").block == 3
 
 
@@ -329,10 +333,13 @@ def test_a_sound_that_cannot_be_played_is_no_answer_and_holds_nothing_up(
     known = {"item": sample["item"], **{name: sample[name] for name in PAIR}}
     at = START + timedelta(days=1)
     sitting.store.add(judgement(9_999, "cannot_play", at=at, **known))
-    heard = sitting.live.drawer.heard()
+    heard = sitting.live.drawer.judged()
     place = population.places(block.items.filter(item=sample["item"]))
     assert place not in heard.places
-    assert len(heard.passed) == block.n_turns
+    assert heard.is_random.sum() == block.n_turns - 1
+    shares = population.candidates.probabilities(block.n_turns)[heard.places[heard.is_random]]
+    expected = block.n_turns / (block.n_turns - 1) / shares
+    assert np.allclose(heard.stands_for[heard.is_random], expected), "the others represent it, too"
 
 
 def test_without_chances_there_is_nothing_to_choose_by() -> None:
@@ -350,48 +357,38 @@ def test_rare_classes_are_worth_more_to_who_trains() -> None:
 
 
 def simulate(population: Population, seed: int, n_blocks: int, share: float, is_by_model: bool):
-    """Answer blocks by the truth, without files; return what is said in the end, and the truth."""
+    """Answer blocks by the truth, without files.
+
+    Return what is known in the end, the number of missing labels, and of right flags that are left.
+    """
     rng = np.random.default_rng(seed)
     own = population.candidates
-    lots = rng.integers(0, 2**62, len(own)).astype(np.uint64)
-    from earmark.review import HeardSoFar
-    from earmark.review.candidates import _sequence
-
-    own = replace(own, sample=_sequence(own.strata, lots, own.stratum_sizes))
+    own = replace(own, sample=_sequence(own.sizes, rng.random(len(own))))
+    chosen = replace(population, candidates=own).with_flags(population.names.head(300))
     truth = PRESENT[own.rows, own.columns].astype(float)
-    chances, is_open = own.chances(None), np.ones(len(own), bool)
-    places, drawn_at, n_turns = [], [], 0
+    model, is_open = own.given.model, np.ones(len(own), bool)
+    places: list[int] = []
+    drawn_at: list[float] = []
+    n_turns = 0
     for number in range(n_blocks):
         turns = (n_turns, turns_due(share, len(places), 20))
-        worth = chances if is_by_model else 1 - chances
-        selection = next_by_class(own, worth, is_open, turns, 20)
+        p = own.p_missing(model)
+        selection = next_by_class(own, p if is_by_model else 1 - p, is_open, turns, 20)
         n_turns = selection.n_turns
         is_open[selection.places] = False
         places += selection.places.tolist()
-        drawn_at += np.where(selection.is_sample, np.nan, chances[selection.places]).tolist()
+        drawn_at += np.where(selection.is_sample, np.nan, p[selection.places]).tolist()
+        stands_for = np.full(len(own), np.nan)
         passed = own.sample[:n_turns]
-        heard = HeardSoFar(np.array(places), truth[places], np.array(drawn_at), passed)
-        if number % 3 == 2:
-            chances = own.chances(learn_from(own, heard))
-    flags = np.arange(300)
-    gains = find_gains(own, heard, chances, flags, share)
-    left = np.setdiff1d(flags, places)
-    return gains, truth.sum(), truth[left].mean()
-
-
-@pytest.mark.parametrize("is_by_model", [True, False], ids=["by chance", "against chance"])
-def test_intervals_hold_whatever_the_model_chooses(
-    population: Population, is_by_model: bool
-) -> None:
-    """Over 40 samples; 90 % intervals, of which the first is meant to be wide."""
-    said = [simulate(population, 100 + s, 15, 0.3, is_by_model) for s in range(40)]
-    of_total = [g.missing[0] <= total <= g.missing[2] for g, total, _ in said if g.missing]
-    of_flags = [g.right_left[0] <= r <= g.right_left[2] for g, _, r in said if g.right_left]
-    assert len(of_total) == len(of_flags) == 40
-    assert np.mean(of_total) >= 0.85
-    assert np.mean(of_flags) >= 0.8
-    off = [(g.missing[1] - total) / total for g, total, _ in said]
-    assert abs(np.mean(off)) < 3 * np.std(off) / np.sqrt(40)
+        stands_for[passed] = 1 / own.probabilities(n_turns)[passed]
+        judged = JudgedLabels(
+            np.array(places), truth[places], np.array(drawn_at), stands_for[places]
+        )
+        if number % 3 == 2 or number == n_blocks - 1:
+            model = learn_from(own, judged)
+    gains = find_gains(chosen, judged, model, share)
+    left = np.setdiff1d(np.arange(300), places)
+    return gains, truth.sum(), truth[left].sum()
 
 
 def test_the_forecast_is_near_what_comes(population: Population) -> None:
@@ -400,17 +397,14 @@ def test_the_forecast_is_near_what_comes(population: Population) -> None:
     assert gains.n_next_found == pytest.approx(later.n_found - gains.n_found, abs=20)
     assert gains.curve[0] == (0, 0)
     assert gains.curve[-1] == (200, gains.n_found)
-    assert " found of " in gains.told
+    assert "The next 100 answers would find about " in gains.describe()
 
 
-def test_chances_learn_from_what_others_heard_before() -> None:
+def test_p_missing_learns_from_what_others_answered_before() -> None:
     rows, columns = np.nonzero(LABELS.states() == 0)
-    from earmark.flags import Answers
-
     chosen = np.arange(0, len(rows), 37)
     present = PRESENT[rows[chosen], columns[chosen]].astype(float)
-    unknown = np.full(len(chosen), np.nan)
-    answers = Answers(rows[chosen], columns[chosen], present, unknown)
+    answers = Answers(rows[chosen], columns[chosen], present)
     found = find_population(LABELS, SCORES, Ontology(LABELS.class_ids), FIND, answers)
     plain = find_population(LABELS, SCORES, Ontology(LABELS.class_ids), FIND)
     names = found.names[found.candidates.sample]
@@ -425,9 +419,9 @@ def test_chances_learn_from_what_others_heard_before() -> None:
             "answer": np.where(present > 0, "present", "not_present").tolist(),
         }
     )
-    heard = heard_of(found, [], current)
+    heard = judged_labels(found, [], current)
     assert len(heard) == len(chosen)
-    assert len(heard.passed) == 0
+    assert not heard.is_random.any()
 
 
 def test_a_forecast_that_takes_long_holds_nobody_up(
@@ -480,7 +474,7 @@ def test_with_many_answers_chances_are_learnt_less_often(
 ) -> None:
     monkeypatch.setattr(queue_module, "REFIT_SHARE", 0.5)
     sitting.go_on(2)
-    n_heard = len(sitting.live.drawer.heard())
+    n_heard = len(sitting.live.drawer.judged())
     woken: list[int] = []
     monkeypatch.setattr(sitting.live.drawer, "_wake", threading.Event())
     for number in range(1, n_heard // 2 + 1):

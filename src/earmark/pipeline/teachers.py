@@ -127,17 +127,17 @@ class Taught:
         else:
             ideas.append("a network trained on sounds like these (--teacher FILE)")
         return [
-            f"This teacher is too weak to spend time on its flags{self._few_right}.",
+            f"This teacher is too weak to spend time on its flags. {self._few_right}.",
             f"What would help: {'; '.join(ideas)}.",
         ]
 
     @property
     def _few_right(self) -> str:
         if self.first_flags is None:
-            return ": its scores do not know the labels"
+            return "Its scores do not know the labels"
         n_first, right = self.first_flags
         value, low, high = (f"{round(end):,}" for end in right)
-        return f": about {value} of the first {n_first:,} are right ({low} to {high})"
+        return f"Of the first {n_first:,} flags about {value} are right ({low} to {high})"
 
 
 class NetworkOptions(TypedDict, total=False):
