@@ -11,12 +11,7 @@ import torch
 from earmark.audio import log_mel, patches
 from earmark.config import PretrainedParams
 from earmark.errors import EarmarkError
-from earmark.models.pretrained import (
-    YamnetNetwork,
-    open_network,
-    open_yamnet,
-    read_yamnet,
-)
+from earmark.models.pretrained import YamnetNetwork, open_network, open_yamnet, read_yamnet
 from made_up_yamnet import install
 from sounds import sound
 
