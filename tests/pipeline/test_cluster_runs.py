@@ -58,5 +58,5 @@ def test_a_run_survives_a_death_in_every_stage(
 ) -> None:
     run(SMALL, tmp_path / "work", engine=SabotagedEngine(cluster, victim, tmp_path / "deeds"))
     assert_same(tmp_path / "work", locally)
-    lost = [message for message in caplog.messages if "was lost with node" in message]
+    lost = [message for message in caplog.messages if " was lost (" in message]
     assert len(lost) >= 3

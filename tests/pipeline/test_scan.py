@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import earmark
 from earmark import pipeline
-from earmark.cli.flags import flags_app
+from earmark.cli.app import app
 from earmark.datasets import SCANNED_FOLDER, Workspace
 from earmark.errors import EarmarkError
 from earmark.flags import (
@@ -593,7 +593,7 @@ def test_a_count_that_the_scores_do_not_tell_is_shown_as_an_interval_alone(case)
 def test_where_nothing_is_flagged_the_verb_says_so(files):
     asked = ("labels", "scores", "classes", "out")
     options = [word for name in asked for word in (f"--{name}", str(files[name]))]
-    done = CliRunner().invoke(flags_app, ["scan", *options, "--n-flags", "0"])
+    done = CliRunner().invoke(app, ["scan", *options, "--n-flags", "0"])
     assert isinstance(done.exception, EarmarkError)
     assert "Not one label is flagged; ask for more" in str(done.exception)
     assert "index.html" in str(done.exception)
