@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from earmark.datasets import HubLabels, Workspace, find_audio, write_hub_folder
+from earmark.datasets import HubLabels, Workspace, find_recordings, write_hub_folder
 from earmark.storage import put_in_place, scratch_beside, write_json, write_table
 from scenes import band_workspace
 
@@ -109,7 +109,7 @@ def test_unpacked_sounds_are_on_the_disk_before_anything_names_them(
             tar.addfile(member, io.BytesIO(b"RIFF"))
     work = tmp_path / "work"
     for _ in range(2):
-        found = find_audio(tmp_path / "sounds.tar", work, lambda _: True).files["audio"]
+        found = find_recordings(tmp_path / "sounds.tar", work, lambda _: True).files["audio"]
         assert len(found) == 13
         for audio in found:
             path = Workspace(work).audio_path(audio)
@@ -118,5 +118,5 @@ def test_unpacked_sounds_are_on_the_disk_before_anything_names_them(
         spoilt = Workspace(work).audio_path(found[0])
         spoilt.write_bytes(bytes(4))  # as some file systems leave it after a power cut
     assert spoilt.read_bytes() == bytes(4)
-    find_audio(tmp_path / "sounds.tar", work, lambda _: True)
+    find_recordings(tmp_path / "sounds.tar", work, lambda _: True)
     assert spoilt.read_bytes() == b"RIFF"

@@ -1,6 +1,6 @@
 from .audio_files import DamagedArchive as DamagedArchive
 from .audio_files import Unpacked as Unpacked
-from .audio_files import find_audio as find_audio
+from .audio_files import find_recordings as find_recordings
 from .audio_files import read_tar as read_tar
 from .audio_files import sounds_of as sounds_of
 from .audio_files import stays_inside as stays_inside

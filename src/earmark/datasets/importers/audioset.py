@@ -24,7 +24,7 @@ import polars as pl
 
 from earmark.audio import duration_seconds
 from earmark.compute import SILENT, Progress
-from earmark.datasets.audio_files import find_audio, walk_files
+from earmark.datasets.audio_files import find_recordings, walk_files, without_ending
 from earmark.datasets.workspace import CLIP_SCHEMA, ImportSummary, Split, write_dataset
 from earmark.errors import EarmarkError, reader
 from earmark.labels import (
@@ -219,14 +219,15 @@ def _with_audio(
 ) -> tuple[pl.DataFrame, list[str]]:
     """Add ``audio`` to the clips, and correct the times of those that are cut already."""
     meter = progress.job("find audio", len(clips), "files")
-    found = find_audio(root, work, _is_listed(clips), meter, allow)
-    matches = _match(found.files["name"], clips)
+    found = find_recordings(root, work, _is_listed(clips), meter, allow)
+    stems = found.files.select(without_ending("key").str.extract(r"([^/]+)$")).to_series()
+    matches = _match(stems, clips)
     matches = matches.with_columns(found.files["audio"].gather(matches["order"]))
     chosen = matches.unique("clip_id", keep="first", maintain_order=True)
     notes = list(found.notes)
     if not len(chosen):
         notes.append(f"no audio found under {root}: clips and labels only")
-    n_spare = found.files["name"].len() - chosen["order"].n_unique()
+    n_spare = len(found.files) - chosen["order"].n_unique()
     if n_spare:
         notes.append(f"{n_spare:,} files not used: another file, or another segment, was listed")
     chosen = _with_times(chosen, _is_whole(chosen, work, progress))
