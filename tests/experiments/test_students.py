@@ -11,12 +11,7 @@ import torch
 from earmark.config import ModelParams, NetworkParams, SweepParams, TrainParams
 from earmark.datasets import readable_clips
 from earmark.errors import EarmarkError
-from earmark.experiments import (
-    Student,
-    student_scores,
-    students_of_sweep,
-    train_students,
-)
+from earmark.experiments import Student, student_scores, students_of_sweep, train_students
 from earmark.experiments.stacks import stacks
 from earmark.models import read_card
 from earmark.scores import ScoreFolder

@@ -7,14 +7,7 @@ import pytest
 import torch
 
 from earmark.config import ModelParams
-from earmark.models import (
-    ClipExamples,
-    Examples,
-    build,
-    build_model,
-    score_and_locate,
-    score_clips,
-)
+from earmark.models import ClipExamples, Examples, build, build_model, score_and_locate, score_clips
 from scenes import band_workspace, event_workspace, open_store
 
 

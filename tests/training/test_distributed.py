@@ -13,22 +13,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from earmark.compute import (
-    SILENT,
-    Meter,
-)
-from earmark.config import (
-    ModelParams,
-    NetworkParams,
-    SpecAugmentParams,
-    TrainParams,
-    read_recipe,
-)
+from earmark.compute import SILENT, Meter
+from earmark.config import ModelParams, NetworkParams, SpecAugmentParams, TrainParams, read_recipe
 from earmark.datasets import Workspace, readable_clips
 from earmark.errors import Stopped
-from earmark.storage import (
-    read_table,
-)
+from earmark.storage import read_table
 from earmark.training import TargetProvider, TrainingSet, join_processes, train, tune_set
 from scenes import band_workspace, open_store
 

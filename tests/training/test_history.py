@@ -6,11 +6,7 @@ from pathlib import Path
 import pytest
 
 from earmark.storage import read_table
-from earmark.training import (
-    open_training_log,
-    read_histories,
-    write_history,
-)
+from earmark.training import open_training_log, read_histories, write_history
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:

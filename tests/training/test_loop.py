@@ -14,24 +14,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from earmark.compute import (
-    SILENT,
-)
-from earmark.config import (
-    ModelParams,
-    NetworkParams,
-    SpecAugmentParams,
-    TrainParams,
-)
+from earmark.compute import SILENT
+from earmark.config import ModelParams, NetworkParams, SpecAugmentParams, TrainParams
 from earmark.datasets import Workspace, readable_clips
 from earmark.errors import EarmarkError, EarmarkWarning, Stopped
 from earmark.losses import BatchTargets
 from earmark.metrics import auc_per_class
 from earmark.models import AnyNetwork, Network
-from earmark.storage import (
-    read_json,
-    read_table,
-)
+from earmark.storage import read_json, read_table
 from earmark.training import LabelTreatment, TargetProvider, TrainingSet, train, tune_set
 from scenes import CLASS_IDS, band_workspace, open_store
 

@@ -16,19 +16,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.compute import (
-    HERE,
-    SILENT,
-    Engine,
-    Meter,
-    Progress,
-    Task,
-)
-from earmark.config import (
-    CompareParams,
-    CrossFitParams,
-    SweepParams,
-)
+from earmark.compute import HERE, SILENT, Engine, Meter, Progress, Task
+from earmark.config import CompareParams, CrossFitParams, SweepParams
 from earmark.datasets import (
     CORRECTED,
     GIVEN,

@@ -19,39 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore
-from earmark.compute import (
-    HERE,
-    SILENT,
-    Engine,
-    Meter,
-    Progress,
-    Task,
-)
-from earmark.config import (
-    NetworkParams,
-)
+from earmark.compute import HERE, SILENT, Engine, Meter, Progress, Task
+from earmark.config import NetworkParams
 from earmark.datasets import Workspace, open_frames, readable_clips
 from earmark.experiments.strategies import EVALUATED_SPLITS, Student, scores_folder
 from earmark.experiments.student_flags import build_targets, open_train_set
 from earmark.labels import Ontology
-from earmark.models import (
-    StudentCard,
-    examples_of,
-    score_and_locate,
-    write_card,
-)
+from earmark.models import StudentCard, examples_of, score_and_locate, write_card
 from earmark.scores import MadeBy, ScoreFolder, write_score_folder
-from earmark.storage import (
-    digest,
-    is_current,
-)
-from earmark.training import (
-    LabelTreatment,
-    TrainingSet,
-    train,
-    training_task,
-    tune_set,
-)
+from earmark.storage import digest, is_current
+from earmark.training import LabelTreatment, TrainingSet, train, training_task, tune_set
 
 _PROBES_AT_ONCE = 10
 """Most probes of a stack: the paper's sweep of a seed keeps two cores busy, not one."""

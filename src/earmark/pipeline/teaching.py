@@ -54,16 +54,13 @@ def train_teacher(
     work: WorkLike,
     recipe: RecipeLike = None,
     *,
-    n_processes: Annotated[
-        int, Option("On a cluster: processes that train together.", "--processes", low=1)
-    ] = 1,
     engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> Trained:
     """Train the recipe's teacher on the whole train split, labels as they are.
 
-    Under ``torchrun`` every process calls this, and they train together; on a cluster
-    ``n_processes`` do.
+    Under ``torchrun`` every process calls this, and they train together. On a cluster the training
+    is one task.
     """
     from earmark.models import write_measured_card
     from earmark.training import join_processes
@@ -73,7 +70,7 @@ def train_teacher(
     data, store = _teaching(workspace, chosen)
     folder = workspace.model_folder(chosen.teacher.name)
     if isinstance(engine, RayEngine):
-        _train_on_cluster(engine, n_processes, chosen, data, store, folder, progress)
+        _train_on_cluster(engine, chosen, data, store, folder, progress)
     else:
         with join_processes():
             if not _train_here(chosen, data, store, folder, progress):
@@ -153,19 +150,17 @@ def _teaching(workspace: Workspace, recipe: Recipe) -> tuple[TrainingSet, FrameS
 
 def _train_on_cluster(
     cluster: RayEngine,
-    n_processes: int,
     recipe: Recipe,
     data: TrainingSet,
     store: FrameStore,
     folder: Path,
     progress: Progress | None,
 ) -> None:
-    from earmark.compute import train_together
     from earmark.training import train, training_task
 
     task = training_task(recipe.teacher.name, train, recipe.teacher, data, store, folder=folder)
     with shown(progress) as display:
-        train_together(cluster, task, n_processes, folder / "ray", display)
+        cluster.map([task], display)
 
 
 def _train_here(

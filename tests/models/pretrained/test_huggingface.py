@@ -20,7 +20,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: E402
 
 from earmark.config import PretrainedParams  # noqa: E402
 from earmark.errors import EarmarkError  # noqa: E402
-from earmark.models.pretrained import WindowNetwork, huggingface, open_network  # noqa: E402
+from earmark.models.pretrained import PretrainedNetwork, huggingface, open_network  # noqa: E402
 from sounds import sound  # noqa: E402
 
 CLASS_NAMES = ["dog", "cow"]
@@ -125,9 +125,9 @@ def clap() -> Sequence[Any]:
     return transformers.ClapModel(config), extractor, tokenizer
 
 
-def opened(folder: Path | str, names: Sequence[str] = (), **said: object) -> WindowNetwork:
+def opened(folder: Path | str, names: Sequence[str] = (), **said: object) -> PretrainedNetwork:
     network = open_network(PretrainedParams(network=str(folder), **said), names)
-    assert isinstance(network, WindowNetwork)
+    assert isinstance(network, PretrainedNetwork)
     return network
 
 

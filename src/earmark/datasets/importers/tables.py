@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.audio import FrameStore, write_store
+from earmark.audio import FrameStore, UnreadableAudio, write_store
 from earmark.compute import (
     SILENT,
     Meter,
@@ -72,7 +72,8 @@ def write_embeddings(
         raise EarmarkError(f"{embeddings}: no such file or folder of embeddings")
     reasons: dict[str, str] = {}
     meter = progress.job("embeddings", len(clips), "clips")
-    usable = _usable(_all_frames(embeddings, clips["clip_id"]), reasons, meter)
+    access = AudioAccess(embeddings, workspace.audio_access.folders)
+    usable = _usable(_all_frames(access, clips["clip_id"]), reasons, meter)
     try:
         store = write_store(workspace.frames_folder, usable)
     except EarmarkError:
@@ -103,11 +104,14 @@ def _usable(
         yield clip_id, frames
 
 
-def _all_frames(embeddings: Path, clip_ids: pl.Series) -> Iterator[tuple[str, NDArray[Any] | str]]:
+def _all_frames(
+    access: AudioAccess, clip_ids: pl.Series
+) -> Iterator[tuple[str, NDArray[Any] | str]]:
     """Yield each clip and its frames [frame, dim], or the reason why there are none."""
+    embeddings = access.base
     if embeddings.is_dir():
         for clip_id in clip_ids.to_list():
-            frames = _read_array(_array_path(embeddings, clip_id))
+            frames = _read_clip_array(access, clip_id)
             yield clip_id, frames if isinstance(frames, str) else _as_frames(frames)
         return
     array = _read_array(embeddings)
@@ -122,11 +126,18 @@ def _all_frames(embeddings: Path, clip_ids: pl.Series) -> Iterator[tuple[str, ND
         yield clip_id, _as_frames(frames)
 
 
-def _array_path(folder: Path, clip_id: str) -> Path:
-    """Return CLIPID.npy; a clip called ``a.wav`` may also have its embedding in ``a.npy``."""
-    path = folder / f"{clip_id}.npy"
-    has_ending = Path(clip_id).suffix.lower() in AUDIO_SUFFIXES
-    return path if path.exists() or not has_ending else (folder / clip_id).with_suffix(".npy")
+def _read_clip_array(access: AudioAccess, clip_id: str) -> NDArray[Any] | str:
+    """Read CLIPID.npy; a clip called ``a.wav`` may also have its embedding in ``a.npy``.
+
+    A clip's name may come from a stranger: one that leads out of the folder is not followed.
+    """
+    path = access.base / f"{clip_id}.npy"
+    if not path.exists() and Path(clip_id).suffix.lower() in AUDIO_SUFFIXES:
+        path = (access.base / clip_id).with_suffix(".npy")
+    try:
+        return _read_array(Path(access.place(str(path.absolute()))))
+    except UnreadableAudio as error:
+        return error.reason
 
 
 def _read_array(path: Path) -> NDArray[Any] | str:

@@ -33,7 +33,7 @@ from torch import Tensor
 from earmark.config import PretrainedParams
 from earmark.errors import EarmarkError, first_few, load_library
 from earmark.models import own_device
-from earmark.models.pretrained.network import Identity, Run, WindowNetwork, Windows
+from earmark.models.pretrained.network import PretrainedNetwork, Run, Windows
 from earmark.storage import digest
 
 LONGEST_SECONDS = 10.0
@@ -57,7 +57,9 @@ _CHANGING = ("_name_or_path", "transformers_version", "processor_class", "mel_fi
 """Entries of a configuration that say nothing of what is computed."""
 
 
-def open_huggingface(params: PretrainedParams, class_names: Sequence[str] = ()) -> WindowNetwork:
+def open_huggingface(
+    params: PretrainedParams, class_names: Sequence[str] = ()
+) -> PretrainedNetwork:
     """Open a classifier or a CLAP; ``class_names`` are what CLAP is asked for."""
     parts = _read_parts(params.network)
     rate = int(parts.extractor.sampling_rate)
@@ -78,15 +80,17 @@ def open_huggingface(params: PretrainedParams, class_names: Sequence[str] = ()) 
         texts = []
         layer = _layer(params, model)
         run = _Classifier(parts.extractor, model, layer, has_head).run
-    identity = Identity(
-        source=params.network,
+    return PretrainedNetwork(
+        params.network,
+        run,
+        windows,
         name=params.network.removeprefix("hf:").rstrip("/").rpartition("/")[2],
         digest=digest(
             "huggingface", parts.content_digest(), texts, params.embedding, repr(windows)
         ),
+        scale="logits",
         output_names=names,
     )
-    return WindowNetwork(identity, windows, run, "logits")
 
 
 @dataclass(frozen=True)
