@@ -25,7 +25,7 @@ demo: $(INSTALLED_FOR_DEMO)
 test: lint test-core
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(TWO) --rest
 
-# Proofs of minutes: every pair of verbs that write; deaths of nodes and of training processes on a cluster.
+# Proofs of minutes: every pair of verbs that write; deaths of nodes of a cluster.
 test-slow: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
 

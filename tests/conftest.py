@@ -52,7 +52,6 @@ LONGEST = (
     "browser/test_page.py",
     "training/test_distributed.py",
     "training/test_loop.py",
-    "pipeline/test_cluster_runs.py",
     "models/test_onnx_export.py",
     "cli/test_models.py",
     "benchmarks/test_fuzz.py",
@@ -68,7 +67,7 @@ LONGEST = (
     "metrics/test_intervals.py",
     "datasets/test_extraction.py",
 )
-"""Files of tests that take longest, in that order, but not two that start a cluster at once."""
+"""Files of tests that take longest, in that order."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

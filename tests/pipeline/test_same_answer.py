@@ -1,6 +1,6 @@
 """The same answer twice: with other numbers of workers and threads, and on a lesser processor.
 
-That a run on a Ray cluster equals one on this machine is in test_cluster_runs.py.
+That a run on a Ray cluster equals one on this machine is in compute/test_ray.py.
 """
 
 from __future__ import annotations

@@ -54,18 +54,14 @@ def train_teacher(
     work: WorkLike,
     recipe: RecipeLike = None,
     *,
-    n_processes: Annotated[
-        int, Option("On a cluster: processes that train together.", "--processes", low=1)
-    ] = 1,
     engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> Trained:
     """Train the recipe's teacher on the whole train split, labels as they are.
 
-    Under ``torchrun`` every process calls this, and they train together; on a cluster
-    ``n_processes`` do.
+    Under ``torchrun`` every process calls this, and they train together. On a cluster the training
+    is one task.
     """
-    from earmark.compute import train_together
     from earmark.models import write_measured_card
     from earmark.training import is_first_process, join_processes, train, training_task
 
@@ -76,7 +72,7 @@ def train_teacher(
     task = training_task(chosen.teacher.name, train, chosen.teacher, data, store, folder=folder)
     if isinstance(engine, RayEngine):
         with shown(progress) as display:
-            train_together(engine, task, n_processes, folder / "ray", display)
+            engine.map([task], display)
     else:
         with join_processes():
             is_first = is_first_process()
