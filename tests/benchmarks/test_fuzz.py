@@ -9,7 +9,6 @@ import pytest
 import fuzz
 from earmark.errors import EarmarkError
 
-
 N_INPUTS = {"workspace": 20, "labels Parquet": 20, "scores Parquet": 20}
 """Each of these starts a process to try a file, or opens a dozen files; of all others 60."""
 

@@ -1,4 +1,4 @@
-"""The short form of ``benchmarks/torture.py``: stages that need the core alone, six disturbances."""
+"""The short form of ``benchmarks/torture.py``: stages that need the core alone, and a few kills."""
 
 from __future__ import annotations
 
