@@ -41,7 +41,7 @@ from .importers.audioset_features import import_audioset_features as import_audi
 from .importers.audioset_features import parse_embedding as parse_embedding
 from .importers.audioset_features import read_records as read_records
 from .importers.fsd50k import import_fsd50k as import_fsd50k
-from .importers.hugging_face import ArrowRows as ArrowRows
+from .importers.hugging_face import RowFile as RowFile
 from .importers.hugging_face import import_hugging_face as import_hugging_face
 from .importers.label_studio import annotations_of as annotations_of
 from .importers.label_studio import is_label_studio as is_label_studio

@@ -76,6 +76,17 @@ def split_named(name: str) -> str | None:
     return None
 
 
+def pack_rows(
+    path: Path, rows: pl.DataFrame, unit: str, parts: Sequence[Part], reading: Reading
+) -> tuple[PackedTable, Reading]:
+    """Number the rows of all parts; where their names tell splits, these are a column."""
+    if any(part.split for part in parts) and "split" not in reading.columns:
+        splits = [part.split or "train" for part in parts for _ in range(part.n_rows)]
+        rows = rows.with_columns(pl.Series("split", splits, pl.String))
+        reading = replace(reading, columns={**reading.columns, "split": "split"})
+    return PackedTable(path, rows.with_row_index(LINE, offset=1), unit, tuple(parts)), reading
+
+
 _FILE_NAME, _NUMBER = "file name", "split and row"
 """What names clips where no column of the dataset does, as the notes call it."""
 

@@ -24,6 +24,7 @@ from earmark.datasets.importers.packed_tables import (
     PackedTable,
     Part,
     check_labels_early,
+    pack_rows,
     split_named,
     write_packed,
 )
@@ -208,12 +209,8 @@ def _table(
     rows["audio"] = pl.Series([sample.audio for sample in samples], dtype=pl.String)
     counts = Counter(sample.archive for sample in samples)
     parts = [Part(path, counts[path], split_named(path.name)) for path in paths if counts[path]]
-    frame = pl.DataFrame(rows)
-    if any(part.split for part in parts):
-        splits = [part.split or "train" for part in parts for _ in range(part.n_rows)]
-        frame = frame.with_columns(pl.Series("split", splits, pl.String))
     where = paths[0] if len(paths) == 1 else paths[0].parent
-    table = PackedTable(where, frame.with_row_index(LINE, offset=1), "sample", tuple(parts))
+    table, reading = pack_rows(where, pl.DataFrame(rows), "sample", parts, reading)
     columns = {"clip_id": _KEY, **reading.columns, "audio": "audio"}
     roles = guess_columns(table, reading.columns)
     if "cls" in table.columns and not {"class_id", "labels", "present"} & roles.keys():
