@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 
 from earmark.datasets import HubLabels, Workspace, find_recordings, write_hub_folder
-from earmark.storage import put_in_place, scratch_beside, write_json, write_table
+from earmark.review import DrawnBlocks, JudgementStore
+from earmark.storage import put_in_place, scratch_beside, write_json, write_table, writing
 from scenes import band_workspace
 
 
@@ -83,6 +84,18 @@ def test_an_export_is_on_the_disk_before_it_is_in_place(tmp_path: Path, disk: Di
     for path in (out / "data").iterdir():
         at = disk.renamed(path)
         assert min(disk.flushed(path)) < at < max(disk.flushed(path.parent))
+
+
+def test_the_names_of_new_folders_are_on_the_disk(tmp_path: Path, disk: Disk) -> None:
+    with writing(tmp_path / "new" / "w", "import"):
+        assert disk.flushed(tmp_path)
+        assert disk.flushed(tmp_path / "new")
+    with JudgementStore(tmp_path / "w" / "review" / "judgements.sqlite"):
+        assert disk.flushed(tmp_path / "w")
+    with DrawnBlocks(tmp_path / "v" / "review" / "drawn.sqlite", ""):
+        assert disk.flushed(tmp_path / "v")
+    with scratch_beside(tmp_path / "folder" / "out"):
+        assert len(disk.flushed(tmp_path)) == 4
 
 
 def test_the_seal_of_a_folder_comes_after_what_it_seals(tmp_path: Path, disk: Disk) -> None:

@@ -108,6 +108,10 @@ def same_weights(first: Path, second: Path) -> bool:
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
+def checkpoints(folder: Path) -> list[Path]:
+    return list(folder.glob("checkpoint-*.pt"))
+
+
 def losses(folder: Path) -> list[float]:
     return read_table(folder / "history.csv")["loss"].to_list()
 
@@ -142,11 +146,11 @@ def test_an_interrupted_run_ends_in_the_same_weights(
     train(network, data, tmp_path / "whole", METER)
     with pytest.raises(CrashError):
         train(network, data, tmp_path / "broken", CrashingMeter(n_examples_before))
-    assert (tmp_path / "broken" / "checkpoint.pt").exists()
+    assert checkpoints(tmp_path / "broken")
     train(network, data, tmp_path / "broken", METER)
     assert same_weights(tmp_path / "whole", tmp_path / "broken")
     assert losses(tmp_path / "whole") == losses(tmp_path / "broken")
-    assert not (tmp_path / "broken" / "checkpoint.pt").exists()
+    assert not checkpoints(tmp_path / "broken")
 
 
 def test_a_killed_process_resumes_to_the_same_weights(workspace: Workspace, tmp_path: Path) -> None:
@@ -160,7 +164,7 @@ def test_a_killed_process_resumes_to_the_same_weights(workspace: Workspace, tmp_
     command = [sys.executable, "-c", script, str(workspace.root), str(folder)]
     process = subprocess.Popen(command)
     deadline = time.monotonic() + 60
-    while not (folder / "checkpoint.pt").exists() and time.monotonic() < deadline:
+    while not checkpoints(folder) and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -220,7 +224,7 @@ def test_a_checkpoint_of_another_recipe_is_kept_aside_and_found_again(
     train(TINY, data, folder, meter)
     train(TINY, data, tmp_path / "whole", METER)
     assert same_weights(tmp_path / "whole", folder)
-    assert not list(folder.glob("checkpoint*"))
+    assert not checkpoints(folder)
 
 
 def test_steps_are_an_alternative_to_epochs(workspace: Workspace, tmp_path: Path) -> None:

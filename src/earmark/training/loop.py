@@ -60,7 +60,7 @@ from earmark.training.distributed import (
     wait_for_all,
 )
 from earmark.training.linear_probe import ScaledFeatures, fit_probe
-from earmark.training.loading import Loaded, Loader, Plan
+from earmark.training.loading import Loaded, Loader, Plan, made_ahead
 from earmark.training.targets import TrainingSet, class_balance
 from earmark.training.trackers import Log, open_training_log, write_history
 
@@ -114,8 +114,9 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
     store = FrameStore.open(data.frames_folder)
     per_clip = examples_of(network.model, store, data.store_rows).per_clip
     if broadcast_from_first(is_current(folder, run_digest)):
-        checkpoints.forget(folder, run_digest)
-        meter.advance(n_examples_in_all(per_clip, network.train), FOUND)
+        if is_first_process():  # of a run that was killed when all but this was done
+            checkpoints.checkpoint_path(folder, run_digest).unlink(missing_ok=True)
+        meter.advance(Plan(network.train, per_clip).n_examples, FOUND)
         return load_network(folder, store, data.targets.class_ids)
     if network.train.solver == "lbfgs":
         return _fit_linear_probes(network, data, folder, meter, run_digest, store)
@@ -199,11 +200,6 @@ def _fit_linear_probes(
     return probe.eval()
 
 
-def n_examples_in_all(per_clip: NDArray[np.int64], params: TrainParams) -> int:
-    """Return the number of examples that a whole run sees, from the examples of each clip."""
-    return Plan(params, per_clip).n_examples
-
-
 @dataclass(frozen=True)
 class _Job:
     """What a run is given: everything but its state."""
@@ -269,7 +265,7 @@ def _train_epoch(job: _Job, run: Run, training_log: Log, is_terminated: Callable
     run.network.train()
     keep_statistics(run.network, job.network.model)
     last = time.monotonic()
-    with closing(job.loader().load_all(job.plan.batches(run.epoch, run.step))) as loading:
+    with closing(made_ahead(job.loader().load, job.plan.batches(run.epoch, run.step))) as loading:
         for loaded in loading:
             loss, must_stop = _step(job, run, loaded, is_terminated())
             last, before = time.monotonic(), last
@@ -428,7 +424,7 @@ def _finish(job: _Job, run: Run) -> AnyNetwork:
         write_history(job.folder, run.history, run.history_by_student)
         class_ids = job.data.targets.class_ids
         write_network(job.folder, job.network, network, class_ids, job.store, job.digest)
-        (job.folder / "checkpoint.pt").unlink(missing_ok=True)
+        checkpoints.checkpoint_path(job.folder, job.digest).unlink(missing_ok=True)
     wait_for_all()
     return network.eval()
 
