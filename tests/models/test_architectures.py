@@ -131,3 +131,16 @@ def test_units_saturate_where_it_is_asked_for() -> None:
     assert unlimited.embed(loud).max() > 6
     size = [cost(ModelParams(width=0.125, relu_limit=limit), 4) for limit in (None, 6.0)]
     assert size[0] == size[1]
+
+
+def test_one_student_is_a_network_of_its_own() -> None:
+    stack = build_probe(ModelParams(architecture="mlp_probe", n_hidden=8), 64, 2, 2).eval()
+    inputs = torch.randn(2, 96, 64), torch.tensor([96, 50])
+    with torch.inference_mode():
+        for values in stack.parameters():
+            values[1] += 1
+        together = stack(*inputs)
+        for student in (0, 1):
+            alone = stack.student(student)
+            assert alone.n_students == 1
+            assert torch.allclose(alone(*inputs)[0], together[student])

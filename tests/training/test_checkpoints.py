@@ -33,7 +33,6 @@ def used_run() -> Run:
     run.epoch, run.step, run.loss_sums, run.seconds = 3, 7, [1.5, 2.5], 60.0
     run.average, run.n_averaged = [torch.ones(2)], 4
     run.history = [{"epoch": 1, "loss": 0.5}]
-    run.history_by_student = [{"student": 0, "epoch": 1, "loss": 0.5}]
     run.best, run.best_marks, run.n_waits = {"w": torch.ones(3)}, [0.5], [2]
     return run
 
@@ -51,7 +50,6 @@ def test_a_run_comes_back_whole(tmp_path: Path) -> None:
         "seconds",
         "n_averaged",
         "history",
-        "history_by_student",
         "best_marks",
         "n_waits",
     )
