@@ -83,7 +83,6 @@ from .simulate.sound_sources import noise as noise
 from .stamps import VERSION_HERE as VERSION_HERE
 from .stamps import Stale as Stale
 from .stamps import find_stale as find_stale
-from .stamps import find_versions as find_versions
 from .stamps import parts_changed as parts_changed
 from .stamps import refuse_stale as refuse_stale
 from .stamps import replaced_sounds as replaced_sounds

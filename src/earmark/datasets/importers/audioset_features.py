@@ -36,11 +36,10 @@ from earmark.datasets.importers.audioset import (
     find_official,
     ontology_notes,
     read_listing,
-    take_tune,
 )
 from earmark.datasets.workspace import ImportSummary, Split, Workspace, write_dataset
 from earmark.errors import EarmarkError, reader
-from earmark.labels import TUNE_SHARE, LabelSet, read_classes, read_ontology
+from earmark.labels import TUNE_SHARE, LabelSet, complete_splits, read_classes, read_ontology
 from earmark.storage import (
     break_seal,
     move_files,
@@ -229,7 +228,8 @@ def import_audioset_features(
         met = pl.DataFrame(rows, _STORED_SCHEMA, orient="row")
         clips, positives, notes = _merge(listing, met, classes)
         labels = LabelSet.from_rows(positives, clips["clip_id"], ontology.class_ids, str(root))
-        clips = take_tune(clips, labels, tune_share).with_columns(audio=pl.lit(None, pl.String))
+        split = complete_splits(labels, clips["source"], clips["split"], tune_share=tune_share)
+        clips = clips.with_columns(split, audio=pl.lit(None, pl.String))
         workspace = write_dataset(work, clips, ontology, labels, replace=replace)
         break_seal(frames)
         move_files(incoming, frames)
