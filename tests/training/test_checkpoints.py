@@ -14,7 +14,7 @@ import torch
 
 from documents import ROOT
 from earmark.config import ModelParams
-from earmark.errors import EarmarkError, EarmarkWarning
+from earmark.errors import EarmarkError
 from earmark.models import build_probe
 from earmark.training import Run, heeding_sigterm, resume, write_checkpoint
 from scenes import band_workspace
@@ -58,15 +58,6 @@ def test_a_run_comes_back_whole(tmp_path: Path) -> None:
     assert torch.equal(again.best["w"], run.best["w"])
     first, second = (r.optimiser.state_dict()["state"][0]["exp_avg"] for r in (run, again))
     assert torch.equal(first, second)
-
-
-def test_another_runs_checkpoint_is_told_and_stays(tmp_path: Path) -> None:
-    write_checkpoint(used_run(), tmp_path, "theirs")
-    with pytest.warns(EarmarkWarning, match=r"checkpoint-theirs.pt is of run theirs, this .* mine"):
-        assert not resume(fresh_run(), tmp_path, "mine")
-    write_checkpoint(fresh_run(), tmp_path, "mine")
-    for digest in ("mine", "theirs"):
-        assert resume(fresh_run(), tmp_path, digest)
 
 
 @pytest.mark.parametrize(
