@@ -27,7 +27,7 @@ from earmark.labels import (
     form_labels,
     guess_columns,
 )
-from earmark.storage import LINE, AudioAccess, SourceTable
+from earmark.storage import LINE, AudioAccess, SourceTable, check_size
 
 _SPLIT_WORDS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -84,7 +84,9 @@ def pack_rows(
         splits = [part.split or "train" for part in parts for _ in range(part.n_rows)]
         rows = rows.with_columns(pl.Series("split", splits, pl.String))
         reading = replace(reading, columns={**reading.columns, "split": "split"})
-    return PackedTable(path, rows.with_row_index(LINE, offset=1), unit, tuple(parts)), reading
+    table = PackedTable(path, rows.with_row_index(LINE, offset=1), unit, tuple(parts))
+    check_size(table)
+    return table, reading
 
 
 _FILE_NAME, _NUMBER = "file name", "split and row"
