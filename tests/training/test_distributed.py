@@ -174,7 +174,7 @@ def test_a_run_stopped_by_sigterm_goes_on_with_another_number_of_processes(tmp_p
     assert started.returncode == 1, told  # torchrun's, as that of every process is 143
     assert "wrote" not in out
     assert "run the same command again to go on" in told
-    assert (folder / "checkpoint.pt").exists()
+    assert list(folder.glob("checkpoint-*.pt"))
     resumed = Notes()
     learn(work, work / "models", [teacher], resumed)
     assert "resumed" in resumed.notes

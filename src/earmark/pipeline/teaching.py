@@ -63,17 +63,23 @@ def train_teacher(
     is one task.
     """
     from earmark.models import write_measured_card
-    from earmark.training import join_processes
+    from earmark.training import is_first_process, join_processes, train, training_task
 
     workspace = open_workspace(work)
     chosen = choose_recipe(workspace, recipe)
     data, store = _teaching(workspace, chosen)
     folder = workspace.model_folder(chosen.teacher.name)
+    task = training_task(chosen.teacher.name, train, chosen.teacher, data, store, folder=folder)
     if isinstance(engine, RayEngine):
-        _train_on_cluster(engine, chosen, data, store, folder, progress)
+        with shown(progress) as display:
+            engine.map([task], display)
     else:
         with join_processes():
-            if not _train_here(chosen, data, store, folder, progress):
+            is_first = is_first_process()
+            with shown(progress) if is_first else nullcontext(SILENT) as display:
+                meter = display.job(task.label, task.n_units, task.unit)
+                train(**task.arguments, meter=meter)
+            if not is_first:
                 return Trained(folder, is_first=False)
     write_measured_card(workspace, chosen.teacher, folder)
     return Trained(folder)
@@ -146,35 +152,3 @@ def _teaching(workspace: Workspace, recipe: Recipe) -> tuple[TrainingSet, FrameS
     return TrainingSet(
         store.folder, clips.store_rows, TargetProvider(clips.labels), validation
     ), store
-
-
-def _train_on_cluster(
-    cluster: RayEngine,
-    recipe: Recipe,
-    data: TrainingSet,
-    store: FrameStore,
-    folder: Path,
-    progress: Progress | None,
-) -> None:
-    from earmark.training import train, training_task
-
-    task = training_task(recipe.teacher.name, train, recipe.teacher, data, store, folder=folder)
-    with shown(progress) as display:
-        cluster.map([task], display)
-
-
-def _train_here(
-    recipe: Recipe, data: TrainingSet, store: FrameStore, folder: Path, progress: Progress | None
-) -> bool:
-    """Train in this process, or as one of several; tell whether it is the first of them."""
-    from earmark.models import examples_of
-    from earmark.training import is_first_process, n_examples_in_all, train
-
-    teacher = recipe.teacher
-    is_first = is_first_process()
-    with shown(progress) if is_first else nullcontext(SILENT) as display:
-        examples = examples_of(teacher.model, store, data.store_rows)
-        n_examples = n_examples_in_all(examples.per_clip, teacher.train)
-        meter = display.job(teacher.name, n_examples, "examples")
-        train(teacher, data, folder, meter)
-    return is_first

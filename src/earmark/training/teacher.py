@@ -37,7 +37,8 @@ from earmark.models import examples_of, load_network, read_params, score_and_loc
 from earmark.scores import ScoreFolder, write_score_folder
 from earmark.storage import is_current, seal_path
 from earmark.training.folds import fold_folders, fold_of_clips, has_networks, scores_digest
-from earmark.training.loop import n_examples_in_all, train
+from earmark.training.loading import Plan
+from earmark.training.loop import train
 from earmark.training.targets import TargetProvider, TrainingSet, TuneSet
 
 
@@ -189,7 +190,7 @@ def training_task(
     network and the data.
     """
     examples = examples_of(network.model, store, data.store_rows)
-    n_units = n_examples_in_all(examples.per_clip, network.train)
+    n_units = Plan(network.train, examples.per_clip).n_examples
     given = {"network": network, "data": data, **arguments}
     return Task(label, function, given, n_units, "examples", stage="train")
 
