@@ -184,18 +184,14 @@ def test_a_teacher_without_networks_flags_no_evaluation_labels(tmp_path: Path) -
     found = find_bases(workspace, params, scores, FOLDS, engine=ONE)
     assert {basis.labels for basis in found} == {"given", "ignored", "truth"}
     assert {basis.ignored_percent for basis in found if basis.labels == "ignored"} == {30}
+    nothing = params.model_copy(update={"ignored_percent": 0})
+    found = find_bases(workspace, nothing, scores, FOLDS, engine=ONE)
+    assert {basis.labels for basis in found} == {"given", "truth"}, "not measured twice"
     shutil.rmtree(workspace.model_folder("teacher-fold1"))
     assert {basis.labels for basis in find_bases(workspace, params, scores, FOLDS, engine=ONE)} == {
         "given",
         "truth",
     }
-
-
-def test_leaving_out_nothing_is_not_measured_twice(tmp_path: Path) -> None:
-    workspace, scores = scored_workspace(tmp_path)
-    params = SweepParams(n_resamples=100, ignored_percent=0)
-    found = find_bases(workspace, params, scores, FOLDS, engine=ONE)
-    assert {basis.labels for basis in found} == {"given", "truth"}
 
 
 def measured(root: Path, *names: str) -> tuple[Workspace, list[Student], Evaluations]:

@@ -15,7 +15,6 @@ from earmark.experiments import Student, student_scores, students_of_sweep, trai
 from earmark.experiments.stacks import stacks
 from earmark.models import read_card
 from earmark.scores import ScoreFolder
-from earmark.storage import read_table
 from earmark.training import TrainingSet, train
 from scenes import ONE, PROBE, open_store, scored_workspace
 from students import WHOLE, listed, targets_of, with_baseline
@@ -192,7 +191,6 @@ def test_probes_stay_in_their_stack_and_its_card_names_them(tmp_path: Path) -> N
     assert len({network for network, _ in made_by}) == 1
     card = read_card(workspace.model_folder(made_by[0][0]))
     assert [card.students[place].name for _, place in made_by] == [one.name for one in wanted]
-    assert len(read_table(workspace.model_folder(made_by[0][0]) / "history_by_student.csv")) == 6
 
 
 def made_by_of(scores: ScoreFolder) -> tuple[str, int]:

@@ -14,7 +14,7 @@ import torch
 
 from documents import ROOT
 from earmark.config import ModelParams
-from earmark.errors import EarmarkError, EarmarkWarning
+from earmark.errors import EarmarkError
 from earmark.models import build_probe
 from earmark.training import Run, heeding_sigterm, resume, write_checkpoint
 from scenes import band_workspace
@@ -33,7 +33,6 @@ def used_run() -> Run:
     run.epoch, run.step, run.loss_sums, run.seconds = 3, 7, [1.5, 2.5], 60.0
     run.average, run.n_averaged = [torch.ones(2)], 4
     run.history = [{"epoch": 1, "loss": 0.5}]
-    run.history_by_student = [{"student": 0, "epoch": 1, "loss": 0.5}]
     run.best, run.best_marks, run.n_waits = {"w": torch.ones(3)}, [0.5], [2]
     return run
 
@@ -51,7 +50,6 @@ def test_a_run_comes_back_whole(tmp_path: Path) -> None:
         "seconds",
         "n_averaged",
         "history",
-        "history_by_student",
         "best_marks",
         "n_waits",
     )
@@ -60,15 +58,6 @@ def test_a_run_comes_back_whole(tmp_path: Path) -> None:
     assert torch.equal(again.best["w"], run.best["w"])
     first, second = (r.optimiser.state_dict()["state"][0]["exp_avg"] for r in (run, again))
     assert torch.equal(first, second)
-
-
-def test_another_runs_checkpoint_is_told_and_stays(tmp_path: Path) -> None:
-    write_checkpoint(used_run(), tmp_path, "theirs")
-    with pytest.warns(EarmarkWarning, match=r"checkpoint-theirs.pt is of run theirs, this .* mine"):
-        assert not resume(fresh_run(), tmp_path, "mine")
-    write_checkpoint(fresh_run(), tmp_path, "mine")
-    for digest in ("mine", "theirs"):
-        assert resume(fresh_run(), tmp_path, digest)
 
 
 @pytest.mark.parametrize(

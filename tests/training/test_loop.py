@@ -21,9 +21,9 @@ from earmark.errors import EarmarkError, EarmarkWarning, Stopped
 from earmark.losses import BatchTargets
 from earmark.metrics import auc_per_class
 from earmark.models import AnyNetwork, Network
-from earmark.storage import read_json, read_table
+from earmark.storage import read_table
 from earmark.training import LabelTreatment, TargetProvider, TrainingSet, train, tune_set
-from scenes import CLASS_IDS, band_workspace, open_store
+from scenes import band_workspace, open_store
 
 TINY = NetworkParams(
     name="tiny",
@@ -336,8 +336,3 @@ def test_history_has_a_row_for_each_epoch(workspace: Workspace, tmp_path: Path) 
     assert history["epoch"].to_list() == [1, 2]
     assert (history["seconds"] > 0).all()
     assert history["tune_lwlrap"].is_between(0, 1).all()
-
-
-def test_classes_are_remembered(workspace: Workspace, tmp_path: Path) -> None:
-    train(TINY, training_set(workspace), tmp_path / "model", METER)
-    assert tuple(read_json(tmp_path / "model" / "meta.json")["class_ids"]) == CLASS_IDS

@@ -34,7 +34,6 @@ _SAVED_AS_THEY_ARE = (
     "loss_sums",
     "seconds",
     "history",
-    "history_by_student",
     "best",
     "best_marks",
     "n_waits",
@@ -66,8 +65,6 @@ class Run:
     seconds: float = 0.0
     """Of this epoch, so far."""
     history: list[dict[str, float]] = field(default_factory=list)
-    history_by_student: list[dict[str, float]] = field(default_factory=list)
-    """The same for each student of a stack, as long as it would have trained alone."""
     best: dict[str, Tensor] = field(default_factory=dict)
     """Each student's weights after its best epoch; empty without early stopping."""
     best_marks: list[float] = field(default_factory=list)

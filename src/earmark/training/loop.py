@@ -41,7 +41,6 @@ from earmark.models import (
     load_network,
     own_device,
     probe_features,
-    state_of_student,
     trainable,
     write_network,
 )
@@ -359,13 +358,9 @@ def _close_epoch(job: _Job, run: Run, training_log: Log) -> None:
         "clips_per_second": _clips_per_second(job, run),
         "seconds": run.seconds,
     }
-    is_over = _have_waited_enough(job, run)
     results = {} if job.data.validation is None else _validate(job, run)
     row |= {name: float(values.mean()) for name, values in results.items()}
     run.history.append(row)
-    for student in np.flatnonzero(~is_over).tolist() if len(losses) > 1 else ():
-        own = {name: float(values[student]) for name, values in {"loss": losses, **results}.items()}
-        run.history_by_student.append({"student": student, **row, **own})
     shown = {f"epoch/{name}": value for name, value in row.items() if name != "epoch"}
     training_log((run.epoch + 1) * job.plan.steps_per_epoch - 1, shown)
     run.epoch, run.step, run.loss_sums, run.seconds = run.epoch + 1, 0, [], 0.0
@@ -397,9 +392,12 @@ def _keep_best(run: Run, results: NDArray[np.float64], patience: int) -> None:
         run.n_waits[student] += 1
         if result > run.best_marks[student]:
             run.best_marks[student], run.n_waits[student] = result, 0
-            kept = state_of_student(run.network, run.best, student)
-            for old, new in zip(kept, state_of_student(run.network, state, student), strict=True):
-                old.copy_(new)
+            is_stack = isinstance(run.network, Probe)
+            for name, values in state.items():
+                if is_stack:
+                    run.best[name][student].copy_(values[student])
+                else:
+                    run.best[name].copy_(values)
 
 
 def _have_waited_enough(job: _Job, run: Run) -> NDArray[np.bool_]:
@@ -421,7 +419,7 @@ def _finish(job: _Job, run: Run) -> AnyNetwork:
     network = job.build()
     network.load_state_dict(run.best or _result(run))
     if is_first_process():
-        write_history(job.folder, run.history, run.history_by_student)
+        write_history(job.folder, run.history)
         class_ids = job.data.targets.class_ids
         write_network(job.folder, job.network, network, class_ids, job.store, job.digest)
         checkpoints.checkpoint_path(job.folder, job.digest).unlink(missing_ok=True)

@@ -22,7 +22,7 @@ import polars as pl
 
 from earmark.compute import SILENT, Progress
 from earmark.datasets.audio_files import Unpacked, unpack, walk_files
-from earmark.datasets.importers.packed_tables import (
+from earmark.datasets.importers.own_labels import (
     PackedTable,
     Part,
     check_labels_early,

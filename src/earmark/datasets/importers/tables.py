@@ -12,7 +12,8 @@ Clips without embeddings are quarantined.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Annotated, Any
 
@@ -23,7 +24,6 @@ from numpy.typing import NDArray
 from earmark.audio import FrameStore, UnreadableAudio, write_store
 from earmark.compute import (
     SILENT,
-    Meter,
     Progress,
 )
 from earmark.datasets.audio_files import (
@@ -68,14 +68,24 @@ def write_embeddings(
     whose array is missing, damaged, not finite or of another width go to the quarantine.
     """
     clips = workspace.clips
-    if not embeddings.exists():
-        raise EarmarkError(f"{embeddings}: no such file or folder of embeddings")
     reasons: dict[str, str] = {}
     meter = progress.job("embeddings", len(clips), "clips")
     access = AudioAccess(embeddings, workspace.audio_access.folders)
-    usable = _usable(_all_frames(access, clips["clip_id"]), reasons, meter)
+
+    def usable_frames() -> Iterator[tuple[str, NDArray[Any]]]:
+        first: NDArray[Any] | None = None
+        for clip_id, read in _embedding_readers(access, clips["clip_id"].to_list()):
+            meter.advance(1)
+            try:
+                frames = _as_frames(read(), first)
+            except UnreadableAudio as error:
+                reasons[clip_id] = error.reason
+            else:
+                first = frames if first is None else first
+                yield clip_id, frames
+
     try:
-        store = write_store(workspace.frames_folder, usable)
+        store = write_store(workspace.frames_folder, usable_frames())
     except EarmarkError:
         if not reasons:
             raise
@@ -89,91 +99,70 @@ def write_embeddings(
     return store
 
 
-def _usable(
-    clips: Iterable[tuple[str, NDArray[Any] | str]], reasons: dict[str, str], meter: Meter
-) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the clips that fit the first of them; note in ``reasons`` why others do not."""
-    expected: tuple[int, np.dtype[Any]] | None = None
-    for clip_id, frames in clips:
-        meter.advance(1)
-        reason = frames if isinstance(frames, str) else _fault(frames, expected)
-        if reason or isinstance(frames, str):
-            reasons[clip_id] = reason
-            continue
-        expected = frames.shape[1], frames.dtype
-        yield clip_id, frames
+def _embedding_readers(
+    access: AudioAccess, clip_ids: Sequence[str]
+) -> Iterator[tuple[str, Callable[[], NDArray[Any]]]]:
+    """Yield each clip and what reads its array: CLIPID.npy, or a row of the array of all clips.
 
-
-def _all_frames(
-    access: AudioAccess, clip_ids: pl.Series
-) -> Iterator[tuple[str, NDArray[Any] | str]]:
-    """Yield each clip and its frames [frame, dim], or the reason why there are none."""
+    A clip called ``a.wav`` may also have its embedding in ``a.npy``. A clip's name may come from a
+    stranger: one that leads out of the folder is not followed.
+    """
     embeddings = access.base
+    if not embeddings.exists():
+        raise EarmarkError(f"{embeddings}: no such file or folder of embeddings")
     if embeddings.is_dir():
-        for clip_id in clip_ids.to_list():
-            frames = _read_clip_array(access, clip_id)
-            yield clip_id, frames if isinstance(frames, str) else _as_frames(frames)
+        for clip_id in clip_ids:
+            path = embeddings / f"{clip_id}.npy"
+            if not path.exists() and _is_sound_file(clip_id):
+                path = (embeddings / clip_id).with_suffix(".npy")
+            yield clip_id, partial(_read_array, access, path)
         return
-    array = _read_array(embeddings)
-    if isinstance(array, str):
-        raise EarmarkError(f"{embeddings}: {array}")
+    array = _read_array(access, embeddings)
     if len(array) != len(clip_ids):
         raise EarmarkError(
             f"{embeddings} has embeddings of {len(array):,} clips, the dataset {len(clip_ids):,}; "
             "expected [clip, dim] or [clip, frame, dim] in the order of the clips"
         )
-    for clip_id, frames in zip(clip_ids.to_list(), array, strict=True):
-        yield clip_id, _as_frames(frames)
+    for row, clip_id in enumerate(clip_ids):
+        yield clip_id, partial(array.__getitem__, row)
 
 
-def _read_clip_array(access: AudioAccess, clip_id: str) -> NDArray[Any] | str:
-    """Read CLIPID.npy; a clip called ``a.wav`` may also have its embedding in ``a.npy``.
-
-    A clip's name may come from a stranger: one that leads out of the folder is not followed.
-    """
-    path = access.base / f"{clip_id}.npy"
-    if not path.exists() and Path(clip_id).suffix.lower() in AUDIO_SUFFIXES:
-        path = (access.base / clip_id).with_suffix(".npy")
+def _read_array(access: AudioAccess, path: Path) -> NDArray[Any]:
+    """Read an array without ever unpickling; UnreadableAudio where that cannot be."""
     try:
-        return _read_array(Path(access.place(str(path.absolute()))))
-    except UnreadableAudio as error:
-        return error.reason
-
-
-def _read_array(path: Path) -> NDArray[Any] | str:
-    """Read an array without ever unpickling; a string says why it cannot be read."""
-    try:
-        refuse_long_header(path)
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        return f"no embedding file {path.name}"
+        place = Path(access.place(str(path.absolute())))
+        refuse_long_header(place)
+        array = np.load(place, mmap_mode="r", allow_pickle=False)
+    except (UnreadableAudio, FileNotFoundError) as error:
+        reason = getattr(error, "reason", f"no embedding file {path.name}")
+        raise UnreadableAudio(path, reason) from None
     except Exception as error:  # numpy's reader of headers raises all kinds
         if is_memory_error(error):
             raise
-        return f"not an .npy file of numbers ({told_briefly(error)})"
+        reason = f"not an .npy file of numbers ({told_briefly(error)})"
+        raise UnreadableAudio(path, reason) from None
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or array.ndim == 0:
-        return "not an .npy file of numbers"
+        raise UnreadableAudio(path, "not an .npy file of numbers")
     return array
 
 
-def _as_frames(array: NDArray[Any]) -> NDArray[Any]:
-    """Return [frame, dim] of [dim], and float32 of float64."""
+def _as_frames(array: NDArray[Any], first: NDArray[Any] | None) -> NDArray[Any]:
+    """Return [frame, dim] of [dim], and float32 of float64; refuse what differs from the first."""
     frames = np.asarray(array[None] if array.ndim == 1 else array)
-    return frames.astype(np.float32) if frames.dtype == np.float64 else frames
-
-
-def _fault(frames: NDArray[Any], expected: tuple[int, np.dtype[Any]] | None) -> str:
-    """Say why frames cannot be stored beside the others; empty where they can."""
+    frames = frames.astype(np.float32) if frames.dtype == np.float64 else frames
+    reason = ""
     if frames.ndim != 2 or frames.size == 0:
-        return f"expected an array [frame, dim], got {list(frames.shape)}"
-    if expected is not None and (frames.shape[1], frames.dtype) != expected:
-        return (
+        reason = f"expected an array [frame, dim], got {list(frames.shape)}"
+    elif first is not None and (frames.shape[1], frames.dtype) != (first.shape[1], first.dtype):
+        reason = (
             f"{frames.dtype} [frame, {frames.shape[1]}] where the first clip has "
-            f"{expected[1]} [frame, {expected[0]}]"
+            f"{first.dtype} [frame, {first.shape[1]}]"
         )
-    if frames.dtype.kind == "f" and not np.isfinite(frames).all():
-        return "the embedding holds NaN or infinity"
-    return ""
+    elif frames.dtype.kind == "f" and not np.isfinite(frames).all():
+        reason = "the embedding holds NaN or infinity"
+    if reason:
+        raise UnreadableAudio("", reason)
+    return frames
 
 
 @writes("import", makes=True)
