@@ -23,6 +23,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 hypothesis.settings.register_profile("earmark", hypothesis.settings(), deadline=None)
 hypothesis.settings.load_profile("earmark")
 
+# The files of a test need not outlive a power cut, and hundreds of flushes a minute take long.
+os.fsync = lambda _descriptor: None
+
 # Processes that tests start, and nodes of a cluster, find the tests' own functions by this path.
 TESTS = Path(__file__).parent
 PATHS = [str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH")]

@@ -247,3 +247,11 @@ def test_the_verb_says_what_it_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "there is no column 'x'" in refusal(
         "import", "hf", "data", "--work", "W", "--column", "labels=x"
     )
+
+
+def test_texts_that_are_no_names_are_refused(tmp_path: Path) -> None:
+    """A few kilobytes of Parquet hold a cell of any length, which would be copied many times."""
+    for labels in (["dog", "x" * 1_000_001], [["dog"], ["cat", "x" * 1_000_001]]):
+        path = write(tmp_path / "train.parquet", two_clips(labels=labels))
+        with pytest.raises(EarmarkError, match=r"'labels' has 1,000,001 bytes; a cell may have"):
+            imported(path)

@@ -31,7 +31,14 @@ from earmark.labels import (
     guess_columns,
     row_clips,
 )
-from earmark.storage import AUDIO_SUFFIXES, LINE, AudioAccess, SourceTable, read_source
+from earmark.storage import (
+    AUDIO_SUFFIXES,
+    LINE,
+    AudioAccess,
+    SourceTable,
+    check_size,
+    read_source,
+)
 
 _SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -235,7 +242,9 @@ def pack_rows(
         splits = [part.split or "train" for part in parts for _ in range(part.n_rows)]
         rows = rows.with_columns(pl.Series("split", splits, pl.String))
         reading = replace(reading, columns={**reading.columns, "split": "split"})
-    return PackedTable(path, rows.with_row_index(LINE, offset=1), unit, tuple(parts)), reading
+    table = PackedTable(path, rows.with_row_index(LINE, offset=1), unit, tuple(parts))
+    check_size(table)
+    return table, reading
 
 
 _FILE_NAME, _NUMBER = "file name", "split and row"
