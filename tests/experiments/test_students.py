@@ -39,11 +39,6 @@ def test_probes_of_one_network_and_seed_train_in_one_stack_and_other_networks_ap
         assert len({(one.network.name, one.seed) for one in group}) == 1
 
 
-def test_students_of_one_loss_stand_together_in_a_stack() -> None:
-    (stack,) = stacks(listed("splc", "mask", "em@0.1,0.2", "soft"))
-    assert [one.strategy.loss for one in stack] == ["bce", "bce", "em", "em", "splc"]
-
-
 def test_the_papers_sweep_of_probes_is_two_stacks_for_two_cores() -> None:
     eighteen = SweepParams(discard_percents=tuple(range(18)), random_control_percents=(1,))
     assert [len(group) for group in stacks(students_of_sweep([PROBE], eighteen))] == [9, 10]

@@ -78,14 +78,10 @@ def stacks(wanted: Sequence[Student]) -> list[tuple[Student, ...]]:
         groups.setdefault(student.stack_name, []).append(student)
     found: list[tuple[Student, ...]] = []
     for group in groups.values():
-        # Students of one loss stand together, so that it is computed for all of them at once.
-        own = sorted(
-            group, key=lambda one: (one.strategy.loss, one.strategy.loss_point(one.point) or 0)
-        )
-        n_at_once = _PROBES_AT_ONCE if own[0].network.model.is_probe else 1
-        n_stacks = math.ceil(len(own) / n_at_once)
-        edges = [len(own) * cut // n_stacks for cut in range(n_stacks + 1)]
-        found += [tuple(own[start:end]) for start, end in pairwise(edges)]
+        n_at_once = _PROBES_AT_ONCE if group[0].network.model.is_probe else 1
+        n_stacks = math.ceil(len(group) / n_at_once)
+        edges = [len(group) * cut // n_stacks for cut in range(n_stacks + 1)]
+        found += [tuple(group[start:end]) for start, end in pairwise(edges)]
     return found
 
 

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,20 +25,6 @@ from earmark.memory import is_memory_error
 from earmark.models import AnyNetwork, own_device
 from earmark.storage import write_aside
 from earmark.training.distributed import is_first_process, wait_for_all
-
-_SAVED_AS_THEY_ARE = (
-    "average",
-    "n_averaged",
-    "epoch",
-    "step",
-    "loss_sums",
-    "seconds",
-    "history",
-    "best",
-    "best_marks",
-    "n_waits",
-    "remembered",
-)
 
 _ZIP = b"PK\x03\x04"
 """How a checkpoint begins. Of other files torch tries an older format, whose first bytes may ask
@@ -73,6 +59,11 @@ class Run:
     remembered: dict[str, Tensor] = field(default_factory=dict)
     """What losses that remember must keep (``TargetProvider.state``)."""
     saved_at: float = field(default_factory=time.monotonic)
+
+
+_SAVED_AS_THEY_ARE = {one.name for one in fields(Run)} - {
+    "network", "optimiser", "scaler", "parallel", "saved_at",
+}  # fmt: skip
 
 
 def checkpoint_path(folder: Path, run_digest: str) -> Path:
