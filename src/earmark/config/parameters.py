@@ -470,10 +470,6 @@ class MixtureParams(Params):
         int, Option("Parts of the recordings; no clip mixes two; 10.", "--groups", low=3)
     ] = Field(10, ge=3, le=1_000_000)
     """Groups that recordings are dealt to; a clip's sounds are of one group."""
-    faint_slope_per_db: Annotated[
-        float, Option("Fall of the log-odds of a label per dB of level; 0.", "--faint-slope")
-    ] = Field(0.0, ge=0, le=1_000)
-    """How much the log-odds of being nominated fall for each decibel below the mean level."""
     seed: Annotated[Seed, Option("Other clips, other hidden labels; 0.", low=0)] = 0
 
     @model_validator(mode="after")

@@ -102,7 +102,7 @@ def scan(
     ],
     scores: Annotated[
         str | Path | NDArray[np.floating],
-        Option(".npy, .npz, Parquet, CSV or a folder of shards.", "--scores"),
+        Option(".npy, .npz, Parquet or CSV.", "--scores"),
     ],
     *,
     out: Annotated[str | Path | None, Option("Folder to write.", default=Path("scan"))] = None,
