@@ -21,11 +21,13 @@ TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 demo: $(INSTALLED_FOR_DEMO)
 	$(BIN)/earmark demo --work demo-work
 
-# Every test runs once: those that need no extra where there is none (tests/extras.py).
-test: lint test-core
+# Every test runs once: those that need no extra where there is none (tests/extras.py). The types
+# are checked meanwhile, as they take one core and leave the other idle.
+test: $(INSTALLED) $(CORE)/.installed
+	$(MAKE) --jobs 2 lint test-core
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(TWO) --rest
 
-# Proofs of minutes: every pair of verbs that write; deaths of nodes and of training processes on a cluster.
+# Proofs of minutes: every pair of verbs that write; deaths of nodes of a cluster.
 test-slow: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
 

@@ -23,6 +23,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 hypothesis.settings.register_profile("earmark", hypothesis.settings(), deadline=None)
 hypothesis.settings.load_profile("earmark")
 
+# The files of a test need not outlive a power cut, and hundreds of flushes a minute take long.
+os.fsync = lambda _descriptor: None
+
 # Processes that tests start, and nodes of a cluster, find the tests' own functions by this path.
 TESTS = Path(__file__).parent
 PATHS = [str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH")]
@@ -52,7 +55,6 @@ LONGEST = (
     "browser/test_page.py",
     "training/test_distributed.py",
     "training/test_loop.py",
-    "pipeline/test_cluster_runs.py",
     "models/test_onnx_export.py",
     "cli/test_models.py",
     "benchmarks/test_fuzz.py",
@@ -68,7 +70,7 @@ LONGEST = (
     "metrics/test_intervals.py",
     "datasets/test_extraction.py",
 )
-"""Files of tests that take longest, in that order, but not two that start a cluster at once."""
+"""Files of tests that take longest, in that order."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -26,8 +26,6 @@ CORE_ROOMS = {"compute", "config", "flags", "labels", "metrics", "native", "scor
 
 NEEDS_MORE = {
     "compute/test_ray.py",
-    "compute/test_ray_training.py",
-    "flags/test_ppi.py",  # the reference of totals
     "storage/test_audio_access.py",
     "storage/test_claims.py",  # a table by pyarrow
 }

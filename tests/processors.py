@@ -20,16 +20,8 @@ import numpy as np
 AVX512 = "X86_V4 AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR"
 AVX2 = "X86_V3 AVX2 FMA3"
 LIBC = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW"
-NO_AVX512, NO_AVX2, TWO_THREADS = "no AVX-512", "no AVX2", "two threads"
+NO_AVX2, TWO_THREADS = "no AVX2", "two threads"
 PROCESSORS: dict[str, dict[str, str]] = {
-    NO_AVX512: {
-        "NPY_DISABLE_CPU_FEATURES": AVX512,
-        "OPENBLAS_CORETYPE": "Haswell",
-        "ATEN_CPU_CAPABILITY": "avx2",
-        "ONEDNN_MAX_CPU_ISA": "AVX2",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-        "GLIBC_TUNABLES": LIBC,
-    },
     NO_AVX2: {
         "NPY_DISABLE_CPU_FEATURES": f"{AVX512} {AVX2}",
         "OPENBLAS_CORETYPE": "Nehalem",

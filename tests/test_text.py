@@ -178,8 +178,25 @@ def test_output_that_cannot_hold_all_letters(hostile: Path, environment: dict[st
 
 
 def test_a_table_for_spreadsheets_has_no_formulas() -> None:
-    texts = ["=1+1", "@x", "\tx", "\rx", "-1+cmd|' /C calc'!A0", "+x y", "-0RWZT-miFs_30", "a=b"]
-    table = pl.DataFrame({"name": [*texts, None], "score": [-1.0] * 9})
+    texts = [
+        "=1+1",
+        "@x",
+        "\tx",
+        "\rx",
+        "-1+cmd|' /C calc'!A0",
+        "+x y",
+        "\uff1d1",
+        "-0RWZT-miFs_30",
+        "a=b",
+    ]
+    within = {
+        "dog;=1+1;-x": "dog;'=1+1;'-x",
+        "=1;@x": "'=1;'@x",
+        "a\t +x\n=1": "a\t '+x\n'=1",
+        "a;b": "a;b",
+    }
+    table = pl.DataFrame({"name": [*texts, *within, None], "score": [-1.0] * 14})
     changed = without_formulas(table)
-    assert changed["name"].to_list() == [*(f"'{text}" for text in texts[:6]), *texts[6:], None]
+    expected = [*(f"'{text}" for text in texts[:7]), *texts[7:], *within.values(), None]
+    assert changed["name"].to_list() == expected
     assert changed["score"].to_list() == table["score"].to_list()

@@ -59,7 +59,6 @@ EXTRAS = {
     "uvicorn": "review",
     "ray": "cluster",
     "fsspec": "cluster",
-    "pyarrow": "hf",
     "accelerate": "examples",
     "pytorch_lightning": "examples",
 }

@@ -20,9 +20,12 @@ _ADDRESS = re.compile(r"(https?://[^\s<>|\\`]+)")
 _MARKUP = re.compile(r"[\\`*_\[\]<>&|~#!]|^[-+=]")
 """What begins something in Markdown, or HTML in it."""
 
-_FORMULA = r"^(?:[=@\t\r]|[+-][\w.-]*[^\w.-])"
+_FORMULA = r"^(?:[=\x{FF1D}@\x{FF20}\t\r\n]|[+\x{FF0B}\x{FF0D}-][\w.-]*[^\w.-])"
 """Cells that a spreadsheet computes. ``-0RWZT-miFs``, as clips of AudioSet are called, is a name of
-nothing there: it cannot call a function."""
+nothing there: it cannot call a function. Spreadsheets in Japanese know the wide signs, too."""
+
+_CELL_WITHIN = r"([;\t\r\n]\s*)([=\x{FF1D}@\x{FF20}+\x{FF0B}\x{FF0D}-])"
+"""Where a formula begins within a text, in countries whose spreadsheets cut lines at semicolons."""
 
 
 def printable(text: str) -> str:
@@ -55,6 +58,7 @@ def without_formulas(table: pl.DataFrame) -> pl.DataFrame:
     import polars as pl  # the command line begins without it
 
     texts = pl.col(pl.String)
+    safe = texts.str.replace_all(_CELL_WITHIN, "${1}'${2}")
     return table.with_columns(
-        pl.when(texts.str.contains(_FORMULA)).then(pl.lit("'") + texts).otherwise(texts).name.keep()
+        pl.when(texts.str.contains(_FORMULA)).then(pl.lit("'") + safe).otherwise(safe).name.keep()
     )

@@ -1,4 +1,4 @@
-"""The short form of ``benchmarks/torture.py``: stages that need the core alone, a dozen kills."""
+"""The short form of ``benchmarks/torture.py``: stages that need the core alone, and a few kills."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STAGES = "embeddings,own scores,flag,export"
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="counts processes by /proc")
 def test_killed_stages_end_as_if_nothing_had_been(tmp_path: Path) -> None:
-    options = ["--stages", STAGES, "--disturbances", "12", "--minutes", "5"]
+    options = ["--stages", STAGES, "--disturbances", "6", "--minutes", "5"]
     command = [sys.executable, str(ROOT / "benchmarks" / "torture.py"), *options]
     done = subprocess.run(
         [*command, "--faults", "SIGKILL,full disk"],

@@ -8,18 +8,16 @@ from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Page, Route
 
+from earmark.flags import MissingEstimates
+from earmark.metrics import Interval
 from earmark.review import Gains
 from earmark.review.server.session import ReviewSession
 
 YIELD = Gains(
-    n_answered=84,
-    n_found=214,
-    missing=(1500.4, 1899.7, 2400),
+    MissingEstimates(1_000, 950, Interval(551.0, 503.5, 598.5), 300, 214),
     n_next_found=71.2,
-    n_left=950,
-    right_left=(0.53, 0.58, 0.63),
-    curve=((0, 0), (40, 120), (84, 214)),
-    forecast=((184, 285),),
+    curve=((0, 0), (100, 90), (300, 214)),
+    forecast=((400, 285),),
 ).to_dict() | {"advice": "This is a good place to stop."}
 CLASSES = {
     "dog": ("Dog", ["Animal", "Dog"]),

@@ -65,7 +65,7 @@ def test_another_class_cannot_be_overlooked(rater: Rater) -> None:
 
 
 def test_what_was_found_is_told_with_what_more_would_find(rater: Rater) -> None:
-    told = YIELD["told"]
+    told = YIELD["described"]
     rater.told("yield-line", told)
     rater.start()
     for key in "ffj":

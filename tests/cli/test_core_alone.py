@@ -70,7 +70,7 @@ COMMANDS = {
     "sweep": "W --workers 1",
     "compare": "W --workers 1",
     "check --clips": "clips.csv labels.csv",
-    "check": "W --most-missing-low 1",
+    "check": "W --quick",
     "diff": "given corrected --work W --out changes.csv",
     "report --card": "CARD.md W",
     "report": "W",

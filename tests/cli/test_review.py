@@ -418,9 +418,10 @@ def test_tasks_of_a_queue_that_learns_are_the_next_blocks_without_an_answer(
 def test_a_queue_that_learns_says_what_it_found_and_what_is_left(workspace: Workspace) -> None:
     work = workspace.root
     pipeline.write_flags(workspace, discard_percent=20)
-    done = CliRunner().invoke(app, ["review", "--write-only", str(work)])
+    asked = ["review", "--write-only", str(work), "--sample-share", "0.3"]
+    done = CliRunner().invoke(app, asked)
     assert "aim: find" in done.stdout
-    assert "12% of every block is a random sample" in " ".join(done.stdout.split())
+    assert "30% of every block is a random sample" in " ".join(done.stdout.split())
     pipeline.draw_ahead(workspace, 8)
     listen(workspace)
     told = earmark("answers", work)

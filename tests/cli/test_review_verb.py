@@ -57,7 +57,7 @@ def test_every_rater_gets_an_address_in_a_file_that_only_they_can_read(
     assert not list((root / "review").glob("addresses_*.txt"))
 
 
-def test_addresses_are_printed_on_a_terminal(root: Path) -> None:
+def test_addresses_are_printed_on_a_terminal_and_sigterm_ends_the_page(root: Path) -> None:
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "earmark", "review", str(root), "--port", "0", "--no-open"]
@@ -67,6 +67,7 @@ def test_addresses_are_printed_on_a_terminal(root: Path) -> None:
         while b"next: " not in told:
             told += os.read(ours, 4096)
         process.terminate()
+    assert process.returncode == 143
     os.close(ours)
     assert re.search(rb"ann: http://127\.0\.0\.1:\d+/\?token=\S{32}\s", told)
 

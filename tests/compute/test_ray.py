@@ -1,15 +1,15 @@
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Literal
 
+import numpy as np
+import polars as pl
 import pytest
 import ray
 from ray.cluster_utils import Cluster
@@ -21,7 +21,6 @@ from earmark.compute import (
     Meter,
     RayEngine,
     Task,
-    train_together,
 )
 from earmark.config import (
     ResourceParams,
@@ -29,17 +28,13 @@ from earmark.config import (
 )
 from earmark.datasets import Workspace, extract_frames
 from earmark.errors import EarmarkError
+from earmark.pipeline import run
 from noises import PARAMS, content, noisy_workspace
+from small_recipe import SMALL
 from tasks import Counter, fail, square
-from tests.scores.test_sharded import assert_same, made_up
 
 pytestmark = pytest.mark.cluster
 ENGINE = RayEngine()
-
-
-def where(seconds: float, meter: Meter) -> str:
-    time.sleep(seconds)
-    return ray.get_runtime_context().get_node_id()
 
 
 def raise_oddly(meter: Meter) -> None:
@@ -57,11 +52,17 @@ def die(name: str, folder: Path, n_times: int, meter: Meter) -> int:
     return n_before + 1
 
 
-def meet(name: str, folder: Path, n_expected: int, meter: Meter) -> int:
-    """Wait for the others: possible only if all run at once."""
+def meet(name: str, folder: Path, n_expected: int, meter: Meter) -> str:
+    """Wait for the others, possible only if all run at once; return the node."""
     (folder / name).touch()
     wait_until(lambda: len(list(folder.iterdir())) == n_expected)
-    return n_expected
+    return ray.get_runtime_context().get_node_id()
+
+
+def meetings(folder: Path, n_expected: int, stage: Literal["train"] | None = None) -> list[Task]:
+    folder.mkdir(exist_ok=True)
+    given = {"folder": folder, "n_expected": n_expected}
+    return [Task("meet", meet, {"name": str(i), **given}, stage=stage) for i in range(n_expected)]
 
 
 def kill_reports(meter: Meter) -> None:
@@ -80,8 +81,8 @@ def test_results_come_in_order_and_progress_is_told(cluster: Cluster) -> None:
     assert counter.done == {f"task {i}": 1 for i in range(5)}
 
 
-def test_all_nodes_take_part(cluster: Cluster) -> None:
-    nodes = ENGINE.map([Task("where", where, {"seconds": 2.0}) for _ in range(4)])
+def test_all_nodes_take_part(cluster: Cluster, tmp_path: Path) -> None:
+    nodes = ENGINE.map(meetings(tmp_path, 2))
     assert len(set(nodes)) == ENGINE.n_workers == 2
 
 
@@ -99,51 +100,6 @@ def test_a_users_mistake_is_told_as_it_is_and_stops_the_rest(
     assert len(list(tmp_path.iterdir())) < 200
 
 
-def refuse(meter: Meter) -> None:
-    meter.advance(1)
-    raise EarmarkError("no clips to train on")
-
-
-def fit_twice(trainer: Any) -> None:
-    """Do what Ray Train does, which starts again what has failed."""
-    with contextlib.suppress(EarmarkError):
-        trainer.train_loop_per_worker(trainer.train_loop_config)
-    trainer.train_loop_per_worker(trainer.train_loop_config)
-
-
-def fit_here(trainer: Any) -> None:
-    """Do in this process what Ray Train does in others, and tell of a failure as it does."""
-    from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
-    from ray.train.v2.api.exceptions import WorkerGroupError
-
-    try:
-        trainer.train_loop_per_worker(trainer.train_loop_config)
-    except Exception as error:
-        told = UserExceptionWithTraceback(error, "told by a worker")
-        raise WorkerGroupError("one failed", {0: told}) from None
-
-
-# Ray Train warns of options of Ray Data, which nobody here has set.
-@pytest.mark.filterwarnings("ignore:.* is deprecated")
-def test_a_users_mistake_in_training_is_told_as_it_is(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In processes of its own: test_ray_training.py."""
-    from ray.train.torch import TorchTrainer  # seconds of loading, for this test alone
-
-    context = SimpleNamespace(get_world_rank=lambda: 0)
-    monkeypatch.setattr(TorchTrainer, "fit", fit_here)
-    monkeypatch.setattr("ray.train.get_context", lambda: context)
-    with pytest.raises(EarmarkError, match=r"^no clips to train on$"):
-        train_together(ENGINE, Task("net", refuse), 1, tmp_path / "scratch")
-    monkeypatch.setattr(TorchTrainer, "fit", fit_twice)
-    with pytest.raises(EarmarkError, match=r"^no clips to train on$"):
-        train_together(ENGINE, Task("net", refuse), 1, tmp_path / "scratch")
-    monkeypatch.setattr(TorchTrainer, "fit", lambda trainer: 1 / 0)
-    with pytest.raises(EarmarkError, match=r"task 'net' failed; Ray said: division by zero"):
-        train_together(ENGINE, Task("net", refuse), 1, tmp_path / "scratch")
-
-
 def test_another_error_keeps_its_type_and_names_the_task(cluster: Cluster) -> None:
     with pytest.raises(ZeroDivisionError, match="by nothing") as caught:
         ENGINE.map([Task("share out", raise_oddly)])
@@ -153,20 +109,21 @@ def test_another_error_keeps_its_type_and_names_the_task(cluster: Cluster) -> No
 def test_a_lost_task_is_started_again_and_the_log_says_so(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    task = Task("fragile", die, {"name": "clip 7", "folder": tmp_path, "n_times": 2})
-    assert ENGINE.map([task]) == [3]
-    lost = [message for message in caplog.messages if "was lost" in message]
-    assert [message.partition(";")[2] for message in lost] == [
-        f" started again ({n} of 4)" for n in (2, 3)
-    ]
-    assert all("'fragile'" in message for message in lost)
+    task = Task("fragile", die, {"name": "clip 7", "folder": tmp_path, "n_times": 1})
+    assert ENGINE.map([task]) == [2]
+    (lost,) = [message for message in caplog.messages if "was lost" in message]
+    assert "'fragile'" in lost
+    assert lost.endswith("; started again (2 of 4)")
 
 
-def test_a_task_that_always_dies_ends_in_one_error(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_task_that_always_dies_ends_in_one_error(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("earmark.compute.ray.N_ATTEMPTS", 2)
     task = Task("shard 3", die, {"name": "clip 7", "folder": tmp_path, "n_times": 99})
-    with pytest.raises(EarmarkError, match=r"'shard 3' was lost .* 4 times"):
+    with pytest.raises(EarmarkError, match=r"'shard 3' was lost .* 2 times"):
         ENGINE.map([task])
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_the_work_goes_on_without_reports(
@@ -180,9 +137,7 @@ def test_the_work_goes_on_without_reports(
 
 def test_parts_of_a_gpu_pack_tasks(cluster: Cluster, tmp_path: Path) -> None:
     quarter = ResourceParams(train=TaskResources(cpus=0.25, gpus=0.25, memory_gb=0.1))
-    together = {"folder": tmp_path, "n_expected": 4}
-    tasks = [Task("meet", meet, {"name": str(i), **together}, stage="train") for i in range(4)]
-    assert RayEngine(resources=quarter).map(tasks) == [4] * 4
+    assert len(RayEngine(resources=quarter).map(meetings(tmp_path, 4, stage="train"))) == 4
 
 
 def test_an_address_without_a_cluster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,22 +150,16 @@ def test_an_address_without_a_cluster_is_named(monkeypatch: pytest.MonkeyPatch) 
         RayEngine("ray://there:1").map([Task("never", square)])
 
 
-@pytest.mark.parametrize("victim", ["worker", "node"])
-def test_features_survive_a_death_in_mid_shard(
-    cluster: Cluster, tmp_path: Path, victim: Victim, caplog: pytest.LogCaptureFixture
+def test_features_survive_the_death_of_a_node_in_mid_shard(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """That of a worker, in every stage: below."""
     whole, hurt = noisy_workspace(tmp_path / "whole", 12), noisy_workspace(tmp_path / "hurt", 12)
     extract_frames(whole, PARAMS, clips_per_shard=3, engine=LocalEngine(1))
-    engine = SabotagedEngine(cluster, victim, tmp_path / "deeds")
+    engine = SabotagedEngine(cluster, "node", tmp_path / "deeds")
     extract_frames(hurt, PARAMS, clips_per_shard=3, engine=engine)
     assert content(hurt.frames_folder) == content(whole.frames_folder)
     assert any("'features, shard" in text for text in caplog.messages if "was lost" in text)
-
-
-def test_shards_of_scores_merge_to_the_answer_of_one_machine(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    assert_same(*made_up(tmp_path), ENGINE, 700)
 
 
 def test_relative_paths_mean_what_they_mean_to_the_driver(
@@ -232,6 +181,7 @@ extract_frames(Workspace.open(sys.argv[1]), clips_per_shard=1, engine=RayEngine(
 """
 
 
+@pytest.mark.slow  # a run that is killed on this machine: tests/benchmarks/test_torture.py
 def test_a_killed_driver_finds_its_finished_shards(cluster: Cluster, tmp_path: Path) -> None:
     n_shards = 200  # seconds of work, of which a busy machine may miss the first
     workspace = noisy_workspace(tmp_path, n_shards)
@@ -244,3 +194,49 @@ def test_a_killed_driver_finds_its_finished_shards(cluster: Cluster, tmp_path: P
     assert 0 < len(finished) < n_shards
     extract_frames(workspace, PARAMS, clips_per_shard=1, engine=ENGINE)
     assert {path: path.stat().st_ino for path in finished} == finished
+
+
+@pytest.fixture(scope="module")
+def locally(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("local")
+    run(SMALL, root, engine=LocalEngine(1))
+    return root
+
+
+TABLES = (
+    "flags/flags.parquet",
+    "flags/thresholds.parquet",
+    "sweep/results.parquet",
+    "sweep/per_class.parquet",
+)
+
+
+def assert_same(root: Path, expected: Path) -> None:
+    assert content(root / "frames") == content(expected / "frames")
+    logits = "scores/teacher/logits.npy"
+    np.testing.assert_array_equal(np.load(root / logits), np.load(expected / logits))
+    for name in TABLES:
+        assert pl.read_parquet(root / name).equals(pl.read_parquet(expected / name)), name
+
+
+@pytest.mark.slow
+def test_a_run_on_two_nodes_equals_one_on_this_machine(
+    cluster: Cluster, tmp_path: Path, locally: Path
+) -> None:
+    """The next one does as well, and with deaths."""
+    run(SMALL, tmp_path, engine=RayEngine())
+    assert_same(tmp_path, locally)
+
+
+@pytest.mark.parametrize("victim", ["worker", pytest.param("node", marks=pytest.mark.slow)])
+def test_a_run_survives_a_death_in_every_stage(
+    cluster: Cluster,
+    tmp_path: Path,
+    locally: Path,
+    victim: Victim,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run(SMALL, tmp_path / "work", engine=SabotagedEngine(cluster, victim, tmp_path / "deeds"))
+    assert_same(tmp_path / "work", locally)
+    lost = [message for message in caplog.messages if " was lost (" in message]
+    assert len(lost) >= 3

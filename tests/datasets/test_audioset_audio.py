@@ -6,7 +6,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import soundfile
 
 from audioset_files import BALANCED, DOG, MUSIC, ROCK, SPEECH, write_official, write_sound
 from earmark.audio import read_clip
@@ -136,18 +135,6 @@ def test_audio_in_a_tar_elsewhere(root: Path, tmp_path: Path) -> None:
     assert audio == f"audio/bal.tar/audio/{DOTS}_30.wav"
     assert len(read_clip(summary.workspace.audio_path(audio), 8_000)) == 4_000
     assert any("refused" in note for note in summary.notes)
-
-
-def test_audio_in_the_mirrors_parquet(root: Path, tmp_path: Path) -> None:
-    encoded = io.BytesIO()
-    soundfile.write(encoded, [0.0] * 800, 8_000, format="FLAC")
-    audio = [{"bytes": encoded.getvalue(), "path": f"{DOTS}.flac"}]
-    table = pl.DataFrame({"video_id": [DOTS], "audio": audio, "labels": [[SPEECH]]})
-    table.write_parquet(root / "train-00000.parquet")
-    summary = import_audioset(root, tmp_path / "work")
-    row = clip(summary, DOTS)
-    assert row["audio"] == f"audio/train-00000.parquet/{DOTS}.flac"
-    assert len(read_clip(summary.workspace.audio_path(row["audio"]), 8_000)) == 800
 
 
 def test_tune_is_taken_from_train_by_whole_videos(tmp_path: Path) -> None:

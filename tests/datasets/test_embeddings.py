@@ -54,6 +54,22 @@ def test_a_folder_of_embeddings_quarantines_what_cannot_be_used(tmp_path: Path) 
     assert reasons["e"] == "expected an array [frame, dim], got [0, 4]"
 
 
+def test_no_clip_name_leads_to_an_array_outside_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    np.save(tmp_path / "private" / "voice.npy", np.ones((2, 3), np.float32))
+    folder = tmp_path / "data" / "e"
+    folder.mkdir(parents=True)
+    np.save(folder / "here.npy", np.zeros((2, 3), np.float32))
+    (folder / "link.npy").symlink_to("../../private/voice.npy")
+    names = ("here", "link", "../../private/voice", str(tmp_path / "private/voice"))
+    labels = "".join(("clip_id,class_id\n", *(f"{name},dog\n" for name in names)))
+    summary = imported(tmp_path / "data", labels, None, embeddings=folder)
+    assert [summary.n_found, summary.n_missing] == [1, 3]
+    reasons = read_quarantine(summary.workspace)["reason"]
+    assert all("lies outside" in reason for reason in reasons)
+    assert not FrameStore.open(summary.workspace.frames_folder).frames(0).any()
+
+
 def test_embeddings_with_nan_are_quarantined(tmp_path: Path) -> None:
     array = np.ones((3, 4), np.float32)
     array[1, 2] = np.nan

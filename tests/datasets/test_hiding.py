@@ -108,23 +108,3 @@ def test_label_sets_of_different_clips_are_refused():
     truth, labels = LabelSet.from_dense([[1]], ["x"]), LabelSet.from_dense([[1]], ["y"])
     with pytest.raises(EarmarkError, match="same clips and classes"):
         n_missing(truth, labels)
-
-
-def test_faint_sounds_are_nominated_less():
-    truth = LabelSet.from_dense(np.ones((20_000, 1)))
-    level_db = np.where(np.arange(20_000) % 2, 10.0, -10.0)[:, None]
-    params = HidingParams(recall_range=(0.5, 0.5), false_candidates=0)
-    hidden = hide(truth, FLAT, params, level_db=level_db, faint_slope_per_db=0.1)
-    is_found = hidden.states()[:, 0] == 1
-    assert is_found[1::2].mean() == pytest.approx(1 / (1 + np.exp(-1)), abs=0.02)  # loud
-    assert is_found[0::2].mean() == pytest.approx(1 / (1 + np.exp(1)), abs=0.02)  # faint
-
-
-def test_unusable_levels_are_refused():
-    truth = LabelSet.from_dense([[1, -1]], ["x"], ["a", "b"])
-    with pytest.raises(EarmarkError, match="needs level_db"):
-        hide(truth, FLAT, HidingParams(), faint_slope_per_db=0.1)
-    with pytest.raises(EarmarkError, match=r"\(1, 2\), got \(2, 1\)"):
-        hide(truth, FLAT, HidingParams(), level_db=np.zeros((2, 1)))
-    with pytest.raises(EarmarkError, match="got nan for clip 'x', class 'a'"):
-        hide(truth, FLAT, HidingParams(), level_db=np.array([[np.nan, 0]]))

@@ -60,7 +60,6 @@ print(json.dumps({"features": features, "rows": rows, "names": names}))
 
 
 def run_library(script: str, *arguments: Path, folder: Path) -> str:
-    pytest.importorskip("pyarrow")
     try:
         importlib.metadata.version("datasets")
     except importlib.metadata.PackageNotFoundError:

@@ -7,12 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from earmark import __version__
 from earmark.audio import write_store
 from earmark.datasets import (
     Workspace,
     find_stale,
-    find_versions,
     parts_changed,
     refuse_stale,
     stale_of,
@@ -149,11 +147,3 @@ def test_names_of_classes_count_where_they_are_shown_and_imply_labels(workspace:
     assert found["score"] is None
     assert found["flag"] is not None
     assert "class names changed since" in str(found["flag"])
-
-
-def test_what_is_made_notes_the_version_that_made_it(workspace: Workspace) -> None:
-    file = seal_path(workspace.flags_folder)
-    write_stamp(workspace, file)
-    ((path, version, command),) = find_versions(workspace)
-    assert (path, version) == (workspace.flags_path, __version__)
-    assert command.startswith("earmark flag ")

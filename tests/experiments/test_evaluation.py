@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from earmark.config import CompareParams, ModelParams, NetworkParams, SweepParams, TrainParams
-from earmark.datasets import Split, Workspace, read_labels, readable_clips
+from earmark.datasets import Split, Workspace, held_out_scores, read_labels, readable_clips
 from earmark.errors import EarmarkError
 from earmark.experiments import (
     BASELINE,
@@ -18,7 +18,6 @@ from earmark.experiments import (
     Basis,
     Evaluations,
     Student,
-    bases,
     combine,
     evaluate_students,
     find_bases,
@@ -35,7 +34,6 @@ from earmark.metrics import evaluate
 from earmark.models import ModelCard, read_card
 from earmark.review import relabel, write_relabelled
 from earmark.scores import ScoreFolder, logits_of
-from earmark.training import score_held_out
 from reviews import judgement, table
 from scenes import FOLDS, ONE, PROBE, open_store, scored_workspace
 from students import listed, targets_of
@@ -52,7 +50,12 @@ MASK = Student(PROBE, "train", 0, parse_strategy("mask", [20]), 20.0)
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, ScoreFolder]:
     workspace, scores = scored_workspace(tmp_path_factory.mktemp("assessment"))
     train_students(workspace, [MASK, MASK.baseline], {"train": 1.0}, scores, engine=ONE)
-    return workspace, score_held_out(workspace, scores, FOLDS, engine=ONE)
+    return workspace, scores
+
+
+def bases_of(workspace: Workspace, scores: ScoreFolder, ignored_percent: float) -> list[Basis]:
+    params = CompareParams(n_resamples=100, ignored_percent=ignored_percent)
+    return find_bases(workspace, params, scores, FOLDS, engine=ONE)
 
 
 def test_marks_are_the_evaluations_numbers(trained: tuple[Workspace, ScoreFolder]) -> None:
@@ -73,8 +76,9 @@ def test_marks_are_the_evaluations_numbers(trained: tuple[Workspace, ScoreFolder
 def test_flagged_labels_of_the_evaluation_set_take_no_part(
     trained: tuple[Workspace, ScoreFolder],
 ) -> None:
-    workspace, held_out = trained
-    against = bases(workspace, 100, held_out.folder.name, 20.0)
+    workspace, scores = trained
+    against, held_out = bases_of(workspace, scores, 20.0), held_out_scores(workspace, scores)
+    assert held_out is not None
     assert [basis.labels for basis in against] == ["given", "ignored", "truth"] * 2
     basis = next(one for one in against if (one.split, one.labels) == ("eval", "ignored"))
     evaluations = evaluate_students(workspace, [MASK], [basis], engine=ONE)
@@ -160,9 +164,9 @@ def test_a_sweep_on_labels_that_are_not_there_lists_those_that_are(
 def test_corrected_labels_count_where_raters_listened(
     trained: tuple[Workspace, ScoreFolder],
 ) -> None:
-    workspace, held_out = trained
+    workspace, scores = trained
     present, unsure, cleared = judge(workspace, "eval", ["present", "unsure", "not_present"])
-    against = bases(workspace, 100, held_out.folder.name, 20.0)
+    against = bases_of(workspace, scores, 20.0)
     named = [(basis.split, basis.labels) for basis in against]
     assert ("tune", "corrected") not in named
     basis = against[named.index(("eval", "corrected"))]
@@ -180,22 +184,13 @@ def test_corrected_labels_count_where_raters_listened(
 
 def test_a_teacher_without_networks_flags_no_evaluation_labels(tmp_path: Path) -> None:
     workspace, scores = scored_workspace(tmp_path)
-    params = CompareParams(n_resamples=100, ignored_percent=30)
-    found = find_bases(workspace, params, scores, FOLDS, engine=ONE)
+    found = bases_of(workspace, scores, 30)
     assert {basis.labels for basis in found} == {"given", "ignored", "truth"}
     assert {basis.ignored_percent for basis in found if basis.labels == "ignored"} == {30}
+    found = bases_of(workspace, scores, 0)
+    assert {basis.labels for basis in found} == {"given", "truth"}, "not measured twice"
     shutil.rmtree(workspace.model_folder("teacher-fold1"))
-    assert {basis.labels for basis in find_bases(workspace, params, scores, FOLDS, engine=ONE)} == {
-        "given",
-        "truth",
-    }
-
-
-def test_leaving_out_nothing_is_not_measured_twice(tmp_path: Path) -> None:
-    workspace, scores = scored_workspace(tmp_path)
-    params = SweepParams(n_resamples=100, ignored_percent=0)
-    found = find_bases(workspace, params, scores, FOLDS, engine=ONE)
-    assert {basis.labels for basis in found} == {"given", "truth"}
+    assert {basis.labels for basis in bases_of(workspace, scores, 30)} == {"given", "truth"}
 
 
 def measured(root: Path, *names: str) -> tuple[Workspace, list[Student], Evaluations]:
@@ -205,7 +200,8 @@ def measured(root: Path, *names: str) -> tuple[Workspace, list[Student], Evaluat
     points = [(strategy, point) for strategy in strategies for point in strategy.points]
     wanted = combine([CNN, PROBE], {"train": 1.0}, [0], [(BASELINE, 0.0), *points])
     train_students(workspace, wanted, {"train": 1.0}, scores, engine=ONE)
-    evaluations = evaluate_students(workspace, wanted, bases(workspace, 100), engine=ONE)
+    against = bases_of(workspace, scores, 0)
+    evaluations = evaluate_students(workspace, wanted, against, engine=ONE)
     return workspace, wanted, evaluations
 
 

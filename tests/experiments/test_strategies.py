@@ -5,7 +5,6 @@ import pytest
 from earmark.errors import EarmarkError
 from earmark.experiments import BASELINE, best_point, choose_point, parse_strategy
 from earmark.flags import POLICIES
-from earmark.training import LOSSES
 from made_up import CURVE, RESULTS, make_results
 
 PERCENTS = [0, 0.5, 2]
@@ -69,11 +68,6 @@ def test_adjustment_is_trained_as_what_it_adjusts() -> None:
     assert parse_strategy("adjust", PERCENTS).trained == BASELINE
     assert parse_strategy("truth", PERCENTS).needs_truth
     assert not parse_strategy("mask", PERCENTS).needs_truth
-
-
-@pytest.mark.parametrize("name", [name for name in LOSSES if name != "bce"])
-def test_every_rival_is_a_strategy(name: str) -> None:
-    assert parse_strategy(name, [1.0]).loss == name
 
 
 @pytest.mark.parametrize(

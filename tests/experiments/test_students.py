@@ -11,17 +11,12 @@ import torch
 from earmark.config import ModelParams, NetworkParams, SweepParams, TrainParams
 from earmark.datasets import readable_clips
 from earmark.errors import EarmarkError
-from earmark.experiments import (
-    Student,
-    student_scores,
-    students_of_sweep,
-    train_students,
-)
+from earmark.experiments import Student, student_scores, students_of_sweep, train_students
 from earmark.experiments.stacks import stacks
 from earmark.models import read_card
 from earmark.scores import ScoreFolder
-from earmark.storage import read_table
-from earmark.training import Loader, TrainingSet, train
+from earmark.training import TrainingSet, train
+from meters import CountingMeter
 from scenes import ONE, PROBE, open_store, scored_workspace
 from students import WHOLE, listed, targets_of, with_baseline
 
@@ -43,11 +38,6 @@ def test_probes_of_one_network_and_seed_train_in_one_stack_and_other_networks_ap
     assert [len(group) for group in groups] == [3, 3, *[1] * 6]
     for group in groups:
         assert len({(one.network.name, one.seed) for one in group}) == 1
-
-
-def test_students_of_one_loss_stand_together_in_a_stack() -> None:
-    (stack,) = stacks(listed("splc", "mask", "em@0.1,0.2", "soft"))
-    assert [one.strategy.loss for one in stack] == ["bce", "bce", "em", "em", "splc"]
 
 
 def test_the_papers_sweep_of_probes_is_two_stacks_for_two_cores() -> None:
@@ -81,18 +71,6 @@ def test_students_are_found_again_whatever_stack_they_come_in(tmp_path: Path) ->
     assert student_scores(workspace, listed("flip")[0]).logits.shape[1] == 3
 
 
-class StopAfter:
-    """A meter that breaks off a training, as a killed process would."""
-
-    def __init__(self, n_steps: int) -> None:
-        self.n_left = n_steps
-
-    def advance(self, n_done: int, note: str = "") -> None:
-        self.n_left -= n_done > 0
-        if self.n_left < 0:
-            raise KeyboardInterrupt
-
-
 def test_what_a_loss_remembers_survives_an_interrupt(tmp_path: Path) -> None:
     workspace, scores = scored_workspace(tmp_path)
     store = open_store(workspace)
@@ -103,10 +81,14 @@ def test_what_a_loss_remembers_survives_an_interrupt(tmp_path: Path) -> None:
         rows = readable_clips(workspace, store, "train").store_rows
         return TrainingSet(store.folder, rows, targets_of(workspace, scores, listed("consistency")))
 
-    whole = train(network, data(), tmp_path / "whole", StopAfter(1_000))
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    in_the_last_of_three_epochs = CountingMeter(2 * 40 + 32, interrupt)
+    whole = train(network, data(), tmp_path / "whole", CountingMeter())
     with pytest.raises(KeyboardInterrupt):
-        train(network, data(), tmp_path / "broken", StopAfter(7))  # in the last of three epochs
-    resumed = train(network, data(), tmp_path / "broken", StopAfter(1_000))
+        train(network, data(), tmp_path / "broken", in_the_last_of_three_epochs)
+    resumed = train(network, data(), tmp_path / "broken", CountingMeter())
     for name, values in whole.state_dict().items():
         assert torch.equal(values, resumed.state_dict()[name]), name
 
@@ -183,7 +165,7 @@ def test_students_that_are_trained_but_not_scored_are_not_trained_again(
     train_students(workspace, wanted, WHOLE, scores, engine=ONE)
     before = [np.array(student_scores(workspace, student).logits) for student in wanted]
     shutil.rmtree(workspace.sweep_folder / "scores")
-    monkeypatch.setattr(Loader, "load_all", None)  # nobody trains
+    monkeypatch.setattr("earmark.training.loop.made_ahead", None)  # nobody trains
     train_students(workspace, wanted, WHOLE, scores, engine=ONE)
     after = [student_scores(workspace, student).logits for student in wanted]
     assert np.array_equal(before, after)
@@ -197,7 +179,6 @@ def test_probes_stay_in_their_stack_and_its_card_names_them(tmp_path: Path) -> N
     assert len({network for network, _ in made_by}) == 1
     card = read_card(workspace.model_folder(made_by[0][0]))
     assert [card.students[place].name for _, place in made_by] == [one.name for one in wanted]
-    assert len(read_table(workspace.model_folder(made_by[0][0]) / "history_by_student.csv")) == 6
 
 
 def made_by_of(scores: ScoreFolder) -> tuple[str, int]:

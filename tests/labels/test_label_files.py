@@ -14,7 +14,7 @@ from earmark.errors import EarmarkError
 from earmark.labels import (
     Ontology,
     Reading,
-    label_files,
+    label_set,
     read_class_list,
     read_clip_list,
     read_label_file,
@@ -108,7 +108,7 @@ def test_a_score_in_place_of_a_state_is_named_with_its_row(tmp_path):
     states = np.zeros((20_000, 2), np.float32)
     states[17_000, 1] = 0.3
     np.save(tmp_path / "states.npy", states)
-    with pytest.raises(EarmarkError, match=r"got 0\.3.* in row 17000, column 1"):
+    with pytest.raises(EarmarkError, match=r"got 0\.3.* at clip 17000, class 1"):
         read_label_file(tmp_path / "states.npy")
 
 
@@ -209,7 +209,7 @@ def test_labels_that_are_nearly_all_implicit_are_read_in_blocks(tmp_path, monkey
     states[7, 3], states[49, 999] = 1, -1
     np.savez_compressed(tmp_path / "l.npz", labels=states)
     monkeypatch.setattr(arrays, "_LEAST_LIMIT", 10_000)  # to read it whole would be refused
-    monkeypatch.setattr(label_files, "_LABELS_AT_ONCE", 4_000)
+    monkeypatch.setattr(label_set, "_LABELS_AT_ONCE", 4_000)
     labels = read_label_file(tmp_path / "l.npz").labels
     assert np.array_equal(labels.states(), states)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import math
 
 import pytest
@@ -7,7 +8,8 @@ import torch
 
 from earmark.config import ModelParams
 from earmark.errors import EarmarkError
-from earmark.models import build_model, build_probe, cost
+from earmark.models import build_model, build_probe, cost, kept_units
+from earmark.models.architectures import draws
 
 MOBILENET = ModelParams(architecture="mobilenet_v1")
 RESNET = ModelParams(architecture="resnet50")
@@ -131,3 +133,37 @@ def test_units_saturate_where_it_is_asked_for() -> None:
     assert unlimited.embed(loud).max() > 6
     size = [cost(ModelParams(width=0.125, relu_limit=limit), 4) for limit in (None, 6.0)]
     assert size[0] == size[1]
+
+
+def test_one_student_is_a_network_of_its_own() -> None:
+    stack = build_probe(ModelParams(architecture="mlp_probe", n_hidden=8), 64, 2, 2).eval()
+    inputs = torch.randn(2, 96, 64), torch.tensor([96, 50])
+    with torch.inference_mode():
+        for values in stack.parameters():
+            values[1] += 1
+        together = stack(*inputs)
+        for student in (0, 1):
+            alone = stack.student(student)
+            assert alone.n_students == 1
+            assert torch.allclose(alone(*inputs)[0], together[student])
+
+
+def digest(network: torch.nn.Module) -> str:
+    values = b"".join(one.detach().numpy().tobytes() for one in network.parameters())
+    return hashlib.sha256(values).hexdigest()[:16]
+
+
+def test_initial_weights_are_these_bytes_on_every_machine() -> None:
+    narrow = ModelParams(width=0.25)
+    assert digest(build_model(narrow, 5, seed=3)) == "fc2fbcaef0355cb3"
+    attending = ModelParams(architecture="attention_probe", n_hidden=16)
+    assert digest(build_probe(attending, 8, 5, n_students=2, seed=3)) == "435d3843cb75b5be"
+
+
+def test_dropout_keeps_its_share_and_follows_the_seed() -> None:
+    kept = kept_units((301, 333), 0.7, draws(0))
+    assert set(kept.unique().tolist()) == {0.0, 1.0}
+    assert abs(kept.mean() - 0.7) < 0.005
+    assert torch.equal(kept, kept_units((301, 333), 0.7, draws(0)))
+    assert not torch.equal(kept, kept_units((301, 333), 0.7, draws(1)))
+    assert kept_units((3, 5), 1.0, draws(0)).all()

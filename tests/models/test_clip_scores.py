@@ -7,15 +7,8 @@ import pytest
 import torch
 
 from earmark.config import ModelParams
-from earmark.models import (
-    ClipExamples,
-    Examples,
-    build,
-    build_model,
-    score_and_locate,
-    score_clips,
-)
-from scenes import band_workspace, event_workspace, open_store
+from earmark.models import Examples, build_model, score_and_locate, score_clips
+from scenes import band_workspace, open_store
 
 
 def test_a_clips_score_is_the_logit_of_its_mean_output(tmp_path: Path) -> None:
@@ -41,12 +34,3 @@ def test_tiny_outputs_keep_their_order(tmp_path: Path) -> None:
         network.head.bias.copy_(torch.tensor([-60.0, -61.0, 60.0]))
     (logits,) = score_clips(network, Examples(store, np.array([0])))
     assert logits[0] == pytest.approx([-60.0, -61.0, 60.0])
-
-
-def test_scores_do_not_depend_on_whether_places_are_asked_for(tmp_path: Path) -> None:
-    workspace, _ = event_workspace(tmp_path, n_clips=9)
-    examples = ClipExamples(open_store(workspace), np.arange(9))
-    probe = build(ModelParams(architecture="attention_probe", n_hidden=8), 24, 3, 2).eval()
-    logits, best = score_and_locate(probe, examples)
-    assert np.array_equal(logits, score_clips(probe, examples))
-    assert best.shape == logits.shape == (2, 9, 3)

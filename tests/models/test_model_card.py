@@ -3,12 +3,26 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from earmark.audio import YAMNET
-from earmark.config import ModelParams
+from earmark.config import ModelParams, NetworkParams
+from earmark.datasets import readable_clips
 from earmark.errors import EarmarkError
-from earmark.models import StudentCard, card_text, read_card, write_card
+from earmark.metrics import METRICS, evaluate
+from earmark.models import (
+    Examples,
+    StudentCard,
+    build,
+    card_text,
+    load_network,
+    read_card,
+    score_clips,
+    write_card,
+    write_measured_card,
+    write_network,
+)
 from earmark.storage import read_json, write_json
 from scenes import band_workspace, open_store
 from sounds import CLASS_IDS, ONTOLOGY, model_folder, sound_workspace
@@ -87,3 +101,19 @@ def test_a_stack_names_its_students_and_what_they_reached(tmp_path: Path) -> Non
     for nobody in ("c", "2", "-1"):
         with pytest.raises(EarmarkError, match=r"no student .*from 0 to 1, or a name"):
             card.place_of(nobody)
+
+
+def test_the_card_has_the_networks_figures_on_the_tune_split(tmp_path: Path) -> None:
+    workspace = band_workspace(tmp_path / "w")
+    folder, store = tmp_path / "probe", open_store(workspace)
+    model = ModelParams(width=0.125)
+    network = NetworkParams(name="m", model=model)
+    write_network(folder, network, build(model, 64, 3), workspace.labels.class_ids, store, "run")
+    card = write_measured_card(workspace, network, folder)
+    assert card == read_card(folder)
+    clips = readable_clips(workspace, store, "tune")
+    (logits,) = score_clips(load_network(folder), Examples(store, clips.store_rows))
+    overall = evaluate(clips.labels, logits).overall
+    assert set(card.metrics) <= {f"tune_{name}" for name in METRICS}
+    assert card.metrics["tune_lwlrap"] == pytest.approx(overall["lwlrap"])
+    assert all(np.isfinite(value) for value in card.metrics.values())

@@ -15,7 +15,6 @@ from earmark.models import (
     build_model,
     evidence,
     patch_outputs,
-    student_of,
 )
 from scenes import band_workspace, event_workspace, open_store
 
@@ -58,7 +57,7 @@ def test_evidence_is_what_the_logit_loses_without_a_frame(
     store, probe = open_store(workspace), make_probe(architecture, 24, 3, compression)
     found = evidence(probe, store, 2)
     for student in range(3):
-        expected = asked_again(student_of(probe, student), np.array(store.frames(2)), 1, 1)
+        expected = asked_again(probe.student(student), np.array(store.frames(2)), 1, 1)
         np.testing.assert_allclose(found[student], expected, atol=2e-4)
 
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from earmark.audio import FrameStore, write_store
 from earmark.config import ModelParams, NetworkParams
 from earmark.errors import EarmarkError
-from earmark.models import AnyNetwork, build, load_network, n_students, write_network
+from earmark.models import AnyNetwork, build, load_network, write_network
 
 CNN = ModelParams(width=0.125)
 PROBE = ModelParams(architecture="mlp_probe", n_hidden=8)
@@ -31,7 +31,7 @@ def test_a_loaded_network_is_the_written_one(tmp_path: Path, params: ModelParams
     network = build(params, 64, 2, n, seed=3).eval()
     folder = written(tmp_path / "model", params, network, store_of(tmp_path / "frames"))
     loaded = load_network(folder)
-    assert n_students(loaded) == n
+    assert loaded.n_students == n
     inputs = (torch.randn(2, 96, 64), *([torch.tensor([96, 50])] if params.is_probe else []))
     with torch.inference_mode():
         assert torch.equal(network(*inputs), loaded(*inputs))

@@ -68,6 +68,14 @@ def test_passes_as_tasks_of_an_engine_find_the_same_flags(
     assert (workspace.flags_folder / "thresholds.parquet").read_bytes() == thresholds
 
 
+def test_no_chances_are_kept_of_scores_that_do_not_know_the_labels(workspace: Workspace) -> None:
+    pipeline.write_flags(workspace, keep_chances=True)
+    path = workspace.scores_folder("teacher") / "logits.npy"
+    np.save(path, np.random.default_rng(0).permutation(np.load(path)))
+    with pytest.raises(EarmarkError, match="nothing for students to go by"):
+        pipeline.write_flags(workspace, keep_chances=True, discard_percent=5)
+
+
 def test_an_unknown_policy_is_refused(workspace: Workspace) -> None:
     with pytest.raises(
         EarmarkError, match="no policy 'best'; the choices are percentile, precision"

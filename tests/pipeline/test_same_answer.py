@@ -1,6 +1,6 @@
 """The same answer twice: with other numbers of workers and threads, and on a lesser processor.
 
-That a run on a Ray cluster equals one on this machine is in test_cluster_runs.py.
+That a run on a Ray cluster equals one on this machine is in compute/test_ray.py.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from earmark.models import load_network
 from earmark.training import cross_fit, fold_folders
 from kept_processes import KeptProcesses
 from noises import content
-from processors import NO_AVX2, NO_AVX512, STAGES, TWO_THREADS, run_stages
+from processors import NO_AVX2, STAGES, TWO_THREADS, run_stages
 
 SCENES = SceneParams(n_train=32, n_tune=4, n_eval=4, clip_seconds=1.5)
 FOLDS = CrossFitParams(n_folds=2)
@@ -105,7 +105,7 @@ def stages_here() -> dict[str, str]:
     return {name: stage() for name, stage in STAGES.items()}
 
 
-@pytest.mark.parametrize("processor", [NO_AVX512, NO_AVX2, TWO_THREADS])
+@pytest.mark.parametrize("processor", [NO_AVX2, TWO_THREADS])
 def test_a_lesser_processor_makes_the_same_bytes(
     processor: str, stages_here: dict[str, str]
 ) -> None:

@@ -70,7 +70,8 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("held")
     for name in ("W", "OTHER"):
         told_workspace(folder / name)
-    with another_writer(folder / "W"):
+    with another_writer(folder / "W"), pytest.MonkeyPatch.context() as patched:
+        patched.setattr("earmark.storage.lock._LEAST_SECONDS", 0.01)  # nobody lets go
         yield folder
 
 

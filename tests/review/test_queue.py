@@ -121,7 +121,7 @@ def test_the_first_block_holds_likely_ones_and_a_stated_share_of_the_sample(sitt
     block = sitting.live.next_block("ann")
     asked = labels_in(block)
     assert len(asked) == 20
-    assert len(asked.filter(kind="sample")) == turns_due(FIND.sample_share, 0, 20) == 3
+    assert len(asked.filter(kind="sample")) == turns_due(FIND.sample_share, 0, 20) == 2
     likely = asked.filter(kind="likely")
     assert likely["chance"].mean() > 0.6
     assert (likely["probability"] == 1).all()

@@ -10,8 +10,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from earmark.datasets import HubLabels, Workspace, find_audio, write_hub_folder
-from earmark.storage import put_in_place, scratch_beside, write_json, write_table
+from earmark.datasets import HubLabels, Workspace, find_recordings, write_hub_folder
+from earmark.review import DrawnBlocks, JudgementStore
+from earmark.storage import put_in_place, scratch_beside, write_json, write_table, writing
 from scenes import band_workspace
 
 
@@ -85,6 +86,18 @@ def test_an_export_is_on_the_disk_before_it_is_in_place(tmp_path: Path, disk: Di
         assert min(disk.flushed(path)) < at < max(disk.flushed(path.parent))
 
 
+def test_the_names_of_new_folders_are_on_the_disk(tmp_path: Path, disk: Disk) -> None:
+    with writing(tmp_path / "new" / "w", "import"):
+        assert disk.flushed(tmp_path)
+        assert disk.flushed(tmp_path / "new")
+    with JudgementStore(tmp_path / "w" / "review" / "judgements.sqlite"):
+        assert disk.flushed(tmp_path / "w")
+    with DrawnBlocks(tmp_path / "v" / "review" / "drawn.sqlite", ""):
+        assert disk.flushed(tmp_path / "v")
+    with scratch_beside(tmp_path / "folder" / "out"):
+        assert len(disk.flushed(tmp_path)) == 4
+
+
 def test_the_seal_of_a_folder_comes_after_what_it_seals(tmp_path: Path, disk: Disk) -> None:
     out = tmp_path / "out"
     for text in ("first", "second"):
@@ -109,7 +122,7 @@ def test_unpacked_sounds_are_on_the_disk_before_anything_names_them(
             tar.addfile(member, io.BytesIO(b"RIFF"))
     work = tmp_path / "work"
     for _ in range(2):
-        found = find_audio(tmp_path / "sounds.tar", work, lambda _: True).files["audio"]
+        found = find_recordings(tmp_path / "sounds.tar", work, lambda _: True).files["audio"]
         assert len(found) == 13
         for audio in found:
             path = Workspace(work).audio_path(audio)
@@ -118,5 +131,5 @@ def test_unpacked_sounds_are_on_the_disk_before_anything_names_them(
         spoilt = Workspace(work).audio_path(found[0])
         spoilt.write_bytes(bytes(4))  # as some file systems leave it after a power cut
     assert spoilt.read_bytes() == bytes(4)
-    find_audio(tmp_path / "sounds.tar", work, lambda _: True)
+    find_recordings(tmp_path / "sounds.tar", work, lambda _: True)
     assert spoilt.read_bytes() == b"RIFF"

@@ -97,6 +97,21 @@ def test_a_file_of_somebody_else_in_the_place_of_a_new_one_is_refused(out: Path)
     assert texts(out) == before
 
 
+def test_no_manifest_leads_through_a_link(out: Path) -> None:
+    key = out.parent / "elsewhere" / "key"
+    key.parent.mkdir()
+    key.write_text("first")  # whose digest the manifest has
+    path = out / ".earmark.json"
+    named = json.loads(path.read_text())
+    (out / "link").symlink_to("../elsewhere")
+    named["files"]["link/key"] = named["files"]["a.txt"]
+    path.write_text(json.dumps(named))
+    with pytest.raises(EarmarkError, match=r"'link/key' was changed after `scan` wrote it"):
+        write(out, a_txt="second")
+    assert key.read_text() == "first"
+    assert texts(out)["a.txt"] == "first"
+
+
 @pytest.mark.parametrize("manifest", ["none", "another command's", "of another place"])
 def test_folders_without_a_manifest_of_ours_are_refused(out: Path, manifest: str) -> None:
     path = out / ".earmark.json"

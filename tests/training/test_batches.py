@@ -7,25 +7,30 @@ from hypothesis import strategies as st
 
 from earmark.config import TrainParams
 from earmark.errors import EarmarkError
-from earmark.training import EpochOrder, Plan, learning_rate
+from earmark.training import Plan
 
 PER_CLIP = np.array([3, 1, 0, 4])
 
 
-def epoch(per_clip: np.ndarray, params: TrainParams, number: int = 0, **how) -> list[tuple]:
-    clips, which = EpochOrder.draw(per_clip, params, number, **how).part(slice(None))
-    return list(zip(clips.tolist(), which.tolist(), strict=True))
+def epoch(per_clip: np.ndarray, number: int = 0, balance=None, **params) -> list[tuple]:
+    batches = Plan(TrainParams(batch_patches=7, epochs=200, **params), per_clip, balance).batches(
+        number
+    )
+    return [
+        pair
+        for batch in batches
+        for pair in zip(batch.clips.tolist(), batch.which.tolist(), strict=True)
+    ]
 
 
 def test_an_epoch_takes_every_patch_once() -> None:
     expected = [(clip, patch) for clip, n in enumerate(PER_CLIP) for patch in range(n)]
-    assert sorted(epoch(PER_CLIP, TrainParams())) == expected
+    assert sorted(epoch(PER_CLIP)) == expected
 
 
 def test_patches_per_clip_never_repeat_and_change_with_the_epoch() -> None:
     per_clip = np.array([7, 1, 5, 2] * 5)
-    params = TrainParams(patches_per_clip=3)
-    epochs = [set(epoch(per_clip, params, number)) for number in (0, 1)]
+    epochs = [set(epoch(per_clip, number, patches_per_clip=3)) for number in (0, 1)]
     for drawn in epochs:
         assert len(drawn) == int(np.minimum(per_clip, 3).sum())
         assert all(0 <= patch < per_clip[clip] for clip, patch in drawn)
@@ -34,20 +39,16 @@ def test_patches_per_clip_never_repeat_and_change_with_the_epoch() -> None:
 
 def test_order_depends_on_seed_and_epoch_alone() -> None:
     per_clip = np.full(50, 4)
-    first, again = (epoch(per_clip, TrainParams(seed=1), 3) for _ in range(2))
+    first, again = (epoch(per_clip, 3, seed=1) for _ in range(2))
     assert first == again
-    assert first != epoch(per_clip, TrainParams(seed=2), 3)
-    assert first != epoch(per_clip, TrainParams(seed=1), 4)
+    assert first != epoch(per_clip, 3, seed=2)
+    assert first != epoch(per_clip, 4, seed=1)
 
 
 def test_a_balanced_epoch_draws_clips_by_their_balance() -> None:
     per_clip = np.array([4, 1, 0, 40])
     balance = np.array([0.5, 0.2, 0.2, 0.1])
-    drawn = [
-        pair
-        for number in range(200)
-        for pair in epoch(per_clip, TrainParams(), number, balance=balance)
-    ]
+    drawn = [pair for number in range(200) for pair in epoch(per_clip, number, balance)]
     shares = np.bincount([clip for clip, _ in drawn], minlength=4) / len(drawn)
     expected = np.array([0.5, 0.2, 0, 0.1]) / 0.8  # a clip without a patch cannot be drawn
     assert shares == pytest.approx(expected, abs=0.02)
@@ -82,21 +83,17 @@ def test_batches_of_a_plan_add_up(per_clip: list[int], size: int, n_steps: int |
     )
 
 
-def test_the_same_steps_for_a_small_and_a_large_set() -> None:
-    params = TrainParams(steps=100, batch_patches=10)
-    for n_clips in (7, 5_000):
-        plan = Plan(params, np.full(n_clips, 2))
-        assert plan.n_steps == 100
-        assert plan.learning_rate(*divmod(99, plan.steps_per_epoch)) == learning_rate(
-            params, 99, 100
-        )
+def rates(n_clips: int, **params) -> list[float]:
+    plan = Plan(TrainParams(batch_patches=10, steps=100, **params), np.full(n_clips, 2))
+    assert plan.n_steps == 100
+    return [plan.learning_rate(*divmod(step, plan.steps_per_epoch)) for step in range(100)]
 
 
-def test_the_learning_rate_rises_then_falls_to_nothing() -> None:
-    params = TrainParams(learning_rate=1.0)
-    rates = [learning_rate(params, step, 100) for step in range(100)]
-    assert rates[0] == pytest.approx(0.2)
-    assert rates[4] == max(rates) == 1.0
-    assert rates[-1] < 0.001
-    assert np.all(np.diff(rates[4:]) <= 0)
-    assert learning_rate(TrainParams(schedule="constant", learning_rate=1e-5), 99, 100) == 1e-5
+def test_the_learning_rate_rises_then_falls_to_nothing_in_small_and_large_sets() -> None:
+    found = rates(7, learning_rate=1.0)
+    assert found == rates(5_000, learning_rate=1.0)
+    assert found[0] == pytest.approx(0.2)
+    assert found[4] == max(found) == 1.0
+    assert found[-1] < 0.001
+    assert np.all(np.diff(found[4:]) <= 0)
+    assert set(rates(7, schedule="constant", learning_rate=1e-5)) == {1e-5}

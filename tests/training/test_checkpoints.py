@@ -14,7 +14,7 @@ import torch
 
 from documents import ROOT
 from earmark.config import ModelParams
-from earmark.errors import EarmarkError, EarmarkWarning
+from earmark.errors import EarmarkError
 from earmark.models import build_probe
 from earmark.training import Run, heeding_sigterm, resume, write_checkpoint
 from scenes import band_workspace
@@ -33,7 +33,6 @@ def used_run() -> Run:
     run.epoch, run.step, run.loss_sums, run.seconds = 3, 7, [1.5, 2.5], 60.0
     run.average, run.n_averaged = [torch.ones(2)], 4
     run.history = [{"epoch": 1, "loss": 0.5}]
-    run.history_by_student = [{"student": 0, "epoch": 1, "loss": 0.5}]
     run.best, run.best_marks, run.n_waits = {"w": torch.ones(3)}, [0.5], [2]
     return run
 
@@ -51,7 +50,6 @@ def test_a_run_comes_back_whole(tmp_path: Path) -> None:
         "seconds",
         "n_averaged",
         "history",
-        "history_by_student",
         "best_marks",
         "n_waits",
     )
@@ -62,16 +60,6 @@ def test_a_run_comes_back_whole(tmp_path: Path) -> None:
     assert torch.equal(first, second)
 
 
-def test_another_runs_checkpoint_is_set_aside_and_comes_back(tmp_path: Path) -> None:
-    write_checkpoint(used_run(), tmp_path, "theirs")
-    with pytest.warns(EarmarkWarning, match=r"is of run theirs, this is run mine"):
-        assert not resume(fresh_run(), tmp_path, "mine")
-    write_checkpoint(fresh_run(), tmp_path, "mine")
-    (tmp_path / "checkpoint.pt").unlink()  # as a finished run does
-    assert resume(fresh_run(), tmp_path, "theirs")
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
-
-
 @pytest.mark.parametrize(
     "damaged",
     [lambda whole: b"", lambda whole: whole[:1_000], lambda whole: b"}]garbage"],
@@ -79,9 +67,9 @@ def test_another_runs_checkpoint_is_set_aside_and_comes_back(tmp_path: Path) -> 
 )
 def test_a_damaged_checkpoint_is_named(tmp_path: Path, damaged: Callable[[bytes], bytes]) -> None:
     write_checkpoint(used_run(), tmp_path, "mine")
-    path = tmp_path / "checkpoint.pt"
+    path = tmp_path / "checkpoint-mine.pt"
     path.write_bytes(damaged(path.read_bytes()))
-    with pytest.raises(EarmarkError, match=r"checkpoint.pt: not a checkpoint.*delete it"):
+    with pytest.raises(EarmarkError, match=r"checkpoint-mine.pt: not a checkpoint.*delete it"):
         resume(fresh_run(), tmp_path, "mine")
 
 
@@ -89,15 +77,32 @@ def test_a_file_that_asks_for_gigabytes_is_not_given_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Eight bytes, which torch's older format takes for a text of 3.4 GB."""
-    shutil.copy(ROOT / "tests" / "damaged" / "asks-for-gigabytes.pt", tmp_path / "checkpoint.pt")
+    shutil.copy(
+        ROOT / "tests" / "damaged" / "asks-for-gigabytes.pt", tmp_path / "checkpoint-mine.pt"
+    )
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("torch looks at it"))
     with pytest.raises(EarmarkError, match=r"not a checkpoint .* 8 bytes .*no archive of torch's"):
         resume(fresh_run(), tmp_path, "mine")
 
 
+class Hostile:
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.mark),)
+
+
+def test_no_code_of_a_checkpoint_is_run(tmp_path: Path) -> None:
+    torch.save({"network": Hostile(tmp_path / "was_here")}, tmp_path / "checkpoint-mine.pt")
+    with pytest.raises(EarmarkError, match=r"checkpoint-mine.pt: not a checkpoint"):
+        resume(fresh_run(), tmp_path, "mine")
+    assert not (tmp_path / "was_here").exists()
+
+
 def test_a_checkpoint_of_another_version_is_named(tmp_path: Path) -> None:
-    for content in ({"digest": "mine"}, [1, 2]):
-        torch.save(content, tmp_path / "checkpoint.pt")
+    for content in ({"network": {}}, [1, 2]):
+        torch.save(content, tmp_path / "checkpoint-mine.pt")
         with pytest.raises(EarmarkError, match=r"another version.*average.*delete it"):
             resume(fresh_run(), tmp_path, "mine")
 
@@ -129,4 +134,4 @@ def test_a_scheduler_stops_a_command_and_its_workers(tmp_path: Path) -> None:
     _, told = scoring.communicate(timeout=120)
     assert scoring.returncode == 143
     assert "run the same command again to go on" in told
-    assert all((fold / "checkpoint.pt").exists() for fold in folds)
+    assert all(list(fold.glob("checkpoint-*.pt")) for fold in folds)

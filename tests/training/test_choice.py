@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from earmark.datasets import Workspace, write_scores
-from earmark.labels import LabelSet
 from earmark.scores import ScoreFolder
 from earmark.training import (
     EvaluationClips,
@@ -18,7 +17,7 @@ from earmark.training import (
     choose_evaluation_clips,
     evaluate_way,
 )
-from scenes import CLASS_IDS, band_workspace
+from scenes import band_workspace
 
 
 @pytest.fixture
@@ -121,13 +120,3 @@ def test_many_clips_are_compared_on_some_spread_over_all(
     )
     train = workspace.clips.filter(split="train")["clip_id"].to_list()
     assert evaluation_clips.labels.clip_ids.to_list() == train[::8]
-
-
-def test_no_labels_at_all_are_no_measure(workspace: Workspace) -> None:
-    states = np.zeros((len(workspace.clips), 3), np.int8)
-    labels = LabelSet.from_dense(states, workspace.clips["clip_id"], CLASS_IDS)
-    scores = scores_of(workspace, knowing(workspace, 1.0))
-    evaluation_clips = EvaluationClips(labels.select(workspace.rows("train")), is_tune=False)
-    found = evaluate_way(workspace, "probe", scores, evaluation_clips)
-    assert np.isnan(found.auc)
-    assert np.isnan(found.hits)

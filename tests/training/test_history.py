@@ -5,12 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from earmark.storage import read_table
-from earmark.training import (
-    open_training_log,
-    read_histories,
-    write_history,
-)
+from earmark.training import open_training_log, read_histories, write_history
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -51,23 +46,6 @@ def test_without_tensorboard_nothing_is_written(
     with open_training_log(tmp_path, 0) as training_log:
         training_log(0, {"train/loss": 2.0})
     assert not list(tmp_path.iterdir())
-
-
-def test_another_process_writes_nothing(tmp_path: Path) -> None:
-    with open_training_log(tmp_path, 0, is_wanted=False) as training_log:
-        training_log(0, {"train/loss": 2.0})
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_stack_has_a_history_of_each_student(tmp_path: Path) -> None:
-    row = {"epoch": 1, "loss": 2.0}
-    write_history(tmp_path, [row], [{"student": 0, **row}, {"student": 1, **row}])
-    assert read_table(tmp_path / "history_by_student.csv")["student"].to_list() == [0, 1]
-
-
-def test_history_is_a_table(tmp_path: Path) -> None:
-    write_history(tmp_path, [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}])
-    assert read_table(tmp_path / "history.csv").rows() == [(1, 0.5), (2, 0.25)]
 
 
 def test_histories_are_found_by_the_names_of_networks(tmp_path: Path) -> None:

@@ -14,26 +14,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from earmark.compute import (
-    SILENT,
-)
-from earmark.config import (
-    ModelParams,
-    NetworkParams,
-    SpecAugmentParams,
-    TrainParams,
-)
+from earmark.compute import SILENT
+from earmark.config import ModelParams, NetworkParams, SpecAugmentParams, TrainParams
 from earmark.datasets import Workspace, readable_clips
 from earmark.errors import EarmarkError, EarmarkWarning, Stopped
 from earmark.losses import BatchTargets
 from earmark.metrics import auc_per_class
 from earmark.models import AnyNetwork, Network
-from earmark.storage import (
-    read_json,
-    read_table,
-)
+from earmark.storage import read_table
 from earmark.training import LabelTreatment, TargetProvider, TrainingSet, train, tune_set
-from scenes import CLASS_IDS, band_workspace, open_store
+from meters import CountingMeter
+from scenes import band_workspace, open_store
 
 TINY = NetworkParams(
     name="tiny",
@@ -88,34 +79,18 @@ class CrashError(Exception):
     pass
 
 
-class CrashingMeter:
-    """Stops the run after some examples, as a kill would."""
-
-    def __init__(self, n_examples: int) -> None:
-        self.n_left = n_examples
-
-    def advance(self, n_done: int, note: str = "") -> None:
-        self.n_left -= n_done
-        if self.n_left < 0:
-            raise CrashError
-
-
-class CountingMeter:
-    """Remembers what it was told, and may send a signal on the way."""
-
-    def __init__(self, signal_after: int | None = None) -> None:
-        self.n_done, self.signal_after, self.note = 0, signal_after, ""
-
-    def advance(self, n_done: int, note: str = "") -> None:
-        self.n_done, self.note = self.n_done + n_done, note
-        if self.signal_after is not None and self.n_done >= self.signal_after:
-            self.signal_after = None
-            signal.raise_signal(signal.SIGTERM)
+def crash() -> None:
+    """Stop the run, as a kill would."""
+    raise CrashError
 
 
 def same_weights(first: Path, second: Path) -> bool:
     one, two = (load_file(folder / "weights.safetensors") for folder in (first, second))
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    return list(folder.glob("checkpoint-*.pt"))
 
 
 def losses(folder: Path) -> list[float]:
@@ -151,12 +126,12 @@ def test_an_interrupted_run_ends_in_the_same_weights(
     data = training_set(workspace, network)
     train(network, data, tmp_path / "whole", METER)
     with pytest.raises(CrashError):
-        train(network, data, tmp_path / "broken", CrashingMeter(n_examples_before))
-    assert (tmp_path / "broken" / "checkpoint.pt").exists()
+        train(network, data, tmp_path / "broken", CountingMeter(n_examples_before + 1, crash))
+    assert checkpoints(tmp_path / "broken")
     train(network, data, tmp_path / "broken", METER)
     assert same_weights(tmp_path / "whole", tmp_path / "broken")
     assert losses(tmp_path / "whole") == losses(tmp_path / "broken")
-    assert not (tmp_path / "broken" / "checkpoint.pt").exists()
+    assert not checkpoints(tmp_path / "broken")
 
 
 def test_a_killed_process_resumes_to_the_same_weights(workspace: Workspace, tmp_path: Path) -> None:
@@ -170,7 +145,7 @@ def test_a_killed_process_resumes_to_the_same_weights(workspace: Workspace, tmp_
     command = [sys.executable, "-c", script, str(workspace.root), str(folder)]
     process = subprocess.Popen(command)
     deadline = time.monotonic() + 60
-    while not (folder / "checkpoint.pt").exists() and time.monotonic() < deadline:
+    while not checkpoints(folder) and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -185,7 +160,7 @@ def test_sigterm_leaves_a_checkpoint_and_the_run_goes_on_from_it(
 ) -> None:
     network, before = changed(TINY, checkpoint_seconds=1e6), signal.getsignal(signal.SIGTERM)
     data = training_set(workspace)
-    meter = CountingMeter(signal_after=48)
+    meter = CountingMeter(48, lambda: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(Stopped) as stopped:
         train(network, data, tmp_path / "stopped", meter)
     assert stopped.value.code == 143
@@ -211,7 +186,7 @@ def test_a_finished_run_is_found_again(workspace: Workspace, tmp_path: Path) -> 
     written = (tmp_path / "model" / "weights.safetensors").stat().st_mtime_ns
     meter = CountingMeter()
     train(TINY, data, tmp_path / "model", meter)
-    assert (meter.n_done, meter.note) == (160, "found")
+    assert (meter.n_done, meter.notes[-1]) == (160, "found")
     assert (tmp_path / "model" / "weights.safetensors").stat().st_mtime_ns == written
     train(changed(TINY, seed=5), data, tmp_path / "model", METER)
     assert (tmp_path / "model" / "weights.safetensors").stat().st_mtime_ns > written
@@ -222,7 +197,7 @@ def test_a_checkpoint_of_another_recipe_is_kept_aside_and_found_again(
 ) -> None:
     data, other, folder = training_set(workspace), changed(TINY, seed=5), tmp_path / "model"
     with pytest.raises(CrashError):
-        train(TINY, data, folder, CrashingMeter(90))
+        train(TINY, data, folder, CountingMeter(91, crash))
     digests = f"{data.digest(TINY)}, this is run {data.digest(other)}"
     with pytest.warns(EarmarkWarning, match=digests):
         train(other, data, folder, METER)
@@ -230,7 +205,7 @@ def test_a_checkpoint_of_another_recipe_is_kept_aside_and_found_again(
     train(TINY, data, folder, meter)
     train(TINY, data, tmp_path / "whole", METER)
     assert same_weights(tmp_path / "whole", folder)
-    assert not list(folder.glob("checkpoint*"))
+    assert not checkpoints(folder)
 
 
 def test_steps_are_an_alternative_to_epochs(workspace: Workspace, tmp_path: Path) -> None:
@@ -271,7 +246,7 @@ def test_early_stopping_keeps_the_best_weights(
     history = read_table(tmp_path / "model" / "history.csv")
     assert history["tune_lwlrap"].to_list() == [0.1, 0.5, 0.4, 0.5]
     assert meter.n_done == 9 * 80
-    assert "stopped early after epoch 4" in meter.note
+    assert "stopped early after epoch 4" in meter.notes[-1]
 
 
 def test_every_probe_of_a_stack_stops_at_its_own_best(workspace: Workspace, tmp_path: Path) -> None:
@@ -342,8 +317,3 @@ def test_history_has_a_row_for_each_epoch(workspace: Workspace, tmp_path: Path) 
     assert history["epoch"].to_list() == [1, 2]
     assert (history["seconds"] > 0).all()
     assert history["tune_lwlrap"].is_between(0, 1).all()
-
-
-def test_classes_are_remembered(workspace: Workspace, tmp_path: Path) -> None:
-    train(TINY, training_set(workspace), tmp_path / "model", METER)
-    assert tuple(read_json(tmp_path / "model" / "meta.json")["class_ids"]) == CLASS_IDS

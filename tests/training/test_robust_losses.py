@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.compute import Meter, Task
 from earmark.errors import EarmarkError
 from earmark.experiments import LOSS_POINTS
 from earmark.losses import BatchTargets
-from earmark.training import LOSSES, largest, make_loss
-from kept_processes import KeptProcesses
+from earmark.training import LOSSES, largest, make_loss, robust_losses
 
 FIRST, SECOND, THIRD = range(3)
 LOG2 = math.log(2)
@@ -155,32 +152,13 @@ def test_an_unknown_loss_lists_the_choices() -> None:
         make_loss("ll")
 
 
-def _share_of_largest(rank: int, folder: Path, meter: Meter) -> None:
-    """One of two processes: write which of its part of a batch are among the largest of all."""
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
-    )
-    losses, implicit = (torch.load(f"{folder}/{name}.pt") for name in ("losses", "implicit"))
-    part = slice(0, 1) if rank == 0 else slice(1, 5)  # uneven on purpose
-    found = largest(losses[:, part], implicit[part], 0.2)
-    torch.save(found, f"{folder}/found{rank}.pt")
-    torch.distributed.destroy_process_group()
-
-
-def test_processes_choose_the_largest_losses_of_their_common_batch(
-    tmp_path: Path, two_processes: KeptProcesses
+def test_several_processes_are_refused_where_the_whole_batch_counts(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    generator = torch.Generator().manual_seed(3)
-    losses = torch.rand(2, 5, 4, generator=generator)
-    implicit = torch.rand(5, 4, generator=generator) < 0.8
-    torch.save(losses, tmp_path / "losses.pt")
-    torch.save(implicit, tmp_path / "implicit.pt")
-    given = [{"rank": rank, "folder": tmp_path} for rank in (0, 1)]
-    two_processes.map([Task("share", _share_of_largest, one) for one in given])
-    parts = [torch.load(tmp_path / f"found{rank}.pt") for rank in (0, 1)]
-    expected = largest(losses, implicit, 0.2)
-    assert expected.sum() == 2 * 4
-    assert torch.equal(torch.cat(parts, dim=1), expected)
+    monkeypatch.setattr(robust_losses, "n_processes", lambda: 2)
+    for name in ("ll-r", "consistency"):
+        with pytest.raises(EarmarkError, match=r"in one process"):
+            make_loss(name)(BATCH, told(STATES, rows=[0, 1]), SECOND)
 
 
 def test_every_loss_has_operating_points_and_the_other_way_round() -> None:

@@ -154,14 +154,6 @@ def test_clips_without_a_positive_are_one_class_more() -> None:
     assert class_balance(as_labels([[0], [0]])) == pytest.approx([1 / 2, 1 / 2])
 
 
-def test_labels_as_they_are() -> None:
-    provider = TargetProvider(as_labels([[1, -1, 0], [0, 0, 1]]))
-    told = provider.targets(np.array([1, 0]))
-    assert told.target.tolist() == [[[0, 0, 1], [1, 0, 0]]]
-    assert told.weight.unique().tolist() == [1]
-    assert told.implicit.tolist() == [[True, True, False], [False, False, True]]
-
-
 class Tune:
     """A tune split of some name."""
 

@@ -7,22 +7,13 @@ import polars as pl
 import pytest
 import torch
 
-from earmark.compute import (
-    LocalEngine,
-)
-from earmark.config import (
-    CrossFitParams,
-    ModelParams,
-    NetworkParams,
-    TrainParams,
-)
+from earmark.compute import LocalEngine
+from earmark.config import CrossFitParams, ModelParams, NetworkParams, TrainParams
 from earmark.datasets import Workspace, readable_clips, whole_scores
 from earmark.errors import EarmarkError
 from earmark.metrics import lwlrap
 from earmark.models import ClipExamples, build_probe, examples_of, load_network, score_clips
-from earmark.storage import (
-    write_table,
-)
+from earmark.storage import write_table
 from earmark.training import cross_fit, fold_folders, score_held_out, tune_set
 from kept_processes import KeptProcesses
 from scenes import band_workspace, event_workspace, open_store

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, check_libraries, load_library
 from earmark.memory import is_memory_error
-from earmark.storage import UnreadableAudio, local_copy
+from earmark.storage import UnreadableAudio as UnreadableAudio
+from earmark.storage import local_copy
 
 
 @dataclass(frozen=True)

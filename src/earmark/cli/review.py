@@ -83,6 +83,8 @@ def review(
 
     An existing queue is continued. Options of a queue, and --write-only, draw a new one.
     """
+    from earmark.config import ReviewParams
+
     one_of("--aim", aim, ("find", "measure", "train", "adjudicate"))
     work, recipe = call["work"], call["recipe"]
     is_page = not write_only and call["label_studio"] is None
@@ -90,7 +92,8 @@ def review(
         raise EarmarkError("a page has no JSON: --json goes with --write-only")
     before: dict[str, Any] = {}
     if call.given("params") - {"classes"} or not is_page:
-        before = _drawn_lines(work, _draw(call, aim), call["sample_share"] or 0.12, as_json)
+        share = call["sample_share"] or ReviewParams().sample_share
+        before = _drawn_lines(work, _draw(call, aim), share, as_json)
     if is_page:
         before.pop("wrote", None)
         open_page(

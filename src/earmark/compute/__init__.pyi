@@ -15,4 +15,3 @@ from .progress import hide_progress as hide_progress
 from .progress import shown as shown
 from .ray import RayEngine as RayEngine
 from .ray import connect as connect
-from .ray import train_together as train_together

@@ -1,33 +1,24 @@
-"""Tasks, and trainings of several processes, on a Ray cluster of machines of which some die.
+"""Tasks on a Ray cluster of machines of which some die.
 
 Ray runs tasks where the resources are that the recipe gives their stage. A task that was lost with
 its worker or its machine is started again, a few times, and the log says so; tasks are idempotent,
 so one that ran twice did no harm. A task that fails by itself stops all others: its error would
 only come again. Progress is reported through an actor that the work does not depend on.
-
-A network that several processes train together runs in Ray Train, which joins the processes with
-torch.distributed, and starts all of them again when one dies. They run the function that torchrun
-runs, with its checkpoints, so they reach the weights of an uninterrupted run.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import shutil
 import time
-import uuid
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from earmark.compute.engine import ONE_THREAD, Task, TaskMeter
 from earmark.compute.progress import FOUND, RESUMED, SILENT, Progress
 from earmark.config import ResourceParams, TaskResources
 from earmark.errors import EarmarkError, load_library
-from earmark.storage import write_text
 
 N_ATTEMPTS = 4
 """Times that a task is started at most."""
@@ -64,7 +55,7 @@ class RayEngine:
 
 def connect(address: str | None = None) -> Any:
     """Connect this process to a cluster, unless it is connected; return the module ``ray``."""
-    ray = _load_ray()
+    ray = load_library("ray", "running on a cluster", "cluster")
     if ray.is_initialized():
         return ray
     try:
@@ -223,119 +214,7 @@ class _ReportingMeter:
 
 
 def _run_task(task: Task, folder: str, index: int, actor: Any) -> Any:
-    """Run a task: what a worker does."""
-    _go_to(folder)
-    return task.function(**task.arguments, meter=_ReportingMeter(index, actor))
-
-
-def _go_to(folder: str) -> None:
-    """Work in the driver's folder, where relative paths mean the same as to the driver."""
+    """Run a task in the driver's folder, where relative paths mean the same as to the driver."""
     if os.path.isdir(folder):
         os.chdir(folder)
-
-
-def _load_ray() -> Any:
-    """Import Ray, which most users do without."""
-    return load_library("ray", "running on a cluster", "cluster")
-
-
-def train_together(
-    engine: RayEngine,
-    task: Task,
-    n_processes: int,
-    scratch: Path,
-    progress: Progress = SILENT,
-) -> None:
-    """Run a training task in several processes at once, each with the resources of ``train``.
-
-    The function is called with the same arguments in all of them, joined as under torchrun; the
-    first one's meter is shown. It writes its result itself. ``scratch`` is a folder that all nodes
-    see, for Ray's own notes; it is removed in the end.
-    """
-    reports = _Reports(connect(engine.address))
-    trainer = _trainer(task, n_processes, engine.resources.train, scratch, reports.actor)
-    meter = TaskMeter(task, progress)
-    try:
-        with ThreadPoolExecutor(1) as pool:
-            fitting = pool.submit(trainer.fit)
-            while not fitting.done():
-                wait([fitting], timeout=_SECONDS_BETWEEN_LOOKS)
-                for _, n_done, note in reports.collect():
-                    meter.advance(n_done, note)
-        if fitting.exception() is not None:
-            raise _user_mistake(fitting.exception(), task) from fitting.exception()
-        if _mistake_file(scratch).exists():
-            raise EarmarkError(_mistake_file(scratch).read_text(encoding="utf-8"))
-        meter.finish()
-    finally:
-        reports.close()
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _trainer(task: Task, n_processes: int, needs: TaskResources, scratch: Path, actor: Any) -> Any:
-    from ray import train  # Ray Train loads torch, which the rest of the engine does without
-    from ray.train.torch import TorchTrainer
-
-    resources = {"CPU": needs.cpus, "GPU": needs.gpus, "memory": needs.memory_gb * 1e9}
-    return TorchTrainer(
-        _train_here,
-        train_loop_config={
-            "task": task,
-            "actor": actor,
-            "folder": os.getcwd(),
-            "mistake": _mistake_file(scratch.resolve()),
-        },
-        scaling_config=train.ScalingConfig(
-            num_workers=n_processes,
-            use_gpu=needs.gpus > 0,
-            resources_per_worker={name: value for name, value in resources.items() if value},
-        ),
-        run_config=train.RunConfig(
-            name=f"train-{uuid.uuid4().hex}",
-            storage_path=str(scratch.resolve()),
-            failure_config=train.FailureConfig(max_failures=N_ATTEMPTS - 1),
-        ),
-    )
-
-
-def _mistake_file(scratch: Path) -> Path:
-    """Return where the first process that meets a user's mistake says so."""
-    return scratch / "mistake.txt"
-
-
-def _train_here(config: dict[str, Any]) -> None:
-    """Run the task in one of the processes.
-
-    Ray starts whatever fails again. A user's mistake would only come again: it is left in a file,
-    and the driver raises it.
-    """
-    from ray import train
-
-    _go_to(config["folder"])
-    task, mistake = config["task"], config["mistake"]
-    if mistake.exists():
-        return
-    is_first = train.get_context().get_world_rank() == 0
-    meter = _ReportingMeter(0, config["actor"]) if is_first else SILENT.job("", 0, "")
-    try:
-        task.function(**task.arguments, meter=meter)
-    except EarmarkError as error:
-        write_text(mistake, str(error))
-        raise
-
-
-def _user_mistake(error: BaseException | None, task: Task) -> EarmarkError:
-    """Return the user's mistake behind Ray's report of a failed run, or an error that names it."""
-    for cause in _causes(error):
-        if isinstance(cause, EarmarkError):
-            return cause
-    return EarmarkError(f"task {task.label!r} failed; Ray said: {error}")
-
-
-def _causes(error: Any) -> Iterator[BaseException]:
-    if isinstance(error, BaseException):
-        yield error
-        for inner in (*getattr(error, "worker_failures", {}).values(), error.__cause__):
-            yield from _causes(inner)
-        yield from _causes(getattr(error, "cause", None))
-        yield from _causes(getattr(error, "_base_exc", None))
+    return task.function(**task.arguments, meter=_ReportingMeter(index, actor))

@@ -385,8 +385,8 @@ class ReviewParams(Params):
     block); to measure (a random sample of every class and band, drawn at once); or to find those
     that a student needs (as ``find``, rare classes before common ones)."""
     sample_share: Annotated[
-        float, Option("Share of a random sample in every block; 0.12.", low=0.01, high=1)
-    ] = Field(0.12, gt=0, le=1)
+        float, Option("Share of a random sample in every block; 0.06.", low=0.01, high=1)
+    ] = Field(0.06, gt=0, le=1)
     """Share of the random sample in what a queue that learns asks about."""
     n_items: Annotated[int | None, Option("Labels to hear; no end.", low=1)] = Field(
         None, ge=1, le=1_000_000_000
@@ -470,10 +470,6 @@ class MixtureParams(Params):
         int, Option("Parts of the recordings; no clip mixes two; 10.", "--groups", low=3)
     ] = Field(10, ge=3, le=1_000_000)
     """Groups that recordings are dealt to; a clip's sounds are of one group."""
-    faint_slope_per_db: Annotated[
-        float, Option("Fall of the log-odds of a label per dB of level; 0.", "--faint-slope")
-    ] = Field(0.0, ge=0, le=1_000)
-    """How much the log-odds of being nominated fall for each decibel below the mean level."""
     seed: Annotated[Seed, Option("Other clips, other hidden labels; 0.", low=0)] = 0
 
     @model_validator(mode="after")

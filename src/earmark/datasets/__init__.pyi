@@ -1,6 +1,6 @@
 from .audio_files import DamagedArchive as DamagedArchive
 from .audio_files import Unpacked as Unpacked
-from .audio_files import find_audio as find_audio
+from .audio_files import find_recordings as find_recordings
 from .audio_files import read_tar as read_tar
 from .audio_files import sounds_of as sounds_of
 from .audio_files import stays_inside as stays_inside
@@ -23,7 +23,6 @@ from .clip_sets import single_folder as single_folder
 from .clip_sets import whole_scores as whole_scores
 from .clip_sets import write_scores as write_scores
 from .derived import import_workspace as import_workspace
-from .extraction import QUARANTINE_SCHEMA as QUARANTINE_SCHEMA
 from .extraction import extract_frames as extract_frames
 from .extraction import quarantine_told as quarantine_told
 from .extraction import read_quarantine as read_quarantine
@@ -36,12 +35,11 @@ from .hub_export import write_hub_folder as write_hub_folder
 from .importers.audioset import find_official as find_official
 from .importers.audioset import import_audioset as import_audioset
 from .importers.audioset import read_listing as read_listing
-from .importers.audioset_features import Damage as Damage
 from .importers.audioset_features import import_audioset_features as import_audioset_features
 from .importers.audioset_features import parse_embedding as parse_embedding
 from .importers.audioset_features import read_records as read_records
 from .importers.fsd50k import import_fsd50k as import_fsd50k
-from .importers.hugging_face import ArrowRows as ArrowRows
+from .importers.hugging_face import RowFile as RowFile
 from .importers.hugging_face import import_hugging_face as import_hugging_face
 from .importers.label_studio import annotations_of as annotations_of
 from .importers.label_studio import is_label_studio as is_label_studio
@@ -85,7 +83,6 @@ from .simulate.sound_sources import noise as noise
 from .stamps import VERSION_HERE as VERSION_HERE
 from .stamps import Stale as Stale
 from .stamps import find_stale as find_stale
-from .stamps import find_versions as find_versions
 from .stamps import parts_changed as parts_changed
 from .stamps import refuse_stale as refuse_stale
 from .stamps import replaced_sounds as replaced_sounds

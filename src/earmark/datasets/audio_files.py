@@ -1,9 +1,14 @@
-"""Audio as people really have it: folders, tars, Parquet files with embedded bytes.
+"""The recordings in folders and tars, and which of them a name means.
 
 Later stages read plain files, so the wanted members of archives are unpacked once into the
 workspace's ``audio`` folder (the disk pays for them twice; nothing else is unpacked). A member
 that would land outside that folder, a link or a device is refused and counted. Folders may be
 links, even in circles.
+
+Owners write ``dog/1.wav``, ``1.wav``, ``1`` or a path of another computer. A name means the
+recording whose path ends as the name does, in as many folders as possible; endings of sound files,
+the slashes of Windows and the ways to write an umlaut make no difference. A name that several
+recordings could have is nobody's: a label of the wrong sound is worse than none.
 """
 
 from __future__ import annotations
@@ -11,39 +16,25 @@ from __future__ import annotations
 import itertools
 import os
 import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 import polars as pl
 
-from earmark.compute import (
-    Meter,
-)
+from earmark.compute import Meter
 from earmark.datasets.workspace import AUDIO_FOLDER
-from earmark.errors import EarmarkError, counted, first_few, reading, told_briefly
-from earmark.labels import CLIP_COLUMNS
+from earmark.errors import EarmarkError, counted, first_few, told_briefly
 from earmark.memory import is_memory_error
-from earmark.storage import (
-    AUDIO_SUFFIXES,
-    AudioAccess,
-    aside_of,
-    check_parquet,
-    flush,
-    make_folder,
-)
+from earmark.storage import AUDIO_SUFFIXES, AudioAccess, aside_of, flush, make_folder
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-ARCHIVE_SUFFIXES = (*TAR_SUFFIXES, ".parquet")
+SOUND_ENDING = rf"(?i)\.({'|'.join(suffix[1:] for suffix in sorted(AUDIO_SUFFIXES))})$"
+"""A regular expression of the endings of sound files."""
 
-ROWS_AT_ONCE = 256
-"""Rows of a Parquet file whose bytes are in memory at the same time: about 250 MB of wav."""
-
-_ID_COLUMNS = tuple(dict.fromkeys(("clip_id", "video_id", *CLIP_COLUMNS, "name")))
-"""Columns that name a Parquet file's rows where the embedded audio has no path, in this order.
-
-AudioSet's Parquet has ``video_id``, which elsewhere is a recording of several clips.
-"""
+_FORK = "._"
+"""What begins the names of files that macOS leaves beside others: they hold no sound."""
 
 _SHRUNK = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
 _LONGEST_NAME, _LONGEST_PATH = 255, 2_000
@@ -66,13 +57,15 @@ class DamagedArchive(EarmarkError):  # noqa: N818 - named for what it is, like U
 
 
 @dataclass(frozen=True)
-class FoundAudio:
-    """The sound files of a dataset: a table ``name`` (without folder and ending), ``audio`` (path).
+class Recordings:
+    """The sound files of a folder, in the order of their paths.
 
-    Paths of unpacked files are relative to the workspace, all others absolute. Files come in the
-    order of their paths. ``notes`` say what was unpacked, refused or damaged.
+    ``files``: ``key``, the path within the folder (or ``archive.tar/path``), and ``audio``, the
+    place as ``clips`` of a workspace hold it: of unpacked files relative to the workspace, of all
+    others absolute. ``notes`` say what was unpacked, refused or damaged.
     """
 
+    root: Path
     files: pl.DataFrame
     notes: tuple[str, ...] = ()
 
@@ -122,38 +115,37 @@ class Unpacked:
         return tuple(notes)
 
 
-def find_audio(
+def find_recordings(
     root: Path,
     work: Path,
-    is_wanted: Callable[[str], bool],
+    is_wanted: Callable[[str], bool] | None = None,
     meter: Meter | None = None,
     allow: Sequence[Path] = (),
-) -> FoundAudio:
+) -> Recordings:
     """List the sound files under a folder, unpacking from archives those that are wanted.
 
-    ``root`` may also be one archive. ``is_wanted`` is asked about a file's name without folder and
-    ending, and decides about plain files and members alike. What lies in ``work`` is not searched.
-    A link that leads out of ``root`` is refused, unless it is into one of ``allow``.
+    ``root`` may also be one archive or one sound. ``is_wanted`` is asked about a file's name
+    without folder and ending, and decides about plain files and members alike. What lies in
+    ``work`` is not searched. A link that leads out of ``root`` is refused, unless it is into one of
+    ``allow``.
     """
     if not root.exists():
         raise EarmarkError(f"{root}: no such file or folder; where is the audio?")
     tally, access = Unpacked(), AudioAccess(root, tuple(allow))
-    base = root if root.is_dir() else root.parent
-    names, paths = [], []
+    base = (root if root.is_dir() else root.parent).resolve()
+    paths = {}
     for path in walk_files(root, skip=work):
-        for name, audio in _sounds(path, base, work, is_wanted, tally, access):
+        for key, audio in _sounds(path, base, work, is_wanted or _is_no_fork, tally, access):
             if _is_text(audio):
-                names.append(name)
-                paths.append(audio)
+                paths[key] = audio
             else:
                 tally.n_misnamed += 1
             if meter is not None:
                 meter.advance(1)
     tally.flush()
-    schema = {"name": pl.String, "audio": pl.String}
-    return FoundAudio(
-        pl.DataFrame({"name": names, "audio": paths}, schema), tally.notes(work / AUDIO_FOLDER)
-    )
+    schema = {"key": pl.String, "audio": pl.String}
+    files = pl.DataFrame({"key": [*paths], "audio": [*paths.values()]}, schema)
+    return Recordings(root, files, tally.notes(work / AUDIO_FOLDER))
 
 
 def sounds_of(
@@ -162,29 +154,106 @@ def sounds_of(
     """Find the sound of each clip by its name; return the files [clip], null without, and notes.
 
     A clip is called like its file, with or without folders, with or without the ending. A name
-    that files in several folders have is nobody's; not one sound for any clip is an error.
+    that several files could have is nobody's; not one sound for any clip is an error.
     """
-    names = [PurePosixPath(clip_id) for clip_id in clip_ids]
-    wanted = {stem for name in names for stem in (name.name, name.stem)}
-    found = find_audio(root, work, wanted.__contains__, meter)
-    files: dict[str, list[str]] = {}
-    for name, audio in found.files.iter_rows():
-        files.setdefault(name, []).append(audio)
-    matches = [_matches(name, files) for name in names]
-    several = [name for name, own in zip(clip_ids, matches, strict=True) if len(own) > 1]
-    if not any(matches):
+    wanted = {stem for name in map(PurePosixPath, clip_ids) for stem in (name.name, name.stem)}
+    recordings = find_recordings(root, work, wanted.__contains__, meter)
+    found = match_recordings(clip_ids, recordings).join(recordings.files, on="key", how="left")
+    # Unlike a table's, the names of clips are no paths of another computer.
+    ends = [f"/{name}" for name in with_plain_paths(found, "name")["bare"]]
+    files = [f"/{file}" for file in with_plain_paths(found, "audio")["bare"]]
+    is_whole = pl.Series([file.endswith(end) for file, end in zip(files, ends, strict=True)])
+    found = found.with_columns(pl.when(is_whole).then("audio").alias("audio"))
+    if not found["audio"].count():
         raise EarmarkError(
             f"{root}: no sound of any clip there; the clips are called {first_few(clip_ids)}, the "
             f"files {first_few(_some_sounds(root))}"
         )
-    notes = [*found.notes]
-    if several:
-        notes.append(
-            f"{counted(len(several), 'clip')} called like files in several folders (such as "
-            f"{first_few(several)}): give clips the names of their folders, too"
-        )
-    audio = [own[0] if len(own) == 1 else None for own in matches]
-    return pl.Series("audio", audio, pl.String), tuple(notes)
+    places = clip_ids.alias("name").to_frame().join(found, on="name", maintain_order="left")
+    return places["audio"], (*recordings.notes, *ambiguous_note(found))
+
+
+def match_recordings(names: pl.Series, recordings: Recordings) -> pl.DataFrame:
+    """Find the recording that each name means: a table name, key (null: none), is_ambiguous.
+
+    Names come once each. Longer common ends of two paths come first, at each length those with
+    the same ending of the file. A recording that two names could mean at the same length is
+    neither's. The work grows with the number of names and files, times the depth of folders.
+    """
+    files = with_plain_paths(recordings.files.select("key"), "key")
+    wanted = with_plain_paths(pl.DataFrame({"name": names.unique(maintain_order=True)}), "name")
+    done = [_same_path(wanted, files, "path"), _same_path(wanted, files, "bare")]
+    found = pl.concat(done).unique("name", keep="first", maintain_order=True)
+    waiting = wanted.join(found, on="name", how="anti", maintain_order="left")
+    deepest = min(_depth(waiting), _depth(files))
+    for length, form in itertools.product(range(deepest, 0, -1), ("path", "bare")):
+        if waiting.is_empty():
+            break
+        decided = _same_end(waiting, files, length, form, found["key"].drop_nulls())
+        found = pl.concat([found, decided])
+        waiting = waiting.join(decided, on="name", how="anti", maintain_order="left")
+    none = waiting.select("name", key=pl.lit(None, pl.String), is_ambiguous=pl.lit(False))
+    return pl.concat([found, none])
+
+
+def without_ending(column: str) -> pl.Expr:
+    """Return names without the ending of a sound file."""
+    return pl.col(column).str.replace(SOUND_ENDING, "")
+
+
+def ambiguous_note(matches: pl.DataFrame) -> tuple[str, ...]:
+    """Count the names of :func:`match_recordings` that several recordings could have."""
+    names = matches.filter("is_ambiguous")["name"]
+    if names.is_empty():
+        return ()
+    return (
+        f"{counted(len(names), 'clip')} without sound, for several recordings could be meant (such "
+        f"as {first_few(names)}): name them with their folders",
+    )
+
+
+def with_plain_paths(rows: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Add ``path``, plainly written, and ``bare``, without a file's ending."""
+    plain = pl.col(column).str.normalize("NFC").str.replace_all("\\", "/", literal=True)
+    plain = plain.str.replace_all(r"/(\./)*/*", "/").str.replace(r"^(\.?/)+", "")
+    return rows.with_columns(path=plain).with_columns(bare=without_ending("path"))
+
+
+def _depth(rows: pl.DataFrame) -> int:
+    n_slashes = rows["path"].str.count_matches("/", literal=True).max()
+    return n_slashes + 1 if isinstance(n_slashes, int) else 0
+
+
+def _same_path(
+    wanted: pl.DataFrame, files: pl.DataFrame, form: Literal["path", "bare"]
+) -> pl.DataFrame:
+    """Return the names that are the whole path of a recording."""
+    firsts = files.unique(form, keep="first", maintain_order=True)
+    same = wanted.select("name", form).join(firsts.select(form, "key"), on=form)
+    return same.select("name", "key", is_ambiguous=pl.lit(False))
+
+
+def _same_end(
+    waiting: pl.DataFrame, files: pl.DataFrame, length: int, form: str, taken: pl.Series
+) -> pl.DataFrame:
+    """Decide about the names whose last ``length`` parts are those of some recording."""
+    ours, theirs = (_ends(rows, length, form) for rows in (waiting, files))
+    # Files of one folder that differ in their endings alone hold the same sound: the first will do.
+    theirs = theirs.group_by("end", maintain_order=True).agg(
+        pl.col("key").first(), n_files=pl.col("bare").n_unique()
+    )
+    ours = ours.with_columns(n_names=pl.col("bare").n_unique().over("end"))
+    met = ours.join(theirs, on="end", maintain_order="left")
+    is_taken = pl.col("key").is_in(taken.implode())
+    is_ambiguous = (pl.col("n_files") > 1) | (pl.col("n_names") > 1) | is_taken
+    key = pl.when(~pl.col("is_ambiguous")).then("key")
+    return met.with_columns(is_ambiguous=is_ambiguous).select("name", key, "is_ambiguous")
+
+
+def _ends(rows: pl.DataFrame, length: int, form: str) -> pl.DataFrame:
+    """Return the rows that have so many parts, with the last of them as ``end``."""
+    end = pl.col(form).str.extract(rf"((?:[^/]+/){{{length - 1}}}[^/]+)$")
+    return rows.with_columns(end=end).drop_nulls("end")
 
 
 def walk_files(root: Path, skip: Path | None = None) -> Iterator[str]:
@@ -192,10 +261,10 @@ def walk_files(root: Path, skip: Path | None = None) -> Iterator[str]:
 
     Links to folders are followed, each folder is entered once, and ``skip`` is not entered.
     """
-    root = root.resolve()
     if not root.is_dir():
-        yield str(root)
+        yield str(root.parent.resolve() / root.name)
         return
+    root = root.resolve()
     entered = {_identity(str(skip))} if skip is not None and skip.is_dir() else set()
     waiting = [str(root)]
     while waiting:
@@ -265,22 +334,6 @@ def _most_bytes(path: str | Path) -> int:
     return max(_LEAST_LIMIT, n_bytes * _MOST_SHRUNK) if is_shrunk else n_bytes
 
 
-def _matches(name: PurePosixPath, files: Mapping[str, list[str]]) -> list[str]:
-    """Return the files that a clip may mean, one for each folder; ``files`` are given by stem."""
-    bare = name.with_suffix("") if name.suffix.lower() in AUDIO_SUFFIXES else name
-    candidates = [PurePosixPath(path) for path in files.get(bare.name, ())]
-    exact = [path for path in candidates if _ends_with(path, name)]
-    if not exact:
-        exact = [path for path in candidates if _ends_with(path.with_suffix(""), bare)]
-    by_folder = {path.parent: str(path) for path in reversed(exact)}
-    return [*reversed(by_folder.values())]
-
-
-def _ends_with(path: PurePosixPath, tail: PurePosixPath) -> bool:
-    parts = [part for part in tail.parts if part not in ("/", ".")]
-    return list(path.parts[len(path.parts) - len(parts) :]) == parts
-
-
 def _some_sounds(root: Path) -> list[str]:
     """Return the names of a few sound files in a folder."""
     sounds = (path for path in walk_files(root) if Path(path).suffix.lower() in AUDIO_SUFFIXES)
@@ -324,27 +377,26 @@ def _sounds(
     tally: Unpacked,
     access: AudioAccess,
 ) -> Iterator[tuple[str, str]]:
-    """Yield name and path of the wanted sounds in one file, be it a sound or an archive."""
-    lower = path.lower()
-    stem, suffix = os.path.splitext(os.path.basename(path))
-    if suffix.lower() in AUDIO_SUFFIXES:
-        if is_wanted(stem):
-            access.place(path)
-            yield stem, path
-        return
-    if lower.endswith(ARCHIVE_SUFFIXES):
+    """Yield key and place of the wanted sounds in one file, be it a sound or a tar."""
+
+    def is_meant(name: str) -> bool:
+        member = PurePosixPath(name)
+        return member.suffix.lower() in AUDIO_SUFFIXES and is_wanted(member.stem)
+
+    key = os.path.relpath(path, base)
+    if is_meant(key):
         access.place(path)
-    members: Iterator[tuple[str, bytes]]
-    if lower.endswith(TAR_SUFFIXES):
-        members = read_members(path, lambda name: _is_sound(name, is_wanted), tally)
-    elif lower.endswith(".parquet"):
-        members = _parquet_members(path, is_wanted, tally)
-    else:
-        return
-    folder = Path(AUDIO_FOLDER) / os.path.relpath(path, base.resolve())
-    for member, content in members:
-        unpack(work / folder / member, content, tally)
-        yield PurePosixPath(member).stem, (folder / member).as_posix()
+        yield key, path
+    elif key.lower().endswith(TAR_SUFFIXES):
+        access.place(path)
+        for member, content in read_members(path, is_meant, tally):
+            place = PurePosixPath(AUDIO_FOLDER, key, member)
+            unpack(work / place, content, tally)
+            yield str(PurePosixPath(key, member)), str(place)
+
+
+def _is_no_fork(name: str) -> bool:
+    return not name.startswith(_FORK)
 
 
 def unpack(target: Path, content: bytes, tally: Unpacked) -> None:
@@ -381,55 +433,3 @@ def stays_inside(name: str) -> bool:
         return False
     is_below = not member.is_absolute() and ".." not in member.parts and "\0" not in name
     return is_below and longest <= _LONGEST_NAME and len(name) <= _LONGEST_PATH
-
-
-def _is_sound(name: str, is_wanted: Callable[[str], bool]) -> bool:
-    member = PurePosixPath(name)
-    return member.suffix.lower() in AUDIO_SUFFIXES and is_wanted(member.stem)
-
-
-def _parquet_members(
-    path: str, is_wanted: Callable[[str], bool], tally: Unpacked
-) -> Iterator[tuple[str, bytes]]:
-    """Yield the wanted rows of a Parquet file with a column ``audio`` of bytes or {bytes, path}."""
-    try:
-        for name, content in _embedded(path):
-            member = PurePosixPath(PurePosixPath(name).name)
-            if member.suffix.lower() not in AUDIO_SUFFIXES:
-                member = PurePosixPath(f"{member.name}.audio")
-            if not stays_inside(member.name):
-                tally.refused.append(name)
-            elif is_wanted(member.stem):
-                yield member.name, content
-    except EarmarkError as error:
-        tally.damaged.append(f"passed over: {error}")
-
-
-def _embedded(path: str) -> Iterator[tuple[str, bytes]]:
-    """Yield names and bytes of the sounds in a Parquet file, some rows at a time."""
-    with reading(path, "Parquet"):
-        check_parquet(Path(path))
-        table = pl.scan_parquet(path, glob=False)
-        columns = _parquet_columns(table.collect_schema())
-        if columns is None:
-            return
-        for first in range(0, table.select(pl.len()).collect().item(), ROWS_AT_ONCE):
-            rows = table.slice(first, ROWS_AT_ONCE).select(*columns).collect()
-            yield from rows.drop_nulls().iter_rows()
-
-
-def _parquet_columns(schema: pl.Schema) -> tuple[pl.Expr, pl.Expr] | None:
-    """Return expressions for names and bytes, or None for a table without embedded sound."""
-    audio = schema.get("audio")
-    names = [pl.col(column).cast(pl.String) for column in _ID_COLUMNS if column in schema]
-    content = pl.col("audio")
-    if isinstance(audio, pl.Struct):
-        fields = {each.name: each.dtype for each in audio.fields}
-        if fields.get("bytes") != pl.Binary:
-            return None
-        if "path" in fields:
-            names.insert(0, content.struct.field("path"))
-        content = content.struct.field("bytes")
-    elif audio != pl.Binary:
-        return None
-    return (pl.coalesce(names).alias("name"), content.alias("content")) if names else None

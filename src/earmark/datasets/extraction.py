@@ -407,10 +407,7 @@ _N_REASONS = 4
 """Reasons that are told before the file is named."""
 
 QUARANTINE_SCHEMA = pl.Schema({"clip_id": pl.String(), "audio": pl.String(), "reason": pl.String()})
-"""``audio`` is null where no file was found; ``reason`` never is.
-
-Where a damaged place hides which clip it was, ``clip_id`` is null and ``audio`` names the place.
-"""
+"""``audio`` is null where no file was found; the others never are."""
 
 
 def write_quarantine(workspace: Workspace, unread: pl.DataFrame) -> None:
@@ -424,11 +421,10 @@ def quarantine_told(workspace: Workspace) -> list[str]:
     unread = read_quarantine(workspace)
     if unread.is_empty():
         return []
-    named = pl.coalesce("clip_id", "audio")
-    reasons = unread.group_by("reason").agg(named, n=-pl.len().cast(pl.Int64)).sort("n", "reason")
+    reasons = unread.group_by("reason").agg("clip_id", n=-pl.len().cast(pl.Int64))
     lines = [
         f"  {-n:,} x {reason}: {first_few(clips)}"
-        for reason, clips, n in reasons.head(_N_REASONS).iter_rows()
+        for reason, clips, n in reasons.sort("n", "reason").head(_N_REASONS).iter_rows()
     ]
     n_more = len(reasons) - _N_REASONS
     rest = f"{n_more:,} more reasons, and all clips" if n_more > 0 else "all of them"

@@ -158,15 +158,6 @@ def stale_of(workspace: Workspace, path: Path, file: Path, verb: str) -> Stale |
     return Stale(path, changed, command, detail) if changed else None
 
 
-def find_versions(workspace: Workspace) -> list[tuple[Path, str, str]]:
-    """List what notes which version of earmark made it: path, version, command that renews it."""
-    return [
-        (path, str(read_noted(file)[VERSION]), _command(workspace, verb))
-        for path, file, verb in _stamped(workspace)
-        if file.exists() and VERSION in read_noted(file)
-    ]
-
-
 def replaced_sounds(workspace: Workspace, folder: Path) -> dict[str, bool]:
     """Return the sound files that are not those which a store was made of; whether each is there.
 

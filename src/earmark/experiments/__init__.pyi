@@ -8,7 +8,6 @@ from .evaluation import METRICS as METRICS
 from .evaluation import Basis as Basis
 from .evaluation import Evaluations as Evaluations
 from .evaluation import StudentResults as StudentResults
-from .evaluation import bases as bases
 from .evaluation import evaluate_students as evaluate_students
 from .evaluation import find_bases as find_bases
 from .evaluation import write_student_cards as write_student_cards

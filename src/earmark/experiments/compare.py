@@ -20,17 +20,8 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from earmark.compute import (
-    HERE,
-    SILENT,
-    Engine,
-    Progress,
-)
-from earmark.config import (
-    CompareParams,
-    CrossFitParams,
-    NetworkParams,
-)
+from earmark.compute import HERE, SILENT, Engine, Progress
+from earmark.config import CompareParams, CrossFitParams, NetworkParams
 from earmark.datasets import Workspace, stamp_path, stamped
 from earmark.errors import EarmarkError, short_repr
 from earmark.experiments.evaluation import METRICS, Basis, Evaluations
@@ -45,10 +36,7 @@ from earmark.experiments.strategies import (
 from earmark.experiments.sweep import Row, by_seed, measured, train_and_evaluate
 from earmark.metrics import Draws, holm, over_classes, p_value
 from earmark.scores import ScoreFolder
-from earmark.storage import (
-    read_sealed,
-    write_sealed,
-)
+from earmark.storage import read_sealed, write_sealed
 
 _PER_CLASS = {
     "d_prime_explicit": "d_prime_explicit",

@@ -16,19 +16,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.compute import (
-    HERE,
-    SILENT,
-    Engine,
-    Meter,
-    Progress,
-    Task,
-)
-from earmark.config import (
-    CompareParams,
-    CrossFitParams,
-    SweepParams,
-)
+from earmark.compute import HERE, SILENT, Engine, Meter, Progress, Task
+from earmark.config import CompareParams, CrossFitParams, SweepParams
 from earmark.datasets import (
     CORRECTED,
     GIVEN,
@@ -180,48 +169,33 @@ def find_bases(
     engine: Engine = HERE,
     progress: Progress = SILENT,
 ) -> list[Basis]:
-    """List what students can be held against, and make the scores that this takes.
+    """List what students can be held against on both evaluated splits; make the scores for it.
 
     ``scores`` are the teacher's of the train split, made with ``cross_fit``. Its networks score the
     evaluated splits too, so that suspect labels can be left out there; a teacher from elsewhere,
-    which left scores and no networks, cannot, and ``ignored`` is not among the bases.
+    which left scores and no networks, cannot, and ``ignored`` is not among the bases. ``corrected``
+    is among them on a split whose labels raters judged; elsewhere they are the labels as given.
     """
     folds = cross_fit.model_copy(update={"in_sample": not scores.out_of_fold})
-    teacher = ""
-    if params.ignored_percent > 0 and has_networks(workspace, scores.folder.name, folds):
+    teacher, percent = "", params.ignored_percent
+    if percent > 0 and has_networks(workspace, scores.folder.name, folds):
         from earmark.training import score_held_out  # torch, which measuring does without
 
         held_out = score_held_out(workspace, scores, folds, engine=engine, progress=progress)
         teacher = held_out.folder.name
     swept = params.labels if isinstance(params, SweepParams) else GIVEN
     corrected_name = CORRECTED if swept == GIVEN else swept
-    return bases(workspace, params.n_resamples, teacher, params.ignored_percent, corrected_name)
-
-
-def bases(
-    workspace: Workspace,
-    n_resamples: int,
-    teacher: str = "",
-    ignored_percent: float = 0.0,
-    corrected_name: str = CORRECTED,
-) -> list[Basis]:
-    """List what students can be held against in a workspace, on both evaluated splits.
-
-    ``ignored`` is among them if a teacher's scores of these splits are named, and ``corrected``,
-    the set ``corrected_name`` if it is there, on a split whose labels raters judged: elsewhere
-    they are the labels as given.
-    """
-    found = []
-    judged = _judged_splits(workspace, corrected_name)
+    judged, bases = _judged_splits(workspace, corrected_name), []
     for split in EVALUATED_SPLITS:
-        found.append(Basis(split, "given", n_resamples))
+        bases.append(Basis(split, "given", params.n_resamples))
         if teacher:
-            found.append(Basis(split, "ignored", n_resamples, teacher, ignored_percent))
+            bases.append(Basis(split, "ignored", params.n_resamples, teacher, percent))
         if split in judged:
-            found.append(Basis(split, "corrected", n_resamples, corrected_name=corrected_name))
+            name = corrected_name
+            bases.append(Basis(split, "corrected", params.n_resamples, corrected_name=name))
         if workspace.truth is not None:
-            found.append(Basis(split, "truth", n_resamples))
-    return found
+            bases.append(Basis(split, "truth", params.n_resamples))
+    return bases
 
 
 def _judged_splits(workspace: Workspace, corrected_name: str) -> set[str]:
@@ -290,7 +264,10 @@ def _evaluate_group(
 
 
 def _evaluate_student(workspace: Workspace, basis: _OpenBasis, student: Student) -> StudentResults:
-    tune, logits, class_ids = _read_scores(workspace, basis, student)
+    scores = student_scores(workspace, student)
+    tune, logits = (logits_of(scores, one.clip_ids) for one in (basis.tune, basis.labels))
+    class_ids = scores.class_ids
+    del scores  # left open, all of the file would count as this process's memory
     states = basis.labels.states()
     by_prior = _prior_offset(basis, tune)
     if student.strategy.adjusts:
@@ -303,18 +280,6 @@ def _evaluate_student(workspace: Workspace, basis: _OpenBasis, student: Student)
     draws["lwlrap_calibrated"] = _lwlrap(basis, states, by_prior(logits))
     draws["lwlrap_fitted"] = _lwlrap(basis, states, logits + fitted)
     return StudentResults(draws, evaluation.per_class)
-
-
-def _read_scores(
-    workspace: Workspace, basis: _OpenBasis, student: Student
-) -> tuple[NDArray[np.float32], NDArray[np.float32], Sequence[str]]:
-    """Return a student's scores of ``tune`` and of the basis, and the classes; close their file.
-
-    Left open, all of it would count as this process's memory.
-    """
-    scores = student_scores(workspace, student)
-    tune, logits = (logits_of(scores, one.clip_ids) for one in (basis.tune, basis.labels))
-    return tune, logits, scores.class_ids
 
 
 def _prior_offset(

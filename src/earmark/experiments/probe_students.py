@@ -100,10 +100,10 @@ def evaluate_draw(data: ProbeData, seed: int, meter: Meter) -> DrawResults:
     drawn = np.random.default_rng([seed, 1]).choice(train, min(data.n_drawn, len(train)), False)
     labels = hide(data.truth, data.ontology, data.hiding.model_copy(update={"seed": seed}))
     draw = _Draw.make(data, labels, np.sort(drawn), seed)
-    held_out = _HeldOut.make(data, labels, np.sort(drawn))
+    measure = _held_out_measures(data, labels, np.sort(drawn))
     measured = []
     for way in WAYS:
-        measured.append(held_out.evaluate(draw.train(way).logits(held_out.features)))
+        measured.append(measure(draw.train(way)))
         meter.advance(1)
     by_name = {name: np.stack([one[name] for one in measured]) for name in measured[0]}
     return DrawResults({**by_name, "n_found": draw.n_found})
@@ -256,38 +256,28 @@ def likeliest_labels(
     return rows * labels.n_classes + columns
 
 
-@dataclass(frozen=True)
-class _HeldOut:
-    """Tune and eval clips, tune first, and what students are held against."""
+def _held_out_measures(
+    data: ProbeData, labels: LabelSet, train_rows: NDArray[np.int64]
+) -> Callable[[LinearProbe], dict[str, NDArray[np.float64]]]:
+    """Return the function that measures a student on the tune and eval clips."""
+    tune, held, train = data.rows["tune"], data.rows["eval"], labels.select(train_rows)
+    features = data.features[np.concatenate([tune, held])]
+    given_tune = labels.states(tune) > 0
+    true_tune, true_eval = data.truth.states(tune) > 0, data.truth.states(held) > 0
+    priors = smoothed_priors(train.n_positives, train.n_clips)
+    weights = resample_weights(len(held), N_RESAMPLES, seed=0)
 
-    features: NDArray[np.float32]
-    given_tune: NDArray[np.bool_]
-    true_tune: NDArray[np.bool_]
-    true_eval: NDArray[np.bool_]
-    priors: NDArray[np.float64]
-    weights: NDArray[np.uint8]
+    def on_eval(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+        resampled = resampled_lwlrap_per_class(true_eval, logits, weights)
+        return np.append(lwlrap(true_eval, logits), mean_over_classes(resampled))
 
-    @classmethod
-    def make(cls, data: ProbeData, labels: LabelSet, train_rows: NDArray[np.int64]) -> _HeldOut:
-        tune, held, train = data.rows["tune"], data.rows["eval"], labels.select(train_rows)
-        return cls(
-            data.features[np.concatenate([tune, held])],
-            labels.states(tune) > 0,
-            data.truth.states(tune) > 0,
-            data.truth.states(held) > 0,
-            smoothed_priors(train.n_positives, train.n_clips),
-            resample_weights(len(held), N_RESAMPLES, seed=0),
-        )
-
-    def evaluate(self, logits: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
-        tune, held = np.split(logits, [len(self.true_tune)])
-        offsets = fit_class_offsets(self.true_tune, tune, self.priors).astype(np.float32)
+    def measure(student: LinearProbe) -> dict[str, NDArray[np.float64]]:
+        of_tune, of_eval = np.split(student.logits(features), [len(tune)])
+        offsets = fit_class_offsets(true_tune, of_tune, priors).astype(np.float32)
         return {
-            "lwlrap": self._on_eval(held),
-            "lwlrap_calibrated": self._on_eval(held + offsets),
-            "lwlrap_tune": np.array([lwlrap(self.given_tune, tune)]),
+            "lwlrap": on_eval(of_eval),
+            "lwlrap_calibrated": on_eval(of_eval + offsets),
+            "lwlrap_tune": np.array([lwlrap(given_tune, of_tune)]),
         }
 
-    def _on_eval(self, logits: NDArray[np.float32]) -> NDArray[np.float64]:
-        resampled = resampled_lwlrap_per_class(self.true_eval, logits, self.weights)
-        return np.append(lwlrap(self.true_eval, logits), mean_over_classes(resampled))
+    return measure

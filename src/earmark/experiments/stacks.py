@@ -19,39 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore
-from earmark.compute import (
-    HERE,
-    SILENT,
-    Engine,
-    Meter,
-    Progress,
-    Task,
-)
-from earmark.config import (
-    NetworkParams,
-)
+from earmark.compute import HERE, SILENT, Engine, Meter, Progress, Task
+from earmark.config import NetworkParams
 from earmark.datasets import Workspace, open_frames, readable_clips
 from earmark.experiments.strategies import EVALUATED_SPLITS, Student, scores_folder
 from earmark.experiments.student_flags import build_targets, open_train_set
 from earmark.labels import Ontology
-from earmark.models import (
-    StudentCard,
-    examples_of,
-    score_and_locate,
-    write_card,
-)
+from earmark.models import StudentCard, examples_of, score_and_locate, write_card
 from earmark.scores import MadeBy, ScoreFolder, write_score_folder
-from earmark.storage import (
-    digest,
-    is_current,
-)
-from earmark.training import (
-    LabelTreatment,
-    TrainingSet,
-    train,
-    training_task,
-    tune_set,
-)
+from earmark.storage import digest, is_current
+from earmark.training import LabelTreatment, TrainingSet, train, training_task, tune_set
 
 _PROBES_AT_ONCE = 10
 """Most probes of a stack: the paper's sweep of a seed keeps two cores busy, not one."""
@@ -101,14 +78,10 @@ def stacks(wanted: Sequence[Student]) -> list[tuple[Student, ...]]:
         groups.setdefault(student.stack_name, []).append(student)
     found: list[tuple[Student, ...]] = []
     for group in groups.values():
-        # Students of one loss stand together, so that it is computed for all of them at once.
-        own = sorted(
-            group, key=lambda one: (one.strategy.loss, one.strategy.loss_point(one.point) or 0)
-        )
-        n_at_once = _PROBES_AT_ONCE if own[0].network.model.is_probe else 1
-        n_stacks = math.ceil(len(own) / n_at_once)
-        edges = [len(own) * cut // n_stacks for cut in range(n_stacks + 1)]
-        found += [tuple(own[start:end]) for start, end in pairwise(edges)]
+        n_at_once = _PROBES_AT_ONCE if group[0].network.model.is_probe else 1
+        n_stacks = math.ceil(len(group) / n_at_once)
+        edges = [len(group) * cut // n_stacks for cut in range(n_stacks + 1)]
+        found += [tuple(group[start:end]) for start, end in pairwise(edges)]
     return found
 
 

@@ -12,18 +12,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from earmark.compute import (
-    HERE,
-    SILENT,
-    Engine,
-    Progress,
-)
-from earmark.config import (
-    CompareParams,
-    CrossFitParams,
-    NetworkParams,
-    SweepParams,
-)
+from earmark.compute import HERE, SILENT, Engine, Progress
+from earmark.config import CompareParams, CrossFitParams, NetworkParams, SweepParams
 from earmark.datasets import TRUTH, Workspace, read_labels, stamped
 from earmark.errors import EarmarkError, quoted, short_repr
 from earmark.experiments.claims import hold_claims
@@ -39,11 +29,7 @@ from earmark.experiments.stacks import train_students
 from earmark.experiments.strategies import Student, students_of_sweep
 from earmark.metrics import Draws, p_value
 from earmark.scores import ScoreFolder
-from earmark.storage import (
-    read_sealed,
-    seal_path,
-    write_sealed,
-)
+from earmark.storage import read_sealed, seal_path, write_sealed
 
 Row = dict[str, str | int | float | None]
 """One row of a result table, by column."""

@@ -14,19 +14,15 @@ its ontology are read here too.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from earmark.errors import EarmarkError, about, check_file, counted, reader, reading
-from earmark.labels.label_set import IMPLICIT, NOT_PRESENT, PRESENT, LabelSet
+from earmark.labels.label_set import LabelSet, block_rows
 from earmark.labels.label_tables import (
     GUESSED,
     Reading,
@@ -52,7 +48,6 @@ _NAME_COLUMNS = ("name", "display_name")
 _TABLES = (".parquet", ".pq", ".csv", ".tsv")
 _LABEL_KEYS = ("labels", "states", "y")
 _MAX_CLASSES = 1_000_000
-ROWS_AT_ONCE, _LABELS_AT_ONCE = 1 << 14, 1 << 24
 
 
 @dataclass(frozen=True)
@@ -212,76 +207,24 @@ def _read_segments(path: Path) -> LabelFile:
 def _read_dense(path: Path, key: str | None) -> LabelFile:
     if path.suffix.lower() == ".npy":
         states = map_array(path)
-        step = _rows_at_once(states.shape)
-        starts = range(0, len(states) if states.ndim else 0, step)
-        parts = (states[start : start + step] for start in starts)
-        return _dense(path, states.shape, parts, None, None)
-    with open_archive(path) as members:
+        _check_shape(path, states.shape)
+        with about(path):
+            return LabelFile(path, LabelSet.from_dense(states), False, False, True, True)
+    with open_archive(path) as members, about(path):
         shapes = {name: member.shape() for name, member in members.items()}
         chosen = choose_key(path, shapes, key, _LABEL_KEYS)
+        shape = shapes[chosen]
+        _check_shape(path, shape)
         clips, classes = names_in(members, "clip_ids"), names_in(members, "class_ids")
-        rows = members[chosen].read_rows(_rows_at_once(shapes[chosen]))
-        return _dense(path, shapes[chosen], rows, clips, classes)
+        # Of labels that are nearly all implicit, a few kilobytes may unpack to gigabytes.
+        blocks = members[chosen].read_rows(block_rows(shape))
+        labels = LabelSet.from_blocks(blocks, shape, clips, classes)
+        return LabelFile(path, labels, clips is not None, classes is not None, True, True)
 
 
-def _rows_at_once(shape: tuple[int, ...]) -> int:
-    """Return how many rows of a matrix are looked at together: of many classes, few."""
-    return max(1, min(ROWS_AT_ONCE, _LABELS_AT_ONCE // max(math.prod(shape[1:]), 1)))
-
-
-def _dense(
-    path: Path,
-    shape: tuple[int, ...],
-    rows: Iterator[NDArray[Any]],
-    clips: pl.Series | None,
-    classes: pl.Series | None,
-) -> LabelFile:
+def _check_shape(path: Path, shape: tuple[int, ...]) -> None:
     if len(shape) != 2 or shape[1] > _MAX_CLASSES:
         raise EarmarkError(f"{path}: expected a matrix [clip, class], got shape {shape}")
-    labels = LabelSet.from_numbers(
-        _names_or_numbers(path, clips, shape[0], "clip"),
-        _names_or_numbers(path, classes, shape[1], "class").to_list(),
-        *_explicit(path, rows),
-    )
-    return LabelFile(path, labels, clips is not None, classes is not None, True, True)
-
-
-def _explicit(
-    path: Path, blocks: Iterator[NDArray[Any]]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Return clip, class and presence of the explicit labels, reading some rows at a time."""
-    rows, columns, present = [], [], []
-    start = 0
-    for block in blocks:
-        if block.dtype.kind not in "biuf":
-            raise EarmarkError(f"{path}: states must be numbers, got {block.dtype}")
-        is_odd = (block != PRESENT) & (block != NOT_PRESENT) & (block != IMPLICIT)
-        if is_odd.any():
-            row, column = np.argwhere(is_odd)[0]
-            raise EarmarkError(
-                f"{path}: states must be +1, -1 or 0, got {block[row, column]} in row "
-                f"{start + row}, column {column}; scores in place of labels?"
-            )
-        found = np.nonzero(block)
-        rows.append(found[0] + start)
-        columns.append(found[1])
-        present.append(block[found] == PRESENT)
-        start += len(block)
-    empty = np.empty(0, np.int64)
-    return (
-        np.concatenate([empty, *rows]),
-        np.concatenate([empty, *columns]),
-        np.concatenate([empty.astype(bool), *present]),
-    )
-
-
-def _names_or_numbers(path: Path, names: pl.Series | None, n: int, what: str) -> pl.Series:
-    if names is None:
-        return pl.Series(f"{what}_id", range(n), pl.Int64).cast(pl.String)
-    if len(names) != n:
-        raise EarmarkError(f"{path}: {len(names):,} {what}_ids for {n:,} in the matrix")
-    check_unique(names, f"{path}: {what}")
-    return names
 
 
 def _named_table(path: Path, columns: Sequence[str], name: str) -> pl.DataFrame:

@@ -12,11 +12,12 @@ answer that is unsure says nothing: the label stays implicit.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -38,7 +39,7 @@ PRESENT, NOT_PRESENT, IMPLICIT = 1, -1, 0
 
 ROW_SCHEMA = {"clip_id": pl.String, "class_id": pl.String, "present": pl.Boolean}
 
-_CLIPS_AT_ONCE = 1 << 14
+_CLIPS_AT_ONCE, _LABELS_AT_ONCE = 1 << 14, 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,21 +78,45 @@ class LabelSet:
         dense = as_array(states)
         if dense.ndim != 2:
             raise EarmarkError(f"states must be a matrix [clip, class], got shape {dense.shape}")
-        is_odd = ~np.isin(dense, (PRESENT, NOT_PRESENT, IMPLICIT))
-        if is_odd.any():
-            row, column = np.argwhere(is_odd)[0]
-            raise EarmarkError(
-                f"states must be +1, -1 or 0, got {dense[row, column]!r} at clip {row}, class "
-                f"{column}; scores or probabilities given in place of labels?"
-            )
-        n_clips, n_classes = dense.shape
-        rows, columns = np.nonzero(dense)
+        step = block_rows(dense.shape)
+        blocks = (dense[start : start + step] for start in range(0, len(dense), step))
+        return cls.from_blocks(blocks, dense.shape, clip_ids, class_ids)
+
+    @classmethod
+    def from_blocks(
+        cls,
+        blocks: Iterable[NDArray[Any]],
+        shape: Sequence[int],
+        clip_ids: Iterable[str] | None = None,
+        class_ids: Iterable[str] | None = None,
+    ) -> LabelSet:
+        """Build as :meth:`from_dense` does from some rows of the matrix after others."""
+        rows, columns = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        present = [np.empty(0, np.bool_)]
+        start = 0
+        for block in blocks:
+            if block.dtype.kind not in "biuf":
+                raise EarmarkError(f"states must be numbers, got {block.dtype}")
+            is_odd = (block != PRESENT) & (block != NOT_PRESENT) & (block != IMPLICIT)
+            if is_odd.any():
+                row, column = np.argwhere(is_odd)[0]
+                raise EarmarkError(
+                    f"states must be +1, -1 or 0, got {block[row, column]} at clip "
+                    f"{start + row}, class {column}; scores or probabilities given in place of "
+                    "labels?"
+                )
+            explicit = np.nonzero(block)
+            rows.append(explicit[0] + start)
+            columns.append(explicit[1])
+            present.append(block[explicit] == PRESENT)
+            start += len(block)
+        n_clips, n_classes = shape
         return cls.from_numbers(
             _clip_series(range(n_clips) if clip_ids is None else clip_ids, n_clips),
             _class_tuple(range(n_classes) if class_ids is None else class_ids, n_classes),
-            rows,
-            columns,
-            dense[rows, columns] == PRESENT,
+            np.concatenate(rows),
+            np.concatenate(columns),
+            np.concatenate(present),
         )
 
     @classmethod
@@ -337,6 +362,11 @@ def _in_order(
     sorted_columns = (labels & ((1 << n_bits) - 1)).astype(np.int32)
     labels >>= n_bits
     return labels, sorted_columns, is_present
+
+
+def block_rows(shape: Sequence[int]) -> int:
+    """Return how many rows of a matrix are looked at together: of many classes, few."""
+    return max(1, min(_CLIPS_AT_ONCE, _LABELS_AT_ONCE // max(math.prod(shape[1:]), 1)))
 
 
 def rows_of(clip_ids: pl.Series, among: pl.Series) -> pl.Series:

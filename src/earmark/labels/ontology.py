@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 import polars as pl
@@ -134,37 +135,25 @@ class Ontology:
 
 def _check_parents(parents: Mapping[str, tuple[str, ...]]) -> None:
     """Refuse cycles, and trees so deep or dense that to walk them would take minutes."""
-    n_waiting = {class_id: len(above) for class_id, above in parents.items()}
-    children: dict[str, list[str]] = {}
-    for class_id, above in parents.items():
-        for parent in above:
-            children.setdefault(parent, []).append(class_id)
-    level = [name for name in (*children, *parents) if not n_waiting.get(name)]
-    level, n_levels = list(dict.fromkeys(level)), 0
-    n_ancestors = dict.fromkeys(level, 0)  # each is counted once for each way to it
-    while level:
-        following = []
-        for parent in level:
-            for child in children.get(parent, ()):
-                n_ancestors[child] = n_ancestors.get(child, 0) + n_ancestors[parent] + 1
-                n_waiting[child] -= 1
-                if not n_waiting[child]:
-                    following.append(child)
-        level, n_levels = following, n_levels + 1
-    if any(n_waiting.values()):
-        class_id, seen = next(name for name, n in n_waiting.items() if n), set[str]()
-        while class_id not in seen:  # up among the classes that wait, until one comes again
-            seen.add(class_id)
-            class_id = next(parent for parent in parents[class_id] if n_waiting.get(parent))
-        raise EarmarkError(f"class {class_id!r} is its own ancestor: mend its parents")
+    try:
+        in_order = [*TopologicalSorter(parents).static_order()]
+    except CycleError as error:
+        raise EarmarkError(
+            f"class {error.args[1][0]!r} is its own ancestor: mend its parents"
+        ) from None
+    level: dict[str, int] = {}
+    n_ways: dict[str, int] = {}  # an ancestor counts once for each way to it
+    for class_id in in_order:
+        above = parents.get(class_id, ())
+        level[class_id] = 1 + max((level[parent] for parent in above), default=0)
+        n_ways[class_id] = sum(n_ways[parent] + 1 for parent in above)
+    n_levels, n_links = max(level.values(), default=0), sum(map(len, parents.values()))
     if n_levels > _MOST_LEVELS:
         raise EarmarkError(
             f"the class tree is {n_levels:,} levels deep; it may have {_MOST_LEVELS:,}. Are the "
             "parents right?"
         )
-    n_links = sum(map(len, parents.values()))
-    n_ways = sum(n_ancestors.values())
-    if min(n_ways, n_links * len(parents)) > _MOST_WAYS:
+    if min(sum(n_ways.values()), n_links * len(parents)) > _MOST_WAYS:
         raise EarmarkError(
             f"{n_links:,} links between {len(parents):,} classes and their parents are too many to "
             "follow; name only the nearest parents of each class"

@@ -102,24 +102,25 @@ def complete_splits(
     seed: int = 0,
     *,
     deal: bool = False,
+    tune_share: float = TUNE_SHARE,
 ) -> pl.Series:
     """Return the split of each clip (train, tune or eval), keeping those that are given.
 
     Without ``given`` splits, or where all clips are in train, they stay there: who looks for
     missing labels wants the whole. With ``deal`` they are dealt out (see :func:`deal_splits`).
-    Where there are train and eval but no tune, TUNE_SHARE of train becomes tune. Anything else is
-    returned as it is.
+    Where there are train and eval but no tune, ``tune_share`` of train becomes tune. Anything else
+    is returned as it is.
     """
     names = {"train"} if given is None else set(given.unique().to_list())
     if names == {"train"} and deal:
         return deal_splits(labels, sources, seed=seed)
     if given is None:
         return pl.Series("split", ["train"] * labels.n_clips, pl.String)
-    if names != {"train", "eval"}:
+    if names != {"train", "eval"} or not tune_share:
         return given.alias("split")
     train = np.flatnonzero((given == "train").to_numpy())
     train_sources = pl.Series(sources, dtype=pl.String).gather(train)
-    parts = assign(labels.select(train), train_sources, [1 - TUNE_SHARE, TUNE_SHARE], seed)
+    parts = assign(labels.select(train), train_sources, [1 - tune_share, tune_share], seed)
     return given.clone().scatter(train[parts == 1], "tune").alias("split")
 
 

@@ -8,10 +8,7 @@ from .architectures import build_model as build_model
 from .architectures import build_probe as build_probe
 from .architectures import cost as cost
 from .architectures import kept_units as kept_units
-from .architectures import n_students as n_students
 from .architectures import own_device as own_device
-from .architectures import state_of_student as state_of_student
-from .architectures import student_of as student_of
 from .architectures import trainable as trainable
 from .architectures import truncated_normal as truncated_normal
 from .clip_scores import CACHED_PATCHES as CACHED_PATCHES

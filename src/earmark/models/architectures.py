@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,6 +27,7 @@ import torch
 from numpy.random import PCG64, Generator
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
 from earmark.config import FrontEndParams, ModelParams
 from earmark.errors import EarmarkError
@@ -125,6 +126,8 @@ class Network(nn.Module):
     ``forward`` takes patches [patch, frame, band] and returns logits [patch, class].
     """
 
+    n_students = 1
+
     def __init__(self, body: nn.Sequential, n_features: int, n_classes: int) -> None:
         super().__init__()
         self.body = body
@@ -134,6 +137,11 @@ class Network(nn.Module):
     def n_classes(self) -> int:
         """Number of outputs."""
         return self.head.out_features
+
+    def student(self, place: int) -> Network:
+        """Return this network, the only student of its stack."""
+        assert place == 0
+        return self
 
     def embed(self, patches: Tensor) -> Tensor:
         """Return the features [patch, feature] that the head sees."""
@@ -346,25 +354,11 @@ class Cost:
 def cost(params: ModelParams, n_classes: int, front_end: FrontEndParams | None = None) -> Cost:
     """Count trainable parameters and the multiply-adds of convolutions and head for one patch."""
     front_end = front_end or FrontEndParams()
-    n_multiply_adds = 0
-
-    def count(module: nn.Module, _inputs: object, output: Tensor) -> None:
-        nonlocal n_multiply_adds
-        if isinstance(module, nn.Conv2d):
-            per_output = module.weight[0].numel()
-        elif isinstance(module, nn.Linear):
-            per_output = module.in_features
-        else:
-            return
-        n_multiply_adds += per_output * output.numel()
-
-    with torch.device("meta"):
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
         network = _BUILDERS[params.architecture](params, n_classes).eval()
-        for module in network.modules():
-            module.register_forward_hook(count)
         network(torch.empty(1, front_end.patch_frames, front_end.n_bands))
     n_parameters = sum(p.numel() for p in network.parameters() if p.requires_grad)
-    return Cost(n_parameters, n_multiply_adds)
+    return Cost(n_parameters, counter.get_total_flops() // 2)  # two operations each
 
 
 def _mobilenet_v1(params: ModelParams, n_classes: int) -> Network:
@@ -453,21 +447,3 @@ def build(
 def trainable(network: nn.Module) -> list[nn.Parameter]:
     """Return the parameters that training changes."""
     return [parameter for parameter in network.parameters() if parameter.requires_grad]
-
-
-def state_of_student(
-    network: AnyNetwork, state: Mapping[str, Tensor], student: int
-) -> list[Tensor]:
-    """Return one student's part of a network's state, as views."""
-    is_stack = isinstance(network, Probe)
-    return [values[student] if is_stack else values for values in state.values()]
-
-
-def n_students(network: AnyNetwork) -> int:
-    """Return the number of students in a network."""
-    return network.n_students if isinstance(network, Probe) else 1
-
-
-def student_of(network: AnyNetwork, student: int) -> AnyNetwork:
-    """Return one student of a stack as a network of its own, with the very same weights."""
-    return network.student(student) if isinstance(network, Probe) else network

@@ -20,7 +20,7 @@ from scipy.special import expit
 from torch import Tensor
 
 from earmark.audio import FrameStore
-from earmark.models.architectures import AnyNetwork, Probe, n_students, own_device
+from earmark.models.architectures import AnyNetwork, Probe, own_device
 from earmark.models.examples import Examples, floats
 
 _BATCH_EXAMPLES = 256
@@ -36,7 +36,7 @@ def score_clips(network: AnyNetwork, examples: Examples) -> NDArray[np.float32]:
     The logit is that of the mean output over a clip's examples (patches), exact also where all
     outputs are tiny.
     """
-    logits = np.empty((n_students(network), len(examples.rows), network.n_classes), np.float32)
+    logits = np.empty((network.n_students, len(examples.rows), network.n_classes), np.float32)
     for group, z, firsts in _outputs(network, examples):
         logits[:, group] = _logits_of_mean(z, firsts)
     return logits
@@ -52,7 +52,7 @@ def score_and_locate(
     """
     if isinstance(network, Probe):
         return score_clips(network, examples), best_patches(network, examples)
-    logits = np.empty((n_students(network), len(examples.rows), network.n_classes), np.float32)
+    logits = np.empty((network.n_students, len(examples.rows), network.n_classes), np.float32)
     best = np.empty(logits.shape, np.uint16)
     for group, z, firsts in _outputs(network, examples):
         logits[:, group], best[:, group] = _logits_of_mean(z, firsts), _best(z, firsts)
@@ -176,7 +176,7 @@ def patch_outputs(network: AnyNetwork, store: FrameStore, row: int) -> NDArray[n
     with torch.inference_mode():
         logits = network(torch.from_numpy(patches.astype(np.float32)).to(own_device()))
         outputs: NDArray[np.float32] = torch.sigmoid(logits).float().cpu().numpy()
-    return np.asarray(outputs.reshape(-1, *outputs.shape[-2:])[0])
+    return outputs
 
 
 def evidence(probe: Probe, store: FrameStore, row: int) -> NDArray[np.float32]:

@@ -16,19 +16,10 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from earmark.config import (
-    FrontEndParams,
-    NetworkParams,
-    Params,
-)
+from earmark.config import FrontEndParams, NetworkParams, Params
 from earmark.errors import EarmarkError, nearest, reader
 from earmark.labels import Ontology
-from earmark.storage import (
-    read_json,
-    seal_path,
-    write_json,
-    write_text,
-)
+from earmark.storage import read_json, seal_path, write_json, write_text
 from earmark.text import markdown
 
 LIBRARIES = ("earmark", "torch", "numpy")

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from earmark.audio import log_mel_module
@@ -154,13 +153,9 @@ def open_session(model: str | Path | bytes, n_threads: int | None = None) -> Any
         ) from None
 
 
-def _on_cpu(network: AnyNetwork) -> AnyNetwork:
-    return copy.deepcopy(network).cpu().eval()
-
-
 def _whole(network: AnyNetwork, card: ModelCard, with_front_end: bool) -> nn.Module:
     """Return the module that a file is to hold."""
-    on_cpu = _on_cpu(network)
+    on_cpu = copy.deepcopy(network).cpu().eval()
     if isinstance(on_cpu, Probe):
         return _LoneProbe(on_cpu) if on_cpu.n_students == 1 else on_cpu
     if not with_front_end:
@@ -203,13 +198,12 @@ def _largest_difference(module: nn.Module, graph: bytes, inputs: Mapping[str, Te
     with torch.inference_mode():
         expected = module(*inputs.values())
     expected = expected if isinstance(expected, tuple) else (expected,)
-    found = open_session(graph).run(None, {name: value.numpy() for name, value in inputs.items()})
-    pairs = zip(expected, found, strict=True)
-    return max(_distance(torch_one.numpy(), one) for torch_one, one in pairs)
-
-
-def _distance(expected: NDArray[np.float32], found: NDArray[np.float32]) -> float:
-    return float(np.max(np.abs(found - expected) / np.maximum(np.abs(expected), 1)))
+    outputs = open_session(graph).run(None, {name: value.numpy() for name, value in inputs.items()})
+    differences = [
+        np.abs(output - logits.numpy()) / np.maximum(np.abs(logits.numpy()), 1)
+        for logits, output in zip(expected, outputs, strict=True)
+    ]
+    return float(np.max([one.max() for one in differences]))
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from earmark.config import NetworkParams
 from earmark.datasets import Split, Workspace, open_frames, readable_clips
 from earmark.errors import EarmarkError, reader, reading
 from earmark.metrics import evaluate
-from earmark.models.architectures import AnyNetwork, build, n_students
+from earmark.models.architectures import AnyNetwork, build
 from earmark.models.clip_scores import score_clips
 from earmark.models.examples import examples_of
 from earmark.models.model_card import (
@@ -52,7 +52,7 @@ def write_network(
         digest=run_digest,
         class_ids=tuple(class_ids),
         n_inputs=store.n_bands,
-        n_students=n_students(network),
+        n_students=network.n_students,
         frames=_kind_of_frames(store),
     )
     seal(folder, meta.model_dump(mode="json"))

@@ -112,24 +112,22 @@ class Tags:
         Columns: audio, start_seconds, end_seconds, class_id, name, probability. A row is one patch;
         of long files it is the mean over neighbouring patches.
         """
-        front_end, columns = self.card.front_end or YAMNET, self.top_columns(n)
-        hop = front_end.patch_hop_samples * self.outputs.steps_per_column / front_end.sample_rate_hz
-        n_added = self.outputs.steps_per_column - 1
-        length = front_end.patch_samples + n_added * front_end.patch_hop_samples
+        front_end, n_steps = self.card.front_end or YAMNET, self.outputs.steps_per_column
+        hop = front_end.patch_hop_samples * n_steps / front_end.sample_rate_hz
+        length = front_end.patch_samples + (n_steps - 1) * front_end.patch_hop_samples
         starts = np.arange(len(self.outputs.columns)) * hop
         ends = np.minimum(starts + length / front_end.sample_rate_hz, self.seconds)
+        times = pl.DataFrame({"start_seconds": starts, "end_seconds": ends})
         return pl.concat(
-            pl.DataFrame(
-                {
-                    "audio": pl.repeat(str(self.path), len(starts), eager=True),
-                    "start_seconds": starts,
-                    "end_seconds": ends,
-                    "class_id": pl.repeat(self.card.class_ids[i], len(starts), eager=True),
-                    "name": pl.repeat(self.card.class_names[i], len(starts), eager=True),
-                    "probability": self.outputs.columns[:, i],
-                }
+            times.select(
+                pl.lit(str(self.path)).alias("audio"),
+                "start_seconds",
+                "end_seconds",
+                class_id=pl.lit(self.card.class_ids[column]),
+                name=pl.lit(self.card.class_names[column]),
+                probability=pl.Series(self.outputs.columns[:, column]),
             )
-            for i in columns
+            for column in self.top_columns(n)
         )
 
     def top_columns(self, n: int) -> list[int]:
@@ -161,12 +159,31 @@ class Tagger:
 
     def tag(self, path: str | Path) -> Tags:
         """Tag a sound file, block by block; one that cannot be read raises UnreadableAudio."""
-        path, rate_hz = Path(path), self.front_end.sample_rate_hz
-        heard = _Heard(self.front_end, len(self.card.class_ids))
-        blocks = heard.counted(stream_clip(path, rate_hz))
-        for batch in stream_patches(blocks, self.front_end):
-            heard.add(batch, self._logits(batch))
-        return heard.tags(path, self.card)
+        path, params, n_classes = Path(path), self.front_end, len(self.card.class_ids)
+        present, absent = np.zeros(n_classes), np.zeros(n_classes)
+        highest, best_patch = np.full(n_classes, -np.inf, np.float32), np.zeros(n_classes, np.int64)
+        outputs, n_patches, n_samples = Strip(n_classes), 0, 0
+
+        def blocks() -> Iterator[NDArray[np.float32]]:
+            nonlocal n_samples
+            for block in stream_clip(path, params.sample_rate_hz):
+                n_samples += len(block)
+                yield block
+
+        for batch in stream_patches(blocks(), params):
+            logits = self._logits(batch)
+            batch_present, batch_absent = sum_outputs(logits)
+            present += batch_present[0]
+            absent += batch_absent[0]
+            is_higher = logits.max(axis=0) > highest
+            best_patch = np.where(is_higher, logits.argmax(axis=0) + n_patches, best_patch)
+            highest = np.maximum(logits.max(axis=0), highest)
+            n_patches += len(batch)
+            outputs.add(expit(logits))
+        seconds = n_samples / params.sample_rate_hz
+        middles = best_patch * params.patch_hop_samples + params.patch_samples / 2
+        best_seconds = np.minimum(middles / params.sample_rate_hz, seconds)
+        return Tags(path, seconds, self.card, present / (present + absent), best_seconds, outputs)
 
     @torch.inference_mode()
     def _logits(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -195,42 +212,3 @@ def stream_patches(
             waiting, is_first = waiting[n_advance:], False
     if is_first or len(waiting) > n_overlap:  # else the last patch has covered all of it
         yield patches(log_mel(waiting, params), params)
-
-
-class _Heard:
-    """What has been heard of a file so far."""
-
-    def __init__(self, params: FrontEndParams, n_classes: int) -> None:
-        self._params = params
-        self._n_samples = self._n_patches = 0
-        self._present, self._absent = np.zeros(n_classes), np.zeros(n_classes)
-        self._highest = np.full(n_classes, -np.inf, np.float32)
-        self._best_patch = np.zeros(n_classes, np.int64)
-        self._outputs = Strip(n_classes)
-
-    def counted(self, blocks: Iterable[NDArray[np.float32]]) -> Iterator[NDArray[np.float32]]:
-        """Pass blocks on and count their samples."""
-        for block in blocks:
-            self._n_samples += len(block)
-            yield block
-
-    def add(self, batch: NDArray[np.float32], logits: NDArray[np.float32]) -> None:
-        """Take in the patches and logits of the next stretch."""
-        present, absent = sum_outputs(logits)
-        self._present += present[0]
-        self._absent += absent[0]
-        highest, best = logits.max(axis=0), logits.argmax(axis=0) + self._n_patches
-        self._best_patch = np.where(highest > self._highest, best, self._best_patch)
-        self._highest = np.maximum(highest, self._highest)
-        self._n_patches += len(batch)
-        self._outputs.add(expit(logits))
-
-    def tags(self, path: Path, card: ModelCard) -> Tags:
-        """Return the result once all has been heard."""
-        params = self._params
-        firsts = self._best_patch * params.patch_hop_samples
-        best_seconds = (firsts + params.patch_samples / 2) / params.sample_rate_hz
-        seconds = self._n_samples / params.sample_rate_hz
-        scores = self._present / (self._present + self._absent)
-        best_seconds = np.minimum(best_seconds, seconds)
-        return Tags(path, seconds, card, scores, best_seconds, self._outputs)

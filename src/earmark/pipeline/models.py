@@ -99,12 +99,12 @@ def export_model(
     ``model`` is its name, a folder of the workspace's ``models``. With its front end the graph
     takes waveforms, without it log-mel patches.
     """
-    from earmark.models import load_network, read_card, student_of, write_onnx
+    from earmark.models import load_network, read_card, write_onnx
 
     folder = _model_folder(work, model)
     card, network = read_card(folder), load_network(folder)
     if student is not None:
-        network = student_of(network, card.place_of(student))
+        network = network.student(card.place_of(student))
     difference = write_onnx(Path(path), network, card, with_front_end=with_front_end)
     return ExportedModel(Path(path), len(card.class_ids), difference)
 

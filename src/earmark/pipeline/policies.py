@@ -12,7 +12,7 @@ class PolicyOptions(TypedDict, total=False):
 
     discard_percent: Annotated[float, Option("percentile: of each class; 1.", low=0, high=100)]
     target: Annotated[float, Option("precision: lowest chance; 0.5.")]
-    n_flags: Annotated[int, Option("budget: flags in all; those expected.", low=0)]
+    n_flags: Annotated[int, Option("budget: flags in all; up to 1,000.", low=0)]
     balance: Annotated[float, Option("budget: how much small classes count; 0.", low=0)]
     quantile: Annotated[
         float | str,

@@ -54,29 +54,32 @@ def train_teacher(
     work: WorkLike,
     recipe: RecipeLike = None,
     *,
-    n_processes: Annotated[
-        int, Option("On a cluster: processes that train together.", "--processes", low=1)
-    ] = 1,
     engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> Trained:
     """Train the recipe's teacher on the whole train split, labels as they are.
 
-    Under ``torchrun`` every process calls this, and they train together; on a cluster
-    ``n_processes`` do.
+    Under ``torchrun`` every process calls this, and they train together. On a cluster the training
+    is one task.
     """
     from earmark.models import write_measured_card
-    from earmark.training import join_processes
+    from earmark.training import is_first_process, join_processes, train, training_task
 
     workspace = open_workspace(work)
     chosen = choose_recipe(workspace, recipe)
     data, store = _teaching(workspace, chosen)
     folder = workspace.model_folder(chosen.teacher.name)
+    task = training_task(chosen.teacher.name, train, chosen.teacher, data, store, folder=folder)
     if isinstance(engine, RayEngine):
-        _train_on_cluster(engine, n_processes, chosen, data, store, folder, progress)
+        with shown(progress) as display:
+            engine.map([task], display)
     else:
         with join_processes():
-            if not _train_here(chosen, data, store, folder, progress):
+            is_first = is_first_process()
+            with shown(progress) if is_first else nullcontext(SILENT) as display:
+                meter = display.job(task.label, task.n_units, task.unit)
+                train(**task.arguments, meter=meter)
+            if not is_first:
                 return Trained(folder, is_first=False)
     write_measured_card(workspace, chosen.teacher, folder)
     return Trained(folder)
@@ -149,37 +152,3 @@ def _teaching(workspace: Workspace, recipe: Recipe) -> tuple[TrainingSet, FrameS
     return TrainingSet(
         store.folder, clips.store_rows, TargetProvider(clips.labels), validation
     ), store
-
-
-def _train_on_cluster(
-    cluster: RayEngine,
-    n_processes: int,
-    recipe: Recipe,
-    data: TrainingSet,
-    store: FrameStore,
-    folder: Path,
-    progress: Progress | None,
-) -> None:
-    from earmark.compute import train_together
-    from earmark.training import train, training_task
-
-    task = training_task(recipe.teacher.name, train, recipe.teacher, data, store, folder=folder)
-    with shown(progress) as display:
-        train_together(cluster, task, n_processes, folder / "ray", display)
-
-
-def _train_here(
-    recipe: Recipe, data: TrainingSet, store: FrameStore, folder: Path, progress: Progress | None
-) -> bool:
-    """Train in this process, or as one of several; tell whether it is the first of them."""
-    from earmark.models import examples_of
-    from earmark.training import is_first_process, n_examples_in_all, train
-
-    teacher = recipe.teacher
-    is_first = is_first_process()
-    with shown(progress) if is_first else nullcontext(SILENT) as display:
-        examples = examples_of(teacher.model, store, data.store_rows)
-        n_examples = n_examples_in_all(examples.per_clip, teacher.train)
-        meter = display.job(teacher.name, n_examples, "examples")
-        train(teacher, data, folder, meter)
-    return is_first

@@ -10,6 +10,7 @@ from typing import Annotated
 import polars as pl
 
 from earmark.errors import counted
+from earmark.flags import LEAST_R, MOST_R
 from earmark.options import Option
 from earmark.report.evidence import MissingEvidence, heard_told
 from earmark.report.numerals import is_known
@@ -116,8 +117,8 @@ def _teacher_told(evidence: MissingEvidence) -> str:
 def doubts_told(evidence: MissingEvidence) -> list[str]:
     """List what an estimate supposes, and what was found doubtful."""
     supposed = (
-        "Before people have listened, the numbers suppose that for each given label 0.3 to 3 are "
-        "missing."
+        f"Before people have listened, the numbers suppose that for each given label {LEAST_R:g} "
+        f"to {MOST_R:g} are missing."
     )
     # Advice on options is for the owner, who has read it on the terminal.
     warnings = (each for each in evidence.findings.warnings if "--" not in each)

@@ -54,7 +54,7 @@ MOST_CANDIDATES, N_OTHERS = 500_000, 100_000
 MOST_TURNS = 50_000
 """Labels of the random sequence."""
 
-LEAST_P = 0.01
+LEAST_P = 0.001
 """The lowest p_missing by which the random sample is allocated."""
 
 Ints = NDArray[np.int64]

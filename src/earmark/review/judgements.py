@@ -28,6 +28,7 @@ from pydantic import AwareDatetime, Field, ValidationError, model_validator
 
 from earmark.config import Params
 from earmark.errors import EarmarkError, EarmarkWarning, reading
+from earmark.storage import make_folder
 
 Answer = Literal["present", "not_present", "unsure", "cannot_play"]
 """``cannot_play``: the sound is missing or cannot be decoded; says nothing about the label."""
@@ -210,7 +211,7 @@ class JudgementStore:
         self.path = Path(path)
         if must_exist and not self.path.exists():
             raise EarmarkError(f"{path}: no judgements there yet; make some with `earmark review`")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         self._lock = Lock()
         self._n_read, self._read = 0, JUDGEMENT_SCHEMA.to_frame()
         self._connection = open_sqlite(self.path)

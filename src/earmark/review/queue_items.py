@@ -22,7 +22,7 @@ import polars as pl
 from earmark.config import QueueAim
 from earmark.errors import reading
 from earmark.review.judgements import open_sqlite, store_refusal, switch_to_write_ahead_log
-from earmark.storage import digest
+from earmark.storage import digest, make_folder
 
 QUEUE_SCHEMA = pl.Schema(
     {
@@ -188,7 +188,7 @@ class DrawnBlocks:
 
     def __init__(self, path: Path, queue_digest: str) -> None:
         self.path, self._queue, self._lock = path, queue_digest, Lock()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         self._connection = open_sqlite(path)
         try:
             switch_to_write_ahead_log(self._connection)

@@ -4,20 +4,17 @@
 - ``.npz``: its only matrix, or the one asked for; it may also hold ``clip_ids`` and ``class_ids``
 - Parquet, CSV or TSV, *wide*: the clip and one column for each class; or *long*: a row for clip,
   class and score. Names of columns are recognised as in tables of labels
-- a folder of ``.npy`` or Parquet shards in the order of their names (``part_2`` comes before
-  ``part_10``), maybe with ``clips.parquet`` and ``classes.parquet``; or a folder of scores that
-  ``earmark score`` wrote
+- a folder of scores that ``earmark score`` wrote
 
 Every format but ``.npy`` is converted once, a block at a time, into a scratch file.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -27,7 +24,7 @@ from numpy.typing import NDArray
 
 from earmark.compute import SILENT, Progress
 from earmark.errors import EarmarkError, check_file, reader, reading
-from earmark.labels import guess_columns, read_class_list, read_clip_list
+from earmark.labels import guess_columns, read_clip_list
 from earmark.storage import (
     TABLE_ERRORS,
     SourceTable,
@@ -166,11 +163,10 @@ class _Table:
                 raise
 
 
-def open_parquet(path: Path, parts: Sequence[Path]) -> ScoreFile:
-    """Open scores in Parquet files that are parts of one table."""
-    for part in parts:
-        check_parquet(part)
-    scanned = pl.scan_parquet(list(parts), glob=False)
+def open_parquet(path: Path) -> ScoreFile:
+    """Open scores in a Parquet file."""
+    check_parquet(path)
+    scanned = pl.scan_parquet(path, glob=False)
     with reading(path, "Parquet"):
         schema = dict(scanned.collect_schema())
     return _open(_Table(path, scanned, schema, "Parquet"))
@@ -346,12 +342,12 @@ def open_score_file(path: str | Path, key: str | None = None) -> ScoreFile:
     if suffix == ".npz":
         return _open_npz(path, key)
     if suffix in (".parquet", ".pq"):
-        return open_parquet(path, [path])
+        return open_parquet(path)
     if suffix in (".csv", ".tsv"):
         return open_csv(path)
     raise EarmarkError(
-        f"{path}: scores are expected as .npy, .npz, .parquet, .csv, .tsv or a folder of "
-        f"shards, got {suffix or 'no ending'!r}"
+        f"{path}: scores are expected as .npy, .npz, .parquet, .csv or .tsv, got "
+        f"{suffix or 'no ending'!r}"
     )
 
 
@@ -383,62 +379,16 @@ def _open_npz(path: Path, key: str | None) -> ScoreFile:
 
 
 def _open_folder(folder: Path) -> ScoreFile:
-    clips, classes = folder / "clips.parquet", folder / "classes.parquet"
-    clip_ids = read_clip_list(clips) if clips.exists() else None
-    class_ids = read_class_list(classes).class_ids if classes.exists() else None
-    if is_finished(folder) and (folder / "logits.npy").exists():
-        npy = folder / "logits.npy"
-        listed = _meta_classes(folder)
-        return ScoreFile(npy, _matrix_shape(npy), clip_ids, listed or class_ids, npy)
-    arrays = sorted(folder.glob("*.npy"), key=_natural)
-    tables = [path for path in folder.glob("*.parquet") if path not in (clips, classes)]
-    if bool(arrays) == bool(tables):
-        found = "both" if arrays else "neither"
-        raise EarmarkError(f"{folder}: expected shards as .npy or as .parquet, found {found}")
-    if tables:
-        file = open_parquet(folder, sorted(tables, key=_natural))
-        return file if file.clip_ids is not None else replace(file, clip_ids=clip_ids)
-    return _open_shards(folder, arrays, clip_ids, class_ids)
-
-
-def _meta_classes(folder: Path) -> tuple[str, ...] | None:
-    meta = read_seal(folder)
-    listed = meta.get("class_ids") if isinstance(meta, dict) else None
-    return tuple(map(str, listed)) if isinstance(listed, list) else None
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """Return a key that sorts part_2 before part_10."""
-    pieces = re.split(r"(\d+)", path.name)
-    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in pieces]
-
-
-def _open_shards(
-    folder: Path,
-    paths: Sequence[Path],
-    clip_ids: pl.Series | None,
-    class_ids: tuple[str, ...] | None,
-) -> ScoreFile:
-    shards = [map_scores(path) for path in paths]
-    widths = {shard.shape[1] for shard in shards}
-    if len(widths) > 1:
-        odd = next(
-            p for p, s in zip(paths, shards, strict=True) if s.shape[1] != shards[0].shape[1]
+    """Open the scores that earmark wrote into a folder."""
+    npy = folder / "logits.npy"
+    if not is_finished(folder) or not npy.exists():
+        raise EarmarkError(
+            f"{folder}: expected one file of scores, or a folder that `earmark score` wrote; join "
+            "parts first, with np.concatenate or "
+            "pl.scan_parquet('FOLDER/*.parquet').sink_parquet('scores.parquet')"
         )
-        raise EarmarkError(f"{folder}: {paths[0].name} and {odd.name} have different classes")
-    shape = (sum(len(shard) for shard in shards), shards[0].shape[1])
-    if len(paths) == 1:
-        return ScoreFile(paths[0], shape, clip_ids, class_ids, npy=paths[0])
-
-    def convert(target: Path, progress: Progress) -> None:
-        meter = progress.job("join shards", shape[0], "clips")
-
-        def blocks() -> Iterator[NDArray[Any]]:
-            for path in paths:
-                for _, block in row_blocks(path):
-                    yield block
-                    meter.advance(len(block))
-
-        write_blocks(target, np.result_type(*shards), shape, blocks())
-
-    return ScoreFile(folder, shape, clip_ids, class_ids, convert=convert)
+    clips = folder / "clips.parquet"
+    clip_ids = read_clip_list(clips) if clips.exists() else None
+    listed = read_seal(folder).get("class_ids")
+    class_ids = tuple(map(str, listed)) if isinstance(listed, list) else None
+    return ScoreFile(npy, _matrix_shape(npy), clip_ids, class_ids, npy)

@@ -60,6 +60,7 @@ from .tables import PRESENCE as PRESENCE
 from .tables import TABLE_ERRORS as TABLE_ERRORS
 from .tables import SourceTable as SourceTable
 from .tables import are_distinct as are_distinct
+from .tables import check_size as check_size
 from .tables import check_unique as check_unique
 from .tables import read_header as read_header
 from .tables import read_source as read_source

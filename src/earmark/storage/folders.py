@@ -44,7 +44,7 @@ def scratch_beside(out: Path) -> Iterator[Path]:
 
     Those that killed processes left beside it go, too.
     """
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
     if n_swept := sweep_beside(out):
         warnings.warn(f"{out}: {swept_told(n_swept)}", EarmarkWarning, stacklevel=4)
     folder = aside_of(out)
@@ -149,7 +149,7 @@ def _replaceable_files(out: Path, made_by: str) -> frozenset[str]:
             "touched; give a new folder"
         )
     named = _named_files(noted)
-    edited = [name for name, known in named.items() if _is_edited(inside(out, name), known)]
+    edited = [name for name, known in named.items() if _is_edited(out, name, known)]
     if edited:
         raise EarmarkError(
             f"{out}: {first_few(edited)} was changed after `{made_by}` wrote it; nothing was "
@@ -169,7 +169,9 @@ def _named_files(noted: Mapping[str, Any]) -> dict[str, set[str]]:
     return named
 
 
-def _is_edited(path: Path, known: set[str]) -> bool:
-    if path.is_symlink() or path.is_dir():
+def _is_edited(out: Path, name: str, known: set[str]) -> bool:
+    """Tell whether a file is not what was written; one behind a link is somebody else's."""
+    path = inside(out, name)
+    if path.is_dir() or path.resolve() != out.resolve() / name:
         return True
     return path.exists() and file_sha256(path) not in known

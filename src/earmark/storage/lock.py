@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from earmark.errors import EarmarkError, EarmarkWarning
-from earmark.storage.artefacts import write_json
+from earmark.storage.artefacts import make_folder, write_json
 from earmark.storage.leftovers import sweep_expected, sweep_leftovers, swept_told
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def writing(folder: str | Path, verb: str) -> Iterator[None]:
         return
     is_new, process = not folder.is_dir(), os.getpid()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     except (FileExistsError, NotADirectoryError):
         raise EarmarkError(
             f"{folder}: a file is where a folder should be; give another name"

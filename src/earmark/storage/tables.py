@@ -108,7 +108,7 @@ def read_source(path: str | Path, header: Sequence[str] | None = None) -> Source
             ) from None
     table = SourceTable(path, rows.drop("", strict=False))
     if path.stat().st_size > _LONGEST_CELL:
-        _check_cells(table)
+        check_size(table)
     return table
 
 
@@ -137,13 +137,25 @@ def are_distinct(names: pl.Series) -> bool:
     return names.n_unique() == len(names)
 
 
+def check_size(table: SourceTable) -> None:
+    """Refuse too many columns, and a text that is no name and no list of them: it is copied."""
+    _check_n_columns(table.path, len(table.columns))
+    for cells in table.rows.select(pl.col(pl.String, pl.List(pl.String))):
+        texts = cells.explode() if isinstance(cells.dtype, pl.List) else cells
+        longest = texts.str.len_bytes().max()
+        if isinstance(longest, int) and longest > _LONGEST_CELL:
+            raise EarmarkError(
+                f"{table.path}: a cell in column {cells.name!r} has {longest:,} bytes; a cell may "
+                f"have {_LONGEST_CELL:,} at most. Leave the column out, or put a row for each class"
+            )
+
+
 def _read_parquet(path: Path) -> SourceTable:
     with reading(path, "Parquet"):
         check_memory(check_parquet(path), f"reading {path}")
         rows = pl.read_parquet(path, glob=False)
-    _check_n_columns(path, len(rows.columns))
     table = SourceTable(path, rows.with_row_index(LINE, offset=1), "row")
-    _check_cells(table)
+    check_size(table)
     return table
 
 
@@ -276,18 +288,6 @@ def _read_first_line(path: Path, file: BinaryIO) -> bytes:
             f"{path}, line 1: more than {_LONGEST_HEADER:,} bytes; expected a line of column names"
         )
     return line
-
-
-def _check_cells(table: SourceTable) -> None:
-    """Refuse a text that is no name and no list of them: each is copied many times."""
-    for cells in table.rows.select(pl.col(pl.String, pl.List(pl.String))):
-        texts = cells.explode() if isinstance(cells.dtype, pl.List) else cells
-        longest = texts.str.len_bytes().max()
-        if isinstance(longest, int) and longest > _LONGEST_CELL:
-            raise EarmarkError(
-                f"{table.path}: a cell in column {cells.name!r} has {longest:,} bytes; a cell may "
-                f"have {_LONGEST_CELL:,} at most. Leave the column out, or put a row for each class"
-            )
 
 
 def _check_n_columns(path: Path, n_columns: int) -> None:

@@ -23,17 +23,14 @@ from .linear_probe import cross_fit_probe as cross_fit_probe
 from .linear_probe import fit_probe as fit_probe
 from .loading import N_AHEAD as N_AHEAD
 from .loading import Batch as Batch
-from .loading import EpochOrder as EpochOrder
 from .loading import Loaded as Loaded
 from .loading import Loader as Loader
 from .loading import Mix as Mix
 from .loading import Plan as Plan
 from .loading import hidden_stripes as hidden_stripes
-from .loading import learning_rate as learning_rate
 from .loading import made_ahead as made_ahead
 from .loading import masked_patches as masked_patches
 from .loop import NumberTypes as NumberTypes
-from .loop import n_examples_in_all as n_examples_in_all
 from .loop import train as train
 from .robust_losses import LOSSES as LOSSES
 from .robust_losses import RECORDING_RATE as RECORDING_RATE

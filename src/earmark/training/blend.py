@@ -27,12 +27,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from earmark.config import Way
-from earmark.datasets import (
-    Workspace,
-    held_out_scores,
-    write_scores,
-    write_stamp,
-)
+from earmark.datasets import Workspace, held_out_scores, write_scores, write_stamp
 from earmark.flags import median_auc
 from earmark.labels import LabelSet
 from earmark.metrics import auc_per_class

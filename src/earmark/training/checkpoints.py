@@ -1,8 +1,8 @@
 """The state of a run, on disk every minute: what a killed training goes on from, bit for bit.
 
 A checkpoint holds weights, optimiser, averages, the best weights so far and the place in the data.
-It names its run; one of another run is set aside, never used and never overwritten. SIGTERM, which
-schedulers send before they kill, is answered with a checkpoint.
+Its file is named after its run, so that of another run is never used and never overwritten.
+SIGTERM, which schedulers send before they kill, is answered with a checkpoint.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,23 +23,8 @@ from torch import Tensor
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.memory import is_memory_error
 from earmark.models import AnyNetwork, own_device
-from earmark.storage import rename, write_aside
+from earmark.storage import write_aside
 from earmark.training.distributed import is_first_process, wait_for_all
-
-_SAVED_AS_THEY_ARE = (
-    "average",
-    "n_averaged",
-    "epoch",
-    "step",
-    "loss_sums",
-    "seconds",
-    "history",
-    "history_by_student",
-    "best",
-    "best_marks",
-    "n_waits",
-    "remembered",
-)
 
 _ZIP = b"PK\x03\x04"
 """How a checkpoint begins. Of other files torch tries an older format, whose first bytes may ask
@@ -66,8 +51,6 @@ class Run:
     seconds: float = 0.0
     """Of this epoch, so far."""
     history: list[dict[str, float]] = field(default_factory=list)
-    history_by_student: list[dict[str, float]] = field(default_factory=list)
-    """The same for each student of a stack, as long as it would have trained alone."""
     best: dict[str, Tensor] = field(default_factory=dict)
     """Each student's weights after its best epoch; empty without early stopping."""
     best_marks: list[float] = field(default_factory=list)
@@ -78,48 +61,49 @@ class Run:
     saved_at: float = field(default_factory=time.monotonic)
 
 
+_SAVED_AS_THEY_ARE = {one.name for one in fields(Run)} - {
+    "network", "optimiser", "scaler", "parallel", "saved_at",
+}  # fmt: skip
+
+
+def checkpoint_path(folder: Path, run_digest: str) -> Path:
+    """Return the file of a run's checkpoint: each run of a folder has its own."""
+    return folder / f"checkpoint-{run_digest}.pt"
+
+
 def write_checkpoint(run: Run, folder: Path, run_digest: str) -> None:
-    """Write ``checkpoint.pt``, by the first process alone."""
+    """Write a run's checkpoint, by the first process alone."""
     run.saved_at = time.monotonic()
     if not is_first_process():
         return
     state = {
-        "digest": run_digest,
         "network": run.network.state_dict(),
         "optimiser": run.optimiser.state_dict(),
         "scaler": run.scaler.state_dict(),
         **{name: getattr(run, name) for name in _SAVED_AS_THEY_ARE},
     }
-    with write_aside(folder / "checkpoint.pt") as aside, aside.open("wb") as file:
+    with write_aside(checkpoint_path(folder, run_digest)) as aside, aside.open("wb") as file:
         torch.save(state, file)
 
 
 def resume(run: Run, folder: Path, run_digest: str) -> bool:
     """Bring a run to where its checkpoint left it; tell whether there was one.
 
-    All processes read; the number of processes may have changed. A checkpoint of another run is
-    renamed to ``checkpoint-DIGEST.pt`` with a warning, and found again when its run comes back.
+    All processes read; the number of processes may have changed. Where there are checkpoints of
+    other runs only, a warning says so.
     """
-    if is_first_process():
-        _set_aside(folder, run_digest)
-    wait_for_all()
-    state = _read_checkpoint(folder / "checkpoint.pt")
+    path = checkpoint_path(folder, run_digest)
+    state = _read_checkpoint(path) if path.exists() else None
     if state is not None:
         run.network.load_state_dict(state["network"])
         run.optimiser.load_state_dict(state["optimiser"])
         run.scaler.load_state_dict(state["scaler"])
         for name in _SAVED_AS_THEY_ARE:
             setattr(run, name, state[name])
+    elif is_first_process():
+        _warn_of_others(folder, run_digest)
     wait_for_all()
     return state is not None
-
-
-def forget(folder: Path, run_digest: str) -> None:
-    """Remove the checkpoint of a run that was killed when all but this was done."""
-    path = folder / "checkpoint.pt"
-    state = _read_checkpoint(path) if path.exists() and is_first_process() else None
-    if state is not None and state["digest"] == run_digest:
-        path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -139,26 +123,18 @@ def heeding_sigterm() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
-def _set_aside(folder: Path, run_digest: str) -> None:
-    path, own = folder / "checkpoint.pt", folder / f"checkpoint-{run_digest}.pt"
-    state = _read_checkpoint(path)
-    if state is not None and state["digest"] != run_digest:
-        aside = folder / f"checkpoint-{state['digest']}.pt"
-        rename(path, aside)
+def _warn_of_others(folder: Path, run_digest: str) -> None:
+    for other in sorted(folder.glob("checkpoint-*.pt")):
         warnings.warn(
-            f"{path} is of run {state['digest']}, this is run {run_digest}: another recipe, other "
-            f"labels or other frames. It is kept as {aside.name}; to go on with it, run the "
-            "command that began it. This run begins anew",
+            f"{other} is of run {other.stem.partition('-')[2]}, this is run {run_digest}: another "
+            "recipe, other labels or other frames. It is kept; to go on with it, run the command "
+            "that began it. This run begins anew",
             EarmarkWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    if not path.exists() and own.exists():
-        rename(own, path)
 
 
-def _read_checkpoint(path: Path) -> dict[str, Any] | None:
-    if not path.exists():
-        return None
+def _read_checkpoint(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             if file.read(4) != _ZIP:
@@ -173,7 +149,7 @@ def _read_checkpoint(path: Path) -> dict[str, Any] | None:
             f"({reason}); delete it to begin anew"
         ) from None
     known = state.keys() if isinstance(state, dict) else set()
-    missing = {"digest", "network", "optimiser", "scaler", *_SAVED_AS_THEY_ARE} - known
+    missing = {"network", "optimiser", "scaler", *_SAVED_AS_THEY_ARE} - known
     if missing:
         raise EarmarkError(
             f"{path}: written by another version of earmark (no {', '.join(sorted(missing))}); "

@@ -1,6 +1,6 @@
 """Processes that train one network together by torch's DistributedDataParallel.
 
-``torchrun``, a cluster or a test starts them; all see the same workspace. Each takes its share of
+``torchrun`` or a test starts them; all see the same workspace. Each takes its share of
 every batch. Losses are divided by the norms of the whole batch and gradients are summed, so the
 result is that of one process on the whole batch, also where shares differ in size or one is empty.
 """

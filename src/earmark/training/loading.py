@@ -66,9 +66,15 @@ class Plan:
             )
 
     @cached_property
+    def drawn_per_clip(self) -> NDArray[np.int64]:
+        """Examples of each clip in an epoch that is not balanced [clip]."""
+        limit = self.params.patches_per_clip
+        return self.per_clip if limit is None else np.minimum(self.per_clip, limit)
+
+    @property
     def examples_per_epoch(self) -> int:
         """Examples of a whole epoch."""
-        return int(_drawn(self.per_clip, self.params).sum())
+        return int(self.drawn_per_clip.sum())
 
     @property
     def steps_per_epoch(self) -> int:
@@ -103,93 +109,52 @@ class Plan:
         return min(self.steps_per_epoch, self.n_steps - epoch * self.steps_per_epoch)
 
     def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        """Yield the batches of one epoch in order, from some step on."""
-        order = EpochOrder.draw(self.per_clip, self.params, epoch, self.balance)
-        size = self.params.batch_patches
+        """Yield the batches of one epoch in order, from some step on.
+
+        The order depends on the examples per clip, the seed and the epoch alone. With
+        ``patches_per_clip`` the patches of a clip are evenly spaced from a random start, so that
+        none is drawn twice. With ``balance`` as many examples as in a plain epoch are drawn with
+        replacement: a clip by its balance, then any of its patches.
+        """
+        generator = np.random.default_rng([self.params.seed, epoch])
+        drawn, starts = self.drawn_per_clip, None
+        if self.balance is not None:
+            order, drawn = self._balanced_order(self.balance, generator), self.per_clip
+        else:
+            if self.params.patches_per_clip is not None:
+                starts = (generator.random(len(drawn)) * self.per_clip).astype(np.int64)
+            order = generator.permutation(self.examples_per_epoch)
+        ends, size = np.cumsum(drawn), self.params.batch_patches
         for step in range(first_step, self.steps_of(epoch)):
-            yield Batch(epoch, step, *order.part(slice(step * size, (step + 1) * size)))
+            examples = order[step * size : (step + 1) * size]  # by number, through all clips
+            clips = np.searchsorted(ends, examples, side="right")
+            which = examples - (ends[clips] - drawn[clips])
+            if starts is not None:
+                available = self.per_clip[clips]
+                which = (starts[clips] + which * available // drawn[clips]) % available
+            yield Batch(epoch, step, clips, which)
+
+    def _balanced_order(
+        self, balance: NDArray[np.float64], generator: np.random.Generator
+    ) -> NDArray[np.int64]:
+        chances = np.where(self.per_clip > 0, balance, 0)
+        n_examples = self.examples_per_epoch
+        clips = generator.choice(len(balance), n_examples, p=chances / chances.sum())
+        within = (generator.random(n_examples) * self.per_clip[clips]).astype(np.int64)
+        firsts = np.cumsum(self.per_clip) - self.per_clip
+        order: NDArray[np.int64] = firsts[clips] + within
+        return order
 
     def learning_rate(self, epoch: int, step: int) -> float:
-        """Return the learning rate of a step."""
-        return learning_rate(self.params, epoch * self.steps_per_epoch + step, self.n_steps)
-
-
-@dataclass(frozen=True)
-class EpochOrder:
-    """The examples of one epoch in training order, worked out for the part that is asked for."""
-
-    places: NDArray[np.int64]
-    """The examples by number, counted through all clips: a permutation unless balanced."""
-    ends: NDArray[np.int64]
-    """The number of the first example after each clip [clip]."""
-    per_clip: NDArray[np.int64]
-    drawn: NDArray[np.int64]
-    starts: NDArray[np.int64] | None
-    """The first patch of each clip where only some are drawn."""
-
-    @classmethod
-    def draw(
-        cls,
-        per_clip: NDArray[np.int64],
-        params: TrainParams,
-        epoch: int,
-        balance: NDArray[np.float64] | None = None,
-    ) -> EpochOrder:
-        """Draw the order of an epoch from the examples per clip, the seed and the epoch alone.
-
-        With ``patches_per_clip`` the patches of a clip are evenly spaced from a random start, so
-        that none is drawn twice. With ``balance`` as many examples as in a plain epoch are drawn
-        with replacement: a clip by its balance, then any of its patches.
-        """
-        generator = np.random.default_rng([params.seed, epoch])
-        drawn = _drawn(per_clip, params)
-        if balance is not None:
-            return cls._draw_balanced(per_clip, balance, int(drawn.sum()), generator)
-        starts = None
-        if params.patches_per_clip is not None:
-            starts = (generator.random(len(per_clip)) * per_clip).astype(np.int64)
-        ends = np.cumsum(drawn)
-        return cls(generator.permutation(int(drawn.sum())), ends, per_clip, drawn, starts)
-
-    @classmethod
-    def _draw_balanced(
-        cls,
-        per_clip: NDArray[np.int64],
-        balance: NDArray[np.float64],
-        n_examples: int,
-        generator: np.random.Generator,
-    ) -> EpochOrder:
-        chances = np.where(per_clip > 0, balance, 0)
-        clips = generator.choice(len(per_clip), n_examples, p=chances / chances.sum())
-        within = (generator.random(n_examples) * per_clip[clips]).astype(np.int64)
-        ends = np.cumsum(per_clip)
-        return cls(ends[clips] - per_clip[clips] + within, ends, per_clip, per_clip, None)
-
-    def part(self, part: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return clips and the examples within them, of a part of the order."""
-        places = self.places[part]
-        clips = np.searchsorted(self.ends, places, side="right")
-        which = places - (self.ends[clips] - self.drawn[clips])
-        if self.starts is not None:
-            available = self.per_clip[clips]
-            which = (self.starts[clips] + which * available // self.drawn[clips]) % available
-        return clips, which
-
-
-def learning_rate(params: TrainParams, step: int, n_steps: int) -> float:
-    """Return the learning rate of a step: constant, or a short rise and a cosine to zero."""
-    if params.schedule == "constant":
-        return params.learning_rate
-    n_warm_up = max(1, round(_WARM_UP_SHARE * n_steps))
-    if step < n_warm_up:
-        return params.learning_rate * (step + 1) / n_warm_up
-    progress = (step - n_warm_up) / max(1, n_steps - n_warm_up)
-    return params.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
-
-
-def _drawn(per_clip: NDArray[np.int64], params: TrainParams) -> NDArray[np.int64]:
-    limit = params.patches_per_clip
-    return per_clip if limit is None else np.minimum(per_clip, limit)
+        """Return the learning rate of a step: constant, or a short rise and a cosine to zero."""
+        if self.params.schedule == "constant":
+            return self.params.learning_rate
+        n_before = epoch * self.steps_per_epoch + step
+        n_warm_up = max(1, round(_WARM_UP_SHARE * self.n_steps))
+        if n_before < n_warm_up:
+            return self.params.learning_rate * (n_before + 1) / n_warm_up
+        progress = (n_before - n_warm_up) / max(1, self.n_steps - n_warm_up)
+        return self.params.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 N_AHEAD = 2
@@ -325,10 +290,6 @@ class Loader:
             )
             inputs = (masked_patches(patches, hidden[mine]),)
         return Loaded(batch, inputs, targets)
-
-    def load_all(self, batches: Iterable[Batch]) -> Generator[Loaded]:
-        """Load batches in order, in a thread that keeps ahead of the caller."""
-        return made_ahead(self.load, batches)
 
     def _read(
         self, batch: Batch, places: slice | NDArray[np.int64]

@@ -41,7 +41,6 @@ from earmark.models import (
     load_network,
     own_device,
     probe_features,
-    state_of_student,
     trainable,
     write_network,
 )
@@ -60,7 +59,7 @@ from earmark.training.distributed import (
     wait_for_all,
 )
 from earmark.training.linear_probe import ScaledFeatures, fit_probe
-from earmark.training.loading import Loaded, Loader, Plan
+from earmark.training.loading import Loaded, Loader, Plan, made_ahead
 from earmark.training.targets import TrainingSet, class_balance
 from earmark.training.trackers import Log, open_training_log, write_history
 
@@ -114,8 +113,9 @@ def train(network: NetworkParams, data: TrainingSet, folder: Path, meter: Meter)
     store = FrameStore.open(data.frames_folder)
     per_clip = examples_of(network.model, store, data.store_rows).per_clip
     if broadcast_from_first(is_current(folder, run_digest)):
-        checkpoints.forget(folder, run_digest)
-        meter.advance(n_examples_in_all(per_clip, network.train), FOUND)
+        if is_first_process():  # of a run that was killed when all but this was done
+            checkpoints.checkpoint_path(folder, run_digest).unlink(missing_ok=True)
+        meter.advance(Plan(network.train, per_clip).n_examples, FOUND)
         return load_network(folder, store, data.targets.class_ids)
     if network.train.solver == "lbfgs":
         return _fit_linear_probes(network, data, folder, meter, run_digest, store)
@@ -199,11 +199,6 @@ def _fit_linear_probes(
     return probe.eval()
 
 
-def n_examples_in_all(per_clip: NDArray[np.int64], params: TrainParams) -> int:
-    """Return the number of examples that a whole run sees, from the examples of each clip."""
-    return Plan(params, per_clip).n_examples
-
-
 @dataclass(frozen=True)
 class _Job:
     """What a run is given: everything but its state."""
@@ -269,7 +264,7 @@ def _train_epoch(job: _Job, run: Run, training_log: Log, is_terminated: Callable
     run.network.train()
     keep_statistics(run.network, job.network.model)
     last = time.monotonic()
-    with closing(job.loader().load_all(job.plan.batches(run.epoch, run.step))) as loading:
+    with closing(made_ahead(job.loader().load, job.plan.batches(run.epoch, run.step))) as loading:
         for loaded in loading:
             loss, must_stop = _step(job, run, loaded, is_terminated())
             last, before = time.monotonic(), last
@@ -363,13 +358,9 @@ def _close_epoch(job: _Job, run: Run, training_log: Log) -> None:
         "clips_per_second": _clips_per_second(job, run),
         "seconds": run.seconds,
     }
-    is_over = _have_waited_enough(job, run)
     results = {} if job.data.validation is None else _validate(job, run)
     row |= {name: float(values.mean()) for name, values in results.items()}
     run.history.append(row)
-    for student in np.flatnonzero(~is_over).tolist() if len(losses) > 1 else ():
-        own = {name: float(values[student]) for name, values in {"loss": losses, **results}.items()}
-        run.history_by_student.append({"student": student, **row, **own})
     shown = {f"epoch/{name}": value for name, value in row.items() if name != "epoch"}
     training_log((run.epoch + 1) * job.plan.steps_per_epoch - 1, shown)
     run.epoch, run.step, run.loss_sums, run.seconds = run.epoch + 1, 0, [], 0.0
@@ -401,9 +392,12 @@ def _keep_best(run: Run, results: NDArray[np.float64], patience: int) -> None:
         run.n_waits[student] += 1
         if result > run.best_marks[student]:
             run.best_marks[student], run.n_waits[student] = result, 0
-            kept = state_of_student(run.network, run.best, student)
-            for old, new in zip(kept, state_of_student(run.network, state, student), strict=True):
-                old.copy_(new)
+            is_stack = isinstance(run.network, Probe)
+            for name, values in state.items():
+                if is_stack:
+                    run.best[name][student].copy_(values[student])
+                else:
+                    run.best[name].copy_(values)
 
 
 def _have_waited_enough(job: _Job, run: Run) -> NDArray[np.bool_]:
@@ -425,10 +419,10 @@ def _finish(job: _Job, run: Run) -> AnyNetwork:
     network = job.build()
     network.load_state_dict(run.best or _result(run))
     if is_first_process():
-        write_history(job.folder, run.history, run.history_by_student)
+        write_history(job.folder, run.history)
         class_ids = job.data.targets.class_ids
         write_network(job.folder, job.network, network, class_ids, job.store, job.digest)
-        (job.folder / "checkpoint.pt").unlink(missing_ok=True)
+        checkpoints.checkpoint_path(job.folder, job.digest).unlink(missing_ok=True)
     wait_for_all()
     return network.eval()
 

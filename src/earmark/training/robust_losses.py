@@ -5,9 +5,8 @@ operating point; it returns the loss of every label. Only implicit labels are su
 negative keeps its cross-entropy, an explicit positive takes the loss's own positive term where it
 has one. Written p is the student's output, z its logit.
 
-LL-R (Kim et al. 2022) drops the k largest losses of a batch. With several processes that is the
-batch of all of them together, so their number changes nothing; the batch size does, as it does in
-the publication. What a loss remembers belongs into the run's checkpoint.
+LL-R (Kim et al. 2022) drops the k largest losses of a batch, so its result depends on the size of
+batches. What a loss remembers belongs into the run's checkpoint.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid, softplus
 
 from earmark.errors import EarmarkError
 from earmark.losses import BatchTargets, bce_entries
-from earmark.training.distributed import n_processes, sum_over_processes
+from earmark.training.distributed import n_processes
 
 SPLC_GAMMA, SPLC_MARGIN = 2.0, 1.0
 
@@ -94,6 +93,11 @@ def _large_loss_rejection(
 
     k = ceil(B * C * epoch * delta), with epoch counted from 0: the first is untouched.
     """
+    if n_processes() > 1:
+        raise EarmarkError(
+            "ll-r drops the largest losses of a whole batch, of which each process has a part; use "
+            "another strategy, or train in one process"
+        )
     entries = bce_entries(logits, targets)
     share = delta_percent / 100 * _needed(epoch, "ll-r")
     return entries.masked_fill(largest(entries, targets.implicit, share), 0.0)
@@ -155,18 +159,16 @@ def largest(losses: Tensor, candidates: Tensor, share: float) -> Tensor:
     """Tell which losses [student, example, class] are among each student's k largest candidates.
 
     ``candidates`` [example, class] or of the losses' shape is true where a label may be chosen;
-    k = ceil(share * B * C), B being the examples of all processes together. Losses that tie with
-    the k-th are chosen too. With share 0 nothing is.
+    k = ceil(share * B * C) with B examples and C classes. Losses that tie with the k-th are chosen
+    too. With share 0 nothing is.
     """
-    eligible = losses.detach().masked_fill(~candidates, -torch.inf)
-    n_entries = int(sum_over_processes(torch.tensor(losses[0].numel(), device=losses.device)))
+    n_entries = losses[0].numel()
     k = min(math.ceil(round(share * n_entries, 6)), n_entries)
     if k == 0:
         return torch.zeros_like(losses, dtype=torch.bool)
-    top = eligible.flatten(1).topk(min(k, losses[0].numel())).values  # [student, k]
-    top = _over_processes(top, k).topk(k).values
-    is_candidate = candidates.expand_as(losses)
-    return (eligible >= top[:, -1:, None]) & is_candidate
+    eligible = losses.detach().masked_fill(~candidates, -torch.inf)
+    least = eligible.flatten(1).topk(k).values[:, -1]  # [student]
+    return (eligible >= least[:, None, None]) & candidates.expand_as(losses)
 
 
 _FUNCTIONS: Mapping[str, tuple[Callable[..., Tensor], float]] = {
@@ -212,13 +214,3 @@ def _entries(logits: Tensor, targets: BatchTargets, positive: Tensor, negative: 
     """Weigh a positive and a negative term; explicit negatives keep their cross-entropy."""
     negative = torch.where(targets.implicit, negative, softplus(logits))
     return targets.weight * (targets.target * positive + (1 - targets.target) * negative)
-
-
-def _over_processes(top: Tensor, k: int) -> Tensor:
-    """Join every process's largest losses [student, up to k] to [student, all of them]."""
-    if n_processes() == 1:
-        return top
-    padded = torch.nn.functional.pad(top, (0, k - top.shape[1]), value=-torch.inf)
-    parts = [torch.empty_like(padded) for _ in range(n_processes())]
-    distributed.all_gather(parts, padded)
-    return torch.cat(parts, dim=1)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -164,10 +163,11 @@ class TargetProvider:
         Epochs count from 0.
         """
         if len(self._losses) == 1:  # a slice of all would have its gradient copied
-            return self._losses[0][1](logits, targets, epoch)
+            return self._losses[0](logits, targets, epoch)
+        ones = [slice(student, student + 1) for student in range(len(logits))]
         parts = [
-            loss(logits[students], targets.select(students), epoch)
-            for students, loss in self._losses
+            loss(logits[one], targets.select(one), epoch)
+            for one, loss in zip(ones, self._losses, strict=True)
         ]
         return torch.cat(parts)
 
@@ -182,26 +182,15 @@ class TargetProvider:
 
     @property
     def _remembering(self) -> dict[str, RecordingConsistency]:
-        losses = enumerate(loss for _, loss in self._losses)
+        losses = enumerate(self._losses)
         return {str(i): loss for i, loss in losses if isinstance(loss, RecordingConsistency)}
 
     @cached_property
-    def _losses(self) -> list[tuple[slice, Loss]]:
-        """Neighbouring students with one loss between them, and the loss.
-
-        A loss that remembers what a student said is that student's alone.
-        """
-
-        def kind(student: int) -> tuple[str, float | None, int]:
-            treatment = treatments[student]
-            is_alone = treatment.loss == "consistency"
-            return treatment.loss, treatment.point, student if is_alone else 0
-
-        treatments, groups = self.treatments or (LabelTreatment(),), []
-        for (name, point, _), group in groupby(range(len(treatments)), kind):
-            students = list(group)
-            groups.append((slice(students[0], students[-1] + 1), make_loss(name, point)))
-        return groups
+    def _losses(self) -> list[Loss]:
+        """The loss of each student; one for all where they share one that remembers nothing."""
+        kinds = [(one.loss, one.point) for one in self.treatments or (LabelTreatment(),)]
+        is_shared = len(set(kinds)) == 1 and kinds[0][0] != "consistency"
+        return [make_loss(*kind) for kind in (kinds[:1] if is_shared else kinds)]
 
     @cached_property
     def _matrices(self) -> dict[str, NDArray[np.floating]]:

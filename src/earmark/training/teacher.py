@@ -18,19 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore
-from earmark.compute import (
-    HERE,
-    SILENT,
-    Engine,
-    Meter,
-    Progress,
-    Task,
-)
-from earmark.config import (
-    CrossFitParams,
-    ModelParams,
-    NetworkParams,
-)
+from earmark.compute import HERE, SILENT, Engine, Meter, Progress, Task
+from earmark.config import CrossFitParams, ModelParams, NetworkParams
 from earmark.datasets import (
     Workspace,
     held_out_clips,
@@ -44,25 +33,12 @@ from earmark.datasets import (
     write_stamp,
 )
 from earmark.errors import EarmarkError
-from earmark.models import (
-    examples_of,
-    load_network,
-    read_params,
-    score_and_locate,
-    write_card,
-)
+from earmark.models import examples_of, load_network, read_params, score_and_locate, write_card
 from earmark.scores import ScoreFolder, write_score_folder
-from earmark.storage import (
-    is_current,
-    seal_path,
-)
-from earmark.training.folds import (
-    fold_folders,
-    fold_of_clips,
-    has_networks,
-    scores_digest,
-)
-from earmark.training.loop import n_examples_in_all, train
+from earmark.storage import is_current, seal_path
+from earmark.training.folds import fold_folders, fold_of_clips, has_networks, scores_digest
+from earmark.training.loading import Plan
+from earmark.training.loop import train
 from earmark.training.targets import TargetProvider, TrainingSet, TuneSet
 
 
@@ -214,7 +190,7 @@ def training_task(
     network and the data.
     """
     examples = examples_of(network.model, store, data.store_rows)
-    n_units = n_examples_in_all(examples.per_clip, network.train)
+    n_units = Plan(network.train, examples.per_clip).n_examples
     given = {"network": network, "data": data, **arguments}
     return Task(label, function, given, n_units, "examples", stage="train")
 

@@ -117,23 +117,13 @@ def _flat(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return by_name
 
 
-Rows = Sequence[Mapping[str, float]]
-"""A history: a row for each epoch, or for each epoch and student."""
-
-_BY_STUDENT = "history_by_student.csv"
-"""The history of a stack, a row for each epoch and student."""
-
-
-def write_history(folder: Path, rows: Rows, by_student: Rows = ()) -> None:
+def write_history(folder: Path, rows: Sequence[Mapping[str, float]]) -> None:
     """Write ``history.csv``: a row for each epoch.
 
     ``loss`` is the mean over steps and students; ``learning_rate`` that of the last step;
     ``tune_lwlrap`` and ``tune_loss``, where the tune split was measured, are means over students.
-    ``by_student``, the same with a ``student`` from 0, goes to ``history_by_student.csv``.
     """
     write_table(folder / "history.csv", pl.DataFrame(list(rows)))
-    if by_student:
-        write_table(folder / _BY_STUDENT, pl.DataFrame(list(by_student)))
 
 
 def read_histories(models_folder: Path) -> dict[str, pl.DataFrame]:

@@ -23,6 +23,7 @@ from earmark.models.pretrained import (
     teachers_folder,
 )
 from made_up_yamnet import publish, published
+from meters import CountingMeter
 
 WEIGHTS = bytes(range(256)) * 2_000
 """What the cache holds is told by hash alone, so any bytes will do."""
@@ -195,21 +196,6 @@ def files(
     return files
 
 
-class CountingMeter:
-    """Counts what is downloaded."""
-
-    def __init__(self) -> None:
-        self.jobs: list[tuple[str, int, str]] = []
-        self.n_done = 0
-
-    def job(self, *job) -> CountingMeter:
-        self.jobs.append(job)
-        return self
-
-    def advance(self, n_done: int, note: str = "") -> None:
-        self.n_done += n_done
-
-
 def test_a_download_is_kept_once(
     site: tuple[str, type[_Answers]], files: list[PublishedFile], cache: Path
 ) -> None:
@@ -235,43 +221,30 @@ def test_where_the_best_cannot_be_had_the_next_is(
     assert [Path(name).suffix for name in files_in(cache)] == [".tflite"]
 
 
-def test_a_download_with_another_hash_leaves_nothing_and_says_both(
-    site: tuple[str, type[_Answers]], files: list[PublishedFile], cache: Path
+@pytest.mark.parametrize(
+    ("content", "n_promised", "told"),
+    [
+        (WEIGHTS[::-1], None, "what came has SHA-256"),
+        (WEIGHTS[:1_000], len(WEIGHTS), "yamnet.h5: "),
+        (NONSENSE, None, "no answer of HTTP"),
+        (None, None, "yamnet.h5: Not Found"),
+    ],
+    ids=["another hash", "broken off", "no HTTP", "not there"],
+)
+def test_a_download_that_fails_leaves_nothing_and_tells_why_and_the_other_ways(
+    site: tuple[str, type[_Answers]],
+    files: list[PublishedFile],
+    cache: Path,
+    content: bytes | None,
+    n_promised: int | None,
+    told: str,
 ) -> None:
-    site[1].content |= {"/yamnet.h5": WEIGHTS[::-1], "/yamnet.tflite": b""}
+    if content is not None:
+        site[1].content["/yamnet.h5"] = content
+    site[1].n_promised = n_promised
     with pytest.raises(EarmarkError) as error:
         get_teacher("yamnet")
-    for words in (files[0].url, files[0].sha256, "what came has SHA-256", "earmark teachers add"):
+    others = (files[0].url, f"{files[1].url}: Not Found", "earmark teachers add")
+    for words in ("yamnet could not be downloaded", told, *others):
         assert words in str(error.value)
-    assert files_in(cache) == []
-
-
-def test_a_download_that_breaks_off_leaves_nothing(
-    site: tuple[str, type[_Answers]], files: list[PublishedFile], cache: Path
-) -> None:
-    site[1].content["/yamnet.h5"] = WEIGHTS[:1_000]
-    site[1].n_promised = len(WEIGHTS)
-    with pytest.raises(EarmarkError, match=r"(?s)yamnet could not be downloaded.*yamnet\.h5"):
-        get_teacher("yamnet")
-    assert files_in(cache) == []
-
-
-def test_a_site_that_does_not_speak_http_is_no_traceback(
-    site: tuple[str, type[_Answers]], files: list[PublishedFile], cache: Path
-) -> None:
-    site[1].content["/yamnet.h5"] = NONSENSE
-    with pytest.raises(
-        EarmarkError, match=r"(?s)yamnet could not be downloaded.*no answer of HTTP"
-    ):
-        get_teacher("yamnet")
-    assert files_in(cache) == []
-
-
-def test_without_a_network_every_address_and_reason_is_told(
-    site: tuple[str, type[_Answers]], files: list[PublishedFile], cache: Path
-) -> None:
-    with pytest.raises(EarmarkError) as error:
-        get_teacher("yamnet")
-    told = str(error.value)
-    assert [told.count(f"{file.url}: Not Found") for file in files] == [1, 1]
     assert files_in(cache) == []

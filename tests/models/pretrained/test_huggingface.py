@@ -20,7 +20,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: E402
 
 from earmark.config import PretrainedParams  # noqa: E402
 from earmark.errors import EarmarkError  # noqa: E402
-from earmark.models.pretrained import WindowNetwork, huggingface, open_network  # noqa: E402
+from earmark.models.pretrained import PretrainedNetwork, huggingface, open_network  # noqa: E402
 from sounds import sound  # noqa: E402
 
 CLASS_NAMES = ["dog", "cow"]
@@ -125,9 +125,9 @@ def clap() -> Sequence[Any]:
     return transformers.ClapModel(config), extractor, tokenizer
 
 
-def opened(folder: Path | str, names: Sequence[str] = (), **said: object) -> WindowNetwork:
+def opened(folder: Path | str, names: Sequence[str] = (), **said: object) -> PretrainedNetwork:
     network = open_network(PretrainedParams(network=str(folder), **said), names)
-    assert isinstance(network, WindowNetwork)
+    assert isinstance(network, PretrainedNetwork)
     return network
 
 
@@ -281,6 +281,23 @@ def test_folders_that_are_damaged_or_of_something_else_are_refused(
     for folder in (half, without, alone, text, unknown, page):
         with pytest.raises(EarmarkError, match=rf"{folder.name}: cannot be opened \(.*save_pretr"):
             opened(folder)
+
+
+@pytest.mark.parametrize("by", ["weights", "a module"])
+def test_no_code_of_a_folder_is_run(folders: dict[str, Path], tmp_path: Path, by: str) -> None:
+    mark = tmp_path / "was_here"
+    hostile = changed(folders["ast"], tmp_path / "hostile")
+    if by == "weights":
+        (hostile / "model.safetensors").unlink()
+        reduced = type("Hostile", (), {"__reduce__": lambda _: (os.mkdir, (str(mark),))})
+        torch.save({"weights": reduced()}, hostile / "pytorch_model.bin")
+    else:
+        own = {"AutoConfig": "own.C", "AutoModelForAudioClassification": "own.M"}
+        hostile = changed(hostile, tmp_path / "own", auto_map=own, model_type="own")
+        (hostile / "own.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
+    with pytest.raises(EarmarkError, match="cannot be opened"):
+        opened(hostile)
+    assert not mark.exists()
 
 
 @pytest.mark.parametrize(

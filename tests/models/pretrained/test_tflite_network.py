@@ -11,15 +11,15 @@ import pytest
 
 from earmark.config import PretrainedParams
 from earmark.errors import EarmarkError
-from earmark.models.pretrained import WindowNetwork, open_network
+from earmark.models.pretrained import PretrainedNetwork, open_network
 from made_up_tflite import Operator, Tensor, dense_network, write_tflite
 
 pytest.importorskip("ai_edge_litert")
 
 
-def opened(path: Path, **said: object) -> WindowNetwork:
+def opened(path: Path, **said: object) -> PretrainedNetwork:
     network = open_network(PretrainedParams(network=str(path), **said))
-    assert isinstance(network, WindowNetwork)
+    assert isinstance(network, PretrainedNetwork)
     return network
 
 

@@ -12,10 +12,11 @@ from earmark.audio import log_mel, patches
 from earmark.config import PretrainedParams
 from earmark.errors import EarmarkError
 from earmark.models.pretrained import (
-    YamnetNetwork,
+    PretrainedNetwork,
     open_network,
     open_yamnet,
     read_yamnet,
+    yamnet,
 )
 from made_up_yamnet import install
 from sounds import sound
@@ -24,8 +25,12 @@ KINDS = ["yamnet.h5", "yamnet.tflite"]
 
 
 @pytest.fixture(scope="module")
-def keras(yamnet_files: Path) -> YamnetNetwork:
-    return YamnetNetwork(yamnet_files / "yamnet.h5")
+def keras(yamnet_files: Path) -> PretrainedNetwork:
+    return opened(yamnet_files / "yamnet.h5")
+
+
+def opened(path: Path) -> PretrainedNetwork:
+    return open_yamnet(PretrainedParams(network=str(path)))
 
 
 def by_torch(path: Path, waveform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -38,7 +43,7 @@ def by_torch(path: Path, waveform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("name", KINDS)
 def test_embeddings_and_logits_are_those_of_the_network(yamnet_files: Path, name: str) -> None:
     path = yamnet_files / name
-    (heard,) = YamnetNetwork(path).infer([sound(0)])
+    (heard,) = opened(path).infer([sound(0)])
     for found, expected in zip(
         (heard.embeddings, heard.logits), by_torch(path, sound(0)), strict=True
     ):
@@ -48,20 +53,20 @@ def test_embeddings_and_logits_are_those_of_the_network(yamnet_files: Path, name
         np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 
 
-def test_torch_hears_the_same_where_there_is_no_session(yamnet_files: Path) -> None:
-    network = YamnetNetwork(yamnet_files / "yamnet.tflite")
+def test_torch_hears_the_same_as_the_graph(yamnet_files: Path) -> None:
+    network = opened(yamnet_files / "yamnet.tflite")
     with_session = network.infer([sound(1)])[0]
-    network._session = None  # as on a GPU
+    network._run = yamnet.run_in_torch(read_yamnet(yamnet_files / "yamnet.tflite"))  # as on a GPU
     without = network.infer([sound(1)])[0]
     np.testing.assert_allclose(without.embeddings, with_session.embeddings, atol=1e-4)
     np.testing.assert_allclose(without.logits, with_session.logits, atol=1e-3)
 
 
 def test_a_long_clip_is_heard_in_parts_as_if_at_once(
-    keras: YamnetNetwork, monkeypatch: pytest.MonkeyPatch
+    keras: PretrainedNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = keras.infer([sound(2, 5.0)])[0]
-    monkeypatch.setattr("earmark.models.pretrained.yamnet.CACHED_PATCHES", 8)
+    monkeypatch.setattr(keras, "_n_at_once", 4)
     parts = keras.infer([sound(2, 5.0)])[0]
     assert whole.embeddings is not None
     assert len(whole.embeddings) == 10
@@ -69,7 +74,7 @@ def test_a_long_clip_is_heard_in_parts_as_if_at_once(
     np.testing.assert_allclose(parts.logits, whole.logits, rtol=1e-4, atol=1e-3)
 
 
-def test_every_clip_has_a_frame_and_its_own_alone(keras: YamnetNetwork) -> None:
+def test_every_clip_has_a_frame_and_its_own_alone(keras: PretrainedNetwork) -> None:
     clips = [np.zeros(0, np.float32), np.zeros(16_000, np.float32), sound(3, 0.2), sound(3)]
     heard = keras.infer(clips)
     assert [len(one.logits) for one in heard] == [1, 2, 1, 3]  # type: ignore[arg-type]
@@ -80,12 +85,11 @@ def test_every_clip_has_a_frame_and_its_own_alone(keras: YamnetNetwork) -> None:
 
 
 def test_it_is_opened_by_name_from_the_cache_and_by_file(
-    yamnet_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keras: YamnetNetwork
+    yamnet_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keras: PretrainedNetwork
 ) -> None:
     with pytest.raises(EarmarkError, match="not on this machine"):
         open_network(PretrainedParams(network="yamnet"))
     by_file = open_network(PretrainedParams(network=str(yamnet_files / "yamnet.h5")))
-    assert isinstance(by_file, YamnetNetwork)
     install(monkeypatch, tmp_path, yamnet_files / "yamnet.h5")
     assert open_network(PretrainedParams(network="yamnet")).facts == keras.facts == by_file.facts
 
@@ -97,4 +101,4 @@ def test_it_is_opened_by_name_from_the_cache_and_by_file(
 def test_what_cannot_be_said_of_it_is_refused(yamnet_files: Path, said: dict[str, object]) -> None:
     params = PretrainedParams(network=str(yamnet_files / "yamnet.h5"), **said)
     with pytest.raises(EarmarkError, match=rf"is known; leave {next(iter(said))} out"):
-        open_yamnet(params)
+        open_network(params)

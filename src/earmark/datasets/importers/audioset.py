@@ -19,12 +19,11 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import polars as pl
 
 from earmark.audio import duration_seconds
 from earmark.compute import SILENT, Progress
-from earmark.datasets.audio_files import find_audio, walk_files
+from earmark.datasets.audio_files import find_recordings, walk_files, without_ending
 from earmark.datasets.workspace import CLIP_SCHEMA, ImportSummary, Split, write_dataset
 from earmark.errors import EarmarkError, reader
 from earmark.labels import (
@@ -35,7 +34,7 @@ from earmark.labels import (
     VIDEO_ID,
     LabelSet,
     Ontology,
-    assign,
+    complete_splits,
     read_classes,
     read_ontology,
     read_segments,
@@ -119,29 +118,13 @@ def read_listing(files: OfficialFiles, ontology: Ontology) -> Listing:
     unknown = named.filter(~pl.col("class_id").is_in(ontology.class_ids))["class_id"]
     if len(positives) == 0:
         raise EarmarkError(f"not one label in the segments is a class of {files.classes}")
-    notes += left_out("labels of the segments", unknown)
+    if len(unknown):
+        names = unknown.value_counts(sort=True)["class_id"]
+        notes.append(
+            f"{len(unknown):,} labels of the segments left out: {len(names):,} classes are not in "
+            f"{CLASSES_FILE} ({', '.join(names[:3])})"
+        )
     return Listing(unique.select(_LISTED), positives, tuple(notes))
-
-
-def take_tune(clips: pl.DataFrame, labels: LabelSet, tune_share: float) -> pl.DataFrame:
-    """Move a share of the training clips to the tune split, whole videos, classes alike."""
-    train = np.flatnonzero((clips["split"] == "train").to_numpy())
-    if tune_share == 0 or len(train) == 0:
-        return clips
-    shares = [1 - tune_share, tune_share]
-    part = assign(labels.select(train), clips["source"].gather(train), shares)
-    return clips.with_columns(clips["split"].clone().scatter(train[part == 1], "tune"))
-
-
-def left_out(what: str, unknown: pl.Series) -> list[str]:
-    """Return a note that names unknown classes, most frequent first; none where there are none."""
-    if len(unknown) == 0:
-        return []
-    names = unknown.value_counts(sort=True)[unknown.name].to_list()
-    return [
-        f"{len(unknown):,} {what} left out: {len(names):,} classes are not in {CLASSES_FILE} "
-        f"({', '.join(names[:3])})"
-    ]
 
 
 _CUT_SLACK_SECONDS = 1.0
@@ -184,7 +167,8 @@ def import_audioset(
             "names such as YTID.wav, YYTID.wav or YTID_START.flac"
         )
     labels = LabelSet.from_rows(rows, clips["clip_id"], ontology.class_ids, str(root))
-    clips = take_tune(clips, labels, tune_share)
+    split = complete_splits(labels, clips["source"], clips["split"], tune_share=tune_share)
+    clips = clips.with_columns(split)
     notes = (*listing.notes, *ontology_notes(files), *audio_notes)
     access = AudioAccess(root, (audio or root, *allow))
     workspace = write_dataset(work, clips, ontology, labels, access=access, replace=replace)
@@ -219,29 +203,25 @@ def _with_audio(
 ) -> tuple[pl.DataFrame, list[str]]:
     """Add ``audio`` to the clips, and correct the times of those that are cut already."""
     meter = progress.job("find audio", len(clips), "files")
-    found = find_audio(root, work, _is_listed(clips), meter, allow)
-    matches = _match(found.files["name"], clips)
+    found = find_recordings(root, work, _is_listed(clips), meter, allow)
+    stems = found.files.select(without_ending("key").str.extract(r"([^/]+)$")).to_series()
+    matches = _match(stems, clips)
     matches = matches.with_columns(found.files["audio"].gather(matches["order"]))
     chosen = matches.unique("clip_id", keep="first", maintain_order=True)
     notes = list(found.notes)
     if not len(chosen):
         notes.append(f"no audio found under {root}: clips and labels only")
-    n_spare = found.files["name"].len() - chosen["order"].n_unique()
+    n_spare = len(found.files) - chosen["order"].n_unique()
     if n_spare:
         notes.append(f"{n_spare:,} files not used: another file, or another segment, was listed")
-    chosen = _with_times(chosen, _is_whole(chosen, work, progress))
+    is_whole = _is_whole(chosen, work, progress)  # a cut clip is read from end to end
+    chosen = chosen.with_columns(
+        pl.when(is_whole).then(name).alias(name) for name in ("start_seconds", "end_seconds")
+    )
     without = clips.join(chosen, on="clip_id", how="anti").with_columns(audio=pl.lit(None))
     columns = [*clips.columns, "audio"]
     both = pl.concat([chosen.select(columns), without.select(columns)], how="vertical_relaxed")
     return clips.select("clip_id").join(both, on="clip_id", maintain_order="left"), notes
-
-
-def _with_times(chosen: pl.DataFrame, is_whole: pl.Series) -> pl.DataFrame:
-    """Keep the times of segments within longer files; a cut clip is read from end to end."""
-    return chosen.with_columns(
-        pl.when(is_whole).then(pl.col(name)).alias(name)
-        for name in ("start_seconds", "end_seconds")
-    )
 
 
 def _is_listed(clips: pl.DataFrame) -> Callable[[str], bool]:

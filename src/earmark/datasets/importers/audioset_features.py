@@ -14,9 +14,8 @@ bytes as published (PCA-whitened, clipped to -2..2, quantised to 0..255).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +30,16 @@ from earmark.compute import (
     Progress,
 )
 from earmark.datasets.audio_files import TAR_SUFFIXES, DamagedArchive, read_tar, walk_files
-from earmark.datasets.extraction import QUARANTINE_SCHEMA, write_quarantine
+from earmark.datasets.extraction import write_quarantine
 from earmark.datasets.importers.audioset import (
     Listing,
     find_official,
     ontology_notes,
     read_listing,
-    take_tune,
 )
 from earmark.datasets.workspace import ImportSummary, Split, Workspace, write_dataset
 from earmark.errors import EarmarkError, reader
-from earmark.labels import TUNE_SHARE, LabelSet, read_classes, read_ontology
+from earmark.labels import TUNE_SHARE, LabelSet, complete_splits, read_classes, read_ontology
 from earmark.storage import (
     break_seal,
     move_files,
@@ -53,41 +51,27 @@ _LARGEST_RECORD_BYTES = 1 << 16
 """A longer record is no clip of embeddings."""
 
 
-@dataclass(frozen=True)
-class Damage:
-    """A place in a file that cannot be read, and why."""
-
-    file: str
-    offset: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.file}, byte {self.offset:,}: {self.reason}"
-
-
-def read_records(file: str, content: bytes) -> Iterator[Embedding | Damage]:
-    """Read the clips of a TFRecord file; ``file`` is its name for messages.
+def read_records(file: str, content: bytes) -> Iterator[Embedding | str]:
+    """Read the clips of a TFRecord file; a text says where it is damaged, and how.
 
     Behind a length that cannot be, or where the file ends early, nothing more can be found, and the
-    last item is the damage.
+    last item is the damage. ``file`` is its name for messages.
     """
     offset = 0
     while offset < len(content):
-        start = offset + 12
+        start, where = offset + 12, f"{file}, byte {offset:,}"
         n_bytes = int.from_bytes(content[offset : offset + 8], "little")
         end = start + n_bytes
         if start <= len(content) and n_bytes > _LARGEST_RECORD_BYTES:
-            yield Damage(
-                file, offset, f"a record of {n_bytes:,} bytes is no clip; the rest is lost"
-            )
+            yield f"{where}: a record of {n_bytes:,} bytes is no clip; the rest is lost"
             return
         if end + 4 > len(content):
-            yield Damage(file, offset, "the file ends within a record: was it cut off?")
+            yield f"{where}: the file ends within a record: was it cut off?"
             return
         try:
             yield parse_embedding(content[start:end])
         except (ValueError, struct.error) as error:
-            yield Damage(file, offset, f"the record is no clip of the release: {error}")
+            yield f"{where}: the record is no clip of the release: {error}"
         offset = end + 4
 
 
@@ -202,7 +186,7 @@ def _varint(message: bytes, place: int) -> tuple[int, int]:
 _FOLDER_SPLITS: dict[str, Split] = {"bal_train": "train", "unbal_train": "train", "eval": "eval"}
 """The release's folders; a record elsewhere takes its split from the segments, or else train."""
 
-_CLIP_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+_STORED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "clip_id": pl.String,
     "start_seconds": pl.Float64,
     "end_seconds": pl.Float64,
@@ -210,29 +194,6 @@ _CLIP_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "source": pl.String,
     "class_indices": pl.List(pl.Int64),
 }
-
-
-@dataclass
-class _Seen:
-    """What was met on the way to the store."""
-
-    clips: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    damages: list[Damage] = field(default_factory=list)
-    n_repeated: int = 0
-
-    def table(self) -> pl.DataFrame:
-        """Return the clips of the store, in its order, with the class indices of their records."""
-        rows = [(clip_id, *facts) for clip_id, facts in self.clips.items()]
-        return pl.DataFrame(rows, _CLIP_SCHEMA, orient="row")
-
-    def notes(self) -> list[str]:
-        notes = [str(damage) for damage in self.damages[:3]]
-        if len(self.damages) > len(notes):
-            n_more = len(self.damages) - len(notes)
-            notes.append(f"{n_more:,} more damaged places are named in quarantine.parquet")
-        if self.n_repeated:
-            notes.append(f"{self.n_repeated:,} records repeat a clip: the first counts")
-        return notes
 
 
 @writes("import", makes=True)
@@ -250,91 +211,85 @@ def import_audioset_features(
     ``root`` is the folder with the TFRecords, or ``features.tar.gz`` itself, which is read without
     unpacking it. The label files lie there or beside the archive. Where there are lists of
     segments, their labels count and clips without embeddings are missing; other records list
-    themselves. Damaged records are left out, and named in the notes and ``quarantine.parquet``.
+    themselves. Damaged records are left out, and named in the notes.
     Another dataset in the workspace is refused, unless ``replace`` says so.
     """
     files = find_official(root if root.is_dir() else root.parent, skip=work)
     classes = read_classes(files.classes)
     ontology = read_ontology(classes, files.ontology)
     listing = read_listing(files, ontology)
-    seen = _Seen()
     meter = progress.job("embeddings", len(listing.clips), "clips")
-    with _incoming_store(work, _clips(root, work, seen, meter)):
-        clips, rows, notes = _merge(listing, seen.table(), classes)
-        labels = LabelSet.from_rows(rows, clips["clip_id"], ontology.class_ids, str(root))
-        clips = take_tune(clips, labels, tune_share).with_columns(audio=pl.lit(None, pl.String))
-        workspace = write_dataset(work, clips, ontology, labels, replace=replace)
-    n_found = len(seen.clips)
-    write_quarantine(workspace, _unread(clips[n_found:], seen.damages))
-    notes = [*listing.notes, *ontology_notes(files), *notes, *seen.notes()]
-    return ImportSummary(workspace, len(clips), n_found, len(clips) - n_found, tuple(notes))
-
-
-@contextmanager
-def _incoming_store(work: Path, clips: Iterator[tuple[str, NDArray[np.uint8]]]) -> Iterator[None]:
-    """Write a store beside the one that is there; it takes its place unless an error comes."""
+    stored: dict[str, tuple[Any, ...]] = {}
+    damages: list[str] = []
     frames = Workspace(work).frames_folder
     with scratch_beside(frames) as incoming:
-        write_store(incoming, clips)
-        yield
+        write_store(incoming, _frames_of_clips(root, work, stored, damages, meter))
+        rows = [(clip_id, *facts) for clip_id, facts in stored.items()]
+        met = pl.DataFrame(rows, _STORED_SCHEMA, orient="row")
+        clips, positives, notes = _merge(listing, met, classes)
+        labels = LabelSet.from_rows(positives, clips["clip_id"], ontology.class_ids, str(root))
+        split = complete_splits(labels, clips["source"], clips["split"], tune_share=tune_share)
+        clips = clips.with_columns(split, audio=pl.lit(None, pl.String))
+        workspace = write_dataset(work, clips, ontology, labels, replace=replace)
         break_seal(frames)
         move_files(incoming, frames)
+    n_found = len(stored)
+    reason = pl.lit("no embedding of this clip is among the records")
+    write_quarantine(workspace, clips[n_found:].with_columns(reason=reason))
+    more = (f"{len(damages) - 3:,} more damaged places",) if len(damages) > 3 else ()
+    told = (*listing.notes, *ontology_notes(files), *notes, *damages[:3], *more)
+    return ImportSummary(workspace, len(clips), n_found, len(clips) - n_found, told)
 
 
-def _clips(
-    root: Path, work: Path, seen: _Seen, meter: Meter
+def _frames_of_clips(
+    root: Path, work: Path, stored: dict[str, tuple[Any, ...]], damages: list[str], meter: Meter
 ) -> Iterator[tuple[str, NDArray[np.uint8]]]:
-    """Yield each clip's name and frames for the store; the rest goes into ``seen``."""
-    for file, content in _contents(root, work, seen.damages):
-        split = _split_of(file)
-        for item in read_records(file, content):
+    """Yield each clip's name and frames for the store, and note what else is said of it.
+
+    Of records that repeat a clip the first counts.
+    """
+    for file, content in _contents(root, work, damages):
+        folders = Path(file).parts[::-1]
+        split = next((_FOLDER_SPLITS[name] for name in folders if name in _FOLDER_SPLITS), None)
+        for clip in read_records(file, content):
             meter.advance(1)
-            if isinstance(item, Damage):
-                seen.damages.append(item)
-            elif item.clip_id in seen.clips:
-                seen.n_repeated += 1
-            else:
-                times = (item.start_seconds, item.end_seconds)
-                seen.clips[item.clip_id] = (*times, split, item.source, list(item.class_indices))
-                yield item.clip_id, item.frames
-    if not seen.clips:
-        damage = f" ({seen.damages[0]})" if seen.damages else ""
+            if isinstance(clip, str):
+                damages.append(clip)
+            elif clip.clip_id not in stored:
+                times = (clip.start_seconds, clip.end_seconds)
+                stored[clip.clip_id] = (*times, split, clip.source, list(clip.class_indices))
+                yield clip.clip_id, clip.frames
+    if not stored:
+        damage = f" ({damages[0]})" if damages else ""
         raise EarmarkError(
             f"{root}: no embeddings could be read{damage}; expected the release's features.tar.gz "
             "or its *.tfrecord files"
         )
 
 
-def _split_of(file: str) -> str | None:
-    folders = Path(file).parts[::-1]
-    return next((_FOLDER_SPLITS[folder] for folder in folders if folder in _FOLDER_SPLITS), None)
-
-
-def _contents(root: Path, work: Path, damages: list[Damage]) -> Iterator[tuple[str, bytes]]:
+def _contents(root: Path, work: Path, damages: list[str]) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of every TFRecord file; archives count where nothing is unpacked."""
     paths = list(walk_files(root, skip=work))
     plain = [path for path in paths if path.endswith(".tfrecord")]
     for path in plain:
         yield path, Path(path).read_bytes()
-    if not plain:
-        for path in paths:
-            if path.lower().endswith(TAR_SUFFIXES):
-                yield from _archived(path, damages)
-
-
-def _archived(path: str, damages: list[Damage]) -> Iterator[tuple[str, bytes]]:
-    try:
-        for name, content in read_tar(path, lambda name: name.endswith(".tfrecord")):
-            if content is not None:
-                yield f"{path}/{name}", content
-    except DamagedArchive as error:
-        damages.append(Damage(path, error.offset, error.reason))
+    for path in paths:
+        if not plain and path.lower().endswith(TAR_SUFFIXES):
+            try:
+                for name, content in read_tar(path, lambda name: name.endswith(".tfrecord")):
+                    if content is not None:
+                        yield f"{path}/{name}", content
+            except DamagedArchive as error:
+                damages.append(str(error))
 
 
 def _merge(
     listing: Listing, met: pl.DataFrame, classes: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame, list[str]]:
-    """Return clips (those of the store first, in its order), explicit positives, and notes."""
+    """Return clips (those of the store first, in its order), explicit positives, and notes.
+
+    Labels of the segments count where a clip is in both.
+    """
     labelled = met.select("clip_id", index="class_indices").explode("index").drop_nulls()
     labelled = labelled.unique(maintain_order=True).join(
         classes.select(pl.col("index").cast(pl.Int64), class_id="mid"),
@@ -344,52 +299,14 @@ def _merge(
     )
     unknown, named = labelled["class_id"].null_count(), labelled.drop("index").drop_nulls()
     notes = [f"{unknown:,} labels left out: their class indices are not listed"] if unknown else []
-    notes += _disagreement(listing, met, named)
     listed = listing.clips.select("clip_id", listed_split="split")
     split = pl.coalesce("listed_split", "split", pl.lit("train"))
     stored = met.join(listed, on="clip_id", how="left", maintain_order="left")
+    n_unlisted = stored["listed_split"].null_count()
+    if 0 < n_unlisted < len(stored):
+        notes.append(f"{n_unlisted:,} records are in no list of segments")
     stored = stored.with_columns(split=split).select(listing.clips.columns)
     missing = listing.clips.join(stored, on="clip_id", how="anti", maintain_order="left")
     unlisted = named.join(listed, on="clip_id", how="anti", maintain_order="left")
     rows = pl.concat([listing.positives, unlisted]).with_columns(present=pl.lit(True))
     return pl.concat([stored, missing]), rows, notes
-
-
-def _disagreement(listing: Listing, met: pl.DataFrame, named: pl.DataFrame) -> list[str]:
-    """Compare the records' labels with the segments', clip by clip."""
-    both = met.join(listing.clips, on="clip_id", how="semi").select("clip_id")
-    if len(both) == 0:
-        return []
-    ours, theirs = (
-        rows.join(both, on="clip_id", how="semi") for rows in (named, listing.positives)
-    )
-    keys = ["clip_id", "class_id"]
-    odd = pl.concat(
-        [ours.join(theirs, on=keys, how="anti"), theirs.join(ours, on=keys, how="anti")]
-    )
-    n_odd = odd["clip_id"].n_unique()
-    notes = [
-        f"{len(both) - n_odd:,} of {len(both):,} records have exactly the labels of the segments"
-        + (", which count where they differ" if n_odd else "")
-    ]
-    if len(both) < len(met):
-        notes.append(f"{len(met) - len(both):,} records are in no list of segments")
-    return notes
-
-
-def _unread(missing: pl.DataFrame, damages: Sequence[Damage]) -> pl.DataFrame:
-    """Name the clips without frames, and the damaged places, whose clips nobody knows."""
-    places = pl.DataFrame(
-        {
-            "clip_id": [None] * len(damages),
-            "audio": [damage.file for damage in damages],
-            "reason": [f"byte {damage.offset}: {damage.reason}" for damage in damages],
-        },
-        QUARANTINE_SCHEMA,
-    )
-    clips = missing.select(
-        "clip_id",
-        audio=pl.lit(None, pl.String),
-        reason=pl.lit("no embedding of this clip is among the records"),
-    )
-    return pl.concat([places, clips])

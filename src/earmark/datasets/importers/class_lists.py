@@ -55,7 +55,7 @@ def choose_classes(
     list of which the labels use no class is refused.
     """
     if listed is None:
-        return ChosenClasses(_checked(Ontology(tuple(sorted(used)), parents)), {})
+        return ChosenClasses(Ontology(tuple(sorted(used)), parents), {})
     ontology = _read_listed(listed, used)
     class_of = _class_of(used, ontology)
     if not class_of and all(name.isdecimal() for name in used):
@@ -76,7 +76,7 @@ def choose_classes(
         ontology.names,
         ontology.definitions,
     )
-    return ChosenClasses(_checked(whole), class_of, _notes(listed, whole, class_of, unlisted))
+    return ChosenClasses(whole, class_of, _notes(listed, whole, class_of, unlisted))
 
 
 def _by_number(used: Sequence[str], ontology: Ontology, listed: Path) -> ChosenClasses:
@@ -91,7 +91,7 @@ def _by_number(used: Sequence[str], ontology: Ontology, listed: Path) -> ChosenC
     class_of = {name: ontology.class_ids[int(name)] for name in used}
     first = min(used, key=int)
     note = f"numbers are places in {listed.name}, from 0: {first} is {class_of[first]!r}"
-    return ChosenClasses(_checked(ontology), class_of, (note,))
+    return ChosenClasses(ontology, class_of, (note,))
 
 
 def _notes(
@@ -154,13 +154,6 @@ def _class_of(used: Iterable[str], ontology: Ontology) -> dict[str, str]:
         elif n_plain[_plain(name)] == 1:
             found[name] = plain[_plain(name)]
     return found
-
-
-def _checked(ontology: Ontology) -> Ontology:
-    """Refuse a class that is its own ancestor."""
-    for class_id in ontology.class_ids:
-        ontology.ancestors(class_id)
-    return ontology
 
 
 def _plain(name: str) -> str:

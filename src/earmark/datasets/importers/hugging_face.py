@@ -5,14 +5,13 @@ numbers) names classes that are present, a second list those that are not, and i
 a 1 is present and a 0 is implicit unless ``zeros`` are absent. Embedded sound is unpacked into the
 workspace; sound that is named by a path stays where it is.
 
-Parquet is read by polars, Arrow by pyarrow (the extra ``hf``), and sound a few rows at a time. The
-library ``datasets`` is not used: a damaged Arrow file ends its process, Parquet of a few kilobytes
-may fill its memory, and it installs 125 MB more.
+Parquet and Arrow are read by polars: of Parquet the sound of a few rows at a time, of Arrow that of
+one file. The library ``datasets`` is not used: a damaged Arrow file ends its process, Parquet of a
+few kilobytes may fill its memory, and it installs 125 MB more.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,48 +20,35 @@ from typing import Annotated, Any
 
 import polars as pl
 
-from earmark.compute import (
-    SILENT,
-    Progress,
-)
+from earmark.compute import SILENT, Progress
 from earmark.datasets.audio_files import Unpacked, unpack, walk_files
-from earmark.datasets.importers.packed_tables import (
+from earmark.datasets.importers.own_labels import (
     PackedTable,
     Part,
     check_labels_early,
+    pack_rows,
     split_named,
     with_clip_names,
     write_packed,
 )
 from earmark.datasets.workspace import AUDIO_FOLDER, ImportSummary
-from earmark.errors import (
-    EarmarkError,
-    check_file,
-    check_libraries,
-    counted,
-    first_few,
-    nearest,
-    reader,
-    reading,
-)
+from earmark.errors import EarmarkError, counted, first_few, nearest, reader, reading
 from earmark.labels import NO_COLUMN, Reading, Zeros, guess_columns
 from earmark.options import Argument, Option
-from earmark.storage import (
-    AUDIO_SUFFIXES,
-    LINE,
-    AudioAccess,
-    check_parquet,
-    read_json,
-    writes,
-)
+from earmark.storage import AUDIO_SUFFIXES, AudioAccess, check_parquet, read_json, writes
 
 CLASSES_FILE = "classes.csv"
 """A list of classes that lies beside the data, as ``hub_export`` writes it."""
 
 METADATA_KEY = "huggingface"
-"""Where a Parquet or Arrow file keeps the features of its columns."""
+"""Where a Parquet file keeps the features of its columns."""
 
-_SPLITS_FILE, _STATE_FILE = "dataset_dict.json", "state.json"
+_INFO_FILE = "dataset_info.json"
+"""Where the library keeps them beside Arrow files."""
+
+_CACHE = "cache-"
+"""What begins the names of Arrow files in which the library keeps intermediate results."""
+
 _LISTS = ("List", "LargeList", "Sequence")
 _NO_CLASS = -1
 """What ClassLabel has where nobody knows the class, as in hidden test sets."""
@@ -114,11 +100,9 @@ def import_hugging_face(
     table, reading = _read_rows(root, files, schema, column, features, reading)
     check_labels_early(table, reading)
     table, reading, notes = _with_sound(files, table, column, reading, access, work, progress)
-    unknown = [file.split for file in files if split_named(file.split) is None]
+    unknown = [file.key for file in files if split_named(file.key) is None]
     if 0 < len(unknown) < len(files):
-        notes += (
-            f"splits that are none of ours are in train: {', '.join(dict.fromkeys(unknown))}",
-        )
+        notes += (f"splits that are none of ours are in train: {', '.join(unknown)}",)
     if classes is None and (root / CLASSES_FILE).is_file():
         classes = root / CLASSES_FILE
     roles = guess_columns(table, reading.columns)
@@ -136,12 +120,9 @@ class _Features:
     class_names: Mapping[str, tuple[str, ...]]
 
 
-def _features(metadata: str | bytes | None) -> _Features:
-    """Read what ``datasets`` noted of the columns in the metadata of a file."""
-    try:
-        described = dict(json.loads(metadata or "null")["info"]["features"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        described = {}
+def _features(described: Any) -> _Features:
+    """Read what ``datasets`` noted of the columns."""
+    described = described if isinstance(described, dict) else {}
     audio = tuple(name for name, kind in described.items() if _type_name(kind) == "Audio")
     names = {name: _class_names(kind) for name, kind in described.items()}
     return _Features(audio, {name: labels for name, labels in names.items() if labels})
@@ -162,36 +143,51 @@ def _class_names(described: Any) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class _ParquetRows:
-    """A Parquet file. ``key`` is its path within the dataset, ``split`` what names its split."""
+class RowFile:
+    """A file of Parquet or Arrow. ``key`` is its path within the dataset."""
 
     path: Path
     key: str
-    split: str
+
+    @property
+    def kind(self) -> str:
+        """Parquet, or Arrow as ``save_to_disk`` writes it: a stream."""
+        return "Arrow" if self.path.suffix.lower() == ".arrow" else "Parquet"
 
     def features(self) -> _Features:
-        """Return what ``datasets`` noted of the columns."""
-        with reading(self.path, "Parquet"):
-            return _features(pl.read_parquet_metadata(self.path).get(METADATA_KEY))
+        """Return what ``datasets`` noted of the columns, here or beside the file."""
+        info = self.path.with_name(_INFO_FILE)
+        try:
+            if self.kind == "Arrow":
+                return _features(read_json(info)["features"] if info.is_file() else None)
+            with reading(self.path, self.kind):
+                noted = pl.read_parquet_metadata(self.path).get(METADATA_KEY)
+            return _features(json.loads(noted or "null")["info"]["features"])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return _features(None)
 
     def schema(self) -> pl.Schema:
         """Return the columns and their types."""
-        with reading(self.path, "Parquet"):
+        with reading(self.path, self.kind):
+            if self.kind == "Arrow":
+                return pl.read_ipc_stream(self.path, n_rows=0).schema
             return self._scan().collect_schema()
 
     def rows(self, columns: Sequence[str]) -> pl.DataFrame:
-        """Read some columns, which hold no sound; without any, rows are counted all the same."""
-        with reading(self.path, "Parquet"):
-            if columns:
-                return self._scan().select(columns).collect()
-            n_rows = self._scan().select(pl.len()).collect().item()
-            return pl.DataFrame({"row": range(1, n_rows + 1)})
+        """Read some columns."""
+        with reading(self.path, self.kind):
+            if self.kind == "Arrow":
+                return pl.read_ipc_stream(self.path, columns=list(columns))
+            return self._scan().select(columns).collect()
 
     def sounds(self, column: str) -> Iterator[Sound]:
-        """Yield the sound of each row, a few rows at a time: as many as are not too large."""
+        """Yield the sound of each row; of Parquet as many rows at a time as are not too large."""
+        if self.kind == "Arrow":
+            yield from map(_sound, self.rows([column]).to_series())
+            return
         first, n_rows, n_bytes = 0, _ROWS_AT_FIRST, 0
         while True:
-            with reading(self.path, "Parquet"):
+            with reading(self.path, self.kind):
                 rows = self._scan().slice(first, n_rows).select(column).collect().to_series()
             if rows.is_empty():
                 return
@@ -207,63 +203,6 @@ class _ParquetRows:
         return pl.scan_parquet(self.path, glob=False, low_memory=True)
 
 
-@dataclass(frozen=True)
-class ArrowRows:
-    """A stream of Arrow, as ``save_to_disk`` writes it."""
-
-    path: Path
-    key: str
-    split: str
-
-    def features(self) -> _Features:
-        """Return what ``datasets`` noted of the columns."""
-        with self._stream() as stream:
-            return _features((stream.schema.metadata or {}).get(METADATA_KEY.encode()))
-
-    def schema(self) -> pl.Schema:
-        """Return the columns and their types."""
-        with self._stream() as stream:
-            return pl.DataFrame(pl.from_arrow(stream.schema.empty_table())).schema
-
-    def rows(self, columns: Sequence[str]) -> pl.DataFrame:
-        """Read some columns, which hold no sound; without any, rows are counted all the same."""
-        with self._stream() as stream:
-            parts = [
-                pl.DataFrame(pl.from_arrow(batch.select(list(columns))))
-                if columns
-                else pl.DataFrame({"row": range(batch.num_rows)})
-                for batch in _checked_batches(stream)
-            ]
-        return pl.concat(parts) if parts else pl.DataFrame(schema=dict.fromkeys(columns, pl.Null))
-
-    def sounds(self, column: str) -> Iterator[Sound]:
-        """Yield the sound of each row; the file is mapped, so that one is in memory at a time."""
-        with self._stream() as stream:
-            for batch in _checked_batches(stream):
-                for cell in batch.column(column):
-                    yield _sound(cell.as_py())
-
-    @contextlib.contextmanager
-    def _stream(self) -> Iterator[Any]:
-        check_libraries("reading what save_to_disk wrote", "pyarrow")
-        import pyarrow as pa  # optional: Parquet is read without it
-
-        with reading(self.path, "Arrow"):
-            file = pa.memory_map(str(self.path))
-            with file, pa.ipc.open_stream(file) as stream:
-                yield stream
-
-
-_RowFile = _ParquetRows | ArrowRows
-
-
-def _checked_batches(stream: Any) -> Iterator[Any]:
-    """Yield the rows of a stream; refuse lengths that lead out of it, where Arrow would crash."""
-    for batch in stream:
-        batch.validate(full=True)
-        yield batch
-
-
 def _sound(cell: Any) -> Sound:
     if cell is None:
         return None, None
@@ -272,47 +211,26 @@ def _sound(cell: Any) -> Sound:
     return (None, cell) if isinstance(cell, bytes) else (str(cell), None)
 
 
-def _find_files(root: Path, work: Path) -> Sequence[_RowFile]:
+def _find_files(root: Path, work: Path) -> list[RowFile]:
     """List the files of rows in a folder (``work`` is not searched), or take one."""
-    if root.is_file() and root.suffix.lower() == ".arrow":
-        return [ArrowRows(root, root.name, root.name)]
-    if (root / _SPLITS_FILE).is_file():
-        noted = read_json(root / _SPLITS_FILE)
-        splits = noted.get("splits") if isinstance(noted, dict) else None
-        if not isinstance(splits, list) or not splits:
-            raise EarmarkError(f"{root / _SPLITS_FILE}: expected a list of splits, got {noted!r}")
-        return [file for name in splits for file in _saved_files(root / str(name), str(name))]
-    if (root / _STATE_FILE).is_file():
-        return _saved_files(root, "")
     base = root if root.is_dir() else root.parent
     keys = [str(Path(path).relative_to(base.resolve())) for path in walk_files(root, work)]
-    tables = [key for key in keys if key.lower().endswith((".parquet", ".pq"))]
+    tables = [
+        key
+        for key in keys
+        if key.lower().endswith((".parquet", ".pq", ".arrow"))
+        and not Path(key).name.startswith(_CACHE)
+    ]
     if not tables:
         raise EarmarkError(
             f"{root}: expected what save_to_disk wrote, or Parquet as on the hub; there is none of "
             f"them, but files such as {first_few(keys)}. A folder of sound with labels of any form "
             "is read by `earmark import sounds FOLDER LABELS --work W`"
         )
-    return [_ParquetRows(base / key, key, key) for key in tables]
+    return [RowFile(base / key, key) for key in tables]
 
 
-def _saved_files(folder: Path, split: str) -> list[ArrowRows]:
-    """List the Arrow files of one split, as its ``state.json`` does."""
-    check_file(folder / _STATE_FILE)
-    state = read_json(folder / _STATE_FILE)
-    listed = state.get("_data_files") if isinstance(state, dict) else None
-    if not isinstance(listed, list):
-        raise EarmarkError(f"{folder / _STATE_FILE}: expected a list _data_files of Arrow files")
-    names = [str(file["filename"]) for file in listed if isinstance(file, dict)]
-    for name in names:
-        if not (folder / name).is_file():
-            raise EarmarkError(f"{folder / name}: no such file, though {_STATE_FILE} lists it")
-    split = split or str(state.get("_split") or "")
-    parent = Path(split) if split and folder.name == split else Path()
-    return [ArrowRows(folder / name, str(parent / name), split) for name in names]
-
-
-def _same_columns(files: Sequence[_RowFile]) -> pl.Schema:
+def _same_columns(files: Sequence[RowFile]) -> pl.Schema:
     """Return the columns that all files have; refuse a file whose columns are others."""
     first = files[0].schema()
     for file in files[1:]:
@@ -349,7 +267,7 @@ def _is_embedded(kind: pl.DataType) -> bool:
 
 def _read_rows(
     root: Path,
-    files: Sequence[_RowFile],
+    files: Sequence[RowFile],
     schema: pl.Schema,
     audio: str | None,
     features: _Features,
@@ -357,19 +275,17 @@ def _read_rows(
 ) -> tuple[PackedTable, Reading]:
     """Read all columns but sound and what is no text, number or list of such."""
     wanted = [name for name, kind in schema.items() if name != audio and _is_plain(kind)]
+    if not wanted:
+        raise EarmarkError(f"{root}: there is no column of labels, only {first_few(schema)}")
     frames = [file.rows(wanted) for file in files]
-    parts = tuple(
-        Part(file.path, len(frame), split_named(file.split))
-        for file, frame in zip(files, frames, strict=True)
-    )
-    rows = pl.concat(frames, how="vertical_relaxed").with_row_index(LINE, offset=1)
+    rows = pl.concat(frames, how="vertical_relaxed")
     if rows.is_empty():
         raise EarmarkError(f"{root}: there is not one row in it")
-    if any(part.split for part in parts) and "split" not in reading.columns:
-        splits = [part.split or "train" for part in parts for _ in range(part.n_rows)]
-        rows = rows.with_columns(pl.Series("split", splits, pl.String))
-        reading = replace(reading, columns={**reading.columns, "split": "split"})
-    table = PackedTable(root, rows, "row", parts)
+    parts = [
+        Part(file.path, len(frame), split_named(file.key))
+        for file, frame in zip(files, frames, strict=True)
+    ]
+    table, reading = pack_rows(root, rows, "row", parts, reading)
     for column, names in features.class_names.items():
         if column in table.columns:
             table = _with_class_names(table, column, names)
@@ -427,7 +343,7 @@ def _refuse_vector(table: PackedTable, reading: Reading) -> None:
 
 
 def _with_sound(
-    files: Sequence[_RowFile],
+    files: Sequence[RowFile],
     table: PackedTable,
     column: str | None,
     reading: Reading,
@@ -463,7 +379,7 @@ def _with_sound(
 
 
 def _sounds(
-    files: Sequence[_RowFile], column: str, work: Path, tally: Unpacked
+    files: Sequence[RowFile], column: str, work: Path, tally: Unpacked
 ) -> Iterator[tuple[str | None, str | None]]:
     """Yield the name of each row's sound and where it was unpacked; None without any."""
     for file in files:

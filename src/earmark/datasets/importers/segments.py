@@ -20,7 +20,7 @@ import polars as pl
 
 from earmark.audio import duration_seconds
 from earmark.compute import SILENT, Progress
-from earmark.datasets.importers.recordings import without_ending
+from earmark.datasets.audio_files import without_ending
 from earmark.errors import EarmarkError, counted
 from earmark.storage import LINE, SourceTable
 

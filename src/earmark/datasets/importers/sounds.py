@@ -8,7 +8,9 @@ cannot be is refused with what is needed.
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +18,18 @@ from typing import Annotated
 
 import polars as pl
 
-from earmark.compute import (
-    SILENT,
-    Progress,
+from earmark.compute import SILENT, Progress
+from earmark.datasets.audio_files import (
+    SOUND_ENDING,
+    TAR_SUFFIXES,
+    Recordings,
+    ambiguous_note,
+    find_recordings,
+    match_recordings,
+    walk_files,
+    with_plain_paths,
+    without_ending,
 )
-from earmark.datasets.audio_files import ARCHIVE_SUFFIXES
 from earmark.datasets.importers.class_lists import choose_classes
 from earmark.datasets.importers.label_studio import is_label_studio
 from earmark.datasets.importers.own_labels import (
@@ -28,14 +37,6 @@ from earmark.datasets.importers.own_labels import (
     form_own_labels,
     read_clips,
     read_own_labels,
-)
-from earmark.datasets.importers.recordings import (
-    Recordings,
-    find_recordings,
-    folders_of,
-    match_recordings,
-    name_column,
-    names_in_style,
 )
 from earmark.datasets.importers.segments import (
     Gathered,
@@ -59,17 +60,13 @@ from earmark.labels import (
     is_label_table,
 )
 from earmark.options import Argument, Option
-from earmark.storage import (
-    AUDIO_SUFFIXES,
-    LINE,
-    AudioAccess,
-    SourceTable,
-    read_source,
-    writes,
-)
+from earmark.storage import AUDIO_SUFFIXES, LINE, AudioAccess, SourceTable, read_source, writes
 
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".json", ".parquet", ".pq")
 _SHORTEST_CLIP_SECONDS = 0.5
+
+_N_CELLS = 1_000
+"""Cells of a column that are looked at, to tell whether they name recordings."""
 
 
 @writes("import", makes=True)
@@ -108,7 +105,9 @@ def import_sounds(
     """
     _check_places(sounds, labels, work)
     _check_clip_seconds(clip_seconds)
-    recordings = find_recordings(sounds, work, allow)
+    recordings = find_recordings(sounds, work, allow=allow)
+    if recordings.files.is_empty():
+        raise EarmarkError(f"{sounds}: there is not one sound file in it{_others(sounds, work)}")
     reading = Reading(columns or {}, separator, zeros)
     own = _by_folders(recordings) if labels is None else _by_table(labels, reading, recordings)
     gathered = _gather(own, recordings)
@@ -141,7 +140,7 @@ def _check_places(sounds: Path, labels: Path | None, work: Path) -> None:
         )
     if not sounds.exists():
         raise EarmarkError(f"{sounds}: no such folder of sound")
-    is_archive = sounds.name.lower().endswith(ARCHIVE_SUFFIXES)
+    is_archive = sounds.name.lower().endswith(TAR_SUFFIXES)
     if sounds.is_file() and not (_is_sound(sounds) or is_archive):
         raise EarmarkError(
             f"{sounds}: expected a folder of sound, a sound file or a .tar with sound files in it"
@@ -168,7 +167,7 @@ def _check_clip_seconds(clip_seconds: float | None) -> None:
 def _by_folders(recordings: Recordings) -> OwnLabels:
     """Take each recording's innermost folder for its label; at the top it has none."""
     keys = recordings.files["key"]
-    rows = pl.DataFrame({"audio": keys, "class_id": folders_of(keys)}).with_row_index(LINE, 1)
+    rows = pl.DataFrame({"audio": keys, "class_id": _folders_of(keys)}).with_row_index(LINE, 1)
     names = rows["class_id"].drop_nulls().unique(maintain_order=True)
     if len(names) < 2:
         where = f"in one folder only ({names[0]!r})" if len(names) else "in no folders"
@@ -201,7 +200,7 @@ def _by_table(path: Path, reading: Reading, recordings: Recordings) -> OwnLabels
         )
     table = read_source(path)
     check_given(reading.columns, table)
-    table, columns = name_column(table, reading.columns, recordings)
+    table, columns = _name_column(table, reading.columns, recordings)
     own = form_own_labels(table, replace(reading, columns=columns))
     roles = guess_columns(own.table, own.columns)
     notes = [*column_notes(own.table, roles, CLIP_ROLES), *own.labels.notes]
@@ -240,7 +239,7 @@ def _unlisted(listed: pl.DataFrame, recordings: Recordings) -> pl.DataFrame:
     """Return clips of the recordings without a row; they are train where others have splits."""
     files = recordings.files.join(listed, on="key", how="anti", maintain_order="left")
     has_times = listed["start_seconds"].count() > 0  # then clips are called x.wav@10
-    names = names_in_style(files["key"], listed["named" if has_times else "clip_id"])
+    names = _names_in_style(files["key"], listed["named" if has_times else "clip_id"])
     split = pl.lit("train" if listed["split"].count() else None, pl.String)
     nothing = pl.lit(None, pl.Float64)
     return files.with_columns(names.alias("clip_id")).with_columns(
@@ -266,12 +265,7 @@ def _matching_notes(
             "unknown"
         )
     missing = listed.filter(pl.col("key").is_null())
-    unclear = missing.filter("is_ambiguous")
-    if len(unclear):
-        notes.append(
-            f"{counted(len(unclear), 'clip')} without sound, for several recordings could be meant "
-            f"(such as {first_few(unclear['named'])}): name them with their folders"
-        )
+    notes += ambiguous_note(missing.rename({"named": "name"}))
     gone = missing.filter(~pl.col("is_ambiguous"))
     if len(gone):
         notes.append(
@@ -299,6 +293,76 @@ def _check_times(gathered: Gathered, clip_seconds: float | None) -> None:
 def _splits(clips: pl.DataFrame, labels: LabelSet) -> pl.Series:
     given = None if clips["split"].is_null().all() else clips["split"]
     return complete_splits(labels, clips["source"], given)
+
+
+def _name_column(
+    table: SourceTable, columns: Mapping[str, str], recordings: Recordings
+) -> tuple[SourceTable, dict[str, str]]:
+    """Find the column that names recordings by what is in it, where names of columns mislead.
+
+    Returns the table and the columns as given, with ``audio`` where it was found. Rows of a table
+    that names no recordings are about the only one, where there is one.
+    """
+    roles = guess_columns(table, columns)
+    guessed = roles.get("audio", roles.get("clip_id"))
+    if {"audio", "clip_id"} & columns.keys() or (
+        guessed is not None and _share_known(table, guessed, recordings)
+    ):
+        return table, dict(columns)
+    free = [name for name in table.columns if name not in columns.values()]
+    shares = {name: _share_known(table, name, recordings) for name in free}
+    best = max(shares, key=lambda name: shares[name], default=None)
+    if best is not None and shares[best] > 0.5:
+        return table, {**columns, "audio": best}
+    if guessed is None and len(recordings.files) == 1 and "recording" not in table.columns:
+        rows = table.rows.with_columns(recording=pl.lit(recordings.files["key"][0]))
+        return replace(table, rows=rows), {**columns, "audio": "recording"}
+    return table, dict(columns)
+
+
+def _share_known(table: SourceTable, column: str, recordings: Recordings) -> float:
+    """Return the share of a column's cells, or of some of them, that are names of recordings."""
+    cells = table.rows[column].drop_nulls()
+    if cells.dtype.is_nested() or cells.is_empty():
+        return 0.0
+    some = cells.gather_every(max(1, len(cells) // _N_CELLS)).cast(pl.String)
+    stem = r"([^/]+)$"
+    names = with_plain_paths(pl.DataFrame({"name": some}), "name")["bare"].str.extract(stem)
+    known = with_plain_paths(recordings.files, "key")["bare"].str.extract(stem)
+    return len(names.filter(names.is_in(known.implode()))) / len(names)
+
+
+def _others(root: Path, work: Path) -> str:
+    """Say which other files are in a place without sound."""
+    names = [os.path.relpath(path, root) for path in itertools.islice(walk_files(root, work), 1000)]
+    if not names or not root.is_dir():
+        endings = ", ".join(sorted(AUDIO_SUFFIXES))
+        return f" (expected files such as {endings}, or .tar with such files in them)"
+    return f", but {counted(len(names), 'other file')}: {first_few(names)}"
+
+
+def _folders_of(keys: pl.Series) -> pl.Series:
+    """Return the innermost folder of each recording; null at the top of the folder or archive."""
+    folder = keys.str.extract(r"([^/]+)/[^/]+$")
+    is_archive = pl.any_horizontal(
+        pl.col("key").str.to_lowercase().str.ends_with(suffix) for suffix in TAR_SUFFIXES
+    )
+    named = pl.DataFrame({"key": folder})
+    return named.select(pl.when(~is_archive).then("key").alias("folder")).to_series()
+
+
+def _names_in_style(keys: pl.Series, used: pl.Series) -> pl.Series:
+    """Name recordings as an owner names others: with or without folders, and endings.
+
+    ``used`` are the owner's names. A name that two would share, or that is used, is the key.
+    """
+    styled = pl.DataFrame({"key": keys}).with_columns(name="key")
+    if len(used) and not used.str.contains("/", literal=True).any():
+        styled = styled.with_columns(pl.col("name").str.extract(r"([^/]+)$"))
+    if len(used) and not used.str.contains(SOUND_ENDING).any():
+        styled = styled.with_columns(without_ending("name"))
+    is_own = pl.col("name").is_unique() & ~pl.col("name").is_in(used.implode())
+    return styled.select(pl.when(is_own).then("name").otherwise("key").alias("name")).to_series()
 
 
 def _is_sound(path: Path) -> bool:

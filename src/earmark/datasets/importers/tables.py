@@ -12,21 +12,26 @@ Clips without embeddings are quarantined.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path, PurePath
 from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.audio import FrameStore, write_store
+from earmark.audio import FrameStore, UnreadableAudio, write_store
 from earmark.compute import (
     SILENT,
-    Meter,
     Progress,
 )
-from earmark.datasets.audio_files import find_audio, walk_files
+from earmark.datasets.audio_files import (
+    ambiguous_note,
+    find_recordings,
+    match_recordings,
+    walk_files,
+)
 from earmark.datasets.extraction import write_quarantine
 from earmark.datasets.importers.class_lists import choose_classes
 from earmark.datasets.importers.own_labels import read_clips, read_own_labels
@@ -63,13 +68,24 @@ def write_embeddings(
     whose array is missing, damaged, not finite or of another width go to the quarantine.
     """
     clips = workspace.clips
-    if not embeddings.exists():
-        raise EarmarkError(f"{embeddings}: no such file or folder of embeddings")
     reasons: dict[str, str] = {}
     meter = progress.job("embeddings", len(clips), "clips")
-    usable = _usable(_all_frames(embeddings, clips["clip_id"]), reasons, meter)
+    access = AudioAccess(embeddings, workspace.audio_access.folders)
+
+    def usable_frames() -> Iterator[tuple[str, NDArray[Any]]]:
+        first: NDArray[Any] | None = None
+        for clip_id, read in _embedding_readers(access, clips["clip_id"].to_list()):
+            meter.advance(1)
+            try:
+                frames = _as_frames(read(), first)
+            except UnreadableAudio as error:
+                reasons[clip_id] = error.reason
+            else:
+                first = frames if first is None else first
+                yield clip_id, frames
+
     try:
-        store = write_store(workspace.frames_folder, usable)
+        store = write_store(workspace.frames_folder, usable_frames())
     except EarmarkError:
         if not reasons:
             raise
@@ -83,81 +99,70 @@ def write_embeddings(
     return store
 
 
-def _usable(
-    clips: Iterable[tuple[str, NDArray[Any] | str]], reasons: dict[str, str], meter: Meter
-) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the clips that fit the first of them; note in ``reasons`` why others do not."""
-    expected: tuple[int, np.dtype[Any]] | None = None
-    for clip_id, frames in clips:
-        meter.advance(1)
-        reason = frames if isinstance(frames, str) else _fault(frames, expected)
-        if reason or isinstance(frames, str):
-            reasons[clip_id] = reason
-            continue
-        expected = frames.shape[1], frames.dtype
-        yield clip_id, frames
+def _embedding_readers(
+    access: AudioAccess, clip_ids: Sequence[str]
+) -> Iterator[tuple[str, Callable[[], NDArray[Any]]]]:
+    """Yield each clip and what reads its array: CLIPID.npy, or a row of the array of all clips.
 
-
-def _all_frames(embeddings: Path, clip_ids: pl.Series) -> Iterator[tuple[str, NDArray[Any] | str]]:
-    """Yield each clip and its frames [frame, dim], or the reason why there are none."""
+    A clip called ``a.wav`` may also have its embedding in ``a.npy``. A clip's name may come from a
+    stranger: one that leads out of the folder is not followed.
+    """
+    embeddings = access.base
+    if not embeddings.exists():
+        raise EarmarkError(f"{embeddings}: no such file or folder of embeddings")
     if embeddings.is_dir():
-        for clip_id in clip_ids.to_list():
-            frames = _read_array(_array_path(embeddings, clip_id))
-            yield clip_id, frames if isinstance(frames, str) else _as_frames(frames)
+        for clip_id in clip_ids:
+            path = embeddings / f"{clip_id}.npy"
+            if not path.exists() and _is_sound_file(clip_id):
+                path = (embeddings / clip_id).with_suffix(".npy")
+            yield clip_id, partial(_read_array, access, path)
         return
-    array = _read_array(embeddings)
-    if isinstance(array, str):
-        raise EarmarkError(f"{embeddings}: {array}")
+    array = _read_array(access, embeddings)
     if len(array) != len(clip_ids):
         raise EarmarkError(
             f"{embeddings} has embeddings of {len(array):,} clips, the dataset {len(clip_ids):,}; "
             "expected [clip, dim] or [clip, frame, dim] in the order of the clips"
         )
-    for clip_id, frames in zip(clip_ids.to_list(), array, strict=True):
-        yield clip_id, _as_frames(frames)
+    for row, clip_id in enumerate(clip_ids):
+        yield clip_id, partial(array.__getitem__, row)
 
 
-def _array_path(folder: Path, clip_id: str) -> Path:
-    """Return CLIPID.npy; a clip called ``a.wav`` may also have its embedding in ``a.npy``."""
-    path = folder / f"{clip_id}.npy"
-    has_ending = Path(clip_id).suffix.lower() in AUDIO_SUFFIXES
-    return path if path.exists() or not has_ending else (folder / clip_id).with_suffix(".npy")
-
-
-def _read_array(path: Path) -> NDArray[Any] | str:
-    """Read an array without ever unpickling; a string says why it cannot be read."""
+def _read_array(access: AudioAccess, path: Path) -> NDArray[Any]:
+    """Read an array without ever unpickling; UnreadableAudio where that cannot be."""
     try:
-        refuse_long_header(path)
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        return f"no embedding file {path.name}"
+        place = Path(access.place(str(path.absolute())))
+        refuse_long_header(place)
+        array = np.load(place, mmap_mode="r", allow_pickle=False)
+    except (UnreadableAudio, FileNotFoundError) as error:
+        reason = getattr(error, "reason", f"no embedding file {path.name}")
+        raise UnreadableAudio(path, reason) from None
     except Exception as error:  # numpy's reader of headers raises all kinds
         if is_memory_error(error):
             raise
-        return f"not an .npy file of numbers ({told_briefly(error)})"
+        reason = f"not an .npy file of numbers ({told_briefly(error)})"
+        raise UnreadableAudio(path, reason) from None
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or array.ndim == 0:
-        return "not an .npy file of numbers"
+        raise UnreadableAudio(path, "not an .npy file of numbers")
     return array
 
 
-def _as_frames(array: NDArray[Any]) -> NDArray[Any]:
-    """Return [frame, dim] of [dim], and float32 of float64."""
+def _as_frames(array: NDArray[Any], first: NDArray[Any] | None) -> NDArray[Any]:
+    """Return [frame, dim] of [dim], and float32 of float64; refuse what differs from the first."""
     frames = np.asarray(array[None] if array.ndim == 1 else array)
-    return frames.astype(np.float32) if frames.dtype == np.float64 else frames
-
-
-def _fault(frames: NDArray[Any], expected: tuple[int, np.dtype[Any]] | None) -> str:
-    """Say why frames cannot be stored beside the others; empty where they can."""
+    frames = frames.astype(np.float32) if frames.dtype == np.float64 else frames
+    reason = ""
     if frames.ndim != 2 or frames.size == 0:
-        return f"expected an array [frame, dim], got {list(frames.shape)}"
-    if expected is not None and (frames.shape[1], frames.dtype) != expected:
-        return (
+        reason = f"expected an array [frame, dim], got {list(frames.shape)}"
+    elif first is not None and (frames.shape[1], frames.dtype) != (first.shape[1], first.dtype):
+        reason = (
             f"{frames.dtype} [frame, {frames.shape[1]}] where the first clip has "
-            f"{expected[1]} [frame, {expected[0]}]"
+            f"{first.dtype} [frame, {first.shape[1]}]"
         )
-    if frames.dtype.kind == "f" and not np.isfinite(frames).all():
-        return "the embedding holds NaN or infinity"
-    return ""
+    elif frames.dtype.kind == "f" and not np.isfinite(frames).all():
+        reason = "the embedding holds NaN or infinity"
+    if reason:
+        raise UnreadableAudio("", reason)
+    return frames
 
 
 @writes("import", makes=True)
@@ -218,7 +223,7 @@ def import_table(
     access = AudioAccess(base, (base, *allow), remote)
     listed, audio_notes = _with_audio(listed, table, access, audio, work, progress, require_sound)
     is_long = clips is None and not told.labels.lists_classes
-    audio_notes += _unlisted_told(listed, audio, work, table, is_long=is_long)
+    audio_notes += _unlisted_note(listed, audio, work, table, is_long=is_long)
     workspace = write_dataset(
         work, listed, chosen.ontology, label_set, access=access, replace=replace
     )
@@ -255,12 +260,12 @@ def _with_audio(
     work: Path,
     progress: Progress,
     require_sound: bool,
-) -> tuple[pl.DataFrame, list[str]]:
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Make the paths absolute, null where there is no file; look for files by name in ``audio``."""
     base = access.base
     places = access.find_all(clips["audio"], lambda row: table.at(clips[LINE][row]))
     clips = clips.with_columns(pl.Series("audio", places, pl.String), named=pl.col("audio"))
-    notes: list[str] = []
+    notes: tuple[str, ...] = ()
     if audio is not None and clips["audio"].null_count():
         clips, notes = _found_by_name(clips, audio, access, work, progress)
     n_named = clips["named"].count()
@@ -270,30 +275,30 @@ def _with_audio(
     if n_missing and n_named:
         first = clips.filter(pl.col("audio").is_null())["named"].drop_nulls()
         hint = f", such as {base / first[0]}" if len(first) else ""
-        notes.append(f"{counted(n_missing, 'clip')} without a sound file{hint}")
+        notes += (f"{counted(n_missing, 'clip')} without a sound file{hint}",)
     elif n_missing:
-        notes.append("no column names sound files: clips and labels only")
+        notes += ("no column names sound files: clips and labels only",)
     return clips.select(CLIP_SCHEMA.names()), notes
 
 
-def _unlisted_told(
+def _unlisted_note(
     clips: pl.DataFrame, audio: Path | None, work: Path, table: SourceTable, *, is_long: bool
-) -> list[str]:
+) -> tuple[str, ...]:
     """Count the recordings in a folder that are no clip's, and say how they become clips."""
     if audio is None or not audio.is_dir() or not clips["audio"].count():
-        return []
+        return ()
     taken = set(clips["audio"].drop_nulls())
     sounds = (path for path in walk_files(audio, skip=work) if _is_sound_file(path))
     unlisted = [path for path in sounds if path not in taken]
     if not unlisted:
-        return []
+        return ()
     named = first_few(os.path.relpath(path, audio.resolve()) for path in unlisted)
     row = "task" if table.unit == "task" else "row"
     how = " with an empty label" if is_long and row == "row" else ""
-    return [
+    return (
         f"{len(unlisted):,} more recordings in {audio} are left out, for they have no {row} in "
-        f"{table.path.name}: {named}. To have them searched too, give each a {row}{how} there"
-    ]
+        f"{table.path.name}: {named}. To have them searched too, give each a {row}{how} there",
+    )
 
 
 def _refuse_silence(clips: pl.DataFrame, base: Path, audio: Path | None) -> None:
@@ -308,17 +313,19 @@ def _refuse_silence(clips: pl.DataFrame, base: Path, audio: Path | None) -> None
 
 def _found_by_name(
     clips: pl.DataFrame, audio: Path, access: AudioAccess, work: Path, progress: Progress
-) -> tuple[pl.DataFrame, list[str]]:
-    """Fill in null paths by files of the same name, without folder and ending."""
-    names = [Path(name).name for name in clips.select(pl.coalesce("named", "clip_id")).to_series()]
-    stems = [Path(name).stem if _is_sound_file(name) else name for name in names]
-    wanted = frozenset(stems)
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """Fill in null paths by the files that the names of sounds or clips mean."""
+    clips = clips.with_columns(name=pl.coalesce("named", "clip_id"))
+    names = [PurePath(name.replace("\\", "/")) for name in clips["name"]]
+    wanted = {stem for name in names for stem in (name.name, name.stem)}
     meter = progress.job("find audio", len(clips), "files")
-    found = find_audio(audio, work, wanted.__contains__, meter, access.folders)
-    files = found.files.unique("name", keep="first", maintain_order=True)
-    by_name = dict(files.select("name", "audio").iter_rows())
-    places = pl.Series([by_name.get(stem) for stem in stems], dtype=pl.String)
-    return clips.with_columns(pl.col("audio").fill_null(places)), list(found.notes)
+    found = find_recordings(audio, work, wanted.__contains__, meter, access.folders)
+    matches = match_recordings(clips["name"], found)
+    places = matches.join(found.files.rename({"audio": "place"}), on="key", how="left")
+    clips = clips.join(places, on="name", how="left", maintain_order="left")
+    clips = clips.with_columns(pl.coalesce("audio", "place").alias("audio"))
+    unclear = matches.join(clips.filter(pl.col("audio").is_null()), on="name", how="semi")
+    return clips, (*found.notes, *ambiguous_note(unclear))
 
 
 def _is_sound_file(name: str) -> bool:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
@@ -20,10 +20,11 @@ import polars as pl
 
 from earmark.compute import SILENT, Progress
 from earmark.datasets.audio_files import TAR_SUFFIXES, Unpacked, read_members, unpack, walk_files
-from earmark.datasets.importers.packed_tables import (
+from earmark.datasets.importers.own_labels import (
     PackedTable,
     Part,
     check_labels_early,
+    pack_rows,
     split_named,
     write_packed,
 )
@@ -65,17 +66,16 @@ def import_webdataset(
     tally, others = Unpacked(), Counter[str]()
     meter = progress.job("read archives", len(paths), "archives")
     n_called = Counter(path.name for path in paths)
-    samples: list[_Sample] = []
+    samples: dict[Path, dict[str, dict[str, Any]]] = {}
     for number, path in enumerate(paths):
         # Sounds are unpacked into a folder that is called as the archive.
         folder = path.name if n_called[path.name] == 1 else f"{number}-{path.name}"
-        samples += _Shard(path, folder, work, tally, others).samples()
+        samples[path] = _read_samples(path, work, folder, tally, others)
         meter.advance(1)
     tally.flush()
-    samples = [sample for sample in samples if sample.audio is not None or sample.said]
-    if not samples:
+    if not any(samples.values()):
         raise EarmarkError(f"{first_few(map(str, paths))}: there is not one sample in it")
-    table, reading = _table(paths, samples, Reading(columns or {}, separator, zeros))
+    table, reading = _table(samples, Reading(columns or {}, separator, zeros))
     check_labels_early(table, reading)
     named = ", ".join(f"{ending} ({n:,})" for ending, n in others.most_common(5))
     passed_over = (f"members passed over: {named}",) if named else ()
@@ -99,78 +99,48 @@ def _find_tars(shards: Sequence[str], work: Path) -> list[Path]:
     return list(dict.fromkeys(tars))
 
 
-@dataclass
-class _Sample:
-    """Members of one name: the place of the sound, and what records and texts say."""
+def _read_samples(
+    path: Path, work: Path, folder: str, tally: Unpacked, others: Counter[str]
+) -> dict[str, dict[str, Any]]:
+    """Return what the members of each name say, and under ``audio`` where their sound is now.
 
-    key: str
-    archive: Path
-    audio: str | None = None
-    said: dict[str, Any] = field(default_factory=dict)
-    endings: set[str] = field(default_factory=set)
+    Endings that are passed over are counted in ``others``.
+    """
 
-
-@dataclass(frozen=True)
-class _Shard:
-    """One archive on its way into a workspace; ``others`` counts endings that are passed over."""
-
-    path: Path
-    folder: str
-    work: Path
-    tally: Unpacked
-    others: Counter[str]
-
-    def samples(self) -> Iterator[_Sample]:
-        """Yield samples; members of one name that lie apart, or twice, are refused."""
-        seen: set[str] = set()
-        sample: _Sample | None = None
-        for name, content in read_members(str(self.path), self._is_wanted, self.tally):
-            key, ending = _key_and_ending(name)
-            if sample is None or sample.key != key:
-                if sample is not None:
-                    yield sample
-                if key in seen:
-                    raise EarmarkError(
-                        f"{self.path}: members of sample {key!r} do not lie together; is the "
-                        "archive sorted?"
-                    )
-                seen.add(key)
-                sample = _Sample(key, self.path)
-            self._take(sample, name, ending, content)
-        if sample is not None:
-            yield sample
-
-    def _is_wanted(self, name: str) -> bool:
-        """Tell whether a member is read; all others are counted by their endings."""
+    def is_wanted(name: str) -> bool:
         key, ending = _key_and_ending(name)
-        is_wanted = _is_sound(ending) or ending in _TEXTS
-        if not is_wanted:
-            self.others[ending or PurePosixPath(key).name] += 1
-        return is_wanted and not PurePosixPath(key).name.startswith("._")
+        is_known = _is_sound(ending) or ending in _TEXTS
+        if not is_known:
+            others[ending or PurePosixPath(key).name] += 1
+        return is_known and not PurePosixPath(key).name.startswith("._")
 
-    def _take(self, sample: _Sample, name: str, ending: str, content: bytes) -> None:
-        if ending in sample.endings:
-            raise EarmarkError(f"{self.path}: sample {sample.key!r} has two members {ending}")
-        sample.endings.add(ending)
-        if _is_sound(ending) and sample.audio is None:
-            place = Path(AUDIO_FOLDER) / self.folder / name
-            unpack(self.work / place, content, self.tally)
-            sample.audio = place.as_posix()
-        elif ending in _TEXTS:
-            sample.said |= self._said(sample, ending, content)
+    samples: dict[str, dict[str, Any]] = {}
+    for name, content in read_members(str(path), is_wanted, tally):
+        key, ending = _key_and_ending(name)
+        if ending in _TEXTS:
+            where = f"{path}, sample {key!r}, {ending}"
+            said = _read_text(where, ending, content)
+            if said:
+                samples.setdefault(key, {}).update(said)
+        elif "audio" not in samples.setdefault(key, {}):
+            place = Path(AUDIO_FOLDER, folder, name)
+            unpack(work / place, content, tally)
+            samples[key]["audio"] = place.as_posix()
+    return samples
 
-    def _said(self, sample: _Sample, ending: str, content: bytes) -> dict[str, Any]:
-        where = f"{self.path}, sample {sample.key!r}, {ending}"
-        if len(content) > _MOST_TEXT:
-            raise EarmarkError(f"{where}: {len(content):,} bytes, too long for labels")
-        with reading(where, f"{ending[1:]} in UTF-8"):
-            text = content.decode("utf-8")
-            if ending == ".cls":
-                return {"cls": text.strip()} if text.strip() else {}
-            record = json.loads(text)
-        if not isinstance(record, dict):
-            raise EarmarkError(f'{where}: expected a record such as {{"labels": ["dog"]}}')
-        return {str(name): value for name, value in record.items() if _is_plain(value)}
+
+def _read_text(where: str, ending: str, content: bytes) -> dict[str, Any]:
+    if len(content) > _MOST_TEXT:
+        raise EarmarkError(f"{where}: {len(content):,} bytes, too long for labels")
+    with reading(where, f"{ending[1:]} in UTF-8"):
+        text = content.decode("utf-8")
+        if ending == ".cls":
+            return {"cls": text.strip()} if text.strip() else {}
+        record = json.loads(text)
+    if not isinstance(record, dict):
+        raise EarmarkError(f'{where}: expected a record such as {{"labels": ["dog"]}}')
+    passed_over = (_KEY, "audio", LINE)
+    return {str(k): v for k, v in record.items() if _is_plain(v) and k not in passed_over}
 
 
 def _is_sound(ending: str) -> bool:
@@ -196,24 +166,19 @@ def _is_plain(value: object) -> bool:
 
 
 def _table(
-    paths: Sequence[Path], samples: Sequence[_Sample], reading: Reading
+    samples: Mapping[Path, Mapping[str, Mapping[str, Any]]], reading: Reading
 ) -> tuple[PackedTable, Reading]:
     """Return a row for each sample: key, audio, the fields of its record, and split."""
-    names = dict.fromkeys(name for sample in samples for name in sample.said)
-    keys = [sample.key for sample in samples]
+    records = [record for of_path in samples.values() for record in of_path.values()]
+    keys = [key for of_path in samples.values() for key in of_path]
     if len(set(keys)) < len(keys):
-        keys = [f"{sample.archive.name.split('.')[0]}/{sample.key}" for sample in samples]
-    rows: dict[str, Any] = {_KEY: keys}
-    rows |= {name: _column(name, samples) for name in names if name not in (_KEY, "audio", LINE)}
-    rows["audio"] = pl.Series([sample.audio for sample in samples], dtype=pl.String)
-    counts = Counter(sample.archive for sample in samples)
-    parts = [Part(path, counts[path], split_named(path.name)) for path in paths if counts[path]]
-    frame = pl.DataFrame(rows)
-    if any(part.split for part in parts):
-        splits = [part.split or "train" for part in parts for _ in range(part.n_rows)]
-        frame = frame.with_columns(pl.Series("split", splits, pl.String))
+        keys = [f"{path.name.split('.')[0]}/{key}" for path in samples for key in samples[path]]
+    names = dict.fromkeys(["audio", *(name for record in records for name in record)])
+    rows = {_KEY: keys, **{name: _column([r.get(name) for r in records]) for name in names}}
+    parts = [Part(path, len(samples[path]), split_named(path.name)) for path in samples]
+    paths = list(samples)
     where = paths[0] if len(paths) == 1 else paths[0].parent
-    table = PackedTable(where, frame.with_row_index(LINE, offset=1), "sample", tuple(parts))
+    table, reading = pack_rows(where, pl.DataFrame(rows), "sample", parts, reading)
     columns = {"clip_id": _KEY, **reading.columns, "audio": "audio"}
     roles = guess_columns(table, reading.columns)
     if "cls" in table.columns and not {"class_id", "labels", "present"} & roles.keys():
@@ -221,19 +186,17 @@ def _table(
     return table, replace(reading, columns=columns)
 
 
-def _column(name: str, samples: Sequence[_Sample]) -> pl.Series:
+def _column(values: Sequence[Any]) -> pl.Series:
     """Return a field of all samples, as texts or as lists of texts."""
-    values = [sample.said.get(name) for sample in samples]
     if any(isinstance(value, list) for value in values):
         lists = [
-            None if value is None else [_text(one) for one in _listed(value)] for value in values
+            None
+            if value is None
+            else [_text(one) for one in (value if isinstance(value, list) else [value])]
+            for value in values
         ]
-        return pl.Series(name, lists, pl.List(pl.String))
-    return pl.Series(name, [_text(value) for value in values], pl.String)
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+        return pl.Series(values=lists, dtype=pl.List(pl.String))
+    return pl.Series(values=[_text(value) for value in values], dtype=pl.String)
 
 
 def _text(value: object) -> str | None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import logit
 
 from earmark.config import HidingParams
 from earmark.errors import EarmarkError
@@ -24,14 +24,7 @@ from earmark.labels import IMPLICIT, PRESENT, LabelSet, Ontology
 _CHUNK_CLIPS = 4096
 
 
-def hide(
-    truth: LabelSet,
-    ontology: Ontology,
-    params: HidingParams,
-    *,
-    level_db: NDArray[np.floating] | None = None,
-    faint_slope_per_db: float = 0.0,
-) -> LabelSet:
+def hide(truth: LabelSet, ontology: Ontology, params: HidingParams) -> LabelSet:
     """Return the labels that nomination leaves explicit: true ones, a few per clip.
 
     The truth must be complete: what it leaves implicit counts as absent. A present class is
@@ -40,19 +33,16 @@ def hide(
     times likelier than others. Of more than ``params.max_candidates`` nominations the best-scored
     stay. Classes are nominated one by one: a parent is not nominated because its child is.
 
-    With ``level_db`` [clip, class] (read only where a class is present) the log-odds of a
-    nomination fall by ``faint_slope_per_db`` for each decibel below the mean level of all present
-    sounds. The result depends on the order of clips and not on how they are chunked; no clips
-    give no labels.
+    The result depends on the order of clips and not on how they are chunked; no clips give no
+    labels.
     """
-    shift = _faintness(truth, level_db, faint_slope_per_db)
     recall = recalls(truth.class_ids, params)
     is_sibling = _sibling_matrix(ontology, truth.class_ids)
     rng = np.random.default_rng(params.seed)
     counts, columns, present = [], [], []
     for rows in _chunks(truth.n_clips):
         is_present = truth.states(rows) == PRESENT  # [clip, class]
-        chance = _true_chance(is_present, recall, None if shift is None else shift[rows])
+        chance = np.where(is_present, recall.astype(np.float32), np.float32(0))
         chance += _false_chance(is_present, is_sibling, params)
         is_nominated = _nominate(chance, params.max_candidates, rng)
         counts.append(is_nominated.sum(axis=1))
@@ -115,48 +105,6 @@ def _sibling_matrix(ontology: Ontology, class_ids: tuple[str, ...]) -> NDArray[n
         siblings = [column[other] for other in ontology.siblings(class_id) if other in column]
         matrix[column[class_id], siblings] = 1
     return matrix
-
-
-def _faintness(
-    truth: LabelSet, level_db: NDArray[np.floating] | None, slope_per_db: float
-) -> NDArray[np.float32] | None:
-    """Return what the level adds to the log-odds of nomination [clip, class], 0 in the mean."""
-    if level_db is None:
-        if slope_per_db:
-            raise EarmarkError("faint_slope_per_db needs level_db [clip, class]: pass the levels")
-        return None
-    if level_db.shape != (truth.n_clips, truth.n_classes):
-        raise EarmarkError(
-            f"level_db must be [clip, class] = {(truth.n_clips, truth.n_classes)}, got "
-            f"{level_db.shape}"
-        )
-    places = truth.clip_rows[truth.present], truth.columns[truth.present]
-    levels = level_db[places]
-    if not np.isfinite(levels).all():
-        row, column = (axis[np.argmin(np.isfinite(levels))] for axis in places)
-        raise EarmarkError(
-            f"level_db must be finite where a class is present, got {level_db[row, column]} for "
-            f"clip {truth.clip_ids[int(row)]!r}, class {truth.class_ids[column]!r}"
-        )
-    shift = np.zeros(level_db.shape, np.float32)
-    if len(levels):
-        shift[places] = slope_per_db * (levels - levels.mean())
-    return shift
-
-
-def _true_chance(
-    is_present: NDArray[np.bool_],
-    recall: NDArray[np.float64],
-    shift: NDArray[np.float32] | None,
-) -> NDArray[np.float32]:
-    """Return each present label's chance of nomination, 0 for absent ones [clip, class]."""
-    chance = np.zeros(is_present.shape, np.float32)
-    rows, columns = np.nonzero(is_present)
-    chances = recall[columns]
-    if shift is not None:
-        chances = expit(logit(chances) + shift[rows, columns])
-    chance[rows, columns] = chances
-    return chance
 
 
 def _false_chance(

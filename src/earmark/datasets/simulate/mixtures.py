@@ -215,7 +215,7 @@ def import_mixtures(
     params, hiding = params or MixtureParams(), hiding or HidingParams(recall_range=(0.3, 0.9))
     sources = find_sources(recordings, params)
     root = Path(work)
-    noted = params.model_dump(mode="json", exclude={"n_clips", "faint_slope_per_db"})
+    noted = params.model_dump(mode="json", exclude={"n_clips"})
     listed = [[one.clip_id, one.class_id, one.group] for one in sources.recordings]
     claim_folder(root, "mixtures", noted | {"recordings": digest(listed)})
     waiting = [i for i in range(params.n_clips) if not (root / _audio_name(i)).exists()]
@@ -228,11 +228,9 @@ def import_mixtures(
     )
     drawn = [draw_events(params, sources, index) for index in range(params.n_clips)]
     clips = _clip_table(params)
-    level_db = _levels(drawn, sources.ontology)  # [clip, class]
-    states = np.where(level_db > -np.inf, np.int8(PRESENT), np.int8(NOT_PRESENT))
+    states = _states(drawn, sources.ontology)  # [clip, class]
     truth = LabelSet.from_dense(states, clips["clip_id"], sources.ontology.class_ids)
-    slope = params.faint_slope_per_db
-    labels = hide(truth, sources.ontology, hiding, level_db=level_db, faint_slope_per_db=slope)
+    labels = hide(truth, sources.ontology, hiding)
     write_table(root / CONTENTS, _contents(clips["clip_id"].to_list(), drawn))
     workspace = write_dataset(work, clips, sources.ontology, labels, truth, replace=True)
     notes = _notes(recordings, sources, int(n_missing(truth, labels).sum()), labels)
@@ -342,19 +340,18 @@ def _fixed(gain: float, level_db: float) -> int:
     return round(gain * 10 ** (level_db / 20) * (1 << _FRACTION_BITS))
 
 
-def _levels(drawn: Sequence[Sequence[Event]], ontology: Ontology) -> NDArray[np.float32]:
-    """Return the level of every class in every clip [clip, class], -inf where it is absent."""
+def _states(drawn: Sequence[Sequence[Event]], ontology: Ontology) -> NDArray[np.int8]:
+    """Return which classes, and ancestors of them, are present in every clip [clip, class]."""
     columns = {
         class_id: [ontology.index[name] for name in above if name in ontology.index]
         for class_id in ontology.class_ids
         for above in [{class_id, *ontology.ancestors(class_id)}]
     }
-    level_db = np.full((len(drawn), len(ontology.class_ids)), -np.inf, np.float32)
+    states = np.full((len(drawn), len(ontology.class_ids)), NOT_PRESENT, np.int8)
     for row, events in enumerate(drawn):
         for event in events:
-            own = columns[event.recording.class_id]
-            level_db[row, own] = np.maximum(level_db[row, own], event.level_db)
-    return level_db
+            states[row, columns[event.recording.class_id]] = PRESENT
+    return states
 
 
 def _contents(clip_ids: Sequence[str], drawn: Sequence[Sequence[Event]]) -> pl.DataFrame:

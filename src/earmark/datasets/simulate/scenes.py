@@ -227,9 +227,7 @@ def priors(params: SceneParams) -> NDArray[np.float64]:
     return np.asarray(weights / weights.sum(), np.float64)
 
 
-def scene(
-    params: SceneParams, index: int
-) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.float32]]:
+def scene(params: SceneParams, index: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Return a scene's waveform [sample] in [-1, 1], and what :func:`scene_truth` says of it.
 
     The scene is a function of the parameters that shape it and of its index (0 or more) alone;
@@ -242,16 +240,11 @@ def scene(
         place = slice(event.start, event.start + event.n_samples)
         waveform[place] += background_rms * _render(event, rng)
     waveform /= max(1.0, float(np.abs(waveform).max()) / LOUDEST_PEAK)  # quiet scenes stay quiet
-    return waveform.astype(np.float32), *_truth(events)
+    return waveform.astype(np.float32), _truth(events)
 
 
-def scene_truth(params: SceneParams, index: int) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-    """Return which classes are present [class] and at what level [class], without the sound.
-
-    A level is the loudest tenth of a second of an event against the background's mean, in
-    decibels; a class with several events, and a parent, has the loudest one's; an absent class
-    has -inf.
-    """
+def scene_truth(params: SceneParams, index: int) -> NDArray[np.bool_]:
+    """Return which classes are present [class], without the sound."""
     return _truth(_begin(params, index)[1])
 
 
@@ -279,7 +272,7 @@ def write_scenes(
     hands = [waiting[first::n_tasks] for first in range(n_tasks)]
     engine.map(audio_tasks("scenes", _write_audio, hands, root=root, params=params), progress)
     clips = _clip_table(params, n_clips)
-    is_present = np.array([scene_truth(params, index)[0] for index in range(n_clips)])
+    is_present = np.array([scene_truth(params, index) for index in range(n_clips)])
     tree = ontology(params.with_parents)
     columns = [ontology().index[class_id] for class_id in tree.class_ids]
     states = np.where(is_present[:, columns], np.int8(PRESENT), np.int8(NOT_PRESENT))
@@ -335,12 +328,11 @@ def _loudest_rms(waveform: NDArray[np.float64]) -> float:
     return float(np.sqrt(energies.max() / _LEVEL_SAMPLES)) + 1e-12
 
 
-def _truth(events: Sequence[_Event]) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-    level_db = np.full(len(CLASSES), -np.inf, np.float32)
+def _truth(events: Sequence[_Event]) -> NDArray[np.bool_]:
+    is_present = np.zeros(len(CLASSES), np.bool_)
     for event in events:
-        for column in _with_ancestors()[event.column]:
-            level_db[column] = max(level_db[column], event.level_db)
-    return level_db > -np.inf, level_db
+        is_present[list(_with_ancestors()[event.column])] = True
+    return is_present
 
 
 @cache

@@ -29,14 +29,12 @@ from .embedding import score_zero_shot as score_zero_shot
 from .network import ModelOutput as ModelOutput
 from .network import NetworkFacts as NetworkFacts
 from .network import PretrainedNetwork as PretrainedNetwork
-from .network import WindowNetwork as WindowNetwork
 from .network import check_here as check_here
 from .network import find_kind as find_kind
 from .network import open_network as open_network
 from .yamnet import KERAS_MODEL as KERAS_MODEL
 from .yamnet import N_OUTPUTS as N_OUTPUTS
 from .yamnet import TFLITE_MODEL as TFLITE_MODEL
-from .yamnet import YamnetNetwork as YamnetNetwork
 from .yamnet import begin as begin
 from .yamnet import begun_model as begun_model
 from .yamnet import keep_statistics as keep_statistics

@@ -26,13 +26,7 @@ import polars as pl
 
 from earmark.datasets import Workspace
 from earmark.errors import EarmarkError, first_few, reader
-from earmark.labels import (
-    CLASS_COLUMNS,
-    NamedClass,
-    NameMatch,
-    Ontology,
-    match_classes,
-)
+from earmark.labels import CLASS_COLUMNS, NamedClass, NameMatch, Ontology, match_classes
 from earmark.models.pretrained.network import NetworkFacts
 from earmark.storage import LINE, file_sha256, read_noted, read_source, write_aside, write_json
 

@@ -19,13 +19,7 @@ from numpy.typing import NDArray
 from earmark.audio import FrameFormat, FrameStore
 from earmark.compute import HERE, SILENT, Engine, Progress
 from earmark.config import PretrainedParams
-from earmark.datasets import (
-    Workspace,
-    readable_clips,
-    write_frames,
-    write_scores,
-    write_stamp,
-)
+from earmark.datasets import Workspace, readable_clips, write_frames, write_scores, write_stamp
 from earmark.errors import EarmarkError, quoted
 from earmark.models import sum_outputs
 from earmark.models.pretrained.class_maps import ClassMap

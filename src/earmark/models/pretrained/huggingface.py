@@ -27,13 +27,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from earmark.config import PretrainedParams
 from earmark.errors import EarmarkError, first_few, load_library
 from earmark.models import own_device
-from earmark.models.pretrained.network import Identity, Run, WindowNetwork, Windows
+from earmark.models.pretrained.network import Floats, PretrainedNetwork, Run, Windows
 from earmark.storage import digest
 
 LONGEST_SECONDS = 10.0
@@ -57,7 +56,9 @@ _CHANGING = ("_name_or_path", "transformers_version", "processor_class", "mel_fi
 """Entries of a configuration that say nothing of what is computed."""
 
 
-def open_huggingface(params: PretrainedParams, class_names: Sequence[str] = ()) -> WindowNetwork:
+def open_huggingface(
+    params: PretrainedParams, class_names: Sequence[str] = ()
+) -> PretrainedNetwork:
     """Open a classifier or a CLAP; ``class_names`` are what CLAP is asked for."""
     parts = _read_parts(params.network)
     rate = int(parts.extractor.sampling_rate)
@@ -72,21 +73,22 @@ def open_huggingface(params: PretrainedParams, class_names: Sequence[str] = ()) 
     if parts.is_clap:
         names = tuple(class_names)
         texts = _texts(params, names)
-        run = _Clap(parts.extractor, model, _text_features(model, parts.tokenizer, texts)).run
+        run = _run_clap(parts.extractor, model, _text_features(model, parts.tokenizer, texts))
     else:
         names = _label_names(model.config) if has_head else ()
         texts = []
-        layer = _layer(params, model)
-        run = _Classifier(parts.extractor, model, layer, has_head).run
-    identity = Identity(
-        source=params.network,
+        run = _run_classifier(parts.extractor, model, _layer(params, model), has_head)
+    return PretrainedNetwork(
+        params.network,
+        run,
+        windows,
         name=params.network.removeprefix("hf:").rstrip("/").rpartition("/")[2],
         digest=digest(
             "huggingface", parts.content_digest(), texts, params.embedding, repr(windows)
         ),
+        scale="logits",
         output_names=names,
     )
-    return WindowNetwork(identity, windows, run, "logits")
 
 
 @dataclass(frozen=True)
@@ -116,56 +118,43 @@ class _Parts:
         return found.hexdigest()
 
 
-@dataclass(frozen=True)
-class _Classifier:
-    """Windows to the mean of a layer's hidden states, and to logits where there is a head."""
+def _run_classifier(extractor: Any, model: Any, layer: int, has_head: bool) -> Run:
+    """Return the function from windows to the mean of a layer's hidden states, and to logits."""
 
-    extractor: Any
-    model: Any
-    layer: int
-    has_head: bool
-
-    def run(self, windows: NDArray[np.float32]) -> tuple[Any, Any]:
-        """Return embeddings and logits, each [window, ...]."""
-        found = [self._run(window) for window in windows]
-        embeddings, logits = (np.concatenate(part) for part in zip(*found, strict=True))
-        return embeddings, logits if self.has_head else None
-
-    def _run(self, window: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[Any]]:
-        with torch.inference_mode():
-            given = _extracted(self.extractor, self.model, window)
-            found = self.model(**given, output_hidden_states=True)
-        states = found.hidden_states[self.layer]  # [1, ..., feature]
+    @torch.inference_mode()
+    def run_one(window: Floats) -> tuple[Floats, Floats]:
+        output = model(**_extracted(extractor, model, window), output_hidden_states=True)
+        states = output.hidden_states[layer]  # [1, ..., feature]
         embedding = states.flatten(1, -2).mean(dim=1) if states.ndim > 2 else states
-        return embedding.cpu().numpy(), found.logits.cpu().numpy()
+        return embedding.cpu().numpy(), output.logits.cpu().numpy()
+
+    def run(windows: Floats) -> tuple[Floats, Floats | None]:
+        embeddings, logits = map(np.concatenate, zip(*map(run_one, windows), strict=True))
+        return embeddings, logits if has_head else None
+
+    return run
 
 
-@dataclass(frozen=True)
-class _Clap:
-    """Windows to embeddings, and to their similarity with texts where there are any."""
+def _run_clap(extractor: Any, model: Any, texts: Tensor | None) -> Run:
+    """Return the function from windows to embeddings, and to their similarity with ``texts``.
 
-    extractor: Any
-    model: Any
-    texts: Tensor | None
-    """[class, feature], each of length 1."""
+    These are [class, feature], each of length 1.
+    """
 
-    def run(self, windows: NDArray[np.float32]) -> tuple[Any, Any]:
-        """Return embeddings and logits, each [window, ...]."""
-        with torch.inference_mode():
-            found = torch.cat([self._embed(window) for window in windows])  # [window, feature]
-            if self.texts is None:
-                return found.cpu().numpy(), None
-            logits = self.model.logit_scale_a.exp() * found @ self.texts.T
-        return found.cpu().numpy(), logits.cpu().numpy()
-
-    def _embed(self, window: NDArray[np.float32]) -> Tensor:
+    @torch.inference_mode()
+    def run(windows: Floats) -> tuple[Floats, Floats | None]:
         # One by one: of several short windows the extractor would take one, at random, for long.
-        return _unit(
-            self.model.get_audio_features(**_extracted(self.extractor, self.model, window))
-        )
+        given = (_extracted(extractor, model, window) for window in windows)
+        embeddings = torch.cat([_unit(model.get_audio_features(**one)) for one in given])
+        if texts is None:
+            return embeddings.cpu().numpy(), None
+        logits = model.logit_scale_a.exp() * embeddings @ texts.T
+        return embeddings.cpu().numpy(), logits.cpu().numpy()
+
+    return run
 
 
-def _extracted(extractor: Any, model: Any, window: NDArray[np.float32]) -> dict[str, Tensor]:
+def _extracted(extractor: Any, model: Any, window: Floats) -> dict[str, Tensor]:
     given = extractor(window, sampling_rate=extractor.sampling_rate, return_tensors="pt")
     return {name: value.to(model.device) for name, value in given.items()}
 

@@ -2,8 +2,8 @@
 
 To add a kind of network, write one file in this package with a function that opens it: from
 :class:`~earmark.config.PretrainedParams` and the dataset's class names to a
-:class:`PretrainedNetwork`. For a network that takes windows of a fixed length, or whole clips, pass
-a function from windows to arrays to :class:`WindowNetwork`. Then add a row to :data:`KINDS`.
+:class:`PretrainedNetwork`, which takes a function from windows to arrays. Then add a row to
+:data:`KINDS`.
 
 Windows do not overlap unless a hop is given, and the last one is zero-padded, so every clip, even
 an empty one, has output. Each window gives rows of embeddings and of classes. Probabilities are
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -39,9 +39,6 @@ window as many rows for each."""
 
 SHORTEST_SECONDS = 0.975
 """Minimum length of a clip for networks that take whole clips; shorter ones are zero-padded."""
-
-_MOST_WINDOWS = 64
-"""Windows that a network is given at once."""
 
 _ABOVE_ONE = 1e-5
 """How far rounding may take a probability beyond 0 and 1."""
@@ -79,39 +76,6 @@ class ModelOutput:
     """[frame, feature]"""
     logits: NDArray[np.float32] | None
     """[frame, output]"""
-
-
-class PretrainedNetwork(Protocol):
-    """A pretrained network, ready for inference."""
-
-    @property
-    def facts(self) -> NetworkFacts:
-        """What it takes and gives."""
-
-    def infer(self, waveforms: Sequence[NDArray[np.float32]]) -> list[ModelOutput]:
-        """Return the output for the waveforms [sample] of some clips, at the network's sample rate.
-
-        Every clip, even an empty one, has at least one frame.
-        """
-
-
-class Cutter(Protocol):
-    """How a clip is cut into what a network takes."""
-
-    @property
-    def sample_rate_hz(self) -> int:
-        """Of the waveforms that are cut."""
-
-    @property
-    def seconds(self) -> float | None:
-        """Of one window; None where that is the whole clip."""
-
-    @property
-    def hop_seconds(self) -> float | None:
-        """From one window to the next."""
-
-    def cut(self, waveform: Floats) -> Floats:
-        """Return the windows [window, ...] of a waveform [sample]; always at least one."""
 
 
 @dataclass(frozen=True)
@@ -180,72 +144,78 @@ class Patches:
     @property
     def seconds(self) -> float:
         """Of one patch."""
-        return self.front_end.patch_samples / self.sample_rate_hz
+        return self.front_end.patch_seconds[1]
 
     @property
     def hop_seconds(self) -> float:
         """From one patch to the next."""
-        return self.front_end.patch_hop_samples / self.sample_rate_hz
+        return self.front_end.patch_seconds[0]
 
     def cut(self, waveform: Floats) -> Floats:
         """Return the patches [patch, frame, band] of a waveform [sample]."""
         return patches(log_mel(waveform, self.front_end), self.front_end)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Identity:
-    """Who a network is: what its windows cannot tell."""
+class PretrainedNetwork:
+    """A pretrained network that hears a clip in windows, ready for inference.
 
-    source: str
-    """The file or folder, for messages."""
-    name: str
-    digest: str
-    output_names: tuple[str, ...] = ()
-    output_ids: tuple[str, ...] = ()
-
-
-class WindowNetwork:
-    """A network that hears a clip in windows (:class:`PretrainedNetwork`).
-
-    ``step`` is how far apart the probabilities of a network of few bits are.
+    ``source`` is the file or folder, for messages; ``step`` is how far apart the probabilities of a
+    network of few bits are; ``n_at_once`` windows are given to ``run`` at most.
     """
 
     def __init__(
         self,
-        identity: Identity,
-        cutter: Cutter,
+        source: str,
         run: Run,
+        windows: Windows | Patches,
+        *,
+        name: str,
+        digest: str,
         scale: Scale | None = None,
         step: float | None = None,
+        output_names: tuple[str, ...] = (),
+        output_ids: tuple[str, ...] = (),
+        n_at_once: int = 64,
     ) -> None:
-        self._source, self._cutter, self._run, self._step = identity.source, cutter, run, step
+        self._source, self._run, self._windows, self._step = source, run, windows, step
+        self._n_at_once = n_at_once
         n_tried = None if scale is None else 1  # where only shapes are to be learnt
-        tried = [self._rows(cutter.cut(sound)) for sound in islice(_trial_sounds(cutter), n_tried)]
+        sounds = islice(_trial_sounds(windows), n_tried)
+        tried = [self._rows(windows.cut(sound)) for sound in sounds]
         embeddings = [rows for rows, _ in tried if rows is not None]
         outputs = [rows for _, rows in tried if rows is not None]
         self.scale = scale or (scale_of(np.concatenate(outputs)) if outputs else "logits")
         n_outputs = outputs[0].shape[1] if outputs else 0
         n_rows = len((embeddings or outputs)[0])
-        seconds, hop_seconds = cutter.seconds, cutter.hop_seconds
+        seconds, hop_seconds = windows.seconds, windows.hop_seconds
         self.facts = NetworkFacts(
-            name=identity.name,
-            digest=identity.digest,
-            sample_rate_hz=cutter.sample_rate_hz,
+            name=name,
+            digest=digest,
+            sample_rate_hz=windows.sample_rate_hz,
             frame_seconds=None if seconds is None else seconds / n_rows,
             hop_seconds=None if hop_seconds is None else hop_seconds / n_rows,
             n_features=embeddings[0].shape[1] if embeddings else None,
-            output_names=_if_all(identity.output_names, n_outputs),
-            output_ids=_if_all(identity.output_ids, n_outputs),
+            # A list of others' names helps nobody.
+            output_names=output_names if len(output_names) == n_outputs else (),
+            output_ids=output_ids if len(output_ids) == n_outputs else (),
             n_outputs=n_outputs,
         )
 
     def infer(self, waveforms: Sequence[Floats]) -> list[ModelOutput]:
-        """Return the output for the waveforms [sample] of some clips, at the network's rate."""
+        """Return the output for the waveforms [sample] of some clips, at the network's rate.
+
+        Every clip, even an empty one, has at least one frame.
+        """
         with reading(self._source, "a network"):
             return [self._infer(waveform) for waveform in waveforms]
 
-    def infer_windows(self, windows: Floats) -> ModelOutput:
-        """Return the output for the windows [window, ...] of one clip."""
+    def _infer(self, waveform: Floats) -> ModelOutput:
+        if waveform.ndim != 1 or not np.isfinite(waveform).all():
+            what = "NaN or infinite ones" if waveform.ndim == 1 else f"axes {list(waveform.shape)}"
+            raise EarmarkError(
+                f"{self._source}: expected one waveform [sample] of finite numbers, got {what}"
+            )
+        windows = self._windows.cut(waveform)
         embeddings, outputs = self._rows(windows)
         for what, rows in (("embeddings", embeddings), ("outputs", outputs)):
             if rows is not None and not np.isfinite(rows).all():
@@ -257,22 +227,12 @@ class WindowNetwork:
             outputs = self._logits(outputs)
         return ModelOutput(embeddings, outputs)
 
-    def _infer(self, waveform: Floats) -> ModelOutput:
-        if waveform.ndim != 1 or not np.isfinite(waveform).all():
-            what = "NaN or infinite ones" if waveform.ndim == 1 else f"axes {list(waveform.shape)}"
-            raise EarmarkError(
-                f"{self._source}: expected one waveform [sample] of finite numbers, got {what}"
-            )
-        return self.infer_windows(self._cutter.cut(waveform))
-
     def _rows(self, windows: Floats) -> tuple[Floats | None, Floats | None]:
         """Return embeddings and outputs [row, ...] of all windows, as many rows of each."""
-        found = [
-            self._batch(windows[first : first + _MOST_WINDOWS])
-            for first in range(0, len(windows), _MOST_WINDOWS)
-        ]
-        embeddings, outputs = zip(*found, strict=True)
-        return _joined(embeddings), _joined(outputs)
+        # Even parts: a few windows that are left over take longer than their share.
+        parts = np.array_split(windows, -(-len(windows) // self._n_at_once))
+        embeddings, outputs = zip(*map(self._batch, parts), strict=True)
+        return joined(embeddings), joined(outputs)
 
     def _batch(self, windows: Floats) -> tuple[Floats | None, Floats | None]:
         embeddings, outputs = self._run(windows)
@@ -328,21 +288,17 @@ def as_rows(source: str, name: str, found: Any) -> Floats:
     return values.reshape(-1, values.shape[-1])
 
 
-def _trial_sounds(cutter: Cutter) -> Iterator[Floats]:
+def _trial_sounds(windows: Windows | Patches) -> Iterator[Floats]:
     """Yield noise, a tone and silence, each one window long: the same ones always."""
-    rate = cutter.sample_rate_hz
-    n_samples = round((cutter.seconds or SHORTEST_SECONDS) * rate)
+    rate = windows.sample_rate_hz
+    n_samples = round((windows.seconds or SHORTEST_SECONDS) * rate)
     yield np.random.default_rng(0).normal(0, 0.1, n_samples).astype(np.float32)
     yield (0.3 * np.sin(2 * np.pi * 440 * np.arange(n_samples) / rate)).astype(np.float32)
     yield np.zeros(n_samples, np.float32)
 
 
-def _if_all(names: tuple[str, ...], n_outputs: int) -> tuple[str, ...]:
-    """Return names if there is one for each output; a list of others' names helps nobody."""
-    return names if len(names) == n_outputs else ()
-
-
-def _joined(parts: Sequence[Floats | None]) -> Floats | None:
+def joined(parts: Sequence[Floats | None]) -> Floats | None:
+    """Return the rows of all parts; None where there are none."""
     present = [part for part in parts if part is not None]
     return np.concatenate(present) if present else None
 

@@ -25,12 +25,12 @@ from earmark.config import InputKind, PretrainedParams
 from earmark.errors import EarmarkError, check_file, load_library, nearest
 from earmark.models import open_session
 from earmark.models.pretrained.network import (
-    Cutter,
-    Identity,
+    Floats,
     Patches,
-    WindowNetwork,
+    PretrainedNetwork,
     Windows,
     as_rows,
+    joined,
 )
 from earmark.scores import Scale
 from earmark.storage import digest, file_sha256
@@ -63,33 +63,26 @@ _KEEPS_SCALE = (
 """Operations that leave probabilities and logits what they are."""
 
 
-def open_onnx(params: PretrainedParams, _class_names: Sequence[str] = ()) -> WindowNetwork:
+def open_onnx(params: PretrainedParams, _class_names: Sequence[str] = ()) -> PretrainedNetwork:
     """Open an ONNX file; what is not said is told from its shapes and metadata."""
     path = Path(params.network)
     check_file(path)
     session = open_session(path)
     graph = _Graph.of(path, session, params)
     metadata = session.get_modelmeta().custom_metadata_map
-    cutter = _cutter(graph, params, metadata)
+    windows = _windows(graph, params, metadata)
     class_ids, class_names = _names(metadata, "class_ids"), _names(metadata, "class_names")
     proto = _read_proto(path)
-    identity = Identity(
-        source=str(path),
+    said = (graph.kind, graph.output, graph.embedding, repr(windows), params.scale)
+    return PretrainedNetwork(
+        str(path),
+        graph.run,
+        windows,
         name=path.stem,
-        digest=digest(
-            "onnx",
-            _content(path, proto),
-            graph.kind,
-            graph.output,
-            graph.embedding,
-            repr(cutter),
-            params.scale,
-        ),
+        digest=digest("onnx", _content(path, proto), *said),
+        scale=params.scale or _said_scale(proto, graph.output),
         output_names=class_names or class_ids,
         output_ids=class_ids,
-    )
-    return WindowNetwork(
-        identity, cutter, graph.run, params.scale or _said_scale(proto, graph.output)
     )
 
 
@@ -115,20 +108,17 @@ class _Graph:
         output, embedding = _chosen(path, names, params.output, params.embedding)
         return cls(path, session, kind, given.name, shape, _DTYPES[given.type], output, embedding)
 
-    def run(
-        self, windows: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+    def run(self, windows: Floats) -> tuple[Floats | None, Floats | None]:
         """Return embeddings and classes [row, ...] of waveforms or patches [window, ...]."""
         n = 1 if len(self.shape) == 1 else self.shape[0] or len(windows)
         batches = [windows[first : first + n] for first in range(0, len(windows), n)]
-        found = [self._run(batch) for batch in batches]
-        parts = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+        rows = [self._run(batch) for batch in batches]
         return (
-            parts[self.embedding] if self.embedding else None,
-            parts[self.output] if self.output else None,
+            joined([one.get(self.embedding) for one in rows]),
+            joined([one.get(self.output) for one in rows]),
         )
 
-    def _run(self, batch: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+    def _run(self, batch: Floats) -> dict[str | None, Floats]:
         """Run one batch, filled up to the model's own size; return rows by output."""
         names = [name for name in (self.embedding, self.output) if name]
         fed = self._fitted(batch)
@@ -146,7 +136,7 @@ class _Graph:
             for name, one in zip(names, found, strict=True)
         }
 
-    def _fitted(self, batch: NDArray[np.float32]) -> NDArray[Any]:
+    def _fitted(self, batch: Floats) -> NDArray[Any]:
         """Return a batch in the model's own axes and type of numbers."""
         if len(self.shape) == 1:
             return np.asarray(batch[0], self.dtype)
@@ -200,7 +190,9 @@ def _chosen(
     return None if output == embedding else output, embedding
 
 
-def _cutter(graph: _Graph, params: PretrainedParams, metadata: Mapping[str, str]) -> Cutter:
+def _windows(
+    graph: _Graph, params: PretrainedParams, metadata: Mapping[str, str]
+) -> Windows | Patches:
     if graph.kind == "patches":
         return _patches(graph, params)
     n_samples = graph.shape[-1]

@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from earmark.config import PretrainedParams
 from earmark.errors import EarmarkError, check_file, load_library
-from earmark.models.pretrained.network import Identity, WindowNetwork, Windows, as_rows
+from earmark.models.pretrained.network import Floats, PretrainedNetwork, Windows, as_rows, joined
 from earmark.scores import Scale
 from earmark.storage import digest, file_sha256
 
@@ -50,7 +49,7 @@ _MOST_TEXT = 2**24
 """Bytes of class names: what is longer, or claims to be, is no list of them."""
 
 
-def open_tflite(params: PretrainedParams, _class_names: Sequence[str] = ()) -> WindowNetwork:
+def open_tflite(params: PretrainedParams, _class_names: Sequence[str] = ()) -> PretrainedNetwork:
     """Open a TFLite file; what is not said is told from the file."""
     path = Path(params.network)
     check_file(path)
@@ -58,14 +57,17 @@ def open_tflite(params: PretrainedParams, _class_names: Sequence[str] = ()) -> W
     rate = params.sample_rate_hz or _rate_of(graph)
     windows = Windows.of_seconds(rate, graph.n_samples, params.hop_seconds)
     named = (params.output, params.embedding)
-    identity = Identity(
-        source=str(path),
+    scale, step = graph.said_scale()
+    return PretrainedNetwork(
+        str(path),
+        graph.run,
+        windows,
         name=path.stem,
         digest=digest("tflite", file_sha256(path), *named, repr(windows), params.scale),
+        scale=params.scale or scale,
+        step=step,
         output_names=_labels(path),
     )
-    scale, step = graph.said_scale()
-    return WindowNetwork(identity, windows, graph.run, params.scale or scale, step)
 
 
 @dataclass(frozen=True)
@@ -117,21 +119,12 @@ class _Graph:
                 f"got {listed or 'none'}"
             )
 
-    def run(
-        self, windows: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+    def run(self, windows: Floats) -> tuple[Floats | None, Floats | None]:
         """Return embeddings and classes [row, ...] of windows [window, sample], one by one."""
-        found = [self._run(window) for window in windows]
-        embeddings = [rows for rows, _ in found if rows is not None]
-        outputs = [rows for _, rows in found if rows is not None]
-        return (
-            np.concatenate(embeddings) if embeddings else None,
-            np.concatenate(outputs) if outputs else None,
-        )
+        embeddings, outputs = zip(*map(self._run, windows), strict=True)
+        return joined(embeddings), joined(outputs)
 
-    def _run(
-        self, window: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+    def _run(self, window: Floats) -> tuple[Floats | None, Floats | None]:
         given = self._input
         shape = [1] * (len(given["shape"]) - 1) + [len(window)]
         try:
@@ -147,7 +140,7 @@ class _Graph:
             ) from None
         return self._values(self.embedding), self._values(self.output)
 
-    def _values(self, tensor: Any) -> NDArray[np.float32] | None:
+    def _values(self, tensor: Any) -> Floats | None:
         """Return a tensor as rows of the numbers that it stands for."""
         if tensor is None:
             return None

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from earmark.audio import YAMNET, log_mel, patches
+from earmark.audio import YAMNET
 from earmark.config import ModelParams, PretrainedParams
 from earmark.errors import EarmarkError, check_file, load_library, reader, reading
 from earmark.models import (
@@ -38,7 +38,7 @@ from earmark.models import (
 )
 from earmark.models.pretrained.catalogue import DEFAULT_TEACHER, kept_weights, teachers_folder
 from earmark.models.pretrained.class_maps import read_yamnet_classes
-from earmark.models.pretrained.network import ModelOutput, NetworkFacts
+from earmark.models.pretrained.network import Patches, PretrainedNetwork, Run
 from earmark.storage import digest, file_sha256
 
 N_OUTPUTS, N_FEATURES = 521, 1_024
@@ -53,8 +53,8 @@ _INT8, _INT32, _FLOAT32 = 9, 2, 0
 _Layer = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
 """A convolution's kernel [out, in, frame, band]; its normalisation's beta, mean and variance."""
 
-_Head = tuple[NDArray[np.float32], NDArray[np.float32]]
-"""The last layer's weights [class, feature] and its bias [class]."""
+_Pair = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""The last layer's weights [class, feature] and bias [class]; or embeddings and logits."""
 
 
 @reader("weights of YAMNet")
@@ -82,7 +82,7 @@ _MOST_BYTES = 2**28
 """Of one array of weights: the largest of YAMNet's has 4 MB, and a header may claim anything."""
 
 
-def _network(path: Path, model: ModelParams, layers: Sequence[_Layer], head: _Head) -> Network:
+def _network(path: Path, model: ModelParams, layers: Sequence[_Layer], head: _Pair) -> Network:
     """Put weights into our network; refuse those that are not its."""
     network = build_model(model, N_OUTPUTS)
     modules = list(network.body)
@@ -120,7 +120,7 @@ def _not_yamnet(path: Path, expected: str, came: str) -> EarmarkError:
     )
 
 
-def _read_tflite(path: Path) -> tuple[list[_Layer], _Head]:
+def _read_tflite(path: Path) -> tuple[list[_Layer], _Pair]:
     schema = load_library("tflite", "reading TFLite weights", "pretrained")
     # Flatbuffers reads past the end of what is cut off, and fails anyhow.
     with reading(path, "TFLite", "damaged, or cut off? Get it again: earmark teachers get yamnet"):
@@ -184,7 +184,7 @@ def keras_layers() -> tuple[str, ...]:
     return ("layer1/conv", *pairs)
 
 
-def _read_keras(path: Path) -> tuple[list[_Layer], _Head]:
+def _read_keras(path: Path) -> tuple[list[_Layer], _Pair]:
     h5py = load_library("h5py", "reading Keras weights", "pretrained")
     with reading(path, "HDF5", _GET_AGAIN), h5py.File(path) as file:
         stored = _stored_weights(h5py, file)
@@ -271,55 +271,8 @@ _OPSET, _IR_VERSION = 17, 8
 
 _GPU_PATCHES = 512
 
-_Pair = tuple[NDArray[np.float32], NDArray[np.float32]]
 
-
-class YamnetNetwork:
-    """YAMNet, ready for inference."""
-
-    def __init__(self, path: Path) -> None:
-        self._network = read_yamnet(path)
-        is_on_gpu = own_device().type != "cpu"
-        self._session = None if is_on_gpu else open_session(_graph(self._network))
-        self._network.to(own_device())
-        names = read_yamnet_classes()
-        self.facts = NetworkFacts(
-            name=DEFAULT_TEACHER,
-            # GPU and CPU round differently, so their outputs have different digests.
-            digest=digest("yamnet", file_sha256(path), "gpu" if is_on_gpu else "cpu"),
-            sample_rate_hz=YAMNET.sample_rate_hz,
-            frame_seconds=YAMNET.patch_frames * YAMNET.hop_seconds,
-            hop_seconds=YAMNET.patch_hop_frames * YAMNET.hop_seconds,
-            n_features=N_FEATURES,
-            output_names=names.names,
-            output_ids=names.ids,
-            n_outputs=N_OUTPUTS,
-        )
-
-    def infer(self, waveforms: Sequence[NDArray[np.float32]]) -> list[ModelOutput]:
-        """Listen to waveforms [sample] at 16 kHz."""
-        return [ModelOutput(*self._infer(patches(log_mel(waveform)))) for waveform in waveforms]
-
-    def _infer(self, image: NDArray[np.float32]) -> _Pair:
-        """Return embeddings and logits of the patches [patch, frame, band] of one clip."""
-        n_most = CACHED_PATCHES // 2 if self._session is not None else _GPU_PATCHES
-        # Even parts: a few patches that are left over take longer than their share.
-        parts = [self._run(part) for part in np.array_split(image, -(-len(image) // n_most))]
-        embeddings, logits = zip(*parts, strict=True)
-        return np.concatenate(embeddings), np.concatenate(logits)
-
-    def _run(self, image: NDArray[np.float32]) -> _Pair:
-        if self._session is not None:
-            given = {"patches": np.ascontiguousarray(image)}
-            embeddings, logits = self._session.run(None, given)
-            return embeddings, logits
-        with torch.inference_mode():
-            features = self._network.embed(torch.from_numpy(image.copy()).to(own_device()))
-            logits = self._network.head(features)
-            return features.float().cpu().numpy(), logits.float().cpu().numpy()
-
-
-def open_yamnet(params: PretrainedParams, class_names: Sequence[str] = ()) -> YamnetNetwork:
+def open_yamnet(params: PretrainedParams, class_names: Sequence[str] = ()) -> PretrainedNetwork:
     """Open YAMNet from the cache, or from a file; nothing is left to be said of it."""
     del class_names
     plain = PretrainedParams(network=params.network, prompt=params.prompt)
@@ -330,7 +283,43 @@ def open_yamnet(params: PretrainedParams, class_names: Sequence[str] = ()) -> Ya
             "another network"
         )
     is_name = params.network == DEFAULT_TEACHER
-    return YamnetNetwork(kept_weights(DEFAULT_TEACHER).path if is_name else Path(params.network))
+    path = kept_weights(DEFAULT_TEACHER).path if is_name else Path(params.network)
+    network, names = read_yamnet(path), read_yamnet_classes()
+    is_on_gpu = own_device().type != "cpu"
+    return PretrainedNetwork(
+        str(path),
+        run_in_torch(network) if is_on_gpu else _run_in_onnx(network),
+        Patches(),
+        name=DEFAULT_TEACHER,
+        # GPU and CPU round differently, so their outputs have different digests.
+        digest=digest("yamnet", file_sha256(path), "gpu" if is_on_gpu else "cpu"),
+        scale="logits",
+        output_names=names.names,
+        output_ids=names.ids,
+        n_at_once=_GPU_PATCHES if is_on_gpu else CACHED_PATCHES // 2,
+    )
+
+
+def run_in_torch(network: Network) -> Run:
+    """Return the function from patches [patch, frame, band] to embeddings and logits, in torch."""
+    network.to(own_device())
+
+    @torch.inference_mode()
+    def run(image: NDArray[np.float32]) -> _Pair:
+        features = network.embed(torch.from_numpy(image.copy()).to(own_device()))
+        return features.float().cpu().numpy(), network.head(features).float().cpu().numpy()
+
+    return run
+
+
+def _run_in_onnx(network: Network) -> Run:
+    session = open_session(_graph(network))
+
+    def run(image: NDArray[np.float32]) -> _Pair:
+        embeddings, logits = session.run(None, {"patches": np.ascontiguousarray(image)})
+        return embeddings, logits
+
+    return run
 
 
 def _graph(network: Network) -> bytes:

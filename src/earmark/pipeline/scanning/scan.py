@@ -1,8 +1,8 @@
 """From labels and scores to a list of suspects, in one step and without any training.
 
 :func:`scan` reads labels and scores in whatever format their owner has, flags the labels that are
-likely to be missing, estimates how many there are, and writes tables and a page that a person can
-read. The output folder appears whole or not at all.
+likely to be missing, says how many of them are right, and writes tables and a page that a person
+can read. The output folder appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def scan(
     ],
     scores: Annotated[
         str | Path | NDArray[np.floating],
-        Option(".npy, .npz, Parquet, CSV or a folder of shards.", "--scores"),
+        Option(".npy, .npz, Parquet or CSV.", "--scores"),
     ],
     *,
     out: Annotated[str | Path | None, Option("Folder to write.", default=Path("scan"))] = None,

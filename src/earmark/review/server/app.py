@@ -47,6 +47,7 @@ from earmark.review.judgements import Conflict
 from earmark.review.server.clips import Unknown
 from earmark.review.server.figures import Figures
 from earmark.review.server.session import Ahead, Only, Posted, ReviewSession, Wanted
+from earmark.text import printable
 
 HEAD_SECONDS = 10.0
 """How long a request may take to say what it wants; browsers open connections ahead of need."""
@@ -573,7 +574,8 @@ def _trouble(root: str) -> Callable[[Request, Exception], Response]:
         reason = str(error) if isinstance(error, EarmarkError) else told_briefly(error)
         if reason not in logged:
             logged.add(reason)
-            logging.getLogger("uvicorn.error").error("%s (this is logged once)", reason)
+            told = printable(reason)
+            logging.getLogger("uvicorn.error").error("%s (this is logged once)", told)
         return JSONResponse({"error": reason.replace(root, "")}, 503)
 
     return handle
