@@ -33,7 +33,6 @@ from earmark.pipeline.hearing import after_flags, heard_flags
 from earmark.pipeline.listening.review import gains_so_far
 from earmark.pipeline.opening import RecipeLike, Scored, WorkLike, open_scored, open_workspace
 from earmark.pipeline.scanning.scan import write_findings
-from earmark.pipeline.teachers import examined
 from earmark.report import (
     CardContents,
     Correction,
@@ -157,8 +156,11 @@ def _grade(scored: Scored) -> TeacherGrade | None:
     scores = scored.scores
     if not scores.out_of_fold:
         return None
-    found = examined(scored.workspace, scores.folder.name, scores)
-    return TeacherGrade(found.name, found.best.auc, found.best.hits, found.evaluation_clips.told)
+    from earmark.training import choose_evaluation_clips, evaluate_way
+
+    clips = choose_evaluation_clips(scored.workspace, scores)
+    tried = evaluate_way(scored.workspace, None, scores, clips)
+    return TeacherGrade(scores.folder.name, tried.auc, tried.hits, clips.told)
 
 
 def _heard(scored: Scored, flags: pl.DataFrame) -> list[HeardFlag]:
