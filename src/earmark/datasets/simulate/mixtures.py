@@ -37,7 +37,8 @@ from earmark.config import (
     MixtureParams,
 )
 from earmark.datasets.simulate.hiding import hide, n_missing
-from earmark.datasets.simulate.scenes import SAMPLE_RATE_HZ, audio_tasks, claim_folder
+from earmark.datasets.simulate.scenes import audio_tasks, claim_folder
+from earmark.datasets.simulate.sound_sources import SAMPLE_RATE_HZ
 from earmark.datasets.workspace import (
     AUDIO_FOLDER,
     CLIP_SCHEMA,

@@ -37,7 +37,7 @@ from earmark.config import (
 )
 from earmark.datasets.simulate import sound_sources
 from earmark.datasets.simulate.hiding import hide
-from earmark.datasets.simulate.sound_sources import noise
+from earmark.datasets.simulate.sound_sources import SAMPLE_RATE_HZ, noise
 from earmark.datasets.workspace import AUDIO_FOLDER, CLIP_SCHEMA, Workspace, write_dataset
 from earmark.errors import EarmarkError
 from earmark.labels import NOT_PRESENT, PRESENT, LabelSet, Ontology
@@ -93,7 +93,6 @@ def _part_path(root: Path, part: range) -> Path:
     return root / "pooled" / f"{part.start:06d}-{part.stop:06d}.npy"
 
 
-SAMPLE_RATE_HZ = 16_000
 LOUDEST_PEAK = 0.95
 _BACKGROUND_DB = (-52.0, -28.0)
 """Level of the background noise below full scale, drawn uniformly."""
@@ -303,7 +302,7 @@ def _draw_event(rng: np.random.Generator, column: int, params: SceneParams) -> _
 
 def _background(rng: np.random.Generator, n_samples: int) -> NDArray[np.float64]:
     """Return noise of a random colour and level."""
-    waveform = noise(rng, n_samples, SAMPLE_RATE_HZ, power_slope=rng.choice(_NOISE_SLOPES))
+    waveform = noise(rng, n_samples, power_slope=rng.choice(_NOISE_SLOPES))
     rms: float = 10 ** (rng.uniform(*_BACKGROUND_DB) / 20)
     return waveform * (rms / float(np.sqrt(np.mean(waveform**2))))
 
@@ -313,7 +312,7 @@ def _render(event: _Event, rng: np.random.Generator) -> NDArray[np.float64]:
     source = CLASSES[event.column].source
     if source is None:
         raise ValueError(f"{CLASSES[event.column].class_id} is a parent and has no sound")
-    waveform = source(rng, event.n_samples, SAMPLE_RATE_HZ)
+    waveform = source(rng, event.n_samples)
     ramp = np.sin(np.linspace(0, np.pi / 2, event.fade_samples)) ** 2
     waveform[: len(ramp)] *= ramp
     waveform[event.n_samples - len(ramp) :] *= ramp[::-1]
