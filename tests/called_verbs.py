@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
+from unittest import mock
 
 import typer
 from typer.testing import CliRunner, Result
@@ -17,9 +19,13 @@ _LONG = ("--json", "--details", "--help")
 
 
 def earmark(*arguments: object, code: int = 0) -> Result:
-    """Run ``earmark ARGUMENTS``, which has to end with a code and to fit a terminal."""
+    """Run ``earmark ARGUMENTS``, which has to end with a code and to fit a terminal.
+
+    It sees one core: processes of its own would take seconds to start.
+    """
     words = [str(argument) for argument in arguments]
-    done = CliRunner().invoke(app, words)
+    with mock.patch.object(os, "sched_getaffinity", return_value={0}):
+        done = CliRunner().invoke(app, words)
     assert done.exit_code == code, (done.output, done.exception)
     if not any(word in _LONG for word in words):
         assert_fits(done.stdout)

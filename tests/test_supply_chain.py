@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +85,28 @@ def faults(path: Path) -> list[str]:
         if name.endswith(".extractall"):
             found.append(f"calls {name}: members of an archive are looked at one by one")
     return found
+
+
+ASKS_THE_NETWORK = {
+    "compute/ray.py": "a cluster that the user names",
+    "models/pretrained/catalogue.py": "earmark teachers get",
+    "models/pretrained/huggingface.py": "a network hf:OWNER/NAME",
+    "review/server/app.py": "the listening page",
+    "storage/audio_access.py": "sound imported with --remote",
+}
+"""The files of the package that use the network, and for what, as SECURITY.md says."""
+
+NETWORK = re.compile(
+    r"urllib\.request|http\.client|from_pretrained|socket\.socket|\b(?:fsspec|aiohttp|httpx|requests)\."
+    r"|import (?:requests|httpx|aiohttp|ray)\b|smtplib|ftplib|load_library\(\"(?:ray|fsspec)"
+)
+
+
+def test_the_network_is_used_in_few_places() -> None:
+    folder = PACKAGE / "earmark"
+    files = {str(path.relative_to(folder)): path for path in folder.glob("**/*.py")}
+    asking = {name for name, path in files.items() if NETWORK.search(path.read_text())}
+    assert asking == set(ASKS_THE_NETWORK)
 
 
 def test_nothing_that_is_read_is_run() -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gzip
 import io
 import os
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from audioset_files import write_sound
 from earmark.datasets import (
     DamagedArchive,
+    audio_files,
     find_recordings,
     read_tar,
     sounds_of,
@@ -121,6 +124,36 @@ def test_a_truncated_tar_yields_what_it_has(tmp_path: Path, mode: str) -> None:
     assert any("x.tar" in note and "damaged" in note for note in result.notes)
     with pytest.raises(DamagedArchive, match="damaged from here on"):
         list(read_tar(path, everything))
+
+
+@pytest.mark.parametrize("pack", [open, gzip.open])
+def test_a_member_that_claims_what_the_archive_cannot_hold(tmp_path: Path, pack) -> None:
+    honest, lying = tarfile.TarInfo("a.wav"), tarfile.TarInfo("b.wav")
+    honest.size, lying.size = 5, 2**40
+    with pack(tmp_path / "x.tar", "wb") as file:
+        file.write(honest.tobuf() + b"sound".ljust(512, b"\0") + lying.tobuf())
+    members = read_tar(tmp_path / "x.tar", everything)
+    assert next(members) == ("a.wav", b"sound")
+    with pytest.raises(DamagedArchive, match=r"b\.wav claims 1,099,511,627,776 bytes"):
+        next(members)
+
+
+def test_a_compressed_archive_unpacks_to_no_more_than_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_tar(tmp_path / "x.tar.gz", {"a.wav": bytes(10**6)}, "w:gz")
+    assert len(dict(read_tar(path, everything))["a.wav"] or b"") == 10**6
+    monkeypatch.setattr(audio_files, "_LEAST_LIMIT", 10_000)
+    with pytest.raises(DamagedArchive, match=r"a\.wav claims 1,000,000 bytes, which it has not"):
+        list(read_tar(path, everything))
+
+
+def test_a_member_with_holes_is_not_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "b.wav").touch()
+    os.truncate(tmp_path / "b.wav", 2**40)
+    packed = ["tar", "--sparse", "-cf", str(tmp_path / "x.tar"), "-C", str(tmp_path), "b.wav"]
+    subprocess.run(packed, check=True)
+    assert list(read_tar(tmp_path / "x.tar", everything)) == [("b.wav", None)]
 
 
 def found_sounds(tmp_path: Path, files: list[str], clip_ids: list[str]) -> list[str | None]:

@@ -16,6 +16,7 @@ from earmark.experiments.stacks import stacks
 from earmark.models import read_card
 from earmark.scores import ScoreFolder
 from earmark.training import TrainingSet, train
+from meters import CountingMeter
 from scenes import ONE, PROBE, open_store, scored_workspace
 from students import WHOLE, listed, targets_of, with_baseline
 
@@ -70,18 +71,6 @@ def test_students_are_found_again_whatever_stack_they_come_in(tmp_path: Path) ->
     assert student_scores(workspace, listed("flip")[0]).logits.shape[1] == 3
 
 
-class StopAfter:
-    """A meter that breaks off a training, as a killed process would."""
-
-    def __init__(self, n_steps: int) -> None:
-        self.n_left = n_steps
-
-    def advance(self, n_done: int, note: str = "") -> None:
-        self.n_left -= n_done > 0
-        if self.n_left < 0:
-            raise KeyboardInterrupt
-
-
 def test_what_a_loss_remembers_survives_an_interrupt(tmp_path: Path) -> None:
     workspace, scores = scored_workspace(tmp_path)
     store = open_store(workspace)
@@ -92,10 +81,14 @@ def test_what_a_loss_remembers_survives_an_interrupt(tmp_path: Path) -> None:
         rows = readable_clips(workspace, store, "train").store_rows
         return TrainingSet(store.folder, rows, targets_of(workspace, scores, listed("consistency")))
 
-    whole = train(network, data(), tmp_path / "whole", StopAfter(1_000))
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    in_the_last_of_three_epochs = CountingMeter(2 * 40 + 32, interrupt)
+    whole = train(network, data(), tmp_path / "whole", CountingMeter())
     with pytest.raises(KeyboardInterrupt):
-        train(network, data(), tmp_path / "broken", StopAfter(7))  # in the last of three epochs
-    resumed = train(network, data(), tmp_path / "broken", StopAfter(1_000))
+        train(network, data(), tmp_path / "broken", in_the_last_of_three_epochs)
+    resumed = train(network, data(), tmp_path / "broken", CountingMeter())
     for name, values in whole.state_dict().items():
         assert torch.equal(values, resumed.state_dict()[name]), name
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from earmark.review.server.app import CONTENT_POLICY
+from earmark.review.server.app import CONTENT_POLICY, HEAD_SECONDS, MAX_CONNECTIONS
 from named_attacks import ATTACKS, CLOSED, Reply, Target
 from served_reviews import Running, answers, make_workspace, running, taught
 
@@ -59,6 +59,10 @@ def test_as_many_attacks_as_promised() -> None:
     assert len(ATTACKS) >= 60
     told = (Path(__file__).parents[2] / "SECURITY.md").read_text()
     assert re.search(rf"\b{len(ATTACKS)} requests\b", told), f"SECURITY.md: {len(ATTACKS)} requests"
+    load = re.sub(r"\s+", " ", told)
+    assert f"At most {MAX_CONNECTIONS} connections are open" in load
+    assert f"closed after {HEAD_SECONDS:g} seconds" in load
+    assert f"while {N_PIPELINING} connections pipeline requests" in load
 
 
 def slow(target: Target, place: int) -> socket.socket:

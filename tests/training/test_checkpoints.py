@@ -85,6 +85,21 @@ def test_a_file_that_asks_for_gigabytes_is_not_given_them(
         resume(fresh_run(), tmp_path, "mine")
 
 
+class Hostile:
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.mark),)
+
+
+def test_no_code_of_a_checkpoint_is_run(tmp_path: Path) -> None:
+    torch.save({"network": Hostile(tmp_path / "was_here")}, tmp_path / "checkpoint-mine.pt")
+    with pytest.raises(EarmarkError, match=r"checkpoint-mine.pt: not a checkpoint"):
+        resume(fresh_run(), tmp_path, "mine")
+    assert not (tmp_path / "was_here").exists()
+
+
 def test_a_checkpoint_of_another_version_is_named(tmp_path: Path) -> None:
     for content in ({"network": {}}, [1, 2]):
         torch.save(content, tmp_path / "checkpoint-mine.pt")

@@ -19,6 +19,7 @@ from earmark.datasets import Workspace, readable_clips
 from earmark.errors import Stopped
 from earmark.storage import read_table
 from earmark.training import TargetProvider, TrainingSet, join_processes, train, tune_set
+from meters import CountingMeter
 from scenes import band_workspace, open_store
 
 FEW_THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
@@ -47,24 +48,6 @@ NETWORKS = [
         train=EXACT.model_copy(update=EVERYTHING),
     ),
 ]
-
-
-class Notes:
-    """A meter that keeps its notes."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def advance(self, n_done: int, note: str = "") -> None:
-        self.notes.append(note)
-
-
-class Terminated:
-    """A meter that a scheduler tells to stop after the first step."""
-
-    def advance(self, n_done: int, note: str = "") -> None:
-        if n_done:
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def learn(
@@ -165,8 +148,17 @@ def test_a_run_stopped_by_sigterm_goes_on_with_another_number_of_processes(tmp_p
     verb = ["-m", "earmark", "train", str(work), "--recipe", str(recipe)]
     together = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     teacher = read_recipe(recipe).teacher
+
+    def terminate() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
     with pytest.raises(Stopped):
-        learn(work, work / "models", [teacher], Terminated())
+        learn(
+            work,
+            work / "models",
+            [teacher],
+            CountingMeter(1, lambda: os.kill(os.getpid(), signal.SIGTERM)),
+        )
     started = begun([sys.executable, *together, *verb], folder)
     for pid in children_of(started):
         os.kill(pid, signal.SIGTERM)
@@ -175,7 +167,7 @@ def test_a_run_stopped_by_sigterm_goes_on_with_another_number_of_processes(tmp_p
     assert "wrote" not in out
     assert "run the same command again to go on" in told
     assert list(folder.glob("checkpoint-*.pt"))
-    resumed = Notes()
+    resumed = CountingMeter()
     learn(work, work / "models", [teacher], resumed)
     assert "resumed" in resumed.notes
     learn(work, tmp_path / "whole", [teacher])

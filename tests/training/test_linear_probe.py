@@ -25,6 +25,7 @@ from earmark.training import (
     fit_probe,
     train,
 )
+from meters import CountingMeter
 
 METER = SILENT.job("", 1, "")
 N_CLIPS = 80
@@ -174,20 +175,13 @@ def test_students_of_a_store_are_what_scikit_learn_finds(
         np.testing.assert_allclose(logits[student, :, 0], expected, atol=0.03)
 
 
-class Counter:
-    n_done = 0
-
-    def advance(self, n_done: int, note: str = "") -> None:
-        self.n_done += n_done
-
-
 def test_a_fitted_probe_is_found_again_and_counts_what_was_announced(
     store: FrameStore, labels: LabelSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = np.arange(0, N_CLIPS, 2)
     data = TrainingSet(store.folder, rows, TargetProvider(labels.select(rows)))
     for _ in range(2):
-        meter = Counter()
+        meter = CountingMeter()
         first = train(network(epochs=7), data, tmp_path / "m", meter)
         assert meter.n_done == 7 * len(rows)
         monkeypatch.setattr("earmark.training.loop.fit_probe", None)

@@ -22,7 +22,15 @@ from earmark.losses import BatchTargets
 from earmark.metrics import auc_per_class
 from earmark.models import AnyNetwork, Network
 from earmark.storage import read_table
-from earmark.training import LabelTreatment, TargetProvider, TrainingSet, train, tune_set
+from earmark.training import (
+    LabelTreatment,
+    NumberTypes,
+    TargetProvider,
+    TrainingSet,
+    train,
+    tune_set,
+)
+from meters import CountingMeter
 from scenes import band_workspace, open_store
 
 TINY = NetworkParams(
@@ -78,29 +86,9 @@ class CrashError(Exception):
     pass
 
 
-class CrashingMeter:
-    """Stops the run after some examples, as a kill would."""
-
-    def __init__(self, n_examples: int) -> None:
-        self.n_left = n_examples
-
-    def advance(self, n_done: int, note: str = "") -> None:
-        self.n_left -= n_done
-        if self.n_left < 0:
-            raise CrashError
-
-
-class CountingMeter:
-    """Remembers what it was told, and may send a signal on the way."""
-
-    def __init__(self, signal_after: int | None = None) -> None:
-        self.n_done, self.signal_after, self.note = 0, signal_after, ""
-
-    def advance(self, n_done: int, note: str = "") -> None:
-        self.n_done, self.note = self.n_done + n_done, note
-        if self.signal_after is not None and self.n_done >= self.signal_after:
-            self.signal_after = None
-            signal.raise_signal(signal.SIGTERM)
+def crash() -> None:
+    """Stop the run, as a kill would."""
+    raise CrashError
 
 
 def same_weights(first: Path, second: Path) -> bool:
@@ -145,7 +133,7 @@ def test_an_interrupted_run_ends_in_the_same_weights(
     data = training_set(workspace, network)
     train(network, data, tmp_path / "whole", METER)
     with pytest.raises(CrashError):
-        train(network, data, tmp_path / "broken", CrashingMeter(n_examples_before))
+        train(network, data, tmp_path / "broken", CountingMeter(n_examples_before + 1, crash))
     assert checkpoints(tmp_path / "broken")
     train(network, data, tmp_path / "broken", METER)
     assert same_weights(tmp_path / "whole", tmp_path / "broken")
@@ -179,7 +167,7 @@ def test_sigterm_leaves_a_checkpoint_and_the_run_goes_on_from_it(
 ) -> None:
     network, before = changed(TINY, checkpoint_seconds=1e6), signal.getsignal(signal.SIGTERM)
     data = training_set(workspace)
-    meter = CountingMeter(signal_after=48)
+    meter = CountingMeter(48, lambda: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(Stopped) as stopped:
         train(network, data, tmp_path / "stopped", meter)
     assert stopped.value.code == 143
@@ -205,7 +193,7 @@ def test_a_finished_run_is_found_again(workspace: Workspace, tmp_path: Path) -> 
     written = (tmp_path / "model" / "weights.safetensors").stat().st_mtime_ns
     meter = CountingMeter()
     train(TINY, data, tmp_path / "model", meter)
-    assert (meter.n_done, meter.note) == (160, "found")
+    assert (meter.n_done, meter.notes[-1]) == (160, "found")
     assert (tmp_path / "model" / "weights.safetensors").stat().st_mtime_ns == written
     train(changed(TINY, seed=5), data, tmp_path / "model", METER)
     assert (tmp_path / "model" / "weights.safetensors").stat().st_mtime_ns > written
@@ -216,7 +204,7 @@ def test_a_checkpoint_of_another_recipe_is_kept_aside_and_found_again(
 ) -> None:
     data, other, folder = training_set(workspace), changed(TINY, seed=5), tmp_path / "model"
     with pytest.raises(CrashError):
-        train(TINY, data, folder, CrashingMeter(90))
+        train(TINY, data, folder, CountingMeter(91, crash))
     digests = f"{data.digest(TINY)}, this is run {data.digest(other)}"
     with pytest.warns(EarmarkWarning, match=digests):
         train(other, data, folder, METER)
@@ -265,7 +253,7 @@ def test_early_stopping_keeps_the_best_weights(
     history = read_table(tmp_path / "model" / "history.csv")
     assert history["tune_lwlrap"].to_list() == [0.1, 0.5, 0.4, 0.5]
     assert meter.n_done == 9 * 80
-    assert "stopped early after epoch 4" in meter.note
+    assert "stopped early after epoch 4" in meter.notes[-1]
 
 
 def test_every_probe_of_a_stack_stops_at_its_own_best(workspace: Workspace, tmp_path: Path) -> None:
@@ -336,3 +324,41 @@ def test_history_has_a_row_for_each_epoch(workspace: Workspace, tmp_path: Path) 
     assert history["epoch"].to_list() == [1, 2]
     assert (history["seconds"] > 0).all()
     assert history["tune_lwlrap"].is_between(0, 1).all()
+
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+def types_of(number_type: str, device: torch.device) -> NumberTypes:
+    return NumberTypes.of(TrainParams(number_type=number_type), device)
+
+
+def test_a_cpu_computes_in_float32_unless_told() -> None:
+    for number_type in ("float32", "auto"):
+        assert types_of(number_type, CPU) == NumberTypes(torch.float32)
+    assert types_of("float64", CPU) == NumberTypes(torch.float64)
+
+
+@pytest.mark.parametrize(("can", "chosen"), [(True, torch.bfloat16), (False, torch.float16)])
+def test_a_gpu_mixes_in_what_it_has(
+    monkeypatch: pytest.MonkeyPatch, can: bool, chosen: torch.dtype
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: can)
+    assert types_of("auto", GPU) == NumberTypes(torch.float32, chosen)
+    assert types_of("float16", GPU) == NumberTypes(torch.float32, torch.float16)
+    assert types_of("float32", GPU) == NumberTypes(torch.float32)
+
+
+@pytest.mark.parametrize("number_type", ["bfloat16", "float16"])
+def test_shorter_types_on_a_cpu_are_refused(number_type: str) -> None:
+    with pytest.raises(EarmarkError, match=f'"{number_type}" needs a GPU'):
+        types_of(number_type, CPU)
+
+
+def test_the_forward_pass_is_mixed_only_where_types_differ() -> None:
+    a = torch.ones(2, 2)
+    with NumberTypes(torch.float32).mixed(CPU):
+        assert not torch.is_autocast_enabled("cpu")
+        assert (a @ a).dtype == torch.float32
+    with NumberTypes(torch.float32, torch.bfloat16).mixed(CPU):
+        assert torch.is_autocast_enabled("cpu")

@@ -11,7 +11,7 @@ difference of two students is paired: both saw the same clips and leave out the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -48,8 +48,7 @@ def auc_per_class(
     >>> auc_per_class(states, scores), auc_per_class(states, scores, negatives="all")
     (array([0.5]), array([0.625]))
     """
-    (auc,) = _for_each_class([_auc], states, scores, negatives)
-    return auc
+    return auc_and_ap_per_class(states, scores, negatives)[0]
 
 
 def average_precision_per_class(
@@ -60,16 +59,16 @@ def average_precision_per_class(
     Equal to scikit-learn's ``average_precision_score``, ties included; its mean over classes is
     mAP. NaN where a class has no positives or no negatives.
     """
-    (average_precision,) = _for_each_class([_average_precision], states, scores, negatives)
-    return average_precision
+    return auc_and_ap_per_class(states, scores, negatives)[1]
 
 
 def auc_and_ap_per_class(
     states: ArrayLike, scores: ArrayLike, negatives: Negatives
 ) -> tuple[Floats, Floats]:
     """Return the AUC and the average precision [class], for which clips are sorted once."""
-    auc, average_precision = _for_each_class([_auc, _average_precision], states, scores, negatives)
-    return auc, average_precision
+    once = np.ones((1, len(np.asarray(scores))), np.uint8)
+    measured = resampled_auc_and_ap(states, scores, once, negatives)
+    return measured.auc[0], measured.average_precision[0]
 
 
 def d_prime(auc: ArrayLike, n_positives: ArrayLike, n_negatives: ArrayLike) -> Floats:
@@ -120,57 +119,6 @@ def resampled_auc_and_ap(
         for field, numbers in zip(result, found, strict=True):
             field[:, chosen] = numbers[:, : chosen.stop - chosen.start]
     return Resampled(*(field.T for field in result))
-
-
-@dataclass(frozen=True)
-class _Steps:
-    """Labels counted at the distinct scores of a class's positives, ascending [step]."""
-
-    positives: NDArray[Any]
-    tied: NDArray[Any]
-    """Negatives with the same score."""
-    above: NDArray[Any]
-    """Negatives with a higher score."""
-    n_negatives: Any
-
-    @property
-    def n_positives(self) -> Any:
-        return self.positives.sum(axis=0)
-
-
-def _auc(steps: _Steps) -> Floats:
-    n_lost = (steps.positives * (steps.above + steps.tied / 2)).sum(axis=0)
-    return 1 - ratio(n_lost, steps.n_positives * steps.n_negatives)
-
-
-def _average_precision(steps: _Steps) -> Floats:
-    n_hits = _sum_from_top(steps.positives)
-    # A step that a resample never drew has nothing at or above it, and counts for nothing.
-    n_retrieved = np.maximum(n_hits + steps.above + steps.tied, 1)
-    precision = (steps.positives * n_hits / n_retrieved).sum(axis=0)
-    return np.where(steps.n_negatives > 0, ratio(precision, steps.n_positives), np.nan)
-
-
-def _for_each_class(
-    metrics: Sequence[Callable[[_Steps], Floats]],
-    states: ArrayLike,
-    scores: ArrayLike,
-    negatives: Negatives,
-) -> list[Floats]:
-    """Return metrics [class], each by itself."""
-    steps = (_count_steps(*column) for column in _columns(*checked(states, scores), negatives))
-    found = [[metric(own) for metric in metrics] for own in steps]
-    return list(np.array(found, np.float64).reshape(-1, len(metrics)).T)
-
-
-def _count_steps(
-    is_positive: NDArray[np.bool_], is_negative: NDArray[np.bool_], scores: NDArray[Any]
-) -> _Steps:
-    distinct, n_positives = np.unique(scores[is_positive], return_counts=True)
-    negatives = np.sort(scores[is_negative])
-    n_up_to = np.searchsorted(negatives, distinct, side="right")
-    tied = n_up_to - np.searchsorted(negatives, distinct, side="left")
-    return _Steps(n_positives, tied, len(negatives) - n_up_to, len(negatives))
 
 
 @dataclass(frozen=True)
@@ -241,10 +189,6 @@ def _ladder(
     clips[: len(is_own)][~is_own] = negatives[::-1]
     clips[len(is_own) :] = rest
     return clips, np.append(sizes.ravel(), len(rest)), is_rest_outside
-
-
-def _sum_from_top(values: NDArray[Any]) -> NDArray[Any]:
-    return values[::-1].cumsum(axis=0)[::-1]
 
 
 def _columns(

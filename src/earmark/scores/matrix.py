@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.compute import default_workers
-from earmark.errors import EarmarkError, check_file, reading, short_repr
+from earmark.errors import EarmarkError, short_repr
 from earmark.labels import LabelSet
-from earmark.storage import as_array, refuse_long_header
+from earmark.storage import as_array, map_array
 
 ScoresLike = NDArray[np.floating] | str | Path
 """An array, a memory map or the path of an ``.npy`` file."""
@@ -83,11 +83,11 @@ class ScoreMatrix:
             return _as_float32(self.array[rows])
         # A fresh map each time: mapped pages add up in the process's memory.
         if not self.is_by_columns:
-            return _as_float32(_map_file(self.path)[rows])
+            return _as_float32(map_array(self.path)[rows])
         scores = np.empty((len(rows), self.n_classes), self.array.dtype)
         for start in range(0, self.n_classes, SAMPLED_COLUMNS):
             columns = slice(start, start + SAMPLED_COLUMNS)
-            scores[:, columns] = _map_file(self.path)[:, columns][rows]
+            scores[:, columns] = map_array(self.path)[:, columns][rows]
         return _as_float32(scores)
 
     def sample_rows(self, n_rows: int, among: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
@@ -273,7 +273,7 @@ def open_scores(logits: ScoresLike | ScoreMatrix, labels: LabelSet) -> ScoreMatr
     if isinstance(logits, ScoreMatrix):
         return logits
     path = Path(logits) if isinstance(logits, str | Path) else None
-    array = as_array(logits) if path is None else _map_file(path)
+    array = as_array(logits) if path is None else map_array(path)
     name = "scores" if path is None else str(path)
     expected = (labels.n_clips, labels.n_classes)
     if array.shape != expected:
@@ -319,16 +319,6 @@ def _shape_hint(shape: tuple[int, ...], expected: tuple[int, int]) -> str:
     if len(shape) == 2 and shape[1] == expected[1]:
         return "; are clips missing, or are these the scores of another split?"
     return ""
-
-
-def _map_file(path: Path) -> NDArray[np.floating]:
-    check_file(path)
-    with reading(path, "an .npy matrix", "cut short, or another format?"):
-        refuse_long_header(path)
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    if not isinstance(array, np.ndarray):
-        raise EarmarkError(f"{path}: expected one .npy matrix, got an archive of arrays")
-    return array
 
 
 def _copy(scores: NDArray[np.floating], out: NDArray[np.float32]) -> None:

@@ -96,19 +96,65 @@ def fit_probe(
     to 0. A class all of whose labels have weight 0 gets a logit of 0.
     """
     scaled = features if isinstance(features, ScaledFeatures) else ScaledFeatures.of(features)
-    problem = _Problem.of(scaled.values, target, weight, ridge)
+    values = scaled.values
+    pull, label_weight = _weighted_target(values, target, weight)
+    n_classes = pull.shape[1]
+
+    def parts(solution: NDArray[np.float64]) -> tuple[Numbers, Numbers]:
+        """Return weights [feature, class] and bias [class]."""
+        typed = solution.astype(values.dtype)
+        return typed[:-n_classes].reshape(-1, n_classes), typed[-n_classes:]
+
+    def loss_and_slope(solution: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        weights, bias = parts(solution)
+        logits = values @ weights
+        logits += bias
+        # log(1 + e^z) and its slope from one exponential, which never overflows.
+        small = np.exp(-np.abs(logits))
+        entries = np.maximum(logits, 0) + np.log1p(small)
+        outputs = np.where(logits >= 0, 1, small) / (1 + small)
+        if label_weight is not None:
+            entries *= label_weight
+            outputs *= label_weight
+        entries -= pull * logits
+        outputs -= pull
+        penalty = ridge / 2 * np.square(weights).sum(dtype=np.float64)
+        slope = values.T @ outputs + ridge * weights
+        gradient = np.concatenate([slope.ravel(), outputs.sum(axis=0, dtype=np.float64)])
+        return float(entries.sum(dtype=np.float64) + penalty), gradient.astype(np.float64)
+
+    # Begin with no weights, and the biases that fit each class's share of positives.
+    n = len(pull) if label_weight is None else label_weight.sum(axis=0, dtype=np.float64)
+    share = (pull.sum(axis=0, dtype=np.float64) + 0.5) / (n + 1)
     solution = scipy.optimize.minimize(
-        problem.loss_and_slope,
-        problem.start(),
+        loss_and_slope,
+        np.concatenate([np.zeros(values.shape[1] * n_classes), logit(share)]),
         jac=True,
         method="L-BFGS-B",
         callback=None if on_iteration is None else lambda _: on_iteration(),
         options={"maxiter": n_iterations, "maxcor": _HISTORY, "ftol": _TOLERANCE, "gtol": 1e-5},
     )
-    weights, bias = problem.parts(solution.x)
+    weights, bias = parts(solution.x)
     penalty = ridge / 2 * np.square(weights).sum(dtype=np.float64)
     weights = weights / scaled.scale[:, None]
     return LinearProbe(weights, bias - scaled.centre @ weights, float(solution.fun - penalty))
+
+
+def _weighted_target(
+    features: Numbers, target: Numbers | NDArray[np.bool_], weight: Numbers | None
+) -> tuple[Numbers, Numbers | None]:
+    """Return targets times their weights [clip, class], and the weights, as the features' type."""
+    targets = np.asarray(target, features.dtype)
+    if targets.ndim != 2 or len(targets) != len(features):
+        raise EarmarkError(
+            f"targets must be [clip, class] for {len(features):,} clips, got {targets.shape}"
+        )
+    if weight is None:
+        return targets, None
+    weights = np.asarray(weight, features.dtype)
+    if weights.shape != targets.shape:
+        raise EarmarkError(f"targets have shape {targets.shape}, their weights {weights.shape}")
+    return targets * weights, weights
 
 
 def cross_fit_probe(
@@ -129,68 +175,3 @@ def cross_fit_probe(
         probe = fit_probe(features[learnt], labels.states(learnt) > 0, ridge=ridge)
         logits[held] = probe.logits(features[held])
     return logits
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """What the weights are the answer to; ``pull`` is the weighted target [clip, class]."""
-
-    features: Numbers
-    pull: Numbers
-    weight: Numbers | None
-    ridge: float
-
-    @classmethod
-    def of(
-        cls,
-        features: Numbers,
-        target: Numbers | NDArray[np.bool_],
-        weight: Numbers | None,
-        ridge: float,
-    ) -> _Problem:
-        targets = np.asarray(target, features.dtype)
-        if targets.ndim != 2 or len(targets) != len(features):
-            raise EarmarkError(
-                f"targets must be [clip, class] for {len(features):,} clips, got {targets.shape}"
-            )
-        if weight is None:
-            return cls(features, targets, None, ridge)
-        weights = np.asarray(weight, features.dtype)
-        if weights.shape != targets.shape:
-            raise EarmarkError(f"targets have shape {targets.shape}, their weights {weights.shape}")
-        return cls(features, targets * weights, weights, ridge)
-
-    def start(self) -> NDArray[np.float64]:
-        """Return no weights, and the biases that fit each class's share of positives."""
-        n_features, n_classes = self.features.shape[1], self.pull.shape[1]
-        n = len(self.pull) if self.weight is None else self.weight.sum(axis=0, dtype=np.float64)
-        share = (self.pull.sum(axis=0, dtype=np.float64) + 0.5) / (n + 1)
-        return np.concatenate([np.zeros(n_features * n_classes), logit(share)])
-
-    def parts(self, solution: NDArray[np.float64]) -> tuple[Numbers, Numbers]:
-        """Return weights [feature, class] and bias [class]."""
-        n_classes = self.pull.shape[1]
-        values = solution.astype(self.features.dtype)
-        return values[:-n_classes].reshape(-1, n_classes), values[-n_classes:]
-
-    def loss_and_slope(self, solution: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        """Return the loss and its gradient, both float64."""
-        weights, bias = self.parts(solution)
-        logits = self.features @ weights
-        logits += bias
-        # log(1 + e^z) and its slope from one exponential, which never overflows.
-        small = np.exp(-np.abs(logits))
-        entries = np.maximum(logits, 0) + np.log1p(small)
-        outputs = np.where(logits >= 0, 1, small) / (1 + small)
-        if self.weight is not None:
-            entries *= self.weight
-            outputs *= self.weight
-        entries -= self.pull * logits
-        outputs -= self.pull
-        loss = entries.sum(dtype=np.float64) + self.ridge / 2 * np.square(weights).sum(
-            dtype=np.float64
-        )
-        slope = self.features.T @ outputs + self.ridge * weights
-        return float(loss), np.concatenate(
-            [slope.ravel(), outputs.sum(axis=0, dtype=np.float64)]
-        ).astype(np.float64)

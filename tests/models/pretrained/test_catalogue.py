@@ -23,6 +23,7 @@ from earmark.models.pretrained import (
     teachers_folder,
 )
 from made_up_yamnet import publish, published
+from meters import CountingMeter
 
 WEIGHTS = bytes(range(256)) * 2_000
 """What the cache holds is told by hash alone, so any bytes will do."""
@@ -193,21 +194,6 @@ def files(
     files = [published(path, url=f"{site[0]}/{path.name}") for path in (weights, other)]
     publish(monkeypatch, cache, *files)
     return files
-
-
-class CountingMeter:
-    """Counts what is downloaded."""
-
-    def __init__(self) -> None:
-        self.jobs: list[tuple[str, int, str]] = []
-        self.n_done = 0
-
-    def job(self, *job) -> CountingMeter:
-        self.jobs.append(job)
-        return self
-
-    def advance(self, n_done: int, note: str = "") -> None:
-        self.n_done += n_done
 
 
 def test_a_download_is_kept_once(

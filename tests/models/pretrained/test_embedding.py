@@ -23,6 +23,7 @@ from earmark.models.pretrained import (
     open_network,
 )
 from made_up_onnx import loudness
+from meters import CountingMeter
 from noises import content, make_workspace, noisy_workspace
 
 ONE = LocalEngine(1)
@@ -38,21 +39,6 @@ def network(yamnet: PretrainedParams) -> PretrainedNetwork:
     return open_network(yamnet)
 
 
-class Jobs:
-    """Remembers jobs, and counts what is done."""
-
-    def __init__(self) -> None:
-        self.jobs: list[tuple[object, ...]] = []
-        self.n_done = 0
-
-    def job(self, *job: object) -> Jobs:
-        self.jobs.append(job)
-        return self
-
-    def advance(self, n_done: int, note: str = "") -> None:
-        self.n_done += n_done
-
-
 def stores_of(heard: NetworkFeatures) -> tuple[FrameStore, FrameStore]:
     assert heard.embeddings is not None
     assert heard.outputs is not None
@@ -62,7 +48,7 @@ def stores_of(heard: NetworkFeatures) -> tuple[FrameStore, FrameStore]:
 def test_both_stores_hold_what_the_network_hears(
     tmp_path: Path, yamnet: PretrainedParams, network: PretrainedNetwork
 ) -> None:
-    workspace, progress = noisy_workspace(tmp_path), Jobs()
+    workspace, progress = noisy_workspace(tmp_path), CountingMeter()
     heard = embed_clips(workspace, yamnet, engine=ONE, progress=progress)
     embeddings, outputs = stores_of(heard)
     assert heard.facts == network.facts
@@ -84,7 +70,7 @@ def test_what_was_heard_is_found_again(tmp_path: Path, yamnet: PretrainedParams)
     workspace = noisy_workspace(tmp_path, 3)
     first = stores_of(embed_clips(workspace, yamnet, engine=ONE))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*")}
-    progress = Jobs()
+    progress = CountingMeter()
     again = stores_of(embed_clips(workspace, yamnet, engine=ONE, progress=progress))
     assert [one.digest for one in again] == [one.digest for one in first]
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*")}

@@ -283,6 +283,23 @@ def test_folders_that_are_damaged_or_of_something_else_are_refused(
             opened(folder)
 
 
+@pytest.mark.parametrize("by", ["weights", "a module"])
+def test_no_code_of_a_folder_is_run(folders: dict[str, Path], tmp_path: Path, by: str) -> None:
+    mark = tmp_path / "was_here"
+    hostile = changed(folders["ast"], tmp_path / "hostile")
+    if by == "weights":
+        (hostile / "model.safetensors").unlink()
+        reduced = type("Hostile", (), {"__reduce__": lambda _: (os.mkdir, (str(mark),))})
+        torch.save({"weights": reduced()}, hostile / "pytorch_model.bin")
+    else:
+        own = {"AutoConfig": "own.C", "AutoModelForAudioClassification": "own.M"}
+        hostile = changed(hostile, tmp_path / "own", auto_map=own, model_type="own")
+        (hostile / "own.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
+    with pytest.raises(EarmarkError, match="cannot be opened"):
+        opened(hostile)
+    assert not mark.exists()
+
+
 @pytest.mark.parametrize(
     ("kind", "claim"), [("ast", {"max_length": 2**31}), ("heard", {"sampling_rate": 2**40})]
 )

@@ -173,6 +173,16 @@ def test_what_does_not_fit_is_named(
         read_yamnet(damaged_keras(tmp_path / "yamnet.h5", network, place, values))
 
 
+def test_an_array_that_claims_more_than_weights_have_is_refused(
+    network: Network, tmp_path: Path
+) -> None:
+    path = write_keras(tmp_path / "yamnet.h5", network)
+    with h5py.File(path, "a") as file:  # a few bytes on the disk
+        file.create_dataset("more", (2**27,), "f4", chunks=(2**20,))
+    with pytest.raises(EarmarkError, match="more claims 536,870,912 bytes"):
+        read_yamnet(path)
+
+
 def test_tflite_files_of_other_networks_are_refused(tmp_path: Path, network: Network) -> None:
     for path, told in (
         (dense_network(tmp_path / "dense.tflite"), r"dense\.tflite: "),
