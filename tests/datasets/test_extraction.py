@@ -13,25 +13,12 @@ import polars as pl
 import pytest
 import soundfile
 
-from earmark.audio import (
-    FrameFormat,
-    FrameStore,
-    frame_store,
-    log_mel,
-    patches,
-    write_store,
-)
-from earmark.compute import (
-    LocalEngine,
-)
-from earmark.config import (
-    FrontEndParams,
-)
+from earmark.audio import FrameFormat, FrameStore, frame_store, log_mel, patches, write_store
+from earmark.compute import LocalEngine
+from earmark.config import FrontEndParams
 from earmark.datasets import Workspace, extract_frames, extraction, read_quarantine, write_frames
 from earmark.errors import EarmarkError
-from earmark.storage import (
-    read_table,
-)
+from earmark.storage import read_table
 from noises import (
     PARAMS,
     RATE,
