@@ -24,7 +24,7 @@ def earmark(*arguments: object, code: int = 0) -> Result:
     It sees one core: processes of its own would take seconds to start.
     """
     words = [str(argument) for argument in arguments]
-    with mock.patch.object(os, "sched_getaffinity", lambda _: {0}):
+    with mock.patch.object(os, "sched_getaffinity", return_value={0}):
         done = CliRunner().invoke(app, words)
     assert done.exit_code == code, (done.output, done.exception)
     if not any(word in _LONG for word in words):

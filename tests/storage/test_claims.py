@@ -88,8 +88,10 @@ def wide_table(n_rows: int) -> pl.DataFrame:
     )
 
 
-@pytest.mark.parametrize("compression", ["zstd", "snappy", "gzip", "lz4", "uncompressed"])
-@pytest.mark.parametrize("n_rows", [0, 2, 5_000])
+@pytest.mark.parametrize(
+    ("compression", "n_rows"),
+    [("zstd", 0), ("zstd", 5_000), ("snappy", 2), ("gzip", 5_000), ("lz4", 2), ("uncompressed", 2)],
+)
 def test_sound_parquet_passes(tmp_path: Path, compression: str, n_rows: int) -> None:
     path = tmp_path / "t.parquet"
     wide_table(n_rows).write_parquet(path, compression=compression, row_group_size=1_000)
