@@ -47,19 +47,8 @@ from earmark.audio import (
     suspect_files,
     write_part,
 )
-from earmark.compute import (
-    FOUND,
-    HERE,
-    SILENT,
-    AsOneJob,
-    Engine,
-    Meter,
-    Progress,
-    Task,
-)
-from earmark.config import (
-    FrontEndParams,
-)
+from earmark.compute import FOUND, HERE, SILENT, AsOneJob, Engine, Meter, Progress, Task
+from earmark.config import FrontEndParams
 from earmark.datasets.workspace import Workspace
 from earmark.errors import EarmarkError, EarmarkWarning, counted, first_few
 from earmark.storage import (

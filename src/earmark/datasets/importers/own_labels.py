@@ -31,14 +31,7 @@ from earmark.labels import (
     guess_columns,
     row_clips,
 )
-from earmark.storage import (
-    AUDIO_SUFFIXES,
-    LINE,
-    AudioAccess,
-    SourceTable,
-    check_size,
-    read_source,
-)
+from earmark.storage import AUDIO_SUFFIXES, LINE, AudioAccess, SourceTable, check_size, read_source
 
 _SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),

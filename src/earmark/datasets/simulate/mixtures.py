@@ -25,19 +25,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio import UnreadableAudio, read_clip
-from earmark.compute import (
-    HERE,
-    SILENT,
-    Engine,
-    Meter,
-    Progress,
-)
-from earmark.config import (
-    HidingParams,
-    MixtureParams,
-)
+from earmark.compute import HERE, SILENT, Engine, Meter, Progress
+from earmark.config import HidingParams, MixtureParams
 from earmark.datasets.simulate.hiding import hide, n_missing
-from earmark.datasets.simulate.scenes import SAMPLE_RATE_HZ, audio_tasks, claim_folder
+from earmark.datasets.simulate.scenes import audio_tasks, claim_folder
+from earmark.datasets.simulate.sound_sources import SAMPLE_RATE_HZ
 from earmark.datasets.workspace import (
     AUDIO_FOLDER,
     CLIP_SCHEMA,
@@ -47,12 +39,7 @@ from earmark.datasets.workspace import (
 )
 from earmark.errors import EarmarkError, counted, load_library
 from earmark.labels import NOT_PRESENT, PRESENT, LabelSet, Ontology
-from earmark.storage import (
-    digest,
-    write_aside,
-    write_table,
-    writes,
-)
+from earmark.storage import digest, write_aside, write_table, writes
 
 
 @dataclass(frozen=True)
