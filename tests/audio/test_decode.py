@@ -125,16 +125,6 @@ def test_a_segment_by_ffmpeg_begins_within_a_millisecond(tmp_path):
     assert np.searchsorted(energy, energy[-1] / 2) / RATE == pytest.approx(0.105, abs=0.003)
 
 
-def test_reads_a_segment_without_decoding_the_rest(tmp_path):
-    soundfile.write(tmp_path / "long.wav", np.zeros(200 * RATE, np.int16), RATE)
-    read_clip(tmp_path / "long.wav", RATE, 0.0, 0.1)
-    tracemalloc.start()
-    assert len(read_clip(tmp_path / "long.wav", RATE, 190.0, 191.0)) == RATE
-    _, peak_bytes = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak_bytes < 2_000_000
-
-
 def test_blocks_join_without_a_seam(tmp_path, monkeypatch):
     sound = np.random.default_rng(0).uniform(-0.5, 0.5, (44_100, 2)).astype(np.float32)
     soundfile.write(tmp_path / "a.flac", sound, 44_100)
@@ -268,15 +258,6 @@ def test_a_rate_of_1_hz_does_not_fill_the_memory(tmp_path, monkeypatch):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 100_000_000, "all at once it would be a gigabyte"
-
-
-def test_a_stream_is_the_clip_in_blocks(tmp_path, monkeypatch):
-    soundfile.write(tmp_path / "a.wav", tone(rate=44_100), 44_100)
-    whole = read_clip(tmp_path / "a.wav", RATE)
-    monkeypatch.setattr(decode, "BLOCK_SAMPLES", 1_000)
-    blocks = list(stream_clip(tmp_path / "a.wav", RATE))
-    assert len(blocks) > 10
-    assert np.concatenate(blocks) == pytest.approx(whole, abs=1e-6)
 
 
 def test_a_codec_that_nobody_knows_is_refused_with_a_reason(tmp_path):

@@ -144,15 +144,17 @@ def test_a_patch_has_a_time_where_somebody_knows_it(tmp_path, facts, seconds):
     assert found == (None if seconds is None else pytest.approx(seconds))
 
 
-def test_who_heard_frames_is_part_of_what_they_are(tmp_path):
-    one, other = (store_of(tmp_path / name, network_facts={"digest": name}) for name in ("a", "b"))
-    assert one.digest != other.digest
-    assert one.meta.network_facts == {"digest": "a"}
-
-
 @pytest.mark.parametrize(
     "change",
-    [{"n_bands": "x"}, {"n_bands": 0}, {"patch_frames": 2**64}, {"dtype": "x"}, {"n_clips": {}}],
+    [
+        {"n_bands": "x"},
+        {"n_bands": 0},
+        {"patch_frames": 2**64},
+        {"dtype": "x"},
+        {"n_clips": {}},
+        {"front_end": {"n_bands": 8}},
+        {"network_facts": {"hop_seconds": "soon"}},
+    ],
 )
 def test_an_odd_description_is_refused(tmp_path, change):
     store_of(tmp_path)

@@ -16,7 +16,7 @@ from earmark.audio import (
     write_store,
 )
 from earmark.errors import EarmarkError
-from earmark.storage import read_json, read_table, write_json
+from earmark.storage import read_table
 
 
 def test_a_missing_shard_is_named(tmp_path):
@@ -24,24 +24,6 @@ def test_a_missing_shard_is_named(tmp_path):
     (folder / "shard-00000.npy").unlink()
     with pytest.raises(EarmarkError, match=r"shard-00000\.npy: the shard is missing"):
         FrameStore.open(folder)
-
-
-@pytest.mark.parametrize(
-    "noted", [{"front_end": {"n_bands": 8}}, {"network_facts": {"hop_seconds": "soon"}}]
-)
-def test_a_store_whose_frames_have_no_time_is_refused(tmp_path, noted):
-    store = write_store(tmp_path, [("a", np.zeros((4, 8), np.float32))])
-    write_json(tmp_path / "meta.json", read_json(tmp_path / "meta.json") | noted)
-    with pytest.raises(EarmarkError, match=r"meta\.json: cannot be read as"):
-        FrameStore.open(store.folder)
-
-
-def test_digest_follows_the_content(tmp_path):
-    def stored(name: str, value: int) -> str:
-        return write_store(tmp_path / name, [("a", np.full((2, 2), value, np.uint8))]).digest
-
-    assert stored("first", 1) == stored("same", 1)
-    assert stored("first", 1) != stored("other", 2)
 
 
 @pytest.mark.parametrize("second", [np.zeros((2, 5), np.uint8), np.zeros((2, 4), np.float32)])
@@ -95,10 +77,3 @@ def test_an_error_leaves_an_older_shard_as_it_was(tmp_path, error):
         with pytest.raises(error, match="half way"):
             write_half(tmp_path, number, error("half way"))
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def test_a_shard_without_rows_is_a_shard(tmp_path):
-    with open_shard(tmp_path, 0, "d", FORMAT):
-        pass
-    assert np.load(shard_path(tmp_path, 0)).shape == (0, 2)
-    assert len(read_table(part_path(tmp_path, 0))) == 0

@@ -40,7 +40,7 @@ def test_blocks_of_classes_go_on_and_say_what_was_found(tmp_path: Path, sit_down
                 rater.answer("f")
             rater.told("summary-told", "present, 0 not present")
             rater.told("summary-title", "block finished")
-            rater.page.locator("#summary .yield-told", has_text="found").wait_for()
+            rater.page.locator("#summary .yield-told", has_text="confirmed").wait_for()
             rater.press(" ")
             rater.wait("body[data-view=work]")
         rater.told("progress", "block 3here 0/")

@@ -13,27 +13,12 @@ import polars as pl
 import pytest
 import soundfile
 
-from earmark.audio import (
-    FrameFormat,
-    FrameStore,
-    frame_store,
-    log_mel,
-    patches,
-    write_store,
-)
-from earmark.compute import (
-    HERE,
-    LocalEngine,
-)
-from earmark.config import (
-    FrontEndParams,
-)
+from earmark.audio import FrameFormat, FrameStore, frame_store, log_mel, patches, write_store
+from earmark.compute import LocalEngine
+from earmark.config import FrontEndParams
 from earmark.datasets import Workspace, extract_frames, extraction, read_quarantine, write_frames
 from earmark.errors import EarmarkError
-from earmark.storage import (
-    file_sha256,
-    read_table,
-)
+from earmark.storage import read_table
 from noises import (
     PARAMS,
     RATE,
@@ -205,17 +190,6 @@ def test_a_truncated_shard_is_named_with_its_sizes_and_made_again(tmp_path):
         FrameStore.open(workspace.frames_folder)
     extract_frames(workspace, PARAMS, clips_per_shard=2, engine=LocalEngine(1))
     assert content(workspace.frames_folder) == before
-
-
-def test_shards_are_known_by_their_digests(tmp_path):
-    workspace = noisy_workspace(tmp_path)
-    store = extract_frames(workspace, PARAMS, clips_per_shard=2, engine=HERE)
-    shards = sorted(store.folder.glob("shard-*.npy"))
-    assert store.meta.files == {path.name: file_sha256(path) for path in shards}
-    before = content(store.folder)
-    shards[1].unlink()
-    extract_frames(workspace, PARAMS, clips_per_shard=2, engine=HERE)
-    assert content(store.folder) == before
 
 
 def test_frames_from_elsewhere_are_never_replaced(tmp_path):

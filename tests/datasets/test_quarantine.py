@@ -4,11 +4,7 @@ from pathlib import Path
 
 import polars as pl
 
-from earmark.datasets import (
-    Workspace,
-    quarantine_told,
-    write_quarantine,
-)
+from earmark.datasets import Workspace, quarantine_told, write_quarantine
 
 
 def test_reasons_are_told_together_the_commonest_first(tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import io
 import json
 import os
-import tarfile
 from pathlib import Path
 
 import polars as pl
@@ -12,7 +10,7 @@ import pytest
 from earmark.datasets import import_sounds
 from earmark.errors import EarmarkError
 from own_tables import states, write
-from sound_folders import clip_ids, files_of, heard, note, present_in, sounds_in, wav
+from sound_folders import clip_ids, files_of, heard, note, present_in, sounds_in, wav, write_tar
 
 
 @pytest.mark.parametrize(
@@ -35,30 +33,9 @@ def test_labels_of_any_form_find_their_sounds(tmp_path: Path, labels: str) -> No
     assert (summary.n_found, summary.n_missing) == (2, 0)
 
 
-def test_parquet_and_label_studio_are_read_too(tmp_path: Path) -> None:
-    sounds = sounds_in(tmp_path / "sounds", "a.wav", "b.wav")
-    table = pl.DataFrame({"clip_id": ["a", "b"], "tags": [["dog", "cat"], ["cat"]]})
-    table.write_parquet(tmp_path / "labels.parquet")
-    summary = import_sounds(sounds, tmp_path / "labels.parquet", tmp_path / "w")
-    assert states(summary) == [[1, 1], [1, 0]]
-    choice = {"from_name": "sound", "value": {"choices": ["dog"]}}
-    task = {
-        "data": {"audio": "/data/upload/1/0123abcd-a.wav"},
-        "annotations": [{"result": [choice]}],
-    }
-    export = write(tmp_path, "export.json", json.dumps([task]))
-    summary = import_sounds(sounds, export, tmp_path / "w2")
-    assert present_in(summary) == {"a": {"dog"}, "b": set()}
-    assert note(summary, "no task in export.json")
-
-
 def test_sounds_in_archives_are_found(tmp_path: Path) -> None:
-    (tmp_path / "sounds").mkdir()
-    with tarfile.open(tmp_path / "sounds" / "some.tar", "w") as tar:
-        for name in ("in/a.wav", "in/b.wav"):
-            member = tarfile.TarInfo(name)
-            member.size = len(wav(0.5))
-            tar.addfile(member, io.BytesIO(wav(0.5)))
+    members = {"in/a.wav": wav(0.5), "in/b.wav": wav(0.5)}
+    write_tar(tmp_path / "sounds" / "some.tar", members)
     summary = heard(tmp_path, "filename,label\na.wav,dog\n")
     assert clip_ids(summary) == ["a.wav", "b.wav"]
     places = summary.workspace.clips["audio"].to_list()
@@ -255,14 +232,6 @@ def test_where_nothing_matches_both_sides_are_named(tmp_path: Path) -> None:
         with pytest.raises(EarmarkError, match="there is not one label in it"):
             heard(tmp_path, labels)
     assert not (tmp_path / "w").exists()
-
-
-def test_another_dataset_is_refused_unless_it_is_to_be_replaced(tmp_path: Path) -> None:
-    sounds_in(tmp_path / "sounds", "a.wav")
-    heard(tmp_path, "filename,label\na.wav,dog\n", replace=False)
-    with pytest.raises(EarmarkError, match="--replace"):
-        heard(tmp_path, "filename,label\na.wav,cat\n", replace=False)
-    assert states(heard(tmp_path, "filename,label\na.wav,cat\n")) == [[1]]
 
 
 def test_lists_of_segments_are_sent_to_their_importer(tmp_path: Path) -> None:

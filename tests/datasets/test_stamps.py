@@ -76,12 +76,6 @@ def test_frames_count_where_they_were_used(workspace: Workspace) -> None:
     assert parts_changed(workspace, without) == ()
 
 
-def test_a_stamp_leaves_the_rest_of_a_seal_alone(workspace: Workspace) -> None:
-    seal(workspace.flags_folder, {"digest": "one"})
-    write_stamp(workspace, seal_path(workspace.flags_folder))
-    assert read_json(seal_path(workspace.flags_folder))["digest"] == "one"
-
-
 def test_a_stamp_that_is_none_is_told_with_its_file(workspace: Workspace) -> None:
     file = seal_path(workspace.flags_folder)
     write_json(file, {"dataset": True})

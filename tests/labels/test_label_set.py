@@ -155,15 +155,6 @@ def test_without_a_list_of_clips_those_that_occur_are_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [("1", "0"), ("1", "-1"), ("Present", "not present"), (1, -1), ("Yes", "n")],
-)
-def test_present_may_be_written_in_several_ways(words: tuple[object, object]) -> None:
-    labels = LabelSet.from_rows(rows(("a", "x", words[0]), ("b", "x", words[1])))
-    assert labels.states().tolist() == [[1], [-1]]
-
-
-@pytest.mark.parametrize(
     ("table", "told"),
     [
         (rows(("a", "x", "perhaps")), ["line 2", "'perhaps'", "true or false"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from datetime import date
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from markdown_it import MarkdownIt
 
 from checked import CLASS_IDS, NAMES, checkable_workspace, hear_all
 from earmark import pipeline
@@ -167,3 +169,20 @@ def test_a_card_tells_what_is_missing(made: tuple[Workspace, np.ndarray], tmp_pa
         made[0], tmp_path / "again.md", description=described, day=date(2026, 3, 1)
     )
     assert again.path.read_text() == text
+
+
+def test_a_card_holds_what_others_wrote_as_text(
+    made: tuple[Workspace, np.ndarray], tmp_path: Path
+) -> None:
+    shutil.copytree(made[0].root, tmp_path / "w")
+    hostile = "<script>alert(1)</script> ![x](http://a.example/x.png) [x](javascript:alert(1))"
+    classes = pl.read_parquet(tmp_path / "w" / "classes.parquet")
+    classes.with_columns(name=pl.lit(hostile) + pl.col("class_id")).write_parquet(
+        tmp_path / "w" / "classes.parquet"
+    )
+    described = Description(*[hostile] * 5)
+    written = pipeline.write_card(tmp_path / "w", tmp_path / "CARD.md", description=described)
+    text = written.path.read_text()
+    assert text.count("javascript") > 5
+    page = MarkdownIt("gfm-like", {"html": True, "linkify": False}).render(text)
+    assert not re.search(r"<(?:script|img)|href=.javascript", page)

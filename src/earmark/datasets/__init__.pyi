@@ -71,7 +71,6 @@ from .simulate.mixtures import find_sources as find_sources
 from .simulate.mixtures import import_mixtures as import_mixtures
 from .simulate.mixtures import mixed_sound as mixed_sound
 from .simulate.scenes import CLASSES as CLASSES
-from .simulate.scenes import SAMPLE_RATE_HZ as SAMPLE_RATE_HZ
 from .simulate.scenes import ontology as ontology
 from .simulate.scenes import pooled_scenes as pooled_scenes
 from .simulate.scenes import priors as priors
@@ -79,6 +78,7 @@ from .simulate.scenes import scene as scene
 from .simulate.scenes import scene_truth as scene_truth
 from .simulate.scenes import write_scenes as write_scenes
 from .simulate.scenes import write_sound as write_sound
+from .simulate.sound_sources import SAMPLE_RATE_HZ as SAMPLE_RATE_HZ
 from .simulate.sound_sources import noise as noise
 from .stamps import VERSION_HERE as VERSION_HERE
 from .stamps import Stale as Stale

@@ -16,25 +16,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.compute import (
-    Progress,
-)
-from earmark.config import (
-    HidingParams,
-)
+from earmark.compute import Progress
+from earmark.config import HidingParams
 from earmark.datasets.simulate.hiding import hide, n_missing
 from earmark.datasets.workspace import ImportSummary, Workspace, write_dataset
 from earmark.errors import EarmarkError, counted
 from earmark.labels import LabelSet, deal_splits, largest_deviation, subset
 from earmark.options import Argument, Option, read_numbers, read_shares
-from earmark.storage import (
-    break_seal,
-    is_finished,
-    is_url,
-    move_files,
-    scratch_beside,
-    writes,
-)
+from earmark.storage import break_seal, is_finished, is_url, move_files, scratch_beside, writes
 
 
 def derive_workspace(

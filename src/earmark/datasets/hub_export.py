@@ -21,10 +21,7 @@ from typing import Any
 import polars as pl
 
 from earmark.audio import UnreadableAudio, read_clip, sound_header, stream_clip
-from earmark.compute import (
-    SILENT,
-    Progress,
-)
+from earmark.compute import SILENT, Progress
 from earmark.datasets.extraction import read_quarantine
 from earmark.datasets.importers.hugging_face import CLASSES_FILE, METADATA_KEY
 from earmark.datasets.workspace import Workspace

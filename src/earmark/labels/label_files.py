@@ -23,13 +23,7 @@ import polars as pl
 
 from earmark.errors import EarmarkError, about, check_file, counted, reader, reading
 from earmark.labels.label_set import LabelSet, block_rows
-from earmark.labels.label_tables import (
-    GUESSED,
-    Reading,
-    guess_columns,
-    read_label_table,
-    row_clips,
-)
+from earmark.labels.label_tables import GUESSED, Reading, guess_columns, read_label_table, row_clips
 from earmark.labels.ontology import Ontology
 from earmark.storage import (
     SourceTable,
@@ -327,7 +321,9 @@ def read_segments(path: Path) -> pl.DataFrame:
     lines and missing or doubled quotes are taken in stride. A line that is no segment is refused
     with its number.
     """
-    lines = pl.Series("text", [_read_text(path)]).str.split("\n").explode().to_frame()
+    with reading(path, "a text file in UTF-8"):
+        text = path.read_text(encoding="utf-8-sig")
+    lines = pl.Series("text", [text]).str.split("\n").explode().to_frame()
     lines = lines.with_row_index("line", offset=1).with_columns(
         pl.col("text").str.extract_groups(_LINE).alias("parts")
     )
@@ -342,15 +338,9 @@ def read_segments(path: Path) -> pl.DataFrame:
         class_ids=part.field("4").str.replace_all(r'["\s]', "").str.split(","),
     ).drop_nulls("source")
     _check_times(segments, path)
-    return segments.select(
-        _segment_id().alias("clip_id"), "source", "start_seconds", "end_seconds", "class_ids"
-    )
-
-
-def _segment_id() -> pl.Expr:
-    """Return the clip's name from the columns ``source`` and ``start_seconds``."""
     milliseconds = (pl.col("start_seconds") * 1_000).round().cast(pl.Int64)
-    return pl.format("{}_{}", pl.col("source"), milliseconds)
+    clip_id = pl.format("{}_{}", "source", milliseconds).alias("clip_id")
+    return segments.select(clip_id, "source", "start_seconds", "end_seconds", "class_ids")
 
 
 def _parents_with_columns(
@@ -369,11 +359,6 @@ def _parents_with_columns(
             else:
                 waiting.append(parent)
     return tuple(parents)
-
-
-def _read_text(path: Path) -> str:
-    with reading(path, "a text file in UTF-8"):
-        return path.read_text(encoding="utf-8-sig")
 
 
 def _check_lines(lines: pl.DataFrame, path: Path) -> None:

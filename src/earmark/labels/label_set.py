@@ -25,14 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from earmark.errors import EarmarkError, nearest, reader
 from earmark.labels.label_tables import form_labels, presence
-from earmark.storage import (
-    LINE,
-    SourceTable,
-    are_distinct,
-    as_array,
-    read_source,
-    write_table,
-)
+from earmark.storage import LINE, SourceTable, are_distinct, as_array, read_source, write_table
 
 PRESENT, NOT_PRESENT, IMPLICIT = 1, -1, 0
 """The three states of a label."""

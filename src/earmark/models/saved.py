@@ -108,22 +108,18 @@ def _check_frames(folder: Path, trained_on: FrameKind, store: FrameStore) -> Non
     given = _kind_of_frames(store)
     if trained_on == given:
         return
+    expected, here = _flat(trained_on), _flat(given)
+    differing = [
+        f"{name} ({value}, here {here[name]})"
+        for name, value in expected.items()
+        if name in here and here[name] != value
+    ]
     raise EarmarkError(
         f"{folder}: trained on frames {trained_on.digest()}, but {store.folder} holds frames "
-        f"{given.digest()} with other {', '.join(_differences(trained_on, given))}; make them "
-        "alike with `earmark features WORK --recipe RECIPE`, or train again with the command that "
-        "trained it, such as `earmark train WORK`"
+        f"{given.digest()} with other {', '.join(differing)}; make them alike with `earmark "
+        "features WORK --recipe RECIPE`, or train again with the command that trained it, such as "
+        "`earmark train WORK`"
     )
-
-
-def _differences(trained_on: FrameKind, given: FrameKind) -> list[str]:
-    """Name the parameters in which two kinds of frames differ, with both values."""
-    one, other = _flat(trained_on), _flat(given)
-    return [
-        f"{name} ({value}, here {other[name]})"
-        for name, value in one.items()
-        if name in other and other[name] != value
-    ]
 
 
 def _flat(kind: FrameKind) -> dict[str, Any]:

@@ -180,46 +180,30 @@ def blend_scores(
             weights = learn_weights(labels, probe.logits, own_logits, others, seed)
             for part in _parts(rows):
                 logits[part] = weights.blended(probe.logits[part], own_logits[part])
-        _write(workspace, name, probe, own, logits, run_digest, seed)
+        parts = [(probe.clip_ids, logits, probe.best_patches)]
+        held_out, own_held_out = (held_out_scores(workspace, one) for one in (probe, own))
+        if held_out is not None and own_held_out is not None:
+            rows = np.arange(len(logits))
+            weights = learn_weights(labels, probe.logits, own_logits, rows, seed)
+            of_both = held_out.logits, logits_of(own_held_out, held_out.clip_ids)
+            blended = weights.blended(*of_both).astype(np.float32)
+            parts.append((held_out.clip_ids, blended, held_out.best_patches))
+        places = [
+            np.full(values.shape, UNLOCATED, np.uint16) if best is None else best
+            for _, values, best in parts
+        ]
+        write_scores(
+            workspace,
+            name,
+            pl.concat([clip_ids for clip_ids, _, _ in parts]),
+            np.concatenate([values for _, values, _ in parts]),
+            np.concatenate(places),
+            out_of_fold=probe.out_of_fold and own.out_of_fold,
+            digest=run_digest,
+            origin=None,
+        )
     write_stamp(workspace, seal_path(folder), of_frames=workspace.embeddings_folder)
     return ScoreFolder.open(folder)
-
-
-def _write(
-    workspace: Workspace,
-    name: str,
-    probe: ScoreFolder,
-    own: ScoreFolder,
-    logits: NDArray[np.float32],
-    run_digest: str,
-    seed: int,
-) -> None:
-    """Write blended scores of the train split, and of the others where both have some."""
-    clip_ids, best = probe.clip_ids, [probe.best_patches]
-    parts = [logits]
-    held_out = held_out_scores(workspace, probe), held_out_scores(workspace, own)
-    if held_out[0] is not None and held_out[1] is not None:
-        labels, rows = scored_labels(probe, workspace.labels), np.arange(len(logits))
-        own_logits = logits_of(own, probe.clip_ids)
-        weights = learn_weights(labels, probe.logits, own_logits, rows, seed)
-        of_both = held_out[0].logits, logits_of(held_out[1], held_out[0].clip_ids)
-        parts.append(weights.blended(*of_both).astype(np.float32))
-        clip_ids = pl.concat([clip_ids, held_out[0].clip_ids])
-        best.append(held_out[0].best_patches)
-    places = [
-        np.full(part.shape, UNLOCATED, np.uint16) if known is None else known
-        for part, known in zip(parts, best, strict=True)
-    ]
-    write_scores(
-        workspace,
-        name,
-        clip_ids,
-        np.concatenate(parts),
-        np.concatenate(places),
-        out_of_fold=probe.out_of_fold and own.out_of_fold,
-        digest=run_digest,
-        origin=None,
-    )
 
 
 def learn_weights(

@@ -29,7 +29,7 @@ def test_a_network_of_no_known_kind_is_refused_by_name() -> None:
     ],
 )
 def test_a_kind_is_told_by_name_or_ending(network: str, place: str) -> None:
-    assert find_kind(network).place.startswith(f"earmark.models.pretrained.{place}:")
+    assert find_kind(network).place.startswith(f"{place}:")
 
 
 def test_a_folder_with_a_config_is_hugging_faces(tmp_path: Path) -> None:

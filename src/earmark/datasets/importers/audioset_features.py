@@ -24,28 +24,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio import write_store
-from earmark.compute import (
-    SILENT,
-    Meter,
-    Progress,
-)
+from earmark.compute import SILENT, Meter, Progress
 from earmark.datasets.audio_files import TAR_SUFFIXES, DamagedArchive, read_tar, walk_files
 from earmark.datasets.extraction import write_quarantine
-from earmark.datasets.importers.audioset import (
-    Listing,
-    find_official,
-    ontology_notes,
-    read_listing,
-)
+from earmark.datasets.importers.audioset import Listing, find_official, ontology_notes, read_listing
 from earmark.datasets.workspace import ImportSummary, Split, Workspace, write_dataset
 from earmark.errors import EarmarkError, reader
 from earmark.labels import TUNE_SHARE, LabelSet, complete_splits, read_classes, read_ontology
-from earmark.storage import (
-    break_seal,
-    move_files,
-    scratch_beside,
-    writes,
-)
+from earmark.storage import break_seal, move_files, scratch_beside, writes
 
 _LARGEST_RECORD_BYTES = 1 << 16
 """A longer record is no clip of embeddings."""

@@ -17,13 +17,7 @@ from typing import Any
 import polars as pl
 
 from earmark.errors import EarmarkError, check_file, first_few
-from earmark.labels import (
-    LabelSet,
-    Ontology,
-    read_class_list,
-    read_ontology,
-    repeated_labels_note,
-)
+from earmark.labels import LabelSet, Ontology, read_class_list, read_ontology, repeated_labels_note
 from earmark.storage import SourceTable, read_json
 
 

@@ -13,21 +13,11 @@ from pathlib import Path
 
 import polars as pl
 
-from earmark.compute import (
-    SILENT,
-    Progress,
-)
+from earmark.compute import SILENT, Progress
 from earmark.datasets.workspace import ImportSummary, write_dataset
 from earmark.errors import EarmarkError, reader
 from earmark.labels import ONTOLOGY_FILE, LabelSet, Ontology, read_ontology
-from earmark.storage import (
-    LINE,
-    AudioAccess,
-    check_unique,
-    read_json,
-    read_source,
-    writes,
-)
+from earmark.storage import LINE, AudioAccess, check_unique, read_json, read_source, writes
 
 _SPLITS = {"train": "train", "val": "tune"}  # of the dev set; its eval set is our eval split
 

@@ -22,10 +22,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio import FrameStore, UnreadableAudio, write_store
-from earmark.compute import (
-    SILENT,
-    Progress,
-)
+from earmark.compute import SILENT, Progress
 from earmark.datasets.audio_files import (
     ambiguous_note,
     find_recordings,

@@ -22,32 +22,21 @@ import polars as pl
 from numpy.typing import NDArray
 
 from earmark.audio import log_mel, plain_wav, pooled
-from earmark.compute import (
-    HERE,
-    SILENT,
-    AsOneJob,
-    Engine,
-    Meter,
-    Progress,
-    Task,
-)
-from earmark.config import (
-    HidingParams,
-    SceneParams,
-)
+from earmark.compute import HERE, SILENT, AsOneJob, Engine, Meter, Progress, Task
+from earmark.config import HidingParams, SceneParams
 from earmark.datasets.simulate import sound_sources
 from earmark.datasets.simulate.hiding import hide
-from earmark.datasets.simulate.sound_sources import noise
-from earmark.datasets.workspace import AUDIO_FOLDER, CLIP_SCHEMA, Workspace, write_dataset
+from earmark.datasets.simulate.sound_sources import SAMPLE_RATE_HZ, noise
+from earmark.datasets.workspace import (
+    AUDIO_FOLDER,
+    CLIP_SCHEMA,
+    Workspace,
+    refuse_others_files,
+    write_dataset,
+)
 from earmark.errors import EarmarkError
 from earmark.labels import NOT_PRESENT, PRESENT, LabelSet, Ontology
-from earmark.storage import (
-    read_noted,
-    write_array,
-    write_aside,
-    write_json,
-    writes,
-)
+from earmark.storage import read_noted, write_array, write_aside, write_json, writes
 
 _SCENES_IN_A_PART = 100
 
@@ -93,7 +82,6 @@ def _part_path(root: Path, part: range) -> Path:
     return root / "pooled" / f"{part.start:06d}-{part.stop:06d}.npy"
 
 
-SAMPLE_RATE_HZ = 16_000
 LOUDEST_PEAK = 0.95
 _BACKGROUND_DB = (-52.0, -28.0)
 """Level of the background noise below full scale, drawn uniformly."""
@@ -113,7 +101,7 @@ _SHAPING_FIELDS = (
 
 @dataclass(frozen=True)
 class SceneClass:
-    """One row of the class table; a class without a source is a parent of others."""
+    """One row of the class table; a class without a rank is a parent of others."""
 
     class_id: str
     name: str
@@ -121,83 +109,62 @@ class SceneClass:
     parent: str | None = None
     rank: int | None = None
     """Place in the order of frequency, 1 the most frequent; it mixes the families."""
-    source: sound_sources.Source | None = None
+
+    @property
+    def source(self) -> sound_sources.Source | None:
+        """What makes its sound: the function of its name."""
+        return getattr(sound_sources, self.class_id) if self.rank else None
 
 
-# fmt: off
 CLASSES: tuple[SceneClass, ...] = (
     SceneClass("human", "Human sounds", "Sounds made by people's voices, hands and feet."),
     SceneClass("speech", "Speech", "A person speaking, in words or in babble.", "human"),
-    SceneClass("male_speech", "Male speech", "A low voice speaking.",
-               "speech", 1, sound_sources.male_speech),
-    SceneClass("female_speech", "Female speech", "A higher voice speaking.",
-               "speech", 8, sound_sources.female_speech),
-    SceneClass("child_speech", "Child speech", "A child's high voice speaking.",
-               "speech", 22, sound_sources.child_speech),
-    SceneClass("laughter", "Laughter", "Rhythmic breathy calls of amusement.",
-               "human", 29, sound_sources.laughter),
-    SceneClass("applause", "Applause", "Several hands clapping.",
-               "human", 16, sound_sources.applause),
-    SceneClass("footsteps", "Footsteps", "Feet falling on a floor, walking or running.",
-               "human", 12, sound_sources.footsteps),
-    SceneClass("whistling", "Whistling", "A melody whistled with the lips.",
-               "human", 24, sound_sources.whistling),
+    SceneClass("male_speech", "Male speech", "A low voice speaking.", "speech", 1),
+    SceneClass("female_speech", "Female speech", "A higher voice speaking.", "speech", 8),
+    SceneClass("child_speech", "Child speech", "A child's high voice speaking.", "speech", 22),
+    SceneClass("laughter", "Laughter", "Rhythmic breathy calls of amusement.", "human", 29),
+    SceneClass("applause", "Applause", "Several hands clapping.", "human", 16),
+    SceneClass(
+        "footsteps", "Footsteps", "Feet falling on a floor, walking or running.", "human", 12
+    ),
+    SceneClass("whistling", "Whistling", "A melody whistled with the lips.", "human", 24),
     SceneClass("animal", "Animal", "Sounds made by animals."),
-    SceneClass("songbird", "Songbird", "Quick high chirps in phrases.",
-               "animal", 3, sound_sources.songbird),
-    SceneClass("crow", "Crow", "Harsh caws.",
-               "animal", 31, sound_sources.crow),
-    SceneClass("dog_bark", "Dog bark", "Short sharp barks.",
-               "animal", 9, sound_sources.dog_bark),
-    SceneClass("cat_meow", "Cat meow", "Long calls with an opening and closing mouth.",
-               "animal", 25, sound_sources.cat_meow),
-    SceneClass("cricket", "Cricket", "A high tone in pulses, rubbed by an insect.",
-               "animal", 18, sound_sources.cricket),
+    SceneClass("songbird", "Songbird", "Quick high chirps in phrases.", "animal", 3),
+    SceneClass("crow", "Crow", "Harsh caws.", "animal", 31),
+    SceneClass("dog_bark", "Dog bark", "Short sharp barks.", "animal", 9),
+    SceneClass(
+        "cat_meow", "Cat meow", "Long calls with an opening and closing mouth.", "animal", 25
+    ),
+    SceneClass("cricket", "Cricket", "A high tone in pulses, rubbed by an insect.", "animal", 18),
     SceneClass("vehicle", "Vehicle", "Sounds of machines that carry people and goods."),
-    SceneClass("car_engine", "Car engine", "A car's engine, idling or cruising.",
-               "vehicle", 2, sound_sources.car_engine),
-    SceneClass("motorcycle", "Motorcycle", "A buzzing engine that is revved.",
-               "vehicle", 15, sound_sources.motorcycle),
-    SceneClass("helicopter", "Helicopter", "Beating rotor blades under a turbine's whine.",
-               "vehicle", 28, sound_sources.helicopter),
+    SceneClass("car_engine", "Car engine", "A car's engine, idling or cruising.", "vehicle", 2),
+    SceneClass("motorcycle", "Motorcycle", "A buzzing engine that is revved.", "vehicle", 15),
+    SceneClass(
+        "helicopter", "Helicopter", "Beating rotor blades under a turbine's whine.", "vehicle", 28
+    ),
     SceneClass("alarm", "Alarm", "Signals made to catch attention."),
-    SceneClass("siren", "Siren", "The wailing, yelping or two-tone horn of a vehicle.",
-               "alarm", 7, sound_sources.siren),
-    SceneClass("beep", "Beep", "Even bursts of one electronic tone.",
-               "alarm", 20, sound_sources.beep),
-    SceneClass("telephone", "Telephone", "A warbling ring with pauses.",
-               "alarm", 14, sound_sources.telephone),
-    SceneClass("buzzer", "Buzzer", "A harsh, steady electric buzz.",
-               "alarm", 30, sound_sources.buzzer),
+    SceneClass("siren", "Siren", "The wailing, yelping or two-tone horn of a vehicle.", "alarm", 7),
+    SceneClass("beep", "Beep", "Even bursts of one electronic tone.", "alarm", 20),
+    SceneClass("telephone", "Telephone", "A warbling ring with pauses.", "alarm", 14),
+    SceneClass("buzzer", "Buzzer", "A harsh, steady electric buzz.", "alarm", 30),
     SceneClass("mechanism", "Mechanism", "Tools and clockwork."),
-    SceneClass("drill", "Drill", "A motor's whine that sags and grinds under load.",
-               "mechanism", 6, sound_sources.drill),
-    SceneClass("saw", "Saw", "Rasping strokes of a hand saw.",
-               "mechanism", 21, sound_sources.saw),
-    SceneClass("hammer", "Hammer", "Blows on metal.",
-               "mechanism", 26, sound_sources.hammer),
-    SceneClass("clock_tick", "Clock tick", "The strict small clicks of a clock.",
-               "mechanism", 13, sound_sources.clock_tick),
+    SceneClass(
+        "drill", "Drill", "A motor's whine that sags and grinds under load.", "mechanism", 6
+    ),
+    SceneClass("saw", "Saw", "Rasping strokes of a hand saw.", "mechanism", 21),
+    SceneClass("hammer", "Hammer", "Blows on metal.", "mechanism", 26),
+    SceneClass("clock_tick", "Clock tick", "The strict small clicks of a clock.", "mechanism", 13),
     SceneClass("music", "Musical instrument", "Instruments, played."),
-    SceneClass("bell", "Bell", "Strokes of a bell that ring for long.",
-               "music", 23, sound_sources.bell),
-    SceneClass("drum", "Drum", "Beats on a skin, with or without snares.",
-               "music", 11, sound_sources.drum),
-    SceneClass("plucked_string", "Plucked string", "Notes of a guitar or harp.",
-               "music", 5, sound_sources.plucked_string),
-    SceneClass("flute", "Flute", "Held notes of a wind instrument.",
-               "music", 17, sound_sources.flute),
+    SceneClass("bell", "Bell", "Strokes of a bell that ring for long.", "music", 23),
+    SceneClass("drum", "Drum", "Beats on a skin, with or without snares.", "music", 11),
+    SceneClass("plucked_string", "Plucked string", "Notes of a guitar or harp.", "music", 5),
+    SceneClass("flute", "Flute", "Held notes of a wind instrument.", "music", 17),
     SceneClass("nature", "Water and weather", "Sounds of water, air and storms."),
-    SceneClass("rain", "Rain", "A steady hiss of many drops.",
-               "nature", 4, sound_sources.rain),
-    SceneClass("wind", "Wind", "Gusts of moving air.",
-               "nature", 10, sound_sources.wind),
-    SceneClass("drip", "Drip", "Single drops falling into water.",
-               "nature", 19, sound_sources.drip),
-    SceneClass("thunder", "Thunder", "A crack and a rolling rumble.",
-               "nature", 27, sound_sources.thunder),
+    SceneClass("rain", "Rain", "A steady hiss of many drops.", "nature", 4),
+    SceneClass("wind", "Wind", "Gusts of moving air.", "nature", 10),
+    SceneClass("drip", "Drip", "Single drops falling into water.", "nature", 19),
+    SceneClass("thunder", "Thunder", "A crack and a rolling rumble.", "nature", 27),
 )
-# fmt: on
 
 
 @dataclass(frozen=True)
@@ -303,7 +270,7 @@ def _draw_event(rng: np.random.Generator, column: int, params: SceneParams) -> _
 
 def _background(rng: np.random.Generator, n_samples: int) -> NDArray[np.float64]:
     """Return noise of a random colour and level."""
-    waveform = noise(rng, n_samples, SAMPLE_RATE_HZ, power_slope=rng.choice(_NOISE_SLOPES))
+    waveform = noise(rng, n_samples, power_slope=rng.choice(_NOISE_SLOPES))
     rms: float = 10 ** (rng.uniform(*_BACKGROUND_DB) / 20)
     return waveform * (rms / float(np.sqrt(np.mean(waveform**2))))
 
@@ -313,7 +280,7 @@ def _render(event: _Event, rng: np.random.Generator) -> NDArray[np.float64]:
     source = CLASSES[event.column].source
     if source is None:
         raise ValueError(f"{CLASSES[event.column].class_id} is a parent and has no sound")
-    waveform = source(rng, event.n_samples, SAMPLE_RATE_HZ)
+    waveform = source(rng, event.n_samples)
     ramp = np.sin(np.linspace(0, np.pi / 2, event.fade_samples)) ** 2
     waveform[: len(ramp)] *= ramp
     waveform[event.n_samples - len(ramp) :] *= ramp[::-1]
@@ -364,12 +331,13 @@ def claim_folder(root: Path, kind: str, params: Mapping[str, Any]) -> None:
                 f"{folder}: holds {kind} of other parameters ({', '.join(changed)}); give another "
                 "workspace folder, or delete this one"
             )
-    elif Workspace(root).has_dataset():
+    elif Workspace(root).has_dataset() or (folder.is_dir() and any(folder.iterdir())):
         raise EarmarkError(
-            f"{root}: there is a dataset in it already, which {kind} would replace; nothing was "
-            "changed. Give another folder"
+            f"{root}: there is a dataset or sound in it already, which {kind} would replace; "
+            "nothing was changed. Give another folder"
         )
     else:
+        refuse_others_files(Workspace(root))
         write_json(note, params)
 
 

@@ -15,7 +15,6 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from earmark.compute import SILENT, Progress
 from earmark.errors import EarmarkError, check_file, load_library, nearest, quoted
@@ -110,12 +109,7 @@ def known_teacher(name: str) -> Teacher:
 
 def kept_teachers() -> list[KeptTeacher]:
     """Return the weights that are in the cache, the best of each teacher first."""
-    folder = teachers_folder()
-    return [
-        KeptTeacher(teacher, file, path)
-        for teacher, file in _published()
-        if (path := folder / _kept_name(teacher, file)).exists()
-    ]
+    return [kept for one in _published() if (kept := _place_of(*one)).path.exists()]
 
 
 def kept_weights(name: str) -> KeptTeacher:
@@ -162,7 +156,7 @@ def add_teacher(path: str | Path) -> KeptTeacher:
     found = recognised(path)
     if found is None:
         raise EarmarkError(_unknown_told(path))
-    kept = KeptTeacher(*found, teachers_folder() / _kept_name(*found))
+    kept = _place_of(*found)
     with write_aside(kept.path) as aside:
         shutil.copyfile(path, aside)
     return kept
@@ -176,13 +170,13 @@ def get_teacher(name: str, progress: Progress = SILENT) -> KeptTeacher:
     teacher = known_teacher(name)
     reasons = []
     for file in teacher.files:
-        kept = KeptTeacher(teacher, file, teachers_folder() / _kept_name(teacher, file))
+        kept = _place_of(teacher, file)
         if kept.path.exists() and file_sha256(kept.path) == file.sha256:
             return kept
         try:
             _download(kept, progress)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            reasons.append(f"{file.url}: {_reason(error)}")
+            reasons.append(f"{file.url}: {getattr(error, 'reason', None) or error}")
         else:
             return kept
     tried = "\n  ".join(reasons)
@@ -207,16 +201,14 @@ def _download(kept: KeptTeacher, progress: Progress) -> None:
             )
 
 
-def _reason(error: Exception) -> Any:
-    return getattr(error, "reason", None) or error
-
-
 def _published() -> Iterator[tuple[Teacher, PublishedFile]]:
     return ((teacher, file) for teacher in CATALOGUE for file in teacher.files)
 
 
-def _kept_name(teacher: Teacher, file: PublishedFile) -> str:
-    return f"{teacher.name}-{file.sha256[:_HASH_DIGITS]}{file.suffix}"
+def _place_of(teacher: Teacher, file: PublishedFile) -> KeptTeacher:
+    """Return where a published file is kept, or would be."""
+    name = f"{teacher.name}-{file.sha256[:_HASH_DIGITS]}{file.suffix}"
+    return KeptTeacher(teacher, file, teachers_folder() / name)
 
 
 def _ways_told(teacher: Teacher) -> str:

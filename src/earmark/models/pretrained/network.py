@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -308,12 +308,11 @@ def _repeated(rows: Floats | None, n_rows: int) -> Floats | None:
     return rows if rows is None else np.repeat(rows, n_rows // len(rows), axis=0)
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """One row of the table of kinds: how a network is recognised, and what opens it.
 
-    ``place`` is a function of the parameters and the dataset's class names, as ``module:name``:
-    only the kind that is asked for is imported.
+    ``place`` is a function of the parameters and the dataset's class names, as ``module:name`` of
+    this package: only the kind that is asked for is imported.
     """
 
     name: str
@@ -321,30 +320,22 @@ class Kind:
     place: str
 
 
-def _ends_in(suffix: str) -> Callable[[str], bool]:
-    return lambda network: network.lower().endswith(suffix)
-
-
 def _is_hugging_face(network: str) -> bool:
     return network.startswith("hf:") or (Path(network) / "config.json").is_file()
 
 
-KINDS: tuple[Kind, ...] = (
-    Kind(
-        "a name of `earmark teachers`",
-        is_catalogued,
-        "earmark.models.pretrained.yamnet:open_yamnet",
-    ),
-    Kind("a file .onnx", _ends_in(".onnx"), "earmark.models.pretrained.onnx_network:open_onnx"),
+KINDS = (
+    Kind("a name of `earmark teachers`", is_catalogued, "yamnet:open_yamnet"),
+    Kind("a file .onnx", lambda name: name.lower().endswith(".onnx"), "onnx_network:open_onnx"),
     Kind(
         "a file .tflite",
-        _ends_in(".tflite"),
-        "earmark.models.pretrained.tflite_network:open_tflite",
+        lambda name: name.lower().endswith(".tflite"),
+        "tflite_network:open_tflite",
     ),
     Kind(
         "hf:OWNER/NAME or a folder with config.json",
         _is_hugging_face,
-        "earmark.models.pretrained.huggingface:open_huggingface",
+        "huggingface:open_huggingface",
     ),
 )
 """Every kind of network, in the order in which they are tried."""
@@ -356,7 +347,7 @@ def open_network(params: PretrainedParams, class_names: Sequence[str] = ()) -> P
     ``class_names`` are the dataset's: a network that compares sound with text is asked for those.
     """
     module, _, function = find_kind(params.network).place.partition(":")
-    open_it = getattr(importlib.import_module(module), function)
+    open_it = getattr(importlib.import_module(f"{__package__}.{module}"), function)
     with reading(params.network, "a network"):
         opened: PretrainedNetwork = open_it(params, class_names)
     return opened
