@@ -80,6 +80,11 @@ MOST_EXACT, EVERY = 200_000, 32
 """Implicit labels up to which all of the sampled clips are used; beyond, all of the highest 2 % by
 standardised score and every 32nd of the others."""
 
+GIVEN_VARIANCE = 1 / 3
+"""Variance of the Gaussian prior without answers, of a coefficient per standard deviation of its
+feature. It is centred on calibrated scores: 1 for the logit, 0 for all others. A hundred given
+labels or fewer can otherwise turn the ranking upside down."""
+
 WEIGHT_VARIANCE, INTERCEPT_VARIANCE = 1.0, 1.0
 EFFECT_VARIANCE, SLOPE_VARIANCE = 1.3, 0.6
 """Variances of the Gaussian prior with answers: of a coefficient (per standard deviation of its
@@ -816,8 +821,8 @@ def _fit_given(features: Features, scores: ScoreMatrix) -> GivenModel:
     design = csr_array(np.column_stack([(used - mean) / sd, np.ones(len(used))]))
     share = float(np.average(y, weights=weights)) if len(y) else 0.5
     start = np.zeros(design.shape[1])
-    start[-1] = np.log(max(share, 1e-9) / max(1 - share, 1e-9))
-    precision = np.full(design.shape[1], 1e-3)
+    start[0], start[-1] = sd[0], np.log(max(share, 1e-9) / max(1 - share, 1e-9))
+    precision = np.append(np.full(N_WITHOUT_ANSWERS, 1 / GIVEN_VARIANCE), 1e-3)
 
     def fit(ceiling: float) -> Model:
         beta, _ = fit_logistic(design, y, weights, start, precision, ceiling)
