@@ -40,7 +40,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from earmark.config import HidingParams
 from earmark.datasets import hide, recalls
-from earmark.flags import count_missing, flag, n_discarded
+from earmark.flags import flag, n_discarded
 from earmark.labels import IMPLICIT, PRESENT, LabelSet, Ontology
 
 N_CLASSES = 527
@@ -224,12 +224,6 @@ def positives_level(world: World, name: str) -> NDArray[np.float64]:
     return levels
 
 
-def by_count(world: World) -> Keys:
-    """Take from every class in step with its estimated number of missing labels."""
-    estimates = count_missing(world.labels, world.logits).table["n_missing"].fill_null(0).to_numpy()
-    return (-world.ranks / np.maximum(estimates, 1e-3),)
-
-
 def above_positives(world: World, name: str) -> Keys:
     """Rank by the margin over a level of the positives, in logits and in probability."""
     level = positives_level(world, name)
@@ -282,7 +276,6 @@ POLICIES: dict[str, Callable[[World, int], Places]] = {
     "earmark budget, balance 6": partial(budget, balance=6),
 }
 RANKINGS: dict[str, Callable[[World], Keys]] = {
-    "earmark count, scaled": by_count,
     **{f"positives' {name}": partial(above_positives, name=name) for name in QUANTILES},
     "global threshold": lambda world: (world.logits,),
     "confident": confident,

@@ -12,10 +12,9 @@ the plain logit, highest first. Writes ``results/hour_of_listening.json``.
 clips) the missing labels in all, the share of right ones among the flags that are left (flags are
 the likeliest before anyone has listened, as many as clips), and the forecast; of the random sample
 (``measure``) the precision of flags, of all labels, and of the flags of one class, in the cells
-that were heard. Chances are learnt after every eighth block, and are kept of a quarter of the
-labels; in the others the sample alone counts. Clips are those of part B, unless part A is asked
-for, on which settings were chosen. Writes ``results/printed_intervals.json``. Half an hour on one
-core; finished samples are found again in ``--folder``.
+that were heard. p_missing is learnt after every eighth block. Clips are those of part B, unless
+part A is asked for, on which settings were chosen. Writes ``results/printed_intervals.json``. Half
+an hour on one core; finished samples are found again in ``--folder``.
 
     python benchmarks/hour_of_listening.py --work W --truth FOLDER
     python benchmarks/hour_of_listening.py --work W --truth FOLDER --intervals [--part B]
@@ -31,7 +30,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -42,18 +41,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.config import ReviewParams
-from earmark.flags import Chances, count_missing
+from earmark.config import Aim, ReviewParams
+from earmark.flags import find_p_missing
+from earmark.metrics import Interval
 from earmark.review import (
     CELL,
     CONTROLS,
     N_CLIPS,
     N_OFFERS,
-    RARE_POWER,
     Candidates,
-    HeardSoFar,
+    JudgedLabels,
+    Population,
     find_candidates,
     find_gains,
+    find_population,
     learn_from,
     make_queue,
     next_by_class,
@@ -71,7 +72,6 @@ PER_BLOCK, SHARE = 25, ReviewParams().sample_share
 SAMPLES = range(5)  # seeds of the random sample
 AFTER_ANSWERS, AFTER_CLIPS = (100, 300, 1_000), (50, 200)
 LEARN_EVERY = 8  # blocks
-N_CANDIDATES = 100_000
 LEVEL = 0.9
 
 Row = dict[str, Any]
@@ -87,7 +87,8 @@ class Sitting:
     share: float = SHARE
 
     def __post_init__(self) -> None:
-        self.chances = self.candidates.chances(None)
+        self.model = self.candidates.given.model
+        self.p_missing = self.candidates.p_missing(self.model)
         self.is_open = np.ones(len(self.candidates), bool)
         self.places: list[int] = []
         self.drawn_at: list[float] = []
@@ -96,13 +97,13 @@ class Sitting:
     def hear_block(self) -> None:
         """Answer a block of single labels."""
         turns = (self.n_turns, turns_due(self.share, len(self.places), PER_BLOCK))
-        worth = self.chances * self.candidates.worth[self.candidates.columns]
+        worth = self.p_missing * self.candidates.worth[self.candidates.columns]
         self._answer(next_by_class(self.candidates, worth, self.is_open, turns, PER_BLOCK))
 
     def hear_clips(self) -> None:
         """Answer a block of whole clips."""
         turns = (self.n_turns, self.n_turns + max(round(self.share * N_CLIPS), 1))
-        asked = (self.candidates, self.chances, self.is_open, turns)
+        asked = (self.candidates, self.p_missing, self.is_open, turns)
         self._answer(next_by_clip(*asked, N_CLIPS, N_OFFERS))
         self.n_clips += N_CLIPS
 
@@ -110,21 +111,24 @@ class Sitting:
         self.n_turns = selection.n_turns
         self.is_open[selection.places] = False
         self.places += selection.places.tolist()
-        by_chance = np.where(selection.is_sample, np.nan, self.chances[selection.places])
-        self.drawn_at += by_chance.tolist()
+        drawn_at = np.where(selection.is_sample, np.nan, self.p_missing[selection.places])
+        self.drawn_at += drawn_at.tolist()
 
     def learn(self) -> float:
         """Learn from all answers; return the seconds that it took."""
         start = time.perf_counter()
-        self.chances = self.candidates.chances(learn_from(self.candidates, self.heard))
+        self.model = learn_from(self.candidates, self.judged)
+        self.p_missing = self.candidates.p_missing(self.model)
         return time.perf_counter() - start
 
     @property
-    def heard(self) -> HeardSoFar:
+    def judged(self) -> JudgedLabels:
         """What was answered so far."""
-        places = np.array(self.places)
-        passed = self.candidates.sample[: self.n_turns]
-        return HeardSoFar(places, self.present[places], np.array(self.drawn_at), passed)
+        places, own = np.array(self.places), self.candidates
+        stands_for, turns = np.full(len(own), np.nan), own.sample[: self.n_turns]
+        stands_for[turns] = own.weights[turns] / own.probabilities(self.n_turns)[turns]
+        drawn_at = np.array(self.drawn_at)
+        return JudgedLabels(places, self.present[places], drawn_at, stands_for[places])
 
     @property
     def n_found(self) -> int:
@@ -197,14 +201,12 @@ def five_samples(drawn: Callable[[int], tuple[Candidates, Present]]) -> dict[str
     }
 
 
-def say(
-    candidates: Candidates, present: Present, n_flags: int, n_missing: int, *, by_clip: bool
-) -> list[Row]:
+def say(population: Population, present: Present, *, by_clip: bool) -> list[Row]:
     """Listen; return what is said on the way, and what is true."""
-    sitting, number, said = Sitting(candidates, present), 0, []
+    sitting, number, said = Sitting(population.candidates, present), 0, []
     steps = AFTER_CLIPS if by_clip else AFTER_ANSWERS
     ends = [*steps, *(() if by_clip else (n + 100 for n in steps))]
-    flags, finds = np.arange(n_flags), {}
+    finds = {}
     while (n_done := sitting.n_clips if by_clip else len(sitting.places)) < max(ends):
         _hear(sitting, by_clip=by_clip)
         number += 1
@@ -213,15 +215,20 @@ def say(
         if number % LEARN_EVERY == 0 or n_done in steps:
             sitting.learn()
         if n_done in steps:
-            gains = find_gains(candidates, sitting.heard, sitting.chances, flags, SHARE)
-            left = np.setdiff1d(flags, sitting.places)
+            gains = find_gains(population, sitting.judged, sitting.model, SHARE)
+            known, left = gains.estimates, np.setdiff1d(population.flags, sitting.places)
             row: Row = {"answers": len(sitting.places), "clips": sitting.n_clips or None}
-            row |= {"missing": gains.missing, "missing_true": n_missing}
-            row |= {"right_left": gains.right_left, "right_left_true": float(present[left].mean())}
+            row |= {"missing": _ends(known.total), "missing_true": int(present.sum())}
+            row |= {"right_left": _ends(known.precision_left)}
+            row |= {"right_left_true": float(present[left].mean())}
             said.append({**row, "at": n_done, "next": gains.n_next_found})
     for row in said:
         row["next_true"] = finds.get(row["at"] + 100, finds[row["at"]]) - finds[row["at"]]
     return said
+
+
+def _ends(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [interval.low, interval.value, interval.high]
 
 
 def _hear(sitting: Sitting, *, by_clip: bool) -> None:
@@ -331,12 +338,12 @@ def kept(path: Path, n_samples: int, say_one: Callable[[int], list[Row]]) -> lis
 def measure_finds(args: argparse.Namespace) -> None:
     """Measure what every queue finds, print and write."""
     truth = open_truth(args.work, args.truth)
-    chances: Chances = count_missing(truth.labels, truth.logits, ontology=truth.ontology).chances
+    p_missing = find_p_missing(truth.labels, truth.logits, truth.ontology)
     columns, worth = np.flatnonzero(truth.is_judged), np.ones(truth.labels.n_classes)
     n_missing = int(truth.is_missing.sum())
 
     def drawn(seed: int) -> tuple[Candidates, Present]:
-        found = find_candidates(truth.labels, chances, columns, worth, seed)
+        found = find_candidates(truth.labels, p_missing, columns, worth, seed)
         return found, truth.is_missing[found.rows, found.columns].astype(float)
 
     rows, own = np.nonzero(truth.is_implicit)
@@ -359,14 +366,14 @@ def measure_intervals(args: argparse.Namespace) -> None:
     """Measure how often intervals hold, print and write."""
     every = open_truth(args.work, args.truth)
     truth = every.judged_alone(every.in_part_a if args.part == "A" else ~every.in_part_a)
-    chances: Chances = count_missing(truth.labels, truth.logits, ontology=truth.ontology).chances
-    columns = np.arange(truth.labels.n_classes)
-    rare = np.asarray((truth.labels.n_positives + 1.0) ** -RARE_POWER, np.float64)
 
-    def drawn(seed: int, aim: str) -> tuple[Candidates, Present]:
-        worth = rare if aim == "train" else np.ones(len(columns))
-        found = find_candidates(truth.labels, chances, columns, worth, seed, n_most=N_CANDIDATES)
-        return found, truth.is_missing[found.rows, found.columns].astype(float)
+    def drawn(seed: int, aim: Aim) -> tuple[Population, Present]:
+        params = ReviewParams(aim=aim, seed=seed)
+        found = find_population(truth.labels, truth.logits, truth.ontology, params)
+        flags = np.arange(len(truth.logits))  # candidates are in the order of p_missing
+        found = replace(found, flags=flags, n_flags=len(flags))
+        own = found.candidates
+        return found, truth.is_missing[own.rows, own.columns].astype(float)
 
     args.folder.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
@@ -375,8 +382,7 @@ def measure_intervals(args: argparse.Namespace) -> None:
         def say_one(seed: int, aim: str = aim) -> list[Row]:
             if aim == "measure":
                 return measured(truth, seed)
-            counts = len(truth.logits), int(truth.is_missing.sum())
-            return say(*drawn(seed, aim), *counts, by_clip=aim == "clips")
+            return say(*drawn(seed, "train" if aim == "train" else "find"), by_clip=aim == "clips")
 
         said = kept(args.folder / f"{args.part}-{aim}.json", args.samples, say_one)
         rows += summarised(aim, said)

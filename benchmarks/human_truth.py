@@ -1,12 +1,11 @@
-"""Flags, chances and counts held against what people heard in AudioSet's eval clips.
+"""p_missing and totals held against what people heard in AudioSet's eval clips.
 
 8,235 eval clips were labelled exhaustively (AudioSet's strong labels) in 101 classes: that says
 which of the labels that nobody was asked about are missing. The teacher is that of the recipe
 ``audioset-probe``, whose networks never saw these clips. Clips are cut in two by their names: part
-A to choose on, part B to report, looked at last. Answers by ear are those people gave, drawn from
-part A: evenly over the logarithm of the rank by chance, or as ``earmark review`` draws (class, then
-band); flags are judged on part B. Counts are of part B's clips alone, with answers from part B.
-``p_missing`` is the regression of :mod:`earmark.flags.p_missing`, beside the present chances.
+A to choose on, part B to report, looked at last. Answers are those people gave, drawn from the
+other part: evenly over the logarithm of the rank, or as many from every class and band of scores.
+Totals are of the part's clips alone, with answers from them drawn by Neyman's allocation.
 
 Prints tables and writes ``results/human_truth.json``. Ten minutes on one core.
 
@@ -26,6 +25,7 @@ import os
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +40,14 @@ from earmark.config import PAPER_DISCARD_PERCENTS
 from earmark.datasets import Workspace, whole_scores
 from earmark.flags import (
     Answers,
-    Chances,
+    PMissing,
     allocate,
-    count_missing,
     estimate_total,
     find_p_missing,
+    sampling_sizes,
 )
-from earmark.flags.p_missing import PMissing, fit_answers
 from earmark.labels import IMPLICIT, LabelSet, Ontology
+from earmark.review.candidates import LEAST_P
 from earmark.scores import ScoreFolder
 
 RESULTS = Path(__file__).parent / "results" / "human_truth.json"
@@ -58,6 +58,7 @@ N_ANSWERS = (100, 300, 1_000, 3_000)
 FIRST_SHARE = 1e-4  # of all labels: up to that rank they are drawn alike
 N_RESAMPLES = 400
 LEAST_IN_BIN = 50
+
 BALANCES = (0.0, 0.3, 1.0, 3.0)
 
 Matrix = NDArray[np.floating]
@@ -125,16 +126,11 @@ def open_truth(work: Path, folder: Path) -> Truth:
     )
 
 
-def log_odds(chances: Chances, truth: Truth) -> NDArray[np.float32]:
-    """Return the log-odds [clip, class] of all labels."""
-    rows = range(0, len(truth.logits), 256)
-    parts = [chances.log_odds(slice(r, r + 256), truth.logits[r : r + 256]) for r in rows]
-    return np.concatenate(parts)
-
-
 def all_log_odds(p_missing: PMissing, truth: Truth) -> NDArray[np.float32]:
-    """Return the log-odds [clip, class] of all labels by the regression."""
-    return p_missing.log_odds(slice(0, len(truth.logits)), truth.logits)
+    """Return the log-odds [clip, class] of all labels."""
+    log_odds = np.empty(truth.logits.shape, np.float32)
+    p_missing.fill(log_odds)
+    return log_odds
 
 
 @dataclass(frozen=True)
@@ -191,11 +187,11 @@ def draw_by_rank(
         probability = np.minimum(probability * n / np.minimum(probability, 1).sum(), 1)
     asked = rng.random(len(probability)) < probability
     present = ranked.is_right[asked].astype(float)
-    return Answers(ranked.rows[asked], ranked.columns[asked], present, 1 / probability[asked])
+    return Answers(ranked.rows[asked], ranked.columns[asked], present)
 
 
 def draw_by_cell(truth: Truth, part: Mask, n: int, rng: np.random.Generator) -> Answers:
-    """Draw answers as `earmark review` does in the end: as many from every class and band."""
+    """Draw as many answers from every class and band of scores."""
     edges = np.array(PAPER_DISCARD_PERCENTS) / 100
     rows, columns, bands = [], [], []
     for judged in np.flatnonzero(truth.is_judged):
@@ -211,13 +207,13 @@ def draw_by_cell(truth: Truth, part: Mask, n: int, rng: np.random.Generator) -> 
     probability = np.minimum(n / len(size) / size[cell], 1)
     asked = rng.random(len(row)) < probability
     present = truth.is_missing[row[asked], column[asked]].astype(float)
-    return Answers(row[asked], column[asked], present, 1 / probability[asked])
+    return Answers(row[asked], column[asked], present)
 
 
 def rankings(truth: Truth) -> dict[str, Matrix]:
-    """Return the rankings [clip, class] that need no ears: ours and the rivals'."""
+    """Return the rankings [clip, class] that need no answers: ours and the rivals'."""
     logits, states = truth.logits, truth.labels.states()
-    found = count_missing(truth.labels, logits, ontology=truth.ontology)
+    p_missing = find_p_missing(truth.labels, logits, truth.ontology)
     share, above = np.empty_like(logits), np.empty_like(logits)
     for column in range(logits.shape[1]):
         own = logits[:, column]
@@ -227,8 +223,7 @@ def rankings(truth: Truth) -> dict[str, Matrix]:
         mean = expit(positives).mean() if len(positives) else 1.0
         above[:, column] = expit(own) - mean
     return {
-        "earmark": log_odds(found.chances, truth),
-        "p_missing": all_log_odds(find_p_missing(truth.labels, logits, truth.ontology), truth),
+        "earmark": all_log_odds(p_missing, truth),
         "plain logit = cleanlab's ranking": logits,
         "percentile (the paper)": share,
         "above positives' mean (PSLA)": above,
@@ -261,81 +256,16 @@ def largest_error(counts: Matrix) -> float:
     return float((np.abs(said - true) / n).max())
 
 
-def learnt(
-    truth: Truth, asked: Mask, part: Mask, n_draws: int, n_flags: int
-) -> list[dict[str, Any]]:
-    """Measure what answers by ear teach, by how they were drawn and how many there are."""
-    prior = log_odds(
-        count_missing(truth.labels, truth.logits, ontology=truth.ontology).chances, truth
-    )
+def before_listening(truth: Truth, part: Mask) -> list[dict[str, Any]]:
+    """Hold the range that is stated before listening against how many flags are right."""
+    p_missing = find_p_missing(truth.labels, truth.logits, truth.ontology)
+    ranked = Ranked.by(all_log_odds(p_missing, truth), truth, part)
     results = []
-    for design in ("by rank", "by class and band"):
-        for n in N_ANSWERS:
-            runs, bins = [], np.zeros((3, 10))
-            errors: list[float] = []
-            for seed in range(n_draws):
-                rng = np.random.default_rng([seed, n])
-                if design == "by rank":
-                    answers = draw_by_rank(truth, asked, prior, n, rng)
-                else:
-                    answers = draw_by_cell(truth, asked, n, rng)
-                found = count_missing(
-                    truth.labels, truth.logits, ontology=truth.ontology, answers=answers
-                )
-                ranking = log_odds(found.chances, truth)
-                runs.append(Ranked.by(ranking, truth, part).measured(n_flags))
-                counts = calibration(ranking, truth, part)
-                bins, errors = bins + counts, [*errors, largest_error(counts)]
-            mean = {name: float(np.mean([one[name] for one in runs])) for name in runs[0]}
-            spread = float(np.std([one["precision"] for one in runs], ddof=1))
-            results.append(
-                {
-                    "drawn": design, "answers": n, **mean, "precision_sd_over_draws": spread,
-                    "largest_error_pooled": largest_error(bins),
-                    "largest_error_a_draw": float(np.mean(errors)),
-                }
-            )  # fmt: skip
-            _show(results[-1])
-    return results
-
-
-def counted(part: Truth, n_draws: int) -> list[dict[str, Any]]:
-    """Measure counts of a part's clips: coverage of 90 % intervals, and how wide they are."""
-    truth = part.is_missing.sum(axis=0)
-    every = np.ones(len(part.logits), bool)
-    none = count_missing(part.labels, part.logits, ontology=part.ontology)
-    prior = log_odds(none.chances, part)
-    estimable = none.table["n_missing"].is_not_null() & pl.Series(part.is_judged)
-    results = []
-    for n in (0, 300, 1_000):
-        held, n_told, widths, narrow, held_total, wide = [], [], [], [], [], []
-        for seed in range(n_draws if n else 1):
-            found = none
-            if n:
-                answers = draw_by_rank(part, every, prior, n, np.random.default_rng([seed, n, 7]))
-                found = count_missing(
-                    part.labels, part.logits, ontology=part.ontology, answers=answers
-                )
-            table = found.table.with_columns(truth=pl.Series(truth), estimable=estimable)
-            told = table.filter(pl.Series(part.is_judged)).drop_nulls("n_missing")
-            ratio = (pl.col("high") + 1) / (pl.col("low") + 1)
-            held.append(told.select(pl.col("truth").is_between("low", "high").mean()).item())
-            n_told.append(len(told))
-            widths.append(told.select(ratio.median()).item())
-            narrow.append(told.filter("estimable").select(ratio.median()).item())
-            if n:
-                low, _, high = found.total
-                wide.append((high - low) / 2 / truth.sum())
-                held_total.append(low <= truth.sum() <= high)
-        row = {
-            "answers": n,
-            "coverage_of_classes": float(np.mean(held)),
-            "classes": float(np.mean(n_told)),
-            "median_high_over_low": float(np.mean(widths)),
-            "the_same_where_estimable_without_answers": float(np.mean(narrow)),
-            "coverage_of_total": float(np.mean(held_total)) if held_total else None,
-            "total_give_or_take": float(np.mean(wide)) if wide else None,
-        }
+    for n in N_FLAGS:
+        first = slice(0, round(n * part.mean()))
+        value, low, high = p_missing.count_present(ranked.rows[first], ranked.columns[first])
+        right = int(ranked.is_right[first].sum())
+        row = {"flags": first.stop, "right": right, "stated": value, "low": low, "high": high}
         results.append(row)
         _show(row)
     return results
@@ -343,24 +273,24 @@ def counted(part: Truth, n_draws: int) -> list[dict[str, Any]]:
 
 def balanced(truth: Truth, part: Mask, n_flags: int) -> list[dict[str, Any]]:
     """Measure what balance buys and costs, without answers."""
-    found = count_missing(truth.labels, truth.logits, ontology=truth.ontology)
-    chances, n_expected = log_odds(found.chances, truth), found.chances.sums.n_expected
+    log_odds = all_log_odds(find_p_missing(truth.labels, truth.logits, truth.ontology), truth)
+    n_positives = np.maximum(truth.labels.n_positives, 1)
     results = []
     for balance in BALANCES:
-        weights = 1 + balance * n_expected.mean() / np.maximum(n_expected, 1)
-        ranked = Ranked.by(expit(chances) * weights, truth, part)
+        weights = 1 + balance * n_positives.mean() / n_positives
+        ranked = Ranked.by(expit(log_odds) * weights, truth, part)
         results.append({"balance": balance, **ranked.measured(n_flags)})
         _show(results[-1])
     return results
 
 
-def learnt_by_regression(
+def learnt(
     truth: Truth, asked: Mask, part: Mask, n_draws: int, n_flags: int
 ) -> list[dict[str, Any]]:
-    """Measure what the regression learns from answers, as :func:`learnt` does."""
-    p_missing = find_p_missing(truth.labels, truth.logits, truth.ontology)
-    features = p_missing.features.of_clips(slice(0, len(truth.logits)), truth.logits)
-    prior = p_missing.given.log_odds(features)
+    """Measure what answers teach, by how they were drawn and how many there are."""
+    before = find_p_missing(truth.labels, truth.logits, truth.ontology)
+    features = before.features.of_clips(slice(0, len(truth.logits)), truth.logits)
+    prior = before.model.log_odds(features)
     results = []
     for design in ("by rank", "by class and band"):
         for n in N_ANSWERS:
@@ -372,8 +302,7 @@ def learnt_by_regression(
                     answers = draw_by_rank(truth, asked, prior, n, rng)
                 else:
                     answers = draw_by_cell(truth, asked, n, rng)
-                x = features[answers.rows, answers.columns]
-                ranking = fit_answers(p_missing, answers, x).log_odds(features)
+                ranking = before.with_answers(answers).model.log_odds(features)
                 runs.append(Ranked.by(ranking, truth, part).measured(n_flags))
                 counts = calibration(ranking, truth, part)
                 bins, errors = bins + counts, [*errors, largest_error(counts)]
@@ -398,12 +327,12 @@ def totals(part: Truth, n_samples: int = 200) -> list[dict[str, Any]]:
     p = expit(p_missing.log_odds_of(rows, columns))
     results = []
     for n in (100, 200, 300, 1_000):
-        probability, intervals = allocate(p, n), []
+        probability, intervals = allocate(sampling_sizes(p, LEAST_P), n), []
         for seed in range(n_samples):
             at = systematic(probability, np.random.default_rng(seed))
             sample = (p[at], present[at], 1 / probability[at])
             total = estimate_total(float(p.sum()), *sample)
-            intervals.append((total.low, total.estimate, total.high))
+            intervals.append((total.low, total.value, total.high))
         low, estimate, high = np.array(intervals).T / present.sum()
         row = {
             "answers": n,
@@ -467,11 +396,13 @@ def main() -> None:
         for name, one in drawn.items()
     }
     print("  earmark less others, precision at", main_flags, intervals)
-    own = cleanlab_filter(truth, part)
-    at_filter = Ranked.by(plain["earmark"], truth, part).measured(int(own.sum()))
-    by_filter = float(truth.is_missing[own].mean())
-    filtered = {"flags": int(own.sum()), "filter": by_filter, "earmark": at_filter["precision"]}
-    print("  cleanlab's filter", filtered)
+    filtered = None
+    if find_spec("cleanlab") is not None:
+        own = cleanlab_filter(truth, part)
+        at_filter = Ranked.by(plain["earmark"], truth, part).measured(int(own.sum()))
+        by_filter = float(truth.is_missing[own].mean())
+        filtered = {"flags": int(own.sum()), "filter": by_filter, "earmark": at_filter["precision"]}
+    print("  cleanlab's filter", filtered or "is not installed")
     bins = calibration(plain["earmark"], truth, part)
     results = {
         "part": given.part,
@@ -482,11 +413,10 @@ def main() -> None:
         "interval_earmark": [float(end) for end in np.quantile(ours, (0.025, 0.975))],
         "cleanlab_filter": filtered,
         "calibration_without_answers": bins.tolist(),
+        "before_listening": before_listening(truth, part),
         "balance": balanced(truth, part, main_flags),
         "answers_of_other_clips": learnt(truth, ~part, part, given.draws, main_flags),
-        "answers_by_regression": learnt_by_regression(truth, ~part, part, given.draws, main_flags),
         "totals": totals(truth.judged_alone(part)),
-        "counts": counted(truth.judged_alone(part), given.draws),
     }
     given.out.write_text(json.dumps(results, indent=1))
     print(f"wrote {given.out}")

@@ -99,7 +99,7 @@ def fill(workspace: Workspace, n_answers: int) -> None:
     """Draw blocks and answer them: the likeliest labels first, and turns of the sample."""
     population = read_population(workspace)
     own, rng = population.candidates, np.random.default_rng(0)
-    chances = own.chances(None)
+    chances = own.p_missing(own.given.model)
     sample = own.sample[: TURNS_PER_BLOCK * (n_answers // PER_BLOCK)]
     is_likely = np.ones(len(own), bool)
     is_likely[sample] = False

@@ -33,15 +33,16 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import numpy as np
 import polars as pl
-import scipy
 from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import expit
 
 from earmark import pipeline
 from earmark.audio import FrameStore
 from earmark.compute import LocalEngine
 from earmark.config import ReviewParams
 from earmark.datasets import Workspace, import_table
-from earmark.flags import Answers, count_missing
+from earmark.flags import Answers, find_p_missing
 from earmark.labels import IMPLICIT, LabelSet
 from earmark.metrics import (
     apply_offset,
@@ -54,7 +55,7 @@ from earmark.metrics import (
 )
 from earmark.models import ClipExamples, build_probe, probe_features
 from earmark.models.pretrained import add_teacher, embed_clips, kept_teachers
-from earmark.review import CONTROLS, find_population, make_queue, stands_for
+from earmark.review import CONTROLS, find_population, make_queue
 from earmark.scores import logits_of, scored_labels
 from earmark.storage import write_json
 from earmark.training import ScaledFeatures, fit_probe
@@ -147,27 +148,19 @@ def _matrix(path: Path, clip_ids: Sequence[str], class_ids: Sequence[str]) -> ND
 
 
 def asked(one: MixtureSet, order: str, n: int, worth: float | None = None) -> Answers:
-    """Return the first answers in the order of a queue; ``worth`` is a power in place of its own.
-
-    What each stands for is known where the order is a sample, or has one.
-    """
-    unknown = np.full(n, np.nan)
+    """Return the first answers of a queue; ``worth`` is a power in place of its own."""
     if order == "logit":
         open_logits = np.where(one.labels.states() == IMPLICIT, one.logits, -np.inf)
         best = np.argsort(-open_logits, axis=None, kind="stable")[:n]
         rows, columns = np.unravel_index(best, one.logits.shape)
-        return _answers(one, rows, columns, unknown)
+        return _answers(one, rows, columns)
     if order == "measure":
         params = ReviewParams(aim="measure", blocks_per_class=8)
         queue = make_queue(one.labels, one.logits, one.workspace.ontology, params)
         items = queue.items.filter(~pl.col("kind").is_in(CONTROLS)).head(n)
         rows = _rows(one.labels.clip_ids.to_list(), items["clip_id"].to_list())
         columns = _rows(one.labels.class_ids, items["class_id"].to_list())
-        cell = ["class_id", "band_low", "band_high"]
-        each = items.with_columns(n_heard=pl.len().over(cell)).join(
-            queue.sizes, on=cell, how="left", maintain_order="left"
-        )
-        return _answers(one, rows, columns, (each["n_labels"] / each["n_heard"]).to_numpy())
+        return _answers(one, rows, columns)
     return _learnt(one, order, n, worth)
 
 
@@ -182,13 +175,11 @@ def _learnt(one: MixtureSet, order: str, n: int, worth: float | None) -> Answers
         sitting.hear_block()
         sitting.learn()
     places = np.array(sitting.places[:n])
-    return _answers(
-        one, own.rows[places], own.columns[places], stands_for(own, sitting.heard)[places]
-    )
+    return _answers(one, own.rows[places], own.columns[places])
 
 
-def _answers(one: MixtureSet, rows: Any, columns: Any, stands: Matrix) -> Answers:
-    return Answers(rows, columns, one.is_true[rows, columns].astype(float), stands)
+def _answers(one: MixtureSet, rows: Any, columns: Any) -> Answers:
+    return Answers(rows, columns, one.is_true[rows, columns].astype(float))
 
 
 def told(one: MixtureSet, answers: Answers | None, *, hedged: bool) -> Matrix:
@@ -196,11 +187,9 @@ def told(one: MixtureSet, answers: Answers | None, *, hedged: bool) -> Matrix:
     states = one.labels.states()
     target = (states > 0).astype(float)
     if hedged:
-        found = count_missing(
-            one.labels, one.logits, ontology=one.workspace.ontology, answers=answers
-        )
-        chances = found.chances.log_odds(slice(0, len(one.logits)), one.logits)
-        half = np.nan_to_num(scipy.special.expit(chances)) / 2
+        p_missing = find_p_missing(one.labels, one.logits, one.workspace.ontology, answers)
+        log_odds = p_missing.log_odds(slice(0, len(one.logits)), one.logits)
+        half = np.nan_to_num(expit(log_odds)) / 2
         target = np.where(states == IMPLICIT, half, target)
     if answers is not None:
         target[answers.rows, answers.columns] = answers.present
@@ -289,7 +278,7 @@ def _row(
 def _reach(gains: Matrix) -> float:
     if len(gains) < 2:
         return float("nan")
-    return float(scipy.stats.t.ppf(0.95, len(gains) - 1) * gains.std(ddof=1) / len(gains) ** 0.5)
+    return float(stats.t.ppf(0.95, len(gains) - 1) * gains.std(ddof=1) / len(gains) ** 0.5)
 
 
 def ratios(sets: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from earmark.flags import (
     FEATURES,
     LEAST_ANSWERS,
     LEAST_R,
+    MOST_R,
     N_WITHOUT_ANSWERS,
     Answers,
     LikelyLabels,
@@ -302,23 +303,20 @@ class TestWithoutAnswers:
         assert order[shuffled.rows].tolist() == best.rows.tolist()
         assert shuffled.columns.tolist() == best.columns.tolist()
 
-    @pytest.mark.parametrize("r", [LEAST_R, 0.6])
-    @pytest.mark.parametrize("n_flags", [300, 1_000])
+    @pytest.mark.parametrize("r", [LEAST_R, 1.0, MOST_R])
+    @pytest.mark.parametrize("n_flags", [100, 1_000, 3_000])
     def test_the_range_holds_how_many_are_missing(self, r: float, n_flags: int) -> None:
         for seed in range(5):
-            labels, logits, is_missing = simulate(2_000, 20, r, seed)
+            labels, logits, is_missing = simulate(4_000, 20, r, seed)
             p_missing = find_p_missing(labels, logits)
             flags = p_missing.best(n_flags)
             n_right = is_missing[flags.rows, flags.columns].sum()
             interval = p_missing.count_present(flags.rows, flags.columns)
-            assert interval.low <= n_right <= interval.high, (seed, n_right, interval)
+            error = max(2 * np.sqrt(n_right), 0.1 * n_right)
+            assert interval.low - error <= n_right <= interval.high + error
             assert interval.low < interval.value < interval.high
-
-    def test_the_range_is_that_of_r(self) -> None:
-        labels, logits, _ = simulate()
-        model = find_p_missing(labels, logits).model
-        interval = model.count_present(np.zeros(10, np.float32))
-        assert interval == pytest.approx((5, 10 * 0.3 / 1.3, 7.5))
+            if r == MOST_R:
+                assert interval.high == pytest.approx(n_right, abs=error)
 
 
 class TestWithAnswers:
@@ -480,6 +478,18 @@ def test_the_fit_is_ridge_logistic_regression() -> None:
     p = expit(design @ beta)
     information = design.T @ (design * (weights * p * (1 - p))[:, None]) + np.diag(precision)
     assert covariance == pytest.approx(np.linalg.inv(information), abs=1e-4)
+
+
+def test_a_fit_below_a_ceiling_finds_the_coefficients_of_its_data() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=100_000)
+    design = csr_array(np.column_stack([x, np.ones_like(x)]))
+    for ceiling in (0.25, 0.75):
+        y = (rng.random(len(x)) < ceiling * expit(2 * x - 1)).astype(float)
+        start, none = np.zeros(2), np.full(2, 1e-6)
+        beta, covariance = fit_logistic(design, y, np.ones(len(x)), start, none, ceiling)
+        assert np.abs(beta - [2, -1]).max() < 0.1
+        assert np.abs((beta - [2, -1]) / np.sqrt(np.diag(covariance))).max() < 3
 
 
 def test_the_fit_is_drawn_to_the_mean_of_its_prior() -> None:

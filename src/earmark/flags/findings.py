@@ -185,7 +185,7 @@ def expect_of_first(evidence: Evidence) -> tuple[int, Interval] | None:
         return None
     n_first = min(N_FIRST, max(int(evidence.labels.n_positives.sum()) // 5, 1))
     likely = evidence.p_missing.best(n_first)
-    return len(likely), evidence.p_missing.model.count_present(likely.log_odds)
+    return len(likely), evidence.p_missing.count_present(likely.rows, likely.columns)
 
 
 def is_weak(n_first: int, right: Interval) -> bool:

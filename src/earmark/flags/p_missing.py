@@ -6,6 +6,12 @@ given tell which scores such sounds have. So without answers the regression says
 labels per given one. r is not known before people have listened: it is taken to be 1, and every
 statement covers r from 0.3 to 3.
 
+Where most sounds of high scores are present, that is cautious: with r = 3 only a quarter of them
+are given, so no odds of being given are above a third. The upper end of a statement therefore goes
+by a second fit, P(given) = P(present) / (1 + r) with P(present) logistic and r = 3, if that is
+higher. It is exact where labels go missing at random, and promises too much where scores have heavy
+tails, so nothing else goes by it.
+
 With twenty answers or more the same regression is fitted to the answers, with three more features
 and an effect and a slope for each class. It starts at the coefficients found without answers: a
 Gaussian prior is centred on them, and they count as a hundred further answers.
@@ -415,32 +421,38 @@ class Model:
         coefficient = np.float32(self.coefficients[LOG_RANK])
         return max(np.float32(0), coefficient * np.float32(np.log(max(n_classes, 1))))
 
-    def count_present(self, log_odds: Floats) -> Interval:
-        """Return how many of some labels are missing without answers, over the range of r."""
-        shifts = np.log([1.0, LEAST_R, MOST_R])
-        return Interval(*(float(expit(log_odds + shift).sum(dtype=np.float64)) for shift in shifts))
-
 
 def fit_logistic(
-    design: csr_array, y: Matrix, weights: Matrix, mean: Matrix, precision: Matrix
+    design: csr_array,
+    y: Matrix,
+    weights: Matrix,
+    mean: Matrix,
+    precision: Matrix,
+    ceiling: float = 1.0,
 ) -> tuple[Matrix, Matrix]:
     """Fit a logistic regression with a Gaussian prior; return coefficients and their covariance.
 
     ``design`` [row, coefficient], ``y`` [row] between 0 and 1; the prior has ``mean`` and
-    ``precision`` [coefficient]. Newton's method.
+    ``precision`` [coefficient]. The probability is ``ceiling`` times the logistic function.
+    Newton's method, with the expected information.
     """
+    log_rest = np.log1p(-ceiling) if ceiling < 1 else -np.inf
 
     def log_posterior(beta: Matrix) -> float:
         eta = design @ beta
-        fit = float(weights @ (y * eta - np.logaddexp(0, eta)))
+        rest = np.logaddexp(0, eta + log_rest) - np.logaddexp(0, eta)  # log of 1 - p
+        log_p = -np.logaddexp(0, -eta)  # less the logarithm of the ceiling
+        fit = float(weights @ (y * log_p + (1 - y) * rest))
         return fit - float(precision @ (beta - mean) ** 2) / 2
 
     beta, value = mean.copy(), log_posterior(mean)
     information = np.diag(precision)
     for _ in range(50):
-        p = expit(design @ beta)
-        gradient = design.T @ (weights * (y - p)) - precision * (beta - mean)
-        curvature = diags_array(weights * p * (1 - p))
+        below = expit(design @ beta)
+        p = ceiling * below
+        slope = (1 - below) / (1 - p) if ceiling < 1 else 1.0
+        gradient = design.T @ (weights * slope * (y - p)) - precision * (beta - mean)
+        curvature = diags_array(weights * slope**2 * p * (1 - p))
         information = (design.T @ (curvature @ design)).toarray() + np.diag(precision)
         step = np.linalg.solve(information, gradient)
         while (higher := log_posterior(beta + step)) < value and np.abs(step).max() > 1e-9:
@@ -453,10 +465,25 @@ def fit_logistic(
 
 @dataclass(frozen=True)
 class GivenModel:
-    """The model without answers, and labels that represent it when answers are learnt from."""
+    """The model without answers, and labels that represent it when answers are learnt from.
+
+    ``most`` is the model of labels that go missing at random, with r = 3.
+    """
 
     model: Model
+    most: Model
     prior_features: Floats
+
+    def count_present(self, features: Floats) -> Interval:
+        """Return how many of some labels are missing, over the range of r."""
+        of_all = np.zeros(len(features), np.int64)  # classes are alike without answers
+        log_odds, highest = (
+            model.log_odds(features, of_all).astype(np.float64) for model in (self.model, self.most)
+        )
+        value, low, high = (
+            float(expit(log_odds + np.log(r)).sum()) for r in (1.0, LEAST_R, MOST_R)
+        )
+        return Interval(value, low, max(high, float(expit(highest).sum())))
 
     def learn(self, columns: Ints, present: Matrix, features: Floats) -> Model:
         """Fit the model to answers about labels of some classes, with features [answer, feature].
@@ -547,10 +574,9 @@ class PMissing:
 
     def count_present(self, rows: Ints, columns: Ints) -> Interval:
         """Return how many of some labels are missing: without answers over the range of r."""
-        posterior = self.model.posterior
-        if posterior is None:
-            return self.model.count_present(self.log_odds_of(rows, columns))
         features = self.features.of_labels(self.scores, rows, columns)
+        if self.model.posterior is None:
+            return self.given.count_present(features)
         return count_by_posterior(self.model, features, columns)
 
     def above(self, least: float, *, classes: Mask | None = None) -> LikelyLabels:
@@ -797,15 +823,21 @@ def _fit_given(features: Features, scores: ScoreMatrix) -> GivenModel:
     start = np.zeros(design.shape[1])
     start[0], start[-1] = sd[0], np.log(max(share, 1e-9) / max(1 - share, 1e-9))
     precision = np.append(np.full(N_WITHOUT_ANSWERS, 1 / GIVEN_VARIANCE), 1e-3)
-    beta, _ = fit_logistic(design, y, weights, start, precision)
-    coefficients = np.zeros(len(FEATURES))
-    coefficients[:N_WITHOUT_ANSWERS] = beta[:-1] / sd
-    intercept = float(beta[-1] - mean @ coefficients[:N_WITHOUT_ANSWERS])
-    none = np.zeros(labels.n_classes)
-    model = Model(coefficients, intercept, none, none)
+
+    def fit(ceiling: float) -> Model:
+        beta, _ = fit_logistic(design, y, weights, start, precision, ceiling)
+        coefficients = np.zeros(len(FEATURES))
+        coefficients[:N_WITHOUT_ANSWERS] = beta[:-1] / sd
+        intercept = float(beta[-1] - mean @ coefficients[:N_WITHOUT_ANSWERS])
+        none = np.zeros(labels.n_classes)
+        return Model(coefficients, intercept, none, none)
+
+    model, most = fit(1.0), fit(1 / (1 + MOST_R))
+    # Of the labels that are present a share was given; the odds of the others are so much lower.
+    most = replace(most, intercept=most.intercept + float(np.log(MOST_R / (1 + MOST_R))))
     is_implicit = states[row, column] == 0
     spread = _spread(model, x[is_implicit], column[is_implicit], weights[is_implicit])
-    return GivenModel(model, spread)
+    return GivenModel(model, most, spread)
 
 
 def _spread(model: Model, x: Floats, columns: Ints, weights: Matrix) -> Floats:

@@ -120,9 +120,9 @@ class Candidates:
     def write(self, path: Path) -> None:
         """Write all of it as one ``.npz`` file."""
         own = {name: getattr(self, name) for name in _ARRAYS}
-        model = self.given.model
+        models = self.given.model, self.given.most
         own |= {
-            "coefficients": np.append(model.coefficients, model.intercept),
+            "coefficients": [np.append(model.coefficients, model.intercept) for model in models],
             "prior_features": self.given.prior_features,
         }
         with write_aside(path) as aside, aside.open("wb") as file:
@@ -133,10 +133,12 @@ class Candidates:
         """Read what :meth:`write` wrote."""
         with open_archive(path) as kept:
             own = {name: kept[name].read() for name in _ARRAYS}
-            *coefficients, intercept = kept["coefficients"].read().tolist()
             none = np.zeros(len(own["worth"]))
-            model = Model(np.array(coefficients), intercept, none, none)
-            return cls(**own, given=GivenModel(model, kept["prior_features"].read()))
+            model, most = (
+                Model(coefficients[:-1], float(coefficients[-1]), none, none)
+                for coefficients in kept["coefficients"].read()
+            )
+            return cls(**own, given=GivenModel(model, most, kept["prior_features"].read()))
 
 
 _ARRAYS = ("rows", "columns", "features", "weights", "sample", "worth")

@@ -201,7 +201,7 @@ def _by_model(candidates: Candidates, model: Model, wanted: Mask) -> Interval:
     """Return how many of some labels are missing by the model alone."""
     features, columns = candidates.features[wanted], candidates.columns[wanted]
     if model.posterior is None:
-        return model.count_present(model.log_odds(features, columns))
+        return candidates.given.count_present(features)
     return count_by_posterior(model, features, columns)
 
 
