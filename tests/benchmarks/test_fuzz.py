@@ -9,15 +9,12 @@ import pytest
 import fuzz
 from earmark.errors import EarmarkError
 
-N_INPUTS = {"workspace": 20, "labels Parquet": 20, "scores Parquet": 20}
-"""Each of these starts a process to try a file, or opens a dozen files; of all others 60."""
-
 
 @pytest.mark.parametrize("name", fuzz.available())
 def test_no_damaged_file_does_harm(name: str) -> None:
-    outcomes = fuzz.fuzz(name, N_INPUTS.get(name, 60))
+    outcomes = fuzz.fuzz(name, 60)
     assert [outcome for outcome in outcomes if outcome["outcome"] in fuzz.FAULTS] == []
-    assert len(outcomes) == N_INPUTS.get(name, 60)
+    assert len(outcomes) == 60
 
 
 @pytest.mark.parametrize(

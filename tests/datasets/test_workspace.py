@@ -89,6 +89,22 @@ def test_another_dataset_is_refused_and_nothing_changes(tmp_path: Path) -> None:
     assert now.labels.digest == before.labels.digest
 
 
+@pytest.mark.parametrize("name", ["clips", "classes", "labels", "truth"])
+def test_a_table_that_no_import_wrote_is_not_replaced(tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"{name}.parquet"
+    path.write_text("mine")
+    with pytest.raises(EarmarkError, match=rf"no import wrote '{name}\.parquet', .*nothing was"):
+        small_dataset(tmp_path)
+    assert path.read_text() == "mine"
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+def test_an_import_that_was_killed_before_its_end_goes_on(tmp_path: Path) -> None:
+    workspace = small_dataset(tmp_path)
+    workspace.labels_path.unlink()  # which is written last
+    assert small_dataset(tmp_path).labels.n_positives.sum() == 1
+
+
 def test_other_clips_take_the_seals_of_all_frames_away(tmp_path: Path) -> None:
     workspace = small_dataset(tmp_path)
     folders = (workspace.frames_folder, workspace.embeddings_folder, workspace.outputs_folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import time
 import zipfile
 from pathlib import Path
@@ -97,6 +98,20 @@ def test_sound_parquet_passes(tmp_path: Path, compression: str, n_rows: int) -> 
     wide_table(n_rows).write_parquet(path, compression=compression, row_group_size=1_000)
     check_parquet(path)
     assert len(read_table(path)) == n_rows
+
+
+def test_one_process_tries_file_after_file_until_one_ends_it(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        wide_table(2).write_parquet(tmp_path / f"{name}.parquet")
+    (tmp_path / "text.parquet").write_text("no Parquet")
+    trials, processes = parquet._Trials.here(), []
+    for path in (tmp_path / "a.parquet", tmp_path / "text.parquet", tmp_path / "b.parquet"):
+        assert (check_parquet(path) > 0) == (path.stem != "text")
+        processes.append(trials._process)
+    with pytest.raises(EarmarkError, match="cannot be read as Parquet"):
+        check_parquet(shutil.copy(DAMAGED[-1], tmp_path / "d.parquet"))
+    assert check_parquet(tmp_path / "c.parquet") > 0
+    assert processes[0] is processes[1] is processes[2] is not trials._process
 
 
 def test_parquet_by_another_library_passes(tmp_path: Path) -> None:

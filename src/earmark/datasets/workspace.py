@@ -7,6 +7,7 @@ network, scores or a report is the business of the module that writes it. Rows o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from earmark.errors import EarmarkError, about, counted, reading
+from earmark.errors import EarmarkError, about, counted, first_few, reading
 from earmark.labels import LabelSet, Ontology
 from earmark.storage import (
     AudioAccess,
@@ -294,6 +295,8 @@ def write_dataset(
                 "nothing was changed. Give another folder, or --replace to put this in its place"
             )
         _make_way(workspace, changed)
+    elif not workspace.audio_access_path.exists():  # which an import writes first
+        refuse_others_files(workspace)
     _write_access(workspace, access)
     write_table(workspace.clips_path, clips)
     write_table(workspace.classes_path, ontology.to_table())
@@ -301,6 +304,21 @@ def write_dataset(
         truth.write(workspace.truth_path)
     labels.write(workspace.labels_path)
     return Workspace(workspace.root)
+
+
+def refuse_others_files(workspace: Workspace) -> None:
+    """Refuse a folder that is no workspace and has files which those of one would replace."""
+    paths = (
+        workspace.clips_path,
+        workspace.classes_path,
+        workspace.labels_path,
+        workspace.truth_path,
+    )
+    if names := [path.name for path in paths if os.path.lexists(path)]:
+        raise EarmarkError(
+            f"{workspace.root}: no import wrote {first_few(names)}, which the workspace would "
+            "replace; nothing was changed. Give a new folder"
+        )
 
 
 def _write_access(workspace: Workspace, access: AudioAccess | None) -> None:

@@ -1,14 +1,21 @@
-"""Parquet files from elsewhere, tried in a process of their own before they are read here.
+"""Parquet files from elsewhere, tried in another process before they are read here.
 
 Polars cannot do it alone: over damaged pages it asks for 2^61 bytes and ends its process with no
-error that could be caught, and a file of kilobytes may unpack to more than there is memory.
+error that could be caught, and a file of kilobytes may unpack to more than there is memory. One
+process tries file after file; one that a file has ended is replaced.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
+import json
+import os
+import selectors
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 from earmark.errors import EarmarkError
@@ -23,28 +30,38 @@ _COPIES = 4
 _SECONDS, _BYTES_A_SECOND = 60, 5_000_000
 """How long a trial may last: a fraction of a second and 200 MB/s are usual."""
 
-_TRIAL = """
-import os, resource, sys
+_TRIALS = """
+import json, os, resource, select, sys
 import polars as pl
-path, limit, memory, n_bytes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), 0
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 # Polars' threads are started first: where they find no memory, it waits for them for ever.
 pl.LazyFrame({"a": [1]}).map_batches(lambda rows: rows, streamable=True).collect(engine="streaming")
-if sys.platform == "linux":
-    with open("/proc/self/statm") as file:
-        memory += int(file.read().split()[5]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
 print("started", flush=True)
-def count(rows):
-    global n_bytes
-    n_bytes += rows.estimated_size()
-    if n_bytes > limit:
-        print(n_bytes, flush=True)
-        os._exit(0)
-    return rows.clear()
-pl.scan_parquet(path, glob=False).map_batches(count, streamable=True).collect(engine="streaming")
-print(n_bytes)
+_, most = resource.getrlimit(resource.RLIMIT_DATA)
+while select.select([sys.stdin], [], [], 30)[0] and (line := sys.stdin.readline()):
+    path, limit, memory = json.loads(line)
+    if sys.platform == "linux":
+        with open("/proc/self/statm") as file:
+            memory += int(file.read().split()[5]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, most))
+    n_bytes = 0
+    def count(rows):
+        global n_bytes
+        n_bytes += rows.estimated_size()
+        if n_bytes > limit:
+            print(n_bytes, flush=True)
+            os._exit(0)
+        return rows.clear()
+    scanned = pl.scan_parquet(path, glob=False).map_batches(count, streamable=True)
+    try:
+        scanned.collect(engine="streaming")
+    except Exception as error:
+        if "allocat" in str(error):
+            raise
+        n_bytes = 0
+    print(n_bytes, flush=True)
 """
+"""Tries files until nobody has asked for half a minute."""
 
 
 def check_parquet(path: Path) -> int:
@@ -68,36 +85,102 @@ def _try(path: Path, n_on_disk: int, mtime_ns: int) -> int:
     )
     if memory < _LEAST_LIMIT // 2:  # polars waits for ever for threads that cannot be started
         raise out_of_memory
-    # -P: the folder that the command runs in may hold a polars.py.
-    command = [sys.executable, "-P", "-c", _TRIAL, str(path.absolute()), str(limit), str(memory)]
     seconds = _SECONDS + n_on_disk / _BYTES_A_SECOND
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=seconds,
-        )
-    except subprocess.TimeoutExpired:
+        trial = _Trials.here().ask([str(path.absolute()), limit, memory], seconds)
+    except MemoryError:
+        raise out_of_memory from None
+    except TimeoutError:
         raise EarmarkError(
             f"{path}: not read as Parquet within {seconds:,.0f} s; damaged, or made to take long? "
             "If this machine is busy, try again"
         ) from None
-    started, *counted = done.stdout.split() or [""]
-    if counted and int(counted[0]) > limit:
+    if isinstance(trial, int) and trial > limit:
         raise EarmarkError(
             f"{path}: {n_on_disk:,} bytes that unpack to more than {format_bytes(limit)}; damaged, "
             "or made to fill the memory"
         )
-    if counted:
-        return int(counted[0])
-    if not started or (memory < _COPIES * limit and "allocat" in done.stderr):
+    if isinstance(trial, int):
+        return trial
+    if memory < _COPIES * limit and "allocat" in trial:
         raise out_of_memory
-    if done.returncode < 0 or "allocat" in done.stderr:
-        raise EarmarkError(
-            f"{path}: cannot be read as Parquet with {format_bytes(memory)} of memory; damaged, or "
-            "made to fill the memory"
+    raise EarmarkError(
+        f"{path}: cannot be read as Parquet with {format_bytes(memory)} of memory; damaged, or "
+        "made to fill the memory"
+    )
+
+
+class _Trials:
+    """The process that tries files for this one; see :data:`_TRIALS`."""
+
+    _here: _Trials | None = None
+
+    def __init__(self) -> None:
+        self._lock, self._of = threading.Lock(), os.getpid()
+        self._process: subprocess.Popen[str] | None = None
+        atexit.register(self._end)
+
+    @classmethod
+    def here(cls) -> _Trials:
+        """Return those of this process, which those of the process that forked it are not."""
+        if cls._here is None or cls._here._of != os.getpid():
+            cls._here = cls()
+        return cls._here
+
+    def ask(self, request: object, seconds: float) -> int | str:
+        """Return a file's bytes in memory, or what the process said that the file has ended.
+
+        Raise TimeoutError if it says nothing for so many seconds, and MemoryError if it cannot
+        even start.
+        """
+        with self._lock:
+            try:
+                while True:
+                    process = self._started(seconds)
+                    assert process.stdin is not None
+                    with suppress(BrokenPipeError):
+                        print(json.dumps(request), file=process.stdin, flush=True)
+                    if answer := _read_line(process, seconds):
+                        return int(answer)
+                    said = self._end(patience_seconds=5)
+                    if process.returncode:  # else it had just gone, as nobody had asked
+                        return said
+            except BaseException:
+                self._end()
+                raise
+
+    def _started(self, seconds: float) -> subprocess.Popen[str]:
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        self._end()
+        # -P: the folder that the command runs in may hold a polars.py.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _TRIALS],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
-    return 0
+        if not _read_line(self._process, seconds):
+            raise MemoryError
+        return self._process
+
+    def _end(self, patience_seconds: float = 0) -> str:
+        """End the process, if there is one of this one; return what it said."""
+        process, self._process = self._process, None
+        if process is None or self._of != os.getpid():
+            return ""
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(patience_seconds)
+        process.kill()
+        return process.communicate()[1]
+
+
+def _read_line(process: subprocess.Popen[str], seconds: float) -> str:
+    """Return the next line that a process prints; none at its end."""
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        if not selector.select(seconds):
+            raise TimeoutError
+    return process.stdout.readline().strip()

@@ -180,11 +180,7 @@ def _if_sound_file(column: str) -> pl.Expr:
     return pl.when(pl.col(column).str.contains(rf"(?i)\.({endings})$")).then(pl.col(column))
 
 
-_SPLIT_WORDS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("validation", "valid", "val", "dev", "tune"), "tune"),
-    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "eval"),
-}
+_SPLIT_WORDS = {**_SPLIT_NAMES, "dev": "tune"}
 """What Hugging Face and WebDataset call splits; with both, ``dev`` is for tuning."""
 
 
