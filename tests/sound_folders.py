@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tarfile
 import wave
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,19 @@ def sounds_in(folder: Path, *names: str, seconds: float = 0.5) -> Path:
     for name in names:
         write(folder, name, wav(seconds))
     return folder
+
+
+def write_tar(path: Path, members: dict[str, bytes | None], mode: str = "w") -> Path:
+    """Write an archive of members with their contents; None is a link to a file elsewhere."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content or b"")
+            if content is None:
+                info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            tar.addfile(info, io.BytesIO(content or b""))
+    return path
 
 
 def heard(folder: Path, labels: str | None, **options: Any) -> ImportSummary:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import os
 import subprocess
 import tarfile
@@ -21,19 +20,11 @@ from earmark.datasets import (
     walk_files,
 )
 from earmark.errors import EarmarkError
+from sound_folders import write_tar
 
 
 def everything(name: str) -> bool:
     return True
-
-
-def write_tar(path: Path, members: dict[str, bytes], mode: str = "w") -> Path:
-    with tarfile.open(path, mode) as tar:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return path
 
 
 def found(root: Path, work: Path, is_wanted=everything) -> dict[str, str]:
@@ -101,11 +92,8 @@ def test_tars_are_unpacked_into_the_workspace_once(tmp_path: Path, name: str, mo
 def test_members_that_lead_outside_and_links_are_refused(tmp_path: Path) -> None:
     root = tmp_path / "in"
     root.mkdir()
-    path = write_tar(root / "x.tar", {"../evil.wav": b"x", "/abs.wav": b"x", "good.wav": b"x"})
-    with tarfile.open(path, "a") as tar:
-        link = tarfile.TarInfo("link.wav")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        tar.addfile(link)
+    members = {"../evil.wav": b"x", "/abs.wav": b"x", "good.wav": b"x", "link.wav": None}
+    write_tar(root / "x.tar", members)
     result = find_recordings(root, tmp_path / "work", everything)
     assert result.files["key"].to_list() == ["x.tar/good.wav"]
     assert any("3 members of archives refused" in note for note in result.notes)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import io
-import tarfile
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +9,7 @@ from audioset_files import BALANCED, DOG, MUSIC, ROCK, SPEECH, write_official, w
 from earmark.audio import read_clip
 from earmark.datasets import ImportSummary, Workspace, import_audioset
 from earmark.errors import EarmarkError
+from sound_folders import write_tar
 
 DOTS = "--PJHxphWEs"  # listed from 30 to 40 s
 WHY = "Yabcdefghij"  # listed from 0 to 10 s
@@ -123,12 +122,8 @@ def test_the_cut_clip_is_preferred_and_spare_files_are_counted(root: Path, tmp_p
 
 def test_audio_in_a_tar_elsewhere(root: Path, tmp_path: Path) -> None:
     sound = write_sound(tmp_path / "x.wav", 0.5).read_bytes()
-    archive = tmp_path / "bal.tar"
-    with tarfile.open(archive, "w") as tar:
-        for name in (f"audio/{DOTS}_30.wav", "audio/unlisted_id.wav", f"../{BAR}_3.wav"):
-            info = tarfile.TarInfo(name)
-            info.size = len(sound)
-            tar.addfile(info, io.BytesIO(sound))
+    names = (f"audio/{DOTS}_30.wav", "audio/unlisted_id.wav", f"../{BAR}_3.wav")
+    archive = write_tar(tmp_path / "bal.tar", dict.fromkeys(names, sound))
     summary = import_audioset(root, tmp_path / "work", audio=archive)
     assert (summary.n_found, summary.n_missing) == (1, 3)
     audio = clip(summary, DOTS)["audio"]

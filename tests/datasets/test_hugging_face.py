@@ -12,6 +12,7 @@ from documents import ROOT
 from earmark.datasets import ImportSummary, RowFile, import_hugging_face
 from earmark.datasets.importers import hugging_face
 from earmark.errors import EarmarkError
+from own_tables import states
 from sound_folders import clip_ids, note, present_in, sounds_in, wav
 
 SOUND = pl.Struct({"bytes": pl.Binary, "path": pl.String})
@@ -41,10 +42,6 @@ def write(path: Path, columns: dict[str, Any], metadata: dict[str, str] | None =
 
 def imported(path: Path, **options: Any) -> ImportSummary:
     return import_hugging_face(path, path.with_suffix(".work"), **{"replace": True, **options})
-
-
-def states(summary: ImportSummary) -> list[list[int]]:
-    return summary.workspace.labels.states().tolist()  # type: ignore[no-any-return]
 
 
 def two_clips(**columns: Any) -> dict[str, Any]:

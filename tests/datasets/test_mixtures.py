@@ -129,7 +129,7 @@ def test_mixtures_of_others_are_not_mixed_in(recordings: Workspace, mixed: Works
     other = SMALL.model_copy(update={"seed": 6})
     with pytest.raises(EarmarkError, match=r"other parameters \(seed"):
         import_mixtures(recordings, mixed.root, other)
-    with pytest.raises(EarmarkError, match="a dataset in it already"):
+    with pytest.raises(EarmarkError, match="a dataset or sound in it already"):
         import_mixtures(recordings, recordings.root, SMALL)
 
 

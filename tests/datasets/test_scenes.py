@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -116,6 +117,16 @@ def test_interrupted_run_continues_and_keeps_what_is_there(tmp_path):
     assert lost.read_bytes() == content
     assert [path.stat().st_mtime_ns for path in kept] == times
     assert again.labels.digest == workspace.labels.digest
+
+
+@pytest.mark.parametrize("name", ["audio/scene-000000.wav", "labels.parquet"])
+def test_a_folder_with_files_of_others_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine")
+    with pytest.raises(EarmarkError, match="nothing was changed"):
+        write_scenes(tmp_path, SMALL, HidingParams(), engine=LocalEngine(1))
+    assert path.read_text() == "mine"
 
 
 def test_scenes_of_other_parameters_are_not_mixed_in(tmp_path):

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import io
 import json
 import os
-import tarfile
 from pathlib import Path
 
 import polars as pl
@@ -12,7 +10,7 @@ import pytest
 from earmark.datasets import import_sounds
 from earmark.errors import EarmarkError
 from own_tables import states, write
-from sound_folders import clip_ids, files_of, heard, note, present_in, sounds_in, wav
+from sound_folders import clip_ids, files_of, heard, note, present_in, sounds_in, wav, write_tar
 
 
 @pytest.mark.parametrize(
@@ -36,12 +34,8 @@ def test_labels_of_any_form_find_their_sounds(tmp_path: Path, labels: str) -> No
 
 
 def test_sounds_in_archives_are_found(tmp_path: Path) -> None:
-    (tmp_path / "sounds").mkdir()
-    with tarfile.open(tmp_path / "sounds" / "some.tar", "w") as tar:
-        for name in ("in/a.wav", "in/b.wav"):
-            member = tarfile.TarInfo(name)
-            member.size = len(wav(0.5))
-            tar.addfile(member, io.BytesIO(wav(0.5)))
+    members = {"in/a.wav": wav(0.5), "in/b.wav": wav(0.5)}
+    write_tar(tmp_path / "sounds" / "some.tar", members)
     summary = heard(tmp_path, "filename,label\na.wav,dog\n")
     assert clip_ids(summary) == ["a.wav", "b.wav"]
     places = summary.workspace.clips["audio"].to_list()

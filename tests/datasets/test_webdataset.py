@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import json
 import tarfile
 from pathlib import Path
@@ -10,29 +9,16 @@ import pytest
 
 from earmark.datasets import ImportSummary, audio_files, import_webdataset
 from earmark.errors import EarmarkError
-from sound_folders import clip_ids, note, present_in, wav
+from own_tables import states
+from sound_folders import clip_ids, note, present_in, wav, write_tar
 
 
 def record(**fields: Any) -> bytes:
     return json.dumps(fields).encode()
 
 
-def write_tar(path: Path, members: dict[str, bytes], mode: str = "w") -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return path
-
-
 def imported(path: Path | str, work: Path, **options: Any) -> ImportSummary:
     return import_webdataset([str(path)], work, **options)
-
-
-def states(summary: ImportSummary) -> list[list[int]]:
-    return summary.workspace.labels.states().tolist()  # type: ignore[no-any-return]
 
 
 DOG, CAT = {"007.wav": wav(0.1)}, {"008.wav": wav(0.2)}
@@ -113,18 +99,9 @@ def test_sources_and_other_members(tmp_path: Path) -> None:
 
 
 def test_members_that_lead_outside_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.tar"
-    with tarfile.open(path, "w") as tar:
-        for name in ("../evil.wav", "/evil.wav", "a/../../evil.wav", "good.wav"):
-            info = tarfile.TarInfo(name)
-            info.size = 4
-            tar.addfile(info, io.BytesIO(b"RIFF"))
-        good = tarfile.TarInfo("good.cls")
-        good.size = 3
-        tar.addfile(good, io.BytesIO(b"dog"))
-        link = tarfile.TarInfo("link.wav")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        tar.addfile(link)
+    outside = dict.fromkeys(("../evil.wav", "/evil.wav", "a/../../evil.wav"), b"RIFF")
+    members = {**outside, "good.wav": b"RIFF", "good.cls": b"dog", "link.wav": None}
+    path = write_tar(tmp_path / "x.tar", members)
     summary = imported(path, tmp_path / "inside" / "w")
     assert clip_ids(summary) == ["good"]
     assert note(summary, "4 members of archives refused")

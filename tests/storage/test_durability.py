@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import tarfile
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +12,7 @@ from earmark.datasets import HubLabels, Workspace, find_recordings, write_hub_fo
 from earmark.review import DrawnBlocks, JudgementStore
 from earmark.storage import put_in_place, scratch_beside, write_json, write_table, writing
 from scenes import band_workspace
+from sound_folders import write_tar
 
 
 class Disk:
@@ -115,11 +114,8 @@ def test_the_seal_of_a_folder_comes_after_what_it_seals(tmp_path: Path, disk: Di
 def test_unpacked_sounds_are_on_the_disk_before_anything_names_them(
     tmp_path: Path, disk: Disk
 ) -> None:
-    with tarfile.open(tmp_path / "sounds.tar", "w") as tar:
-        for number in range(13):
-            member = tarfile.TarInfo(f"deep/{number}.wav")
-            member.size = 4
-            tar.addfile(member, io.BytesIO(b"RIFF"))
+    members = {f"deep/{number}.wav": b"RIFF" for number in range(13)}
+    write_tar(tmp_path / "sounds.tar", members)
     work = tmp_path / "work"
     for _ in range(2):
         found = find_recordings(tmp_path / "sounds.tar", work, lambda _: True).files["audio"]

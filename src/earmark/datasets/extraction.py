@@ -131,7 +131,7 @@ def extract_frames(
     A store of frames from elsewhere (embeddings that an import brought) is just opened.
     """
     folder = workspace.frames_folder
-    if _is_from_elsewhere(folder):
+    if is_finished(folder) and read_seal(folder).get("front_end") is None:
         return FrameStore.open(folder)
     (store,) = write_frames(
         workspace,
@@ -215,11 +215,6 @@ def _extract_shards(
     )
 
 
-def _is_from_elsewhere(folder: Path) -> bool:
-    """Tell whether a finished store holds frames that were not made from audio here."""
-    return is_finished(folder) and read_seal(folder).get("front_end") is None
-
-
 @dataclass(frozen=True)
 class _Shard:
     """One task of the extraction: the frames of some clips, in each of the stores."""
@@ -290,8 +285,9 @@ def _check_part(shard: _Shard, folder: Path, frame_format: FrameFormat) -> _Chec
     n_frames = int(part["n_frames"].sum())
     if damage(shard_path(folder, shard.number), n_frames, frame_format):
         return _Check()
-    unread = _unread_files(shard, part)
-    if any(source_of(shard.access, audio) != source for audio, source in unread):
+    unread = part.with_columns(shard.clips["audio"]).filter(pl.col("reason").is_not_null())
+    unread = unread.drop_nulls("audio").unique("audio").select("audio", "source")
+    if any(source_of(shard.access, audio) != source for audio, source in unread.iter_rows()):
         return _Check()
     if seen:  # moved or copied: note size and time, so that they are not read again
         files = [(suspect.audio, *now) for suspect, now in seen]
@@ -301,14 +297,6 @@ def _check_part(shard: _Shard, folder: Path, frame_format: FrameFormat) -> _Chec
         with suppress(OSError):  # a read-only folder
             write_part(folder, part)
     return _Check((part,))
-
-
-def _unread_files(shard: _Shard, part: pl.DataFrame) -> list[tuple[str, str]]:
-    """Return the files of a shard that could not be read, and what each was then."""
-    unread = part.with_columns(shard.clips["audio"]).filter(
-        pl.col("reason").is_not_null(), pl.col("audio").is_not_null()
-    )
-    return unread.unique("audio", maintain_order=True).select("audio", "source").rows()
 
 
 def _extract_shard(shard: _Shard, meter: Meter) -> None:

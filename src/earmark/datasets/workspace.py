@@ -296,7 +296,7 @@ def write_dataset(
             )
         _make_way(workspace, changed)
     elif not workspace.audio_access_path.exists():  # which an import writes first
-        _refuse_others_files(workspace)
+        refuse_others_files(workspace)
     _write_access(workspace, access)
     write_table(workspace.clips_path, clips)
     write_table(workspace.classes_path, ontology.to_table())
@@ -306,7 +306,7 @@ def write_dataset(
     return Workspace(workspace.root)
 
 
-def _refuse_others_files(workspace: Workspace) -> None:
+def refuse_others_files(workspace: Workspace) -> None:
     """Refuse a folder that is no workspace and has files which those of one would replace."""
     paths = (
         workspace.clips_path,

@@ -35,11 +35,6 @@ class Deviation(NamedTuple):
     relative: float
     class_id: str | None
 
-    def __str__(self) -> str:
-        if self.class_id is None:
-            return "not measured: no class has enough positives"
-        return f"{self.relative:.2%} ({self.class_id})"
-
 
 def assign(
     labels: LabelSet, sources: Sequence[str] | pl.Series, shares: Sequence[float], seed: int = 0

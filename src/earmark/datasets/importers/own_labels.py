@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import Annotated
 
 import polars as pl
 
@@ -31,7 +32,10 @@ from earmark.labels import (
     guess_columns,
     row_clips,
 )
+from earmark.options import Option
 from earmark.storage import AUDIO_SUFFIXES, LINE, AudioAccess, SourceTable, check_size, read_source
+
+ClassList = Annotated[Path | None, Option("List of classes: their names, parents and order.")]
 
 _SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -180,11 +184,7 @@ def _if_sound_file(column: str) -> pl.Expr:
     return pl.when(pl.col(column).str.contains(rf"(?i)\.({endings})$")).then(pl.col(column))
 
 
-_SPLIT_WORDS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("validation", "valid", "val", "dev", "tune"), "tune"),
-    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "eval"),
-}
+_SPLIT_WORDS = {**_SPLIT_NAMES, "dev": "tune"}
 """What Hugging Face and WebDataset call splits; with both, ``dev`` is for tuning."""
 
 

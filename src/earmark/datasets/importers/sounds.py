@@ -33,6 +33,7 @@ from earmark.datasets.audio_files import (
 from earmark.datasets.importers.class_lists import choose_classes
 from earmark.datasets.importers.label_studio import is_label_studio
 from earmark.datasets.importers.own_labels import (
+    ClassList,
     OwnLabels,
     form_own_labels,
     read_clips,
@@ -84,9 +85,7 @@ def import_sounds(
     columns: Mapping[str, str] | None = None,
     separator: str | None = None,
     zeros: Zeros = "implicit",
-    classes: Annotated[
-        Path | None, Option("List of classes: their names, parents and order.")
-    ] = None,
+    classes: ClassList = None,
     clip_seconds: Annotated[
         float | None, Option("Cut longer recordings into clips of so many seconds.")
     ] = None,

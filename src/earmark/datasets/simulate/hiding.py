@@ -69,7 +69,8 @@ def recalls(class_ids: Iterable[str], params: HidingParams) -> NDArray[np.float6
             f"recall_range must be a lowest and a highest chance between 0 and 1, got ({low}, "
             f"{high})"
         )
-    return np.array([low + (high - low) * _draw(params.seed, name) for name in class_ids], float)
+    chances = (draw_by_name(params.seed, name) for name in class_ids)
+    return np.array([low + (high - low) * chance for chance in chances], float)
 
 
 def n_missing(truth: LabelSet, labels: LabelSet) -> NDArray[np.int64]:
@@ -92,9 +93,10 @@ def _chunks(n_clips: int) -> Iterator[slice]:
         yield slice(start, min(start + _CHUNK_CLIPS, n_clips))
 
 
-def _draw(seed: int, class_id: str) -> float:
-    """Return a number in [0, 1) that depends on the seed and the name alone."""
-    return int.from_bytes(hashlib.sha256(f"{seed}:{class_id}".encode()).digest()[:8]) / 2**64
+def draw_by_name(*names: object) -> float:
+    """Return a number in [0, 1) that depends on these names alone: the same on every machine."""
+    text = ":".join(map(str, names))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2**64
 
 
 def _sibling_matrix(ontology: Ontology, class_ids: tuple[str, ...]) -> NDArray[np.float32]:

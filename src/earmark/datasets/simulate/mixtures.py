@@ -12,7 +12,6 @@ on integers, so clips have the same samples on every machine that decodes the re
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 from earmark.audio import UnreadableAudio, read_clip
 from earmark.compute import HERE, SILENT, Engine, Meter, Progress
 from earmark.config import HidingParams, MixtureParams
-from earmark.datasets.simulate.hiding import hide, n_missing
+from earmark.datasets.simulate.hiding import draw_by_name, hide, n_missing
 from earmark.datasets.simulate.scenes import audio_tasks, claim_folder
 from earmark.datasets.simulate.sound_sources import SAMPLE_RATE_HZ
 from earmark.datasets.workspace import (
@@ -122,9 +121,9 @@ def _deal(
         members[class_id].add(source_of[clip_id])
     groups: dict[str, int] = {}
     for class_id in sorted(members):
-        own = sorted(members[class_id], key=lambda name: drawn_by_name(params.seed, "source", name))
+        own = sorted(members[class_id], key=lambda name: draw_by_name(params.seed, "source", name))
         dealt = Counter(groups[name] for name in own if name in groups)
-        first = int(drawn_by_name(params.seed, "first", class_id) * params.n_groups)
+        first = int(draw_by_name(params.seed, "first", class_id) * params.n_groups)
         for name in own:
             if name not in groups:
                 turn = range(first, first + params.n_groups)
@@ -146,12 +145,6 @@ def _check(recordings: Workspace, sources: Sources, params: MixtureParams) -> No
             f"{counted(len(sources.class_ids), 'class', 'classes')} are too few for "
             f"{params.n_groups} groups that share no source; ask for fewer (--groups)"
         )
-
-
-def drawn_by_name(seed: int, what: str, name: str) -> float:
-    """Return a number in [0, 1) that depends on these alone: the same on every machine."""
-    text = f"{seed}:{what}:{name}".encode()
-    return int.from_bytes(hashlib.sha256(text).digest()[:8]) / 2**64
 
 
 CONTENTS = f"{AUDIO_FOLDER}/mixtures.csv"
@@ -260,7 +253,7 @@ def _prior(params: MixtureParams, sources: Sources, class_id: str) -> float:
 
 @lru_cache
 def _ranks(class_ids: tuple[str, ...], seed: int) -> dict[str, int]:
-    order = sorted(class_ids, key=lambda name: drawn_by_name(seed, "rank", name))
+    order = sorted(class_ids, key=lambda name: draw_by_name(seed, "rank", name))
     return {name: rank for rank, name in enumerate(order, 1)}
 
 

@@ -27,7 +27,13 @@ from earmark.config import HidingParams, SceneParams
 from earmark.datasets.simulate import sound_sources
 from earmark.datasets.simulate.hiding import hide
 from earmark.datasets.simulate.sound_sources import SAMPLE_RATE_HZ, noise
-from earmark.datasets.workspace import AUDIO_FOLDER, CLIP_SCHEMA, Workspace, write_dataset
+from earmark.datasets.workspace import (
+    AUDIO_FOLDER,
+    CLIP_SCHEMA,
+    Workspace,
+    refuse_others_files,
+    write_dataset,
+)
 from earmark.errors import EarmarkError
 from earmark.labels import NOT_PRESENT, PRESENT, LabelSet, Ontology
 from earmark.storage import read_noted, write_array, write_aside, write_json, writes
@@ -325,12 +331,13 @@ def claim_folder(root: Path, kind: str, params: Mapping[str, Any]) -> None:
                 f"{folder}: holds {kind} of other parameters ({', '.join(changed)}); give another "
                 "workspace folder, or delete this one"
             )
-    elif Workspace(root).has_dataset():
+    elif Workspace(root).has_dataset() or (folder.is_dir() and any(folder.iterdir())):
         raise EarmarkError(
-            f"{root}: there is a dataset in it already, which {kind} would replace; nothing was "
-            "changed. Give another folder"
+            f"{root}: there is a dataset or sound in it already, which {kind} would replace; "
+            "nothing was changed. Give another folder"
         )
     else:
+        refuse_others_files(Workspace(root))
         write_json(note, params)
 
 
