@@ -296,8 +296,7 @@ def write_packed(
     else:
         chosen = choose_classes(used, {}, classes)
     labels, repeated = chosen.label_set(own.labels.long, listed["clip_id"])
-    given = None if listed["split"].is_null().all() else listed["split"]
-    listed = listed.with_columns(complete_splits(labels, listed["source"], given))
+    listed = listed.with_columns(complete_splits(labels, listed["source"], listed["split"]))
     workspace = write_dataset(work, listed, chosen.ontology, labels, access=access, replace=replace)
     in_part = column_notes(own.table, roles, LABEL_ROLES)  # once is enough
     told = (
