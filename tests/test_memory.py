@@ -150,3 +150,28 @@ def test_a_command_without_memory_ends_with_a_message(
     assert "Traceback" not in told
     assert "is it damaged" not in told
     assert not (tmp_path / "out").exists()
+
+
+LITTLE_LEFT = """
+import mmap, resource, sys
+import polars as pl
+from earmark.memory import available_memory, check_address_space
+
+with open("/proc/self/statm") as file:
+    n_bytes = int(file.read().split()[0]) * resource.getpagesize() + 3_000_000_000
+resource.setrlimit(resource.RLIMIT_AS, (n_bytes, n_bytes))
+check_address_space()
+held = []
+while available_memory()[0] > 40_000_000:
+    held.append(mmap.mmap(-1, 10_000_000))
+print(pl.read_parquet(sys.argv[1]).height)
+"""
+"""As where torch takes nearly all addresses that a limit leaves."""
+
+
+def test_polars_has_its_threads_before_memory_runs_out(tmp_path: Path) -> None:
+    """Without, it waits for them for ever, or ends the process."""
+    pl.DataFrame({"a": range(100)}).write_parquet(tmp_path / "a.parquet")
+    command = [sys.executable, "-c", LITTLE_LEFT, str(tmp_path / "a.parquet")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "100\n"), done.stderr

@@ -7,6 +7,7 @@ a file that cannot be read as damaged must not treat it so because memory was sh
 from __future__ import annotations
 
 import errno
+import io
 import re
 import resource
 from collections.abc import Iterator
@@ -59,6 +60,17 @@ def check_address_space() -> None:
                 f"{format_bytes(_LEAST_ADDRESS_SPACE)} of address space is needed beside the data, "
                 f"and {format_bytes(n_left)} is left ({limit}); raise it: ulimit -v unlimited"
             )
+        _start_threads()
+
+
+def _start_threads() -> None:
+    """Have polars start its threads while there is room: where there is none, it waits for ever."""
+    import polars as pl  # only where there is a limit: commands start without it
+
+    file = io.BytesIO()
+    pl.DataFrame({"a": [1]}).write_parquet(file)
+    file.seek(0)
+    pl.read_parquet(file)
 
 
 def available_memory() -> tuple[int, str] | None:

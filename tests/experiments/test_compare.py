@@ -205,9 +205,10 @@ def test_holm_counts_the_strategies_of_one_comparison() -> None:
             ("truth", "oracle", 0.001),
         )
     ]  # fmt: skip
-    corrected = with_holm(pl.DataFrame(rows))
+    groups, is_tested = [*keys, "metric"], pl.col("role") == "tested"
+    corrected = with_holm(pl.DataFrame(rows), groups, is_tested)
     assert corrected.filter(metric="map")["p_holm"].to_list() == [None, 0.02, 0.03, None]
-    untested = with_holm(pl.DataFrame(rows).filter(pl.col("role") != "tested"))
+    untested = with_holm(pl.DataFrame(rows).filter(~is_tested), groups, is_tested)
     assert untested["p_holm"].null_count() == len(untested)
 
 

@@ -12,7 +12,7 @@ from earmark.audio import read_clip
 from earmark.audio.decode import UnreadableAudio
 from earmark.compute import LocalEngine
 from earmark.datasets import Workspace, extract_frames, read_quarantine
-from earmark.storage import AudioAccess, local_copy
+from earmark.storage import AudioAccess, audio_access, local_copy
 from noises import PARAMS, RATE, content, make_workspace, write_noise
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
@@ -101,6 +101,18 @@ def test_troubles_are_told_with_the_url(bucket: str, tmp_path: Path) -> None:
         read_clip(f"{bucket}/text.wav", RATE)
     with pytest.raises(UnreadableAudio, match=r"^s3://sounds/gone\.wav: no such file"):
         read_clip(f"{bucket}/gone.wav", RATE)
+
+
+def test_a_server_that_sends_without_end_is_not_listened_to(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_noise(tmp_path / "a.wav", 1.0, seed=0)
+    upload(tmp_path / "a.wav", f"{bucket}/long.wav")
+    monkeypatch.setattr(audio_access, "_MOST_FETCHED", 1_000)
+    workspace = make_workspace(tmp_path, ["a.wav", f"{bucket}/long.wav"], is_remote=True)
+    assert len(extract_frames(workspace, PARAMS, engine=LocalEngine(1)).clip_ids) == 1
+    (reason,) = read_quarantine(workspace)["reason"]
+    assert reason == "longer than 1,000 bytes, the most of a file"
 
 
 def test_the_copy_is_there_for_the_while_only(bucket: str, tmp_path: Path) -> None:

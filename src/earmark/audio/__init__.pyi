@@ -30,7 +30,6 @@ from .playback import PLAYED_HZ as PLAYED_HZ
 from .playback import BadRange as BadRange
 from .playback import byte_range as byte_range
 from .playback import log_mel_png as log_mel_png
-from .playback import loudness_gain as loudness_gain
 from .playback import mp3_bytes as mp3_bytes
 from .playback import picture_png as picture_png
 from .playback import plain_wav as plain_wav

@@ -1,5 +1,4 @@
 from .audio_files import DamagedArchive as DamagedArchive
-from .audio_files import Unpacked as Unpacked
 from .audio_files import find_recordings as find_recordings
 from .audio_files import read_tar as read_tar
 from .audio_files import sounds_of as sounds_of

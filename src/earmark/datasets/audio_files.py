@@ -17,12 +17,14 @@ import itertools
 import os
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 import polars as pl
 
+from earmark.audio import duration_seconds
 from earmark.compute import Meter
 from earmark.datasets.workspace import AUDIO_FOLDER
 from earmark.errors import EarmarkError, counted, first_few, told_briefly
@@ -254,6 +256,16 @@ def _ends(rows: pl.DataFrame, length: int, form: str) -> pl.DataFrame:
     """Return the rows that have so many parts, with the last of them as ``end``."""
     end = pl.col(form).str.extract(rf"((?:[^/]+/){{{length - 1}}}[^/]+)$")
     return rows.with_columns(end=end).drop_nulls("end")
+
+
+def read_lengths(paths: Sequence[Path], meter: Meter) -> pl.Series:
+    """Read from headers how many seconds sound files are long; null where that is not told."""
+    lengths: list[float | None] = []
+    with ThreadPoolExecutor(max_workers=8) as pool:  # waits for disks, not for the processor
+        for seconds in pool.map(duration_seconds, paths):
+            lengths.append(seconds)
+            meter.advance(1)
+    return pl.Series("seconds", lengths, pl.Float64)
 
 
 def walk_files(root: Path, skip: Path | None = None) -> Iterator[str]:

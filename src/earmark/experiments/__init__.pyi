@@ -1,9 +1,9 @@
 from .claims import FINDINGS as FINDINGS
 from .claims import hold_claims as hold_claims
+from .claims import with_holm as with_holm
 from .compare import Comparison as Comparison
 from .compare import read_comparison as read_comparison
 from .compare import run_compare as run_compare
-from .compare import with_holm as with_holm
 from .evaluation import METRICS as METRICS
 from .evaluation import Basis as Basis
 from .evaluation import Evaluations as Evaluations

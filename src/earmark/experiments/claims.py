@@ -152,7 +152,7 @@ def _rows(lines: Sequence[_Line], basis: Basis, metric: str) -> Iterator[dict[st
     for row in made:
         if isinstance(row, _Found):
             alike = [one.runs for one in found if one.finding == row.finding]
-            yield _row(row.finding, row.keys, with_seeds(row.runs, alike=alike))
+            yield _tested(row.finding, row.keys, with_seeds(row.runs, alike=alike))
         else:
             yield row
 
@@ -201,8 +201,8 @@ def _class_rows(line: _Line, basis: Basis, percent: float) -> Iterator[dict[str,
         over_classes(changes[own], n_draws, seed)
         for seed, own in enumerate((order[:n_third], order[-n_third:]))
     )
-    yield _row("large_classes", line.keys, _scaled(many, -1))
-    yield _row("small_classes", line.keys, few - many)
+    yield _tested("large_classes", line.keys, _scaled(many, -1))
+    yield _tested("small_classes", line.keys, few - many)
 
 
 def _changes(evaluations: Evaluations, basis: Basis, student: Student) -> Floats:
@@ -239,8 +239,7 @@ def _best_point_row(line: _Line, basis: Basis, metric: str) -> dict[str, object]
         verdict = "holds"
     elif high < first or low > last:
         verdict = "does not hold"
-    told = {"value": value, "low": float(low), "high": float(high), "p": None}
-    return {"finding": "best_point", **line.keys, **told, "verdict": verdict}
+    return _row("best_point", line.keys, (value, float(low), float(high)), verdict=verdict)
 
 
 def _size_rows(lines: Sequence[_Line], basis: Basis, metric: str) -> Iterator[_Found]:
@@ -274,16 +273,26 @@ def _network_rows(lines: Sequence[_Line], basis: Basis, metric: str) -> Iterator
             verdict = "holds"
         elif apart.low > within or apart.high < -within:
             verdict = "does not hold"
-        told = {"value": apart.value, "low": apart.low, "high": apart.high, "p": None}
         names = {"student": f"{first.network} - {second.network}", "train_set": train_set}
-        yield {"finding": "alike", **names, **told, "verdict": verdict}
+        yield _row("alike", names, apart, verdict=verdict)
 
 
-def _row(finding: str, keys: Mapping[str, str], draws: Draws) -> dict[str, object]:
-    """Return a finding that is true where a number is above zero; Holm's rule judges it later."""
-    value, low, high = draws.interval()
-    told = {"value": value, "low": low, "high": high, "p": p_value(draws)}
-    return {"finding": finding, **keys, **told, "verdict": None}
+def _row(
+    finding: str,
+    keys: Mapping[str, str],
+    interval: tuple[float, float, float],
+    p: float | None = None,
+    verdict: Verdict | None = None,
+) -> dict[str, object]:
+    """Return a finding with its value and interval; Holm's rule judges those with a p-value."""
+    value, low, high = interval
+    numbers = {"value": value, "low": low, "high": high, "p": p}
+    return {"finding": finding, **keys, **numbers, "verdict": verdict}
+
+
+def _tested(finding: str, keys: Mapping[str, str], draws: Draws) -> dict[str, object]:
+    """Return a finding that is true where a number is above zero."""
+    return _row(finding, keys, draws.interval(), p_value(draws))
 
 
 def _less(some: Sequence[Draws], others: Sequence[Draws], share: float = 1.0) -> list[Draws]:
@@ -297,22 +306,29 @@ def _scaled(draws: Draws, factor: float) -> Draws:
 
 def _judged(rows: pl.DataFrame) -> pl.DataFrame:
     """Add ``p_holm``, over all rows by the same labels that have a p-value, and their verdicts."""
-    parts = []
-    for part in rows.partition_by("labels", maintain_order=True):
-        has_p = part["p"].is_not_null()
-        corrected = holm(part.filter(has_p)["p"].to_list())
-        tested = part.filter(has_p).with_columns(p_holm=pl.Series(corrected, dtype=pl.Float64))
-        verdicts = [_verdict(row) for row in tested.iter_rows(named=True)]
-        tested = tested.with_columns(verdict=pl.Series(verdicts, dtype=pl.String))
-        rest = part.filter(~has_p).with_columns(p_holm=pl.lit(None, pl.Float64))
-        parts.append(pl.concat([tested, rest]))
+    has_p, is_sure = pl.col("p").is_not_null(), pl.col("p_holm") < 0.05
+    judged = with_holm(rows, ["labels"], has_p).with_columns(
+        verdict=pl.when(~has_p)
+        .then("verdict")
+        .when(is_sure & (pl.col("value") > 0))
+        .then(pl.lit("holds"))
+        .when(is_sure)
+        .then(pl.lit("does not hold"))
+        .otherwise(pl.lit("cannot be told"))
+    )
     order = {finding: place for place, finding in enumerate(FINDINGS)}
-    found = pl.concat(parts) if parts else rows.with_columns(p_holm=pl.lit(None, pl.Float64))
     by_finding = pl.col("finding").replace_strict(order, return_dtype=pl.Int64)
-    return found.sort("labels", by_finding, maintain_order=True)
+    return judged.sort("labels", by_finding, maintain_order=True)
 
 
-def _verdict(row: Mapping[str, float]) -> Verdict:
-    if not row["p_holm"] < 0.05:
-        return "cannot be told"
-    return "holds" if row["value"] > 0 else "does not hold"
+def with_holm(rows: pl.DataFrame, groups: Sequence[str], is_tested: pl.Expr) -> pl.DataFrame:
+    """Add ``p_holm``: p-values of the tested rows, corrected for their number in each group."""
+    numbered = rows.with_row_index("row")
+    parts = [
+        part.select("row", p_holm=pl.Series(holm(part["p"].to_list()), dtype=pl.Float64))
+        for part in numbered.filter(is_tested).partition_by(*groups, maintain_order=True)
+    ]
+    if not parts:
+        return rows.with_columns(p_holm=pl.lit(None, pl.Float64))
+    joined = numbered.join(pl.concat(parts), on="row", how="left", maintain_order="left")
+    return joined.drop("row")

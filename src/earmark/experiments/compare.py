@@ -24,6 +24,7 @@ from earmark.compute import HERE, SILENT, Engine, Progress
 from earmark.config import CompareParams, CrossFitParams, NetworkParams
 from earmark.datasets import Workspace, stamp_path, stamped
 from earmark.errors import EarmarkError, short_repr
+from earmark.experiments.claims import with_holm
 from earmark.experiments.evaluation import METRICS, Basis, Evaluations
 from earmark.experiments.strategies import (
     BASELINE,
@@ -34,7 +35,7 @@ from earmark.experiments.strategies import (
     parse_strategy,
 )
 from earmark.experiments.sweep import Row, by_seed, measured, train_and_evaluate
-from earmark.metrics import Draws, holm, over_classes, p_value
+from earmark.metrics import Draws, over_classes, p_value
 from earmark.scores import ScoreFolder
 from earmark.storage import read_sealed, write_sealed
 
@@ -129,7 +130,9 @@ def compare(evaluations: Evaluations, wanted: Sequence[Student], choose_by: str)
     table, chosen_table = (
         pl.DataFrame(list(part), infer_schema_length=None) for part in (rows.values(), choices)
     )
-    return Comparison(table, with_holm(chosen_table))
+    # Baseline, random control and oracles are no hypotheses: they are not tested.
+    tested = pl.col("role") == "tested"
+    return Comparison(table, with_holm(chosen_table, _GROUP, tested))
 
 
 def read_comparison(workspace: Workspace) -> Comparison:
@@ -137,23 +140,6 @@ def read_comparison(workspace: Workspace) -> Comparison:
     seal = stamp_path(workspace.compare_table_path("choices"))
     paths = [workspace.compare_table_path(name) for name in ("points", "choices")]
     return Comparison(*(read_sealed(seal, path.name) for path in paths))
-
-
-def with_holm(choices: pl.DataFrame) -> pl.DataFrame:
-    """Add ``p_holm``: p-values corrected for the number of strategies in each comparison.
-
-    A comparison is one student, train set, labels and metric. Baseline, random control and oracles
-    are no hypotheses, and have none.
-    """
-    parts = choices.filter(role="tested").partition_by(*_GROUP, maintain_order=True)
-    corrected = [
-        part.select(*_GROUP, "strategy", p_holm=pl.Series(holm(part["p"].to_list())))
-        for part in parts
-    ]
-    if not corrected:
-        return choices.with_columns(p_holm=pl.lit(None, pl.Float64))
-    keys = [*_GROUP, "strategy"]
-    return choices.join(pl.concat(corrected), on=keys, how="left", maintain_order="left")
 
 
 def _check(workspace: Workspace, strategies: Sequence[Strategy]) -> None:

@@ -26,12 +26,10 @@ from .label_files import repeated_labels_note as repeated_labels_note
 from .label_set import IMPLICIT as IMPLICIT
 from .label_set import NOT_PRESENT as NOT_PRESENT
 from .label_set import PRESENT as PRESENT
-from .label_set import ROW_SCHEMA as ROW_SCHEMA
 from .label_set import Finding as Finding
 from .label_set import LabelSet as LabelSet
 from .label_set import find_problems as find_problems
 from .label_set import rows_of as rows_of
-from .label_tables import CLIP_COLUMNS as CLIP_COLUMNS
 from .label_tables import CLIP_ROLES as CLIP_ROLES
 from .label_tables import GUESSED as GUESSED
 from .label_tables import LABEL_ROLES as LABEL_ROLES
@@ -49,7 +47,6 @@ from .ontology import Implied as Implied
 from .ontology import Ontology as Ontology
 from .ontology import find_implied as find_implied
 from .splits import TUNE_SHARE as TUNE_SHARE
-from .splits import Deviation as Deviation
 from .splits import assign as assign
 from .splits import complete_splits as complete_splits
 from .splits import deal_splits as deal_splits

@@ -85,9 +85,6 @@ _COLUMN_NAMES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """What a table may call the columns that we know, best guess first, in any letter case."""
 
-CLIP_COLUMNS = _COLUMN_NAMES["clip_id"]
-"""The columns that may name a table's clips."""
-
 NO_COLUMN = "-"
 """Given in place of a column's name: no column plays this role, whatever they are called."""
 

@@ -35,11 +35,6 @@ class Deviation(NamedTuple):
     relative: float
     class_id: str | None
 
-    def __str__(self) -> str:
-        if self.class_id is None:
-            return "not measured: no class has enough positives"
-        return f"{self.relative:.2%} ({self.class_id})"
-
 
 def assign(
     labels: LabelSet, sources: Sequence[str] | pl.Series, shares: Sequence[float], seed: int = 0
@@ -106,11 +101,13 @@ def complete_splits(
 ) -> pl.Series:
     """Return the split of each clip (train, tune or eval), keeping those that are given.
 
-    Without ``given`` splits, or where all clips are in train, they stay there: who looks for
+    Where no splits are ``given``, or all clips are in train, they stay there: who looks for
     missing labels wants the whole. With ``deal`` they are dealt out (see :func:`deal_splits`).
     Where there are train and eval but no tune, ``tune_share`` of train becomes tune. Anything else
     is returned as it is.
     """
+    if given is not None and given.is_null().all():
+        given = None
     names = {"train"} if given is None else set(given.unique().to_list())
     if names == {"train"} and deal:
         return deal_splits(labels, sources, seed=seed)

@@ -17,12 +17,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from earmark.errors import EarmarkError, load_library
 from earmark.memory import is_memory_error
 
 SCHEMES = ("https", "s3", "gs")
 """The schemes of addresses that are fetched."""
+
+
+_MOST_FETCHED = 20 * 10**9
+"""Bytes of one file: a day of sound as WAV, in stereo. A server may send without end."""
 
 
 class UnreadableAudio(EarmarkError):  # noqa: N818 - named for what it is, like the quarantine
@@ -152,7 +157,9 @@ def _fetch(url: str, path: Path) -> None:
     fsspec = load_library("fsspec", f"reading {url}", "cluster")
     try:
         files, name = fsspec.core.url_to_fs(url)
-        files.get_file(name, str(path))
+        files.get_file(name, str(path), callback=_limited(fsspec, url))
+    except UnreadableAudio:
+        raise
     except (FileNotFoundError, PermissionError) as error:
         number = errno.ENOENT if isinstance(error, FileNotFoundError) else errno.EACCES
         raise UnreadableAudio(url, os.strerror(number).lower()) from error
@@ -165,3 +172,15 @@ def _fetch(url: str, path: Path) -> None:
             f"cannot be fetched ({type(error).__name__}: {error}); is the store reachable from "
             "this machine, with its keys set? The same command tries again",
         ) from error
+
+
+def _limited(fsspec: Any, url: str) -> Any:
+    """Return what fsspec tells how many bytes it has; it ends a fetch that has too many."""
+    counted = fsspec.Callback()
+
+    def check(size: int | None, value: int, **_: object) -> None:
+        if max(size or 0, value) > _MOST_FETCHED:
+            raise UnreadableAudio(url, f"longer than {_MOST_FETCHED:,} bytes, the most of a file")
+
+    counted.hooks["limit"] = check
+    return counted

@@ -43,7 +43,8 @@ while select.select([sys.stdin], [], [], 30)[0] and (line := sys.stdin.readline(
     if sys.platform == "linux":
         with open("/proc/self/statm") as file:
             memory += int(file.read().split()[5]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_DATA, (memory, most))
+        limited = memory if most == resource.RLIM_INFINITY else min(memory, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (limited, most))
     n_bytes = 0
     def count(rows):
         global n_bytes

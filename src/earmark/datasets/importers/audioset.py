@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,9 +20,8 @@ from typing import Annotated
 
 import polars as pl
 
-from earmark.audio import duration_seconds
 from earmark.compute import SILENT, Progress
-from earmark.datasets.audio_files import find_recordings, walk_files, without_ending
+from earmark.datasets.audio_files import find_recordings, read_lengths, walk_files, without_ending
 from earmark.datasets.workspace import CLIP_SCHEMA, ImportSummary, Split, write_dataset
 from earmark.errors import EarmarkError, reader
 from earmark.labels import (
@@ -248,14 +246,9 @@ def _is_whole(chosen: pl.DataFrame, work: Path, progress: Progress) -> pl.Series
     if unclear.is_empty():
         return is_from_0
     meter = progress.job("tell clips from videos", len(unclear), "files")
-    lengths: list[float | None] = []
-    with ThreadPoolExecutor(max_workers=8) as pool:  # waits for disks, not for the processor
-        paths = [work / audio for audio in unclear["audio"].to_list()]
-        for seconds in pool.map(duration_seconds, paths):
-            lengths.append(seconds)
-            meter.advance(1)
+    lengths = read_lengths([work / audio for audio in unclear["audio"].to_list()], meter)
     span = pl.col("end_seconds") - pl.col("start_seconds")
     least = pl.max_horizontal(span + _CUT_SLACK_SECONDS, "start_seconds")
-    is_video = unclear.with_columns(seconds=pl.Series(lengths, dtype=pl.Float64))
+    is_video = unclear.with_columns(seconds=lengths)
     videos = is_video.filter(pl.col("seconds") > least)["clip_id"]
     return is_from_0 | chosen["clip_id"].is_in(videos.implode())

@@ -23,6 +23,7 @@ import polars as pl
 from earmark.compute import SILENT, Progress
 from earmark.datasets.audio_files import Unpacked, unpack, walk_files
 from earmark.datasets.importers.own_labels import (
+    ClassList,
     PackedTable,
     Part,
     check_labels_early,
@@ -34,7 +35,7 @@ from earmark.datasets.importers.own_labels import (
 from earmark.datasets.workspace import AUDIO_FOLDER, ImportSummary
 from earmark.errors import EarmarkError, counted, first_few, nearest, reader, reading
 from earmark.labels import NO_COLUMN, Reading, Zeros, guess_columns
-from earmark.options import Argument, Option
+from earmark.options import Argument
 from earmark.storage import AUDIO_SUFFIXES, AudioAccess, check_parquet, read_json, writes
 
 CLASSES_FILE = "classes.csv"
@@ -71,9 +72,7 @@ def import_hugging_face(
     columns: Mapping[str, str] | None = None,
     separator: str | None = None,
     zeros: Zeros = "implicit",
-    classes: Annotated[
-        Path | None, Option("List of classes: their names, parents and order.")
-    ] = None,
+    classes: ClassList = None,
     allow: Sequence[Path] = (),
     remote: bool = False,
     replace: bool = False,

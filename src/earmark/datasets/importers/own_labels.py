@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import Annotated
 
 import polars as pl
 
@@ -31,7 +32,10 @@ from earmark.labels import (
     guess_columns,
     row_clips,
 )
+from earmark.options import Option
 from earmark.storage import AUDIO_SUFFIXES, LINE, AudioAccess, SourceTable, check_size, read_source
+
+ClassList = Annotated[Path | None, Option("List of classes: their names, parents and order.")]
 
 _SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -292,8 +296,7 @@ def write_packed(
     else:
         chosen = choose_classes(used, {}, classes)
     labels, repeated = chosen.label_set(own.labels.long, listed["clip_id"])
-    given = None if listed["split"].is_null().all() else listed["split"]
-    listed = listed.with_columns(complete_splits(labels, listed["source"], given))
+    listed = listed.with_columns(complete_splits(labels, listed["source"], listed["split"]))
     workspace = write_dataset(work, listed, chosen.ontology, labels, access=access, replace=replace)
     in_part = column_notes(own.table, roles, LABEL_ROLES)  # once is enough
     told = (

@@ -11,16 +11,14 @@ the times in a table, and none where no audio library is installed.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 
-from earmark.audio import duration_seconds
 from earmark.compute import SILENT, Progress
-from earmark.datasets.audio_files import without_ending
+from earmark.datasets.audio_files import read_lengths, without_ending
 from earmark.errors import EarmarkError, counted
 from earmark.storage import LINE, SourceTable
 
@@ -35,13 +33,8 @@ def lengths_of(clips: pl.DataFrame, work: Path, progress: Progress = SILENT) -> 
     """Read how long the recordings of clips are: recording, seconds; null where it is not told."""
     files = clips.select("recording", "audio").drop_nulls("recording").unique("recording")
     places = [work / audio for audio in files["audio"].to_list()]
-    meter = progress.job("read lengths", len(places), "files")
-    lengths: list[float | None] = []
-    with ThreadPoolExecutor(max_workers=8) as pool:  # waits for disks, not for the processor
-        for seconds in pool.map(duration_seconds, places):
-            lengths.append(seconds)
-            meter.advance(1)
-    return files.select("recording", pl.Series("seconds", lengths, pl.Float64))
+    lengths = read_lengths(places, progress.job("read lengths", len(places), "files"))
+    return files.select("recording", seconds=lengths)
 
 
 def advise_cutting(clips: pl.DataFrame, work: Path) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from earmark.datasets.audio_files import (
 from earmark.datasets.importers.class_lists import choose_classes
 from earmark.datasets.importers.label_studio import is_label_studio
 from earmark.datasets.importers.own_labels import (
+    ClassList,
     OwnLabels,
     form_own_labels,
     read_clips,
@@ -49,7 +50,6 @@ from earmark.datasets.workspace import CLIP_SCHEMA, ImportSummary, write_dataset
 from earmark.errors import EarmarkError, check_file, counted, first_few, reader
 from earmark.labels import (
     CLIP_ROLES,
-    LabelSet,
     LabelTable,
     Reading,
     Zeros,
@@ -84,9 +84,7 @@ def import_sounds(
     columns: Mapping[str, str] | None = None,
     separator: str | None = None,
     zeros: Zeros = "implicit",
-    classes: Annotated[
-        Path | None, Option("List of classes: their names, parents and order.")
-    ] = None,
+    classes: ClassList = None,
     clip_seconds: Annotated[
         float | None, Option("Cut longer recordings into clips of so many seconds.")
     ] = None,
@@ -119,7 +117,9 @@ def import_sounds(
         gathered = cut_recordings(gathered, lengths, clip_seconds)
     chosen = choose_classes(own.labels.class_ids, own.parents, classes)
     label_set, repeated = chosen.label_set(gathered.labels, gathered.clips["clip_id"])
-    listed = gathered.clips.with_columns(_splits(gathered.clips, label_set))
+    listed = gathered.clips
+    split = complete_splits(label_set, listed["source"], listed["split"])
+    listed = listed.with_columns(split)
     access = AudioAccess(sounds, (sounds, *allow))
     workspace = write_dataset(
         work, listed, chosen.ontology, label_set, access=access, replace=replace
@@ -288,11 +288,6 @@ def _check_times(gathered: Gathered, clip_seconds: float | None) -> None:
             f"{gathered.labels.at(odd[LINE][0])}: from {begin or 0:g} s to {finish:g} s is no "
             "stretch of time"
         )
-
-
-def _splits(clips: pl.DataFrame, labels: LabelSet) -> pl.Series:
-    given = None if clips["split"].is_null().all() else clips["split"]
-    return complete_splits(labels, clips["source"], given)
 
 
 def _name_column(

@@ -210,8 +210,8 @@ def import_table(
     label_set, repeated = chosen.label_set(told.labels.long, listed["clip_id"])
     has_order = clips is not None or told.labels.has_row_per_clip
     paired = () if embeddings is None else _pairing_told(embeddings, table, listed, has_order)
-    given = None if listed["split"].is_null().all() else listed["split"]
-    split = complete_splits(label_set, listed["source"], given, seed, deal=deal_splits)
+    sources, given = listed["source"], listed["split"]
+    split = complete_splits(label_set, sources, given, seed, deal=deal_splits)
     listed = listed.with_columns(split)
     if named.get("audio") == NO_COLUMN:
         listed = listed.with_columns(audio=pl.lit(None, pl.String))

@@ -21,6 +21,7 @@ import polars as pl
 from earmark.compute import SILENT, Progress
 from earmark.datasets.audio_files import TAR_SUFFIXES, Unpacked, read_members, unpack, walk_files
 from earmark.datasets.importers.own_labels import (
+    ClassList,
     PackedTable,
     Part,
     check_labels_early,
@@ -31,7 +32,7 @@ from earmark.datasets.importers.own_labels import (
 from earmark.datasets.workspace import AUDIO_FOLDER, ImportSummary
 from earmark.errors import EarmarkError, first_few, reader, reading
 from earmark.labels import Reading, Zeros, guess_columns
-from earmark.options import Argument, Option
+from earmark.options import Argument
 from earmark.storage import AUDIO_SUFFIXES, LINE, AudioAccess, writes
 
 _MOST_TEXT = 2**20
@@ -50,9 +51,7 @@ def import_webdataset(
     columns: Mapping[str, str] | None = None,
     separator: str | None = None,
     zeros: Zeros = "implicit",
-    classes: Annotated[
-        Path | None, Option("List of classes: their names, parents and order.")
-    ] = None,
+    classes: ClassList = None,
     replace: bool = False,
     progress: Progress = SILENT,
 ) -> ImportSummary:
