@@ -11,7 +11,6 @@ score, is an error that names the first and counts them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -125,30 +124,6 @@ def _tie_warnings(labels: LabelSet, dtype: np.dtype[Any], n_ones: NDArray[np.int
     return warnings
 
 
-@dataclass(frozen=True)
-class _Gaps:
-    """How many scores are NaN, by clip [clip] and by class [class], and how many are infinite."""
-
-    by_clip: NDArray[np.int64]
-    by_class: NDArray[np.int64]
-    n_infinite: int
-
-    @property
-    def is_unscored_clip(self) -> NDArray[np.bool_]:
-        return np.equal(self.by_clip, len(self.by_class))
-
-    @property
-    def is_unscored_class(self) -> NDArray[np.bool_]:
-        return np.equal(self.by_class, len(self.by_clip))
-
-    @property
-    def n_scattered(self) -> int:
-        """Number of NaN in clips and classes that have scores."""
-        n_clips, n_classes = int(self.is_unscored_clip.sum()), int(self.is_unscored_class.sum())
-        n_whole = n_clips * len(self.by_class) + n_classes * len(self.by_clip) - n_clips * n_classes
-        return int(self.by_clip.sum()) - n_whole
-
-
 def leave_out_gaps(
     npy: Path, labels: LabelSet, target: Path, name: Path | None = None
 ) -> tuple[ScoreMatrix, LabelSet, tuple[str, ...]]:
@@ -158,10 +133,8 @@ def leave_out_gaps(
     that messages name.
     """
     scores = ScoreMatrix(map_scores(npy), npy)
-    gaps = _find_gaps(scores)
-    if gaps.n_scattered or gaps.n_infinite:
-        _refuse_odd(npy, labels, gaps, name or npy)
-    is_unscored = gaps.is_unscored_clip
+    is_unscored, is_unscored_class = _find_gaps(scores)
+    _refuse_odd(scores, labels, is_unscored[:, None], is_unscored_class, name or npy)
     if not is_unscored.any():
         return scores, labels, ()
     if is_unscored.all():
@@ -175,41 +148,47 @@ def leave_out_gaps(
     return ScoreMatrix(map_scores(target), target), labels.select(~is_unscored), (warning,)
 
 
-def _find_gaps(scores: ScoreMatrix) -> _Gaps:
-    """Count what is no number, where the first pass over the scores has met any."""
-    by_clip = np.zeros(scores.n_clips, np.int64)
-    by_class = np.zeros(scores.n_classes, np.int64)
-    n_infinite = 0
+def _find_gaps(scores: ScoreMatrix) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Tell which clips [clip] and which classes [class] have nothing but NaN."""
+    n_by_clip = np.zeros(scores.n_clips, np.int64)
+    n_by_class = np.zeros(scores.n_classes, np.int64)
+    for rows in scores.odd_rows:  # where the first pass over the scores has met any
+        is_nan = np.isnan(scores.read(rows))
+        n_by_clip[rows] = is_nan.sum(axis=1)
+        n_by_class += is_nan.sum(axis=0)
+    return np.equal(n_by_clip, scores.n_classes), np.equal(n_by_class, scores.n_clips)
+
+
+def _refuse_odd(
+    scores: ScoreMatrix,
+    labels: LabelSet,
+    is_unscored_clip: NDArray[np.bool_],
+    is_unscored_class: NDArray[np.bool_],
+    name: Path,
+) -> None:
+    """Name the first score that is infinite, or NaN where clip [clip, 1] and class have scores."""
+    places: list[tuple[int, int]] = []
+    n_odd = 0
     for rows in scores.odd_rows:
         values = scores.read(rows)
-        is_nan = np.isnan(values)
-        by_clip[rows] = is_nan.sum(axis=1)
-        by_class += is_nan.sum(axis=0)
-        n_infinite += int(np.isinf(values).sum())
-    return _Gaps(by_clip, by_class, n_infinite)
-
-
-def _refuse_odd(npy: Path, labels: LabelSet, gaps: _Gaps, name: Path) -> None:
-    for start, block in row_blocks(npy):
-        rows = slice(start, start + len(block))
-        with np.errstate(over="ignore"):
-            values = np.asarray(block, np.float32)
-        is_whole = gaps.is_unscored_clip[rows, None] | gaps.is_unscored_class
-        is_odd = np.isinf(values) | (np.isnan(values) & ~is_whole)
-        if not is_odd.any():
-            continue
-        row, column = (int(place) for place in np.argwhere(is_odd)[0])
-        value: Any = block[row, column]
-        hint = (
-            "were probabilities of 0 or 1 turned into logits?"
-            if np.isinf(values[row, column])
-            else "score every label or, with NaN throughout, none of a clip or of a class"
-        )
-        raise EarmarkError(
-            f"{name}: clip {labels.clip_ids[start + row]!r} (row {start + row}), class "
-            f"{labels.class_ids[column]!r} (column {column}): the score is {value}, expected a "
-            f"finite number ({gaps.n_scattered + gaps.n_infinite:,} such scores); {hint}"
-        )
+        is_whole = is_unscored_clip[rows] | is_unscored_class
+        row, column = np.nonzero(np.isinf(values) | (np.isnan(values) & ~is_whole))
+        n_odd += len(row)
+        places += [(rows.start + int(row[0]), int(column[0]))] if len(row) else []
+    if not places:
+        return
+    first, column_of_first = min(places)
+    value = scores.array[first, column_of_first]
+    hint = (
+        "score every label or, with NaN throughout, none of a clip or of a class"
+        if np.isnan(value)
+        else "were probabilities of 0 or 1 turned into logits?"
+    )
+    raise EarmarkError(
+        f"{name}: clip {labels.clip_ids[first]!r} (row {first}), class "
+        f"{labels.class_ids[column_of_first]!r} (column {column_of_first}): the score is {value}, "
+        f"expected a finite number ({n_odd:,} such scores); {hint}"
+    )
 
 
 def _write_rows(npy: Path, is_kept: NDArray[np.bool_], target: Path) -> None:

@@ -1,8 +1,8 @@
 """YAMNet: waveforms to embeddings [patch, 1024] and logits [patch, 521], and its weights.
 
 On a GPU it runs in torch; on a CPU in ONNX Runtime, which is half as fast again as torch and as
-TFLite's interpreter (benchmarks/embedding.py). The ONNX graph is written directly, because torch's
-exporter takes ten seconds for a chain of convolutions.
+TFLite's interpreter. The ONNX graph is written directly, because torch's exporter takes ten seconds
+for a chain of convolutions.
 
 Weights are read into our own MobileNetV1 from the files that Google publishes. The TFLite file
 holds int8 kernels with a scale for each channel and folded batch normalisation: kernels are
