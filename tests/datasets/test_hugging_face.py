@@ -216,6 +216,16 @@ def test_arrow_that_would_end_the_process_is_named() -> None:
     list(rows.sounds("audio"))  # this column is sound
 
 
+def test_arrow_that_would_fill_the_memory_is_named(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table({"label": ["dog"], "audio": [bytes(600_000_000)]})
+    options = arrow.ipc.IpcWriteOptions(compression="zstd")
+    with arrow.ipc.new_stream(tmp_path / "d.arrow", table.schema, options=options) as stream:
+        stream.write_table(table)
+    with pytest.raises(EarmarkError, match=r"d\.arrow: .*(unpack to more|read as Arrow with)"):
+        imported(tmp_path / "d.arrow")
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

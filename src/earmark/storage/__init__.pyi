@@ -39,10 +39,7 @@ from .folders import put_in_place as put_in_place
 from .folders import scratch_beside as scratch_beside
 from .leftovers import aside_of as aside_of
 from .leftovers import expect_leftovers as expect_leftovers
-from .leftovers import find_leftovers as find_leftovers
-from .leftovers import sweep_beside as sweep_beside
 from .leftovers import sweep_leftovers as sweep_leftovers
-from .leftovers import swept_told as swept_told
 from .lock import HOLDER as HOLDER
 from .lock import INSIDE as INSIDE
 from .lock import LOCK as LOCK

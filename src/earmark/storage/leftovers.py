@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -48,20 +48,20 @@ def aside_of(path: Path) -> Path:
     return path.with_name(f"{_start(path)}{writer}{_SUFFIX}")
 
 
-def find_leftovers(folder: str | Path, but: str = "") -> Iterator[Path]:
-    """Yield what killed writers left in a folder and all below it, ``but`` for one folder in it."""
+def sweep_leftovers(folder: str | Path, but: str = "") -> int:
+    """Remove what killed writers left in a folder and all below it; return how many they were.
+
+    ``but`` is a folder in it that is not looked through.
+    """
+    found: list[Path] = []
     for root, folders, files in os.walk(folder):
         names = [name for name in (*folders, *files) if name.endswith(_SUFFIX)]
-        yield from filter(_is_leftover, (Path(root, name) for name in names))
+        found += filter(_is_leftover, (Path(root, name) for name in names))
         is_first = Path(root) == Path(folder)
         folders[:] = [
             name for name in folders if name not in names and not (is_first and name == but)
         ]
-
-
-def sweep_leftovers(folder: str | Path, but: str = "") -> int:
-    """Remove what killed writers left in a folder and all below it; return how many they were."""
-    return _remove(list(find_leftovers(folder, but)))
+    return _remove(found)
 
 
 def sweep_beside(path: str | Path) -> int:

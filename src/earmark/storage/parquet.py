@@ -1,4 +1,4 @@
-"""Parquet files from elsewhere, tried in another process before they are read here.
+"""Parquet and Arrow files from elsewhere, tried in another process before they are read here.
 
 Polars cannot do it alone: over damaged pages it asks for 2^61 bytes and ends its process with no
 error that could be caught, and a file of kilobytes may unpack to more than there is memory. One
@@ -53,9 +53,12 @@ while select.select([sys.stdin], [], [], 30)[0] and (line := sys.stdin.readline(
             print(n_bytes, flush=True)
             os._exit(0)
         return rows.clear()
-    scanned = pl.scan_parquet(path, glob=False).map_batches(count, streamable=True)
     try:
-        scanned.collect(engine="streaming")
+        if path.lower().endswith(".arrow"):
+            count(pl.read_ipc_stream(path))
+        else:
+            scanned = pl.scan_parquet(path, glob=False).map_batches(count, streamable=True)
+            scanned.collect(engine="streaming")
     except Exception as error:
         if "allocat" in str(error):
             raise
@@ -68,7 +71,8 @@ while select.select([sys.stdin], [], [], 30)[0] and (line := sys.stdin.readline(
 def check_parquet(path: Path) -> int:
     """Refuse a file that would end the process or fill the memory; return its bytes in memory.
 
-    Other damage is left to whoever reads it, and the file counts as 0 bytes.
+    A file called ``.arrow`` is a stream of Arrow, any other is Parquet. Other damage is left to
+    whoever reads it, and the file counts as 0 bytes.
     """
     status = path.stat()
     return _try(path, status.st_size, status.st_mtime_ns)
@@ -77,6 +81,7 @@ def check_parquet(path: Path) -> int:
 @functools.lru_cache(maxsize=10_000)
 def _try(path: Path, n_on_disk: int, mtime_ns: int) -> int:
     del mtime_ns  # a file that was changed is tried again
+    kind = "Arrow" if path.suffix.lower() == ".arrow" else "Parquet"
     limit = max(_LEAST_LIMIT, n_on_disk * _MOST_GROWN)
     available = available_memory()
     memory = min(_COPIES * limit, available[0] if available else _COPIES * limit)
@@ -93,7 +98,7 @@ def _try(path: Path, n_on_disk: int, mtime_ns: int) -> int:
         raise out_of_memory from None
     except TimeoutError:
         raise EarmarkError(
-            f"{path}: not read as Parquet within {seconds:,.0f} s; damaged, or made to take long? "
+            f"{path}: not read as {kind} within {seconds:,.0f} s; damaged, or made to take long? "
             "If this machine is busy, try again"
         ) from None
     if isinstance(trial, int) and trial > limit:
@@ -106,7 +111,7 @@ def _try(path: Path, n_on_disk: int, mtime_ns: int) -> int:
     if memory < _COPIES * limit and "allocat" in trial:
         raise out_of_memory
     raise EarmarkError(
-        f"{path}: cannot be read as Parquet with {format_bytes(memory)} of memory; damaged, or "
+        f"{path}: cannot be read as {kind} with {format_bytes(memory)} of memory; damaged, or "
         "made to fill the memory"
     )
 

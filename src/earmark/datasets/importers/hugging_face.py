@@ -169,6 +169,7 @@ class RowFile:
         """Return the columns and their types."""
         with reading(self.path, self.kind):
             if self.kind == "Arrow":
+                check_parquet(self.path)
                 return pl.read_ipc_stream(self.path, n_rows=0).schema
             return self._scan().collect_schema()
 
