@@ -67,6 +67,8 @@ def test_a_total_is_never_below_what_is_confirmed_and_its_classes_add_up(
         assert known.total.low >= known.n_confirmed
         assert sum(known.class_totals.values()) == pytest.approx(known.total.value)
         assert set(known.class_totals) == set(LABELS.class_ids)
+        n_others = known.n_confirmed - gains.curve[-1][1]
+        assert all(found + n_others <= known.total.high + 0.5 for _, found in gains.forecast)
 
 
 def test_turns_come_with_the_probabilities_that_are_stated(population: Population) -> None:

@@ -324,12 +324,15 @@ def find_gains(population: Population, judged: JudgedLabels, model: Model, share
     (ahead_of_us,) = np.nonzero(is_open)
     worth = (p_missing * candidates.worth[candidates.columns])[ahead_of_us]
     by_worth = ahead_of_us[np.argsort(-worth, kind="stable")[: 10 * N_NEXT]]
+    estimates = estimate(population, judged, model)
     expected = _forecast_finds(judged, p_missing[by_worth], share)
+    if estimates.total is not None:  # no more is found than is missing
+        expected = np.minimum(expected, estimates.total.high - estimates.n_confirmed)
     found = np.cumsum(judged.present > 0.5, dtype=np.int64)
     n_found = int(found[-1]) if len(found) else 0
     steps = [n for n in range(N_NEXT, 10 * N_NEXT + 1, N_NEXT) if n <= len(expected)]
     return Gains(
-        estimate(population, judged, model),
+        estimates,
         float(expected[N_NEXT - 1]) if len(expected) >= N_NEXT else None,
         _thinned(found),
         tuple((len(judged) + n, n_found + round(expected[n - 1])) for n in steps),
