@@ -16,8 +16,6 @@ from .intervals import Draws as Draws
 from .intervals import Interval as Interval
 from .intervals import holm as holm
 from .intervals import interval as interval
-from .intervals import least_share as least_share
-from .intervals import most_expected as most_expected
 from .intervals import over_classes as over_classes
 from .intervals import p_value as p_value
 from .intervals import resample_weights as resample_weights

@@ -5,8 +5,7 @@ students is paired. A resample repeats clips, which makes ranking easier and rai
 precision; so an interval has the spread of the resamples and is centred on the value.
 
 Seeds are a random effect (:func:`with_seeds`). Proportions have Wilson's interval; proportions
-over several strata have :func:`stratified`. :func:`least_share` and :func:`most_expected` give
-exact bounds for any sample size, by inverting the tail of a beta or a gamma distribution.
+over several strata have :func:`stratified`.
 """
 
 from __future__ import annotations
@@ -17,33 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv, gammainccinv
 
 from earmark.errors import EarmarkError
 from earmark.metrics.matrices import Floats, mean_over_classes
-
-Matrix = NDArray[np.float64]
-
-
-def most_expected(n: ArrayLike, error: float) -> Matrix:
-    """Return the largest Poisson mean under which n or fewer are seen with probability ``error``.
-
-    >>> most_expected(0, 0.05).round(4).item()  # the rule of three
-    2.9957
-    """
-    return np.asarray(gammainccinv(np.asarray(n, np.float64) + 1, error))
-
-
-def least_share(k: ArrayLike, n: ArrayLike, error: float) -> Matrix:
-    """Return the smallest share under which k or more of n are seen with probability ``error``.
-
-    It is NaN where k is 0 (the Clopper-Pearson bound).
-
-    >>> least_share(10, 10, 0.05).round(4).item()
-    0.7411
-    """
-    successes = np.where(np.asarray(k) > 0, k, np.nan).astype(np.float64)
-    return np.asarray(betaincinv(successes, np.asarray(n, np.float64) - successes + 1, error))
 
 
 BORROWED_JUDGEMENTS = 2.0

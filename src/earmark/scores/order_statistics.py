@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from itertools import pairwise
 from pathlib import Path
@@ -361,13 +361,6 @@ class Summary:
     def n_listed(self) -> NDArray[np.int64]:
         """Number of listed scores [class]."""
         return np.array([len(one.listed) for one in self.classes], np.int64)
-
-    def without_lists(self) -> Summary:
-        """Return the same without the listed labels, for those who have taken them."""
-        if not self.n_listed.any():
-            return self
-        none = np.empty(0, np.int64)
-        return replace(self, classes=tuple(replace(one, listed=none) for one in self.classes))
 
 
 def top_scores(
