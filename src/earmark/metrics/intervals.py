@@ -20,7 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 from earmark.errors import EarmarkError
 from earmark.metrics.matrices import Floats, mean_over_classes
 
-
 BORROWED_JUDGEMENTS = 2.0
 """How many judgements of the whole a cell's variance borrows: a few answers alike prove little."""
 
