@@ -499,8 +499,7 @@ def test_with_sounds_a_scan_goes_on_to_the_review(sounding, tmp_path):
         pl.col("state") != "ignored"), on=["clip_id", "class_id"], how="anti")  # fmt: skip
     told = pipeline.write_flags(out).findings.data_told
     assert told.endswith(
-        f" By ear {len(heard)} of {len(heard)} labels were there; all alike, so that they teach "
-        "little; p_missing learnt from them."
+        f" p_missing is fitted to {len(heard)} answers, all alike, so that they teach little."
     )
     corrected = pipeline.export_labels(out, tmp_path / "better.csv", discard_percent=0,
                                      labels="corrected")  # fmt: skip

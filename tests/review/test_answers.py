@@ -145,9 +145,9 @@ def test_raters_at_odds_are_between_and_gone_clips_are_left_out(
     found = heard(workspace)
     assert sorted(found.answers.present) == [0.5, 0.5, 1.0]
     assert (found.n_at_odds, found.n_gone) == (2, 2)
-    assert found.told == (
-        "by ear 1 of 3 labels were there, raters unsure or at odds about 2; 2 of clips or classes "
-        f"that are gone are left out; p_missing learns from {LEAST_ANSWERS} on"
+    assert found.describe() == (
+        f"p_missing learns from {LEAST_ANSWERS} answers on; raters were unsure or disagreed about "
+        "2; 2 of clips or classes that are gone are left out"
     )
 
 

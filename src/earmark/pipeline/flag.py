@@ -181,7 +181,7 @@ def find_flags(
         answers=heard.answers if heard else None,
         scores_told=scored.scores.told,
         out_of_fold=whole.out_of_fold,
-        heard_told=f" {heard.told[0].upper()}{heard.told[1:]}." if heard else "",
+        heard_told=f" {heard.describe()}." if heard else "",
         doubts=[doubt] if doubt else [],
         engine=engine,
     )

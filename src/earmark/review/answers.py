@@ -14,7 +14,6 @@ import numpy as np
 import polars as pl
 
 from earmark.datasets import PAIR, Workspace
-from earmark.errors import counted
 from earmark.flags import LEAST_ANSWERS, LEAST_RANDOM, Answers, MissingEstimates, PMissing, bound
 from earmark.labels import LabelSet
 from earmark.metrics import Interval
@@ -44,21 +43,19 @@ class HeardLabels:
         """Whether the model learns from them."""
         return len(self.answers) >= LEAST_ANSWERS
 
-    @property
-    def told(self) -> str:
-        """What was heard, and what became of it, in a sentence."""
-        answers = self.answers
-        n_present = int((answers.present > 0.5).sum())
-        told = f"by ear {n_present:,} of {counted(len(answers), 'label')} were there"
-        if self.n_at_odds:
-            told += f", raters unsure or at odds about {self.n_at_odds:,}"
-        if self.n_gone:
-            told += f"; {self.n_gone:,} of clips or classes that are gone are left out"
+    def describe(self) -> str:
+        """Return what became of the answers, in a sentence."""
         if not self.is_enough:
-            return f"{told}; p_missing learns from {LEAST_ANSWERS} on"
-        if n_present in (0, len(answers)):
-            told += "; all alike, so that they teach little"
-        return f"{told}; p_missing learnt from them"
+            described = f"p_missing learns from {LEAST_ANSWERS} answers on"
+        else:
+            described = f"p_missing is fitted to {len(self.answers):,} answers"
+            if (self.answers.present > 0.5).all() or (self.answers.present <= 0.5).all():
+                described += ", all alike, so that they teach little"
+        if self.n_at_odds:
+            described += f"; raters were unsure or disagreed about {self.n_at_odds:,}"
+        if self.n_gone:
+            described += f"; {self.n_gone:,} of clips or classes that are gone are left out"
+        return described
 
 
 def read_heard(workspace: Workspace, labels: LabelSet) -> HeardLabels | None:
