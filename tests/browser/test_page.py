@@ -331,6 +331,7 @@ def test_waiting_answers_are_offered_to_another_queue(
         more = FEW.model_copy(update={"flags_per_block": 6})
         (tmp_path / "w" / "review" / "queue.json").unlink()
         after = open_tones(tmp_path / "w", ("ann",), more, n_clips=60, seconds=3.5)
+    rater.page.goto("about:blank")  # else the open page sends its answers to the new server
     with serving(after, before.place.port) as served:
         rater.page.unroute("**/api/judgements")
         rater.open(served.url("ann"))

@@ -93,8 +93,6 @@ def test_the_page_of_a_scan(tmp_path: Path, browser: Browser) -> None:
         assert script("class 1") in text
         page.locator("th button").first.click()  # our own script runs under the policy
         assert page.locator("th[aria-sort=ascending]").count() == 1
-        width = "document.querySelector('td.bar svg rect').getBoundingClientRect().width"
-        assert page.evaluate(width) > 0
 
 
 def test_the_page_of_a_report(tmp_path: Path, browser: Browser) -> None:
