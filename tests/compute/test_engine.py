@@ -13,7 +13,7 @@ import pytest
 
 from earmark.compute import HERE, LocalEngine, Task
 from earmark.errors import EarmarkError
-from tasks import Counter, die, fail, ignore_the_end, square
+from tasks import Counter, die, die_while_reporting, fail, ignore_the_end, square
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
@@ -52,6 +52,12 @@ def test_a_worker_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch
 
 def test_a_worker_that_was_killed_is_told_of_in_a_sentence() -> None:
     tasks = [Task(str(i), die, {"number": i}) for i in range(2)]
+    with pytest.raises(EarmarkError, match="a worker process was killed"):
+        LocalEngine(2).map(tasks)
+
+
+def test_half_a_report_of_a_killed_worker_is_not_waited_for() -> None:
+    tasks = [Task(str(i), die_while_reporting, {"number": i}) for i in range(2)]
     with pytest.raises(EarmarkError, match="a worker process was killed"):
         LocalEngine(2).map(tasks)
 

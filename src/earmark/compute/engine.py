@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -101,11 +101,13 @@ def _run_tasks(tasks: Sequence[Task], n_workers: int, progress: Progress) -> lis
             return [_run_here(task, progress) for task in tasks]
     context = multiprocessing.get_context("spawn")
     reports: Any = context.Queue()
+    arrived: queue.SimpleQueue[tuple[int, int, str]] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(reports, arrived), daemon=True).start()
     with _environment(ONE_THREAD):
         pool = ProcessPoolExecutor(n_workers, context, _adopt, (reports, os.getpid()))
         try:
             futures = [pool.submit(_run_there, i, task) for i, task in enumerate(tasks)]
-            _follow(futures, tasks, reports, progress)
+            _follow(futures, tasks, arrived, progress)
             return [future.result() for future in futures]
         except BrokenProcessPool:
             _stop(pool)
@@ -118,6 +120,19 @@ def _run_tasks(tasks: Sequence[Task], n_workers: int, progress: Progress) -> lis
             raise
         finally:
             pool.shutdown(cancel_futures=True)
+            reports.put(None)
+            reports.cancel_join_thread()
+
+
+def _receive(reports: Any, arrived: queue.SimpleQueue[tuple[int, int, str]]) -> None:
+    """Pass reports on until there are no more.
+
+    A worker that is killed while it writes leaves half a report, for whose end the reader waits for
+    ever. So nobody else waits for it.
+    """
+    with suppress(Exception):  # half a report with another behind it, or the end of the process
+        while (report := reports.get()) is not None:
+            arrived.put(report)
 
 
 def _run_here(task: Task, progress: Progress) -> Any:
@@ -125,7 +140,10 @@ def _run_here(task: Task, progress: Progress) -> Any:
 
 
 def _follow(
-    futures: list[Future[Any]], tasks: Sequence[Task], reports: Any, progress: Progress
+    futures: list[Future[Any]],
+    tasks: Sequence[Task],
+    arrived: queue.SimpleQueue[tuple[int, int, str]],
+    progress: Progress,
 ) -> None:
     """Pass the workers' reports on until all are done; raise the first failure."""
     meters = {index: TaskMeter(task, progress) for index, task in enumerate(tasks)}
@@ -133,7 +151,7 @@ def _follow(
     pending = set(futures)
     while pending:
         done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
-        for index, n_done, note in _drain(reports):
+        for index, n_done, note in _drain(arrived):
             meters[index].advance(n_done, note)
         for future in done:
             future.result()
@@ -168,10 +186,10 @@ class TaskMeter:
         self.advance(self._n_left)
 
 
-def _drain(reports: Any) -> Iterator[tuple[int, int, str]]:
+def _drain(arrived: queue.SimpleQueue[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]:
     while True:
         try:
-            yield reports.get_nowait()
+            yield arrived.get_nowait()
         except queue.Empty:
             return
 
