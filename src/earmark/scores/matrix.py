@@ -81,10 +81,14 @@ class ScoreMatrix:
         """Return the scores [len(rows), class] of scattered clips as float32, unchecked."""
         if self.path is None:
             return _as_float32(self.array[rows])
-        # A fresh map each time: mapped pages add up in the process's memory.
-        if not self.is_by_columns:
-            return _as_float32(map_array(self.path)[rows])
         scores = np.empty((len(rows), self.n_classes), self.array.dtype)
+        if not self.is_by_columns:
+            # A map would bring in sixteen pages for every row, which count as the process's memory.
+            with FileIO(self.path) as file:
+                for row, values in zip(rows.tolist(), scores, strict=True):
+                    self._read_items(file, row * self.n_classes, values)
+            return _as_float32(scores)
+        # A fresh map each time: mapped pages add up in the process's memory.
         for start in range(0, self.n_classes, SAMPLED_COLUMNS):
             columns = slice(start, start + SAMPLED_COLUMNS)
             scores[:, columns] = map_array(self.path)[:, columns][rows]
