@@ -599,14 +599,14 @@ class PMissing:
         is_left_out = ~features.has_p_missing
         if classes is not None:
             is_left_out |= ~classes
+        # Rounding differs from that of the exact sum in the last bits.
+        shift = np.where(is_left_out, np.nan, best_rank + 1e-3)
 
         def look(chunks: Iterator[Chunk]) -> list[LikelyLabels]:
             parts = []
             for chunk in chunks:
                 for rows, values in _blocks(chunk):
-                    rough = self._without_rank(rows, values)
-                    rough += best_rank
-                    rough[:, is_left_out] = np.nan
+                    rough = self._without_rank(rows, values, shift)
                     row, column = np.nonzero(is_wanted(rough, np.arange(labels.n_classes)))
                     is_implicit = labels.states(rows)[row, column] == 0
                     row, column = row[is_implicit], column[is_implicit]
@@ -623,13 +623,13 @@ class PMissing:
 
         return LikelyLabels.join([part for parts in self.scores.map(look) for part in parts])
 
-    def _without_rank(self, rows: slice, values: Floats) -> Floats:
-        """Return what all features but the rank add to the log-odds [clip, class]."""
+    def _without_rank(self, rows: slice, values: Floats, shift: Matrix) -> Floats:
+        """Return what all features but the rank add to the log-odds [clip, class], plus a shift."""
         features, model = self.features, self.model
         weights = model.coefficients.astype(np.float32)
         slopes = (weights[STANDARDISED] + model.slopes.astype(np.float32)) / features.sd
         constant = model.intercept + model.effects + weights[6] * features.log_prior
-        constant = constant - slopes * features.mean
+        constant = constant - slopes * features.mean + shift
         log_odds = values * (weights[0] + slopes).astype(np.float32)
         log_odds += constant.astype(np.float32)
         if weights[4] and features.parents.size:
@@ -642,8 +642,7 @@ class PMissing:
             row, column = np.nonzero(features.implied_of(rows))
             own = values[row, column]
             log_odds[row, column] += weights[DESCENDANT] + weights[DESCENDANT + 1] * own
-        # Rounding differs from that of the exact sum in the last bits.
-        return np.asarray(log_odds + np.float32(1e-3))
+        return np.asarray(log_odds)
 
     def best(
         self,
@@ -799,20 +798,23 @@ def find_p_missing(
 def _fit_given(features: Features, scores: ScoreMatrix) -> GivenModel:
     """Fit "this label was given" to the labels of some clips."""
     labels = features.labels
-    clips = np.sort(scores.sample_rows(SAMPLED_CLIPS))
+    sampled = scores.sample_rows(SAMPLED_CLIPS)
+    turns = np.argsort(sampled)
+    clips = sampled[turns]
     states = labels.select(clips).states(slice(0, len(clips)))
     standardised = (scores.sample(clips) - features.mean) / features.sd
     row, column = np.nonzero(np.isfinite(standardised))
     is_given = states[row, column] > 0
     weights = np.ones(len(row))
     if len(row) > MOST_EXACT:
-        order = np.argsort(-standardised[row, column], kind="stable")
-        n_high = len(order) // 50
-        thinned = order[n_high:]
-        thinned = thinned[~is_given[thinned]][::EVERY]
+        own = standardised[row, column]
+        n_low = len(own) - len(own) // 50
+        is_high = own >= np.partition(own, n_low)[n_low]
+        is_drawn = (turns[row] + column) % EVERY == 0  # whatever the order of the clips
+        thinned = np.flatnonzero(~is_high & ~is_given & is_drawn)
         weights[thinned] = EVERY
-        is_kept = is_given.copy()
-        is_kept[order[:n_high]] = is_kept[thinned] = True
+        is_kept = is_given | is_high
+        is_kept[thinned] = True
         row, column, weights = row[is_kept], column[is_kept], weights[is_kept]
     y = (states[row, column] > 0).astype(np.float64)
     x = features.of_labels(scores, clips[row], column)
