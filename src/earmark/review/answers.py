@@ -100,7 +100,8 @@ def estimate_from_answers(
     """
     flags = flags.select(PAIR)
     heard = read_heard(workspace, labels)
-    aim = read_noted(workspace.queue_seal_path).get("aim") if _has_queue(workspace) else None
+    has_queue = workspace.queue_seal_path.exists()
+    aim = read_noted(workspace.queue_seal_path).get("aim") if has_queue else None
     if aim in GROWING and heard is not None:
         known = _by_growing_queue(workspace, labels, flags)
         if known is not None:
@@ -120,10 +121,6 @@ def estimate_from_answers(
     n_confirmed = int((answers.present > 0.5).sum())
     known = replace(known, n_answers=len(answers), n_confirmed=n_confirmed)
     return _by_random_queue(workspace, labels, known) if aim == "measure" else known
-
-
-def _has_queue(workspace: Workspace) -> bool:
-    return workspace.queue_seal_path.exists()
 
 
 def _places_of(labels: LabelSet, pairs: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
